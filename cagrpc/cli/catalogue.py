@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from cagrpc.output import say, warn, writing
+from solver.model.quantities import several
 
 SUMMARY = "write the catalogue of what a cloud offers"
 DETAILS = "The field `catalogue` of the configuration names the file."
@@ -57,5 +58,5 @@ def run(options: argparse.Namespace) -> int:
         return 0
     with writing():
         options.output.write_text(text, encoding="utf-8")
-    say(f"{options.output}: {text.count(chr(10)) - 1} offerings")
+    say(f"{options.output}: {several(text.count(chr(10)) - 1, 'offering')}")
     return 0

@@ -18,6 +18,7 @@ from cagrpc.errors import InvalidConfiguration
 from cagrpc.fleet.catalogue import EPHEMERAL_STORAGE, embedded_catalogue, read_catalogue
 from cagrpc.fleet.provisioners import DEFAULT_STORAGE
 from solver.model import NodeGroup
+from solver.model.quantities import several
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +92,11 @@ def _kind(path: Path) -> str:
 
 def _catalogue(path: Path) -> CheckedFile:
     catalogue = read_catalogue(path)
-    summary = f"{len(catalogue.instance_types)} instance types, {len(catalogue.offerings)} offerings"
-    return CheckedFile(path, "catalogue", summary)
+    types, offerings = (
+        several(len(catalogue.instance_types), "instance type"),
+        several(len(catalogue.offerings), "offering"),
+    )
+    return CheckedFile(path, "catalogue", f"{types}, {offerings}")
 
 
 def _provisioners(path: Path) -> CheckedFile:
@@ -101,14 +105,14 @@ def _provisioners(path: Path) -> CheckedFile:
 
 
 def _node_groups(path: Path) -> CheckedFile:
-    return CheckedFile(path, "node groups", f"{len(read_recorded_groups(path))} node groups")
+    return CheckedFile(path, "node groups", several(len(read_recorded_groups(path)), "node group"))
 
 
 def _configuration(path: Path) -> CheckedFile:
     settings = load_settings(path)
     shown = len(settings.shown(settings.groups, {}))
     assumed = sum(group.allocatable.get(EPHEMERAL_STORAGE) == DEFAULT_STORAGE for group in settings.groups)
-    storage = f"; {assumed} have 17Gi of ephemeral-storage, which is assumed where nothing says it" if assumed else ""
+    storage = f"; 17Gi of ephemeral-storage are assumed for {assumed}, where nothing says it" if assumed else ""
     summary = f"{_tiers(settings.groups)}; {shown} shown to CA{storage}"
     return CheckedFile(path, "configuration", summary, warnings=settings.warnings)
 
@@ -116,7 +120,7 @@ def _configuration(path: Path) -> CheckedFile:
 def _tiers(groups: Sequence[NodeGroup]) -> str:
     weights = sorted({group.weight for group in groups}, reverse=True)
     each = (f"weight {weight}: {sum(group.weight == weight for group in groups)}" for weight in weights)
-    return f"{len(groups)} node groups" + (f" ({', '.join(each)})" if weights else "")
+    return several(len(groups), "node group") + (f" ({', '.join(each)})" if weights else "")
 
 
 _CHECKS = {

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from cagrpc.errors import InvalidConfiguration
 from solver.model import CPU, MEMORY, PODS, Labels, Resources
+from solver.model.quantities import several
 
 ARCH = "kubernetes.io/arch"
 OS = "kubernetes.io/os"
@@ -173,7 +174,7 @@ def _rows(text: str, name: str, problems: list[str]) -> Iterator[tuple[int, dict
             if not any(cell.strip() for cell in cells):
                 continue
             if len(cells) != len(header):
-                problems.append(f"{name}:{reader.line_num}: has {len(cells)} cells, expected {len(header)}")
+                problems.append(f"{name}:{reader.line_num}: has {several(len(cells), 'cell')}, expected {len(header)}")
                 continue
             yield reader.line_num, dict(zip(header, (cell.strip() for cell in cells), strict=True))
     except csv.Error as error:

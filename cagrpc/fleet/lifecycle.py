@@ -184,12 +184,12 @@ def _fault(
 def progress(record: IncrementRecord, observed: Observation) -> str:
     """Return the progress of an increment, for people."""
     remaining = record.remaining
-    running = f"{sum(observed.is_running(member.token) for member in remaining)} of {len(remaining)} instances run"
+    running = f"instances running: {sum(observed.is_running(each.token) for each in remaining)} of {len(remaining)}"
     if not observed.asks_cluster:
         return running
     if observed.ready is None:
-        return f"{running}, the cluster is unreachable"
-    return f"{running}, {sum(observed.is_ready(member.token) for member in remaining)} of their nodes are ready"
+        return f"{running}; the cluster is unreachable"
+    return f"{running}; nodes ready: {sum(observed.is_ready(each.token) for each in remaining)}"
 
 
 def nodes(record: IncrementRecord, observed: Observation) -> tuple[IncrementNode, ...]:

@@ -25,6 +25,7 @@ from cagrpc.fleet.model import (
 from cagrpc.fleet.observation import Observation
 from cagrpc.fleet.records import Contents, IncrementRecord, MemberState
 from solver.model import Limit, NodeGroup
+from solver.model.quantities import several
 
 Shown = Callable[[Sequence[NodeGroup], Mapping[str, int]], Sequence[str]]
 """Picks the ids of the groups that CA is told of; targets by id, absent ones 0."""
@@ -116,7 +117,7 @@ def status(record: IncrementRecord, observed: Observation) -> IncrementStatus:
             return record.status(progress(record, observed), nodes(record, observed))
         case Phase.READY:
             held = nodes(record, observed)
-            return record.status(f"{len(held)} nodes wait to be released", held)
+            return record.status(f"waits until {several(len(held), 'node')} can be released", held)
     return record.status()
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from cagrpc.tables import table
+from solver.model.quantities import several
 
 _FINISHED = ("done", "rolled-back")
 _ROUNDS = 5
@@ -40,7 +41,7 @@ def print_status(
 def _increments(in_flight: Sequence[Mapping[str, Any]]) -> Any:
     result = table("Increments in flight", "id", "phase", "nodes", "pods", "waits for", right=("pods",))
     for each in in_flight:
-        whom = f"{len(each['requests'])} requests" if each["requests"] else str(each["pods"])
+        whom = several(len(each["requests"]), "request") if each["requests"] else str(each["pods"])
         result.add_row(each["id"], each["phase"], _groups(each["deltas"]), whom, each["message"])
     return result
 
@@ -65,7 +66,7 @@ def _rounds(plans: Sequence[Mapping[str, Any]]) -> Any:
 def _print_left_out(plan: Mapping[str, Any], out: Console) -> None:
     for each in plan["unplaced"][:_LEFT_OUT]:
         why = "; ".join((*each["reasons"], *each["ways"]))
-        out.print(f"not planned: {each['count']} pods like {each['example']}: {why}", soft_wrap=True)
+        out.print(f"not planned: {several(each['count'], 'pod')} like {each['example']}: {why}", soft_wrap=True)
     for each in plan["incomplete_gangs"][:_LEFT_OUT]:
         out.print(f"not planned: gang {each['gang']} has {each['pods']} of {each['needed']} pods", soft_wrap=True)
     for each in plan["shortages"][:_LEFT_OUT]:

@@ -17,6 +17,7 @@ from typing import Any
 
 from cagrpc.errors import InvalidConfiguration, InvalidInput, Unavailable
 from cagrpc.offline.aws_catalogue import Market, rows, text_of
+from solver.model.quantities import several
 
 _PRICE_LIST_REGION = "us-east-1"
 """The price list's API is in few Regions, and has the prices of all."""
@@ -73,7 +74,8 @@ def catalogue_of(wanted: CatalogueRequest) -> tuple[str, Sequence[str]]:
     warnings = []
     if left_out := sorted(offered - priced):
         shown = ", ".join(left_out[:5]) + (" ..." if len(left_out) > 5 else "")
-        warnings.append(f"{len(left_out)} instance types have no price, or no Kubernetes nodes can be of them: {shown}")
+        names_left_out = several(len(left_out), "instance type")
+        warnings.append(f"left out {names_left_out} without a price, or of which no Kubernetes node can be: {shown}")
     return text_of(found, f"catalogue of {session.region_name}"), warnings
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from solver.explanation.kinds import reason
 from solver.explanation.model import Difference, WhyLimited
+from solver.model.quantities import several
 
 _MOST_NAMED = 3
 
@@ -39,7 +40,7 @@ def limited_words(limited: WhyLimited) -> str:
     """Describe what shapes a plan, and what that costs."""
     rest = len(limited.changes) - _MOST_NAMED
     named = ", ".join(reason(each) for each in limited.changes[:_MOST_NAMED])
-    more = f" and {rest} more sizes and limits" if rest > 0 else ""
+    more = f" and {several(rest, 'more size or limit', 'more sizes and limits')}" if rest > 0 else ""
     them = "it" if len(limited.changes) == 1 else "them"
     bound = f"no plan without {them} that serves as much costs less than ${limited.lower_bound_usd_per_hour:.4f}/h"
     return f"limited: {named}{more}; without {them} {difference_words(limited.without)}; {bound}"

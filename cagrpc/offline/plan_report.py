@@ -12,7 +12,7 @@ from cagrpc.offline.planning import Planned
 from cagrpc.tables import table
 from solver import PodClass
 from solver.model import Relaxed
-from solver.model.quantities import format_quantity
+from solver.model.quantities import format_quantity, several
 
 
 def as_json(planned: Planned) -> dict[str, Any]:
@@ -81,8 +81,8 @@ def print_plan(planned: Planned, out: Console) -> None:
     if plan.relaxed:
         out.print(_relaxed(planned))
     out.print(
-        f"{wanted - unplaced} of {wanted} pods have a place ({existing} on nodes that stand already),"
-        f" {sum(each.delta for each in plan.increments)} new nodes",
+        f"{wanted - unplaced} of {several(wanted, 'pod')} placed ({existing} on existing nodes),"
+        f" {several(sum(each.delta for each in plan.increments), 'new node')}",
         soft_wrap=True,
     )
     if planned.limited is not None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from solver.explanation.model import ConstraintChange, ConstraintKind
 from solver.explanation.pods import like, still_the_pod
 from solver.model import DeviceClaim, DeviceRequest, PodClass, PodSpec, Problem
+from solver.model.quantities import several
 
 
 def _requests(_: Problem, classes: Sequence[PodClass]) -> Iterator[ConstraintChange]:
@@ -65,7 +66,7 @@ def _unmatched(spec: PodSpec, change: ConstraintChange) -> PodSpec:
 def _number(change: ConstraintChange) -> str:
     if change.before is None:
         return "devices"
-    return "1 device" if change.before == 1 else f"{change.before} devices"
+    return several(change.before, "device")
 
 
 REQUEST = ConstraintKind(

@@ -93,6 +93,11 @@ def format_quantity(resource: str, amount: int) -> str:
     return str(amount)
 
 
+def several(count: int, one: str, many: str = "") -> str:
+    """Return a number with its noun: "1 node", "2 nodes"; `many` where that is no "s" more."""
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
 def _is_bytes(resource: str) -> bool:
     return resource in (MEMORY, "ephemeral-storage", "storage") or resource.startswith("hugepages-")
 

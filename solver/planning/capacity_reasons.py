@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from solver.model import PODS, Limit, NodeGroup, PodSpec, Problem, Resources
 from solver.model.capacity import remaining
-from solver.model.quantities import format_quantity
+from solver.model.quantities import format_quantity, several
 
 _MOST_NAMED = 3
 
@@ -66,8 +66,3 @@ def too_small(spec: PodSpec, groups: Sequence[tuple[Resources, Resources]], *, a
     each_somewhere = all(any(free.get(r, 0) >= a for _, free in groups) for r, a in asked.items())
     if each_somewhere and alone:
         yield f"no eligible node has all it needs together ({several(len(groups), 'node group')} too small)"
-
-
-def several(count: int, one: str, many: str = "") -> str:
-    """Return a number with its noun."""
-    return f"1 {one}" if count == 1 else f"{count} {many or one + 's'}"

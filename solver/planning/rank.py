@@ -16,6 +16,7 @@ from solver.model import Budget, NodeGroup, PodSet, PodSpec, Problem
 from solver.model.budget import RunningBudget
 from solver.model.errors import ProblemError
 from solver.model.objective import Goal, ObjectiveStage
+from solver.model.quantities import several
 from solver.model.validation import validate
 from solver.planning.search import Columns, choose, find_columns
 from solver.reduction.objective import stages
@@ -163,9 +164,9 @@ def _score(problem: Problem, full: Reduced, candidate: ScaleUpCandidate, rest: M
 
 def _reason(group: NodeGroup, candidate: ScaleUpCandidate, cost: float, rest: float, unserved: int) -> str:
     pods = sum(candidate.pod_counts.values())
-    left = f", {unserved} pods then unservable" if unserved else ""
+    left = f", {several(unserved, 'pod')} then unservable" if unserved else ""
     return (
-        f"weight {group.weight}: {candidate.node_count} nodes at {cost:.4g} $/h for {pods} pods, "
+        f"weight {group.weight}: {several(candidate.node_count, 'node')} at {cost:.4g} $/h for {several(pods, 'pod')}, "
         f"{rest:.4g} $/h for the rest{left}"
     )
 

@@ -1,4 +1,5 @@
 """Why pods are not placed, in sentences for users, most specific first: what can be found at once for any number of
+from solver.model.quantities import several
 classes. Which constraints exactly stand in the way, and what would help, is found by `solver.explain`."""
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from solver.model import (
 )
 from solver.model.capacity import after_daemons
 from solver.model.eligibility import node_label_keys, on_nodes, ports_collide, read_node_names, why_not_eligible
-from solver.planning.capacity_reasons import limits_reached, named, room_of, several, too_small
+from solver.model.quantities import several
+from solver.planning.capacity_reasons import limits_reached, named, room_of, too_small
 from solver.planning.device_reasons import BESIDE_OTHERS, DeviceReasons
 from solver.reduction.reduced import Bools, Demand, Ints, Reduced
 from solver.reduction.terms import RunningPodIndex, Sort, Term, helpers, is_host, terms_of
@@ -92,7 +94,7 @@ def between_pods(spec: PodSpec) -> Iterator[str]:
 def _gang(reduced: Reduced, demand: Demand) -> Iterator[str]:
     members = [d for d in reduced.demands if d.gang == demand.gang]
     pods = sum(d.count for d in members)
-    yield f"gang {demand.gang} is served whole or not at all, and not all of its {pods} pods can be placed"
+    yield f"gang {demand.gang} is served whole or not at all, and not all of its {several(pods, 'pod')} can be placed"
     for other in members:
         if other.index != demand.index and not any(
             k.most and any(k.fits[row] for row in other.rows) for k in reduced.kinds
@@ -274,7 +276,7 @@ class _Places:
             limits = dict.fromkeys(limit for _, limit in rooms if limit)
             by = f" (limit {', '.join(limits)})" if limits else ""
             fitting = f"of {named(groups)}, which pods like {demand.example} fit"
-            yield f"{fitting}, there may be at most {room} more nodes{by}"
+            yield f"{fitting}, there may be at most {several(room, 'more node')}{by}"
 
     def misfits(self, spec: PodSpec, kinds: Bools) -> Iterator[str]:
         """Yield why a class does not fit the other groups and nodes, with their numbers."""

@@ -226,7 +226,7 @@ def test_a_priority_that_a_template_claims_counts_for_nothing_and_what_is_over_a
     requests.wait_for("first", "Provisioned")
     waits = requests.wait_for("claims", "Provisioned", "False")
     assert waits["reason"] == "NamespaceShareIsUsed"
-    assert "capacity is reserved for 1 requests of namespace" in waits["message"]
+    assert "capacity is reserved for 1 request of namespace" in waits["message"]
     assert "it asks for 5 pods" in requests.wait_for("large", "Provisioned", "False")["message"]
     assert requests.live.ordered() == 2
     status = requests.live.serving.get("/status")["provisioning_requests"]

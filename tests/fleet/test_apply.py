@@ -98,7 +98,7 @@ def test_an_increment_over_several_groups_is_one_order_and_ends_done() -> None:
     applied = fleet.apply(IncrementSpec({"a": 2, "c": 1}, pods=frozenset({"p"}), reason="gang"))
     fleet.reconcile()
     assert [len(call) for call in harness.backend.order_calls] == [3]
-    assert fleet.increment(applied.id).message == "0 of 3 instances run"
+    assert fleet.increment(applied.id).message == "instances running: 0 of 3"
     assert states(fleet.snapshot, "a") == ["creating", "creating"]
     assert fleet.snapshot.in_flight_pods == {"p"}
     harness.backend.boot_all()
@@ -370,7 +370,7 @@ def test_an_order_that_finds_its_part_of_the_backend_out_of_reach_holds_up_no_ot
     assert targets(fleet.snapshot) == {"a": 1, "b": 1}
     assert [len(harness.backend.ids(key)) for key in "ab"] == [0, 1]
     assert len(harness.backend.order_calls) == 2  # Each once a step.
-    assert (fleet.increment(first.id).message, fleet.increment(second.id).message) == ("0 of 1 instances run",) * 2
+    assert (fleet.increment(first.id).message, fleet.increment(second.id).message) == ("instances running: 0 of 1",) * 2
     harness.backend.unreachable_groups = set()
     fleet.refresh()
     assert [len(harness.backend.ids(key)) for key in "ab"] == [1, 1]

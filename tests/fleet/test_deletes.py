@@ -117,7 +117,7 @@ def test_failed_instances_do_not_stand_in_for_the_minimum_and_may_always_go() ->
     harness.backend.fail(failed)
     fleet.reconcile()
     assert states(fleet.snapshot, "a") == ["running", "running", "failed"]
-    with pytest.raises(errors.FailedPrecondition, match="would leave 1 nodes"):
+    with pytest.raises(errors.FailedPrecondition, match="would leave 1 node"):
         fleet.delete_instances("a", [first])
     harness.backend.vanish(second)
     fleet.reconcile()
@@ -211,7 +211,7 @@ def test_deleted_members_leave_their_increment_which_goes_on_with_the_others() -
     fleet = harness.restart()
     assert fleet.increment(key).phase is Phase.CREATING
     assert targets(fleet.snapshot) == {"a": 2}
-    assert fleet.increment(key).message == "0 of 2 instances run"
+    assert fleet.increment(key).message == "instances running: 0 of 2"
     for instance_id in others:
         harness.backend.boot(instance_id)
     fleet.reconcile()

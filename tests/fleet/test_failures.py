@@ -48,7 +48,7 @@ TROUBLES = [
     pytest.param(_fail_one, "no capacity", id="one fails"),
     pytest.param(_vanish_one, "vanished before its increment was whole", id="one vanishes"),
     pytest.param(_delete_one_elsewhere, "is being deleted by somebody else", id="one is deleted elsewhere"),
-    pytest.param(_miss_the_deadline, "not whole after 600 s: 1 of 3 instances run", id="deadline"),
+    pytest.param(_miss_the_deadline, "not whole after 600 s: instances running: 1 of 3", id="deadline"),
 ]
 
 
@@ -262,8 +262,8 @@ def test_the_message_says_how_far_it_is() -> None:
     fleet, key = _ordered(harness, {"a": 3}, Origin.CAGRPC)
     harness.backend.boot(harness.backend.ids()[1])
     fleet.reconcile()
-    assert fleet.increment(key).message == "1 of 3 instances run"
-    assert fleet.snapshot.increments[0].message == "1 of 3 instances run"
+    assert fleet.increment(key).message == "instances running: 1 of 3"
+    assert fleet.snapshot.increments[0].message == "instances running: 1 of 3"
 
 
 def test_nodes_that_vanish_after_their_increment_was_done_leave_listing_and_target() -> None:

@@ -68,12 +68,12 @@ def test_an_instance_comes_when_it_runs_and_its_node_is_ready(harness: ReadyNode
     harness.backend.boot(first)
     harness.backend.boot(second)
     fleet.reconcile()
-    assert fleet.increment(key).message == "2 of 3 instances run, 2 of their nodes are ready"
+    assert fleet.increment(key).message == "instances running: 2 of 3; nodes ready: 2"
     harness.backend.boot(third)
     harness.nodes.ready = {first, third, "somebody-else://node"}
     fleet.reconcile()
     assert fleet.increment(key).phase is Phase.CREATING
-    assert fleet.increment(key).message == "3 of 3 instances run, 2 of their nodes are ready"
+    assert fleet.increment(key).message == "instances running: 3 of 3; nodes ready: 2"
     assert states(fleet.snapshot, "a") == ["running", "running"]
     harness.nodes.ready.add(second)
     fleet.reconcile()
@@ -89,7 +89,7 @@ def test_a_ready_increment_names_its_nodes_and_the_pods_planned_for_each(harness
         IncrementNode(f"{key}/a/1", "a", a2, ("p2",)),
         IncrementNode(f"{key}/b/0", "b", b1, ("p3",)),
     )
-    assert status.message == "3 nodes wait to be released"
+    assert status.message == "waits until 3 nodes can be released"
     assert status in fleet.snapshot.increments
     assert fleet.snapshot.held_instances == {a1, a2, b1}
     assert fleet.snapshot.in_flight_pods == PODS
@@ -255,7 +255,7 @@ def test_a_node_that_is_not_ready_by_the_deadline_fails_its_increment(
     fleet.reconcile()
     status = fleet.increment(key)
     assert status.phase is Phase.ROLLING_BACK
-    assert status.message == "not whole after 600 s: 3 of 3 instances run, 2 of their nodes are ready"
+    assert status.message == "not whole after 600 s: instances running: 3 of 3; nodes ready: 2"
     assert status.short_groups == (("b",) if origin is Origin.CAGRPC else ("a",))
     assert sorted(harness.backend.executed_deletes) == sorted(harness.backend.ids())
     assert fleet.snapshot.held_instances == set(harness.backend.ids())  # Nothing lands on what has to go.
@@ -288,7 +288,7 @@ def test_of_an_unknown_cluster_nothing_is_taken_for_ready_or_late(
             fleet.reconcile()
     assert [record.message for record in caplog.records] == ["the cluster is unreachable: API server: out of reach"]
     assert fleet.problem == "the cluster is unreachable: API server: out of reach"
-    assert fleet.increment(key).message == "3 of 3 instances run, the cluster is unreachable"
+    assert fleet.increment(key).message == "instances running: 3 of 3; the cluster is unreachable"
     harness.clock.advance(400)
     harness.nodes.unknown = False
     harness.nodes.ready.clear()
@@ -343,7 +343,7 @@ def test_a_cluster_that_stays_unknown_does_not_hold_up_the_deadline_for_ever(har
     fleet.reconcile()
     status = fleet.increment(key)
     assert status.phase is Phase.ROLLING_BACK
-    assert status.message == "not whole after 600 s: 1 of 3 instances run, the cluster is unreachable"
+    assert status.message == "not whole after 600 s: instances running: 1 of 3; the cluster is unreachable"
     assert status.short_groups == ("a",)  # The one of b runs; that its Node is not seen is no shortage.
 
 
@@ -458,4 +458,4 @@ def test_labels_that_never_come_are_a_deadline_missed() -> None:
     fleet.reconcile()
     found = fleet.increment(key)
     assert found.phase in (Phase.ROLLING_BACK, Phase.ROLLED_BACK)
-    assert "1 of their nodes are ready" in found.message
+    assert "nodes ready: 1" in found.message

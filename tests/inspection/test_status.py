@@ -31,10 +31,10 @@ def test_counts_by_name_are_told_one_after_the_other() -> None:
 def test_why_it_is_not_ready_and_what_is_in_flight() -> None:
     status = {**READY, "ready": False, "why_not_ready": "the API server is out of reach"}
     done = {**INCREMENT, "id": "cd34", "phase": "done", "message": ""}
-    text = printed(status, [{**INCREMENT, "message": "2 of 4 instances run"}, done], [])
+    text = printed(status, [{**INCREMENT, "message": "instances running: 2 of 4"}, done], [])
     assert text.startswith("not ready: the API server is out of reach\n")
     assert "m7i.large+3, g4dn.xlarge+1" in text
-    assert "2 of 4 instances run" in text
+    assert "instances running: 2 of 4" in text
     assert "cd34" not in text
 
 

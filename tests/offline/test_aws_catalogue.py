@@ -139,7 +139,7 @@ def test_a_region_without_the_type_and_types_without_a_price(
     prices = tmp_path / "prices.csv"
     prices.write_text("instance_type,usd_per_hour\nm7i.large,0.1\n")
     assert main(["catalogue", "aws", "--instance-type", "m7i.*large", "--no-spot", "--prices", str(prices)]) == 0
-    assert "instance types have no price" in capsys.readouterr().err
+    assert "instance types without a price" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

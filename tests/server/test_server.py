@@ -123,7 +123,7 @@ def test_in_a_cluster_an_increase_is_for_pods_that_wait_there_whatever_was_named
             GrpcClient(channel).ok("NodeGroupIncreaseSize", NodeGroupIncreaseSizeRequest(id="small", delta=1))
         with urllib.request.urlopen(f"http://{server.endpoints.http}/increments", timeout=5) as answer:
             (increment,) = json.loads(answer.read())
-        assert "for 1 pods" in increment["reason"]
+        assert "for 1 pod," in increment["reason"]
         assert increment["pods"] == journalled
     finally:
         server.stop()

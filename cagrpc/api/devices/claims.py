@@ -33,6 +33,7 @@ from solver.model import (
     PodSpec,
     Requirement,
 )
+from solver.model.quantities import several
 
 CARRIES = "claim.cagrpc/"
 """Prefix of labels that only planning sees: on the one pod that a shared claim is planned with."""
@@ -159,7 +160,7 @@ class _Reading:
             self._problems.append(f"{what} was not made for this pod")
         elif claim.allocated and not (self._runs and of_template):
             if self._uid not in claim.reserved_for and len(claim.reserved_for) >= MOST_CONSUMERS:
-                self._problems.append(f"{what} is in use by {len(claim.reserved_for)} pods, as many as can be")
+                self._problems.append(f"{what} is in use by {len(claim.reserved_for)} others, as many as can be")
             elif claim.node_terms is not None:
                 if claim.node_terms:
                     self._terms.append(claim.node_terms)
@@ -186,7 +187,7 @@ class _Reading:
             requests.append(DeviceRequest(request.name, tuple(ways)))
             least += min((1 if each.all else each.count for each in ways), default=0)
         if least > MOST_RESULTS:
-            problems.append(f"asks for {least} devices; a claim has at most {MOST_RESULTS}")
+            problems.append(f"asks for {several(least, 'device')}; a claim has at most {MOST_RESULTS}")
         self._problems += [f"{what}: {problem}" for problem in problems]
         if problems:
             return None

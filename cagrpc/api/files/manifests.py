@@ -32,6 +32,7 @@ from cagrpc.api.files.manifest_storage import STORAGE_KINDS, StorageOfFiles
 from cagrpc.api.files.tables import pods_of_table
 from cagrpc.errors import InvalidInput
 from solver.model import Node, PodSet, PodSpec
+from solver.model.quantities import several
 
 _REPLICATED = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController")
 _JOBS = ("Job", "CronJob")
@@ -362,13 +363,13 @@ class _ManifestReader:
             yield f"{self.notes[0]}{more}; pass the Namespace objects as well"
         if self.gated:
             yield (
-                f"{sum(self.gated.values())} pods have schedulingGates, are not schedulable yet and were left"
-                f" out, for example {next(iter(self.gated))}"
+                f"left out {several(sum(self.gated.values()), 'pod')} with schedulingGates, not schedulable yet, for"
+                f" example {next(iter(self.gated))}"
             )
         if self.foreign:
             (example, scheduler), *_ = self.foreign
             yield (
-                f"{sum(self.foreign.values())} pods are of schedulers that are not planned for and were left out, for"
+                f"left out {several(sum(self.foreign.values()), 'pod')} of schedulers that are not planned for, for"
                 f" example {example} of {scheduler}; --scheduler names those that are"
             )
         yield from self.gangs.incomplete
@@ -378,8 +379,8 @@ class _ManifestReader:
         strangers = {name: len(pods) for name, pods in self.running_on.items() if name not in {n.name for n in nodes}}
         if strangers:
             yield (
-                f"{sum(strangers.values())} running pods were ignored: their nodes, for example"
-                f" {next(iter(strangers))}, are not in the files"
+                f"ignored {several(sum(strangers.values()), 'running pod')}, since the files do not have the nodes, for"
+                f" example {next(iter(strangers))}"
             )
         if self.out_of_place:
             yield (

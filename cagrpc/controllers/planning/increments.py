@@ -16,6 +16,7 @@ from cagrpc.cluster.state import PodRef
 from cagrpc.controllers.planning.problem import Question, class_key
 from cagrpc.fleet.model import ExpectedPod, IncrementSpec, Origin, Placement
 from solver.model import NodeGroup, Plan
+from solver.model.quantities import several
 
 MOST_NODES = 10_000
 """The most nodes of one increment,"""
@@ -176,8 +177,8 @@ def increment(part: Sequence[NewNode], groups: Mapping[str, NodeGroup], plan_id:
 
 
 def _reason(pods: Sequence[PodRef], placeholders: int) -> str:
-    described = [f"{len(pods)} pods, {pods[0].namespace}/{pods[0].name} among them"] if pods else []
-    described += [f"{placeholders} placeholders of the slack"] if placeholders else []
+    described = [f"{several(len(pods), 'pod')}, {pods[0].namespace}/{pods[0].name} among them"] if pods else []
+    described += [f"{several(placeholders, 'placeholder')} of the slack"] if placeholders else []
     return "; ".join(described)
 
 

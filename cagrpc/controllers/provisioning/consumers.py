@@ -16,6 +16,7 @@ from cagrpc.controllers.provisioning.bookings import book
 from cagrpc.controllers.provisioning.model import Booking, ProvisioningRequest
 from cagrpc.controllers.provisioning.observation import Ours, RequestsObservation
 from cagrpc.controllers.provisioning.progress import Pods, RequestPhase
+from solver.model.quantities import several
 
 MISSING = "ProvisioningRequestMissing"
 OTHER_CLASS = "ProvisioningClassDiffers"
@@ -84,10 +85,11 @@ def _too_many(ours: Ours, consumers: Sequence[Consumer]) -> Iterator[Note]:
         return
     asked = ours.pods.count
     more = len(consumers) - asked
-    text = f"{len(consumers)} pods consume it, and it asks for {asked}: nothing is reserved or added for {more} of them"
+    wanted = several(asked, "pod")
+    text = f"it asks for {wanted}, and {len(consumers)} consume it: nothing is reserved or added for {more} of them"
     yield Note(request_object(ours.request), TOO_MANY, text, warning=True)
     rest = consumers[asked:]
-    about = f"ProvisioningRequest {ours.request.key} asks for {asked} pods, and {asked} older ones consume it"
+    about = f"ProvisioningRequest {ours.request.key} asks for {wanted}, and as many older ones consume it"
     yield from _each([each for each in rest if each.stage is ConsumerStage.PENDING], TOO_MANY, about)
 
 
@@ -105,7 +107,7 @@ def _gone(ours: Ours, pending: Sequence[Consumer], room: _FreeCapacity) -> Itera
         RequestPhase.REVOKED: "its capacity was lost",
         RequestPhase.FAILED: "it has failed",
     }.get(ours.phase, "all it asked for has been consumed")
-    text = f"{short} of {len(pending)} pods that wait find no room, and no nodes are added for them: {why}"
+    text = f"no room for {short} of {several(len(pending), 'pod')} waiting, and no nodes are added: {why}"
     yield Note(request_object(ours.request), GONE, text, warning=True)
     about = f"no room for it, and none is made: of ProvisioningRequest {ours.request.key}, {why}"
     yield from _each(pending, GONE, about)

@@ -16,6 +16,7 @@ from cagrpc.controllers.provisioning.observation import Ours, RequestsObservatio
 from cagrpc.controllers.provisioning.progress import Next, Pods, RequestPhase
 from cagrpc.controllers.settings import ClassBehaviour, NamespaceSettings
 from cagrpc.runtime.clock import MonotonicClock
+from solver.model.quantities import several
 
 T = TypeVar("T")
 
@@ -125,17 +126,19 @@ class Shares:
         namespace, pods, most = each.request.namespace, each.pods.count, self._most
         if pods > most.pods:
             return (
-                f"it asks for {pods} pods, and a namespace may have capacity reserved for {most.pods} ({_SECTION}.pods)"
+                f"it asks for {several(pods, 'pod')}, and a namespace may have capacity reserved for {most.pods}"
+                f" ({_SECTION}.pods)"
             )
         if self._requests[namespace] >= most.requests:
             return (
-                f"capacity is reserved for {most.requests} requests of namespace {namespace}, which is the most at once"
-                f" ({_SECTION}.requests); its turn comes when all pods of one of them have come, or it is deleted"
+                f"capacity is reserved for {several(most.requests, 'request')} of namespace {namespace}, the most"
+                f" at once ({_SECTION}.requests); its turn comes when all pods of one have come, or it is deleted"
             )
         if self._pods[namespace] + pods > most.pods:
             return (
-                f"with its {pods} pods, capacity would be reserved for more than {most.pods} of namespace {namespace}"
-                f" ({_SECTION}.pods); its turn comes when enough of those have come, or their requests are deleted"
+                f"with its {several(pods, 'pod')}, capacity would be reserved for more than {most.pods} of namespace"
+                f" {namespace} ({_SECTION}.pods); its turn comes when enough of those have come, or their requests"
+                " are deleted"
             )
         return ""
 

@@ -10,6 +10,7 @@ from cagrpc.controllers.provisioning.model import Booking
 from cagrpc.controllers.provisioning.observation import RequestsObservation, lacks_nodes
 from cagrpc.controllers.provisioning.progress import Next, RequestPhase
 from cagrpc.runtime.clock import MonotonicClock
+from solver.model.quantities import several
 
 REVOKE_SECONDS = 30.0
 """How long capacity is missing before it counts as lost; until then its node may be back."""
@@ -40,5 +41,5 @@ class LostRoom:
         for uid, count in short.items():
             if now >= self._since[uid] + REVOKE_SECONDS:
                 missing = sum(count for _, count in nexts[uid].holds)
-                lost[uid] = f"{count} of its {missing} pods that have not come find no room any more"
+                lost[uid] = f"no room is left for {count} of its {several(missing, 'pod')} still to come"
         return lost

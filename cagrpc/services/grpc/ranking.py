@@ -16,6 +16,7 @@ from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.services.grpc.gangs import OptionDemand
 from solver.model import NodeGroup, Problem
 from solver.model.capacity import limits_broken
+from solver.model.quantities import several
 
 _MOST_NAMES, _LONGEST_NAME = 3, 100
 
@@ -37,10 +38,10 @@ def why_left_out(option: Option, snapshot: FleetSnapshot, schedulers: AbstractSe
     if state is None:
         return "is not a node group of this fleet"
     if option.node_count < 1:
-        return f"asks for {option.node_count} nodes"
+        return f"asks for {several(option.node_count, 'node')}"
     wanted = state.target_size + option.node_count
     if wanted > state.group.max_size:
-        return f"would have {wanted} nodes, above the group's maximum of {state.group.max_size}"
+        return f"would have {several(wanted, 'node')}, above the group's maximum of {state.group.max_size}"
     if broken := limits_broken(snapshot.limits, state.group, option.node_count):
         return f"would break limits: {'; '.join(broken)}"
     return _why_no_demand(option.pods, snapshot, schedulers)
@@ -95,7 +96,7 @@ def by_counts(offers: Sequence[OptionDemand], snapshot: FleetSnapshot) -> tuple[
         option, pods = offer.option, len(offer.wanted)
         node_group = snapshot.groups[option.node_group].group
         per_pod = node_group.price_usd_per_hour * option.node_count / max(1, pods)
-        reason = f"weight {node_group.weight}: {per_pod:.4g} $/h for each of {pods} pods"
+        reason = f"weight {node_group.weight}: {per_pod:.4g} $/h for each of {several(pods, 'pod')}"
         found.append(((-float(node_group.weight), per_pod), option.node_group, reason))
     places = {index: place for place, index in enumerate(sorted(range(len(found)), key=found.__getitem__))}
     return tuple(Ranked(places[index], score, reason) for index, (score, _, reason) in enumerate(found))

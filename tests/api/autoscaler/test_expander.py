@@ -76,7 +76,7 @@ def test_a_pod_that_cannot_be_read_leaves_the_others(strange: bytes, key: str, w
     assert (first.key, third.key) == ("uid-1", "uid-3")
     assert second.key.startswith(key)
     assert (first.spec, second.spec, third.spec) == (first.spec, NOWHERE, first.spec)
-    assert request.unreadable.startswith("1 pods cannot be decoded")
+    assert request.unreadable.startswith("1 pod with errors of decoding")
     assert why in request.unreadable
     assert not request.out_of_time
 
@@ -161,7 +161,7 @@ def test_a_pod_larger_than_any_is_not_read_and_costs_the_others_nothing() -> Non
     request = expander.decode(pb.BestOptionsRequest(options=[option]).SerializeToString(), _in_time)
     first, second = request.options[0].pods
     assert (first.key.startswith("malformed/"), first.spec, second.key) == (True, NOWHERE, "uid-1")
-    assert "1 pods cannot be decoded" in request.unreadable
+    assert "1 pod with errors of decoding" in request.unreadable
 
 
 def test_of_a_pod_with_claims_only_the_autoscaler_knows_where_it_fits() -> None:
@@ -172,4 +172,4 @@ def test_of_a_pod_with_claims_only_the_autoscaler_knows_where_it_fits() -> None:
     first, second = request.options[0].pods
     assert (first.key, first.spec.affinity, second.spec.affinity) == ("uid-claims", (), None)
     assert first.spec.requests == second.spec.requests
-    assert request.unreadable == ("1 pods have resource claims; CA's own fit check is used for them: pod ns/claims")
+    assert request.unreadable == ("1 pod with resource claims, for which CA's own fit check is used: pod ns/claims")

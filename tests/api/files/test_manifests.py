@@ -260,7 +260,7 @@ def test_nodes_have_what_their_pods_leave(tmp_path: Path) -> None:
     assert (got.name, got.free, got.labels) == ("n1", {"cpu": 2500, "memory": 8 * _GIB, "pods": 9}, {"zone": "a"})
     assert [t.key for t in got.taints] == ["node.kubernetes.io/unschedulable"]
     assert found.pod_sets == ()
-    assert found.warnings == ("1 running pods were ignored: their nodes, for example n9, are not in the files",)
+    assert found.warnings == ("ignored 1 running pod, since the files do not have the nodes, for example n9",)
 
 
 def test_of_a_file_of_nodes_only_nodes_and_their_pods_are_read(tmp_path: Path) -> None:
@@ -306,9 +306,7 @@ def test_gated_pods_are_left_out_with_one_warning(tmp_path: Path) -> None:
         _object("PodTemplate", "t") | {"template": {"spec": gated}},
     )
     assert [(p.name, p.count) for p in found.pod_sets] == [("default/open", 1), ("default/t", 2)]
-    assert found.warnings == (
-        "4 pods have schedulingGates, are not schedulable yet and were left out, for example default/a",
-    )
+    assert found.warnings == ("left out 4 pods with schedulingGates, not schedulable yet, for example default/a",)
 
 
 def test_pods_wait_since_their_creation(tmp_path: Path) -> None:
@@ -538,7 +536,7 @@ def test_pods_of_other_schedulers_count_where_they_run_and_are_not_planned(tmp_p
     assert found.nodes[0].free["cpu"] == 500
     (warning,) = found.warnings
     assert warning == (
-        "4 pods are of schedulers that are not planned for and were left out, for example default/waits of volcano;"
+        "left out 4 pods of schedulers that are not planned for, for example default/waits of volcano;"
         " --scheduler names those that are"
     )
     found = read([tmp_path / "all.yaml"], schedulers={"volcano"})

@@ -143,5 +143,5 @@ def test_a_node_for_placeholders_is_wanted_whoever_is_bound_meanwhile() -> None:
 def test_an_increment_tells_whom_it_is_for() -> None:
     groups = {"a": group("a")}
     for_both = (_node("a", 1), NewNode("a", (), placeholders=3))
-    assert increment(for_both, groups, "plan", 0.0).reason == "1 pods, ns/pod-1 among them; 3 placeholders of the slack"
+    assert increment(for_both, groups, "plan", 0.0).reason == "1 pod, ns/pod-1 among them; 3 placeholders of the slack"
     assert increment(for_both[1:], groups, "plan", 0.0).reason == "3 placeholders of the slack"

@@ -40,7 +40,7 @@ def test_a_request_of_which_an_offering_is_short_is_told_so_and_loses_no_attempt
     ends = max(each.until_seconds for each in harness.requests._deciding.short().values())
     until = timestamp(math.ceil(ends))
     assert found["message"].startswith(f"left out after a shortage: node group gpu until {until} (")
-    assert "all 2 pods would fit" in found["message"]
+    assert "the whole request would fit" in found["message"]
     assert "no attempt is counted" in found["message"]
     assert "lower" not in found["message"]
     assert harness.details("r")["retryAt"] == until, "the next try is when something can have changed"

@@ -157,9 +157,7 @@ def test_a_namespace_has_so_many_requests_and_pods_kept_at_once() -> None:
     assert "asks for 11 pods" in shares.why_not(asked("b", pods=11))
     assert shares.why_not(asked("a", pods=6, books=False)) == ""  # nothing is kept for it
     assert keys(shares.taken([asked("a", "r2"), asked("a", "r3"), asked("b", pods=10)], 9)) == ["a/r2", "b/r"]
-    assert shares.why_not(asked("a")).startswith(
-        "capacity is reserved for 2 requests of namespace a, which is the most"
-    )
+    assert shares.why_not(asked("a")).startswith("capacity is reserved for 2 requests of namespace a, the most at once")
     assert len(Shares(booked, few).taken([asked("b", f"r{number}") for number in range(9)], 1)) == 1
 
 

@@ -129,8 +129,8 @@ def test_groups_that_are_short_are_left_out_for_now_but_not_for_ever() -> None:
     decided = decide([gang], scenario, BUDGET)
     judge([gang], scenario, decided)
     assert decided.left == {
-        "a1": "left out after a shortage: p4d/b/spot until 1970-01-01T00:16:41Z (no capacity); with it all 2 pods would"
-        " fit"
+        "a1": "left out after a shortage: p4d/b/spot until 1970-01-01T00:16:41Z (no capacity); with it the whole"
+        " request would fit"
     }, "the shortage is the first reason, and no request is lowered to no GPU"
     assert decided.until == {"a1": 1000.5}
 

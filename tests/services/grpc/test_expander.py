@@ -162,7 +162,7 @@ def test_by_counts_a_pod_that_consumes_a_request_is_none() -> None:
     options = decode(asking(option("dear", 2, mixed)).SerializeToString(), lambda: False).options
     with House(_harness()) as house:
         (ranked,) = by_counts(OfferedGangs(options).offers, house.fleet.snapshot)
-    assert ranked.reason == "weight 50: 0.8 $/h for each of 1 pods"
+    assert ranked.reason == "weight 50: 0.8 $/h for each of 1 pod"
 
 
 def test_the_planner_sees_the_labels_that_cas_template_has() -> None:
@@ -292,7 +292,7 @@ def test_one_strange_pod_leaves_the_objective_to_the_others_and_is_in_flight_lik
         house.advice.ok("BestOptions", request)
         (decision,) = house.decisions.latest()
         assert decision.ranked_by == "objective"
-        assert "(1 pods cannot be decoded" in decision.reason
+        assert "(1 pod with errors of decoding" in decision.reason
         assert "'Lt' is not one of Equal, Exists" in decision.reason
         assert decision.chosen == "cheap"  # serves one pod more: that is what CA says of the strange one
         choice = house.decisions.take_choice("cheap")

@@ -62,7 +62,7 @@ def test_a_gang_that_needs_two_groups_is_vetoed_and_the_record_says_what_it_need
         hint = "; no option covers them: a gang that needs several node groups needs drive: plan"
         assert _left_out(house) == [
             f"serves 3 pods of gang {_NAME}, of which 4 must be served together{hint}",
-            f"serves 1 pods of gang {_NAME}, of which 4 must be served together{hint}",
+            f"serves 1 pod of gang {_NAME}, of which 4 must be served together{hint}",
         ]
         assert "needs drive: plan" in house.decisions.latest()[0].reason
 
@@ -106,7 +106,7 @@ def test_an_invalid_minimum_is_ignored_and_reported() -> None:
     gang = [_member(str(index), minimum="two") for index in range(4)]
     with House(_harness()) as house:
         assert chosen(house.advice.ok("BestOptions", asking(option("a", 1, gang)))) == "a"
-        assert "(4 pods have invalid fields that were ignored: pod ns/0: metadata.annotations" in (
+        assert "(4 pods with invalid fields, which were ignored: pod ns/0: metadata.annotations" in (
             house.decisions.latest()[0].reason
         )
 
@@ -249,7 +249,7 @@ def test_a_gang_that_never_completes_vetoes_nobody() -> None:
         (decision,) = house.decisions.latest()
         assert [each.left_out for each in decision.options] == ["", "", ""]
         assert decision.ranked_by == "objective"
-        assert "for 1 pods" in decision.options[0].reason
+        assert "for 1 pod," in decision.options[0].reason
         assert "gang podgroup.scheduling.x-k8s.io ns/never is not complete" in decision.options[0].reason
         choice = house.decisions.take_choice("a")
         assert choice is not None
@@ -262,7 +262,7 @@ def test_an_option_for_others_is_not_taken_for_its_part_of_a_gang() -> None:
         request = asking(option("a", 1, [*gang[:3], pod("x")]), option("b", 1, gang[3:]))
         assert chosen(house.advice.ok("BestOptions", request)) == "a"
         (first, second) = house.decisions.latest()[-1].options
-        assert "for 1 pods" in first.reason
+        assert "for 1 pod," in first.reason
         assert f"it also serves 3 pods of gang {_NAME}, of which 4 must be served together" in first.reason
         assert second.left_out
         choice = house.decisions.take_choice("a")

@@ -75,7 +75,7 @@ def decide(
             continue
         waits_for = shortages_of(each, choice)
         if waits_for and would_be_served(each, choice, running):
-            left[each.candidate.uid] = why_short(each.candidate, waits_for)
+            left[each.candidate.uid] = why_short(waits_for)
             until[each.candidate.uid] = min(shortage.until_seconds for shortage in waits_for)
         else:
             left[each.candidate.uid] = why_left(each, choice, running, waits_for, advised=advised)

@@ -19,7 +19,7 @@ from solver.explanation.pods import REQUEST
 from solver.model import PODS, Node, Plan, PodClass, Problem, Resources
 from solver.model.budget import RunningBudget
 from solver.model.capacity import after_plan
-from solver.model.quantities import format_quantity
+from solver.model.quantities import format_quantity, several
 
 _MOST_REASONS = 2
 _MOST_WAYS = 2
@@ -47,10 +47,9 @@ def would_be_served(left: Left, choice: Choice, budget: RunningBudget) -> bool:
     return not solve(problem, budget.next_plan(FIRST_SHARE)).unplaced
 
 
-def why_short(candidate: Candidate, shortages: Sequence[Shortage]) -> str:
+def why_short(shortages: Sequence[Shortage]) -> str:
     """Return why nothing could be tried for it now."""
-    pods = sum(each.count for each in candidate.pod_sets)
-    return f"{left_out(shortages)}; with {_them(shortages)} all {pods} pods would fit"
+    return f"{left_out(shortages)}; with {_them(shortages)} the whole request would fit"
 
 
 def _them(shortages: Sequence[Shortage]) -> str:
@@ -99,9 +98,9 @@ def _message(scenario: Problem, candidate: Candidate, when: str, budget: Running
     apart = Attempt(problem, solve(problem, budget.next_plan(_FIT_SHARE)))
     missing = sum(each.count for each in apart.plan.unplaced)
     if not missing:
-        return f"all {pods} pods would fit {when}, but no place was found for them in the time for planning"
+        return f"the whole request would fit {when}, but no place was found in the time for planning"
     lacking = ", ".join(_lacking(candidate, apart.plan)) if len(candidate.pod_sets) > 1 else ""
-    text = f"{pods - missing} of {pods} pods fit {when}{f' ({lacking})' if lacking else ''}"
+    text = f"{pods - missing} of {several(pods, 'pod')} fit {when}{f' ({lacking})' if lacking else ''}"
     text += f": {'; '.join(apart.reasons[:_MOST_REASONS])}"
     ways = _ways(scenario, candidate, budget) if advised else []
     return f"{text}. What would serve all of them: {'; or '.join(ways)}" if ways else text
