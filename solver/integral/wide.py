@@ -58,13 +58,15 @@ class WideModel:
         """Return kinds of which patterns may pay, and whether all others are proven not to, at any pod values, while
         the kinds that dominate them do not run out. Where there are too many for the time, return those close to
         paying."""
-        kinds = np.array([k.existing for k in self.reduced.kinds], dtype=bool)[self.active]
-        kinds |= (self.over[self.active] == self.active) | (fluid.ratio[self.active] >= _PAYS)
+        kinds = (
+            self.reduced.existing[self.active]
+            | (self.over[self.active] == self.active)
+            | (fluid.ratio[self.active] >= _PAYS)
+        )
         found = self.active[kinds]
         if np.count_nonzero(self.reduced.wanted) * len(found) <= _MOST_PRICED:
             return found, True
-        existing = np.array([self.reduced.kinds[k].existing for k in found.tolist()], dtype=bool)
-        return found[existing | (fluid.ratio[found] >= _NEARLY_PAYS)], False
+        return found[self.reduced.existing[found] | (fluid.ratio[found] >= _NEARLY_PAYS)], False
 
     def minimise(self, stage: ObjectiveStage, fixed: Mapping[ObjectiveStage, int], fraction: float) -> float:
         """Return a lower bound on a stage where earlier stages have at most their `fixed` values, with what no plan can
@@ -96,8 +98,11 @@ class WideModel:
         return self.budget.left_seconds(fraction) <= 0
 
     def _per_node(self, stage: ObjectiveStage) -> Floats:
-        kinds = self.reduced.kinds
-        return np.array([0.0 if k.existing else float(stage.node_cost(k.price_micros, k.weight)) for k in kinds])
+        found = np.zeros(len(self.reduced.kinds))
+        if stage.goal in (Goal.COST, Goal.NODES):
+            new = self.reduced.new_kinds
+            found[~self.reduced.existing] = [stage.node_cost(k.price_micros, k.weight) for k in new]
+        return found
 
     def _per_pod(self, stage: ObjectiveStage) -> Floats:
         """Of pods that have waited for different times the shortest: a bound all the same."""
@@ -187,7 +192,7 @@ def _waited(demands: Sequence[Demand]) -> int:
 
 
 def _new_kinds(model: WideModel) -> Ints:
-    return model.active[[not model.reduced.kinds[k].existing for k in model.active.tolist()]]
+    return model.active[~model.reduced.existing[model.active]]
 
 
 def _values(model: WideModel, new: Ints, node_cost: Floats, pod_values: Floats) -> Floats:
@@ -200,7 +205,8 @@ def _values(model: WideModel, new: Ints, node_cost: Floats, pod_values: Floats) 
 def dominant_shares(reduced: Reduced, kinds: Ints, node_cost: Floats) -> Floats:
     """Return quick pod values: of the cheapest kind, the price of the largest share of a node that a pod takes."""
     values = np.full(len(reduced.wanted), np.inf)
+    requests = np.ascontiguousarray(reduced.requests.T, dtype=np.float64)
     for kind in kinds:
-        shares = (reduced.requests / np.maximum(reduced.free[kind], 1)).max(axis=1) * node_cost[kind]
-        values = np.where(reduced.fits[kind], np.minimum(values, shares), values)
+        shares = (requests / np.maximum(reduced.free[kind], 1)[:, None]).max(axis=0) * node_cost[kind]
+        np.minimum(values, shares, out=values, where=reduced.fits[kind])
     return np.where(np.isfinite(values), values, 0.0)

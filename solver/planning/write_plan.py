@@ -175,10 +175,12 @@ class _Cheaper:
         units = batch.rows(reduced)
         rows = list(units)
         need = np.array(list(units.values()), dtype=np.int64) @ reduced.requests[rows]
-        for other in others[(reduced.free[others] >= need).all(axis=1)].tolist():
-            if reduced.fits[other, rows].all():
-                return Batch(other, batch.count, batch.pods)
-        return batch
+        for resource in np.flatnonzero(need).tolist():
+            others = others[reduced.free[others, resource] >= need[resource]]
+        fitting = np.ones(len(others), dtype=bool)
+        for row in rows:
+            fitting &= reduced.fits[others, row]
+        return Batch(int(others[fitting.argmax()]), batch.count, batch.pods) if fitting.any() else batch
 
     def _cheaper(self, kind: Kind) -> Ints:
         """Return the cheaper kinds, the cheapest first."""

@@ -15,6 +15,9 @@ import numpy as np
 
 from solver.reduction.reduced import Bools, Ints, Reduced
 
+_AT_ONCE = 8
+"""Kinds that one is compared with in one step."""
+
 
 def needed_kinds(reduced: Reduced) -> Ints:
     """Indices of the kinds worth looking at: all usable existing ones, and the new ones that are not dominated by one
@@ -40,7 +43,7 @@ def _dominators(reduced: Reduced, usable: Bools, able: Bools) -> Ints:
     """Of usable kinds, by `able` ones that no other able one dominates."""
     fits, kinds = reduced.fits, reduced.kinds
     over = np.arange(len(kinds))
-    new = np.array([not kind.existing for kind in kinds], dtype=bool)
+    new = ~reduced.existing
     candidates = np.flatnonzero(usable & new & able)
     shape, at_least = _shapes(reduced)
     held, lacking = np.packbits(fits, axis=1), np.packbits(~fits, axis=1)
@@ -48,9 +51,14 @@ def _dominators(reduced: Reduced, usable: Bools, able: Bools) -> Ints:
         if kinds[b].least or kinds[b].previous:
             continue
         others = candidates[at_least(shape[b])[shape[candidates]]]
-        others = others[(over[others] == others) & (others != b)].tolist()
-        # Larger ones mostly fit all the same pods: the first few decide, and the long comparison is made one by one.
-        over[b] = next((a for a in others if not (held[b] & lacking[a]).any()), b)
+        others = others[(over[others] == others) & (others != b)]
+        # Larger ones mostly fit all the same pods: the first few decide.
+        for first in range(0, len(others), _AT_ONCE):
+            some = others[first : first + _AT_ONCE]
+            holds_all = ~(held[b] & lacking[some]).any(axis=1)
+            if holds_all.any():
+                over[b] = some[holds_all.argmax()]
+                break
     while (over[over] != over).any():
         over = over[over]
     return over

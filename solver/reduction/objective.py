@@ -68,7 +68,8 @@ def value(
     """A plan's value: `unserved` pods per demand index, `opened` new nodes per kind index."""
     match stage.goal:
         case Goal.COST | Goal.NODES:
-            return sum(stage.node_cost(k.price_micros, k.weight) * opened[k.index] for k in reduced.new_kinds)
+            used = ((kind, nodes) for kind, nodes in zip(reduced.kinds, opened, strict=True) if nodes)
+            return sum(stage.node_cost(k.price_micros, k.weight) * nodes for k, nodes in used if not k.existing)
         case Goal.CHANGE:
             return (reduced.changed or 0) + sum(abs(opened[k.index] - k.previous) for k in reduced.new_kinds)
         case Goal.PREFERENCES:

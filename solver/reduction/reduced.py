@@ -143,6 +143,11 @@ class Reduced:
         return tuple(kind for kind in self.kinds if kind.existing)
 
     @cached_property
+    def existing(self) -> Bools:
+        """Per kind: whether its nodes stand."""
+        return np.array([kind.existing for kind in self.kinds], dtype=bool)
+
+    @cached_property
     def tiers(self) -> tuple[int, ...]:
         """Weights in use, lowest first: the order in which their costs are minimised."""
         return tuple(sorted({kind.weight for kind in self.new_kinds}))
@@ -211,10 +216,11 @@ class Reduced:
 def most_per_node(reduced: Reduced, kinds: Ints) -> Ints:
     """Kinds x rows: how many units of the row alone an empty node holds, at most as many as are wanted; 0 where the
     row may not run there."""
-    rows = np.zeros((len(kinds), len(reduced.rows)), dtype=np.int64)
-    most = np.minimum(reduced.wanted, reduced.caps)
-    need = np.maximum(reduced.requests, 1)
-    for row, kind in enumerate(kinds):
-        fit = np.where(reduced.requests > 0, reduced.free[kind] // need, np.iinfo(np.int64).max).min(axis=1)
-        rows[row] = np.where(reduced.fits[kind], np.minimum(fit, most), 0)
-    return rows
+    most = np.tile(np.minimum(reduced.wanted, reduced.caps), (len(kinds), 1))
+    for resource in range(reduced.requests.shape[1]):
+        # Most resources are asked for by few, and most kinds have amounts that others have too.
+        asking = np.flatnonzero(reduced.requests[:, resource])
+        amounts, amount = np.unique(reduced.free[kinds, resource], return_inverse=True)
+        fit = amounts[:, None] // reduced.requests[asking, resource]
+        most[:, asking] = np.minimum(most[:, asking], fit[amount])
+    return np.where(reduced.fits[kinds], most, 0)
