@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -97,6 +98,19 @@ class BackendSettings(Protocol):
         """Open the backend: start its watches, verify what has to be right. Raises InvalidInput or Unavailable, with
         nothing left open."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedLater:
+    """`BackendSettings` over plain values: what opens the backend is imported only then, and may import the values."""
+
+    module: str
+    """With the function `open_backend(settings, context)`."""
+    settings: Any
+
+    def open(self, context: BackendContext) -> OpenBackend:
+        opened: OpenBackend = import_module(self.module).open_backend(self.settings, context)
+        return opened
 
 
 @dataclass(frozen=True, slots=True)

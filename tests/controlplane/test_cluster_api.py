@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from cagrpc.backends.cluster_api.opening import open_backend
 from cagrpc.backends.cluster_api.settings import ClusterApiSettings, MachineSource, ManagementAccess
 from cagrpc.backends.plugin import BackendContext
 from cagrpc.cluster.markers import START_UP_TAINT
@@ -51,7 +52,7 @@ class MachineFleet:
         access = ManagementAccess(self.workload.cluster.plane.kubeconfig())
         settings = ClusterApiSettings(CLUSTER, self.workload.namespace, self.sources, access)
         clock = SteadyClock()
-        opened = settings.open(BackendContext(self._directory, clock))
+        opened = open_backend(settings, BackendContext(self._directory, clock))
         journal = SqliteJournal(self._directory / "journal.sqlite")
         fleet = Fleet(
             self.groups, [], opened.backend, journal, clock=clock, increment_deadline_seconds=deadline_seconds

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from cagrpc.backends.cluster_api.opening import open_backend
 from cagrpc.backends.cluster_api.settings import ClusterApiSettings, MachineSource, ManagementAccess
 from cagrpc.backends.plugin import BackendContext, OpenBackend
 from cagrpc.fleet.backend import Order, OrderedInstance
@@ -92,7 +93,7 @@ class ClusterApiCoreCloud(Cloud):
         sources = {each.id: MachineSource(owner=("MachineDeployment", each.id)) for each in self.node_groups}
         access = ManagementAccess(self._workload.cluster.plane.kubeconfig())
         settings = ClusterApiSettings(CLUSTER, self._workload.namespace, sources, access, fleet)
-        return settings.open(BackendContext(self._directory, self.clock))
+        return open_backend(settings, BackendContext(self._directory, self.clock))
 
 
 class TestClusterApiCore(BackendConformance):

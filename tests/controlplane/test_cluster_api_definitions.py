@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cagrpc.backends.cluster_api.opening import open_backend
 from cagrpc.backends.cluster_api.settings import ClusterApiSettings, MachineSource, ManagementAccess, Reference
 from cagrpc.backends.plugin import BackendContext
 from cagrpc.fleet.backend import Order, OrderedInstance
@@ -68,7 +69,7 @@ def test_every_field_is_known(served: tuple[Cluster, str], tmp_path: Path, monke
     )
     access = ManagementAccess(cluster.plane.kubeconfig())
     settings = ClusterApiSettings("c", cluster.namespace, {"a": source}, access)
-    opened = settings.open(BackendContext(tmp_path, epoch))
+    opened = open_backend(settings, BackendContext(tmp_path, epoch))
     sent: list[tuple[str, Mapping[str, Any]]] = []
     create = Client.create
 

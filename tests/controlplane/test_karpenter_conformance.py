@@ -10,7 +10,8 @@ from typing import ClassVar
 
 import pytest
 
-from cagrpc.backends.karpenter.plugin import KarpenterSettings, NodeClass, Parameters, node_pool
+from cagrpc.backends.karpenter.opening import open_backend
+from cagrpc.backends.karpenter.settings import KarpenterSettings, NodeClass, Parameters, node_pool
 from cagrpc.backends.plugin import BackendContext, OpenBackend
 from cagrpc.fleet.backend import Order, OrderedInstance
 from cagrpc.kube.client.client import Client
@@ -101,7 +102,7 @@ class KarpenterCoreCloud(Cloud):
             parameters={group.id: _parameters(group) for group in self.node_groups},
             node_pools=frozenset(node_pool(group) for group in self.node_groups),
         )
-        return settings.open(BackendContext(self._directory, self.clock, client))
+        return open_backend(settings, BackendContext(self._directory, self.clock, client))
 
 
 def _parameters(group: NodeGroup) -> Parameters:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from cagrpc import errors
-from cagrpc.backends.karpenter.plugin import KarpenterSettings
+from cagrpc.backends.karpenter.opening import open_backend
+from cagrpc.backends.karpenter.settings import KarpenterSettings
 from cagrpc.backends.plugin import BackendContext
 from cagrpc.cluster.markers import TOKEN
 from cagrpc.errors import InvalidConfiguration
@@ -189,14 +190,14 @@ def test_a_live_node_pool_is_refused_at_the_start(karpenter: Karpenter, tmp_path
     karpenter.node_pool("frozen", frozen=True)
     karpenter.node_pool("others")
     with pytest.raises(InvalidConfiguration) as refused:
-        settings.open(context)
+        open_backend(settings, context)
     assert [":".join(line.split(":")[:2]) for line in refused.value.problems[:-1]] == [
         'NodePool "alive": spec.limits',
         'NodePool "alive": spec.disruption.budgets',
         'NodePool "alive": spec.disruption.consolidateAfter',
     ]
     karpenter.change_pool("alive", frozen_fields())
-    opened = settings.open(context)
+    opened = open_backend(settings, context)
 
     def listed() -> bool:
         assert opened.backend.problem is None

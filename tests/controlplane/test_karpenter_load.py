@@ -13,7 +13,8 @@ from time import monotonic, sleep
 import pytest
 
 from cagrpc import errors
-from cagrpc.backends.karpenter.plugin import KarpenterSettings, NodeClass, Parameters
+from cagrpc.backends.karpenter.opening import open_backend
+from cagrpc.backends.karpenter.settings import KarpenterSettings, NodeClass, Parameters
 from cagrpc.backends.plugin import BackendContext
 from cagrpc.cluster.markers import INCREMENT
 from cagrpc.fleet.fleet import Fleet
@@ -61,7 +62,7 @@ def fleet_over(karpenter: Karpenter, directory: Path) -> Iterator[Fleet]:
         client = Client.connect(karpenter.cluster.plane.kubeconfig())
         undo.callback(client.close)
         clock = SteadyClock()
-        opened = settings.open(BackendContext(directory, clock, client))
+        opened = open_backend(settings, BackendContext(directory, clock, client))
         undo.callback(opened.close)
         fleet = Fleet(groups, [], opened.backend, SqliteJournal(directory / "journal.sqlite"), clock=clock)
         undo.callback(fleet.close)

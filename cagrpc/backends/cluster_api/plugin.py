@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Self
 from pydantic import Field, model_validator
 
 from cagrpc.backends.cluster_api.settings import ClusterApiSettings, MachineSource, ManagementAccess, Reference
-from cagrpc.backends.plugin import BackendPlugin, Configured, ImportedSections, Inventory, SectionSource, unknown_names
+from cagrpc.backends.plugin import (
+    BackendPlugin,
+    Configured,
+    ImportedSections,
+    Inventory,
+    OpenedLater,
+    SectionSource,
+    unknown_names,
+)
 from cagrpc.errors import InvalidConfiguration
 from cagrpc.forms import FilePath, Form
 from solver.model import NodeGroup
@@ -168,7 +176,8 @@ class ClusterApiPlugin(BackendPlugin):
         problems += _mixed_shapes(form, inventory.groups)
         if problems:
             raise InvalidConfiguration(problems)
-        return Configured(ClusterApiSettings(form.cluster, form.namespace, sources, access, form.fleet))
+        settings = ClusterApiSettings(form.cluster, form.namespace, sources, access, form.fleet)
+        return Configured(OpenedLater("cagrpc.backends.cluster_api.opening", settings))
 
 
 def _sources(form: ClusterApiForm, groups: Sequence[NodeGroup]) -> tuple[Mapping[str, MachineSource], list[str]]:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-
-from cagrpc.backends.plugin import BackendContext, OpenBackend
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +61,7 @@ class ManagementAccess:
 
 @dataclass(frozen=True, slots=True)
 class ClusterApiSettings:
-    """`BackendSettings` of the Cluster API backend."""
+    """All of them."""
 
     cluster: str
     """Name of the Cluster object."""
@@ -75,7 +72,3 @@ class ClusterApiSettings:
     access: ManagementAccess = ManagementAccess()
     fleet: str = "cagrpc"
     """The value of the label by which our Machines are known."""
-
-    def open(self, context: BackendContext) -> OpenBackend:
-        opened: OpenBackend = import_module("cagrpc.backends.cluster_api.opening").open_backend(self, context)
-        return opened

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from cagrpc import errors
 from cagrpc.backends.karpenter.claims import NODE_CLAIMS, body, claim, expected, name_of, offering_of, path_of
 from cagrpc.backends.karpenter.node_classes import why_not_ready
-from cagrpc.backends.karpenter.plugin import KarpenterSettings, Parameters, node_pool
 from cagrpc.backends.karpenter.pools import NodePools, explained
+from cagrpc.backends.karpenter.settings import KarpenterSettings, Parameters, node_pool
 from cagrpc.backends.karpenter.store import ClaimStore
 from cagrpc.fleet.backend import BackendInstance, Listing, Order, OrderedInstance, Pace
 from cagrpc.kube.client.client import Client

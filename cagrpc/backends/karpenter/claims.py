@@ -11,7 +11,7 @@ from cagrpc.api.core.nodes import taint_document
 from cagrpc.api.core.resources import mapping, members, strings
 from cagrpc.api.encoding.times import epoch_seconds
 from cagrpc.api.encoding.untrusted import whole_number
-from cagrpc.backends.karpenter.plugin import NodeClass, Parameters, node_pool
+from cagrpc.backends.karpenter.settings import NodeClass, Parameters, node_pool
 from cagrpc.cluster.markers import FLEET_LABEL, INCREMENT, NODE_GROUP, START_UP_TAINT, TOKEN
 from cagrpc.errors import InvalidInput
 from cagrpc.fleet.backend import Order, OrderedInstance

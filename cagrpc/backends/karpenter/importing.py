@@ -10,8 +10,8 @@ from typing import Any
 from cagrpc.api.core.resources import mapping, members, strings
 from cagrpc.api.encoding.times import duration_seconds
 from cagrpc.backends.karpenter.node_classes import disk_bytes
-from cagrpc.backends.karpenter.plugin import NodeClass
 from cagrpc.backends.karpenter.pools import NODE_POOLS, is_zero
+from cagrpc.backends.karpenter.settings import NodeClass
 from cagrpc.backends.plugin import ImportedSections
 from cagrpc.errors import InvalidInput, NotFound
 from cagrpc.fleet.catalogue import EPHEMERAL_STORAGE

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cagrpc.api.core.resources import mapping, members
-from cagrpc.backends.karpenter.plugin import NodeClass
+from cagrpc.backends.karpenter.settings import NodeClass
 from cagrpc.errors import CagrpcError
 from cagrpc.fleet.catalogue import EPHEMERAL_STORAGE
 from cagrpc.kube.client.client import Client

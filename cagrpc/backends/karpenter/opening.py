@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cagrpc.backends.karpenter.backend import KarpenterBackend
-from cagrpc.backends.karpenter.plugin import KarpenterSettings
 from cagrpc.backends.karpenter.pools import NodePools, check
+from cagrpc.backends.karpenter.settings import KarpenterSettings
 from cagrpc.backends.karpenter.store import ClaimStore
 from cagrpc.backends.plugin import BackendContext, OpenBackend
 from cagrpc.errors import InvalidConfiguration

@@ -3,21 +3,27 @@ are imported only then."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator, Field
 
+from cagrpc.backends.karpenter.settings import (
+    TERMINATION_GRACE_PERIOD_SECONDS,
+    UNAVAILABLE_OFFERINGS_SECONDS,
+    KarpenterSettings,
+    NodeClass,
+    Parameters,
+    node_pool,
+)
 from cagrpc.backends.plugin import (
-    BackendContext,
     BackendPlugin,
     Configured,
     ImportedSections,
     Inventory,
-    OpenBackend,
+    OpenedLater,
     SectionSource,
     unknown_names,
 )
@@ -25,16 +31,10 @@ from cagrpc.errors import InvalidConfiguration
 from cagrpc.fleet.catalogue import DEFAULT_ZONE
 from cagrpc.fleet.provisioners import NODEPOOL_LABEL
 from cagrpc.forms import Form
-from solver.model import NodeGroup, Taint
+from solver.model import NodeGroup
 
 if TYPE_CHECKING:  # not needed to check a configuration
     from cagrpc.kube.client.client import Client
-
-UNAVAILABLE_OFFERINGS_SECONDS = 180.0
-"""Karpenter's AWS provider launches nothing of an offering for so long after a shortage of it (its pkg/cache,
-UnavailableOfferingsTTL). Azure's waits for an hour, for some errors longer."""
-TERMINATION_GRACE_PERIOD_SECONDS = 600.0
-"""As CA's own --max-graceful-termination-sec: a NodeClaim that is deleted is gone after so long at the latest."""
 
 _KARPENTERS = "karpenter.sh/"
 _DAY = 86_400.0
@@ -85,41 +85,6 @@ class KarpenterFields(Form):
     karpenter: KarpenterForm | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NodeClass:
-    """A reference to a NodeClass."""
-
-    group: str
-    kind: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Parameters:
-    """What NodeClaims of a node group have beside what the group says."""
-
-    node_class: NodeClass
-    termination_grace_period_seconds: float = TERMINATION_GRACE_PERIOD_SECONDS
-    startup_taints: tuple[Taint, ...] = ()
-    """Of the provisioner; beside ours."""
-
-
-@dataclass(frozen=True, slots=True)
-class KarpenterSettings:
-    """`BackendSettings` of the Karpenter backend."""
-
-    fleet: str = "cagrpc"
-    unavailable_offerings_seconds: float = UNAVAILABLE_OFFERINGS_SECONDS
-    parameters: Mapping[str, Parameters] = field(default_factory=dict)
-    """By node group id."""
-    node_pools: frozenset[str] = frozenset()
-    """The values of the label `karpenter.sh/nodepool` that its nodes carry."""
-
-    def open(self, context: BackendContext) -> OpenBackend:
-        opened: OpenBackend = import_module("cagrpc.backends.karpenter.opening").open_backend(self, context)
-        return opened
-
-
 def _read(client: Client, name: str, namespace: str) -> ImportedSections:
     found: ImportedSections = import_module("cagrpc.backends.karpenter.importing").read(client, name, namespace)
     return found
@@ -159,12 +124,7 @@ class KarpenterPlugin(BackendPlugin):
             parameters,
             frozenset(node_pool(group) for group in inventory.groups),
         )
-        return Configured(settings, list(_warnings(inventory)))
-
-
-def node_pool(group: NodeGroup) -> str:
-    """Return the value of the label `karpenter.sh/nodepool` of the group's nodes."""
-    return group.labels.get(NODEPOOL_LABEL) or group.provisioner or group.id
+        return Configured(OpenedLater("cagrpc.backends.karpenter.opening", settings), list(_warnings(inventory)))
 
 
 def _parameters(form: KarpenterForm, group: NodeGroup, inventory: Inventory) -> Parameters | None:

@@ -15,6 +15,7 @@ from cagrpc import errors
 from cagrpc.backends.cluster_api.backend import ClusterApiBackend
 from cagrpc.backends.cluster_api.bodies import name_of
 from cagrpc.backends.cluster_api.kinds import Kinds
+from cagrpc.backends.cluster_api.opening import open_backend
 from cagrpc.backends.cluster_api.settings import ClusterApiSettings, MachineSource, Reference
 from cagrpc.backends.plugin import BackendContext
 from cagrpc.cluster.markers import FLEET_LABEL, START_UP_TAINT, TOKEN
@@ -294,7 +295,7 @@ def test_another_cluster_is_no_management_cluster(bench: Bench) -> None:
 def test_opening_without_any_access_says_what_is_missing(tmp_path: Any) -> None:
     settings = ClusterApiSettings(CLUSTER, NAMESPACE, {})
     with pytest.raises(errors.InvalidInput, match="needs the section kubernetes, or a kubeconfig"):
-        settings.open(BackendContext(tmp_path, FakeClock()))
+        open_backend(settings, BackendContext(tmp_path, FakeClock()))
 
 
 # ---- what is listed

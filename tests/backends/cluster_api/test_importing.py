@@ -10,6 +10,7 @@ import yaml
 
 from cagrpc.backends.cluster_api.importing import CAPACITY, MAX_SIZE, PRICE, read
 from cagrpc.backends.cluster_api.settings import ClusterApiSettings, MachineSource, Reference
+from cagrpc.backends.plugin import OpenedLater
 from cagrpc.cli.main import main
 from cagrpc.config.load import parse_settings
 from cagrpc.errors import InvalidInput
@@ -66,7 +67,8 @@ def test_the_annotations_of_the_autoscaler_make_a_valid_configuration(api: Manag
         Taint("gpu", TaintEffect.NO_SCHEDULE, "yes"),
         Taint("slow", TaintEffect.PREFER_NO_SCHEDULE),
     )
-    backend = settings.backend
+    assert isinstance(settings.backend, OpenedLater)
+    backend = settings.backend.settings
     assert isinstance(backend, ClusterApiSettings)
     assert (backend.cluster, backend.namespace) == (CLUSTER, NAMESPACE)
     assert backend.sources == {"gpu": MachineSource(owner=("MachineDeployment", "gpu"))}
@@ -115,9 +117,9 @@ def test_a_machine_pool_needs_a_template_for_single_machines(api: ManagementClus
     (warning,) = found.warnings
     assert "infrastructure_template is a guess" in warning
     settings = parse_settings(yaml.safe_dump({**found.sections, "kubernetes": {"kubeconfig": "k"}}), "it", Path())
-    assert isinstance(settings.backend, ClusterApiSettings)
+    assert isinstance(settings.backend, OpenedLater)
     template = Reference(PROVIDER, "TestMachineTemplate", "pool")
-    assert settings.backend.sources["pool"] == MachineSource(("MachinePool", "pool"), template)
+    assert settings.backend.settings.sources["pool"] == MachineSource(("MachinePool", "pool"), template)
 
 
 def test_one_of_several_clusters_has_to_be_named(api: ManagementCluster) -> None:

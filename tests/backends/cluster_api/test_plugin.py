@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from cagrpc.backends.cluster_api.settings import ClusterApiSettings, MachineSource, ManagementAccess, Reference
+from cagrpc.backends.plugin import OpenedLater
 from cagrpc.config.load import parse_settings
 from cagrpc.errors import InvalidConfiguration
 
@@ -28,8 +29,9 @@ def settings(section: dict[str, Any], *groups: dict[str, Any], **more: Any) -> C
         **more,
     }
     found = parse_settings(yaml.safe_dump(written), "it", Path("/etc")).backend
-    assert isinstance(found, ClusterApiSettings)
-    return found
+    assert isinstance(found, OpenedLater)
+    assert isinstance(found.settings, ClusterApiSettings)
+    return found.settings
 
 
 def problems(section: dict[str, Any], *groups: dict[str, Any], **more: Any) -> tuple[str, ...]:

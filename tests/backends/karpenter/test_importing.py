@@ -10,8 +10,9 @@ import pytest
 import yaml
 
 from cagrpc.backends.karpenter.importing import read
-from cagrpc.backends.karpenter.plugin import KarpenterSettings
 from cagrpc.backends.karpenter.pools import NODE_POOLS
+from cagrpc.backends.karpenter.settings import KarpenterSettings
+from cagrpc.backends.plugin import OpenedLater
 from cagrpc.cli.main import main
 from cagrpc.config.load import parse_settings
 from cagrpc.errors import InvalidInput
@@ -77,7 +78,8 @@ def test_a_server_reads_what_the_cluster_has(api: ApiServer, tmp_path: Path) -> 
     limits = {limit.name: limit.maxima for limit in settings.limits}
     assert limits["provisioner gpu"] == {"cpu": 1_000_000, "nvidia.com/gpu": 64}
     assert limits["provisioner frozen"] == {"memory": 2**40}
-    backend = settings.backend
+    assert isinstance(settings.backend, OpenedLater)
+    backend = settings.backend.settings
     assert isinstance(backend, KarpenterSettings)
     parameters = backend.parameters[gpu.id]
     assert parameters.node_class.name == "gpu"

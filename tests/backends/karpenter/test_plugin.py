@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from cagrpc.backends.karpenter.plugin import KarpenterSettings, NodeClass, Parameters
+from cagrpc.backends.karpenter.settings import KarpenterSettings, NodeClass, Parameters
+from cagrpc.backends.plugin import OpenedLater
 from cagrpc.config.load import parse_settings
 from cagrpc.config.settings import Settings
 from cagrpc.errors import InvalidConfiguration
@@ -61,7 +62,8 @@ def test_the_more_special_parameters_come_first(tmp_path: Path) -> None:
     ).backend
     default, gpu = NodeClass(**CLASS), NodeClass(**GPU)
     agent = Taint("example.com/agent", TaintEffect.NO_SCHEDULE)
-    assert settings == KarpenterSettings(
+    assert isinstance(settings, OpenedLater)
+    assert settings.settings == KarpenterSettings(
         "blue",
         3600,
         {"a": Parameters(default), "b": Parameters(default, 60), "g": Parameters(gpu, 1800, (agent,))},
