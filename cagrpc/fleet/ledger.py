@@ -68,7 +68,8 @@ class Ledger:
                 failed = record.phase is Phase.ROLLING_BACK and record.short_groups
                 level = logging.WARNING if failed else logging.INFO
                 deltas = ", ".join(f"{group}+{delta}" for group, delta in record.increment.deltas.items())
-                _log.log(level, "increment %s (%s) is %s %s", record.id, deltas, record.phase, record.message)
+                message = f": {record.message}" if record.message else ""
+                _log.log(level, "increment %s (%s) is %s%s", record.id, deltas, record.phase, message)
 
     def probe(self, *, only_when_due: bool = False) -> None:
         """Verify that the journal takes writes. Raises `Unavailable`."""

@@ -36,7 +36,10 @@ def test_a_quiet_servers_log_stays_short(live: Live) -> None:
     warnings = [each["message"] for each in messages if each["level"] not in ("debug", "info")]
     assert [each.partition(": ")[2].partition(" (")[0] for each in warnings] == ["its certificate is not verified"]
     assert len(lines) - len(before) <= 3, lines[len(before) :]
-    assert len(lines) < 40, lines
+    assert len(lines) < 25, lines
+    told = [each["message"] for each in messages if "message" in each]
+    assert [each for each in told if each != each.strip()] == []
+    assert [each for each in told if "does not serve" in each] == [], "kinds that a cluster lacks are no news"
 
 
 def test_pods_that_require_a_label_that_comes_late_run_on_the_node_that_gets_it(live: Live) -> None:

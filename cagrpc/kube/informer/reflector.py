@@ -211,7 +211,7 @@ class Reflector(Generic[T]):
 
     def _none_known(self) -> None:
         if not self.synced:
-            _log.info("%s: the cluster does not know this kind", self.name)
+            _log.debug("%s: the cluster does not serve %s", self.name, self._resource.path)
         self._sink.replaced(())
         self.left_out.only(())
         self.synced = True
