@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
-from cagrpc.api.core.pods import NOWHERE, Pod, PodDecoder, malformed, unread, with_visible_labels
+from cagrpc.api.core.pod_sets import with_visible_labels
+from cagrpc.api.core.pods import NOWHERE, Pod, PodDecoder, malformed, unread
 from cagrpc.api.encoding.messages import parse
 from cagrpc.api.encoding.raw import has_more_fields
 from cagrpc.api.gen import expander_pb2 as pb

@@ -1,16 +1,16 @@
 """Pods, from Kubernetes' JSON shape or from v1.Pod bytes, to what planning reads of them.
 
 Bytes are converted to the JSON shape first, so there is one converter. Files are read in `manifests`, the expander's
-messages in `expander`; which pods are equivalent is decided here, by `PodSpec` and `group`.
+messages in `expander`; all pods of an input together are `pod_sets`'s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Any, TypeVar
+from typing import Any
 
 from cagrpc.api.core.constraints import (
     Surroundings,
@@ -29,15 +29,13 @@ from cagrpc.api.core.pod_claims import NO_CLAIMS, PodClaim, PodClaims
 from cagrpc.api.core.resizes import resize_of, settled_statuses
 from cagrpc.api.core.resources import Problems, effective_requests, members, strings
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER
-from cagrpc.api.core.selectors import DEFAULT_NAMESPACE, LabelProjection, Namespaces, PodIdentity, selectors_of
+from cagrpc.api.core.selectors import DEFAULT_NAMESPACE, Namespaces, PodIdentity
 from cagrpc.api.core.slack import PLACEHOLDER as PAUSE_POD
 from cagrpc.api.core.volumes import IN_TREE, NO_VOLUMES, PodVolumes, pod_volumes
 from cagrpc.api.encoding.messages import discard_unknown_fields, parse, plain
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.errors import InvalidInput
-from solver.model import Labels, PodSet, PodSpec, TaintEffect, Toleration
-
-K = TypeVar("K")
+from solver.model import Labels, PodSpec, TaintEffect, Toleration
 
 _NOTHING_OF_PLACES = (
     "volumes",
@@ -369,20 +367,6 @@ def _name(message: kubernetes_pb2.Pod) -> str:
     return f"{message.metadata.namespace}/{message.metadata.name}"
 
 
-def with_visible_labels(pods: Mapping[K, Pod]) -> Mapping[K, Pod]:
-    """Return the pods with those of their labels and namespaces in their specs that a selector of one of them can see.
-    They must be all pods of the input."""
-    specs = {id(pod.spec): pod.spec for pod in pods.values()}
-    selectors = {selector for spec in specs.values() for selector in selectors_of(spec)}
-    if not selectors:
-        return pods
-    projection = LabelProjection(selectors)
-    return {
-        key: pod if pod.spec is NOWHERE else replace(pod, spec=projection.identified(pod.spec, pod.identity))
-        for key, pod in pods.items()
-    }
-
-
 class UnreadablePod(InvalidInput):
     """A well-formed pod with a field that planning cannot interpret, perhaps of a newer Kubernetes."""
 
@@ -390,39 +374,6 @@ class UnreadablePod(InvalidInput):
         """`requests` are the pod's requests, as far as they can be read."""
         super().__init__(message)
         self.requests = requests
-
-
-def group(pods: Iterable[Pod], now_seconds: float = 0.0) -> tuple[tuple[PodSet, ...], dict[str, int]]:
-    """Group pods into pod sets of equal spec, priority, gang and kind, in order of first appearance, and return them
-    with each pod key's index of its set. A set has waited as long as its oldest pod (0 where `now_seconds` or the pods'
-    age is unknown). Duplicate keys count once."""
-    indices: dict[tuple[PodSpec, int, str | None, bool], int] = {}
-    members_of: list[list[Pod]] = []
-    set_of_pod: dict[str, int] = {}
-    for pod in pods:
-        if pod.key in set_of_pod:
-            continue
-        gang = pod.gang.name if pod.gang else None
-        index = indices.setdefault((pod.spec, pod.priority, gang, pod.placeholder), len(members_of))
-        if index == len(members_of):
-            members_of.append([])
-        members_of[index].append(pod)
-        set_of_pod[pod.key] = index
-    return tuple(_pod_set(alike, now_seconds) for alike in members_of), set_of_pod
-
-
-def _pod_set(alike: Sequence[Pod], now_seconds: float) -> PodSet:
-    first = alike[0]
-    oldest = min((pod.created_at_seconds for pod in alike if pod.created_at_seconds), default=0)
-    return PodSet(
-        name=first.name,
-        spec=first.spec,
-        count=len(alike),
-        priority=first.priority,
-        waiting_seconds=max(0, int(now_seconds) - oldest) if oldest else 0,
-        gang=first.gang.name if first.gang else None,
-        placeholder=first.placeholder,
-    )
 
 
 def _tolerations(spec: Mapping[str, Any], path: str, problems: Problems) -> tuple[Toleration, ...]:

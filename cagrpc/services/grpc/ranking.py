@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 
 from cagrpc.api.autoscaler.expander import Option
 from cagrpc.api.core.nodes import group_labels
-from cagrpc.api.core.pods import Pod, group
+from cagrpc.api.core.pod_sets import group
+from cagrpc.api.core.pods import Pod
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.services.grpc.gangs import OptionDemand
