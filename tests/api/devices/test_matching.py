@@ -278,7 +278,7 @@ def test_an_allocated_claim_ties_its_pods_to_where_it_is_and_takes_nothing() -> 
     assert found.node_terms[0][0].match_fields[0].values == ("n1",)
     everybody = [{"resource": "pods", "name": "p", "uid": f"{n}"} for n in range(256)]
     full = a_claim(claim_body(exactly()), status={**status, "reservedFor": everybody})
-    assert "in use by 256 pods" in by_name(full).problem
+    assert "in use by 256 others" in by_name(full).problem
     assert not by_name(full, uid="7").problem
 
 
