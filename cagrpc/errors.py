@@ -21,6 +21,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import ClassVar
@@ -128,6 +129,33 @@ class Unavailable(CagrpcError):
 
 class NotImplementedByDesign(CagrpcError):
     """CA is to use its own defaults."""
+
+
+MOST_PROBLEMS = 20
+"""Told of one list of problems, unless all are asked for."""
+ALL_PROBLEMS = "`cagrpc --all-problems COMMAND` tells all"
+"""Where the rest is, for the command line."""
+_MOST_KINDS = 5
+_VALUES = re.compile(r'"[^"]*"|\[[^\]]*\]|[0-9]+')
+
+
+def first_problems(problems: Sequence[str], rest: str) -> list[str]:
+    """Return the first problems, and how many more there are of what kind: alike but for numbers and what is in quotes.
+    `rest` says where all of them are."""
+    shown = list(problems[:MOST_PROBLEMS])
+    if len(problems) <= MOST_PROBLEMS + 1:
+        return list(problems)
+    left = problems[MOST_PROBLEMS:]
+    kinds: dict[str, list[str]] = {}
+    for each in left:
+        kinds.setdefault(_VALUES.sub("", each), []).append(each)
+    shown.append(f"and {len(left)} more problems; {rest}")
+    ordered = sorted(kinds.values(), key=len, reverse=True)
+    shown += [f"{len(alike)} more like: {alike[0]}" for alike in ordered[:_MOST_KINDS]]
+    if len(ordered) > _MOST_KINDS:
+        others = sum(map(len, ordered[_MOST_KINDS:]))
+        shown.append(f"{others} more of other kinds")
+    return shown
 
 
 def did_you_mean(found: object, known: Iterable[str]) -> str:

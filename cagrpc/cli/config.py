@@ -29,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Exits 2 where a file is invalid."""
     from cagrpc.config.check import check_files, schema_text
+    from cagrpc.errors import ALL_PROBLEMS, first_problems
 
     if options.action == "schema":
         say(schema_text().rstrip("\n"))
@@ -39,7 +40,8 @@ def run(options: argparse.Namespace) -> int:
     for file in report.files:
         for warning in file.warnings:
             warn(f"{file.path}: {warning}")
-        for problem in file.problems:
+        problems = file.problems if options.all_problems else first_problems(file.problems, ALL_PROBLEMS)
+        for problem in problems:
             place = "" if problem.startswith(str(file.path)) else f"{file.path}: "
             print(f"cagrpc: {place}{problem}", file=sys.stderr)
         if not file.problems:

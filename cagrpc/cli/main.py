@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from cagrpc.errors import CagrpcError, InvalidConfiguration, InvalidInput
+from cagrpc.errors import ALL_PROBLEMS, CagrpcError, InvalidConfiguration, InvalidInput, first_problems
 from cagrpc.output import OutputError, writing
 
 COMMANDS = ("serve", "status", "slack", "plan", "explain", "replay", "certs", "catalogue", "config", "completion")
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CagrpcError as error:
         if isinstance(error, OutputError):
             _discard_stdout()
-        return _report(error)
+        return _report(error, everything=options.all_problems)
     return code
 
 
@@ -52,6 +52,7 @@ def parser() -> argparse.ArgumentParser:
         epilog="Exit codes: 0 done, 1 it ran and failed, 2 wrong use or input, 130 interrupted.",
     )
     whole.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
+    whole.add_argument("--all-problems", action="store_true", help="tell all problems of a file, not only the first 20")
     commands = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name in COMMANDS:
         command = import_module(f"cagrpc.cli.{name}")
@@ -80,8 +81,8 @@ def _discard_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _report(error: CagrpcError) -> int:
+def _report(error: CagrpcError, *, everything: bool) -> int:
     problems = error.problems if isinstance(error, InvalidConfiguration) else str(error).splitlines()
-    for problem in problems:
+    for problem in problems if everything else first_problems(problems, ALL_PROBLEMS):
         print(f"cagrpc: {problem}", file=sys.stderr)
     return EXIT_WRONG_INPUT if isinstance(error, InvalidInput) else EXIT_FAILED

@@ -16,6 +16,7 @@ from cagrpc.fleet.model import FleetSnapshot, IncrementStatus, Phase
 from cagrpc.runtime.back_off import BackOff
 from cagrpc.runtime.clock import EpochClock
 from solver.model import NodeGroup, PodSpec
+from solver.model.allocation import why_not_allocated
 from solver.model.eligibility import why_not_eligible
 
 MOST_TIMES = 6
@@ -49,7 +50,9 @@ def offering(group: NodeGroup) -> str:
 
 
 def could_hold(group: NodeGroup, spec: PodSpec) -> bool:
-    """Return whether a new node of the group would have room for such a pod."""
+    """Return whether a new node of the group would have room, and the devices, for such a pod."""
+    if why_not_allocated(group.devices, spec.claims) is not None:
+        return False
     fits = all(group.allocatable.get(name, 0) >= amount for name, amount in spec.requests)
     return fits and why_not_eligible(spec, group.labels, group.taints) is None
 

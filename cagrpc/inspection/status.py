@@ -67,6 +67,11 @@ def _print_left_out(plan: Mapping[str, Any], out: Console) -> None:
     for each in plan["unplaced"][:_LEFT_OUT]:
         why = "; ".join((*each["reasons"], *each["ways"]))
         out.print(f"not planned: {several(each['count'], 'pod')} like {each['example']}: {why}", soft_wrap=True)
+    if plan.get("limited"):
+        names = ", ".join(each["text"] for each in plan["limited"]["constraints"][:_LEFT_OUT])
+        less, pods = -plan["limited"]["without"]["cost_per_hour"], -plan["limited"]["without"]["unserved"]
+        what = f"{several(pods, 'pod')} more would be served" if pods else f"it would cost ${less:.4f}/h less"
+        out.print(f"limited: {names}; without, {what}", soft_wrap=True)
     for each in plan["incomplete_gangs"][:_LEFT_OUT]:
         out.print(f"not planned: gang {each['gang']} has {each['pods']} of {each['needed']} pods", soft_wrap=True)
     for each in plan["shortages"][:_LEFT_OUT]:

@@ -8,11 +8,11 @@ from typing import Any
 
 from rich.console import Console
 
-from cagrpc.offline.differences import difference_json, difference_words, limited_json, limited_words
 from cagrpc.offline.plan_report import requests_of, sentence_of_cost
 from cagrpc.offline.planning import Planned
 from cagrpc.tables import table
 from solver import Explanation
+from solver.explanation.differences import difference_json, difference_words, limited_json, limited_words
 from solver.explanation.explain import (
     Alternative,
     Constraint,

@@ -7,10 +7,10 @@ from typing import Any
 
 from rich.console import Console
 
-from cagrpc.offline.differences import limited_json, limited_words
 from cagrpc.offline.planning import Planned
 from cagrpc.tables import table
 from solver import PodClass
+from solver.explanation.differences import limited_json, limited_words
 from solver.model import Relaxed
 from solver.model.quantities import format_quantity, several
 

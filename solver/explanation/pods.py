@@ -22,7 +22,7 @@ from solver.model import (
     WhenUnsatisfiable,
 )
 from solver.model.eligibility import node_terms_text, selects, tolerates
-from solver.model.quantities import format_quantity
+from solver.model.quantities import ATTACHABLE, format_quantity, resource_words
 from solver.model.validation import MAX_COUNT
 from solver.planning.reasons import between_pods
 
@@ -108,6 +108,8 @@ def still_the_pod(change: ConstraintChange) -> ConstraintChange | None:
     """Return the change that leaves a quarter of the request, rounded up: what asks for less, or for no device at all
     where it asked for one, is another pod. None where that is the whole request."""
     assert change.before is not None
+    if change.key.startswith(ATTACHABLE):  # a pod without one of its volumes is another pod
+        return None
     least = -(-change.before // _SMALLEST_PART)
     return replace(change, after=least) if least < change.before else None
 
@@ -137,6 +139,11 @@ def _dropped(field: str) -> Callable[[PodSpec, ConstraintChange], PodSpec]:
         return replace(spec, **{field: kept})
 
     return drop
+
+
+def _not_of_a_claim(change: ConstraintChange) -> ConstraintChange | None:
+    """Return None for what keeps the pods of a shared claim together: nobody can drop that."""
+    return None if isinstance(change.part, PodAffinityTerm) and change.part.alone else change
 
 
 def _less_even(change: ConstraintChange) -> ConstraintChange:
@@ -259,6 +266,7 @@ KINDS = (
         lambda c: f"{like(c)} have {_words(c)}",
         lambda c: f"drop the {_words(c).split(' ', 1)[1]} of {like(c)}",
         edit_pods=_dropped("pod_affinity"),
+        offered=_not_of_a_claim,
     ),
     ConstraintKind(
         "pod_anti_affinity",
@@ -294,7 +302,7 @@ KINDS = (
 REQUEST = ConstraintKind(
     "request",
     _requests,
-    lambda c: f"{like(c)} ask for {_amount(c, c.before)} {c.key}",
+    lambda c: f"{like(c)} ask for {_amount(c, c.before)} {resource_words(c.key)}",
     _asked,
     edit_pods=_ask,
     offered=still_the_pod,

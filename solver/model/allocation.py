@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from solver.model.devices import MOST_PER_CLAIM, DeviceAlternative, DeviceClaim, DeviceRequest, Devices
+from solver.model.quantities import several
 
 _MOST_STEPS = 20_000
 """Of a search, after which it counts as failed; the scheduler gives up after some seconds."""
@@ -73,14 +74,14 @@ def _alone(
     if not free + taken:
         return "no device matches"
     if asked.all and taken:
-        return f"all devices that match are asked for, and {taken} of {free + taken} are taken"
+        return f"asks for all devices that match, taken: {taken} of {free + taken}"
     least = asked.count if not asked.all else free
     if least > MOST_PER_CLAIM:
-        return f"{least} devices, a claim can have {MOST_PER_CLAIM}"
+        return f"asks for {several(least, 'device')}, a claim can have {MOST_PER_CLAIM}"
     if free < least:
-        return f"{least} devices are asked for, {free} that match are free"
+        return f"asks for {several(least, 'device')}, free and matching: {free}"
     names = ", ".join(claim.match_attributes[n][1] for n in claim.attributes_of(request, asked))
-    return f"no {least} free devices that match have one value of {names}"
+    return f"asks for {several(least, 'device')} with one value of {names}, not so many are free"
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,6 +93,17 @@ def format_quantity(resource: str, amount: int) -> str:
     return str(amount)
 
 
+ATTACHABLE = "attachable-volumes-csi-"
+"""How the resource is called that a CSI driver's attachments take of a node (upstream: GetCSIAttachLimitKey); the
+driver's name follows."""
+
+
+def resource_words(resource: str) -> str:
+    """Return what people call a resource: "cpu", "volume attachments of ebs.csi.aws.com"."""
+    driver = resource.removeprefix(ATTACHABLE)
+    return resource if driver == resource else f"volume attachments of {driver}"
+
+
 def several(count: int, one: str, many: str = "") -> str:
     """Return a number with its noun: "1 node", "2 nodes"; `many` where that is no "s" more."""
     return f"{count} {one if count == 1 else many or one + 's'}"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from solver.model import PODS, Limit, NodeGroup, PodSpec, Problem, Resources
 from solver.model.capacity import remaining
-from solver.model.quantities import format_quantity, several
+from solver.model.quantities import format_quantity, resource_words, several
 
 _MOST_NAMED = 3
 
@@ -60,7 +60,7 @@ def too_small(spec: PodSpec, groups: Sequence[tuple[Resources, Resources]], *, a
         if amount > most:
             beside = " beside DaemonSets" if most < max(whole.get(resource, 0) for whole, _ in groups) else ""
             yield (
-                f"needs {format_quantity(resource, amount)} {resource}, "
+                f"needs {format_quantity(resource, amount)} {resource_words(resource)}, "
                 f"the largest eligible node has {format_quantity(resource, most)}{beside}"
             )
     each_somewhere = all(any(free.get(r, 0) >= a for _, free in groups) for r, a in asked.items())

@@ -1,5 +1,5 @@
 """Why pods are not placed, in sentences for users, most specific first: what can be found at once for any number of
-from solver.model.quantities import several
+from solver.model.quantities import resource_words, several
 classes. Which constraints exactly stand in the way, and what would help, is found by `solver.explain`."""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from solver.model import (
 )
 from solver.model.capacity import after_daemons
 from solver.model.eligibility import node_label_keys, on_nodes, ports_collide, read_node_names, why_not_eligible
-from solver.model.quantities import several
+from solver.model.quantities import resource_words, several
 from solver.planning.capacity_reasons import limits_reached, named, room_of, too_small
 from solver.planning.device_reasons import BESIDE_OTHERS, DeviceReasons
 from solver.reduction.reduced import Bools, Demand, Ints, Reduced
@@ -82,7 +82,10 @@ def between_pods(spec: PodSpec) -> Iterator[str]:
     for port in spec.host_ports:
         yield f"the host port {port.port}"
     for term in spec.pod_affinity:
-        yield f"a required pod affinity over {term.topology_key}"
+        if term.alone:
+            yield f"a claim shared with other pods, all in one {term.topology_key}"
+        else:
+            yield f"a required pod affinity over {term.topology_key}"
     for term in spec.pod_anti_affinity:
         yield f"a required pod anti-affinity over {term.topology_key}"
     for spread in spec.topology_spread:
@@ -150,6 +153,7 @@ class _CoLocationReasons:
 
     def without(self, spec: PodSpec) -> Iterator[tuple[str, Bools]]:
         """Yield why nodes lack the pods that this one requires: a sentence, and a mask of the nodes it is true of."""
+        claimed = {(each.topology_key, each.selector) for each in spec.pod_affinity if each.alone}
         for term in terms_of(spec):
             if term.sort is not Sort.ANTI and not is_host(term):
                 sentence = f"no label {term.key}, over which it has a required {_SORTS[term.sort]}"
@@ -158,7 +162,11 @@ class _CoLocationReasons:
                 domains = self._domains(term)
                 running = frozenset(domains[number] for number in self._standing.counted(term)) - {None}
                 if running if term.counts(spec) else term in self._alone[spec]:
-                    sentence = f"no pod that its required pod affinity over {term.key} selects runs there"
+                    sentence = (
+                        "no pod that shares its claim runs there"
+                        if (term.key, term.selector) in claimed
+                        else f"no pod that its required pod affinity over {term.key} selects runs there"
+                    )
                     yield sentence, ~self._within(term, running)
 
     def _within(self, term: Term, domains: frozenset[str | None]) -> Bools:
@@ -288,7 +296,7 @@ class _Places:
         open_nodes = (cause[groups:] < 0) & ~_of_kinds(kinds, self._node_kinds)
         for name, asked in (*spec.requests, (PODS, 1)) if open_nodes.any() else ():
             short = open_nodes & (self._amounts(name) < asked)
-            counts[f"not enough {name} free on existing nodes"] += int(short.sum())
+            counts[f"not enough {resource_words(name)} free on existing nodes"] += int(short.sum())
             open_nodes &= ~short
         without_helpers = self.colocation.without_helpers(spec)
         for sentence, where in self.colocation.without(spec) if open_nodes.any() else ():

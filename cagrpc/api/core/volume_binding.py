@@ -25,9 +25,8 @@ from solver.model import (
     Resources,
 )
 from solver.model.eligibility import matches_requirement
+from solver.model.quantities import ATTACHABLE
 
-ATTACHABLE = "attachable-volumes-csi-"
-"""How the resource is called that a driver's attachments take of a node; the driver's name follows."""
 UNLIMITED_ATTACHMENTS = 10**6
 """What a node has of that resource where no limit is known: the scheduler knows none either."""
 SHARED_CLAIM = "claim.planning.cagrpc.io/"

@@ -14,7 +14,6 @@ from cagrpc.api.core.pods import Pod
 from cagrpc.api.core.resources import Problems, mapping, members
 from cagrpc.api.core.selectors import PodIdentity
 from cagrpc.api.core.volume_binding import (
-    ATTACHABLE,
     SHARED_CLAIM,
     ClaimUser,
     bound_by,
@@ -39,6 +38,7 @@ from cagrpc.api.core.volumes import (
 from cagrpc.api.encoding.times import epoch_seconds
 from cagrpc.api.files.documents import ManifestDocument
 from solver.model import Node, PodSpec, Resources
+from solver.model.quantities import ATTACHABLE
 
 STORAGE_KINDS = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode", "VolumeAttachment")
 _WHAT_SAYS_WHERE = ("PersistentVolumeClaim", "StorageClass")

@@ -9,13 +9,14 @@ from collections.abc import Set as AbstractSet
 from cagrpc.api.core.nodes import INSTANCE_TYPE, NodeFacts, left
 from cagrpc.api.core.observed_labels import PodProjection
 from cagrpc.api.core.selectors import LabelProjection
-from cagrpc.api.core.volume_binding import ATTACHABLE, UNLIMITED_ATTACHMENTS
+from cagrpc.api.core.volume_binding import UNLIMITED_ATTACHMENTS
 from cagrpc.api.core.volumes import Attachment
 from cagrpc.cluster.state import ClusterNode
 from cagrpc.cluster.view.classes import EquivalenceClass
 from cagrpc.cluster.view.objects import ObservedNode, PodStage
 from solver.model import PODS, Labels, Node, PodSpec, RunningPods
 from solver.model.eligibility import why_not_eligible
+from solver.model.quantities import ATTACHABLE
 
 
 class NodeUse:

@@ -248,7 +248,7 @@ class PlanningController(Controller):
                 unplaced_placeholders=tuple(reasons.left_out(plan, asked, shortages, placeholders=True).values()),
             )
         )
-        if unplaced:
+        if unplaced or plan.increments:
             self._unserved.found(record.id, planned.problem, plan, assigned, unplaced)
         if outcome.unreached is not None:
             raise outcome.unreached

@@ -13,6 +13,8 @@ from typing import Any
 from cagrpc.cluster.shortages import Shortage
 from cagrpc.cluster.state import IncompleteGang
 from cagrpc.fleet.model import FleetSnapshot
+from solver.explanation.differences import limited_json
+from solver.explanation.model import WhyLimited
 from solver.model import Plan, Status
 
 RETAINED_ROUNDS = 50
@@ -98,6 +100,8 @@ class PlanRecord:
     incomplete_gangs: tuple[IncompleteGang, ...] = ()
     """Without their pods, which would be many to retain."""
     warnings: tuple[str, ...] = ()
+    limited: WhyLimited | None = None
+    """What the maximum sizes and limits that the plan used up cost; None where nothing, or not known yet."""
 
     def of(self, plan: Plan) -> PlanRecord:
         """Return the record with what the plan certifies."""
@@ -145,6 +149,7 @@ class PlanRecord:
             ],
             "placeholders": self.placeholders,
             "unplaced_placeholders": [each.as_json() for each in self.unplaced_placeholders],
+            "limited": None if self.limited is None else limited_json(self.limited),
             "warnings": list(self.warnings),
         }
 
@@ -165,12 +170,12 @@ class Rounds:
         with self._lock:
             self._ring.append(record)
 
-    def explain(self, record_id: str, unplaced: tuple[LeftOut, ...]) -> None:
-        """Replace the unplaced pods of a round by explained ones."""
+    def explain(self, record_id: str, unplaced: tuple[LeftOut, ...], limited: WhyLimited | None) -> None:
+        """Replace the unplaced pods of a round by explained ones, and add what limits cost."""
         with self._lock:
             for number, record in enumerate(self._ring):
                 if record.id == record_id:
-                    self._ring[number] = replace(record, unplaced=unplaced)
+                    self._ring[number] = replace(record, unplaced=unplaced, limited=limited)
 
     def learn(self, snapshot: FleetSnapshot) -> None:
         """Update the phases and messages of increments from the snapshot."""

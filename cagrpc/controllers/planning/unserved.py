@@ -1,4 +1,5 @@
-"""What a round did not place: why, and what would serve it. Explained while no round is due, then reported on the pods.
+"""What a round did not place: why, and what would serve it; and what limits cost the round. Explained while no round is
+due, then reported on the pods and in `/plans`.
 Planning is `controller`'s, the texts are `reasons`'s."""
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from cagrpc.controllers.planning import reasons
 from cagrpc.controllers.planning.increments import AssignedPods
 from cagrpc.controllers.planning.records import LeftOut, Rounds
 from solver import explain
+from solver.explanation.limits import reached, without
+from solver.explanation.model import WhyLimited
 from solver.model import Budget, Plan, Problem
 
 EXPLAIN_SECONDS = 2.0
@@ -24,10 +27,11 @@ class _Round:
     plan: Plan
     assigned: AssignedPods
     unplaced: dict[int, LeftOut]
+    limited: WhyLimited | None = None
 
 
 class Unserved:
-    """The pods that the latest round left out, until they are reported. For one thread."""
+    """What the latest round left out, and what limited it, until that is reported. For one thread."""
 
     def __init__(self, rounds: Rounds, budget: Budget, record: Callable[[Iterable[Note]], None]) -> None:
         """`record` writes Events. `budget` is that of a round; explaining takes no longer."""
@@ -50,15 +54,17 @@ class Unserved:
         if waiting is None:
             return
         known, found = self._explained
-        if known != waiting.unplaced:
+        if waiting.unplaced and known != waiting.unplaced:
             found = reasons.explained(waiting.unplaced, explain(waiting.problem, waiting.plan, self._budget))
             self._explained = (waiting.unplaced, found)
-        self._round = replace(waiting, unplaced=found)
+        changes = reached(waiting.problem, waiting.plan)
+        limited = without(waiting.problem, waiting.plan, changes, self._budget) if changes else None
+        self._round = replace(waiting, unplaced=found if waiting.unplaced else {}, limited=limited)
         self.report()
 
     def report(self) -> None:
         """Report the latest round's unplaced pods with what is known by now."""
         known, self._round = self._round, None
         if known is not None:
-            self._rounds.explain(known.record_id, tuple(known.unplaced.values()))
+            self._rounds.explain(known.record_id, tuple(known.unplaced.values()), known.limited)
             self._record(reasons.not_planned(known.unplaced, known.assigned))

@@ -13,6 +13,7 @@ from cagrpc.controllers.provisioning.observation import Ours, RequestsObservatio
 from cagrpc.controllers.provisioning.progress import Pods, RequestPhase
 from cagrpc.runtime.clock import MonotonicClock
 from solver.model import PODS, Node, NodeGroup, PodSpec
+from solver.model.allocation import allocate
 from solver.model.capacity import remaining
 from solver.model.eligibility import why_not_eligible
 
@@ -127,5 +128,6 @@ def _fits(spec: PodSpec, node: Node, more: frozenset[str]) -> bool:
     return (
         any(name in more for name, _ in asked)
         and all(node.free.get(name, 0) >= amount for name, amount in asked)
+        and allocate(node.devices, spec.claims) is not None
         and why_not_eligible(spec, node.labels, node.taints, node.name) is None
     )

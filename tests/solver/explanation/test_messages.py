@@ -3,17 +3,35 @@ is missing there, and what is offered would help. Read the table when you change
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from solver import Budget, Limit, Operator, PodSpec, Problem, Requirement, solve
 from solver.explanation.explain import ConstraintChange, advice, apply, explain, reason
-from solver.model import HOSTNAME, HostPort, PodAffinityTerm, PodSelector, RunningPods, TopologySpread
+from solver.model import (
+    HOSTNAME,
+    HostPort,
+    NodeSelectorTerm,
+    PodAffinityTerm,
+    PodSelector,
+    RunningPods,
+    TopologySpread,
+)
+from tests.support.solver.device_examples import GPUS, claim
 from tests.support.solver.problems import TAINT, group, node, pods, spec, wants
 
 BUDGET = Budget(deterministic_seconds=5.0)
 web = spec(4000)
 app = (("app", "web"),)
 apart = PodAffinityTerm(HOSTNAME, PodSelector((Requirement("app", Operator.IN, ("web",)),)))
+
+zone = "topology.kubernetes.io/zone"
+in_zone_b = replace(
+    spec(4000), node_terms=((NodeSelectorTerm((Requirement(zone, Operator.IN, ("b",)),)),),)
+)  # as a bound volume ties its pod
+ebs = "attachable-volumes-csi-ebs.csi.aws.com"
+shared = PodAffinityTerm(HOSTNAME, PodSelector((Requirement("claim", Operator.EXISTS),)), alone=True)
 
 
 @pytest.mark.parametrize(
@@ -256,6 +274,98 @@ apart = PodAffinityTerm(HOSTNAME, PodSelector((Requirement("app", Operator.IN, (
             ],
             id="gang under a limit",
         ),
+        pytest.param(
+            Problem((pods("ns/db", 1, in_zone_b),), (group("a", labels={zone: "a"}),)),
+            [f"out of reach of its volumes or devices, which need {zone} in (b) (1 node or node group)"],
+            ["pods like ns/db use volumes or devices that need topology.kubernetes.io/zone in (b)"],
+            [],
+            id="volume in another zone",
+        ),
+        pytest.param(
+            Problem(
+                (pods("ns/db", 2, in_zone_b),),
+                (group("a", labels={zone: "a"}), group("b", labels={zone: "b"}, max_size=1)),
+            ),
+            [
+                "node group b is at its maximum size 1",
+                f"out of reach of its volumes or devices, which need {zone} in (b) (1 node or node group)",
+            ],
+            [
+                "pods like ns/db use volumes or devices that need topology.kubernetes.io/zone in (b)",
+                "node group b may have 1 node",
+                "pods like ns/db ask for 4 cpu",
+            ],
+            [["raise maxSize of b from 1 to 2"], ["lower the cpu request of pods like ns/db from 4 to 2"]],
+            id="volume in a full zone",
+        ),
+        pytest.param(
+            Problem(
+                (pods("ns/db", 1, replace(web, unschedulable='persistentvolumeclaim "x" not found')),), (group("a"),)
+            ),
+            ['persistentvolumeclaim "x" not found'],
+            ['pods like ns/db cannot be scheduled for now: persistentvolumeclaim "x" not found'],
+            [],
+            id="volume that is not there",
+        ),
+        pytest.param(
+            Problem(
+                (pods("ns/db", 1, replace(web, requests=((ebs, 30), ("cpu", 100)))),), (group("a", extra={ebs: 25}),)
+            ),
+            ["needs 30 volume attachments of ebs.csi.aws.com, the largest eligible node has 25"],
+            ["pods like ns/db ask for 30 volume attachments of ebs.csi.aws.com"],
+            [],
+            id="more volumes than a node attaches",
+        ),
+        pytest.param(
+            Problem(
+                (pods("ns/db", 2, replace(web, requests=((ebs, 20), ("cpu", 100)))),),
+                (group("a", extra={ebs: 25}, max_size=1),),
+                (node("n", 4000),),
+            ),
+            [
+                "node group a is at its maximum size 1",
+                "not enough volume attachments of ebs.csi.aws.com free on existing nodes (1 node or node group)",
+            ],
+            ["node group a may have 1 node", "pods like ns/db ask for 20 volume attachments of ebs.csi.aws.com"],
+            [["raise maxSize of a from 1 to 2"]],
+            id="attachments taken",
+        ),
+        pytest.param(
+            Problem((pods("ns/web", 3, spec(2000, labels=(("claim", ""),), pod_affinity=(shared,))),), (group("a"),)),
+            ["it has a claim shared with other pods, all in one kubernetes.io/hostname"],
+            [
+                "pods like ns/web have a claim shared with other pods, all in one kubernetes.io/hostname",
+                "pods like ns/web ask for 2 cpu",
+            ],
+            [["lower the cpu request of pods like ns/web from 2 to 1333m"]],
+            id="shared claim",
+        ),
+        pytest.param(
+            Problem((pods("ns/train", 1, spec(100, claims=claim(count=40))),), (group("g", devices=GPUS),)),
+            [
+                "request gpu of its resource claims: asks for 40 devices, a claim can have 32 (1 node or node group)",
+            ],
+            ["pods like ns/train claim 40 devices by request gpu"],
+            [],
+            id="devices below the floor",
+        ),
+        pytest.param(
+            Problem((pods("ns/train", 2, spec(100, claims=claim(count=8))),), (group("g", devices=GPUS, max_size=1),)),
+            ["node group g is at its maximum size 1"],
+            ["pods like ns/train claim 8 devices by request gpu", "node group g may have 1 node"],
+            [
+                ["raise maxSize of g from 1 to 2"],
+                ["claim fewer devices by request gpu of pods like ns/train: 4, not 8"],
+            ],
+            id="devices taken",
+        ),
+        pytest.param(
+            Problem((pods("ns/train", 1, spec(100, claims=claim())),), (group("g"),)),
+            ["no devices for its resource claims (1 node or node group)"],
+            ["pods like ns/train claim 1 device by request gpu"],
+            [],
+            id="devices nowhere",
+        ),
     ],
 )
 def test_what_people_are_told(problem: Problem, reasons: list[str], core: list[str], ways: list[list[str]]) -> None:
@@ -267,4 +377,4 @@ def test_what_people_are_told(problem: Problem, reasons: list[str], core: list[s
     for way in why.ways:
         served = solve(apply(problem, way.changes), BUDGET)
         assert sum(each.count for each in served.unplaced) < sum(each.count for each in plan.unplaced), "it would help"
-        assert all(change.after for change in way.changes if change.kind == "request"), "no request is taken away"
+        assert all(change.after for change in way.changes if change.kind in ("request", "device_request"))

@@ -133,21 +133,20 @@ def test_a_plan_before_is_kept_as_far_as_devices_still_allow() -> None:
         pytest.param(
             GPUS,
             claim(count=9),
-            "request gpu of its resource claims: 9 devices are asked for, 8 that match are free (1 node or node group)",
+            "request gpu of its resource claims: asks for 9 devices, free and matching: 8 (1 node or node group)",
             id="count",
         ),
         pytest.param(
             (devices("gpu", count=6, taken=2),),
             claim(all=True),
-            "request gpu of its resource claims: all devices that match are asked for, and 2 of 8 are taken"
-            " (1 node or node group)",
+            "request gpu of its resource claims: asks for all devices that match, taken: 2 of 8 (1 node or node group)",
             id="all",
         ),
         pytest.param(
             SOCKETS,
             together(NUMA, asks(count=5)),
-            "request gpu of its resource claims: no 5 free devices that match have one value of example.com/numa"
-            " (1 node or node group)",
+            "request gpu of its resource claims: asks for 5 devices with one value of example.com/numa, not so many are"
+            " free (1 node or node group)",
             id="attribute",
         ),
         pytest.param(
@@ -159,7 +158,7 @@ def test_a_plan_before_is_kept_as_far_as_devices_still_allow() -> None:
         pytest.param(
             (devices("gpu", count=40),),
             claim(count=33),
-            "request gpu of its resource claims: 33 devices, a claim can have 32 (1 node or node group)",
+            "request gpu of its resource claims: asks for 33 devices, a claim can have 32 (1 node or node group)",
             id="most",
         ),
         pytest.param(

@@ -19,7 +19,7 @@ from solver.explanation.pods import REQUEST
 from solver.model import PODS, Node, Plan, PodClass, Problem, Resources
 from solver.model.budget import RunningBudget
 from solver.model.capacity import after_plan
-from solver.model.quantities import format_quantity, several
+from solver.model.quantities import format_quantity, resource_words, several
 
 _MOST_REASONS = 2
 _MOST_WAYS = 2
@@ -155,7 +155,7 @@ def short_of(found: Attempt) -> str:
         else:
             others.update(dict.fromkeys(each.reasons[:1]))
     amounts_short = [
-        f"{name} short by {format_quantity(name, amount)}{where}"
+        f"{resource_words(name)} short by {format_quantity(name, amount)}{where}"
         for where, amounts in short.items()
         for name, amount in amounts.items()
     ]
