@@ -221,6 +221,9 @@ def most_per_node(reduced: Reduced, kinds: Ints) -> Ints:
         # Most resources are asked for by few, and most kinds have amounts that others have too.
         asking = np.flatnonzero(reduced.requests[:, resource])
         amounts, amount = np.unique(reduced.free[kinds, resource], return_inverse=True)
-        fit = amounts[:, None] // reduced.requests[asking, resource]
-        most[:, asking] = np.minimum(most[:, asking], fit[amount])
+        fit = (amounts[:, None] // reduced.requests[asking, resource])[amount]
+        if len(asking) == most.shape[1]:
+            np.minimum(most, fit, out=most)
+        else:
+            most[:, asking] = np.minimum(most[:, asking], fit)
     return np.where(reduced.fits[kinds], most, 0)

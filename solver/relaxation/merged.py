@@ -190,7 +190,7 @@ class MergedFluid:
         beyond[beyond <= _GRAIN * values] = 0.0
         specs = np.flatnonzero(beyond.any(axis=0))
         worth = np.zeros(len(self._supply.kind))
-        alone = self._most_per_node(rows)[:, specs]
+        alone = self._most_per_node(rows)[:, specs] if specs.size else np.zeros((len(rows), 0))
         # What is left out above, a billionth of a value, is no more than what is added here.
         found = (self._supply.free[rows] @ prices.T + alone @ beyond[:, specs].T).min(axis=1)
         worth[rows] = found * (1 + 10 * _GRAIN)
