@@ -2,8 +2,9 @@
 
 Types and offerings are plain values in the planner's units; provisioners are expanded over them in `provisioners`.
 Columns are those of the embedded catalogue (`cagrpc/data/catalog/`), and optionally `zone`, `capacity_type`,
-`available` and `allocatable_ephemeral_storage_mib`. Labels are the well-known ones of Kubernetes and of Karpenter's AWS
-provider.
+`available`, `allocatable_ephemeral_storage_mib`, and `attachable-volumes-csi-` with the name of a CSI driver: how many
+of its volumes may be attached to a new node beside its own. Labels are the well-known ones of Kubernetes and of
+Karpenter's AWS provider.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from io import StringIO
 from pathlib import Path
 
 from cagrpc.errors import InvalidConfiguration
-from solver.model import CPU, MEMORY, PODS, Labels, Resources
+from solver.model import ATTACHABLE_VOLUMES, CPU, MEMORY, PODS, Labels, Resources
 from solver.model.quantities import several
 
 ARCH = "kubernetes.io/arch"
@@ -248,6 +249,11 @@ class _Row:
         storage = {}
         if self._cells.get("allocatable_ephemeral_storage_mib"):
             storage = {EPHEMERAL_STORAGE: self._whole("allocatable_ephemeral_storage_mib", 0, 2**40) * _MIB}
+        volumes = {
+            column: self._whole(column, 0, 10_000)
+            for column, cell in self._cells.items()
+            if column.startswith(ATTACHABLE_VOLUMES) and cell
+        }
         if not self._faultless:
             return None
         gpu = {gpu_resource(gpu_name): gpus} if gpus else {}
@@ -256,7 +262,7 @@ class _Row:
                 name,
                 arch,
                 capacity={CPU: vcpu * 1000, MEMORY: memory_mib * _MIB, PODS: pods, **gpu, **storage},
-                allocatable={CPU: cpu_milli, MEMORY: allocatable_mib * _MIB, PODS: pods, **gpu, **storage},
+                allocatable={CPU: cpu_milli, MEMORY: allocatable_mib * _MIB, PODS: pods, **gpu, **storage, **volumes},
                 labels={key: value for key, value in labels.items() if value},
                 gpu_name=gpu_name,
             ),

@@ -14,11 +14,13 @@ from io import StringIO
 from typing import Any
 
 from cagrpc.fleet.catalogue import parse_catalogue
+from solver.model import ATTACHABLE_VOLUMES
 
+VOLUMES = f"{ATTACHABLE_VOLUMES}ebs.csi.aws.com"
 COLUMNS = (
     "instance_type", "arch", "category", "family", "generation", "size", "vcpu", "memory_mib", "gpu_name",
     "allocatable_cpu_milli", "allocatable_memory_mib", "allocatable_pods", "allocatable_gpu", "usd_per_hour", "zone",
-    "capacity_type", "available",
+    "capacity_type", "available", VOLUMES,
 )  # fmt: skip
 
 _ARCHITECTURES = {"x86_64": "amd64", "arm64": "arm64"}
@@ -32,6 +34,8 @@ _RESERVED_MIB, _RESERVED_MIB_A_POD = 255, 11
 """The kubelet's, in the images that EKS has."""
 _RESERVED_OF_CORES = ((1, 0.06), (1, 0.01), (2, 0.005), (math.inf, 0.0025))
 """Cores, and the part of them that the kubelet reserves."""
+_MOST_VOLUMES, _MOST_VOLUMES_XEN = 27, 39
+"""Attachments where EC2 tells no number: of Nitro instances beside one network interface, and of older ones."""
 _PODS_BESIDE_ADDRESSES = 2
 """Pods in the host's network that are on each node."""
 
@@ -109,7 +113,14 @@ def _columns(described: Mapping[str, Any]) -> dict[str, Any] | None:
         "allocatable_memory_mib": allocatable_mib,
         "allocatable_pods": pods,
         "allocatable_gpu": gpus,
+        VOLUMES: _volumes(described),
     }
+
+
+def _volumes(described: Mapping[str, Any]) -> int:
+    """Return how many volumes the EBS CSI driver may attach to a new instance: what EC2 allows but its root volume."""
+    of_hypervisor = _MOST_VOLUMES_XEN if described.get("Hypervisor") == "xen" else _MOST_VOLUMES
+    return max(1, int(described.get("EbsInfo", {}).get("MaximumEbsAttachments") or of_hypervisor) - 1)
 
 
 def _pods(network: Mapping[str, Any]) -> int | None:

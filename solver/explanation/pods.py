@@ -9,6 +9,7 @@ from typing import Any
 
 from solver.explanation.model import ConstraintChange, ConstraintKind
 from solver.model import (
+    ATTACHABLE_VOLUMES,
     HostPort,
     PodAffinityTerm,
     PodClass,
@@ -22,7 +23,7 @@ from solver.model import (
     WhenUnsatisfiable,
 )
 from solver.model.eligibility import node_terms_text, selects, tolerates
-from solver.model.quantities import ATTACHABLE, format_quantity, resource_words
+from solver.model.quantities import format_quantity, resource_words
 from solver.model.validation import MAX_COUNT
 from solver.planning.reasons import between_pods
 
@@ -108,7 +109,7 @@ def still_the_pod(change: ConstraintChange) -> ConstraintChange | None:
     """Return the change that leaves a quarter of the request, rounded up: what asks for less, or for no device at all
     where it asked for one, is another pod. None where that is the whole request."""
     assert change.before is not None
-    if change.key.startswith(ATTACHABLE):  # a pod without one of its volumes is another pod
+    if change.key.startswith(ATTACHABLE_VOLUMES):  # a pod without one of its volumes is another pod
         return None
     least = -(-change.before // _SMALLEST_PART)
     return replace(change, after=least) if least < change.before else None

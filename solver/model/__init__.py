@@ -4,6 +4,7 @@ from solver.model.budget import Budget
 from solver.model.devices import DeviceAlternative, DeviceClaim, DeviceRequest, Devices
 from solver.model.objective import Goal, ObjectiveStage, StageValue
 from solver.model.objects import (
+    ATTACHABLE_VOLUMES,
     CPU,
     HOSTNAME,
     MEMORY,
@@ -47,6 +48,7 @@ from solver.model.plan import (
 from solver.model.problem import Problem
 
 __all__ = [
+    "ATTACHABLE_VOLUMES",
     "CPU",
     "HOSTNAME",
     "MEMORY",

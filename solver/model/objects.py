@@ -23,6 +23,9 @@ MEMORY = "memory"
 PODS = "pods"
 HOSTNAME = "kubernetes.io/hostname"
 """The topology key of which every node is a domain of its own, whatever its labels are."""
+ATTACHABLE_VOLUMES = "attachable-volumes-csi-"
+"""How the resource is called that a CSI driver's attachments take of a node (upstream: GetCSIAttachLimitKey); the
+driver's name follows."""
 NODES = "nodes"
 """Not a resource of a pod: the name under which a limit counts whole nodes."""
 

@@ -12,7 +12,7 @@ import re
 from fractions import Fraction
 from functools import lru_cache
 
-from solver.model import CPU, MEMORY
+from solver.model import ATTACHABLE_VOLUMES, CPU, MEMORY
 
 Quantity = str | int | float | Fraction
 """Text as Kubernetes writes it, or a number as YAML and JSON give it."""
@@ -93,14 +93,9 @@ def format_quantity(resource: str, amount: int) -> str:
     return str(amount)
 
 
-ATTACHABLE = "attachable-volumes-csi-"
-"""How the resource is called that a CSI driver's attachments take of a node (upstream: GetCSIAttachLimitKey); the
-driver's name follows."""
-
-
 def resource_words(resource: str) -> str:
     """Return what people call a resource: "cpu", "volume attachments of ebs.csi.aws.com"."""
-    driver = resource.removeprefix(ATTACHABLE)
+    driver = resource.removeprefix(ATTACHABLE_VOLUMES)
     return resource if driver == resource else f"volume attachments of {driver}"
 
 

@@ -15,6 +15,7 @@ from typing import Protocol
 from cagrpc.api.core.pods import Pod
 from cagrpc.api.core.volumes import PodVolume, StorageClass, Volume, VolumeClaim, VolumeClaimSpec, driver_of
 from solver.model import (
+    ATTACHABLE_VOLUMES,
     HOSTNAME,
     NodeSelectorTerm,
     Operator,
@@ -25,7 +26,6 @@ from solver.model import (
     Resources,
 )
 from solver.model.eligibility import matches_requirement
-from solver.model.quantities import ATTACHABLE
 
 UNLIMITED_ATTACHMENTS = 10**6
 """What a node has of that resource where no limit is known: the scheduler knows none either."""
@@ -295,7 +295,7 @@ def bound_by(spec: PodSpec, found: VolumeDemand, namespace: str) -> PodSpec:
     """Return the spec with what its volumes require."""
     counts: dict[str, int] = {}
     for driver, _ in found.counted:
-        counts[f"{ATTACHABLE}{driver}"] = counts.get(f"{ATTACHABLE}{driver}", 0) + 1
+        counts[f"{ATTACHABLE_VOLUMES}{driver}"] = counts.get(f"{ATTACHABLE_VOLUMES}{driver}", 0) + 1
     together = tuple(
         PodAffinityTerm(
             key, PodSelector((Requirement(f"{SHARED_CLAIM}{claim}", Operator.EXISTS),), (namespace,)), alone=True
@@ -322,8 +322,8 @@ def with_attachments(allocatable: Resources, drivers: Iterable[str], *limits: Ma
     if not drivers:
         return allocatable
     known = {driver: count for each in limits for driver, count in each.items() if driver in drivers}
-    found = {f"{ATTACHABLE}{driver}": UNLIMITED_ATTACHMENTS for driver in drivers}
-    return {**found, **allocatable, **{f"{ATTACHABLE}{driver}": count for driver, count in known.items()}}
+    found = {f"{ATTACHABLE_VOLUMES}{driver}": UNLIMITED_ATTACHMENTS for driver in drivers}
+    return {**found, **allocatable, **{f"{ATTACHABLE_VOLUMES}{driver}": count for driver, count in known.items()}}
 
 
 def default_of(classes: Iterable[StorageClass]) -> StorageClass | None:

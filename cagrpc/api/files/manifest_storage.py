@@ -37,8 +37,7 @@ from cagrpc.api.core.volumes import (
 )
 from cagrpc.api.encoding.times import epoch_seconds
 from cagrpc.api.files.documents import ManifestDocument
-from solver.model import Node, PodSpec, Resources
-from solver.model.quantities import ATTACHABLE
+from solver.model import ATTACHABLE_VOLUMES, Node, PodSpec, Resources
 
 STORAGE_KINDS = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode", "VolumeAttachment")
 _WHAT_SAYS_WHERE = ("PersistentVolumeClaim", "StorageClass")
@@ -141,9 +140,9 @@ class StorageOfFiles:
         taken = Counter(driver for driver, _ in self._attached.get(node.name, ()))
         offered = with_attachments({}, self._drivers, limits)
         left = {
-            name: max(0, most - taken[name.removeprefix(ATTACHABLE)])
+            name: max(0, most - taken[name.removeprefix(ATTACHABLE_VOLUMES)])
             for name, most in offered.items()
-            if name.removeprefix(ATTACHABLE) in self._drivers
+            if name.removeprefix(ATTACHABLE_VOLUMES) in self._drivers
         }
         return replace(node, free={**node.free, **left})
 

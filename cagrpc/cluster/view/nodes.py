@@ -14,9 +14,8 @@ from cagrpc.api.core.volumes import Attachment
 from cagrpc.cluster.state import ClusterNode
 from cagrpc.cluster.view.classes import EquivalenceClass
 from cagrpc.cluster.view.objects import ObservedNode, PodStage
-from solver.model import PODS, Labels, Node, PodSpec, RunningPods
+from solver.model import ATTACHABLE_VOLUMES, PODS, Labels, Node, PodSpec, RunningPods
 from solver.model.eligibility import why_not_eligible
-from solver.model.quantities import ATTACHABLE
 
 
 class NodeUse:
@@ -104,8 +103,8 @@ class NodeUse:
         used, daemons = self._with_daemons(facts)
         attached = Counter(driver for driver, _ in {**self._volumes, **self.attachments})
         limits = {driver: (self.limits or {}).get(driver, UNLIMITED_ATTACHMENTS) for driver in drivers}
-        used = {**used, **{f"{ATTACHABLE}{driver}": attached[driver] for driver in drivers}}
-        offered = {**facts.allocatable, **{f"{ATTACHABLE}{driver}": most for driver, most in limits.items()}}
+        used = {**used, **{f"{ATTACHABLE_VOLUMES}{driver}": attached[driver] for driver in drivers}}
+        offered = {**facts.allocatable, **{f"{ATTACHABLE_VOLUMES}{driver}": most for driver, most in limits.items()}}
         running: dict[PodSpec, int] = {}
         for counts in (self.movable, self.fixed, daemons):
             for of, count in counts.items():
