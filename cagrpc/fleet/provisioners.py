@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from cagrpc.fleet.catalogue import EPHEMERAL_STORAGE, WELL_KNOWN_LABELS, Catalogue, Offering
 from solver.model import (
+    ATTACHABLE_VOLUMES,
     MEMORY,
     NODES,
     UNLIMITED_SIZE,
@@ -73,7 +74,8 @@ class Provisioner:
     limits: Resources = field(default_factory=dict)
     """The total of its nodes, `nodes` included, in the resources' units."""
     allocatable: Resources = field(default_factory=dict)
-    """What pods may use of each node, of resources that neither the instance type nor the node group has."""
+    """What pods may use of each node, of resources that neither the instance type nor the node group has; of volumes
+    that may be attached also where the instance type says another number."""
     node_groups: tuple[NodeGroup, ...] | None = None
     """Explicit node groups; None expands over the catalogue."""
     name_label: str = NODEPOOL_LABEL
@@ -303,9 +305,13 @@ def _finished(
 
 def _whole_allocatable(group: NodeGroup, of_provisioner: Resources) -> Resources:
     """Return what pods may use of a node. Of a catalogue's type, what a kubelet keeps as huge pages is taken off the
-    memory; a shape given by hand says what is left."""
-    more = {name: amount for name, amount in of_provisioner.items() if name not in group.allocatable}
-    found = {EPHEMERAL_STORAGE: DEFAULT_STORAGE, **more, **group.allocatable}
+    memory, and volumes may be attached as is configured; a shape given by hand says what is left."""
+    own = group.allocatable
+    if group.capacity:
+        configured = {name for name in of_provisioner if name.startswith(ATTACHABLE_VOLUMES)}
+        own = {name: amount for name, amount in own.items() if name not in configured}
+    more = {name: amount for name, amount in of_provisioner.items() if name not in own}
+    found = {EPHEMERAL_STORAGE: DEFAULT_STORAGE, **more, **own}
     huge_pages = sum(amount for name, amount in more.items() if name.startswith("hugepages-"))
     if huge_pages and group.capacity:
         found[MEMORY] = max(0, found.get(MEMORY, 0) - huge_pages)

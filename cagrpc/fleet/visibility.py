@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cagrpc.fleet.catalogue import GPU_NAME, WELL_KNOWN_LABELS
-from solver.model import CPU, MEMORY, PODS, NodeGroup, Taint
+from solver.model import ATTACHABLE_VOLUMES, CPU, MEMORY, PODS, NodeGroup, Taint
 
 DEFAULT_SHOWN_GROUPS = 50
 
@@ -129,7 +129,9 @@ def _non_dominated(groups: Sequence[NodeGroup]) -> list[NodeGroup]:
         by_eligibility.setdefault(_eligibility(group), []).append((position, group))
     found: list[tuple[int, NodeGroup]] = []
     for members in by_eligibility.values():
-        resources = sorted({resource for _, group in members for resource in group.allocatable})
+        named = {resource for _, group in members for resource in group.allocatable}
+        # CA counts no volumes on new nodes.
+        resources = sorted(name for name in named if not name.startswith(ATTACHABLE_VOLUMES))
         sizes = np.array([[group.allocatable.get(resource, 0) for resource in resources] for _, group in members])
         # In order of price, and of size at one price, only those before can dominate.
         order = sorted(

@@ -35,7 +35,9 @@ _RESERVED_MIB, _RESERVED_MIB_A_POD = 255, 11
 _RESERVED_OF_CORES = ((1, 0.06), (1, 0.01), (2, 0.005), (math.inf, 0.0025))
 """Cores, and the part of them that the kubelet reserves."""
 _MOST_VOLUMES, _MOST_VOLUMES_XEN = 27, 39
-"""Attachments where EC2 tells no number: of Nitro instances beside one network interface, and of older ones."""
+"""Attachments beside one network interface: of Nitro instances of which EC2 tells no number, and of all older ones."""
+_ROOT_VOLUME, _WARM_INTERFACE = 1, 1
+"""What a new node has attached: of interfaces a second one, which the VPC CNI keeps ready by default."""
 _PODS_BESIDE_ADDRESSES = 2
 """Pods in the host's network that are on each node."""
 
@@ -118,9 +120,14 @@ def _columns(described: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _volumes(described: Mapping[str, Any]) -> int:
-    """Return how many volumes the EBS CSI driver may attach to a new instance: what EC2 allows but its root volume."""
-    of_hypervisor = _MOST_VOLUMES_XEN if described.get("Hypervisor") == "xen" else _MOST_VOLUMES
-    return max(1, int(described.get("EbsInfo", {}).get("MaximumEbsAttachments") or of_hypervisor) - 1)
+    """Return how many volumes the EBS CSI driver may attach to a new instance. What EC2 tells has instance stores and
+    accelerators taken off already; network interfaces share it unless the limit is for volumes alone."""
+    if described.get("Hypervisor") == "xen":
+        return _MOST_VOLUMES_XEN - _ROOT_VOLUME
+    limit = described.get("EbsInfo", {})
+    most = int(limit.get("MaximumEbsAttachments") or _MOST_VOLUMES)
+    shared = 0 if limit.get("AttachmentLimitType") == "dedicated" else _WARM_INTERFACE
+    return max(1, most - _ROOT_VOLUME - shared)
 
 
 def _pods(network: Mapping[str, Any]) -> int | None:

@@ -188,3 +188,32 @@ def test_the_embedded_catalogue() -> None:
     assert len(catalogue.offerings) == len(catalogue.instance_types) == 1345
     assert catalogue.offerings_of("m7g.xlarge")[0].price_usd_per_hour == 0.1632
     assert "nvidia.com/gpu" not in catalogue.instance_types["g6f.large"].allocatable, "a part of a GPU is none"
+
+
+def test_how_many_volumes_may_be_attached_is_a_column_for_each_driver() -> None:
+    ebs, mine = "attachable-volumes-csi-ebs.csi.aws.com", "attachable-volumes-csi-disk.example.com"
+    text = f"{COLUMNS},{ebs},{mine}\n{LARGE},31,\n{GPU},7,100\n"
+    types = parse_catalogue(text, "c.csv").instance_types
+    assert types["m7i.large"].allocatable[ebs] == 31
+    assert mine not in types["m7i.large"].allocatable, "nothing is known of it"
+    assert types["g5.12xlarge"].allocatable[mine] == 100
+    assert ebs not in types["m7i.large"].capacity, "no part of a machine, and of no limit in its resources"
+    (problem,) = problems(f"{COLUMNS},{ebs}\n{LARGE},some\n")
+    assert problem.startswith(f"c.csv:2: {ebs}: ")
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "volumes"),
+    [
+        pytest.param("m5.large", 25, id="Nitro: 28, less two interfaces and the root volume"),
+        pytest.param("m5d.24xlarge", 21, id="four instance stores as well"),
+        pytest.param("g5.48xlarge", 7, id="eight GPUs, and instance stores"),
+        pytest.param("d3en.12xlarge", 1, id="24 instance stores"),
+        pytest.param("m7i.large", 31, id="a limit for volumes alone: 32"),
+        pytest.param("m7i.48xlarge", 127, id="a larger one: 128"),
+        pytest.param("c4.large", 38, id="before Nitro: 39"),
+    ],
+)
+def test_attachments_of_the_embedded_catalogue(instance_type: str, volumes: int) -> None:
+    found = embedded_catalogue().instance_types[instance_type].allocatable
+    assert found["attachable-volumes-csi-ebs.csi.aws.com"] == volumes

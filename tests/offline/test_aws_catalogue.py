@@ -189,3 +189,21 @@ def test_the_policy_allows_the_calls_that_are_made_and_no_other() -> None:
         operation = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).strip("_")
         assert f'"{operation}"' in source, f"{service} {operation} is not called"
     assert source.count("_pages(") - 1 == len(actions), "one listing for each"
+
+
+@pytest.mark.parametrize(
+    ("described", "volumes"),
+    [
+        pytest.param({"EbsInfo": {"MaximumEbsAttachments": 27, "AttachmentLimitType": "shared"}}, 25, id="shared"),
+        pytest.param({"EbsInfo": {"MaximumEbsAttachments": 32, "AttachmentLimitType": "dedicated"}}, 31, id="own"),
+        pytest.param({"EbsInfo": {"MaximumEbsAttachments": 40}, "Hypervisor": "xen"}, 38, id="before Nitro"),
+        pytest.param({"EbsInfo": {}}, 25, id="EC2 of an earlier time tells no number"),
+        pytest.param({"EbsInfo": {"MaximumEbsAttachments": 1}}, 1, id="never none: that would mean without limit"),
+    ],
+)
+def test_attachments_are_what_ec2_tells_less_what_a_new_node_has(
+    account: Emulator, described: dict[str, Any], volumes: int
+) -> None:
+    (whole,) = account.client.describe_instance_types(InstanceTypes=["m7i.large"])["InstanceTypes"]
+    found = rows([{**whole, "EbsInfo": {}, **described}], Market({"m7i.large": ZONES[:1]}, {"m7i.large": 1.0}, {}, {}))
+    assert [row["attachable-volumes-csi-ebs.csi.aws.com"] for row in found] == [volumes]

@@ -10,7 +10,7 @@ from typing import Any
 from cagrpc.api.core.resources import Amounts, Problems, amounts, mapping, members, strings
 from cagrpc.api.encoding.messages import packed
 from cagrpc.api.gen import kubernetes_pb2
-from solver.model import PODS, Labels, NodeGroup, Resources, Taint, TaintEffect
+from solver.model import ATTACHABLE_VOLUMES, PODS, Labels, NodeGroup, Resources, Taint, TaintEffect
 from solver.model.quantities import format_quantity
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -62,10 +62,12 @@ def node_document(group: NodeGroup, name: str) -> dict[str, Any]:
     """Return a complete, ready v1.Node in JSON shape, as a node of `group` called `name` registers. The caller adds
     what is specific to one machine: its providerID, addresses, versions and times.
 
-    A kubelet offers 110 pods by default, and capacity is at least allocatable, whatever the catalogue states.
+    A kubelet offers 110 pods by default, and capacity is at least allocatable, whatever the catalogue states. How many
+    volumes may be attached, a CSINode says, and no Node.
     """
     labels = {**group_labels(group), HOSTNAME: name}
-    allocatable = {PODS: _KUBELET_DEFAULT_PODS, **group.allocatable}
+    offered = {name: of for name, of in group.allocatable.items() if not name.startswith(ATTACHABLE_VOLUMES)}
+    allocatable = {PODS: _KUBELET_DEFAULT_PODS, **offered}
     capacity = {r: max(allocatable.get(r, 0), group.capacity.get(r, 0)) for r in (*allocatable, *group.capacity)}
     healthy = [{"type": condition, "status": "False"} for condition in _HEALTHY]
     return {

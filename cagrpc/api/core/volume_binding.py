@@ -316,14 +316,13 @@ def _named(nodes: Iterable[str]) -> Terms:
 
 
 def with_attachments(allocatable: Resources, drivers: Iterable[str], *limits: Mapping[str, int]) -> Resources:
-    """Return what a node has for pods, with a number of attachments of each of these drivers: as the last of `limits`
-    that knows the driver says, else as `allocatable` does (a node group is configured so), else without limit."""
-    drivers = set(drivers)
-    if not drivers:
-        return allocatable
-    known = {driver: count for each in limits for driver, count in each.items() if driver in drivers}
+    """Return what a node has for pods, with a number of attachments of each of these drivers and of no other: as the
+    last of `limits` that knows the driver says, else as `allocatable` does (from configuration or the catalogue), else
+    without limit."""
     found = {f"{ATTACHABLE_VOLUMES}{driver}": UNLIMITED_ATTACHMENTS for driver in drivers}
-    return {**found, **allocatable, **{f"{ATTACHABLE_VOLUMES}{driver}": count for driver, count in known.items()}}
+    known = {f"{ATTACHABLE_VOLUMES}{driver}": count for each in limits for driver, count in each.items()}
+    others = {name: of for name, of in allocatable.items() if not name.startswith(ATTACHABLE_VOLUMES)}
+    return {**others, **{name: known.get(name, allocatable.get(name, of)) for name, of in found.items()}}
 
 
 def default_of(classes: Iterable[StorageClass]) -> StorageClass | None:
