@@ -265,22 +265,33 @@ def suits(claim: VolumeClaim, volume: Volume) -> bool:
 def choose(claims: Iterable[VolumeClaim], volumes: Iterable[Volume]) -> Mapping[str, Sequence[Volume]]:
     """Return by claim which of the volumes it can count on, of a class that makes none.
 
-    Volumes of equal node affinity are a pool. Where a pool has enough for all claims, each of them may use it, and pods
-    go wherever is best. Where none has, every claim gets one volume: the smallest that suits, as the scheduler takes
-    them, pool after pool, in the order of names. No more pods are so served than there are volumes."""
-    waiting = sorted(claims, key=lambda each: each.key)
+    A volume that is kept for a claim, as the scheduler keeps one while it binds a pod, goes to that claim, which counts
+    on no other. Volumes of equal node affinity are a pool. Where a pool has enough for all other claims, each of them
+    may use it, and pods go wherever is best. Where none has, every claim gets one volume: the smallest that suits, as
+    the scheduler takes them, pool after pool, in the order of names. No more pods are so served than there are
+    volumes."""
+    there = sorted(volumes, key=lambda v: (v.size, v.name))
+    keepers = {each.claim: each for each in reversed(there) if each.claim}
+    waiting, kept = [], {}
+    for each in sorted(claims, key=lambda claim: claim.key):
+        own = keepers.get(each.key)
+        if own is not None and suits(each, own):
+            kept[each.key] = [own]
+        else:
+            waiting.append(each)
     pools: dict[Terms | None, list[Volume]] = {}
-    for each in sorted(volumes, key=lambda v: (v.size, v.name)):
-        pools.setdefault(each.affinity, []).append(each)
+    for volume in there:
+        if not volume.claim:
+            pools.setdefault(volume.affinity, []).append(volume)
     ample = [taken for pool in pools.values() if len(taken := _taken(waiting, pool)) == len(waiting)]
     if ample:
-        return {each.key: [taken[each.key] for taken in ample] for each in waiting}
+        return kept | {each.key: [taken[each.key] for taken in ample] for each in waiting}
     ordered = [each for terms in sorted(pools, key=repr) for each in pools[terms]]
-    return {key: [found] for key, found in _taken(waiting, ordered).items()}
+    return kept | {key: [found] for key, found in _taken(waiting, ordered).items()}
 
 
 def _taken(claims: Iterable[VolumeClaim], volumes: Sequence[Volume]) -> dict[str, Volume]:
-    """Return the volume of each claim that gets one; volumes that are kept for a claim go to no other."""
+    """Return the volume of each claim that gets one."""
     left = {each.name: each for each in volumes}
     found = {}
     for claim in claims:

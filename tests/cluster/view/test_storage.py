@@ -151,6 +151,22 @@ def test_volumes_without_a_provisioner_serve_no_more_pods_than_there_are() -> No
     assert counts == {"a": 1, "b": 2, "": 1}
 
 
+def test_while_the_scheduler_binds_a_pod_its_claim_counts_on_the_volume_kept_for_it_and_on_no_other() -> None:
+    """Otherwise the zone would have one volume less for others, whose pods would be sent elsewhere meanwhile."""
+    local = storage_class("local", LOCAL)
+    kept = volume("z-kept", "a", class_name="local", of="first")
+    kept["status"]["phase"] = "Available"
+    free = [volume("a-free", "a", class_name="local"), *(volume(f"b-{n}", "b", class_name="local") for n in range(2))]
+    claims = [claim(name, class_name="local") for name in ("first", "second")]
+    there = fed(classes=[local], claims=claims, volumes=[kept, free[0]])
+    there.put(using("p", "first"), using("q", "second"))
+    counts = {zones(each.pod_set.spec): each.pod_set.count for each in there.state().waiting}
+    assert counts == {"a": 2}
+    there = fed(classes=[local], claims=claims[:1], volumes=[kept, *free[1:]])
+    there.put(using("p", "first"))
+    assert zones(specs(there)["default/p"]) == "a"
+
+
 def test_where_every_zone_has_enough_volumes_pods_may_go_to_any() -> None:
     there = fed(
         classes=[storage_class(provisioner=LOCAL)],
