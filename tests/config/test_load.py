@@ -14,7 +14,7 @@ from cagrpc.config.settings import Settings
 from cagrpc.controllers.settings import ClassBehaviour, NamespaceSettings, RequestSettings
 from cagrpc.errors import InvalidConfiguration, InvalidInput
 from cagrpc.fleet.catalogue import embedded_catalogue
-from solver.model import UNLIMITED_SIZE, NodeGroup, Taint, TaintEffect
+from solver.model import ATTACHABLE_VOLUMES, UNLIMITED_SIZE, NodeGroup, Taint, TaintEffect
 
 MIB = 2**20
 GROUP = "provisioners: [{name: p, node_groups: [{id: g, instance_type: m7i.large}]}]\n"
@@ -120,7 +120,13 @@ def test_a_node_group_of_an_instance_type() -> None:
         """
     )
     assert (group.min_size, group.max_size, group.weight, group.price_usd_per_hour) == (1, 9, 30, 0.05)
-    assert group.allocatable == {"cpu": 1930, "memory": 6903 * MIB, "pods": 29, "ephemeral-storage": 17 * 1024 * MIB}
+    assert group.allocatable == {
+        "cpu": 1930,
+        "memory": 6903 * MIB,
+        "pods": 29,
+        "ephemeral-storage": 17 * 1024 * MIB,
+        f"{ATTACHABLE_VOLUMES}ebs.csi.aws.com": 31,
+    }
     assert group.capacity == {"cpu": 2000, "memory": 8192 * MIB, "pods": 29}
     assert group.taints == (
         Taint("dedicated", TaintEffect.NO_SCHEDULE, "x"),
