@@ -142,10 +142,9 @@ _VALUES = re.compile(r'"[^"]*"|\[[^\]]*\]|[0-9]+')
 def first_problems(problems: Sequence[str], rest: str) -> list[str]:
     """Return the first problems, and how many more there are of what kind: alike but for numbers and what is in quotes.
     `rest` says where all of them are."""
-    shown = list(problems[:MOST_PROBLEMS])
     if len(problems) <= MOST_PROBLEMS + 1:
         return list(problems)
-    left = problems[MOST_PROBLEMS:]
+    shown, left = list(problems[:MOST_PROBLEMS]), problems[MOST_PROBLEMS:]
     kinds: dict[str, list[str]] = {}
     for each in left:
         kinds.setdefault(_VALUES.sub("", each), []).append(each)

@@ -1,5 +1,4 @@
 """Why pods are not placed, in sentences for users, most specific first: what can be found at once for any number of
-from solver.model.quantities import resource_words, several
 classes. Which constraints exactly stand in the way, and what would help, is found by `solver.explain`."""
 
 from __future__ import annotations

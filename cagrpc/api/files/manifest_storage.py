@@ -139,11 +139,7 @@ class StorageOfFiles:
         limits = self._limits.get(node.name, {})
         taken = Counter(driver for driver, _ in self._attached.get(node.name, ()))
         offered = with_attachments({}, self._drivers, limits)
-        left = {
-            name: max(0, most - taken[name.removeprefix(ATTACHABLE_VOLUMES)])
-            for name, most in offered.items()
-            if name.removeprefix(ATTACHABLE_VOLUMES) in self._drivers
-        }
+        left = {name: max(0, most - taken[name.removeprefix(ATTACHABLE_VOLUMES)]) for name, most in offered.items()}
         return replace(node, free={**node.free, **left})
 
     def of_group(self, allocatable: Resources, instance_type: str, nodes: Iterable[Node]) -> Resources:
