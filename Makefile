@@ -13,7 +13,15 @@ PYTEST := $(BIN)/python -m pytest --maxschedchunk 1 $(PYTEST_ARGS)
 BENCH_ARGS ?=
 FUZZ_SECONDS ?= 600
 
+# uv puts the locked packages in place in seconds, where pip takes a minute. It trusts the certificates that the machine
+# trusts, but reads no configuration of pip's: an index of your own is its UV_DEFAULT_INDEX, or `make INSTALLER=pip ...`.
+INSTALLER ?= uv
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+export UV_SYSTEM_CERTS ?= true
+unexport PYTHONDONTWRITEBYTECODE # each start would take seconds longer: unlike pip, uv leaves compiling to the first import
+INSTALL_uv := $(BIN)/uv pip install --quiet --python $(BIN)/python
+INSTALL_pip := $(PIP)
+INSTALL := $(or $(INSTALL_$(INSTALLER)),$(error INSTALLER is uv or pip, and not "$(INSTALLER)"))
 PROTOS := $(VENV)/.stamp-protos
 RUNTIME := $(VENV)/.stamp-runtime
 DEVELOPMENT := $(VENV)/.stamp-development
@@ -21,7 +29,7 @@ FUZZING := $(VENV)/.stamp-fuzzing
 DOCUMENTS := $(VENV)/.stamp-documents
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test test-rest programs test-all fuzz lint format bench lock sbom audit digests docs release clean
+.PHONY: help venv run test test-rest programs manifests test-all fuzz lint format bench lock sbom audit digests docs release clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -37,8 +45,11 @@ test: lint ## lint, then the tests but those marked long; of those on a real con
 test-rest: $(DEVELOPMENT) $(PROTOS) ## what `make test` leaves out: the other tests on a real control plane
 	$(PYTEST) -m "not long and controlplane and not smoke"
 
-programs: $(DEVELOPMENT) ## build what these tests run: Kubernetes, Karpenter, Cluster API; tests do it themselves, beside others
+programs: $(DEVELOPMENT) ## build what these tests run: Kubernetes, Karpenter, Cluster API, Helm, Prometheus; tests do it themselves, beside others
 	$(BIN)/python -m tests.support.controlplane.binaries
+
+manifests: $(DEVELOPMENT) $(PROTOS) ## render the plain manifests of deploy/ from the chart, and the configuration's part of its schema
+	$(BIN)/python -m tools.manifests
 
 test-all: lint ## lint, then every test, properties with twice the examples; half an hour
 	HYPOTHESIS_PROFILE=$(or $(HYPOTHESIS_PROFILE),ci) $(PYTEST) -m "not long"
@@ -61,27 +72,31 @@ bench: $(DEVELOPMENT) $(PROTOS) ## the benchmarks; BENCH_ARGS="--markdown docs/r
 	$(BIN)/python -m bench.best_options
 	$(BIN)/python -m bench.cluster_view
 	$(BIN)/python -m bench.slack
+	$(BIN)/python -m bench.report
 
 # Hashes of every published file, so one lock serves every supported Python and platform; no index or path of the
 # machine that made it. The build's requirements are in it, so that installing the project itself fetches nothing.
 LOCK := CUSTOM_COMPILE_COMMAND='make lock' env -u PIP_FIND_LINKS -u PIP_INDEX_URL -u PIP_EXTRA_INDEX_URL \
-	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --all-build-deps \
+	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras \
 	--no-emit-options --no-emit-index-url --no-emit-trusted-host --no-emit-find-links
+LOCK_PROJECT := $(LOCK) --all-build-deps
 lock: $(DEVELOPMENT) ## make the lock files anew from pyproject.toml
-	$(LOCK) --extra ec2 --output-file requirements.lock pyproject.toml
-	$(LOCK) --extra ec2 --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
-	$(LOCK) --extra ec2 --extra docs --constraint requirements-dev.lock --output-file requirements-docs.lock pyproject.toml
-	$(LOCK) --extra ec2 --extra fuzz --constraint requirements-dev.lock --output-file requirements-fuzz.lock pyproject.toml
+	$(LOCK) --output-file requirements-uv.lock requirements-uv.in
+	$(LOCK_PROJECT) --extra ec2 --extra tracing --output-file requirements.lock pyproject.toml
+	$(LOCK_PROJECT) --extra ec2 --extra tracing --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
+	$(LOCK_PROJECT) --extra ec2 --extra tracing --extra docs --constraint requirements-dev.lock --output-file requirements-docs.lock pyproject.toml
+	$(LOCK_PROJECT) --extra ec2 --extra tracing --extra fuzz --constraint requirements-dev.lock --output-file requirements-fuzz.lock pyproject.toml
 
 sbom: $(DEVELOPMENT) ## what requirements.lock installs, with licences, as CycloneDX in build/sbom.json; fails on a licence not allowed
 	$(BIN)/python tools/sbom.py
 
 # A project that cannot be looked up fails as well (--strict): without the network nothing is ever found. Hashes are pip's to check.
 audit: $(DEVELOPMENT) ## known vulnerabilities of what the lock files pin; asks osv.dev, so it is for releases and not for `make test`
-	$(BIN)/pip-audit --strict --disable-pip --vulnerability-service osv -r requirements.lock -r requirements-dev.lock -r requirements-docs.lock -r requirements-fuzz.lock
+	$(BIN)/pip-audit --strict --disable-pip --vulnerability-service osv -r requirements-uv.lock -r requirements.lock -r requirements-dev.lock -r requirements-docs.lock -r requirements-fuzz.lock
 
-digests: $(RUNTIME) ## pin images by their newest digests (IMAGE=registry/cagrpc:TAG: the pushed one too); needs docker buildx
+digests: $(DEVELOPMENT) $(PROTOS) ## pin images by their newest digests (IMAGE=registry/cagrpc:TAG: the pushed one too); needs docker buildx
 	$(BIN)/python tools/digests.py $(IMAGE)
+	$(BIN)/python -m tools.manifests
 
 docs: $(DOCUMENTS) ## the site in build/site: documents, configuration, API; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
@@ -98,23 +113,31 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) cannot make virtual environments: its venv module is missing. On Debian and Ubuntu: apt install python3-venv." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
+$(VENV)/.stamp-uv: requirements-uv.lock | $(BIN)/python
+	$(PIP) --require-hashes -r requirements-uv.lock
+	@touch $@
+
+$(VENV)/.stamp-pip: | $(BIN)/python
+	@touch $@
+
 # The project itself is installed in place: a change to the source needs no second `make venv`.
-$(RUNTIME): requirements.lock pyproject.toml setup.py | $(BIN)/python
-	$(PIP) --require-hashes -r requirements.lock
-	$(PIP) --no-deps --no-build-isolation --editable .
-	$(BIN)/python -c 'from solver.planning.warm_up import warm_up; warm_up()' # compiled once, kept beside the source
+$(RUNTIME): requirements.lock pyproject.toml setup.py | $(VENV)/.stamp-$(INSTALLER)
+	$(INSTALL) --require-hashes -r requirements.lock
+	@# The planner is compiled meanwhile, once, and so is what `cagrpc serve` imports: both are kept beside their source.
+	$(BIN)/python -m solver.planning.warm_up & compiling=$$!; \
+	$(INSTALL) --no-deps --no-build-isolation --editable . && $(BIN)/python -c 'import cagrpc.server.process' && wait $$compiling
 	@touch $@
 
 $(DEVELOPMENT): requirements-dev.lock | $(RUNTIME)
-	$(PIP) --require-hashes -r requirements-dev.lock
+	$(INSTALL) --require-hashes -r requirements-dev.lock
 	@touch $@
 
 $(DOCUMENTS): requirements-docs.lock | $(DEVELOPMENT)
-	$(PIP) --require-hashes -r requirements-docs.lock
+	$(INSTALL) --require-hashes -r requirements-docs.lock
 	@touch $@
 
 $(FUZZING): requirements-fuzz.lock | $(DEVELOPMENT)
-	$(PIP) --require-hashes -r requirements-fuzz.lock
+	$(INSTALL) --require-hashes -r requirements-fuzz.lock
 	@touch $@
 
 $(PROTOS): $(wildcard protos/*.proto) tools/build_protos.py | $(RUNTIME)

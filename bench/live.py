@@ -34,8 +34,8 @@ from typing import Any
 
 from bench.table import machine, machine_line
 from bench.workloads import GPU, MIB, catalogue_groups, pod_sets, spec, with_tainted_gpus
+from cagrpc.api.core.nodes import START_UP_TAINT
 from cagrpc.api.gen import kubernetes_pb2
-from cagrpc.cluster.markers import START_UP_TAINT
 from cagrpc.kube.client.envelopes import ObjectIdentity
 from cagrpc.kube.informer.reflector import Reflector, Resource
 from solver import Budget, NodeGroup, Plan, PodSet, Problem, solve

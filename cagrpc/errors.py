@@ -15,6 +15,7 @@
     │   └── OrderMisconfigured     the cloud finds its parameters wrong          FAILED_PRECONDITION
     ├── DeadlineExpired         the call's deadline had passed before it began   DEADLINE_EXCEEDED
     ├── Unavailable             journal or backend out of reach; nothing done    UNAVAILABLE
+    │   └── StillStarting          a part of this process is still starting      UNAVAILABLE
     └── NotImplementedByDesign  the answer is "take your defaults"               UNIMPLEMENTED
 """
 
@@ -127,6 +128,10 @@ class Unavailable(CagrpcError):
     """The journal or the backend cannot be reached; nothing was changed."""
 
 
+class StillStarting(Unavailable):
+    """A part of this process is still starting, and what it knows is needed: no failure, as it ends by itself."""
+
+
 class NotImplementedByDesign(CagrpcError):
     """CA is to use its own defaults."""
 
@@ -155,6 +160,12 @@ def first_problems(problems: Sequence[str], rest: str) -> list[str]:
         others = sum(map(len, ordered[_MOST_KINDS:]))
         shown.append(f"{others} more of other kinds")
     return shown
+
+
+def in_one_line(problems: Sequence[str]) -> str:
+    """Return problems for a log, a condition or a warning: of many the first, and how many more there are of what
+    kind."""
+    return "; ".join(first_problems(problems, "they are told once these are mended"))
 
 
 def did_you_mean(found: object, known: Iterable[str]) -> str:

@@ -1,5 +1,5 @@
-"""How every command prints: results to stdout (text, or one JSON document for machines), everything else to stderr.
-Tables for people are `tables`'.
+"""How every command prints: results to stdout (text, or one JSON or YAML document for machines), everything else to
+stderr. Tables for people are `tables`'.
 """
 
 from __future__ import annotations
@@ -44,6 +44,17 @@ def say(text: str) -> None:
         print(text)
 
 
-def print_json(document: Any) -> None:
-    """One JSON document, indented."""
-    say(json.dumps(document, indent=2))
+def print_data(document: Any, form: str) -> None:
+    """One document, as `form` says: json or yaml."""
+    say(data_text(document, form).rstrip("\n"))
+
+
+def data_text(document: Any, form: str) -> str:
+    """Return plain data as indented JSON, or as YAML."""
+    if form == "json":
+        return json.dumps(document, indent=2) + "\n"
+    assert form == "yaml", form
+    import yaml  # noqa: PLC0415 - nobody else here needs it
+
+    plain = json.loads(json.dumps(document))  # the same values, whatever types they had
+    return str(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=120))

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         WhenUnsatisfiable,
     )
     from solver.model.errors import PlanRejectedError, ProblemError
+    from solver.model.progress import PlanProgress
     from solver.planning.rank import ScaleUpCandidate, Score, rank
     from solver.planning.solve import solve
 
@@ -73,6 +74,7 @@ DISTRIBUTION = "cagrpc"
 
 _HOMES = {
     "Explanation": "solver.explanation.model",
+    "PlanProgress": "solver.model.progress",
     "PlanRejectedError": "solver.model.errors",
     "ProblemError": "solver.model.errors",
     "ScaleUpCandidate": "solver.planning.rank",
@@ -109,6 +111,7 @@ __all__ = [
     "Operator",
     "PlacedOnNode",
     "Plan",
+    "PlanProgress",
     "PlanRejectedError",
     "PlannedNodes",
     "PodAffinityTerm",

@@ -9,6 +9,8 @@ import numba
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
+_NO_WRAPPERS: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # numba's types lack them
+
 
 def compiled(function: _F) -> _F:
     """Compile a function to run without the interpreter's lock, cached on disk where the user may write at all."""
@@ -18,6 +20,12 @@ def compiled(function: _F) -> _F:
         return cast(_F, dispatcher)
     except RuntimeError:  # neither the package's directory nor the user's cache can be written to
         return cast(_F, numba.njit(nogil=True)(function))
+
+
+def inner(function: _F) -> _F:
+    """Compile a function that only compiled ones call, as a part of these: what the interpreter would call it by is a
+    tenth of the time that compiling takes."""
+    return cast(_F, numba.njit(nogil=True, **_NO_WRAPPERS)(function))
 
 
 def inlined(function: _F) -> _F:

@@ -15,6 +15,7 @@ from tests.support.examples import load_profile
 load_profile()  # before any module with properties is imported; --hypothesis-profile comes after it, and wins
 
 pytest_plugins = [
+    "tests.support.browser",
     "tests.support.serving",
     "tests.support.controlplane.plugin",
     "tests.support.controlplane.cluster_api",

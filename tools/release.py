@@ -26,7 +26,7 @@ def sections(changelog: str) -> dict[str, str]:
     }
 
 
-def problems(version: str, changelog: str, deployment: str, tags: list[str], changed: str) -> list[str]:
+def problems(version: str, changelog: str, chart: str, tags: list[str], changed: str) -> list[str]:
     """What stands against releasing `version`, all at once. `changed` is what git calls changed in the tree."""
     if not _VERSION.fullmatch(version):
         return [f"VERSION is {version!r}; say `make release VERSION=X.Y.Z`"]
@@ -42,8 +42,11 @@ def problems(version: str, changelog: str, deployment: str, tags: list[str], cha
         found.append(f"CHANGELOG.md has to begin with '## [Unreleased]' and '## [{version}] - YYYY-MM-DD'")
     elif parts["Unreleased"] or not parts[version]:
         found.append(f"CHANGELOG.md: move what stands below [Unreleased] to [{version}]")
-    if not re.search(rf"image: \S*cagrpc:{re.escape(version)}(@|\s)", deployment):
-        found.append(f"deploy/cagrpc.yaml has to name the image cagrpc:{version}")
+    found += [
+        f"deploy/chart/Chart.yaml has to say {field}: {version}, before `make manifests`"
+        for field in ("version", "appVersion")
+        if not re.search(rf"^{field}: {re.escape(version)}$", chart, re.MULTILINE)
+    ]
     return found
 
 
@@ -60,7 +63,7 @@ def release(version: str) -> None:
     found = problems(
         version,
         (ROOT / "CHANGELOG.md").read_text("utf-8"),
-        (ROOT / "deploy" / "cagrpc.yaml").read_text("utf-8"),
+        (ROOT / "deploy" / "chart" / "Chart.yaml").read_text("utf-8"),
         _git("tag", "--list", "v*").splitlines(),
         _git("status", "--porcelain"),
     )

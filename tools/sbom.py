@@ -47,6 +47,7 @@ READ: Mapping[tuple[str, str], str] = {
     ("aiosignal", "Apache 2.0"): "Apache-2.0",
     ("cel-python", ""): "Apache-2.0",
     ("google-re2", "BSD License"): "BSD-3-Clause",
+    ("jinja2", "BSD License"): "BSD-3-Clause",
     ("kubernetes", "Apache License Version 2.0"): "Apache-2.0",
     ("markdown-it-py", "MIT License"): "MIT",
     ("mdurl", "MIT License"): "MIT",

@@ -14,7 +14,7 @@ from cagrpc.api.core.resources import Problems, mapping, members, one_of, string
 from cagrpc.api.encoding.times import timestamp
 from cagrpc.api.encoding.untrusted import LARGEST
 from cagrpc.api.provisioning.objects import ConditionParts, conditions, cut
-from cagrpc.errors import InvalidInput
+from cagrpc.errors import InvalidInput, in_one_line
 
 T = TypeVar("T")
 
@@ -350,5 +350,5 @@ def _writers(metadata: Mapping[str, Any], subresource: str | None = None) -> fro
 
 def _validated(found: T, problems: Problems) -> T:
     if problems:
-        raise InvalidInput("; ".join(problems))
+        raise InvalidInput(in_one_line(problems))
     return found

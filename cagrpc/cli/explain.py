@@ -7,7 +7,7 @@ import argparse
 
 from cagrpc.cli import flags
 from cagrpc.errors import InvalidInput, Unavailable, did_you_mean
-from cagrpc.output import print_json, warn
+from cagrpc.output import print_data, warn
 
 SUMMARY = "explain the expander's last decision, the state of a ProvisioningRequest, or a plan"
 DETAILS = (
@@ -24,7 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-n", "--namespace", default="default", help="of the ProvisioningRequest (default: default)")
     parser.add_argument("--last", action="store_true", help="the last decision of a running server")
     flags.add_server(parser)
-    flags.add_plan_inputs(parser, required=False)
+    flags.add_cluster(parser, "ask the server in this cluster, through kubectl; or plan for the pods that wait there")
+    flags.add_plan_inputs(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -33,9 +34,10 @@ def run(options: argparse.Namespace) -> int:
         return _request(options)
     if options.last:
         return _last(options)
-    if not (options.pods and options.provisioners):
+    if flags.cluster(options) is None and not (options.pods and options.provisioners):
         raise InvalidInput(
-            "explain: give --last, or provisioningrequest NAME, or --pods and --provisioners as for `cagrpc plan`"
+            "explain: give --last, or provisioningrequest NAME, or --pods and --provisioners or --kubeconfig as for"
+            " `cagrpc plan`"
         )
     return _plan(options)
 
@@ -46,13 +48,13 @@ def _plan(options: argparse.Namespace) -> int:
     from cagrpc.offline.planning import explain_plan, plan
     from cagrpc.tables import console
 
-    read = read_problem(inputs_of(options))
+    read = read_problem(inputs_of(options, flags.cluster(options, unless=options.pods)))
     for warning in read.warnings:
         warn(warning)
     planned = plan(read.problem, read.budget, limited=False)
     explanation = explain_plan(planned)
-    if options.output == "json":
-        print_json(as_json(planned, explanation))
+    if options.output in flags.FORMS:
+        print_data(as_json(planned, explanation), options.output)
     else:
         print_explanation(planned, explanation, console())
     return 0
@@ -63,11 +65,12 @@ def _last(options: argparse.Namespace) -> int:
     from cagrpc.inspection.decision import print_decision
     from cagrpc.tables import console
 
-    decisions = get_json(options.http, "/decisions?limit=1")
+    with flags.server(options) as server:
+        decisions = get_json(server, "/decisions?limit=1")
     if not decisions:
-        raise Unavailable(f"the server at {options.http} has decided nothing yet: CA asks while pods are pending")
-    if options.output == "json":
-        print_json(decisions[-1])
+        raise Unavailable(f"the server at {server} has decided nothing yet: CA asks while pods are pending")
+    if options.output in flags.FORMS:
+        print_data(decisions[-1], options.output)
     else:
         print_decision(decisions[-1], console())
     return 0
@@ -81,14 +84,16 @@ def _request(options: argparse.Namespace) -> int:
     if len(options.subject) != 2 or options.subject[0] not in REQUEST_KINDS:
         raise InvalidInput(f"explain: found {' '.join(options.subject)!r}, expected provisioningrequest NAME")
     key = f"{options.namespace}/{options.subject[1]}"
-    records = {f"{each['namespace']}/{each['name']}": each for each in get_list(options.http, "/provisioningrequests")}
+    with flags.server(options) as server:
+        listed = get_list(server, "/provisioningrequests")
+    records = {f"{each['namespace']}/{each['name']}": each for each in listed}
     if key not in records:
         raise InvalidInput(
-            f"the server at {options.http} serves no ProvisioningRequest {key}{did_you_mean(key, records)}; one of a"
+            f"the server at {server} serves no ProvisioningRequest {key}{did_you_mean(key, records)}; one of a"
             " class that is not cagrpc's is left to others"
         )
-    if options.output == "json":
-        print_json(records[key])
+    if options.output in flags.FORMS:
+        print_data(records[key], options.output)
     else:
         print_request(records[key], console())
     return 0

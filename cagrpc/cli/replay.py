@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Replay against running servers."""
-    from cagrpc.output import print_json
+    from cagrpc.output import print_data
     from cagrpc.replay.recording import read_recording
     from cagrpc.replay.report import as_json, print_report
     from cagrpc.replay.sockets import replay_over_sockets
@@ -46,8 +46,8 @@ def run(options: argparse.Namespace) -> int:
     replay = replay_over_sockets(
         options.recording, calls, options.provider, options.expander, files, settle_seconds=options.settle_seconds
     )
-    if options.output == "json":
-        print_json(as_json(replay))
+    if options.output in flags.FORMS:
+        print_data(as_json(replay), options.output)
     else:
         print_report(replay, console())
     return 0 if replay.good else 1

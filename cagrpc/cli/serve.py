@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from cagrpc.server.logs import LEVELS
-
+LEVELS = ("debug", "info", "warning", "error")
 SUMMARY = "serve the provider, the expander and HTTP until SIGTERM"
 DETAILS = "Without --config it serves the embedded configuration: a simulated fleet over provisioners with weights."
 

@@ -11,7 +11,8 @@ DETAILS = ""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.add_server(parser)
+    flags.add_server(parser, "-n", "--namespace")
+    flags.add_cluster(parser, flags.OF_A_SERVER)
     flags.add_output(parser)
 
 
@@ -19,12 +20,13 @@ def run(options: argparse.Namespace) -> int:
     """Exits 0 whatever the server holds; Unavailable where it does not answer."""
     from cagrpc.inspection.client import get_json
     from cagrpc.inspection.slack import print_slack
-    from cagrpc.output import print_json
+    from cagrpc.output import print_data
     from cagrpc.tables import console
 
-    slack = get_json(options.http, "/slack")
-    if options.output == "json":
-        print_json(slack)
+    with flags.server(options) as server:
+        slack = get_json(server, "/slack")
+    if options.output in flags.FORMS:
+        print_data(slack, options.output)
     else:
         print_slack(slack, console())
     return 0

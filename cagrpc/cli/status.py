@@ -3,29 +3,52 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from typing import NoReturn
 
 from cagrpc.cli import flags
 
 SUMMARY = "show what a running server does: readiness, increments in flight, plans"
-DETAILS = ""
+DETAILS = "With --watch until interrupted: redrawn on a terminal, and else a line for each change."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.add_server(parser)
+    flags.add_server(parser, "-n", "--namespace")
+    flags.add_cluster(parser, flags.OF_A_SERVER)
+    parser.add_argument("-w", "--watch", action="store_true", help="go on, also where the server is restarted")
     flags.add_output(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Exits 0 whatever the server reports; Unavailable where it does not answer."""
-    from cagrpc.inspection.client import get_json, get_list
     from cagrpc.inspection.status import print_status
-    from cagrpc.output import print_json
+    from cagrpc.inspection.watch import pages_of
+    from cagrpc.output import print_data
     from cagrpc.tables import console
 
-    status = get_json(options.http, "/status")
-    increments, plans = get_list(options.http, "/increments"), get_list(options.http, "/plans")
-    if options.output == "json":
-        print_json({"status": status, "increments": increments, "plans": plans})
+    if options.watch:
+        _watch(options)
+    with flags.server(options) as server:
+        pages = pages_of(server)
+    if options.output in flags.FORMS:
+        print_data(pages.as_json(), options.output)
     else:
-        print_status(status, increments, plans, console())
+        print_status(pages.status, pages.increments, pages.plans, console())
     return 0
+
+
+def _watch(options: argparse.Namespace) -> NoReturn:
+    """Ends by an error or by KeyboardInterrupt."""
+    from cagrpc.inspection.watch import answers, changes, documents, redraw
+    from cagrpc.output import data_text, say
+    from cagrpc.tables import console
+
+    found = answers(lambda: flags.server(options))
+    if options.output not in flags.FORMS and sys.stdout.isatty():
+        redraw(found, console())
+    between = "---\n" if options.output == "yaml" else ""
+    of_machines = (between + data_text(each, options.output).rstrip("\n") for each in documents(found))
+    for text in of_machines if options.output in flags.FORMS else changes(found):
+        say(text)
+        sys.stdout.flush()
+    raise AssertionError("a server's answers do not end")

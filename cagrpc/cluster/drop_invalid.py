@@ -6,14 +6,13 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 
+from cagrpc.errors import in_one_line
 from solver import solve
 from solver.model import Budget, Plan, PodSet, Problem
 from solver.model.errors import ProblemError
 from solver.model.validation import validate
 
 log = logging.getLogger(__name__)
-
-_LONGEST_MESSAGE = 2000
 
 
 def faults(problem: Problem) -> tuple[str, ...]:
@@ -57,7 +56,7 @@ def solve_valid(problem: Problem, budget: Budget) -> ValidPlan:
     try:
         return ValidPlan(problem, solve(problem, budget))
     except ProblemError as error:
-        log.warning("planning without what is invalid: %s", "; ".join(error.problems)[:_LONGEST_MESSAGE])
+        log.warning("planning without what is invalid: %s", in_one_line(error.problems))
     left = drop_invalid(problem)
     valid = {id(each) for each in left.pod_sets}
     return ValidPlan(left, solve(left, budget), tuple(each for each in problem.pod_sets if id(each) not in valid))

@@ -13,7 +13,7 @@ from cagrpc.cluster.node_info import ClusterCapacity, NodeInfo, Reservations
 from cagrpc.cluster.state import ClusterNode, ClusterState
 from cagrpc.fleet.model import FleetSnapshot, IncrementNode, InstanceState, Phase
 from solver.model import Devices, Node, NodeGroup, PodSpec, Resources
-from solver.model.capacity import after_daemons
+from solver.model.capacity import on_new_node
 
 
 def groups_as_planned(snapshot: FleetSnapshot, cluster: ClusterState) -> tuple[NodeGroup, ...]:
@@ -101,7 +101,7 @@ class FleetCapacity:
                 node = self._usable(each, snapshot)
                 awaited = state.devices.is_awaited(node.name)
                 group = snapshot.group_of_instance.get(each.provider_id, "") if awaited else ""
-                yield replace(node, devices=self._templates.devices(group)) if group else node
+                yield replace(node, devices=self._templates.left(group)[1]) if group else node
 
     def _usable(self, each: ClusterNode, snapshot: FleetSnapshot) -> Node:
         """A standing node with what is free on it for others than it was ordered for."""
@@ -114,9 +114,9 @@ class FleetCapacity:
             return each.node
         self._node_names[young.name] = each.node.name
         # Its DaemonSets' pods may still come.
-        most = self._templates.free(young.node_group)
+        most, devices = self._templates.left(young.node_group)
         free = {name: min(amount, most.get(name, amount)) for name, amount in each.node.free.items()}
-        return replace(each.node, free=free)
+        return replace(each.node, free=free, devices=_at_most(each.node.devices, devices))
 
     def _in_flight(self, state: ClusterState, snapshot: FleetSnapshot) -> Iterator[Node]:
         ready = {node.provider_id for node in state.nodes if node.ready}
@@ -135,27 +135,33 @@ class _GroupTemplates:
     def __init__(self, groups: Sequence[NodeGroup], daemon_sets: Sequence[PodSpec]) -> None:
         self._groups = {group.id: group for group in groups}
         self._daemon_sets = daemon_sets
-        self._free: dict[str, Resources] = {}
+        self._left: dict[str, tuple[Resources, tuple[Devices, ...]]] = {}
 
-    def free(self, group_id: str) -> Resources:
-        """Return what is free for pods beside the DaemonSets'; nothing for a group that is not known any more."""
-        if group_id not in self._free:
+    def left(self, group_id: str) -> tuple[Resources, tuple[Devices, ...]]:
+        """Return what is left for pods beside the DaemonSets', resources and devices; nothing of a group that is not
+        known any more."""
+        if group_id not in self._left:
             group = self._groups.get(group_id)
-            self._free[group_id] = {} if group is None else after_daemons(group, self._daemon_sets)
-        return self._free[group_id]
-
-    def devices(self, group_id: str) -> tuple[Devices, ...]:
-        """Return the devices of a node; none of a group that is not known any more."""
-        group = self._groups.get(group_id)
-        return () if group is None else group.devices
+            self._left[group_id] = ({}, ()) if group is None else on_new_node(group, self._daemon_sets)
+        return self._left[group_id]
 
     def node(self, each: IncrementNode) -> Node | None:
         group = self._groups.get(each.node_group)
         if group is None:
             return None
         labels = {**group.labels, HOSTNAME: each.name}
-        free = self.free(each.node_group)
-        return Node(each.name, free, labels, group.taints, allocatable=group.allocatable, devices=group.devices)
+        free, devices = self.left(each.node_group)
+        return Node(each.name, free, labels, group.taints, allocatable=group.allocatable, devices=devices)
+
+
+def _at_most(there: tuple[Devices, ...], left: tuple[Devices, ...]) -> tuple[Devices, ...]:
+    """Return devices of a node, of each kind no more than a new node of its group has left."""
+    most = {(each.selectors, each.attributes): each.count for each in left}
+    counts = [min(each.count, most.get((each.selectors, each.attributes), each.count)) for each in there]
+    return tuple(
+        replace(each, count=count, taken=each.taken + each.count - count)
+        for each, count in zip(there, counts, strict=True)
+    )
 
 
 def _full(node: Node) -> Node:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-START_UP_TAINT = "startup-taint.cluster-autoscaler.kubernetes.io/cagrpc-increment"
-"""On every new node until its increment is released. CA knows the prefix: the node is not yet started."""
-
 FLEET_LABEL = "cagrpc.io/fleet"
 """On objects that stand for instances (NodeClaims, Machines): whose they are, as several fleets may share a cluster."""
 TOKEN = "cagrpc.io/token"  # noqa: S105 - the key of an annotation

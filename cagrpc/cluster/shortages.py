@@ -8,8 +8,9 @@ these, the group is its own offering.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from cagrpc.api.encoding.times import timestamp
 from cagrpc.fleet.model import FleetSnapshot, IncrementStatus, Phase
@@ -40,6 +41,15 @@ class Shortage:
     until_seconds: float
     cause: str
     """What the latest increment that failed said."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as `/plans` has it."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Shortage:
+        """Return a shortage of `/plans`; earlier servers do not say since when."""
+        return cls(**{"since_seconds": 0.0, "failures": 1, **found})
 
 
 def offering(group: NodeGroup) -> str:

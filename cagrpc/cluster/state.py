@@ -10,14 +10,18 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from cagrpc.api.devices.matching import Matcher, NodeMatching
+from cagrpc.api.devices.matching import NodeMatching
 from cagrpc.api.devices.objects import Device
 from cagrpc.api.devices.pools import NodeDevices
+from cagrpc.api.devices.selectors import Matcher
 from cagrpc.fleet.model import ExpectedPod, PodKey
 from solver.model import Node, PodSet, PodSpec, RunningPods
 from solver.slack.model import Placement, PodCount
+
+if TYPE_CHECKING:  # not needed to check a configuration
+    from cagrpc.api.provisioning.objects import TemplatePod
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,8 @@ class PendingPod:
     """When it was seen last to have been tried by the scheduler, or first; of the view's clock."""
     cleared: int = 0
     """How often a nomination of ours has been cleared."""
+    tolerated: frozenset[str] = frozenset()
+    """Values of our start-up taint that it tolerates: of nodes that are dedicated to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +121,16 @@ class Arrivals:
     def last_seen_at_seconds(self) -> float | None:
         """The latest news of all."""
         return max(self.news_at_seconds.values(), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTemplate:
+    """A pod of a PodTemplate, as planning reads it with its volumes and claims."""
+
+    spec: PodSpec
+    """With namespace and labels."""
+    of_one_pod: str = ""
+    """Why no second pod can be made of it; empty where it can."""
 
 
 class ConsumerStage(StrEnum):
@@ -205,6 +221,8 @@ class ClusterState:
     """By instance type, of nodes that stand or have stood."""
     devices_configured: Mapping[str, tuple[Device, ...]] = field(default_factory=dict)
     """Of new nodes, by node group."""
+    templates: Mapping[TemplatePod, PlannedTemplate] = field(default_factory=dict)
+    """Pods that do not exist yet and are planned all the same."""
     drivers: frozenset[str] = frozenset()
     """CSI drivers that attach volumes of pods: every node has a number of attachments of each."""
     attach_limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from cagrpc.backends import registry
-from cagrpc.config.load import load_provisioners, load_settings
+from cagrpc.config.files import load_provisioners
+from cagrpc.config.load import load_settings
 from cagrpc.config.schema.document import Configuration
 from cagrpc.config.schema.recorded import read_recorded_groups
 from cagrpc.config.yaml_text import parse_documents, read_text

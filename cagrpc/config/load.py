@@ -1,4 +1,4 @@
-"""Loading configuration files: `Settings` for a server, expanded provisioners for offline planning.
+"""Loading configuration files: `Settings` for a server. What commands read without a configuration is in `files`.
 
 All problems of a file and of the files that it names are raised at once. The valid fields are in `schema`.
 """
@@ -6,17 +6,15 @@ All problems of a file and of the files that it names are raised at once. The va
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from cagrpc.api.devices.objects import Device
 from cagrpc.backends import registry
 from cagrpc.backends.plugin import Inventory
-from cagrpc.config.groups import Expanded, Written, expand_all
+from cagrpc.config.groups import Written, expand_all
 from cagrpc.config.problems import path
 from cagrpc.config.reading import FileReader
 from cagrpc.config.schema import devices, document, provisioners, slack
@@ -28,10 +26,9 @@ from cagrpc.controllers.settings import Drive
 from cagrpc.errors import InvalidConfiguration
 from cagrpc.fleet.catalogue import Catalogue
 from cagrpc.fleet.visibility import ShownGroups
-from solver.model import UNLIMITED_SIZE, Limit, NodeGroup
+from solver.model import UNLIMITED_SIZE, Limit
 from solver.model.capacity import most_nodes
 
-_DEVICES: TypeAdapter[list[devices.DevicesForm]] = TypeAdapter(list[devices.DevicesForm])
 _CONFIGURATION: TypeAdapter[document.Configuration] = TypeAdapter(document.Configuration)
 
 
@@ -67,38 +64,6 @@ def parse_settings(text: str, name: str, directory: Path) -> Settings:
     if configuration is None or catalogue is None or reader.problems:
         raise InvalidConfiguration(reader.problems)
     return _settings(configuration, entries, catalogue, directory, reader)
-
-
-def load_provisioners(paths: Sequence[Path], catalogue: Catalogue) -> Expanded:
-    """Return the expanded provisioners of files: Karpenter documents, or ours, one or many in each. A file that is
-    named twice is read once.
-
-    Raises InvalidConfiguration with all problems of all files, duplicate names included.
-    """
-    reader = FileReader()
-    entries = [entry for path in dict.fromkeys(paths) for entry in reader.file_of_provisioners(path, catalogue)]
-    reader.refuse_repeated_names()
-    if not entries and not reader.problems:
-        reader.problems.append(f"{', '.join(map(str, paths)) or 'no file'}: has no provisioners")
-    expanded = expand_all(entries, catalogue, reader.problems)
-    if reader.problems:
-        raise InvalidConfiguration(reader.problems)
-    return replace(expanded, warnings=(*reader.warnings, *expanded.warnings))
-
-
-def load_devices(path: Path, groups: Sequence[NodeGroup], catalogue: Catalogue) -> Mapping[str, tuple[Device, ...]]:
-    """Return the devices of new nodes by node group, of a file with the section `devices`. Raises InvalidConfiguration
-    with all problems."""
-    reader = FileReader()
-    raw = [each for each in parse_documents(read_text(path), str(path)) if each is not None]
-    sections = raw[0] if len(raw) == 1 and isinstance(raw[0], Mapping) else {}
-    if "devices" not in sections:
-        raise InvalidConfiguration([f"{path}: has no section devices"])
-    written = reader.validated(_DEVICES, sections["devices"], f"{path}: devices", {})
-    found = devices.devices_of_groups(written or (), groups, catalogue, reader.problems)
-    if reader.problems:
-        raise InvalidConfiguration(reader.problems)
-    return found
 
 
 def _settings(
@@ -156,6 +121,7 @@ def _settings(
         expander=Address.of(written.listen.expander),
         http=Address.of(written.listen.http),
         tls=written.tls.settings(directory, state),
+        http_access=written.http.settings(directory),
         state_directory=state,
         backend=backend.settings,
         catalogue=catalogue,
@@ -169,6 +135,7 @@ def _settings(
         gpu_label=written.gpu_label,
         increment_deadline_seconds=written.increment_deadline_seconds,
         expander_budget_seconds=written.expander_budget_seconds,
+        tracing=written.tracing,
         schedulers=frozenset(written.schedulers),
         drive=Drive(written.drive),
         cluster=cluster.settings(directory) if cluster is not None else None,

@@ -78,24 +78,28 @@ class FileReader:
         except InvalidConfiguration as error:
             self.problems.extend(f"{named_by}{problem}" for problem in error.problems)
             return []
-        entries: list[Written] = []
-        for place, raw in _flattened(documents, str(path)):
-            if isinstance(raw, Mapping) and raw.get("kind") in karpenter.UNREAD_KINDS:
-                self.warnings.append(
-                    f"{place}: {raw['kind']} is not read; cagrpc takes instance types from its catalogue"
-                )
-                continue
-            self.note_names(place, raw)
-            if isinstance(raw, Mapping) and "file" in raw:
-                self.problems.append(f"{place}: names another file; give that one instead")
-                continue
-            entry = self.validated(_ENTRY, raw, place, provisioners.context(catalogue, path.parent))
-            if entry is None or isinstance(entry, provisioners.ProvisionerFile | provisioners.UnknownDocument):
-                continue
-            entries.append(Written(place, entry, path.parent))
-            self.warn(place, entry)
         if not documents:
             self.problems.append(f"{path}: has no documents; expected provisioners")
+        return self.entries_of(documents, str(path), path.parent, catalogue)
+
+    def entries_of(
+        self, documents: Iterable[Any], place: str, directory: Path, catalogue: Catalogue | None
+    ) -> list[Written]:
+        """Return the entries of documents that were found at `place`."""
+        entries: list[Written] = []
+        for at, raw in _flattened(documents, place):
+            if isinstance(raw, Mapping) and raw.get("kind") in karpenter.UNREAD_KINDS:
+                self.warnings.append(f"{at}: {raw['kind']} is not read; cagrpc takes instance types from its catalogue")
+                continue
+            self.note_names(at, raw)
+            if isinstance(raw, Mapping) and "file" in raw:
+                self.problems.append(f"{at}: names another file; give that one instead")
+                continue
+            entry = self.validated(_ENTRY, raw, at, provisioners.context(catalogue, directory))
+            if entry is None or isinstance(entry, provisioners.ProvisionerFile | provisioners.UnknownDocument):
+                continue
+            entries.append(Written(at, entry, directory))
+            self.warn(at, entry)
         return entries
 
     def note_names(self, place: str, raw: Any) -> None:

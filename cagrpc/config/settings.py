@@ -11,6 +11,7 @@ from cagrpc.api.autoscaler.options import AutoscalingOptions
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
 from cagrpc.api.devices.objects import Device
 from cagrpc.backends.plugin import BackendSettings
+from cagrpc.config.schema.http import HttpAccess
 from cagrpc.config.schema.listen import Address
 from cagrpc.config.schema.tls import TlsPaths
 from cagrpc.controllers.settings import ClusterSettings, Drive, KueueSettings, PlannerSettings, RequestSettings
@@ -43,6 +44,7 @@ class Settings:
     gpu_label: str
     increment_deadline_seconds: float
     expander_budget_seconds: float
+    http_access: HttpAccess = field(default_factory=HttpAccess)
     schedulers: frozenset[str] = DEFAULT_SCHEDULERS
     """Whose pods are planned."""
     drive: Drive = Drive.ASSIST
@@ -55,4 +57,11 @@ class Settings:
     """None where Kueue's AdmissionChecks are not answered."""
     slack: SlackSettings | None = None
     """None where no slack is held."""
+    tracing: bool = False
+    """Whether spans are made and sent."""
     warnings: tuple[str, ...] = ()
+
+    @property
+    def http_is_secured(self) -> bool:
+        """Return whether the HTTP side has TLS and asks readers for a token."""
+        return self.http_access.is_secured(self.http.host)

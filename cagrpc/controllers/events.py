@@ -3,12 +3,14 @@ blocks. Events are best effort: those beyond the queue or the rate are dropped. 
 controllers'.
 
 The same note on the same object is written at most once in five minutes, and then as an increment of the series of the
-first one.
+first one. A warning in which only numbers have changed is the same for these five minutes, and an Event of its own
+after them: the API server takes no other text for an Event that is there.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 import threading
 from collections import OrderedDict
@@ -29,6 +31,7 @@ STEP_SECONDS = 0.5
 REPEAT_SECONDS = 300.0
 _CACHED_NOTES = 20_000
 _LONGEST_NOTE = 1024  # bytes; upstream's validation
+_NUMBERS = re.compile(r"(?<![\w.:/-])\d+(?![\w:/-]|\.\d)")  # amounts; not those in names and times
 _CLUSTER_SCOPED_NAMESPACE = "default"  # of Events on cluster-scoped objects, as upstream
 
 
@@ -65,6 +68,20 @@ class Note:
     """One word, in upper camel case."""
     text: str
     warning: bool = False
+    increment: str = ""
+    """The increment that it is about, and"""
+    plan: str = ""
+    """the planning round; labels of the Event."""
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """By which increment and by which round Events are found."""
+        return {f"cagrpc.io/{kind}": of for kind, of in (("increment", self.increment), ("plan", self.plan)) if of}
+
+    @property
+    def told(self) -> tuple[str, str]:
+        """Whom it tells what; of a warning without its counts and amounts, which change from one round to the next."""
+        return self.about.uid, _NUMBERS.sub("#", self.text) if self.warning else self.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +94,10 @@ class Rate:
 
 @dataclass(slots=True)
 class _Written:
-    """A note that was written: the Event's name, its count in the series, and when it was last written."""
+    """A note that was written: the Event's name and text, its count in the series, and when it was last written."""
 
     name: str
+    text: str
     count: int
     at_seconds: float
 
@@ -122,7 +140,7 @@ class EventRecorder(Controller):
         an older one."""
         with self._lock:
             key = (note.about.uid, note.reason)
-            known = self._written.get((note.about.uid, note.text))
+            known = self._written.get(note.told)
             if known is not None and self._clock() - known.at_seconds < REPEAT_SECONDS:
                 return
             if key not in self._queue and len(self._queue) >= self._most_queued:
@@ -169,21 +187,21 @@ class EventRecorder(Controller):
 
     def _write(self, note: Note) -> None:
         now = self._clock()
-        key = (note.about.uid, note.text)
+        key = note.told
         path = f"/apis/events.k8s.io/v1/namespaces/{note.about.namespace or _CLUSTER_SCOPED_NAMESPACE}/events"
         with self._lock:
             known = self._written.get(key)
-        if known is not None:
+        if known is not None and known.text == note.text:
             series = {"count": known.count + 1, "lastObservedTime": _micro_time(now)}
             try:
                 self._writer.patch(f"{path}/{known.name}", {"series": series})
-                self._cache(key, _Written(known.name, known.count + 1, now))
+                self._cache(key, _Written(known.name, note.text, known.count + 1, now))
             except errors.NotFound:  # the API server keeps Events for an hour
                 known = None
-        if known is None:
+        if known is None or known.text != note.text:
             body = self._event(note, now)
             self._writer.create(path, body)
-            self._cache(key, _Written(body["metadata"]["name"], 1, now))
+            self._cache(key, _Written(body["metadata"]["name"], note.text, 1, now))
 
     def _event(self, note: Note, now: float) -> dict[str, Any]:
         about = note.about
@@ -192,7 +210,11 @@ class EventRecorder(Controller):
         return {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
-            "metadata": {"name": name, "namespace": about.namespace or _CLUSTER_SCOPED_NAMESPACE},
+            "metadata": {
+                "name": name,
+                "namespace": about.namespace or _CLUSTER_SCOPED_NAMESPACE,
+                **({"labels": note.labels} if note.labels else {}),
+            },
             "eventTime": _micro_time(now),
             "type": "Warning" if note.warning else "Normal",
             "reason": note.reason,

@@ -1,27 +1,35 @@
-"""The controller of the fleet: its steps, the page of increments, metrics of sizes. What a step does is in
-`cagrpc.fleet`."""
+"""The controller of the fleet: its steps, the pages of node groups and increments, metrics of both. What a step does
+is in `cagrpc.fleet`."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from types import MappingProxyType
 from typing import Any
 
+from prometheus_client import Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from cagrpc.fleet.fleet import Fleet
-from cagrpc.fleet.model import IncrementStatus, Phase
+from cagrpc.fleet.model import GroupState, IncrementStatus, InstanceState, Phase
+from cagrpc.fleet.records import IncrementRecord
+from cagrpc.runtime import tracing
 from cagrpc.runtime.back_off import BackOff
 from cagrpc.runtime.controller import Controller, Json, JsonList, JsonPage
 from cagrpc.runtime.heartbeat import Heartbeat
+from solver.model.objects import UNLIMITED_SIZE
 
 NAME = "a step of the fleet"
 STEP_SECONDS = 1.0
 _MOST_ORPHANS = 100
 """Named in the status; the metric counts all."""
+_SECONDS_BUCKETS = (1.0, 5.0, 15.0, 30.0, 60.0, 90.0, 120.0, 180.0, 240.0, 300.0, 420.0, 600.0, 900.0)
+"""From a simulated machine to CA's 15 minutes, before which every deadline lies; most clouds take 1 to 4."""
+_REACHED = {Phase.READY, Phase.DONE, Phase.ROLLING_BACK, Phase.ROLLED_BACK}
 
 
 class FleetController(Controller):
@@ -37,10 +45,12 @@ class FleetController(Controller):
         heartbeat: Heartbeat,
         backend_pages: Mapping[str, JsonPage] = MappingProxyType({}),
         wake: threading.Event | None = None,
+        increments: IncrementMetrics | None = None,
     ) -> None:
         """`heartbeat` is beaten by the fleet at each call of the backend, `wake` set where a step has something to do;
-        `backend_pages` are the backend's."""
+        `backend_pages` are the backend's. `increments` is told by the fleet of phases."""
         self._fleet = fleet
+        self._phases = increments or IncrementMetrics()
         self._backend_pages = backend_pages
         self.heartbeat = heartbeat
         self.wake = wake
@@ -58,13 +68,49 @@ class FleetController(Controller):
         }
 
     def pages(self) -> Mapping[str, JsonPage]:
-        """Return `/increments`, and the backend's pages."""
-        increments = JsonPage(lambda: JsonList(self._fleet.snapshot.increments, increment_as_json))
-        return {"/increments": increments, **self._backend_pages}
+        """Return `/nodegroups` and `/increments`, and the backend's pages."""
+        return {
+            "/nodegroups": JsonPage(lambda: JsonList([*self._fleet.snapshot.groups.values()], group_as_json)),
+            "/increments": JsonPage(self._increments),
+            **self._backend_pages,
+        }
+
+    def _increments(self) -> JsonList:
+        snapshot = self._fleet.snapshot
+        running = frozenset(
+            instance.id
+            for state in snapshot.groups.values()
+            for instance in state.instances
+            if instance.state is InstanceState.RUNNING
+        )
+        return JsonList(snapshot.increments, lambda each: increment_as_json(each, running))
 
     def collectors(self) -> Iterable[Collector]:
-        """Return sizes, instances and increments."""
-        return (_FleetMetrics(self._fleet),)
+        """Return sizes, instances and increments, and what is out of reach."""
+        return _FleetMetrics(self._fleet), *self._phases.collectors()
+
+
+class IncrementMetrics:
+    """How long increments took to reach their phases."""
+
+    def __init__(self) -> None:
+        self._seconds = Histogram(
+            "cagrpc_increment_phase_duration_seconds",
+            "How long increments took from their creation until they reached a phase, by phase and by who asked.",
+            ("phase", "origin"),
+            buckets=_SECONDS_BUCKETS,
+            registry=None,
+        )
+
+    def moved(self, record: IncrementRecord, seconds: float) -> None:
+        """Count an increment that has reached its phase, for `Fleet(moved=...)`."""
+        if record.phase in _REACHED:
+            reached = self._seconds.labels(record.phase.value, record.increment.origin.value)
+            reached.observe(seconds, exemplar=tracing.exemplar(record.id))
+
+    def collectors(self) -> tuple[Collector, ...]:
+        """Return them for a registry."""
+        return (self._seconds,)
 
 
 class _FleetMetrics(Collector):
@@ -73,43 +119,81 @@ class _FleetMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         snapshot = self._fleet.snapshot
-        targets = GaugeMetricFamily("cagrpc_target_size", "Target size by node group.", labels=("node_group",))
+        targets = GaugeMetricFamily(
+            "cagrpc_node_group_target_size", "Target size of a node group.", labels=("node_group",)
+        )
         listed = GaugeMetricFamily(
             "cagrpc_instances", "Listed instances by node group and state.", labels=("node_group", "state")
         )
         for group_id, state in snapshot.groups.items():
             targets.add_metric((group_id,), state.target_size)
-            states = Counter("failed" if i.error else i.state.value for i in state.instances)
-            for name, count in states.items():
+            for name, count in _instances(state).items():
                 listed.add_metric((group_id, name), count)
-        increments = GaugeMetricFamily(
-            "cagrpc_increments", "Increments in flight, and the most recent finished ones, by phase.", labels=("phase",)
-        )
-        phases = Counter(status.phase for status in snapshot.increments)
-        for phase in Phase:
-            increments.add_metric((phase.value,), phases[phase])
-        in_flight = sum(phases[phase] for phase in Phase if phase.in_flight)
+        yield targets
+        yield listed
         orphans = GaugeMetricFamily(
             "cagrpc_orphaned_instances", "Instances of node groups that are not served.", labels=("node_group",)
         )
         for name, count in Counter(each.node_group for each in snapshot.orphans).items():
             orphans.add_metric((name,), count)
         yield orphans
-        yield targets
-        yield listed
+        increments = GaugeMetricFamily(
+            "cagrpc_increments_in_flight", "Increments that are not finished, by phase.", labels=("phase",)
+        )
+        phases = Counter(status.phase for status in snapshot.increments)
+        for phase in Phase:
+            if phase.in_flight:
+                increments.add_metric((phase.value,), phases[phase])
         yield increments
-        yield GaugeMetricFamily("cagrpc_increments_in_flight", "Increments that are not finished.", value=in_flight)
         yield GaugeMetricFamily(
             "cagrpc_pods_in_flight", "Pods that increments in flight are for.", value=len(snapshot.in_flight_pods)
         )
+        reached = GaugeMetricFamily(
+            "cagrpc_dependency_up",
+            "Whether what the fleet depends on is in reach: journal, backend, cluster.",
+            labels=("dependency",),
+        )
+        for name, problem in self._fleet.problems.items():
+            reached.add_metric((name,), problem is None)
+        refusing = self._fleet.backend_problem is not None
+        yield reached
+        yield GaugeMetricFamily(
+            "cagrpc_backend_refusing",
+            "Whether the backend answers, and says that it would create nothing.",
+            value=refusing,
+        )
 
 
-def increment_as_json(status: IncrementStatus) -> dict[str, Any]:
-    """Return an increment as `/increments` shows it."""
+def _instances(state: GroupState) -> Counter[str]:
+    return Counter("failed" if each.error else each.state.value for each in state.instances)
+
+
+def group_as_json(state: GroupState) -> dict[str, Any]:
+    """Return a node group as `/nodegroups` shows it."""
+    group = state.group
+    return {
+        "id": group.id,
+        "provisioner": group.provisioner,
+        "weight": group.weight,
+        "instance_type": group.instance_type,
+        "zone": group.zone,
+        "capacity_type": group.capacity_type,
+        "price_usd_per_hour": group.price_usd_per_hour,
+        "min_size": group.min_size,
+        "max_size": None if group.max_size >= UNLIMITED_SIZE else group.max_size,
+        "target_size": state.target_size,
+        "instances": dict(_instances(state)),
+    }
+
+
+def increment_as_json(status: IncrementStatus, running: AbstractSet[str]) -> dict[str, Any]:
+    """Return an increment as `/increments` shows it. `running` are ids of instances."""
     return {
         "id": status.id,
         "phase": status.phase.value,
         "deltas": dict(status.increment.deltas),
+        "nodes": sum(status.increment.deltas.values()),
+        "nodes_running": sum(node.instance_id in running for node in status.nodes) if status.phase.in_flight else None,
         "origin": status.increment.origin.value,
         "pods": len(status.increment.pods),
         "requests": sorted(status.increment.requests),

@@ -71,6 +71,9 @@ class PlannerSettings:
     """Whether pods that workloads still have to create are planned with those that are there."""
     shortage_seconds: float = 300.0
     """How long an offering is left out after a shortage; twice as long each time, up to six times."""
+    dedicated_nodes: bool = False
+    """Whether a new node takes the pods planned there and no others, until they are bound. Takes the right to patch
+    pods."""
 
     @property
     def step_patience_seconds(self) -> float:

@@ -23,7 +23,7 @@ from cagrpc.fleet import admission, lifecycle, minimum_size
 from cagrpc.fleet.backend import Backend, ReadyNodes
 from cagrpc.fleet.groups import check, served, to_journal
 from cagrpc.fleet.journal import Journal
-from cagrpc.fleet.ledger import Ledger
+from cagrpc.fleet.ledger import Ledger, Moved
 from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, IncrementStatus, Origin
 from cagrpc.fleet.observation import ClusterObserver, Observation
 from cagrpc.fleet.orders import BackendOrders, Waiter
@@ -67,10 +67,10 @@ class Fleet:
     epoch that only grow (`SteadyClock`); deadlines survive restarts as far as two processes' clocks agree
     (`lifecycle.taken_over`). `submit` runs work that callers wait for with a timeout (the ordering of `apply`, the step
     of `refresh`), by default in a thread of its own. `beat` is called before each call of the backend, as a step's sign
-    of progress, `wake` where the next step has something to do. Raises `errors.InvalidConfiguration` for invalid groups
-    or times, and `errors.Unavailable` where the journal is out of reach. A backend out of reach is no error here, but
-    until its first listing every change is refused with `errors.Unavailable`, since existing instances are unknown.
-    """
+    of progress, `wake` where the next step has something to do, `moved` for each increment that reaches another phase.
+    Raises `errors.InvalidConfiguration` for invalid groups or times, and `errors.Unavailable` where the journal is out
+    of reach. A backend out of reach is no error here, but until its first listing every change is refused with
+    `errors.Unavailable`, since existing instances are unknown."""
 
     def __init__(
         self,
@@ -88,6 +88,7 @@ class Fleet:
         submit: Submit = _in_thread,
         beat: Callable[[str], None] = lambda _: None,
         wake: Callable[[], None] = lambda: None,
+        moved: Moved = lambda *_: None,
     ) -> None:
         check(groups, increment_deadline_seconds, failed_listing_seconds)
         clock = clock or SteadyClock()
@@ -108,7 +109,7 @@ class Fleet:
         self._minimum_problems: dict[str, str] = {}
         self._logged_groups: set[str] = set()
         self._snapshot = FleetSnapshot(version=0, groups={}, shown=(), group_of_instance={})
-        self._ledger = Ledger(journal, clock)
+        self._ledger = Ledger(journal, clock, moved)
         before = self._ledger.contents
         news = lifecycle.taken_over(before, clock(), self._times)
         self._ledger.commit(replace(news, groups=to_journal(groups, limits, before.groups).groups))
@@ -136,9 +137,14 @@ class Fleet:
     def problem(self) -> str | None:
         """Why steps fail (journal or backend out of reach or silent) or increments cannot become ready (cluster
         unreachable); None if neither."""
+        return next(filter(None, self.problems.values()), None)
+
+    @property
+    def problems(self) -> Mapping[str, str | None]:
+        """`problem` by what is out of reach: `journal`, `backend`, and `cluster` where there is one."""
         unseen = "the backend has not answered yet; existing instances are unknown" if self._observed is None else None
-        silence = self._backend.pending.problem
-        return self._ledger.problem or silence or self._backend_problem or unseen or self._cluster.problem
+        backend = self._backend.pending.problem or self._backend_problem or unseen
+        return {"journal": self._ledger.problem, "backend": backend, **self._cluster.problems}
 
     @property
     def backend_problem(self) -> str | None:

@@ -16,8 +16,9 @@ from functools import partial
 from cagrpc import errors
 from cagrpc.fleet.journal import Journal
 from cagrpc.fleet.model import Phase
-from cagrpc.fleet.records import Changes
+from cagrpc.fleet.records import Changes, IncrementRecord
 from cagrpc.fleet.serial_backend import PendingCall
+from cagrpc.fleet.spans import IncrementSpans
 from cagrpc.runtime.clock import EpochClock
 
 _log = logging.getLogger(__name__)
@@ -26,18 +27,25 @@ _PROBE_SECONDS = 10.0
 """So long after the last write, and at once after a failed one, the journal is probed."""
 
 
+Moved = Callable[[IncrementRecord, float], None]
+"""Called with an increment that has reached another phase, and the seconds since its creation."""
+
+
 class Ledger:
     """One writer at a time, in this process and (ensured by the journal) in all. Raises what `Journal.read` raises."""
 
-    def __init__(self, journal: Journal, clock: EpochClock) -> None:
+    def __init__(self, journal: Journal, clock: EpochClock, moved: Moved = lambda *_: None) -> None:
+        """`moved` is told of each increment that has reached another phase; it must be quick."""
         self.contents = journal.read()
         self.pending = PendingCall("the journal", clock)
         self._journal = journal
         self._clock = clock
+        self._moved = moved
         self._lock = threading.RLock()
         self._problem: str | None = None
         self._closed = False
         self._written_at = float("-inf")
+        self._spans = IncrementSpans(clock())
 
     @property
     def problem(self) -> str | None:
@@ -69,7 +77,10 @@ class Ledger:
                 level = logging.WARNING if failed else logging.INFO
                 deltas = ", ".join(f"{group}+{delta}" for group, delta in record.increment.deltas.items())
                 message = f": {record.message}" if record.message else ""
-                _log.log(level, "increment %s (%s) is %s%s", record.id, deltas, record.phase, message)
+                about = {"increment": record.id, **({"plan": record.increment.plan} if record.increment.plan else {})}
+                _log.log(level, "increment %s (%s) is %s%s", record.id, deltas, record.phase, message, extra=about)
+                self._spans.moved(before.get(record.id), record, self._clock())
+                self._moved(record, max(0.0, self._clock() - record.created_at_seconds))
 
     def probe(self, *, only_when_due: bool = False) -> None:
         """Verify that the journal takes writes. Raises `Unavailable`."""

@@ -122,6 +122,8 @@ class IncrementSpec:
     """Of the plan it comes from, a fraction of its cost."""
     requests: frozenset[str] = frozenset()
     """UIDs of the ProvisioningRequests that it is for. An increment is for these or for pods, never for both."""
+    waiting_since_seconds: float | None = None
+    """Since the epoch: when the oldest of its pods or requests was created; None where it is not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,6 +90,11 @@ class ClusterObserver:
         self._reported = LogOnce()
 
     @property
+    def problems(self) -> Mapping[str, str | None]:
+        """`problem` as that of `cluster`; empty where there is none."""
+        return {} if self._nodes is None else {"cluster": self._reason}
+
+    @property
     def problem(self) -> str | None:
         """Why the cluster is unreachable; None where it is reachable, or there is none."""
         return self._reason

@@ -29,6 +29,7 @@ _TOGETHER_SECONDS = 1.0
 """Answers of so long share one journal write, and the write that precedes an order is at most so old."""
 _MOST_ORDERS = 20_000
 """Orders that share one journal write: a journal of size-limited objects has to take them (`cagrpc.kube.journal`)."""
+_ORDER = "order of increment "
 _MOST_DELETES = 100
 """Instances of one delete call: leadership is checked between two calls. An order has no such parts, since it is
 accepted whole or not at all."""
@@ -78,17 +79,18 @@ class BackendOrders:
 
     def order_now(self, increment_id: str) -> None:
         """Order the increment and wake its waiter. Errors are logged; the next step orders again."""
+        about = {"increment": increment_id}
         try:
             with self._backend.turn:
                 unreached = self._order([increment_id])
             for reason in unreached.values():
-                _log.warning("increment %s: not ordered yet: %s", increment_id, reason)
+                _log.warning("increment %s: not ordered yet: %s", increment_id, reason, extra=about)
             with self._ledger.changing():
                 self._publish()
         except errors.Unavailable as error:
-            _log.warning("increment %s: not ordered yet: %s", increment_id, error)
+            _log.warning("increment %s: not ordered yet: %s", increment_id, error, extra=about)
         except Exception:  # noqa: BLE001 - logged, and retried
-            _log.exception("increment %s: not ordered yet: unexpected error", increment_id)
+            _log.exception("increment %s: not ordered yet: unexpected error", increment_id, extra=about)
         finally:
             self._answer(increment_id)
 
@@ -98,7 +100,7 @@ class BackendOrders:
         skipped. Raises `Unavailable` where the journal is out of reach; nothing further is sent then."""
         contents = self._ledger.contents
         doomed = {f"deletes in node group {key}": ids for key, ids in lifecycle.to_delete(contents, observed).items()}
-        due = {f"order of increment {key}": key for key, r in contents.increments.items() if lifecycle.to_order(r)}
+        due = {f"{_ORDER}{key}": key for key, r in contents.increments.items() if lifecycle.to_order(r)}
         asked = [what for what in (*doomed, *due) if what not in unreached]
         for what in asked:
             if what in doomed:
@@ -113,7 +115,8 @@ class BackendOrders:
         """Log what a step could not reach the backend for: once, not every second."""
         for what, reason in unreached.items():
             if self._reported.is_new(reason, about=what):
-                _log.warning("%s: the backend was not reached, retrying: %s", what, reason)
+                about = {"increment": what.removeprefix(_ORDER)} if what.startswith(_ORDER) else {}
+                _log.warning("%s: the backend was not reached, retrying: %s", what, reason, extra=about)
         self._reported.only(unreached)
 
     def _delete(self, instances: Sequence[BackendInstance]) -> str | None:

@@ -268,6 +268,8 @@ def increment_to_json(record: IncrementRecord) -> str:
     increment = value["increment"]
     increment["pods"] = sorted(_stored_keys(record.increment))
     del increment["requests"]
+    if record.increment.waiting_since_seconds is None:
+        del increment["waiting_since_seconds"]
     increment["placements"] = [
         {"node_group": each.node_group, "pods": _stored_keys(each)} for each in record.increment.placements
     ]
@@ -294,6 +296,7 @@ def increment_from_json(text: str) -> IncrementRecord:
             ),
             cost_usd_per_hour=increment.get("cost_usd_per_hour"),
             gap=increment.get("gap"),
+            waiting_since_seconds=increment.get("waiting_since_seconds"),
         ),
         phase=Phase(value.pop("phase")),
         members=tuple(Member(**{**m, "state": MemberState(m["state"])}) for m in value.pop("members")),

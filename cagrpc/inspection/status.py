@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console
 
+from cagrpc.api.encoding.times import timestamp
+from cagrpc.cluster.shortages import Shortage, left_out
 from cagrpc.tables import table
 from solver.model.quantities import several
 
-_FINISHED = ("done", "rolled-back")
+FINISHED = ("done", "rolled-back")
 _ROUNDS = 5
 _LEFT_OUT = 10
 
@@ -28,7 +29,7 @@ def print_status(
                 ", ".join(f"{what}: {each}" for what, each in value.items()) if isinstance(value, Mapping) else value
             )
             out.print(f"{name.replace('_', ' ')}: {shown}", soft_wrap=True)
-    in_flight = [each for each in increments if each["phase"] not in _FINISHED]
+    in_flight = [each for each in increments if each["phase"] not in FINISHED]
     if in_flight:
         out.print(_increments(in_flight))
     else:
@@ -42,17 +43,17 @@ def _increments(in_flight: Sequence[Mapping[str, Any]]) -> Any:
     result = table("Increments in flight", "id", "phase", "nodes", "pods", "waits for", right=("pods",))
     for each in in_flight:
         whom = several(len(each["requests"]), "request") if each["requests"] else str(each["pods"])
-        result.add_row(each["id"], each["phase"], _groups(each["deltas"]), whom, each["message"])
+        result.add_row(each["id"], each["phase"], groups_text(each["deltas"]), whom, each["message"])
     return result
 
 
 def _rounds(plans: Sequence[Mapping[str, Any]]) -> Any:
     numbers = ("pods", "nodes", "planned $/h", "gap", "seconds")
-    result = table("Planning rounds", "at (UTC)", *numbers, "increments", right=numbers)
+    result = table("Planning rounds", "at", *numbers, "increments", right=numbers)
     for each in plans:
-        increments = Counter(f"{_groups(i['node_groups'])} ({i['phase']})" for i in each["increments"])
+        increments = Counter(f"{groups_text(i['node_groups'])} ({i['phase']})" for i in each["increments"])
         result.add_row(
-            f"{datetime.fromtimestamp(each['at_seconds'], UTC):%H:%M:%S}",
+            timestamp(each["at_seconds"]),
             str(each["pods"]),
             str(each["nodes"]),
             f"{each['planned_cost_per_hour']:.4f}",
@@ -68,16 +69,12 @@ def _print_left_out(plan: Mapping[str, Any], out: Console) -> None:
         why = "; ".join((*each["reasons"], *each["ways"]))
         out.print(f"not planned: {several(each['count'], 'pod')} like {each['example']}: {why}", soft_wrap=True)
     if plan.get("limited"):
-        names = ", ".join(each["text"] for each in plan["limited"]["constraints"][:_LEFT_OUT])
-        less, pods = -plan["limited"]["without"]["cost_per_hour"], -plan["limited"]["without"]["unserved"]
-        what = f"{several(pods, 'pod')} more would be served" if pods else f"it would cost ${less:.4f}/h less"
-        out.print(f"limited: {names}; without, {what}", soft_wrap=True)
+        out.print(plan["limited"]["text"], soft_wrap=True)
     for each in plan["incomplete_gangs"][:_LEFT_OUT]:
         out.print(f"not planned: gang {each['gang']} has {each['pods']} of {each['needed']} pods", soft_wrap=True)
     for each in plan["shortages"][:_LEFT_OUT]:
-        until = datetime.fromtimestamp(each["until_seconds"], UTC)
-        out.print(f"left out until {until:%H:%M:%S} UTC: {each['offering']}, {each['cause']}", soft_wrap=True)
+        out.print(left_out([Shortage.from_json(each)]), soft_wrap=True)
 
 
-def _groups(deltas: Mapping[str, int]) -> str:
+def groups_text(deltas: Mapping[str, int]) -> str:
     return ", ".join(f"{group}+{delta}" for group, delta in deltas.items())

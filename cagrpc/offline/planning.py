@@ -1,5 +1,5 @@
-"""A problem to a plan and its explanation, with the planner's errors as those of the command line and a spinner on a
-terminal."""
+"""A problem to a plan and its explanation, with the planner's errors as those of the command line and, on a
+terminal, how far it is."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from cagrpc.errors import CagrpcError, InvalidConfiguration
 from cagrpc.tables import console
 from solver import Budget, Explanation, NodeGroup, Plan, PlanRejectedError, Problem, ProblemError, explain, solve
-from solver.explanation.limits import reached, without
+from solver.explanation.limits import can_bind, reached, without
 from solver.explanation.model import WhyLimited
+from solver.model.progress import PlanProgress, TellProgress
+from solver.model.quantities import several
 
 T = TypeVar("T")
 
 TIMES_THE_BUDGET = 5.0
 """The budget of an explanation in multiples of the planning budget: it plans many variations."""
 
-
-_LIMITED_SHARE = 0.5
+_LIMITED_SHARE = 0.25
+"""Of the time, for what limits cost, where there are any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,33 +40,39 @@ class Planned:
 
 
 def plan(problem: Problem, budget: Budget, *, limited: bool = True) -> Planned:
-    """Return the plan; with `limited` also what sizes and limits cost, for which it is planned once more, within half
-    the budget, where some are used up. Raises InvalidConfiguration for an invalid problem."""
+    """Return the plan; with `limited` also what sizes and limits cost, for which it is planned once more where some are
+    used up: a part of the budget is kept for that. Raises InvalidConfiguration for an invalid problem."""
     pods = sum(each.count for each in problem.pod_sets)
-    found = _watched(f"planning {pods} pods", lambda: solve(problem, budget))
+    first = budget.part(1 - _LIMITED_SHARE) if limited and can_bind(problem) else budget
+    found = _watched(f"planning {pods} pods", lambda told: solve(problem, first, told))
     planned = Planned(found, problem, budget, {group.id: group for group in problem.node_groups})
     changes = reached(problem, found) if limited else ()
     if not changes:
         return planned
     again = budget.part(_LIMITED_SHARE)
     return replace(
-        planned, limited=_watched("planning without limits", lambda: without(problem, found, changes, again))
+        planned, limited=_watched("planning without limits", lambda _: without(problem, found, changes, again))
     )
 
 
 def explain_plan(planned: Planned) -> Explanation:
     """Return the explanation of the plan, within `TIMES_THE_BUDGET` its budget."""
     budget = Budget(planned.budget.seconds * TIMES_THE_BUDGET)
-    return _watched("explaining the plan", lambda: explain(planned.problem, planned.plan, budget))
+    return _watched("explaining the plan", lambda _: explain(planned.problem, planned.plan, budget))
 
 
-def _watched(task: str, work: Callable[[], T]) -> T:
-    """Return the result of `work`, with a spinner and the elapsed time on stderr where that is a terminal."""
+def _watched(task: str, work: Callable[[TellProgress | None], T]) -> T:
+    """Return the result of `work`, with a spinner, the elapsed time and what `work` tells on stderr where that is a
+    terminal."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console(sys.stderr), transient=True, disable=not sys.stderr.isatty()) as progress:
-        progress.add_task(task, total=None)
+        shown = progress.add_task(task, total=None)
+
+        def told(found: PlanProgress) -> None:
+            progress.update(shown, description=f"{task}: {progress_words(found)}")
+
         try:
-            return work()
+            return work(None if progress.disable else told)
         except ProblemError as error:
             raise InvalidConfiguration(error.problems) from error
         except PlanRejectedError as error:
@@ -72,3 +80,11 @@ def _watched(task: str, work: Callable[[], T]) -> T:
                 f"the planner produced a plan that its checker rejected: {'; '.join(error.faults)}; this is a defect of"
                 " cagrpc: please report it with the files that were planned"
             ) from error
+
+
+def progress_words(found: PlanProgress) -> str:
+    """Return the cost of the best plan so far, the least that is proven, and the gap between them."""
+    words = f"${found.cost_usd_per_hour:.4f}/h"
+    if found.lower_bound_usd_per_hour:
+        words += f", at least ${found.lower_bound_usd_per_hour:.4f}/h (gap {found.gap:.2%})"
+    return f"{words}, {several(found.unserved, 'pod')} without a place" if found.unserved else words

@@ -11,9 +11,9 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from cagrpc.errors import CagrpcError
+from cagrpc.errors import CagrpcError, StillStarting
 from cagrpc.runtime.back_off import Retry
-from cagrpc.runtime.clock import MonotonicClock, monotonic
+from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
 from cagrpc.runtime.controller import Controller, JsonPage
 from cagrpc.runtime.health import SyncedResource, not_followed, still_to_come, unreadable
 from cagrpc.runtime.heartbeat import Heartbeat
@@ -30,8 +30,9 @@ class Runner:
     """Controllers of one process, from when each is added. Those of a standby are added when the process begins, those
     of the leader once it leads."""
 
-    def __init__(self, clock: MonotonicClock = monotonic) -> None:
+    def __init__(self, clock: MonotonicClock = monotonic, now: EpochClock = epoch) -> None:
         self._clock = clock
+        self._now = now
         self._threads: tuple[_StepThread, ...] = ()
         self._started = 0
         self._stopped = False
@@ -135,7 +136,13 @@ class Steps:
         return worked
 
     def _attempt(self, step: Callable[[], object]) -> bool:
-        worked = self._worked(step)
+        try:
+            worked = self._worked(step)
+        except StillStarting as error:  # another part is, and no step has failed
+            if self._reported.is_new(str(error)):
+                _log.info("%s waits: %s", self.controller.name, error)
+            self._retry.failed()
+            return False
         if worked:
             self._retry.worked()
         else:
@@ -148,6 +155,8 @@ class Steps:
         try:
             with self.heartbeat.step():
                 worked = step() is not False
+        except StillStarting:
+            raise
         except CagrpcError as error:
             # While a process starts, controllers wait for one another.
             starting = self._starting_until is not None and self._clock() < self._starting_until
@@ -212,14 +221,26 @@ class _RunnerMetrics(Collector):
         for resource, count in sorted(unreadable(self._runner.informers()).items()):
             left_out.add_metric((resource,), count)
         yield left_out
-        since = GaugeMetricFamily(
-            "cagrpc_loop_seconds_since_step", "Seconds since a loop finished its last step.", labels=("loop",)
+        followed = GaugeMetricFamily(
+            "cagrpc_resource_followed",
+            "Whether changes of a resource of the cluster are seen now.",
+            labels=("resource",),
+        )
+        stale = not_followed(self._runner.informers())
+        for each in sorted({informer.name for informer in self._runner.informers()}):
+            followed.add_metric((each,), each not in stale)
+        yield followed
+        finished = GaugeMetricFamily(
+            "cagrpc_loop_last_step_timestamp_seconds",
+            "When a loop finished its last step, failed or not, since the epoch.",
+            labels=("loop",),
         )
         failed = CounterMetricFamily("cagrpc_loop_failed_steps", "Steps of loops that failed.", labels=("loop",))
-        for each in self._runner._heartbeats():  # noqa: SLF001 - of this module
-            since.add_metric((each.name,), each.seconds_since_step)
-            failed.add_metric((each.name,), each.failed_steps)
-        yield since
+        now = self._runner._now()  # noqa: SLF001 - of this module
+        for loop in self._runner._heartbeats():  # noqa: SLF001 - of this module
+            finished.add_metric((loop.name,), now - loop.seconds_since_step)
+            failed.add_metric((loop.name,), loop.failed_steps)
+        yield finished
         yield failed
 
 

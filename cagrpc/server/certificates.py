@@ -204,22 +204,51 @@ def load(certificate_path: Path, key_path: Path, authority_path: Path, *, now: d
 
     Raises InvalidInput, which names the file.
     """
-    certificate_pem, key_pem, authority_pem = (_read(path) for path in (certificate_path, key_path, authority_path))
+    certificate, key, authority = (read_pem(path) for path in (certificate_path, key_path, authority_path))
+    check_pair(certificate_path, certificate, key_path, key, now=now)
+    check_authority(authority_path, authority, now=now)
+    return TlsMaterial(certificate, key, authority)
+
+
+def check_pair(
+    certificate_path: Path, certificate_pem: bytes, key_path: Path, key_pem: bytes, *, now: datetime | None = None
+) -> None:
+    """Raises InvalidInput, which names the file, unless this is a certificate in force and its key."""
     certificate = parse_certificate(certificate_path, certificate_pem)
-    key = parse_key(key_path, key_pem)
-    authority = parse_certificate(authority_path, authority_pem)
-    if key.public_key() != certificate.public_key():
+    if parse_key(key_path, key_pem).public_key() != certificate.public_key():
         raise InvalidInput(f"{key_path} is not the key of {certificate_path}")
+    _check_dates(certificate_path, certificate, now)
+
+
+def check_authority(path: Path, pem: bytes, *, now: datetime | None = None) -> None:
+    """Raises InvalidInput, which names the file, unless one of its certificates is in force; while an authority is
+    replaced, a file has the old and the new one."""
+    try:
+        certificates = x509.load_pem_x509_certificates(pem)
+    except ValueError as error:
+        raise InvalidInput(f"{path} is not a PEM certificate") from error
+    problems = []
+    for each in certificates:
+        try:
+            _check_dates(path, each, now)
+        except InvalidInput as problem:
+            problems.append(problem)
+        else:
+            return
+    raise problems[0]
+
+
+def _check_dates(path: Path, certificate: x509.Certificate, now: datetime | None) -> None:
     moment = now or datetime.now(UTC)
-    for path, each in ((certificate_path, certificate), (authority_path, authority)):
-        if each.not_valid_after_utc < moment:
-            raise InvalidInput(f"{path} expired on {each.not_valid_after_utc:%Y-%m-%d}; `cagrpc certs` renews its own")
-        if each.not_valid_before_utc > moment:
-            raise InvalidInput(f"{path} is valid only from {each.not_valid_before_utc:%Y-%m-%d %H:%M} UTC on")
-    return TlsMaterial(certificate_pem, key_pem, authority_pem)
+    ends, begins = certificate.not_valid_after_utc, certificate.not_valid_before_utc
+    if ends < moment:
+        raise InvalidInput(f"{path} expired on {ends:%Y-%m-%d}; `cagrpc certs` renews its own")
+    if begins > moment:
+        raise InvalidInput(f"{path} is valid only from {begins:%Y-%m-%d %H:%M} UTC on")
 
 
-def _read(path: Path) -> bytes:
+def read_pem(path: Path) -> bytes:
+    """Return a file's content. Raises InvalidInput, which names it."""
     try:
         return path.read_bytes()
     except OSError as error:

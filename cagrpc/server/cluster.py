@@ -7,6 +7,7 @@ from cagrpc.cluster.view.view import ClusterView
 from cagrpc.config.settings import Settings
 from cagrpc.controllers.settings import ClusterSettings, Drive, JournalKind
 from cagrpc.kube.client.client import Client
+from cagrpc.kube.client.metrics import ApiRequestMetrics
 from cagrpc.kube.lease import LeaderElection
 
 _CONNECTIONS = 64
@@ -18,7 +19,10 @@ class ClusterConnection:
     def __init__(self, access: ClusterSettings, settings: Settings) -> None:
         """Raises InvalidInput for an invalid kubeconfig."""
         self.settings = access
-        self.client = Client.connect(access.kubeconfig, access.context, pool_size=_CONNECTIONS)
+        self.requests = ApiRequestMetrics()
+        self.client = Client.connect(
+            access.kubeconfig, access.context, pool_size=_CONNECTIONS, observe=self.requests.observe
+        )
         self.view = ClusterView(
             self.client,
             gang_label=access.gang_label,

@@ -14,8 +14,10 @@ from cagrpc.config.settings import Settings
 from cagrpc.controllers.admission_checks.controller import AdmissionCheckController
 from cagrpc.controllers.events import EventRecorder, Note
 from cagrpc.controllers.placement.controller import PlacementController
+from cagrpc.controllers.placement.dedication import Dedication
 from cagrpc.controllers.placement.places import Places, Wanted
 from cagrpc.controllers.placement.release import ReleaseController
+from cagrpc.controllers.placement.traces import ReleasedTraces
 from cagrpc.controllers.planning import reasons
 from cagrpc.controllers.planning.controller import PlanningController
 from cagrpc.controllers.provisioning.controller import ProvisioningController
@@ -71,7 +73,11 @@ def cluster_controllers(
         consumers=dict if requests is None else partial(requests.consumer_nodes, view.pending),
     )
     known = requests.observed_once if requests is not None else _always
-    built += [placement, ReleaseController(client, fleet, view, placement, places, requests_known=known)]
+    dedication = Dedication(client) if settings.planner.dedicated_nodes else None
+    release = ReleaseController(client, fleet, view, placement, places, requests_known=known, dedication=dedication)
+    built += [placement, release]
+    if settings.tracing:
+        built.append(ReleasedTraces(fleet, view, now))
 
     slack = None
     if settings.slack is not None:

@@ -12,7 +12,7 @@ from cagrpc.backends.plugin import BackendContext
 from cagrpc.cluster.released_pods import ReleasedPods
 from cagrpc.config.settings import Settings
 from cagrpc.controllers import fleet as fleet_controller
-from cagrpc.controllers.fleet import FleetController
+from cagrpc.controllers.fleet import FleetController, IncrementMetrics
 from cagrpc.controllers.settings import Drive
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.journal import Journal
@@ -45,6 +45,7 @@ class Leader:
             backend = settings.backend.open(BackendContext(settings.state_directory, now, client, wake.set))
             undo.callback(backend.close)
             heartbeat = Heartbeat(fleet_controller.NAME, FLEET_PATIENCE_SECONDS)
+            increments = IncrementMetrics()
             self.fleet = Fleet(
                 settings.groups,
                 settings.limits,
@@ -57,6 +58,7 @@ class Leader:
                 clock=now,
                 beat=heartbeat.beat,
                 wake=wake.set,
+                moved=increments.moved,
             )
             self.expander = expander.Expander(
                 self.fleet,
@@ -78,7 +80,9 @@ class Leader:
                 gpu_label=settings.gpu_label,
                 take_choice=decisions.take_choice,
             )
-            self.controllers: list[Controller] = [FleetController(self.fleet, heartbeat, backend.pages, wake)]
+            self.controllers: list[Controller] = [
+                FleetController(self.fleet, heartbeat, backend.pages, wake, increments)
+            ]
             if cluster is not None:
                 self.controllers += cluster_controllers(settings, cluster, self.fleet, backend, now)
             self._undo = undo.pop_all()

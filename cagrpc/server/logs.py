@@ -1,25 +1,31 @@
-"""The format of logs on stderr: one JSON object a line, or short lines on a terminal. Messages are those of the modules
-that log.
+"""How logs are written to stderr: one JSON object a line, or short lines on a terminal. Modules and libraries log by
+`logging`, as always; structlog renders what they log, all of it in one way. A line is about what `extra` says: `plan`,
+`increment`, `request`, `decision` are fields of their own, and so are the ids of the trace it belongs to.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
-from datetime import UTC, datetime
+from collections.abc import MutableMapping
 from typing import Any, TextIO
 
-LEVELS = ("debug", "info", "warning", "error")
+import structlog
+from structlog.dev import Column, ConsoleRenderer, plain_traceback
+
+from cagrpc.runtime import tracing
+
 _TALKATIVE = ("botocore", "boto3", "urllib3", "kubernetes")
 """Libraries whose information is for their own developers: below warnings only with `debug`."""
+
+Fields = MutableMapping[str, Any]
 
 
 def set_up(level: str, stream: TextIO | None = None) -> None:
     """Configure logging of the whole process, at `level` and above."""
     target = stream or sys.stderr
     handler = logging.StreamHandler(target)
-    handler.setFormatter(_Lines() if target.isatty() else _Json())
+    handler.setFormatter(_short_lines() if target.isatty() else _json())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for library in _TALKATIVE:
         logging.getLogger(library).setLevel(
@@ -27,41 +33,52 @@ def set_up(level: str, stream: TextIO | None = None) -> None:
         )
 
 
-class _Json(logging.Formatter):
-    """`time`, `level`, `logger`, `message` or the fields of a structured message, and `traceback`."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        fields: dict[str, Any] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            **(_structured(record) or {"message": record.getMessage()}),
-        }
-        if record.exc_info:
-            fields["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(fields, default=str)
-
-
-class _Lines(logging.Formatter):
-    """Short lines for a terminal: a decision is its choice and reason."""
-
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S")
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the library's name
-        decision = (_structured(record) or {}).get("decision")
-        if decision:
-            record.message = f"chose {decision['chosen'] or 'nothing'}: {decision['reason']}"
-        return super().formatMessage(record)
+def _json() -> logging.Formatter:
+    """`time`, `level`, `logger`, `message`, the fields of the line, and `traceback`."""
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[
+            structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+            structlog.stdlib.add_log_level,
+            structlog.stdlib.add_logger_name,
+            structlog.stdlib.ExtraAdder(),
+            _add_ids,
+        ],
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            structlog.processors.EventRenamer("message"),
+            structlog.processors.format_exc_info,
+            _traceback,
+            structlog.processors.JSONRenderer(default=str),
+        ],
+    )
 
 
-def _structured(record: logging.LogRecord) -> dict[str, Any] | None:
-    """Return the fields of a message that is a JSON object, as decisions are."""
-    message = record.getMessage()
-    if not message.startswith("{"):
-        return None
-    try:
-        fields = json.loads(message)
-    except ValueError:
-        return None
-    return fields if isinstance(fields, dict) else None
+def _short_lines() -> logging.Formatter:
+    """Time, level and message; what the fields say that matters to people is in the message."""
+    columns = [
+        Column("time", lambda _, value: str(value)),
+        Column("level", lambda _, value: f"{str(value).upper():<7}"),
+        Column("event", lambda _, value: str(value)),
+        Column("", lambda _key, _value: ""),
+    ]
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[
+            structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False, key="time"),
+            structlog.stdlib.add_log_level,
+        ],
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            ConsoleRenderer(columns=columns, exception_formatter=plain_traceback),
+        ],
+    )
+
+
+def _add_ids(_logger: object, _method: str, fields: Fields) -> Fields:
+    fields.update(tracing.fields(fields))
+    return fields
+
+
+def _traceback(_logger: object, _method: str, fields: Fields) -> Fields:
+    if "exception" in fields:
+        fields["traceback"] = fields.pop("exception")
+    return fields

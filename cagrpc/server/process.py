@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -29,6 +30,7 @@ from cagrpc.replay.recorder import Recorder
 from cagrpc.replay.recording import Call, read_recording
 from cagrpc.replay.report import print_report
 from cagrpc.replay.sockets import Interrupted, replay_over_sockets
+from cagrpc.runtime import tracing
 from cagrpc.server import logs
 from cagrpc.server.certificates import load
 from cagrpc.server.server import Endpoints, Server
@@ -52,6 +54,11 @@ def serve(options: argparse.Namespace) -> int:
         raise InvalidInput("serve: --once stops after the replay; give --replay as well")
     logs.set_up(options.log_level)
     settings = settings_from(options)
+    with _tracing(settings):
+        return _serve(options, settings)
+
+
+def _serve(options: argparse.Namespace, settings: Settings) -> int:
     calls = read_recording(options.replay) if options.replay else ()
     for warning in settings.warnings:
         warn(warning)
@@ -84,6 +91,28 @@ def serve(options: argparse.Namespace) -> int:
     if signals:
         return 128 + signals[0] if signals[0] == signal.SIGINT else 0
     return code if options.once else 0
+
+
+@contextmanager
+def _tracing(settings: Settings) -> Iterator[None]:
+    """Trace as configured. Raises InvalidInput where that cannot be."""
+    if not settings.tracing:
+        yield
+        return
+    try:
+        from cagrpc.server import opentelemetry  # noqa: PLC0415 - it imports what is optional
+    except ImportError as error:
+        raise InvalidInput(
+            f"tracing: found true, but OpenTelemetry is not installed ({error}); pip install 'cagrpc[tracing]', or set"
+            " tracing: false"
+        ) from error
+    tracer = opentelemetry.to_collector(socket.gethostname())
+    tracing.use(tracer)
+    try:
+        yield
+    finally:
+        tracing.use(None)
+        tracer.stop()
 
 
 def settings_from(options: argparse.Namespace) -> Settings:
@@ -130,7 +159,11 @@ def announce(settings: Settings, endpoints: Endpoints, out: Console) -> None:
     ]
     out.print(f"provider  {endpoints.provider}", soft_wrap=True)
     out.print(f"expander  {endpoints.expander}", soft_wrap=True)
-    out.print(f"http      http://{endpoints.http}/metrics, /decisions, /increments, /healthz, /readyz", soft_wrap=True)
+    scheme = "https" if settings.http_is_secured else "http"
+    out.print(f"page      {scheme}://{endpoints.http}/", soft_wrap=True)
+    out.print(
+        f"http      {scheme}://{endpoints.http}/metrics, /decisions, /increments, /healthz, /readyz", soft_wrap=True
+    )
     out.print("\nGive the cluster-autoscaler these flags:", style="bold")
     out.print("\n".join(f"  {flag}" for flag in flags), soft_wrap=True)
     out.print(f"\nand this cloud-config ({state / CLOUD_CONFIG}):", style="bold", soft_wrap=True)

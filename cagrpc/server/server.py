@@ -5,43 +5,54 @@ flags, signals and printing are in `process`.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from prometheus_client.registry import Collector
+
 from cagrpc.config.schema.listen import Address
 from cagrpc.config.settings import Settings
 from cagrpc.errors import InvalidInput
 from cagrpc.fleet.journal import Journal, SqliteJournal
 from cagrpc.replay.recorder import Recorder
-from cagrpc.runtime.clock import SteadyClock
+from cagrpc.runtime.clock import SteadyClock, epoch
 from cagrpc.runtime.controller import Json, JsonList, JsonPage
 from cagrpc.runtime.health import readiness_lines
+from cagrpc.runtime.loopback import is_loopback
 from cagrpc.runtime.runner import Runner
 from cagrpc.runtime.stopping import STOP_SECONDS, stop_all
 from cagrpc.server.cluster import ClusterConnection
 from cagrpc.server.leader import Leader
+from cagrpc.server.metrics import ServerMetrics
+from cagrpc.server.own_node import NODE_NAME, OwnNode
 from cagrpc.server.standby import Standby
-from cagrpc.server.tls import WILDCARDS, load_tls
+from cagrpc.server.tls import WILDCARDS, Doors, open_doors
 from cagrpc.services.decisions import DecisionLog
 from cagrpc.services.grpc import expander, provider
 from cagrpc.services.grpc.gate import Gate
 from cagrpc.services.grpc.metrics import CallMetrics
-from cagrpc.services.grpc.servers import RpcServer, ServerTls, method_names
-from cagrpc.services.http.server import HttpServer, Site
+from cagrpc.services.grpc.servers import RpcServer, method_names
+from cagrpc.services.http.access import Anybody, Nobody, PageAccess, ThisMachine
+from cagrpc.services.http.metrics import HttpMetrics
+from cagrpc.services.http.readers import Readers
+from cagrpc.services.http.server import HttpServer
+from cagrpc.services.http.site import Site
 from cagrpc.services.metrics import Metrics
-from solver.planning.warm_up import warm_up
+from solver.planning.warm_up import COMPILING, warm_up
 
 log = logging.getLogger(__name__)
 
 SERVICES = (provider.SERVICE, expander.SERVICE)
 
+_COMPILED_BEFORE_SECONDS = 3.0
+"""How long it takes to load what was compiled before, at most."""
 _EMPTY_PAGES: Mapping[str, JsonPage] = {
-    **dict.fromkeys(("/plans", "/provisioningrequests"), JsonPage(lambda: JsonList(()))),
+    **dict.fromkeys(("/nodegroups", "/increments", "/plans", "/provisioningrequests"), JsonPage(lambda: JsonList(()))),
     "/slack": JsonPage(dict),
-    "/increments": JsonPage(lambda: JsonList(())),
 }
 """Pages that exist without their controller too: in a standby, and where it is not configured."""
 
@@ -78,7 +89,9 @@ class Server:
         self._warming = threading.Thread(target=_warm_up, name="warm-up", daemon=True)
         with ExitStack() as undo:
             _make_directory(settings.state_directory)
-            tls = load_tls(settings)
+            doors = open_doors(settings, epoch)
+            if doors.rotation is not None:
+                self._runner.add(doors.rotation)
             pending = None
             if settings.cluster is not None:
                 self._cluster = cluster = ClusterConnection(settings.cluster, settings)
@@ -86,25 +99,28 @@ class Server:
                 self._runner.add(cluster.view)
                 pending = cluster.view.pending
             self._decisions = DecisionLog(SteadyClock(), pending=pending)
-            self._calls = CallMetrics()
+            self._calls, self._web = CallMetrics(), HttpMetrics()
+            self._metrics = ServerMetrics(lambda: not self._why_not_ready(), lambda: self._leader is not None)
             self._gates = {name: Gate(method_names(name), self._why_not_ready) for name in SERVICES}
             if self._cluster is not None and self._cluster.election is not None:
                 namespace = self._cluster.settings.namespace
-                self._standby = Standby(self, self._cluster.client, self._cluster.election, namespace)
+                node = OwnNode(os.environ.get(NODE_NAME, ""), self._cluster.view.is_cordoned)
+                self._standby = Standby(self, self._cluster.client, self._cluster.election, namespace, node.leaving)
             else:
                 # Before all else: the process that holds the journal is the only server of its state directory.
                 self._become_leader(SqliteJournal(settings.state_directory / "journal.sqlite"))
             undo.callback(self._stop_leading)
-            self._rpc_servers = self._listen(tls, recorder, undo)
+            self._rpc_servers = self._listen(doors, recorder, undo)
             site = Site(
-                Metrics(lambda: (*self._calls.collectors(), *self._decisions.collectors(), *self._runner.collectors())),
+                Metrics(self._collectors),
                 lambda: {**self._decisions.pages(), **_EMPTY_PAGES, **self._runner.pages()},
                 self._why_not_ready,
                 self.stuck,
                 self._status,
                 lambda: readiness_lines(self._runner.informers()),
             )
-            self._http = HttpServer(settings.http.host, settings.http.port, site)
+            access = _access(settings, self._cluster)
+            self._http = HttpServer(settings.http.host, settings.http.port, site, access, doors.http, self._web.observe)
             undo.pop_all()
         ports = (*(server.port for server in self._rpc_servers), self._http.port)
         addresses = (settings.provider, settings.expander, settings.http)
@@ -151,9 +167,7 @@ class Server:
         if self._cluster is not None:
             self._cluster.client.close()
 
-    def _listen(self, tls: ServerTls | None, recorder: Recorder | None, undo: ExitStack) -> tuple[RpcServer, ...]:
-        # CA's expander client has no certificate to show.
-        tls_of = {provider.SERVICE: tls, expander.SERVICE: tls and ServerTls(tls.certificate, tls.key)}
+    def _listen(self, doors: Doors, recorder: Recorder | None, undo: ExitStack) -> tuple[RpcServer, ...]:
         files = self._settings.tls
         names_of = {provider.SERVICE: files.client_names if files is not None else (), expander.SERVICE: ()}
         address_of = {provider.SERVICE: self._settings.provider, expander.SERVICE: self._settings.expander}
@@ -163,7 +177,8 @@ class Server:
                 name,
                 recorder.recorded(gate.methods()) if recorder is not None else gate.methods(),
                 str(address_of[name]),
-                tls=tls_of[name],
+                tls=doors.grpc,
+                asks_clients=name == provider.SERVICE,  # CA's expander client has no certificate to show
                 observe=self._calls.observe,
                 why_not_ready=self._why_not_ready,
                 client_names=names_of[name],
@@ -196,6 +211,11 @@ class Server:
     def _status(self) -> Json:
         return {"increments_in_flight": 0, "drive": self._settings.drive.value, **self._runner.status()}
 
+    def _collectors(self) -> tuple[Collector, ...]:
+        of_requests = self._cluster.requests.collectors() if self._cluster is not None else ()
+        own = (self._metrics, *self._calls.collectors(), *self._web.collectors(), *of_requests)
+        return (*own, *self._decisions.collectors(), *self._runner.collectors())
+
     def _why_not_ready(self) -> str:
         if self._stopping.is_set():
             return "stopping"
@@ -205,11 +225,28 @@ class Server:
         return (election.problem if election is not None else "") or "starting"  # it leads, and still reads the journal
 
 
+def _access(settings: Settings, cluster: ClusterConnection | None) -> PageAccess:
+    if not settings.http_is_secured:
+        if is_loopback(settings.http.host) and settings.http_access.insecure is None:
+            return ThisMachine()
+        log.warning("HTTP is served on %s without TLS, to whoever reaches it", settings.http)
+        return Anybody()
+    if cluster is None:
+        log.warning("HTTP on %s has probes only: without a cluster nobody says who may read the rest", settings.http)
+        return Nobody()
+    return Readers(cluster.client, settings.http_access.audiences)
+
+
 def _warm_up() -> None:
+    told = threading.Timer(_COMPILED_BEFORE_SECONDS, log.info, [COMPILING])
+    told.daemon = True
+    told.start()
     try:
         warm_up()
     except Exception:  # it is compiled when it is needed
         log.exception("compiling failed unexpectedly")
+    finally:
+        told.cancel()
 
 
 def _make_directory(path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from typing import Protocol
 
 from cagrpc.errors import CagrpcError
@@ -39,13 +40,21 @@ class LeaderCandidate(Protocol):
 class Standby:
     """Leads once it has acquired the Lease. Lost leadership is never regained: the process ends."""
 
-    def __init__(self, candidate: LeaderCandidate, client: Client, election: LeaderElection, namespace: str) -> None:
-        """`client` and `namespace` are those of the journal."""
+    def __init__(
+        self,
+        candidate: LeaderCandidate,
+        client: Client,
+        election: LeaderElection,
+        namespace: str,
+        leaving: Callable[[], str] = str,
+    ) -> None:
+        """`client` and `namespace` are those of the journal; `leaving` returns why a leader is to hand over."""
         self.taking_over = Heartbeat("taking over the journal", TAKE_OVER_PATIENCE_SECONDS)
         self._candidate = candidate
         self._client = client
         self._election = election
         self._namespace = namespace
+        self._leaving = leaving
         self._stopping, self._stopped = threading.Event(), threading.Event()
         # Daemons: an API server that does not respond must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="standby", daemon=True)
@@ -81,9 +90,11 @@ class Standby:
                     self._client, election.identity, namespace=self._namespace, check=election.check
                 )
                 candidate.lead(journal)
-            while election.is_leader and not journal.closed_because and not self._stopping.wait(ELECTION_SECONDS):
-                pass
-            candidate.fail(election.problem or journal.closed_because)
+            leaving = ""
+            while election.is_leader and not journal.closed_because and not (leaving := self._leaving()):
+                if self._stopping.wait(ELECTION_SECONDS):
+                    break
+            candidate.fail(election.problem or journal.closed_because or leaving)
         except CagrpcError as error:
             candidate.fail(str(error))
         except Exception as error:  # or it would hold the Lease for ever without leading

@@ -1,35 +1,72 @@
-"""The server's TLS files: where they are, and whether development certificates are made. Making and checking them is in
-`certificates`."""
+"""The server's TLS files: where they are, which door shows which, and whether development certificates are made. Making
+and checking them is in `certificates`, reading them again in `rotation`."""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from cagrpc.config.schema.tls import TlsPaths
 from cagrpc.config.settings import Settings
+from cagrpc.errors import InvalidInput
+from cagrpc.runtime.clock import EpochClock
 from cagrpc.server import certificates
-from cagrpc.services.grpc.servers import ServerTls
+from cagrpc.server.rotation import CertificateController, CertificateFiles
+from cagrpc.services.tls import LiveTls
 
 log = logging.getLogger(__name__)
 
 WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
 
 
-def load_tls(settings: Settings) -> ServerTls | None:
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """The certificates of all that listens; None where it is plain."""
+
+    grpc: LiveTls | None
+    http: LiveTls | None
+    rotation: CertificateController | None
+    """Reads them again; None where there are none."""
+
+
+def open_doors(settings: Settings, clock: EpochClock) -> Doors:
     """Return the server's certificates, checked; make development certificates in the state directory where the
     configuration names no others. Raises InvalidInput, which names the file."""
-    files = settings.tls
-    if files is None:
-        return None
-    if makes_certificates(settings):
-        hosts = [a.host for a in (settings.provider, settings.expander) if a.host not in WILDCARDS]
-        made = certificates.ensure_certificates(development_directory(settings), hosts, keep_hosts=True)
-        if made:
-            log.info("made development certificates in %s: %s", files.directory, ", ".join(made))
-    loaded = certificates.load(files.certificate, files.key, files.client_ca)
-    return ServerTls(loaded.certificate, loaded.key, loaded.authority)
+    renew = partial(_make_certificates, settings) if makes_certificates(settings) else None
+    if renew is not None and (made := renew()):
+        log.info("made development certificates in %s: %s", development_directory(settings), ", ".join(made))
+    files, own, secured = settings.tls, settings.http_access, settings.http_is_secured
+    served: list[tuple[CertificateFiles, LiveTls]] = []
+
+    def live(doors: tuple[str, ...], *paths: Path) -> LiveTls:
+        certificate_files = CertificateFiles(doors, *paths)
+        found = LiveTls(certificate_files.read(None, datetime.fromtimestamp(clock(), UTC)))
+        served.append((certificate_files, found))
+        return found
+
+    grpc = http = None
+    if files is not None:
+        shared = secured and own.certificate is None
+        doors = ("provider", "expander", *(("http",) if shared else ()))
+        grpc = live(doors, files.certificate, files.key, files.client_ca)
+        http = grpc if shared else None
+    if secured and own.certificate is not None and own.key is not None:
+        http = live(("http",), own.certificate, own.key)
+    if secured and http is None:
+        raise InvalidInput(
+            f"http: {settings.http} is reached from other machines, and there is no certificate for it: give"
+            " http.certificate and http.key, or http: {insecure: true} for plain HTTP"
+        )
+    return Doors(grpc, http, CertificateController(served, clock, renew) if served else None)
+
+
+def _make_certificates(settings: Settings) -> tuple[str, ...]:
+    addresses = (settings.provider, settings.expander, settings.http)
+    hosts = [each.host for each in addresses if each.host not in WILDCARDS]
+    return certificates.ensure_certificates(development_directory(settings), hosts, keep_hosts=True)
 
 
 def makes_certificates(settings: Settings) -> bool:

@@ -1,9 +1,8 @@
-"""The log of the expander's decisions with their reasons: for `/decisions` and `cagrpc explain --last`, as one line of
-JSON each in the log, and for the increase that follows from a choice. Ranking is the solver's."""
+"""The log of the expander's decisions with their reasons: for `/decisions` and `cagrpc explain --last`, as one line
+each in the log, and for the increase that follows from a choice. Ranking is the solver's."""
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -12,7 +11,7 @@ from itertools import islice
 from threading import Lock
 from typing import Any
 
-from prometheus_client import Counter
+from prometheus_client import Counter, Histogram
 from prometheus_client.registry import Collector
 
 from cagrpc.runtime.clock import EpochClock
@@ -29,6 +28,8 @@ MOST_PODS = 30_000
 """Of a choice: as many as the journal can hold for the largest increment. More are not recorded as served."""
 LONGEST_KEY = 63 + 1 + 253
 """Of a pod, in characters: a UID, or Kubernetes' own limits for a namespace and a name."""
+_SECONDS_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0)
+"""From a ranking without a search to CA's 5 s; an answer is due after `expander_budget`, 2 s by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ class ExpanderChoice:
 
     pods: frozenset[str]
     reason: str
+    waiting_since_seconds: float | None = None
+    """Since the epoch: when the oldest of them was created."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,13 @@ class DecisionLog:
             ("outcome", "ranked_by"),
             registry=None,
         )
+        self._seconds = Histogram(
+            "cagrpc_decision_duration_seconds",
+            "How long decisions took from the receipt of the whole request, by what they were ranked by.",
+            ("ranked_by",),
+            buckets=_SECONDS_BUCKETS,
+            registry=None,
+        )
         self._pending = pending
         self._kept = kept
         self._ring: deque[Decision] = deque()
@@ -106,12 +116,19 @@ class DecisionLog:
         self._waiting: tuple[str, ExpanderChoice, float] | None = None
         self._lock = Lock()
 
-    def record(self, decision: Decision, pods: frozenset[str] = frozenset(), *, usual: bool = False) -> None:
-        """Retain and log a decision. `pods` are the keys of those that the chosen option serves. CA executes one option
-        a loop, so a new decision replaces a choice that was not taken. A `usual` one, which is the same every time, is
-        logged at debug level."""
+    def record(
+        self,
+        decision: Decision,
+        pods: frozenset[str] = frozenset(),
+        *,
+        waiting_since_seconds: float | None = None,
+        usual: bool = False,
+    ) -> None:
+        """Retain and log a decision. `pods` are the keys of those that the chosen option serves, the oldest created
+        at `waiting_since_seconds`. CA executes one option a loop, so a new decision replaces a choice that was not
+        taken. A `usual` one, which is the same every time, is logged at debug level."""
         counted = islice((pod for pod in pods if len(pod) <= LONGEST_KEY), MOST_PODS)
-        choice = ExpanderChoice(frozenset(counted), decision.reason)
+        choice = ExpanderChoice(frozenset(counted), decision.reason, waiting_since_seconds)
         with self._lock:
             self._ring.append(decision)
             self._options += len(decision.options)
@@ -119,10 +136,12 @@ class DecisionLog:
                 self._options -= len(self._ring.popleft().options)
             self._waiting = (decision.chosen, choice, self._clock()) if decision.chosen else None
         self._counter.labels("chosen" if decision.chosen else "veto", decision.ranked_by).inc()
+        self._seconds.labels(decision.ranked_by).observe(decision.elapsed_seconds)
         self._observe(decision)
         level = logging.DEBUG if usual else logging.INFO
         if log.isEnabledFor(level):
-            log.log(level, "%s", json.dumps({"decision": decision.as_json()}, separators=(",", ":")))
+            what, fields = decision.chosen or "nothing", {"decision": decision.as_json()}
+            log.log(level, "chose %s: %s", what, decision.reason, extra=fields)
 
     def take_choice(self, node_group: str) -> ExpanderChoice | None:
         """Return the latest choice, once, if it is this node group and still in time; with those of its pods that are
@@ -141,8 +160,8 @@ class DecisionLog:
         return {"/decisions": JsonPage(lambda: JsonList(self.latest(), Decision.as_json))}
 
     def collectors(self) -> tuple[Collector, ...]:
-        """Return `cagrpc_decisions_total`."""
-        return (self._counter,)
+        """Return how many there were, and how long they took."""
+        return self._counter, self._seconds
 
     def latest(self) -> tuple[Decision, ...]:
         """Return the retained decisions, oldest first."""

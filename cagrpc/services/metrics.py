@@ -1,14 +1,15 @@
-"""What `/metrics` shows, in Prometheus' format. Which metrics there are is their owners' business: each brings its own
-collectors."""
+"""What `/metrics` shows: Prometheus' text format, or OpenMetrics for a scraper that asks for it. Which metrics there
+are is their owners' business: each brings its own collectors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, disable_created_metrics
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+disable_created_metrics()  # type: ignore[no-untyped-call] # it has no types; a series beside each counter and histogram that nobody asks for
 
 
 class Metrics:
@@ -18,9 +19,11 @@ class Metrics:
         """`collectors` is asked at each scrape: those of a leader come once it leads."""
         self._collectors = collectors
 
-    def text(self) -> bytes:
-        """Return everything as it is now."""
+    def exposition(self, accept: str = "") -> tuple[str, bytes]:
+        """Return everything as it is now, with its content type. `accept` is the scraper's header: with
+        `application/openmetrics-text` exemplars are there, too."""
         registry = CollectorRegistry()
         for each in self._collectors():
             registry.register(each)
-        return generate_latest(registry)
+        encode, content_type = choose_encoder(accept)
+        return content_type, encode(registry)

@@ -10,7 +10,10 @@ open (after Kellerer, Pferschy and Pisinger, Knapsack Problems, chapters 9 and 1
    exactly; the others stay relaxed. A far tighter bound, for every remainder of the node at once.
 3. Depth-first search under the table's bound, the most promising number of pods first, for several strengths of the
    relaxed multipliers: which one finds the best pattern early cannot be known beforehand.
-4. Further answers, each with the pods of the one before at a discount: the relaxed master needs many different
+4. A greedy answer, where it is better: by value for what is scarce (after Toyoda, A simplified algorithm for obtaining
+   approximate solutions to zero-one programming problems, 1975). Where several resources run out together, as pods, CPU
+   and memory often do, it is within a percent of the best, and a search in the time finds none.
+5. Further answers, each with the pods of the one before at a discount: the relaxed master needs many different
    patterns, and would ask for them one at a time.
 
 One module, though a long one: a compiled function that another module imports is compiled into its caller, and numba's
@@ -19,12 +22,14 @@ cache on disk looks at the caller's file alone, so a change of the callee would 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from solver.compiled import compiled, inlined
+from solver.compiled import compiled, inlined, inner
 from solver.reduction.reduced import Floats, Ints
+
+_Numbers = TypeVar("_Numbers", Ints, Floats)
 
 _FEW_PIECES = 16
 """A resource of which a node has at most so many is kept exact in the table."""
@@ -35,6 +40,10 @@ _MOST_ITEMS = 200
 _STRENGTHS = (1.0, 0.75, 0.5)
 _LEAST_STATES = 500
 _ROUNDING = 1e-9
+_SCARCE = 1e-3
+"""Of a node's worth, what all of a resource is charged at least: one that is worth nothing now may run out."""
+_PART = 8
+"""The greedy takes one part in so many of what fits, as prices change with what is left."""
 _FURTHER_STATES, _FURTHER_STEPS = 2000, 10_000
 """At most, for a further answer."""
 _LEAST_DISCOUNT, _DISCOUNT = 0.01, 0.1
@@ -43,7 +52,14 @@ _MISSES = 3
 """Further answers not worth the price, one after the other, until no more are sought."""
 
 
-@compiled
+@inner
+def _copy(numbers: Floats, target: Floats) -> None:
+    """Assign all numbers: compiling an assignment of numpy's takes seconds, for the words of what it could raise."""
+    for index in range(len(numbers)):
+        target[index] = numbers[index]
+
+
+@inner
 def _multipliers(  # noqa: C901, PLR0912 - flat for speed
     requests: Ints, free: Ints, values: Floats, most: Ints, start: Floats, enough: float, rounds: int
 ) -> tuple[float, Floats]:
@@ -67,14 +83,14 @@ def _multipliers(  # noqa: C901, PLR0912 - flat for speed
                     slope[r] -= most[j] * requests[j, r]
         if bound < best * (1 - 1e-6):
             best, fails = bound, 0
-            kept[:] = current
+            _copy(current, kept)
             if best <= enough:
                 break
         else:
             fails += 1
             if fails >= 8:
                 step, fails = step * 0.5, 0
-                current[:] = kept
+                _copy(kept, current)
                 if step < 1e-4:
                     break
                 continue
@@ -91,7 +107,7 @@ def _multipliers(  # noqa: C901, PLR0912 - flat for speed
     return best, kept
 
 
-@compiled
+@inner
 def _table(
     requests: Ints, profits: Floats, most: Ints, few: int, pieces: int, main: int, buckets: int, unit: int
 ) -> Floats:
@@ -159,7 +175,7 @@ class _Branch(NamedTuple):
     """Per position: its values."""
 
 
-@compiled
+@inner
 def _bounds(requests: Ints, free: Ints, profits: Floats, most: Ints, few: int, main: int, states: int) -> _Bounds:
     """Return a table of about so many states for each item."""
     pieces = free[few] if few >= 0 else 0
@@ -170,7 +186,7 @@ def _bounds(requests: Ints, free: Ints, profits: Floats, most: Ints, few: int, m
     return _Bounds(table, few, main, unit, buckets + 1)
 
 
-@compiled
+@inner
 def _state(bounds: _Bounds, left: Ints) -> int:
     """Return the column of the table for what is left."""
     state = int(left[bounds.main] // bounds.unit)
@@ -201,8 +217,8 @@ def _next_number(
     return chosen, best
 
 
-@compiled
-def _search(
+@inner
+def _search(  # noqa: C901 - flat for speed
     requests: Ints,
     free: Ints,
     values: Floats,
@@ -236,7 +252,8 @@ def _search(
         np.zeros(items + 1),
         np.zeros(items + 1),
     )
-    branch.left[0] = free
+    for r in range(resources):
+        branch.left[0, r] = free[r]
     branch.bound[0] = base
     at, steps, down = 0, 0, True
     while at >= 0:
@@ -245,8 +262,8 @@ def _search(
             return best, root, False
         if down and branch.value[at] > best + margin:
             best = branch.value[at]
-            found[:at] = branch.chosen[:at]
-            found[at:] = 0
+            for j in range(items):
+                found[j] = branch.chosen[j] if j < at else 0
         if at == items:
             down = False
             at -= 1
@@ -267,7 +284,7 @@ def _search(
     return best, best, True
 
 
-@compiled
+@inner
 def _kept_exact(free: Ints, multipliers: Floats) -> tuple[int, int]:
     """The resource counted in few pieces, -1 where there is none, and the one that matters most of the others."""
     few, main = -1, -1
@@ -281,7 +298,7 @@ def _kept_exact(free: Ints, multipliers: Floats) -> tuple[int, int]:
     return (few, main) if main >= 0 else (-1, few)
 
 
-@compiled
+@inner
 def _useful(requests: Ints, values: Floats, most: Ints, multipliers: Floats, spare: float) -> tuple[Ints, Ints]:
     """The items that can be part of an answer `spare` below the multipliers' bound, and how many of each: a pod that
     is charged more than it is worth uses up some of what can be spared."""
@@ -296,10 +313,63 @@ def _useful(requests: Ints, values: Floats, most: Ints, multipliers: Floats, spa
         if values[j] > 0 and capped[j] > 0:
             kept[size] = j
             size += 1
-    return kept[:size], capped[kept[:size]]
+    return kept[:size], _at(capped, kept[:size])
 
 
-@compiled
+@inner
+def _rows(table: Ints, places: Ints) -> Ints:
+    """Return the rows in these places. Loops compile far faster than what numpy has for it."""
+    rows = np.empty((len(places), table.shape[1]), np.int64)
+    for row, place in enumerate(places):
+        for column in range(table.shape[1]):
+            rows[row, column] = table[place, column]
+    return rows
+
+
+@inner
+def _at(numbers: _Numbers, places: Ints) -> _Numbers:
+    """Return the numbers in these places."""
+    taken = np.empty(len(places), numbers.dtype)
+    for index, place in enumerate(places):
+        taken[index] = numbers[place]
+    return taken
+
+
+@inner
+def _ascending(keys: Floats) -> Ints:
+    """Return the places of the keys in ascending order, equal ones as they stand: numpy's own takes a second to
+    compile."""
+    order, merged = np.arange(len(keys)), np.empty(len(keys), np.int64)
+    width = 1
+    while width < len(keys):
+        for start in range(0, len(keys), 2 * width):
+            left, middle = start, min(start + width, len(keys))
+            right, end = middle, min(start + 2 * width, len(keys))
+            for at in range(start, end):
+                if left < middle and (right == end or keys[order[left]] <= keys[order[right]]):
+                    merged[at] = order[left]
+                    left += 1
+                else:
+                    merged[at] = order[right]
+                    right += 1
+        order, merged = merged, order
+        width *= 2
+    return order
+
+
+@inner
+def _best_for_their_size(requests: Ints, values: Floats, prices: Floats) -> Ints:
+    """Return the items to consider, those that cost least for their value first."""
+    items, resources = requests.shape
+    score = np.zeros(items)
+    for j in range(items):
+        for r in range(resources):
+            score[j] += prices[r] * requests[j, r]
+        score[j] /= values[j]
+    return _ascending(score)[:_MOST_ITEMS]
+
+
+@inner
 def _attempt(
     requests: Ints,
     free: Ints,
@@ -318,13 +388,8 @@ def _attempt(
     few, main = _kept_exact(free, multipliers)
     charged = multipliers * strength
     charged[main] = multipliers[main]
-    score = np.zeros(items)
-    for j in range(items):
-        for r in range(resources):
-            score[j] += charged[r] * requests[j, r]
-        score[j] /= values[j]
-    order = np.argsort(score, kind="mergesort")[:_MOST_ITEMS]
-    need, worth = requests[order], values[order]
+    order = _best_for_their_size(requests, values, charged)
+    need, worth = _rows(requests, order), _at(values, order)
     profits, base = worth.copy(), 0.0
     for r in range(resources):
         if r not in (few, main):
@@ -333,17 +398,72 @@ def _attempt(
                 profits[j] -= charged[r] * need[j, r]
     pods = np.zeros(len(order), np.int64)
     best, root, proven = _search(
-        need, free, worth, profits, most[order], base, few, main, states, threshold, limit, pods
+        need, free, worth, profits, _at(most, order), base, few, main, states, threshold, limit, pods
     )
     if best > threshold:
         found[:] = 0
-        found[order] = pods
+        for index, place in enumerate(order):
+            found[place] = pods[index]
     if len(order) < items:
         return best, np.inf, False
     return best, root, proven
 
 
-@compiled
+@inner
+def _differ(one: Ints, other: Ints) -> bool:
+    """Return whether two patterns are not the same."""
+    for j in range(len(one)):  # noqa: SIM110 - generators are not compiled
+        if one[j] != other[j]:
+            return True
+    return False
+
+
+@inner
+def _by_scarcity(  # noqa: C901 - flat for speed
+    requests: Ints, free: Ints, values: Floats, most: Ints, multipliers: Floats, found: Ints
+) -> float:
+    """Return the value of a greedy answer, whose pods are written to `found`: a resource costs its multiplier, and the
+    more the less of it is left."""
+    resources = len(free)
+    left, price = free.copy(), np.zeros(resources)
+    found[:] = 0
+    node, value = 0.0, 0.0
+    for r in range(resources):
+        node += multipliers[r] * free[r]
+    candidates = _best_for_their_size(requests, values, multipliers)
+    size = len(candidates)
+    while True:
+        for r in range(resources):
+            price[r] = 0.0
+            if left[r] > 0:
+                spent = free[r] / left[r]
+                price[r] = (multipliers[r] + _SCARCE * node / free[r]) * spent * spent
+        chosen, units, best, fitting = -1, 0, 0.0, 0
+        for index in range(size):
+            j = candidates[index]
+            fits = most[j] - found[j]
+            cost = _ROUNDING
+            for r in range(resources):
+                if requests[j, r] > 0:
+                    fits = min(fits, left[r] // requests[j, r])
+                    cost += price[r] * requests[j, r]
+            if fits <= 0:  # nor will it later
+                continue
+            candidates[fitting] = j
+            fitting += 1
+            if values[j] > best * cost:
+                chosen, units, best = j, fits, values[j] / cost
+        if chosen < 0:
+            return value
+        size = fitting
+        units = max(1, units // _PART)
+        found[chosen] += units
+        value += values[chosen] * units
+        for r in range(resources):
+            left[r] -= requests[chosen, r] * units
+
+
+@inner
 def _top_up(requests: Ints, free: Ints, most: Ints, order: Ints, found: Ints) -> None:
     """What else fits comes along for nothing."""
     resources = len(free)
@@ -379,17 +499,17 @@ def best_patterns(  # noqa: C901, PLR0912 - flat for speed
     bound on the value of any. `multipliers` are where to start from and are left at what was found. Tables have up to
     `cells` entries, searches up to `limit` steps."""
     bound, tight = _multipliers(requests, free, values, most, multipliers, threshold, rounds)
-    multipliers[:] = tight
+    _copy(tight, multipliers)
     found = np.zeros((answers, len(values)), np.int64)
     if bound <= threshold:
         return found[:0], bound
     kept, capped = _useful(requests, values, most, multipliers, bound - threshold)
     if not len(kept):
         return found[:0], threshold
-    need, worth = requests[kept], values[kept]
+    need, worth = _rows(requests, kept), _at(values, kept)
     pods = np.zeros(len(kept), np.int64)
     states = max(_LEAST_STATES, cells // len(kept))
-    best, strength = threshold, 1.0
+    best, strength, proven = threshold, 1.0, False
     for each in _STRENGTHS:
         value, root, proven = _attempt(need, free, worth, capped, multipliers, each, states, best, limit, pods)
         if value > best:
@@ -399,16 +519,21 @@ def best_patterns(  # noqa: C901, PLR0912 - flat for speed
             bound = best
         if proven or best > threshold:
             break
+    greedy = np.zeros(len(kept), np.int64)
+    if not proven:
+        value = _by_scarcity(need, free, worth, capped, tight, greedy)
+        if value > best:
+            best, pods = value, greedy.copy()
     if best <= threshold:
         return found[:0], bound
-    order = kept[np.argsort(-worth, kind="mergesort")]
+    order = _at(kept, _ascending(-worth))
     further_states, further_steps = min(_FURTHER_STATES, states), min(_FURTHER_STEPS, limit // 5)
     discount = _DISCOUNT if threshold <= 0 else min(_DISCOUNT, max(_LEAST_DISCOUNT, best / threshold - 1))
     size, misses, discounted = 0, 0, worth.copy()
     while True:
-        found[size, kept] = pods
         value = 0.0
         for j in range(len(kept)):
+            found[size, kept[j]] = pods[j]
             value += worth[j] * pods[j]
             if pods[j]:
                 discounted[j] *= 1 - discount
@@ -416,8 +541,7 @@ def best_patterns(  # noqa: C901, PLR0912 - flat for speed
             _top_up(requests, free, most, order, found[size])
             fresh = True
             for other in range(size):
-                if (found[other] == found[size]).all():
-                    fresh = False
+                fresh = fresh and _differ(found[other], found[size])
             misses = 0 if fresh else misses + 1
             size += fresh
         else:
@@ -427,3 +551,5 @@ def best_patterns(  # noqa: C901, PLR0912 - flat for speed
         value, _, _ = _attempt(
             need, free, discounted, capped, multipliers, strength, further_states, 0.0, further_steps, pods
         )  # fmt: skip
+        if _by_scarcity(need, free, discounted, capped, tight, greedy) > value:
+            pods = greedy.copy()

@@ -33,6 +33,7 @@ def limited_json(limited: WhyLimited) -> dict[str, Any]:
         ],
         "without": difference_json(limited.without),
         "lower_bound_without": limited.lower_bound_usd_per_hour,
+        "text": limited_words(limited),
     }
 
 
@@ -50,8 +51,8 @@ def difference_words(difference: Difference) -> str:
     """Describe what decides between two plans, and their other differences."""
     if difference.unserved or difference.placeholders:
         pods = difference.unserved or difference.placeholders
-        what = "pods" if difference.unserved else "placeholders"
-        words = f"{abs(pods)} {what} {'fewer' if pods > 0 else 'more'} are served"
+        what = several(abs(pods), "pod" if difference.unserved else "placeholder")
+        words = f"{what} {'fewer' if pods > 0 else 'more'} {'is' if abs(pods) == 1 else 'are'} served"
     else:
         changed = [(weight, cost) for weight, cost in difference.tiers if cost]
         words = ", ".join(f"weight {weight} costs {_dollars(cost)}" for weight, cost in changed)

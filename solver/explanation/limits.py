@@ -17,6 +17,11 @@ from solver.planning.solve import solve
 _MOST_ALONE = 5
 
 
+def can_bind(problem: Problem) -> bool:
+    """Return whether there is a maximum size or a limit that a plan could use up."""
+    return bool(problem.limits) or any(True for _ in MAX_SIZE.find(problem, ()))
+
+
 def reached(problem: Problem, plan: Plan) -> tuple[ConstraintChange, ...]:
     """Return the maximum sizes and limits that a plan has used up, as the changes that remove them: with none of these,
     nothing but prices and pods shapes it."""

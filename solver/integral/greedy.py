@@ -4,7 +4,7 @@ them."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -18,17 +18,23 @@ _KINDS_TRIED = 8
 _SPECS_TRIED = 60
 
 
-def select(pool: Pool, weights: Weighting, values: Floats, begun: Ints | None = None) -> Selection:
-    """Open nodes until nothing more can be served: first `begun` (nodes per column), then repeatedly the column whose
-    pods are worth most per cost, as often as it stays full. May add columns to the pool."""
+def select(
+    pool: Pool,
+    weights: Weighting,
+    values: Floats,
+    begun: Ints | None = None,
+    out_of_time: Callable[[], bool] = lambda: False,
+) -> Selection:
+    """Open nodes until nothing more can be served, or time is up: first `begun` (nodes per column), then repeatedly the
+    column whose pods are worth most per cost, as often as it stays full. May add columns to the pool."""
     state = _State(pool, weights, np.maximum(values, 1e-6))
     state.force_least()
     if begun is not None:
         state.take(begun)
-    while state.step():
+    while not out_of_time() and state.step():
         pass
-    while state.extend() and state.step():
-        while state.step():
+    while not out_of_time() and state.extend() and state.step():
+        while not out_of_time() and state.step():
             pass
     return whole_gangs(pool, state.left, state.nodes)
 

@@ -8,7 +8,7 @@ first solution.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ortools.sat.python import cp_model
@@ -146,9 +146,11 @@ class Master:
         floors: Mapping[ObjectiveStage, int],
         budget: RunningBudget,
         fraction: float,
+        found: Callable[[Selection], None] | None = None,
     ) -> MasterResult:
         """Minimise stage after stage within the first `fraction` of the budget. A stage whose value meets its floor is
-        not solved again; `floors` are bounds for plans whose earlier stages are no worse than the start's."""
+        not solved again; `floors` are bounds for plans whose earlier stages are no worse than the start's.
+        `found` is told each selection that CP-SAT finds."""
         reduced, best = self._pool.reduced, self._start
         bounds: dict[ObjectiveStage, int] = {}
         began, held = dict(zip(stages, best.objective(self._pool, stages), strict=True)), True
@@ -162,18 +164,20 @@ class Master:
             if current > floor and share > 0:
                 expression = self._expression(stage)
                 self._model.minimize(expression)
-                found, bound = self._solve(best, share, budget)
+                better, bound = self._solve(best, share, budget, found)
                 if self._whole:
                     bounds[stage] = max(floor, bound + unavoidable_value(stage, reduced))
-                if found is not None and found.objective(self._pool, [stage])[0] <= current:
-                    best = found
+                if better is not None and better.objective(self._pool, [stage])[0] <= current:
+                    best = better
                     avoidable = best.objective(self._pool, [stage])[0] - unavoidable_value(stage, reduced)
             held = held and best.objective(self._pool, [stage])[0] <= began[stage]
             self._model.clear_objective()  # type: ignore[no-untyped-call]
             self._model.add_linear_constraint(self._expression(stage), 0, avoidable)
         return MasterResult(best, bounds)
 
-    def _solve(self, start: Selection, seconds: float, budget: RunningBudget) -> tuple[Selection | None, int]:
+    def _solve(
+        self, start: Selection, seconds: float, budget: RunningBudget, told: Callable[[Selection], None] | None
+    ) -> tuple[Selection | None, int]:
         self._hint(start)
         solver = cp_model.CpSolver()
         parameters = solver.parameters
@@ -184,14 +188,16 @@ class Master:
             parameters.interleave_search = budget.granted.workers > 1
         else:
             parameters.max_time_in_seconds = seconds
-        status = solver.solve(self._model)
+        status = solver.solve(self._model, None if told is None else _Solutions(self._selection, told))
         budget.charge(solver.response_proto.deterministic_time)
         if status not in _FEASIBLE:
             return None, 0
-        nodes = tuple(solver.value(variable) for variable in self._nodes)
-        values = [solver.value(variable) for variable in self._claimed]
-        found = Selection(nodes, unserved_of(self._claims, values), units_of(self._claims, values))
-        return found, math.ceil(solver.best_objective_bound - 1e-6)
+        return self._selection(solver.value), math.ceil(solver.best_objective_bound - 1e-6)
+
+    def _selection(self, value_of: Callable[[cp_model.IntVar], int]) -> Selection:
+        nodes = tuple(value_of(variable) for variable in self._nodes)
+        values = [value_of(variable) for variable in self._claimed]
+        return Selection(nodes, unserved_of(self._claims, values), units_of(self._claims, values))
 
     def _hint(self, start: Selection) -> None:
         self._model.clear_hints()  # type: ignore[no-untyped-call]
@@ -199,3 +205,19 @@ class Master:
             self._model.add_hint(variable, count)
         for variable, count in zip(self._claimed, completed(self._claims, start.unserved, start.units), strict=True):
             self._model.add_hint(variable, count)
+
+
+class _Solutions(cp_model.CpSolverSolutionCallback):
+    """Hands on what CP-SAT finds while it searches."""
+
+    def __init__(
+        self,
+        selection: Callable[[Callable[[cp_model.IntVar], int]], Selection],
+        told: Callable[[Selection], None],
+    ) -> None:
+        super().__init__()
+        self._selection = selection
+        self._told = told
+
+    def on_solution_callback(self) -> None:
+        self._told(self._selection(self.value))

@@ -160,7 +160,7 @@ def _shapes(reduced: Reduced, node_cost: Floats, values: Floats) -> Shapes:
 
 
 def warm_up() -> None:
-    """Compile (or load what an earlier process compiled), so that the first plan does not wait for it."""
+    """Compile what fills nodes, or load it."""
     one, none, fits = np.ones(1, dtype=np.int64), np.zeros(0, dtype=np.int64), np.ones((1, 1), dtype=np.bool_)
     table, empty = np.ones((1, 1), dtype=np.int64), np.zeros((1, 0), dtype=np.int64)
     value, weight, zero = np.ones(1), np.ones((1, 1)), np.zeros(1, dtype=np.int64)

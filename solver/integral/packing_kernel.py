@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solver.compiled import compiled
+from solver.compiled import compiled, inner
 from solver.reduction.reduced import Bools, Floats, Ints
 
 _QUARTER = 4
@@ -82,7 +82,7 @@ class _Node(NamedTuple):
     """Per exclusion: counted pods."""
 
 
-@compiled
+@inner
 def _units_beside(shapes: Shapes, kind: int, spec: int, node: _Node, units: int) -> int:
     """Return how many of `units` exclusions allow beside what is on the node."""
     for link in range(shapes.first_link[spec], shapes.first_link[spec + 1]):
@@ -97,7 +97,7 @@ def _units_beside(shapes: Shapes, kind: int, spec: int, node: _Node, units: int)
     return units
 
 
-@compiled
+@inner
 def _suits(shapes: Shapes, kind: int, spec: int, rest: Ints) -> float:
     """Return how well a unit suits what is free; below 0 where it does not fit."""
     score = 0.0
@@ -109,7 +109,7 @@ def _suits(shapes: Shapes, kind: int, spec: int, rest: Ints) -> float:
     return score
 
 
-@compiled
+@inner
 def _best_spec(shapes: Shapes, kind: int, node: _Node, stock: Ints, candidates: Ints, valued: bool) -> tuple[int, int]:
     """Return the candidate that suits best (-1 for none; where `valued`, for what it is worth), and how many of them
     still fit: these are moved to the front."""
@@ -128,7 +128,7 @@ def _best_spec(shapes: Shapes, kind: int, node: _Node, stock: Ints, candidates: 
     return best, fitting
 
 
-@compiled
+@inner
 def _place(shapes: Shapes, kind: int, spec: int, node: _Node, stock: Ints) -> None:
     """Put a part of the units that fit, at least one, on the node."""
     units = min(stock[spec], shapes.caps[spec]) - node.placed[spec]
@@ -145,7 +145,37 @@ def _place(shapes: Shapes, kind: int, spec: int, node: _Node, stock: Ints) -> No
         node.counted[e] += units * shapes.counts[link]
 
 
-@compiled
+@inner
+def _candidates(shapes: Shapes, kind: int, units: Ints) -> Ints:
+    """Return the specs of which there are units that fit the kind."""
+    found, size = np.empty(len(units), np.int64), 0
+    for spec in range(len(units)):
+        if units[spec] > 0 and shapes.fits[kind, spec]:
+            found[size] = spec
+            size += 1
+    return found[:size]
+
+
+@inner
+def _any(units: Ints) -> bool:
+    """Return whether there is anything above 0."""
+    for each in units:  # noqa: SIM110 - generators are not compiled
+        if each > 0:
+            return True
+    return False
+
+
+@inner
+def _highest(ratio: Floats) -> int:
+    """Return the place of the highest, the first of equal ones."""
+    best = 0
+    for place in range(1, len(ratio)):
+        if ratio[place] > ratio[best]:
+            best = place
+    return best
+
+
+@inner
 def _fill(shapes: Shapes, kind: int, stock: Stock, specs: Ints, pods: Ints) -> int:
     """Write one node's pattern to `specs` and `pods`, first of the units in `mine`, then of all that are left. Return
     its length."""
@@ -158,7 +188,7 @@ def _fill(shapes: Shapes, kind: int, stock: Stock, specs: Ints, pods: Ints) -> i
     )
     length = 0
     for units, valued in ((stock.mine, False), (stock.left, True)):
-        candidates = np.flatnonzero((units > 0) & shapes.fits[kind])
+        candidates = _candidates(shapes, kind, units)
         while len(candidates):
             best, fitting = _best_spec(shapes, kind, node, units, candidates, valued)
             if best < 0:
@@ -173,7 +203,7 @@ def _fill(shapes: Shapes, kind: int, stock: Stock, specs: Ints, pods: Ints) -> i
     return length
 
 
-@compiled
+@inner
 def _most(shapes: Shapes, kind: int, stock: Stock) -> int:
     """Return how many more nodes of the kind may be opened."""
     most = int(stock.room[kind])
@@ -183,7 +213,7 @@ def _most(shapes: Shapes, kind: int, stock: Stock) -> int:
     return most
 
 
-@compiled
+@inner
 def _open(shapes: Shapes, kind: int, most: int, stock: Stock, specs: Ints, pods: Ints) -> int:
     """Open a pattern as often as all its pods last, and return how often."""
     copies = most
@@ -202,7 +232,7 @@ def _open(shapes: Shapes, kind: int, most: int, stock: Stock, specs: Ints, pods:
     return copies
 
 
-@compiled
+@inner
 def _worth(shapes: Shapes, stock: Stock, specs: Ints, pods: Ints, only_mine: bool) -> float:
     """Return what a pattern's units are worth; where `only_mine`, those of `mine` alone."""
     worth = 0.0
@@ -212,7 +242,7 @@ def _worth(shapes: Shapes, stock: Stock, specs: Ints, pods: Ints, only_mine: boo
     return worth
 
 
-@compiled
+@inner
 def _full(opened: Opened, found: int, at: int, specs: int) -> bool:
     """Return whether there may be no room to write another pattern."""
     return found >= len(opened.copies) or at + specs > len(opened.specs)
@@ -254,9 +284,9 @@ def open_best(shapes: Shapes, stock: Stock, kinds: Ints, ratio: Floats, opened: 
     again. Where there are pods in `mine`, they come first, only they count, and nothing is opened once they are served.
     """
     found, at = 0, 0
-    only_mine = bool(stock.mine.any())
+    only_mine = _any(stock.mine)
     while not _full(opened, found, at, len(stock.left)):
-        best = np.argmax(ratio)
+        best = _highest(ratio)
         if ratio[best] <= 0:
             break
         kind = kinds[best]
@@ -266,12 +296,12 @@ def open_best(shapes: Shapes, stock: Stock, kinds: Ints, ratio: Floats, opened: 
             end = at + _fill(shapes, kind, stock, opened.specs[at:], opened.pods[at:])
             worth = _worth(shapes, stock, opened.specs[at:end], opened.pods[at:end], only_mine)
         ratio[best] = worth / (shapes.cost[kind] + 1.0)
-        if worth <= 0 or ratio.max() > ratio[best]:
+        if worth <= 0 or ratio[_highest(ratio)] > ratio[best]:
             continue
         copies = _open(shapes, kind, most, stock, opened.specs[at:end], opened.pods[at:end])
         at = end
         opened.kind[found], opened.copies[found], opened.ends[found] = kind, copies, at
         found += 1
-        if only_mine and not stock.mine.any():
+        if only_mine and not _any(stock.mine):
             break
     return found

@@ -15,6 +15,10 @@ from dataclasses import dataclass, replace
 from solver.model.devices import MOST_PER_CLAIM, DeviceAlternative, DeviceClaim, DeviceRequest, Devices
 from solver.model.quantities import several
 
+_UNCERTAIN = (
+    "its devices there are not to be foreseen (a selector fails on one, a pool is not whole, or planning does not know"
+    " them)"
+)
 _MOST_STEPS = 20_000
 """Of a search, after which it counts as failed; the scheduler gives up after some seconds."""
 
@@ -66,21 +70,27 @@ def _alone(
     devices: Sequence[Devices], claim: DeviceClaim, request: DeviceRequest, asked: DeviceAlternative
 ) -> str | None:
     """Return why an alternative cannot be had though nothing else is asked for."""
-    alone = DeviceRequest(request.name, (asked,))
-    if allocate(devices, [replace(claim, requests=(alone,))]) is not None:
-        return None
+    alone = replace(claim, requests=(DeviceRequest(request.name, (asked,)),))
+    return None if allocate(devices, [alone]) is not None else _why_not_alone(devices, alone, request, asked)
+
+
+def _why_not_alone(
+    devices: Sequence[Devices], alone: DeviceClaim, request: DeviceRequest, asked: DeviceAlternative
+) -> str:
     matching = [each for each in devices if asked.selector in each.selectors]
     free, taken = sum(each.count for each in matching), sum(each.taken for each in matching)
+    least = asked.count if not asked.all else free
+    names = ", ".join(alone.match_attributes[n][1] for n in alone.attributes_of(request, asked))
+    if any(each.uncertain for each in matching):
+        return _UNCERTAIN
     if not free + taken:
         return "no device matches"
     if asked.all and taken:
         return f"asks for all devices that match, taken: {taken} of {free + taken}"
-    least = asked.count if not asked.all else free
     if least > MOST_PER_CLAIM:
         return f"asks for {several(least, 'device')}, a claim can have {MOST_PER_CLAIM}"
     if free < least:
         return f"asks for {several(least, 'device')}, free and matching: {free}"
-    names = ", ".join(claim.match_attributes[n][1] for n in claim.attributes_of(request, asked))
     return f"asks for {several(least, 'device')} with one value of {names}, not so many are free"
 
 
@@ -92,6 +102,10 @@ class _AskedDevices:
     request: DeviceRequest
 
 
+class _UncertainError(Exception):
+    """What is not known decides what the pod gets."""
+
+
 class _Search:
     def __init__(self, devices: Sequence[Devices], claims: Sequence[DeviceClaim]) -> None:
         self._devices, self._claims = devices, claims
@@ -99,6 +113,7 @@ class _Search:
             _AskedDevices(number, request) for number, claim in enumerate(claims) for request in claim.requests
         ]
         self._values = [dict(each.attributes) for each in devices]
+        self._uncertain = frozenset[str]().union(*(each.selectors for each in devices if each.uncertain))
         self._own = [0] * len(devices)
         """Taken by the pod itself."""
         self._shared = [0] * len(devices)
@@ -110,7 +125,13 @@ class _Search:
         self._steps = 0
 
     def first(self) -> Allocation | None:
-        if not self._request(0):
+        everything = [each for each in self._devices if not each.uncertain]
+        if any(claim.ends_search(everything) for claim in self._claims) or self._asks_for_uncertain():
+            return None
+        try:
+            if not self._request(0):
+                return None
+        except _UncertainError:
             return None
         numbered = list(zip(self._asked, self._found, strict=True))
         per_claim = [[found for asked, found in numbered if asked.claim == n] for n in range(len(self._claims))]
@@ -118,6 +139,11 @@ class _Search:
             tuple(tuple(alternative for alternative, _ in found) for found in per_claim),
             tuple(tuple(taken for _, taken in found) for found in per_claim),
         )
+
+    def _asks_for_uncertain(self) -> bool:
+        """Return whether something asks for all of what is not known: the scheduler looks there first."""
+        ways = (way for each in self._asked for way in each.request.alternatives)
+        return any(way.all and way.selector in self._uncertain for way in ways)
 
     def _request(self, position: int) -> bool:
         if position == len(self._asked):
@@ -130,12 +156,13 @@ class _Search:
                 if not alternative.admin_access and any(self._devices[n].taken or self._own[n] for n in matching):
                     continue
                 count = sum(self._devices[n].count + self._devices[n].taken for n in matching)
-            if not count or self._per_claim[asked.claim] + count > MOST_PER_CLAIM:
-                continue
-            self._per_claim[asked.claim] += count
-            if self._devices_of(position, alternative, matching, count, [0] * len(self._devices)):
-                return True
-            self._per_claim[asked.claim] -= count
+            if count and self._per_claim[asked.claim] + count <= MOST_PER_CLAIM:
+                self._per_claim[asked.claim] += count
+                if self._devices_of(position, alternative, matching, count, [0] * len(self._devices)):
+                    return True
+                self._per_claim[asked.claim] -= count
+            if alternative.selector in self._uncertain:
+                raise _UncertainError
         return False
 
     def _devices_of(

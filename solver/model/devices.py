@@ -8,6 +8,7 @@ its own, by `solver.verify` (which checks).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 MOST_PER_CLAIM = 32
@@ -26,6 +27,9 @@ class Devices:
     taken: int = 0
     """Further ones like them that pods have: a request for all is not met while there are any, and admin access may
     share them."""
+    uncertain: bool = False
+    """No devices: a node may have more for these selectors than is known here, or nothing but an error. Who finds none
+    of the devices that are known is served by no further alternative."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,19 @@ class DeviceClaim:
         """Return the positions of the constraints that devices of this alternative must keep."""
         names = {request.name, f"{request.name}/{alternative.name}"}
         return tuple(n for n, (bound, _) in enumerate(self.match_attributes) if not bound or bound & names)
+
+    def ends_search(self, devices: Iterable[Devices]) -> bool:
+        """Return whether the scheduler may give the claim up on a node for a request for all: it does where one of
+        these devices breaks a constraint, and goes on to no other choice."""
+        there = [(each.selectors, dict(each.attributes)) for each in devices if each.count + each.taken]
+        ways = [(request, way) for request in self.requests for way in request.alternatives]
+        for number, (_, attribute) in enumerate(self.match_attributes):
+            bound = [way for request, way in ways if number in self.attributes_of(request, way)]
+            own = {values.get(attribute) for way in bound if way.all for of, values in there if way.selector in of}
+            others = {values.get(attribute) for way in bound for of, values in there if way.selector in of} - {None}
+            if own and (None in own or len(own | others) > 1):
+                return True
+        return False
 
 
 Claims = tuple[DeviceClaim, ...]

@@ -103,8 +103,9 @@ class PodAffinityTerm:
     topology_key: str
     selector: PodSelector
     alone: bool = False
-    """Of required affinity: whether the term is not the pod's own but of a claim that pods share. The other terms of a
-    pod count only pods that the selectors of all of them match; this one neither narrows them nor is narrowed."""
+    """Whether the term is not the pod's own but of a claim that pods share, or a disk that they must not share. The
+    other terms of required affinity count only pods that the selectors of all of them match; this one neither narrows
+    them nor is narrowed."""
 
 
 class WhenUnsatisfiable(StrEnum):

@@ -127,6 +127,8 @@ def device_faults(place: str, devices: Iterable[Devices]) -> Iterator[str]:
         for name, count in (("count", each.count), ("taken", each.taken)):
             if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= MAX_DEVICES:
                 yield f"{place} {number}: {name} {count!r} is not a whole number between 0 and {MAX_DEVICES}"
+        if each.uncertain and (each.count or each.taken):
+            yield f"{place} {number}: uncertain devices are not counted, found {each.count} and {each.taken} taken"
         keys = [key for key, _ in each.attributes]
         if keys != sorted(set(keys)):
             yield f"{place} {number}: attributes must be sorted by name, each name once"

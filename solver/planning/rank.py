@@ -18,7 +18,9 @@ from solver.model.errors import ProblemError
 from solver.model.objective import Goal, ObjectiveStage
 from solver.model.quantities import several
 from solver.model.validation import validate
-from solver.planning.search import Columns, choose, find_columns
+from solver.planning.incumbent import Columns
+from solver.planning.search import choose, find_columns
+from solver.planning.warm_up import warm_up
 from solver.reduction.objective import stages
 from solver.reduction.reduce import reduce
 from solver.reduction.reduced import MICROS, Demand, Kind, Reduced, price_micros
@@ -70,6 +72,7 @@ def rank(problem: Problem, candidates: Sequence[ScaleUpCandidate], budget: Budge
     Raises `ProblemError` where the problem, the budget or a candidate is invalid (an unknown group, more pods than
     there are), and TimeoutError where the budget is too short for a comparison.
     """
+    warm_up()
     running = RunningBudget(budget)
     validate(problem, budget)
     _validate(problem, candidates)

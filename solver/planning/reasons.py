@@ -3,7 +3,7 @@ classes. Which constraints exactly stand in the way, and what would help, is fou
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -27,6 +27,7 @@ from solver.model.eligibility import node_label_keys, on_nodes, ports_collide, r
 from solver.model.quantities import resource_words, several
 from solver.planning.capacity_reasons import limits_reached, named, room_of, too_small
 from solver.planning.device_reasons import BESIDE_OTHERS, DeviceReasons
+from solver.planning.misfits import Misfits
 from solver.reduction.reduced import Bools, Demand, Ints, Reduced
 from solver.reduction.terms import RunningPodIndex, Sort, Term, helpers, is_host, terms_of
 
@@ -86,7 +87,10 @@ def between_pods(spec: PodSpec) -> Iterator[str]:
         else:
             yield f"a required pod affinity over {term.topology_key}"
     for term in spec.pod_anti_affinity:
-        yield f"a required pod anti-affinity over {term.topology_key}"
+        if term.alone:
+            yield "a disk that no other pod of its node may have"
+        else:
+            yield f"a required pod anti-affinity over {term.topology_key}"
     for spread in spec.topology_spread:
         if spread.when_unsatisfiable is not WhenUnsatisfiable.SCHEDULE_ANYWAY:
             fewest = f" and minDomains {spread.min_domains}" if spread.min_domains > 1 else ""
@@ -288,27 +292,26 @@ class _Places:
     def misfits(self, spec: PodSpec, kinds: Bools) -> Iterator[str]:
         """Yield why a class does not fit the other groups and nodes, with their numbers."""
         sentences, cause = self._eligibility(spec)
-        counts: Counter[str] = Counter()
+        found = Misfits(self._groups, self._nodes)
         for number, count in enumerate(np.bincount(cause[cause >= 0], minlength=len(sentences)).tolist()):
-            counts[sentences[number]] += count
+            found.add(sentences[number], count, int(np.argmax(cause == number)) if count == 1 else None)
         groups = len(self._groups)
         open_nodes = (cause[groups:] < 0) & ~_of_kinds(kinds, self._node_kinds)
         for name, asked in (*spec.requests, (PODS, 1)) if open_nodes.any() else ():
             short = open_nodes & (self._amounts(name) < asked)
-            counts[f"not enough {resource_words(name)} free on existing nodes"] += int(short.sum())
+            found.add_nodes(f"not enough {resource_words(name)} free on existing nodes", short)
             open_nodes &= ~short
         without_helpers = self.colocation.without_helpers(spec)
         for sentence, where in self.colocation.without(spec) if open_nodes.any() else ():
             if not without_helpers:  # already reported for all nodes
-                counts[sentence] += int((open_nodes & where).sum())
+                found.add_nodes(sentence, open_nodes & where)
             open_nodes &= ~where
-        counts["excluded by pods that run on existing nodes"] += int(open_nodes.sum())
+        found.add_nodes("excluded by pods that run on existing nodes", open_nodes)
         if not kinds.any():
             eligible = [self._groups[i] for i in np.flatnonzero(cause[:groups] < 0)]
             sizes = [(group.allocatable, self._new_node(group)) for group in eligible]
             yield from too_small(spec, sizes, alone=not any(between_pods(spec)))
-        for reason, count in sorted((+counts).items(), key=lambda item: (-item[1], item[0])):
-            yield f"{reason} ({several(count, 'node or node group', 'nodes or node groups')})"
+        yield from found.sentences()
 
     def _new_node(self, group: NodeGroup) -> Resources:
         """Return what a new node of the group has beside DaemonSets."""

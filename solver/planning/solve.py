@@ -13,9 +13,12 @@ from solver.model import Budget, Certificate, NodeGroupIncrease, Plan, PodSet, P
 from solver.model.budget import RunningBudget
 from solver.model.errors import UncheckedPlanError
 from solver.model.objective import Goal, ObjectiveStage, StageValue
+from solver.model.progress import TellProgress
 from solver.model.validation import validate
 from solver.planning import reasons, write_plan
+from solver.planning.progress import SILENT, SearchProgress
 from solver.planning.search import SearchResult, optimise
+from solver.planning.warm_up import warm_up
 from solver.reduction.objective import breaks_ties, dollars
 from solver.reduction.reduce import reduce
 from solver.reduction.reduced import MICROS, Demand
@@ -26,16 +29,18 @@ _MAIN_SHARE = 0.75
 """Share of the budget; the rest is for the price of priority, where there is more than one tier."""
 
 
-def solve(problem: Problem, budget: Budget | None = None) -> Plan:
+def solve(problem: Problem, budget: Budget | None = None, progress: TellProgress | None = None) -> Plan:
     """Return the best plan found within `budget` (default: one second), with a certificate of how good it is.
 
     Raises `ProblemError` for an invalid problem or budget, naming every fault. Every plan has passed `verify.check`.
-    The result depends on nothing but the arguments where the budget is deterministic.
+    The result depends on nothing but the arguments where the budget is deterministic. `progress` is told better plans
+    and bounds as they are found, from a thread of the planner's.
     """
+    warm_up()
     running = RunningBudget(budget or Budget())
     validate(problem, running.granted)
     try:
-        return _solved(problem, running)
+        return _solved(problem, running, SearchProgress(progress))
     except UncheckedPlanError as error:
         apart = reduce(problem).pod_classes()
         claiming = {each.spec for each in apart if each.spec.claims}
@@ -45,10 +50,10 @@ def solve(problem: Problem, budget: Budget | None = None) -> Plan:
             return _solved_without(problem, claiming, running)
 
 
-def _solved(problem: Problem, budget: RunningBudget) -> Plan:
+def _solved(problem: Problem, budget: RunningBudget, progress: SearchProgress = SILENT) -> Plan:
     reduced = reduce(problem)
     tiered = len(reduced.tiers) > 1
-    outcome = optimise(reduced, budget, _MAIN_SHARE if tiered else 1.0)
+    outcome = optimise(reduced, budget, _MAIN_SHARE if tiered else 1.0, progress)
     cost = sum(outcome.values[s] for s in outcome.values if s.goal is Goal.COST)
     priority = max(0, cost - _cost_with_equal_weights(outcome, budget)) if tiered and cost else 0
     plan = _plan(outcome, priority, budget)

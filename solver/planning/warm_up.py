@@ -1,15 +1,27 @@
-"""Compilation ahead of time: numba takes seconds at the first use on a machine."""
+"""Compilation ahead of time: numba takes some ten seconds at the first use on a machine, and a quarter of one to load
+what it compiled before. `python -m solver.planning.warm_up` does it when cagrpc is installed."""
 
 from __future__ import annotations
+
+from functools import cache
 
 import numpy as np
 
 from solver.columns.knapsack import best_patterns
 from solver.integral import packing
 
+COMPILING = "the planner is compiled, which takes up to half a minute the first time on a machine"
+"""What others wait for meanwhile, for people."""
 
+
+@cache
 def warm_up() -> None:
-    """Compile (or load what an earlier process compiled), so that the first plan does not wait for it."""
+    """Compile, or load what an earlier process compiled, once. Called before a plan's time begins: it takes none of the
+    budget."""
     packing.warm_up()
     units, free = np.ones((1, 2), dtype=np.int64), np.full(2, 2, dtype=np.int64)
     best_patterns(units, free, np.ones(1), np.ones(1, dtype=np.int64), np.ones(2), 1, 0.0, 4, 10, 2)
+
+
+if __name__ == "__main__":
+    warm_up()

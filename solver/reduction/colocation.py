@@ -5,7 +5,7 @@ Most problems have neither. Counters, which express most constraints, are resour
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 from solver.reduction.reduced import Kind, Reduced
@@ -20,11 +20,14 @@ class CoLocation:
         self.helpers = frozenset(row for need in reduced.needs for row in need.helpers)
         """Rows that others need beside them: fewer of them can be worth less than none."""
         self._excludes: dict[int, list[int]] = defaultdict(list)
-        self._counted = [dict(exclusion.counted) for exclusion in reduced.exclusions]
+        self._counts: dict[int, dict[int, int]] = defaultdict(dict)
+        """Row -> exclusion -> pods of a unit that it counts."""
         self._needs: dict[int, list[int]] = defaultdict(list)
         for index, exclusion in enumerate(reduced.exclusions):
             for row in exclusion.carriers:
                 self._excludes[row].append(index)
+            for row, pods in exclusion.counted:
+                self._counts[row][index] = pods
         for index, need in enumerate(reduced.needs):
             for row in need.carriers:
                 self._needs[row].append(index)
@@ -40,12 +43,21 @@ class CoLocation:
     def trimmed(self, kind: Kind, units: Mapping[int, int]) -> dict[int, int]:
         """As many of the units, row by row in the given order, as may share a node."""
         kept: dict[int, int] = {}
+        carried: set[int] = set()
+        counted: Counter[int] = Counter()
         for row, wanted in units.items():
-            count = wanted
-            while count and not self._apart(kind, {**kept, row: count}):
-                count -= 1
+            own, counts, count = self._excludes.get(row, ()), self._counts.get(row, {}), wanted
+            for index in {*own, *(carried & counts.keys())}:
+                room, each = kind.spare[index] - counted[index], counts.get(index, 0)
+                if room < 0:
+                    count = 0
+                elif each:
+                    count = min(count, room // each)
             if count:
                 kept[row] = count
+                carried.update(own)
+                for index, each in counts.items():
+                    counted[index] += each * count
         while unmet := self._unmet(kind, kept):
             kept = {row: count for row, count in kept.items() if row not in unmet}
         return kept
@@ -53,8 +65,7 @@ class CoLocation:
     def _apart(self, kind: Kind, units: Mapping[int, int]) -> bool:
         """Whether no exclusion is broken."""
         for index in {index for row, count in units.items() if count for index in self._excludes.get(row, ())}:
-            counted = self._counted[index]
-            total = sum(count * counted.get(row, 0) for row, count in units.items())
+            total = sum(count * self._counts[row].get(index, 0) for row, count in units.items() if row in self._counts)
             if total > kind.spare[index]:
                 return False
         return True

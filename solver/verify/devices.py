@@ -26,6 +26,10 @@ class TooManyWaysError(Exception):
     """The devices of a node can be given in more ways than are looked at."""
 
 
+class _GivenUpError(Exception):
+    """What is not known of the devices decides what a pod gets."""
+
+
 class _Looks:
     """How many ways may still be looked at."""
 
@@ -111,6 +115,8 @@ class _CheckedDevices:
         selectors = frozenset(a.selector for request in requests for a in request.alternatives)
         attributes = {attribute for pod in claims for claim in pod for _, attribute in claim.match_attributes}
         alike: dict[tuple[frozenset[str], tuple[tuple[str, str], ...]], list[Devices]] = defaultdict(list)
+        self._uncertain = {selector for each in devices if each.uncertain for selector in each.selectors}
+        devices = [each for each in devices if not each.uncertain]
         for each in devices:
             told = tuple(sorted(pair for pair in each.attributes if pair[0] in attributes))
             alike[each.selectors & selectors, told].append(each)
@@ -133,7 +139,10 @@ class _CheckedDevices:
             nothing = (0,) * len(free)
             first = _Chosen(free, nothing, nothing, (), (0,) * len(pod))
             requests = [(number, request) for number, claim in enumerate(pod) for request in claim.requests]
-            found = self._from(pod, requests, first)
+            try:
+                found = set() if self._ends_search(pod) else self._from(pod, requests, first)
+            except _GivenUpError:
+                found = set()
             self._ways[key] = frozenset(self._canonical(each) for each in found)
         return self._ways[key]
 
@@ -164,7 +173,27 @@ class _CheckedDevices:
                 found |= self._from(pod, requests[1:], after)
             if found:
                 return found
+            if asked.selector in self._uncertain:
+                raise _GivenUpError
         return set()
+
+    def _ends_search(self, pod: Claims) -> bool:
+        """Return whether a request for all may end the scheduler's search, whoever has which devices."""
+        for claim in pod:
+            asked = [(request, way) for request in claim.requests for way in request.alternatives]
+            if any(way.all and way.selector in self._uncertain for _, way in asked):
+                return True
+            for position, (_, attribute) in enumerate(claim.match_attributes):
+                values: set[str | None] = set()
+                for request, way in asked:
+                    if position in claim.attributes_of(request, way):
+                        of = [e.value(attribute) for e in self._entries if e.devices and way.selector in e.selectors]
+                        values.update(of if way.all else filter(None, of))
+                whole = [way for request, way in asked if way.all and position in claim.attributes_of(request, way)]
+                some = any(e.devices and way.selector in e.selectors for way in whole for e in self._entries)
+                if some and (None in values or len(values) > 1):
+                    return True
+        return False
 
     def _choices(
         self, pod: Claims, number: int, request: DeviceRequest, asked: DeviceAlternative, chosen: _Chosen

@@ -75,7 +75,7 @@ def test_the_json(inputs: list[str], capsys: pytest.CaptureFixture[str]) -> None
         "unserved", "placeholders", "cost_per_hour", "tiers", "increments", "proven",
     ]  # fmt: skip
     (limited,) = said["limited"]
-    assert list(limited) == ["constraints", "without", "lower_bound_without"]
+    assert list(limited) == ["constraints", "without", "lower_bound_without", "text"]
     (constraint,) = limited["constraints"]
     assert constraint["text"] == "limit provisioner small allows 2 nodes"
     assert limited["without"]["unserved"] == -3
@@ -122,7 +122,7 @@ def test_a_difference_in_words() -> None:
         )
 
     assert words(unserved=2) == "2 pods fewer are served (-2 g)"
-    assert words(placeholders=-1) == "1 placeholders more are served (-2 g)"
+    assert words(placeholders=-1) == "1 placeholder more is served (-2 g)"
     assert words() == "it would cost the same (-2 g)"
     assert words(tiers=((0, 0.0), (10, 1.5))) == "weight 10 costs $1.5000/h more (-2 g)"
     assert words(tiers=((0, 2.0), (10, -1.5))) == (

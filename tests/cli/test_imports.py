@@ -45,3 +45,14 @@ def test_a_configuration_is_checked_without_a_solver_or_a_cluster(arguments: tup
     loaded = _loaded(*arguments)
     assert "cagrpc.config.load" in loaded
     assert not loaded & {*PLANS, *TALKS, "rich"}
+
+
+def test_a_plan_of_files_loads_no_server_and_no_schema_of_its_configuration(tmp_path: Path) -> None:
+    pods = tmp_path / "pods.csv"
+    pods.write_text("name,cpu_milli,memory_mib,num_gpu\na,1000,1024,0\n")
+    provisioners = tmp_path / "provisioners.yaml"
+    provisioners.write_text("name: any\n")
+    loaded = _loaded("plan", "--pods", str(pods), "--provisioners", str(provisioners), "--output", "json")
+    assert "solver.planning.solve" in loaded
+    server = {"grpc", "kubernetes", "urllib3", "prometheus_client", "cryptography", "sqlite3"}
+    assert not loaded & {*server, "cagrpc.config.load", "cagrpc.config.schema.document", "cagrpc.backends.registry"}

@@ -13,7 +13,7 @@ import pytest
 from cagrpc.cli.main import main
 from cagrpc.config.durations import parse_seconds
 from cagrpc.errors import InvalidInput
-from solver import Plan, PlanRejectedError
+from solver import Budget, Plan, PlanRejectedError, Problem, solve
 from tests.support.serving import Serving, beginning, cagrpc, command
 
 PROVISIONERS = """
@@ -218,6 +218,30 @@ def test_warnings_do_not_reach_the_answer(
     json.loads(captured.out)
     assert "warning: " in captured.err
     assert "ConfigMap" in captured.err
+
+
+@pytest.mark.parametrize(("begun", "spent"), [(0.5, 0.05), (7.0, 0.2)])
+def test_all_planning_and_starting_is_within_the_budget(
+    inputs: list[str], monkeypatch: pytest.MonkeyPatch, begun: float, spent: float
+) -> None:
+    """The limits are used up, so what they cost is planned, too."""
+    budgets: list[float] = []
+
+    def planned(problem: Problem, budget: Budget, *_: object) -> Plan:
+        budgets.append(budget.seconds)
+        return solve(problem, budget)
+
+    monkeypatch.setattr("cagrpc.offline.planning.solve", planned)
+    monkeypatch.setattr("solver.explanation.limits.solve", planned)
+    monkeypatch.setattr("time.process_time", lambda: begun)
+    assert main(["plan", *inputs, "--budget", "10s", "--output", "json"]) == 0
+    assert len(budgets) == 2
+    assert sum(budgets) == pytest.approx(10 * (1 - spent))
+    budgets.clear()
+    unlimited = PROVISIONERS.replace("limits: {nodes: 2}", "limits: {}")
+    Path(inputs[3]).write_text(unlimited)
+    assert main(["plan", *inputs, "--budget", "10s", "--output", "json"]) == 0
+    assert budgets == [pytest.approx(10 * (1 - spent))]
 
 
 def test_as_a_process_with_the_whole_catalogue(inputs: list[str]) -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from cagrpc.api.autoscaler.options import AutoscalingOptions
 from cagrpc.backends.simulated.plugin import SimulatedSettings
-from cagrpc.config.load import load_default_settings, load_provisioners, load_settings, parse_settings
+from cagrpc.config.files import load_provisioners
+from cagrpc.config.load import load_default_settings, load_settings, parse_settings
 from cagrpc.config.schema.listen import Address, parse_address
 from cagrpc.config.settings import Settings
 from cagrpc.controllers.settings import ClassBehaviour, NamespaceSettings, RequestSettings

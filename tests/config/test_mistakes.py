@@ -34,6 +34,15 @@ CASES = {
     "half of a certificate": ("tls: {certificate: c}", "tls: found certificate without key and client_ca"),
     "names without certificates": ("tls: {insecure: true, client_names: [x]}", "tls: found client_names with insecure"),
     "an empty name": ("tls: {client_names: ['']}", "tls.client_names[0]: "),
+    "half of a certificate for HTTP": ("http: {key: k}", "http: found key without certificate"),
+    "tokens in the clear": (
+        "http: {insecure: true, audiences: [x]}",
+        "http: found audiences with insecure: true; plain HTTP has neither TLS nor tokens",
+    ),
+    "HTTP everywhere without a certificate": (
+        "tls: {insecure: true}\nlisten: {http: '0.0.0.0:8088'}",
+        'listen.http: found "0.0.0.0:8088" and no certificate for it, expected http.certificate with http.key',
+    ),
     "misspelt section": ("catalog: x.csv", 'catalog: unknown field; did you mean "catalogue"?'),
     "no such catalogue": ("catalogue: no.csv", "catalogue: no.csv: cannot be read: No such file or directory"),
     "bad quantity": ("limits: {cpu: 10x}", "limits.cpu: '10x' is not a quantity"),

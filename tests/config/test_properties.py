@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc.config.check import check_files
-from cagrpc.config.load import default_text, load_provisioners, parse_settings
+from cagrpc.config.files import load_provisioners
+from cagrpc.config.load import default_text, parse_settings
 from cagrpc.errors import InvalidConfiguration
 from cagrpc.fleet.catalogue import embedded_catalogue, parse_catalogue
 from tests.support.examples import examples

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cagrpc.config.load import load_provisioners
+from cagrpc.config.files import load_provisioners
 from cagrpc.fleet.catalogue import parse_catalogue
 from solver import (
     HOSTNAME,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -107,6 +108,34 @@ def test_the_same_event_is_written_every_five_minutes_at_most_and_then_as_a_seri
     assert event["series"] == {"count": 2, "lastObservedTime": "2023-11-14T22:18:20.250000Z"}
 
 
+def test_a_warning_in_which_only_counts_have_changed_is_written_once_in_five_minutes_and_then_as_it_is(
+    writer: ScriptedWriter, clock: FakeClock
+) -> None:
+    events = _events(writer, clock)
+    for number in range(60):
+        events.event(_note(1, f"{number} of 60 pods fit now: node group g-{number // 50} is at its maximum size 9"))
+        events.write_due()
+        clock.advance(10)
+    assert [event["note"] for event in writer.events.values()] == [
+        "0 of 60 pods fit now: node group g-0 is at its maximum size 9",
+        "30 of 60 pods fit now: node group g-0 is at its maximum size 9",
+        "50 of 60 pods fit now: node group g-1 is at its maximum size 9",
+    ]
+
+
+def test_other_increments_and_other_times_are_news(writer: ScriptedWriter, clock: FakeClock) -> None:
+    events = _events(writer, clock)
+    for note in (
+        _note(1, "increment 12345678: a+1", "Planned"),
+        _note(1, "increment 87654321: a+1", "Planned"),
+        _note(1, "left out after a shortage: a until 2026-11-23T12:00:00Z"),
+        _note(1, "left out after a shortage: a until 2026-11-23T12:05:00Z"),
+    ):
+        events.event(note)
+        events.write_due()
+    assert len(writer.events) == 4
+
+
 def test_an_event_that_has_expired_is_made_anew(writer: ScriptedWriter, clock: FakeClock) -> None:
     events = _events(writer, clock)
     events.event(_note(1, "no room"))
@@ -172,3 +201,13 @@ def test_long_notes_and_names_fit_what_the_api_server_takes(writer: ScriptedWrit
     name = event["metadata"]["name"]
     assert len(name) <= 253
     assert "-." not in name
+
+
+def test_the_increment_and_the_round_that_it_is_about_are_labels(writer: ScriptedWriter, clock: FakeClock) -> None:
+    events = _events(writer, clock)
+    events.event(replace(_note(1, "increment 3f9a: 2 x a", "Planned"), increment="3f9a", plan="9d02"))
+    events.event(replace(_note(2, "no room"), plan="9d02"))
+    events.event(_note(3, "no room"))
+    assert events.write_due() == 3
+    found = [each["metadata"].get("labels") for each in writer.events.values()]
+    assert found == [{"cagrpc.io/increment": "3f9a", "cagrpc.io/plan": "9d02"}, {"cagrpc.io/plan": "9d02"}, None]

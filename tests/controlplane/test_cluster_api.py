@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from cagrpc.api.core.nodes import START_UP_TAINT
 from cagrpc.backends.cluster_api.opening import open_backend
 from cagrpc.backends.cluster_api.settings import ClusterApiSettings, MachineSource, ManagementAccess
 from cagrpc.backends.plugin import BackendContext
-from cagrpc.cluster.markers import START_UP_TAINT
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.journal import SqliteJournal
 from cagrpc.fleet.model import IncrementSpec, Phase

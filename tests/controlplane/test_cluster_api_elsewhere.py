@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cagrpc.cluster.markers import START_UP_TAINT
+from cagrpc.api.core.nodes import START_UP_TAINT
 from tests.controlplane.test_cluster_api_live import bound, configure, rights
 from tests.support.controlplane.cluster import Cluster
 from tests.support.controlplane.cluster_api import CORE, WorkloadCluster, running_core

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
-from cagrpc.cluster.markers import START_UP_TAINT
+from cagrpc.api.core.nodes import START_UP_TAINT
 from tests.support.controlplane.cluster_api import CLUSTER, WorkloadCluster
 from tests.support.controlplane.deployed import apply, documents, remove
 from tests.support.controlplane.live import Live, group

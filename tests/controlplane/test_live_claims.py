@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from cagrpc.api.core.nodes import START_UP_TAINT
 from tests.support.controlplane.dra_driver import dra_driver
 from tests.support.controlplane.live import Live, group
 from tests.support.controlplane.processes import meanwhile
@@ -96,10 +97,10 @@ NOWHERE = {"too many": claim_spec(9), "unknown class": claim_spec(1, deviceClass
 """Templates that no node serves."""
 
 
-def start(live: Live, devices: list[dict[str, Any]] | None = None) -> None:
+def start(live: Live, devices: list[dict[str, Any]] | None = None, **planner: Any) -> None:
     behaviour = {"*": {"boot_seconds": 1.0}}
     groups = [{"name": "all", "node_groups": [SMALL, LARGE, PLAIN]}]
-    live.configure(groups, behaviour, devices=configured() if devices is None else devices)
+    live.configure(groups, behaviour, planner=planner, devices=configured() if devices is None else devices)
     live.start()
 
 
@@ -171,12 +172,29 @@ def test_random_pods_with_claims_run_where_they_were_planned(live: Live) -> None
     with dra_driver(live.cluster.plane, devices_of, [device_class()]), nominations(live) as nominated:
         create_templates(live)
         pods = random_pods(live, 1, 24)
-        start(live)
+        start(live, dedicated_nodes=True)
         live.wait_for_running(pods, seconds=300)
         live.wait_until_settled()
         assert nominated
         assert_where_planned(live, nominated)
         assert_devices_are_had_once(live)
+
+
+@pytest.mark.parametrize("seed", [2, 3])
+def test_many_random_pods_with_claims_run_where_they_were_planned(live: Live, seed: int) -> None:
+    """With nodes that are dedicated to their pods: none takes the devices of others."""
+    with dra_driver(live.cluster.plane, devices_of, [device_class()]), nominations(live) as nominated:
+        create_templates(live)
+        pods = random_pods(live, seed, 300)
+        start(live, dedicated_nodes=True)
+        live.wait_for_running(pods, seconds=300)
+        live.wait_until_settled()
+        assert_where_planned(live, nominated)
+        assert_devices_are_had_once(live)
+        first = live.serving.get("/plans")[0]
+        assert (first["pods"], first["unplaced"], first["nodes"]) == (pods, [], live.ordered())
+        placement = live.serving.get("/status")["placement"]
+        assert (placement["lost"], placement["handed_over"]) == (0, 0)
 
 
 @pytest.mark.parametrize("seed", [2, 3])
@@ -193,6 +211,27 @@ def test_many_random_pods_with_claims_run(live: Live, seed: int) -> None:
         first = live.serving.get("/plans")[0]
         assert (first["pods"], first["unplaced"]) == (pods, [])
         assert live.ordered() <= 1.3 * first["nodes"]
+
+
+def test_pods_that_trickle_in_run_though_the_server_is_killed_while_they_are_let_in(live: Live) -> None:
+    with dra_driver(live.cluster.plane, devices_of, [device_class()]):
+        create_templates(live)
+        start(live, dedicated_nodes=True)
+        pods = random_pods(live, 4, 40)
+        live.wait_for(lambda: any(_tolerates_a_node(pod) for pod in live.cluster.pods()), "pods are let in")
+        live.kill()
+        for number in range(20):
+            create(live, f"late-{number}", "four" if number % 2 else "")
+        live.start()
+        live.wait_for_running(pods + 20, seconds=300)
+        live.wait_until_settled()
+        assert not live.held()
+        assert live.ordered() == len(live.nodes())
+        assert_devices_are_had_once(live)
+
+
+def _tolerates_a_node(pod: Any) -> bool:
+    return any(each.get("key") == START_UP_TAINT for each in pod["spec"].get("tolerations", ()))
 
 
 def test_who_cannot_run_is_not_called_served(live: Live) -> None:

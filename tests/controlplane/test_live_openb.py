@@ -1,5 +1,6 @@
 """1,000 pods of a production GPU cluster, as Deployments, over 12 node groups whose GPUs are tainted as clouds do: one
-planning round, and every pod runs at the planned cost, under either profile of the scheduler."""
+planning round, and every pod runs, with either profile of the scheduler. On dedicated nodes they cost what was planned,
+to the cent; with nominations alone a pod that lost its place may take a node more."""
 
 from __future__ import annotations
 
@@ -55,9 +56,10 @@ def _compiled() -> None:
 
 
 @pytest.mark.alone
+@pytest.mark.parametrize("dedicated", [False, True])
 @pytest.mark.parametrize("scoring", Scoring)
-def test_one_round_serves_them_all_at_the_planned_cost(live: Live, scoring: Scoring) -> None:
-    live.configure(provisioners(), planner={"idle_seconds": 3, "budget_seconds": 15})
+def test_one_round_serves_them_all_at_the_planned_cost(live: Live, scoring: Scoring, dedicated: bool) -> None:
+    live.configure(provisioners(), planner={"idle_seconds": 3, "budget_seconds": 15, "dedicated_nodes": dedicated})
     with live.cluster.plane.scheduler(scoring):
         live.start()
         create_deployments(live.cluster)
@@ -67,9 +69,11 @@ def test_one_round_serves_them_all_at_the_planned_cost(live: Live, scoring: Scor
     assert planned["pods"] == PODS
     assert live.ordered() == len(live.nodes())
     cost = sum(prices()[each] * count for each, count in live.types().items())
-    if more:  # the scheduler was in between
+    if more and not dedicated:  # the scheduler was in between
         lost = live.serving.get("/status")["placement"]["lost"]
         assert 0 < lost <= MOST_LOST
-        assert cost <= 1.005 * planned["planned_cost_per_hour"]
+        assert len(live.nodes()) <= planned["nodes"] + lost
+        assert cost <= 1.01 * planned["planned_cost_per_hour"]
     else:
+        assert not more, live.what_it_says()
         assert cost == pytest.approx(planned["planned_cost_per_hour"])

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from cagrpc.api.core.nodes import START_UP_TAINT
 from cagrpc.backends.simulated.backend import ID_PREFIX, SimulatedBackend
 from cagrpc.backends.simulated.behaviour import EVERYWHERE, Behaviour
 from cagrpc.backends.simulated.nodes.controller import NodeController
-from cagrpc.cluster.markers import START_UP_TAINT
 from cagrpc.cluster.view.view import ClusterView
 from cagrpc.controllers.fleet import FleetController
 from cagrpc.controllers.placement.controller import PlacementController

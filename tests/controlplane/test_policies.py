@@ -8,19 +8,20 @@ from typing import Any
 
 import pytest
 
+from cagrpc.api.core.nodes import START_UP_TAINT
 from cagrpc.backends.simulated.backend import ID_PREFIX
 from cagrpc.backends.simulated.nodes.nodes import NOT_READY_TAINT, SIMULATED, ready_again, registration
 from cagrpc.backends.simulated.nodes.pods import BoundPod, Containers, Stage, running, stopped
-from cagrpc.cluster.markers import BOOKED, SCALE_DOWN_DISABLED, SCALE_DOWN_DISABLED_BY_US, START_UP_TAINT, booking_label
+from cagrpc.cluster.markers import BOOKED, SCALE_DOWN_DISABLED, SCALE_DOWN_DISABLED_BY_US, booking_label
 from cagrpc.kube.client.client import Client
-from cagrpc.kube.taints import lift, taint_keys
+from cagrpc.kube.taints import lift, set_value, taint_keys
 from solver.model import NodeGroup
 from tests.support.controlplane.api import Api, ApiRefusal
 from tests.support.controlplane.cluster import NODES, Cluster
 from tests.support.controlplane.deployed import apply, documents, remove
 from tests.support.controlplane.processes import wait_for
 
-FILES = ("rbac.yaml", "rbac-simulated-nodes.yaml", "policies.yaml")
+FILES = ("rbac.yaml", "rbac-simulated-nodes.yaml", "rbac-dedicated-nodes.yaml", "policies.yaml")
 REAL, MADE_UP = "real", "made-up"
 OTHER_TAINT = {"key": "example.com/theirs", "effect": "NoSchedule"}
 OUR_TAINT = {"key": START_UP_TAINT, "effect": "NoSchedule"}
@@ -108,6 +109,8 @@ def test_what_the_server_writes_on_nodes_passes(fenced: Cluster, ours: Api) -> N
     try:
         assert lift(client, REAL, START_UP_TAINT, {label: BOOKED})
         fenced.admin.merge(f"{NODES}/{REAL}", {"spec": {"taints": [OTHER_TAINT, OUR_TAINT]}})
+        assert set_value(client, REAL, START_UP_TAINT, REAL, index=1)
+        assert set_value(client, REAL, START_UP_TAINT, "another")
         assert lift(client, REAL, START_UP_TAINT, index=1)
     finally:
         client.close()
@@ -190,6 +193,33 @@ def test_of_pods_only_nominations_are_written(fenced: Cluster, ours: Api, *, sim
     pod = BoundPod(uid, fenced.namespace, "bound", MADE_UP, Stage.WAITING, version, containers=started)
     for kubelet_told in (running(pod, 0.0), stopped(pod)):
         assert bool(refusal(patched, ours, bound, kubelet_told, STRATEGIC)) is not simulates
+
+
+def test_pods_are_only_let_onto_new_nodes(fenced: Cluster, ours: Api) -> None:
+    fenced.create_pod("waits", {"cpu": "1"}, nodeSelector={"nobody": "has"})
+    fenced.create_pod("bound", {"cpu": "1"}, nodeName=MADE_UP)
+    waits, bound = (fenced.path("pods", name) for name in ("waits", "bound"))
+    ours_alone = {"key": START_UP_TAINT, "operator": "Equal", "value": REAL, "effect": "NoSchedule"}
+
+    def tolerating(path: str, **other: Any) -> str:
+        add = {"op": "add", "path": "/spec/tolerations/-", "value": {**ours_alone, **other}}
+        return refusal(patched, ours, path, [add], JSON_PATCH, dry=True)
+
+    assert not tolerating(waits)
+    wrong: tuple[dict[str, Any], ...] = (
+        {"key": "nvidia.com/gpu"},
+        {"operator": "Exists", "value": ""},
+        {"value": ""},
+        {"effect": "NoExecute"},
+        {"effect": ""},
+    )
+    for other in wrong:
+        assert "only let pods" in tolerating(waits, **other), other
+    assert "only let pods" in tolerating(bound)
+    image = [{"op": "replace", "path": "/spec/containers/0/image", "value": "evil"}]
+    for path in (waits, bound):
+        assert "spec.containers" in refusal(patched, ours, path, image, JSON_PATCH)
+        assert "metadata.labels" in refusal(patched, ours, path, {"metadata": {"labels": {"a": "b"}}})
 
 
 def test_only_bound_pods_are_deleted(fenced: Cluster, ours: Api) -> None:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from cagrpc.cluster.markers import BOOKING_LABELS, SCALE_DOWN_DISABLED, START_UP_TAINT
+from cagrpc.api.core.nodes import START_UP_TAINT
+from cagrpc.cluster.markers import BOOKING_LABELS, SCALE_DOWN_DISABLED
 from tests.support.controlplane.live import Live, group
 from tests.support.controlplane.provisioning import PlaneRequests
 

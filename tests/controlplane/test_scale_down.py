@@ -93,13 +93,14 @@ def _seen(cluster: Cluster, view: ClusterView) -> None:
 def _take(cluster: Cluster, name: str) -> None:
     """As the autoscaler does it: cordoned, its pods evicted, and gone once they are on other nodes."""
     cluster.admin.merge(f"{NODES}/{name}", {"spec": {"unschedulable": True}})
-    for pod in cluster.pods():
-        if pod["spec"].get("nodeName") == name:
-            cluster.admin.delete(cluster.path("pods", pod["metadata"]["name"]), gracePeriodSeconds=0)
-    wait_for(
-        lambda: len(places := _places(cluster)) == _PODS and not {None, name} & set(places),
-        f"all pods of {name} are on other nodes",
-    )
+
+    def all_elsewhere() -> bool:
+        for pod in cluster.pods():  # also one that the scheduler has bound there before it saw the cordon
+            if pod["spec"].get("nodeName") == name:
+                cluster.admin.delete(cluster.path("pods", pod["metadata"]["name"]), gracePeriodSeconds=0)
+        return len(places := _places(cluster)) == _PODS and not {None, name} & set(places)
+
+    wait_for(all_elsewhere, f"all pods of {name} are on other nodes")
     cluster.admin.delete(f"{NODES}/{name}")
 
 

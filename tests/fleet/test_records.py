@@ -3,11 +3,23 @@ rebuilt."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc.fleet.model import IncrementSpec, Phase
-from cagrpc.fleet.records import Changes, Contents, DeletionRecord, IncrementRecord, Member, MemberState
+from cagrpc.fleet.records import (
+    Changes,
+    Contents,
+    DeletionRecord,
+    IncrementRecord,
+    Member,
+    MemberState,
+    increment_from_json,
+    increment_to_json,
+)
 from tests.support.examples import examples
 
 
@@ -60,3 +72,13 @@ def test_a_change_makes_only_what_it_changes_and_leaves_what_was_before() -> Non
     assert [after.by_token[f"i{n}-a-0"].order for n in range(3)] == [(0, 0), (1, 0), (2, 0)]
     deleted = after.after(Changes(deletions=(DeletionRecord("x://0", "a", 1.0),)))
     assert deleted.by_token is after.by_token
+
+
+def test_since_when_its_pods_wait_is_kept_and_unknown_of_earlier_versions() -> None:
+    record = _record(1, (None,))
+    known = replace(record, increment=replace(record.increment, waiting_since_seconds=12.5))
+    text = increment_to_json(known)
+    assert increment_from_json(text) == known
+    before = json.loads(text)
+    del before["increment"]["waiting_since_seconds"]
+    assert increment_from_json(json.dumps(before)).increment.waiting_since_seconds is None

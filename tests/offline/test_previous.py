@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from cagrpc.offline.previous import read_previous
 from cagrpc.tables import console
 from solver import Budget, NodeGroup, PodSet, PodSpec, Problem, solve
 from solver.model import NodeGroupIncrease, PlacedOnNode, Plan, PlannedNodes, PodClass, Relaxed, Unplaced
+from solver.model.progress import TellProgress
 
 SMALL = PodSet("default/small", PodSpec((("cpu", 500),)), 3, priority=7)
 GPU = PodSet("default/gpu", PodSpec((("cpu", 1000), ("nvidia.com/gpu", 1))), 2)
@@ -150,14 +150,11 @@ def test_the_previous_plan_reaches_the_planner(
     path = _written(tmp_path, before)
     seen: list[Plan | None] = []
 
-    def recorded(solving: Callable[[Problem, Budget], Plan]) -> Callable[[Problem, Budget], Plan]:
-        def with_a_note(problem: Problem, budget: Budget) -> Plan:
-            seen.append(problem.previous)
-            return solving(problem, budget)
+    def recorded(problem: Problem, budget: Budget, progress: TellProgress | None) -> Plan:
+        seen.append(problem.previous)
+        return solve(problem, budget, progress)
 
-        return with_a_note
-
-    monkeypatch.setattr("cagrpc.offline.planning.solve", recorded(solve))
+    monkeypatch.setattr("cagrpc.offline.planning.solve", recorded)
     assert main(["plan", *flags, "--previous", str(path), "--output", "json"]) == 0
     again = json.loads(capsys.readouterr().out)
     assert again["increments"] == json.loads(before)["increments"]

@@ -129,6 +129,10 @@ def test_the_steps_give_a_working_command(tmp_path: Path) -> None:
     where = "import cagrpc, cagrpc.api.gen.expander_pb2 as m; print(m.__file__)"
     assert str(tmp_path / "opt") in image.run(f"/opt/cagrpc/bin/python -c {shlex.quote(where)}").stdout
     assert "three-deployments" in image.run("cagrpc replay /nonexistent 2>&1 || true").stdout  # the data came along
+    packages = {path.name for path in tmp_path.glob("opt/cagrpc/lib/python3*/site-packages/*")}
+    assert "cagrpc" in packages
+    assert not packages & {"pip", "setuptools"}  # nothing is installed into an image that runs
+    assert os.access(sysconfig.get_path("purelib") + "/setuptools", os.R_OK)  # what was lent is still there
 
 
 def test_the_final_stage_takes_only_the_environment_and_an_empty_state_directory() -> None:
@@ -136,6 +140,24 @@ def test_the_final_stage_takes_only_the_environment_and_an_empty_state_directory
     assert [copy.paths[0] for copy in copies] == ["/opt/cagrpc", "/var/lib/cagrpc"]
     assert {copy.flags["from"] for copy in copies} == {"builder"}
     assert not [instruction for instruction in stages()[-1] if instruction.word == "RUN"]
+
+
+def test_tests_of_packages_and_an_unused_client_are_left_out(tmp_path: Path) -> None:
+    """By the step of the Dockerfile, in an environment that has some."""
+    (step,) = [each for each in stages()[0] if each.word == "RUN" and each.rest.startswith("find ")]
+    image = Image(tmp_path)
+    site = tmp_path / "opt/cagrpc/lib/python3.11/site-packages"
+    for name in (
+        "pandas/tests/frame",
+        "numba/cuda/tests",
+        "kubernetes/aio/client",
+        "kubernetes/client",
+        "cagrpc/testing",
+    ):
+        (site / name).mkdir(parents=True)
+    image.run(step.rest.split("&&")[0])
+    left = {str(path.relative_to(site)) for path in site.rglob("*") if path.is_dir()}
+    assert left == {"pandas", "numba", "numba/cuda", "kubernetes", "kubernetes/client", "cagrpc", "cagrpc/testing"}
 
 
 def test_it_does_not_run_as_root() -> None:

@@ -58,14 +58,6 @@ def is_there(dotted: str) -> bool:
     return bool(within and within.origin and re.search(rf"\b{name}\b", Path(within.origin).read_text()))
 
 
-def test_every_metric_is_in_the_table() -> None:
-    sources = "".join(path.read_text() for path in (REPOSITORY / "cagrpc").rglob("*.py"))
-    table = (REPOSITORY / "docs" / "reference" / "interfaces.md").read_text()
-    metrics = set(re.findall(r'"(cagrpc_[a-z_]+)"', sources))
-    assert len(metrics) > 10
-    assert {name for name in metrics if not re.search(rf"`{name}(_total)?`", table)} == set()
-
-
 def test_every_page_is_on_the_site() -> None:
     site = (REPOSITORY / "mkdocs.yml").read_text()
     pages = {str(path.relative_to(REPOSITORY / "docs")) for path in (REPOSITORY / "docs").rglob("*.md")}
@@ -80,3 +72,29 @@ def test_a_decision_record_has_its_four_parts_on_one_page(record: Path) -> None:
     assert parts == ["Context", "Decision", "Alternatives", "Consequences"]
     assert len(text.split()) < 500
     assert f"(decisions/{record.name})" in (REPOSITORY / "docs" / "architecture.md").read_text()
+
+
+def reading_order() -> list[str]:
+    """Return the pages that are read one after the other, as the site has them."""
+    site = (REPOSITORY / "mkdocs.yml").read_text()
+    order = re.search(r"^  - Five minutes:\n(.*?)^  - Reference:", site, re.MULTILINE | re.DOTALL)
+    assert order
+    return re.findall(r"^      - (\S+\.md)$", order[1], re.MULTILINE)
+
+
+def test_each_page_says_for_whom_it_is_and_what_is_next() -> None:
+    order = reading_order()
+    for page, following in zip(order, [*order[1:], "reference/interfaces.md"], strict=True):
+        document = REPOSITORY / "docs" / page
+        said = re.match(r"# .+\n\n\*For [^\n]+\. Next: \[[^\n]+\]\((\S+)\)\.\*\n", document.read_text())
+        assert said, f"{page}: below its title it says for whom it is, and what is next"
+        assert (document.parent / said[1]).resolve() == REPOSITORY / "docs" / following, page
+
+
+def test_reference_pages_say_it_as_well() -> None:
+    for document in (REPOSITORY / "docs" / "reference").glob("*.md"):
+        assert re.match(r"# .+\n\n\*For .+\. Next: \[", document.read_text()), named(document)
+
+
+def test_the_readme_is_one_screen() -> None:
+    assert len((REPOSITORY / "README.md").read_text().splitlines()) <= 45

@@ -10,6 +10,7 @@ import pytest
 from packaging.requirements import Requirement
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+INSTALLER = "requirements-uv.lock"
 LOCKS = ("requirements.lock", "requirements-dev.lock", "requirements-docs.lock", "requirements-fuzz.lock")
 
 
@@ -23,7 +24,7 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-@pytest.mark.parametrize("name", LOCKS)
+@pytest.mark.parametrize("name", [INSTALLER, *LOCKS])
 def test_no_index_url_or_path(name: str) -> None:
     text = (REPOSITORY / name).read_text()
     assert not re.findall(r"^-|--(?!hash)\w|https?:|file:/| /\w", text, re.MULTILINE)
@@ -36,6 +37,18 @@ def test_everything_is_pinned_with_a_hash(name: str) -> None:
     assert len(requirements) == len(pins(name)) > 20
 
 
+def test_what_installs_is_pinned_alone_and_is_no_part_of_the_rest() -> None:
+    (wanted,) = [
+        Requirement(line)
+        for line in (REPOSITORY / "requirements-uv.in").read_text().splitlines()
+        if not line.startswith("#")
+    ]
+    (pinned,) = pins(INSTALLER).items()
+    assert pinned[0] == wanted.name == "uv"
+    assert wanted.specifier.contains(pinned[1])
+    assert not any("uv" in pins(name) for name in LOCKS)
+
+
 def test_they_satisfy_pyproject() -> None:
     document = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
     project = document["project"]
@@ -43,6 +56,7 @@ def test_they_satisfy_pyproject() -> None:
         "requirements.lock": [
             *project["dependencies"],
             *project["optional-dependencies"]["ec2"],
+            *project["optional-dependencies"]["tracing"],
             *document["build-system"]["requires"],
         ],
         "requirements-dev.lock": [*project["dependencies"], *project["optional-dependencies"]["dev"]],

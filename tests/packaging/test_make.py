@@ -7,13 +7,18 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pytest
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def make(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Make in a directory that holds the Makefile and what its targets depend on."""
-    for name in ("Makefile", "requirements.lock", "requirements-dev.lock", "pyproject.toml", "setup.py"):
-        shutil.copy(REPOSITORY / name, directory)
+    for path in (
+        *REPOSITORY.glob("requirements*.lock"),
+        *(REPOSITORY / n for n in ("Makefile", "pyproject.toml", "setup.py")),
+    ):
+        shutil.copy(path, directory)
     return subprocess.run(
         ["make", *arguments], cwd=directory, capture_output=True, text=True, timeout=60, check=False, env=os.environ
     )
@@ -37,6 +42,45 @@ def test_a_missing_venv_module_names_the_package(tmp_path: Path) -> None:
     assert done.returncode != 0
     assert "apt install python3-venv" in done.stderr
     assert not (tmp_path / ".venv").exists()
+
+
+def installations(directory: Path, *arguments: str) -> list[list[str]]:
+    """The words of every command that would install something for the documents, which need all before them."""
+    done = make(directory, "--dry-run", "docs", *arguments)
+    assert done.returncode == 0, done.stderr
+    commands = [line.split(" && ")[0].split() for line in done.stdout.splitlines() if line.startswith(".venv/bin/")]
+    return [command for command in commands if "install" in command]
+
+
+def what(command: list[str]) -> list[str]:
+    """What is installed, and how it is checked."""
+    return command[command.index("--no-deps" if "--no-deps" in command else "--require-hashes") :]
+
+
+def test_uv_comes_by_pip_and_all_else_by_uv_with_hashes(tmp_path: Path) -> None:
+    first, *others = installations(tmp_path)
+    assert first[:4] == [".venv/bin/python", "-m", "pip", "install"]
+    assert what(first) == ["--require-hashes", "-r", "requirements-uv.lock"]
+    assert {tuple(command[:3]) for command in others} == {(".venv/bin/uv", "pip", "install")}
+    assert [command[-1] for command in others] == [
+        "requirements.lock",
+        ".",
+        "requirements-dev.lock",
+        "requirements-docs.lock",
+    ]
+
+
+def test_pip_alone_installs_the_same(tmp_path: Path) -> None:
+    _, *by_uv = installations(tmp_path)
+    by_pip = installations(tmp_path, "INSTALLER=pip")
+    assert {tuple(command[:4]) for command in by_pip} == {(".venv/bin/python", "-m", "pip", "install")}
+    assert [what(command) for command in by_pip] == [what(command) for command in by_uv]
+
+
+def test_another_installer_is_refused(tmp_path: Path) -> None:
+    done = make(tmp_path, "venv", "INSTALLER=conda")
+    assert done.returncode != 0
+    assert 'INSTALLER is uv or pip, and not "conda"' in done.stderr
 
 
 def test_without_a_target_it_lists_them(tmp_path: Path) -> None:
@@ -67,6 +111,7 @@ def test_the_audit_leaves_nothing_out(tmp_path: Path) -> None:
     (command,) = [line.split() for line in done.stdout.splitlines() if "pip-audit" in line]
     assert "--strict" in command  # else what is not found passes, and without a network nothing is
     assert [command[at + 1] for at, word in enumerate(command) if word == "-r"] == [
+        "requirements-uv.lock",
         "requirements.lock",
         "requirements-dev.lock",
         "requirements-docs.lock",
@@ -77,7 +122,7 @@ def test_the_audit_leaves_nothing_out(tmp_path: Path) -> None:
 def ci(directory: Path, *programs: str) -> subprocess.CompletedProcess[str]:
     """`.ci/run` on a machine that has these programs, each of which says that it was run and succeeds."""
     for name in programs:
-        script(directory / name, f'echo "{name} $@, required: $CAGRPC_REQUIRE_CONTROLPLANE"')
+        script(directory / name, f'echo "{name} $@, required: $CAGRPC_REQUIRE_CONTROLPLANE$CAGRPC_REQUIRE_CHROMIUM"')
     for name in ("bash", "dirname"):
         (directory / name).symlink_to(shutil.which(name) or name)
     command = [directory / "bash", REPOSITORY / ".ci" / "run"]
@@ -86,10 +131,10 @@ def ci(directory: Path, *programs: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_ci_runs_what_the_readme_says_and_leaves_no_test_out(tmp_path: Path) -> None:
-    done = ci(tmp_path, "go", "make", "etcd", "python3")
+    done = ci(tmp_path, "go", "make", "etcd", "chromium", "curl", "jq", "python3")
     assert done.returncode == 0, done.stderr
     targets = ("test", "test-rest", "docs")
-    assert done.stdout.splitlines()[-3:] == [f"make {target}, required: 1" for target in targets]
+    assert done.stdout.splitlines()[-3:] == [f"make {target}, required: 11" for target in targets]
     assert "apt-get" not in done.stdout
     assert os.access(REPOSITORY / ".ci" / "run", os.X_OK)
     assert "make test " in (REPOSITORY / "README.md").read_text()
@@ -106,10 +151,11 @@ def test_no_test_is_run_twice_and_none_left_out() -> None:
     ]
 
 
-def test_ci_installs_etcd_where_it_is_missing(tmp_path: Path) -> None:
-    done = ci(tmp_path, "go", "make", "python3", "apt-get")
+@pytest.mark.parametrize("there", ["etcd", "chromium", "jq"])
+def test_ci_installs_what_is_missing(tmp_path: Path, there: str) -> None:
+    done = ci(tmp_path, "go", "make", "python3", "apt-get", there)
     assert done.returncode == 0, done.stderr
-    assert "etcd-server, required" in done.stdout
+    assert "etcd-server chromium curl jq, required" in done.stdout
 
 
 def test_ci_fails_without_go(tmp_path: Path) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from threading import Event
 
 import pytest
 
-from cagrpc.errors import Unavailable
+from cagrpc.errors import StillStarting, Unavailable
 from cagrpc.runtime.back_off import BackOff
 from cagrpc.runtime.controller import Controller, JsonPage
 from cagrpc.runtime.heartbeat import Heartbeat
 from cagrpc.runtime.runner import STARTING_SECONDS, Runner, Steps
 from cagrpc.services.metrics import Metrics
+from tests.support.clocks import any_clock
 from tests.support.fleet import FakeClock
 
 FIRST_SECONDS, LONGEST_SECONDS = 1.0, 4.0
@@ -70,6 +72,20 @@ def test_a_controller_that_has_never_worked_is_waited_for_before_it_is_warned_of
         warned.append(len(caplog.records))
     assert warned == [0, 0, 0, 1]
     assert clock() > STARTING_SECONDS
+
+
+def test_who_waits_for_another_part_to_start_has_not_failed(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    clock = FakeClock()
+    steps = Steps(Loop(of_results(*[StillStarting("reservations are unknown yet: compiling")] * 9, None)), clock)
+    for _ in range(10):
+        steps.take()
+        clock.advance(LONGEST_SECONDS)
+    assert clock() > FakeClock()() + STARTING_SECONDS
+    assert [(each.levelname, each.message) for each in caplog.records] == [
+        ("INFO", f"{steps.controller.name} waits: reservations are unknown yet: compiling")
+    ]
+    assert steps.heartbeat.failed_steps == 0
 
 
 @pytest.mark.parametrize("failure", [Unavailable("gone"), ValueError("ours"), False])
@@ -195,12 +211,12 @@ def test_metrics_tell_of_each_loop() -> None:
     clock = FakeClock()
     loop = Loop(of_results(False))
     loop.heartbeat = Heartbeat("a loop", clock=clock)
-    runner = Runner(clock)
+    runner = Runner(clock, any_clock(lambda: 1000.0))
     runner.add(loop)
     runner._threads[0].steps.take()
     clock.advance(12.5)
-    lines = Metrics(runner.collectors).text().decode().splitlines()
+    lines = Metrics(runner.collectors).exposition()[1].decode().splitlines()
     assert {
-        'cagrpc_loop_seconds_since_step{loop="a loop"} 12.5',
+        'cagrpc_loop_last_step_timestamp_seconds{loop="a loop"} 987.5',
         'cagrpc_loop_failed_steps_total{loop="a loop"} 1.0',
     } <= {*lines}

@@ -78,7 +78,7 @@ def test_a_backend_that_hangs_for_long_is_told_by_the_probe_of_liveness(
         assert text.startswith("a step of the fleet does not go on: in the middle of listing instances for")
         loops = json.loads(ask(server, "/status")[1])["loops"]
         assert loops["a step of the fleet"].startswith("in the middle of listing instances for")
-        assert 'cagrpc_loop_seconds_since_step{loop="a step of the fleet"}' in ask(server, "/metrics")[1]
+        assert 'cagrpc_loop_last_step_timestamp_seconds{loop="a step of the fleet"}' in ask(server, "/metrics")[1]
 
 
 def test_it_stops_while_the_api_server_hangs_and_orders_nothing_more(

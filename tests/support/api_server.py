@@ -82,6 +82,19 @@ class Refusal(Exception):  # noqa: N818 - named for what happened
         self.lost = lost
 
 
+class RefusedOnce:
+    """For `ApiServer.before`: the request of this number, from 0, is refused. `seen` counts requests."""
+
+    def __init__(self, number: int, *, lost: bool) -> None:
+        self._number, self._lost = number, lost
+        self.seen = 0
+
+    def __call__(self, _: str) -> None:
+        self.seen += 1
+        if self.seen - 1 == self._number:
+            raise Refusal(503, "away", lost=self._lost)
+
+
 class ApiServer:
     """Objects by path. `requests` are those received, as method and path."""
 
@@ -292,8 +305,14 @@ def _operated(found: Document, request: Request) -> Document:
     for each in request.body:
         *parents, last = each["path"].strip("/").split("/")
         holder: Any = document
-        for name in parents:
-            holder = holder[int(name) if isinstance(holder, list) else name]
+        try:
+            for name in parents:
+                holder = holder[int(name) if isinstance(holder, list) else name]
+        except (KeyError, IndexError):
+            raise Refusal(422, f"there is no {each['path']}") from None
+        if isinstance(holder, list) and last == "-":
+            holder.append(each["value"])
+            continue
         key: Any = int(last) if isinstance(holder, list) else last
         present = holder[key] if isinstance(holder, list) and key < len(holder) else None
         present = holder.get(key) if isinstance(holder, dict) else present

@@ -12,9 +12,9 @@ from cryptography.x509.oid import NameOID
 
 
 class Authority:
-    def __init__(self) -> None:
+    def __init__(self, name: str = "test authority") -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test authority")])
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         self.certificate = self._sign(self._name, self._key.public_key(), (), authority=True)
 
     def issue(self, name: str, *alternatives: x509.GeneralName) -> tuple[bytes, bytes]:

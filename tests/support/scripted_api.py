@@ -59,11 +59,11 @@ class FakeApi:
     """What is left to be answered; then every request gets a 500."""
     requests: list[ReceivedRequest] = field(default_factory=list)
 
-    def client(self, waits: list[float] | None = None) -> Client:
+    def client(self, waits: list[float] | None = None, **options: Any) -> Client:
         def load(configuration: Configuration) -> None:
             configuration.host = self.url
 
-        return Client(Access(load, pool_size=2), (waits if waits is not None else []).append)
+        return Client(Access(load, pool_size=2), (waits if waits is not None else []).append, **options)
 
 
 @contextmanager

@@ -25,6 +25,8 @@ from cagrpc.api.gen import externalgrpc_pb2 as pb
 from cagrpc.config.load import load_settings
 from cagrpc.config.schema.listen import Address
 from cagrpc.config.settings import Settings
+from cagrpc.controllers.settings import ClusterSettings, Drive, JournalKind, KueueSettings, RequestSettings
+from cagrpc.controllers.slack.model import SlackSettings
 from cagrpc.replay.recording import PROVIDER
 from cagrpc.server.server import Server
 
@@ -83,6 +85,21 @@ def kubeconfig_of(directory: Path, server: str) -> Path:
         )
     )
     return path
+
+
+def settings_of_everything(directory: Path, api_server: str) -> Settings:
+    """Return `settings_of` with a cluster and every controller."""
+    settings = settings_of(directory)
+    backend: Any = settings.backend
+    return replace(
+        settings,
+        backend=replace(backend, nodes=True),
+        drive=Drive.PLAN,
+        cluster=ClusterSettings(kubeconfig_of(directory, api_server), journal=JournalKind.SQLITE),
+        requests=RequestSettings(),
+        kueue=KueueSettings(),
+        slack=SlackSettings(),
+    )
 
 
 def ask(server: Server, path: str) -> tuple[int, str]:

@@ -111,3 +111,31 @@ def attachment(name: str, node: str, volume: str, driver: str = EBS) -> Any:
         "metadata": {"name": name},
         "spec": {"attacher": driver, "nodeName": node, "source": {"persistentVolumeName": volume}},
     }
+
+
+def csi_driver(name: str = EBS, **spec: Any) -> Any:
+    """Return a CSIDriver; unless said otherwise, one that has the scheduler look at its capacities."""
+    said = {"storageCapacity": True, **spec}
+    known = {key: value for key, value in said.items() if value is not None}
+    return {"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": name}, "spec": known}
+
+
+def capacity(
+    zone: str,
+    size: str | None = "10Gi",
+    *,
+    largest: str = "",
+    class_name: str = "fast",
+    name: str = "",
+    key: str = ZONE,
+) -> Any:
+    """Return the CSIStorageCapacity of a zone; without one, of all nodes."""
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSIStorageCapacity",
+        "metadata": {"name": name or f"in-{zone}-{class_name}", "namespace": "driver"},
+        "storageClassName": class_name,
+        "nodeTopology": {"matchLabels": {key: zone}} if zone else {},
+        **({"capacity": size} if size else {}),
+        **({"maximumVolumeSize": largest} if largest else {}),
+    }

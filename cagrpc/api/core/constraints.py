@@ -1,5 +1,5 @@
-"""Reads the constraints of a v1.PodSpec (in JSON shape) on other pods and its preferences: host ports, inter-pod
-affinity, topology spread. How the planner satisfies them is in docs/reference/constraints.md."""
+"""Reads the constraints of a v1.PodSpec (in JSON shape) on other pods, its tolerations and preferences: host
+ports, inter-pod affinity, topology spread. How the planner satisfies them is in docs/reference/constraints.md."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Any
 
+from cagrpc.api.core.nodes import START_UP_TAINT
 from cagrpc.api.core.resources import Problems, mapping, members, one_of, texts, whole
 from cagrpc.api.core.selectors import (
     NOBODY,
@@ -25,6 +26,7 @@ from solver.model import (
     PodSelector,
     PreferredNodes,
     PreferredPods,
+    Toleration,
     TopologySpread,
     WhenUnsatisfiable,
 )
@@ -48,6 +50,32 @@ class Surroundings:
     identity: PodIdentity = NOBODY
     namespaces: Namespaces = field(default_factory=Namespaces)
     notes: list[str] = field(default_factory=list)
+
+
+def tolerations(spec: Mapping[str, Any], path: str, problems: Problems) -> tuple[Toleration, ...]:
+    """Return the tolerations of a v1.PodSpec in JSON shape, each once, sorted."""
+    found = set()
+    for toleration, at in members(spec, "tolerations", path, problems):
+        if toleration.get("key") == START_UP_TAINT:
+            continue  # our own, of a node that was dedicated to this pod
+        operator = toleration.get("operator") or "Equal"
+        if operator not in ("Equal", "Exists"):
+            problems.append(f"{at}.operator: {operator!r} is not one of Equal, Exists")
+            continue
+        found.add(
+            Toleration(
+                key=str(toleration.get("key") or ""),
+                operator=operator,
+                value=str(toleration.get("value") or ""),
+                effect=str(toleration.get("effect") or ""),
+            )
+        )
+    return tuple(sorted(found, key=toleration_order))
+
+
+def toleration_order(toleration: Toleration) -> tuple[str, str, str, str]:
+    """Return the sort key of a toleration in a `PodSpec`."""
+    return toleration.key, toleration.operator, toleration.value, toleration.effect
 
 
 def host_ports(spec: Mapping[str, Any], path: str, problems: Problems) -> tuple[HostPort, ...]:

@@ -3,8 +3,11 @@ handled is decided elsewhere; the request itself is in `provisioning`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from cagrpc.api.core.resources import mapping, strings
 
 PREFIXES = ("autoscaling.x-k8s.io", "cluster-autoscaler.kubernetes.io")
 """The second is older; the first has precedence where a pod has both (upstream: provisioningrequest/pods)."""
@@ -36,6 +39,12 @@ def consumption(annotations: Mapping[str, str]) -> Consumption | None:
     """Read the annotations; return None where the pod has neither. Either prefix is valid for either name."""
     request, class_name = _first(annotations, CONSUME_KEYS), _first(annotations, CLASS_KEYS)
     return Consumption(request, class_name) if request or class_name else None
+
+
+def consumes(namespace: str, annotated: Mapping[str, Any], requests: Collection[tuple[str, str]]) -> bool:
+    """Return whether the annotations of a pod or workload name one of these requests, each by namespace and name."""
+    annotations = strings(mapping(annotated, "metadata", "", []), "annotations", "", [])
+    return any((namespace, annotations.get(key, "")) in requests for key in CONSUME_KEYS)
 
 
 def _first(annotations: Mapping[str, str], keys: tuple[str, ...]) -> str:

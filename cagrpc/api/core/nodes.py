@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from cagrpc.api.core.resources import Amounts, Problems, amounts, mapping, members, strings
-from cagrpc.api.encoding.messages import packed
-from cagrpc.api.gen import kubernetes_pb2
 from solver.model import ATTACHABLE_VOLUMES, PODS, Labels, NodeGroup, Resources, Taint, TaintEffect
 from solver.model.quantities import format_quantity
 
@@ -26,6 +24,10 @@ ZONES_OF_DRIVERS = (
 """Labels with the node's zone that CSI drivers set a moment after it has joined; volumes are tied to nodes by them."""
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", TaintEffect.NO_SCHEDULE)
 """What the node controller sets for spec.unschedulable."""
+
+START_UP_TAINT = "startup-taint.cluster-autoscaler.kubernetes.io/cagrpc-increment"
+"""The key of our taint on every new node until it is released. CA knows the prefix: the node is not yet started. With a
+value the node is dedicated to the pods that tolerate it."""
 
 READY = "Ready"
 """The type of the condition that states whether pods can run on a node."""
@@ -88,6 +90,9 @@ def template(group: NodeGroup) -> bytes:
     CA overwrites its name and hostname. Its providerID stays empty, because a template is not an instance. CA crashes
     on an empty response, and a node without `pods` holds none, so both are always set.
     """
+    from cagrpc.api.encoding.messages import packed  # noqa: PLC0415 - protobuf, which checking a configuration needs not
+    from cagrpc.api.gen import kubernetes_pb2  # noqa: PLC0415
+
     return packed(kubernetes_pb2.Node, node_document(group, f"template-{group.id}")).SerializeToString(
         deterministic=True
     )

@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 from cagrpc.api.core.constraints import PREFERRED, REQUIRED
+from cagrpc.api.core.volume_binding import without_attachments
 from solver.model import (
     HostPort,
     NodeSelectorTerm,
@@ -26,7 +27,8 @@ Body = dict[str, Any]
 
 def pod_body(spec: PodSpec, image: str, namespace: str) -> Body:
     """Return a v1.PodSpec of one container for pods in `namespace`. Constraints that select the spec's own namespace
-    select `namespace` as well, so that these pods select each other."""
+    select `namespace` as well, so that these pods select each other. Such pods have no volumes and no claims, and so
+    take neither attachments nor claimed devices of a node."""
     affinity = _affinity(spec, namespace)
     ports = [_port(port) for port in spec.host_ports]
     container = {"name": "main", "image": image, "resources": _resources(spec), **({"ports": ports} if ports else {})}
@@ -42,7 +44,8 @@ def pod_body(spec: PodSpec, image: str, namespace: str) -> Body:
 
 def _resources(spec: PodSpec) -> Body:
     """Return the requests, with equal limits where the API server requires them: extended resources and huge pages."""
-    requests = {name: format_quantity(name, amount) for name, amount in spec.requests}
+    asked = without_attachments(dict(spec.requests))
+    requests = {name: format_quantity(name, amount) for name, amount in asked.items()}
     limits = {name: text for name, text in requests.items() if "/" in name or name.startswith("hugepages-")}
     return {"requests": requests, **({"limits": limits} if limits else {})}
 

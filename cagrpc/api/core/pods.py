@@ -21,20 +21,22 @@ from cagrpc.api.core.constraints import (
     required_nodes,
     required_pods,
     selects_namespaces,
+    toleration_order,
+    tolerations,
     topology_spread,
 )
 from cagrpc.api.core.consumption import Consumption, consumption
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, GangMembership, gang_of_pod
 from cagrpc.api.core.pod_claims import NO_CLAIMS, PodClaim, PodClaims
 from cagrpc.api.core.resizes import resize_of, settled_statuses
-from cagrpc.api.core.resources import Problems, effective_requests, members, strings
+from cagrpc.api.core.resources import Problems, effective_requests, strings
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER
 from cagrpc.api.core.selectors import DEFAULT_NAMESPACE, Namespaces, PodIdentity
 from cagrpc.api.core.slack import PLACEHOLDER as PAUSE_POD
-from cagrpc.api.core.volumes import IN_TREE, NO_VOLUMES, PodVolumes, pod_volumes
+from cagrpc.api.core.volumes import IN_TREE, NO_VOLUMES, UNSHARED, PodVolumes, pod_volumes
 from cagrpc.api.encoding.messages import discard_unknown_fields, parse, plain
 from cagrpc.api.gen import kubernetes_pb2
-from cagrpc.errors import InvalidInput
+from cagrpc.errors import InvalidInput, in_one_line
 from solver.model import Labels, PodSpec, TaintEffect, Toleration
 
 _NOTHING_OF_PLACES = (
@@ -127,7 +129,7 @@ def pod_spec(
         requests=effective_requests(spec, path, problems, status),
         node_selector=tuple(sorted(strings(spec, "nodeSelector", path, problems).items())),
         affinity=required_nodes(spec, path, problems),
-        tolerations=_tolerations(spec, path, problems),
+        tolerations=tolerations(spec, path, problems),
         host_ports=host_ports(spec, path, problems),
         pod_affinity=required_pods(spec, "podAffinity", path, problems, around),
         pod_anti_affinity=required_pods(spec, "podAntiAffinity", path, problems, around),
@@ -138,14 +140,16 @@ def pod_spec(
 
 
 def daemon(template: PodSpec) -> PodSpec:
-    """Return the spec of a DaemonSet's pod on a new node. Of its constraints only host ports and those on nodes
+    """Return the spec of a DaemonSet's pod on a new node. Of its constraints only host ports, claims and those on nodes
     count."""
     return PodSpec(
         template.requests,
         template.node_selector,
         template.affinity,
-        tuple(sorted({*template.tolerations, *_OF_DAEMONS}, key=_toleration_order)),
+        tuple(sorted({*template.tolerations, *_OF_DAEMONS}, key=toleration_order)),
         host_ports=template.host_ports,
+        node_terms=template.node_terms,
+        claims=template.claims,
     )
 
 
@@ -256,7 +260,7 @@ class PodDecoder:
         problems: Problems = []
         converted = pod_spec(document, "spec", problems, Surroundings(identity, self._read_with), status)
         if problems:
-            raise UnreadablePod(f"pod {_name(message)}: {'; '.join(problems)}", converted.requests)
+            raise UnreadablePod(f"pod {_name(message)}: {in_one_line(problems)}", converted.requests)
         self._cached_bytes += len(spec_bytes)
         if len(self._specs) + len(self._specs_by_own_labels) >= _MOST_SPECS or self._cached_bytes > _MOST_SPEC_BYTES:
             self._specs.clear()
@@ -276,7 +280,7 @@ class PodDecoder:
         return converted
 
 
-_SOURCES = ("persistentVolumeClaim", "ephemeral", *IN_TREE)
+_SOURCES = ("persistentVolumeClaim", "ephemeral", *IN_TREE, *UNSHARED)
 
 
 def _resource_claims(message: kubernetes_pb2.Pod) -> PodClaims:
@@ -298,7 +302,7 @@ def _volumes(message: kubernetes_pb2.Pod) -> PodVolumes:
     problems: Problems = []
     volumes = pod_volumes({"volumes": [plain(each) for each in found]}, message.metadata.name, "spec", problems)
     if problems:
-        raise UnreadablePod(f"pod {_name(message)}: {'; '.join(problems)}")
+        raise UnreadablePod(f"pod {_name(message)}: {in_one_line(problems)}")
     return volumes
 
 
@@ -359,7 +363,7 @@ def _pod(message: kubernetes_pb2.Pod, labels: Labels, gang_label: str, consuming
         consumes=consumes,
         created_at_seconds=metadata.creationTimestamp.seconds,
         scheduler=message.spec.schedulerName or DEFAULT_SCHEDULER,
-        warning=f"pod {name}: {'; '.join(problems)}" if problems else "",
+        warning=f"pod {name}: {in_one_line(problems)}" if problems else "",
     )
 
 
@@ -374,25 +378,3 @@ class UnreadablePod(InvalidInput):
         """`requests` are the pod's requests, as far as they can be read."""
         super().__init__(message)
         self.requests = requests
-
-
-def _tolerations(spec: Mapping[str, Any], path: str, problems: Problems) -> tuple[Toleration, ...]:
-    found = set()
-    for toleration, at in members(spec, "tolerations", path, problems):
-        operator = toleration.get("operator") or "Equal"
-        if operator not in ("Equal", "Exists"):
-            problems.append(f"{at}.operator: {operator!r} is not one of Equal, Exists")
-            continue
-        found.add(
-            Toleration(
-                key=str(toleration.get("key") or ""),
-                operator=operator,
-                value=str(toleration.get("value") or ""),
-                effect=str(toleration.get("effect") or ""),
-            )
-        )
-    return tuple(sorted(found, key=_toleration_order))
-
-
-def _toleration_order(toleration: Toleration) -> tuple[str, str, str, str]:
-    return toleration.key, toleration.operator, toleration.value, toleration.effect

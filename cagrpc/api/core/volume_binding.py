@@ -13,10 +13,21 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from cagrpc.api.core.pods import Pod
-from cagrpc.api.core.volumes import PodVolume, StorageClass, Volume, VolumeClaim, VolumeClaimSpec, driver_of
+from cagrpc.api.core.storage_capacity import Reach
+from cagrpc.api.core.volume_choice import Affinity, ChosenVolumes
+from cagrpc.api.core.volumes import (
+    PodVolume,
+    StorageClass,
+    Volume,
+    VolumeClaim,
+    VolumeClaimSpec,
+    claim_to_be_made,
+    driver_of,
+)
 from solver.model import (
     ATTACHABLE_VOLUMES,
     HOSTNAME,
+    Labels,
     NodeSelectorTerm,
     Operator,
     PodAffinityTerm,
@@ -25,13 +36,17 @@ from solver.model import (
     Requirement,
     Resources,
 )
-from solver.model.eligibility import matches_requirement
+from solver.model.quantities import format_quantity
 
 UNLIMITED_ATTACHMENTS = 10**6
 """What a node has of that resource where no limit is known: the scheduler knows none either."""
-SHARED_CLAIM = "claim.planning.cagrpc.io/"
+_SHARED = "claim.planning.cagrpc.io/"
 """A label that only planning sees, of pods that share a claim; the claim's name follows."""
+_DISK = "disk.planning.cagrpc.io/"
+"""The same, of pods that name a disk which two of a node must not share; what tells the disk from others follows."""
+_READS, _WRITES = "reads", "writes"
 _ZONE = "topology.kubernetes.io/zone"
+_HERE, _ELSEWHERE = "counted-here", "counted-elsewhere"
 
 Terms = tuple[NodeSelectorTerm, ...]
 
@@ -61,17 +76,34 @@ class StorageObjects(Protocol):
 
     def default_class(self) -> StorageClass | None: ...
 
-    def unbound_volumes(self, class_name: str) -> Iterable[Volume]:
-        """Return the volumes of a class that are bound to no claim."""
+    def chosen_volumes(self, claim: VolumeClaim, of: StorageClass) -> ChosenVolumes | None:
+        """Return the volumes that a claim can count on, of those of its class that are bound to none; None without
+        any."""
         ...
 
-    def chosen_volumes(self, claim: VolumeClaim, of: StorageClass) -> Sequence[Volume]:
-        """Return the volumes that a claim of a class without a provisioner can count on."""
+    def reach(self, of: StorageClass, size: int) -> Reach:
+        """Return where the class's driver has room for a volume of so many bytes."""
         ...
 
     def users(self, claim: str, pod: str) -> Sequence[ClaimUser]:
-        """Return the pods that use a claim, but for the pod with this key."""
+        """Return the pods that use a claim or may, so but for the pod with this key and those that are `blocked`."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class SharedClaim:
+    """A claim that a pod shares with other waiting ones."""
+
+    name: str
+    topology_key: str
+    """Of the domain that holds all of these pods."""
+    counted_elsewhere: bool = False
+    """Whether its volume is counted with another of these pods, to which this one is tied."""
+
+    def tie(self, namespace: str) -> PodAffinityTerm:
+        key = f"{_SHARED}{self.name}"
+        asked = Requirement(key, Operator.IN, (_HERE,)) if self.counted_elsewhere else Requirement(key, Operator.EXISTS)
+        return PodAffinityTerm(self.topology_key, PodSelector((asked,), (namespace,)), alone=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,25 +115,43 @@ class VolumeDemand:
     """Volumes that its node attaches: driver, and what tells the volume from others."""
     counted: tuple[tuple[str, str], ...] = ()
     """Those of them that are counted with this pod; others are counted with a pod that shares them."""
-    shared: tuple[tuple[str, str], ...] = ()
-    """Claims that it shares with other waiting pods: name, and the topology key of the domain that holds them all."""
+    shared: tuple[SharedClaim, ...] = ()
     unschedulable: str = ""
+    unshared: tuple[tuple[str, bool], ...] = ()
+    """As in `PodVolumes`."""
+    of_one_pod: str = ""
+    """Of pods that do not exist yet: why no second one can have the same claims; empty where it can."""
+    blocked: bool = False
+    """Whether its own volumes keep it from every node for now, whatever the pods do that share them."""
+
+    @property
+    def labels(self) -> Labels:
+        """Labels by which planning keeps the pods of shared claims together, and those of one disk apart; nothing else
+        sees them."""
+        together = {f"{_SHARED}{each.name}": _ELSEWHERE if each.counted_elsewhere else _HERE for each in self.shared}
+        return {**together, **{f"{_DISK}{disk}": _READS if reads else _WRITES for disk, reads in self.unshared}}
 
 
 class _Waits(Exception):  # noqa: N818 - no error: the pod waits, and why
     pass
 
 
+class _WaitsForPod(_Waits):
+    """Another pod uses the claim."""
+
+
 def demand(pod: Pod, objects: StorageObjects, order: tuple[object, ...] = (), *, running: bool = False) -> VolumeDemand:
     """Return what the volumes of `pod` come to. `order` is its place among waiting pods. Of a `running` one only what
     its node attaches, and where it could go instead, is asked."""
     reader = _Demand(pod, objects, order, running=running)
-    waits = ""
+    waits: list[str] = []
+    blocked = False
     for used in pod.volumes.claims:
         try:
             reader.read(used)
         except _Waits as error:
-            waits = waits or str(error)
+            waits.append(str(error))
+            blocked = blocked or not isinstance(error, _WaitsForPod)
     attached = dict.fromkeys((*reader.attached, *pod.volumes.inline))
     counted = tuple(each for each in attached if each not in reader.counted_elsewhere)
     return VolumeDemand(
@@ -109,7 +159,10 @@ def demand(pod: Pod, objects: StorageObjects, order: tuple[object, ...] = (), *,
         tuple(attached),
         counted,
         tuple(reader.shared),
-        "" if running else waits,
+        "" if running else "; ".join(waits),
+        pod.volumes.unshared,
+        reader.of_one_pod,
+        blocked and not running,
     )
 
 
@@ -120,7 +173,8 @@ class _Demand:
         self.terms: list[Terms] = []
         self.attached: list[tuple[str, str]] = []
         self.counted_elsewhere: set[tuple[str, str]] = set()
-        self.shared: list[tuple[str, str]] = []
+        self.shared: list[SharedClaim] = []
+        self.of_one_pod = ""
 
     def read(self, used: PodVolume) -> None:
         key = f"{self._namespace}/{used.claim}"
@@ -128,10 +182,8 @@ class _Demand:
         if found is None:
             if used.template is None:
                 raise _Waits(f'persistentvolumeclaim "{used.claim}" not found')
-            found = VolumeClaim(key, used.template, owner=self._pod.key)  # as it will be made
-            if used.template.class_name is None:
-                default = self._objects.default_class()
-                found = replace(found, spec=replace(used.template, class_name=default.name if default else ""))
+            default = self._objects.default_class() if used.template.class_name is None else None
+            found = claim_to_be_made(key, used.template, default, self._pod.key)
         self._check(used, found)
         bound = self._objects.volume(found.volume) if found.bound else None
         of = self._class(found.spec)
@@ -161,12 +213,15 @@ class _Demand:
     def _attached(self, found: VolumeClaim, bound: Volume | None, of: StorageClass | None) -> tuple[str, str] | None:
         """Count the claim's volume for the node; a volume that is not there counts as what its class will make."""
         driver, name = "", f"of {found.key}"
+        chosen = self._objects.chosen_volumes(found, of) if bound is None and of is not None and of.waits else None
+        if bound is None and chosen is not None:
+            bound = chosen.kept
         if bound is not None:
             driver, name = bound.driver, bound.name
         elif of is not None and of.provisions:
             driver = driver_of(of.provisioner)
-        elif of is not None and of.waits:  # the scheduler counts one of these once it is bound
-            driver = next((each.driver for each in self._objects.chosen_volumes(found, of)), "")
+        elif chosen is not None:  # the scheduler counts one of these once it is bound
+            driver = chosen.driver
         if not driver:
             return None
         self.attached.append((driver, name))
@@ -175,38 +230,70 @@ class _Demand:
     def _unbound(self, used: PodVolume, found: VolumeClaim, of: StorageClass | None) -> None:
         name = f'persistentvolumeclaim "{used.claim}"'
         if found.volume:
-            raise _Waits(f'{name} is not bound yet to volume "{found.volume}", which it names')
+            raise _Waits(f'{name} is not bound yet to volume "{found.volume}", which it names{self._why_not(found)}')
         if of is None:
             if not found.spec.class_name:
-                raise _Waits(f"{name} has no storage class and is not bound to a volume yet")
+                raise _Waits(
+                    f"{name} has no storage class and is not bound to a volume yet: somebody has to make one for it"
+                )
             raise _Waits(f'{name} is not bound, and its storageclass "{found.spec.class_name}" is not found')
         if not of.waits:
-            raise _Waits(f'{name} is not bound yet: its storageclass "{of.name}" binds at once (Immediate)')
+            made = f"{of.provisioner} has made no volume" if of.provisions else "there is no volume that is bound"
+            raise _Waits(
+                f'{name} is not bound yet: its storageclass "{of.name}" binds at once (Immediate), and {made} for it'
+            )
         if found.selected_node:
-            self.terms.append(_named((found.selected_node,)))
+            self._selected(name, found, of)
+            return
+        chosen = self._objects.chosen_volumes(found, of)
+        if chosen is not None and chosen.kept is not None:
+            self.terms += chosen.kept.node_terms
+        elif (reach := self._made(found, of)) is None:
+            return
+        elif chosen is not None or reach:
+            self._any_of(reach, () if chosen is None else chosen.affinity)
         elif of.provisions:
-            self._provisioned(found, of)
+            raise _Waits(
+                f'{name} finds no storage: no CSIStorageCapacity of storageclass "{of.name}" has'
+                f" {format_quantity('storage', found.spec.size)}"
+            )
         else:
-            chosen = self._objects.chosen_volumes(found, of)
-            if not chosen:
-                raise _Waits(
-                    f'{name} finds no volume: storageclass "{of.name}" makes none, and no available one is left for it'
-                )
-            self._any_of(chosen)
+            raise _Waits(
+                f'{name} finds no volume: storageclass "{of.name}" makes none, and no available one is left for it'
+                f" (it asks for {_asked(found.spec)})"
+            )
 
-    def _provisioned(self, found: VolumeClaim, of: StorageClass) -> None:
-        """Where a volume can be made, or one that is there is in reach."""
+    def _why_not(self, found: VolumeClaim) -> str:
+        """Return what is wrong with the volume that a claim names; empty where the two are only not bound yet."""
+        named = self._objects.volume(found.volume)
+        if named is None:
+            return " and which is not found"
+        return "" if not named.claim or named.kept_for(found) else f' and which claim "{named.claim}" has'
+
+    def _made(self, found: VolumeClaim, of: StorageClass) -> Reach:
+        """Return where a volume can be made for the claim."""
+        if not of.provisions:
+            return ()
+        room = self._objects.reach(of, found.spec.size) if found.spec.size else None
+        if room is None or not of.topologies:
+            return of.topologies or None if room is None else room
+        both = ((*one.match_expressions, *other.match_expressions) for one in of.topologies for other in room)
+        return tuple(map(NodeSelectorTerm, both))
+
+    def _selected(self, name: str, found: VolumeClaim, of: StorageClass) -> None:
+        """A volume is being made for the claim, on the node that the scheduler has selected."""
+        if not of.provisions:
+            raise _Waits(
+                f'{name} waits for a volume to be made for node "{found.selected_node}", and storageclass "{of.name}"'
+                " makes none"
+            )
+        self.terms.append(_named((found.selected_node,)))
         if of.topologies:
-            there = [v for v in self._objects.unbound_volumes(of.name) if suits(found, v)]
-            self._any_of(there, of.topologies)
+            self._any_of(of.topologies, ())
 
-    def _any_of(self, volumes: Iterable[Volume], terms: Terms = ()) -> None:
-        found = dict.fromkeys(terms)
-        for each in volumes:
-            if each.affinity is None:
-                return
-            found.update(dict.fromkeys(each.affinity))
-        self.terms.append(tuple(found))
+    def _any_of(self, terms: Terms, affinity: Affinity) -> None:
+        if affinity is not None:
+            self.terms.append(tuple(dict.fromkeys((*terms, *affinity))))
 
     def _share(
         self, used: PodVolume, found: VolumeClaim, attached: tuple[str, str] | None, of: StorageClass | None
@@ -218,13 +305,8 @@ class _Demand:
         waits = first is not None and first < self._order
         if self._running:
             return
-        if found.spec.of_one_pod and users:
-            other = next((user for user in users if user.node), users[0])
-            if other.node or waits:
-                raise _Waits(
-                    f'persistentvolumeclaim "{used.claim}" is ReadWriteOncePod, and pod {other.name} uses it'
-                    + ("" if other.node else " first")
-                )
+        if found.spec.of_one_pod and (users or not self._pod.key):
+            self._use_alone(used, users, waits=waits)
             return
         several = bool(users) or (not self._pod.key and used.template is None)  # pods to come of one template
         if not several or (found.bound and not found.spec.of_one_node):
@@ -239,67 +321,26 @@ class _Demand:
             if attached:
                 self.counted_elsewhere.add(attached)
         elif first is not None or not users:
-            self.shared.append((used.claim, key))
-            if attached and waits and key == HOSTNAME:
+            elsewhere = attached is not None and waits and key == HOSTNAME
+            self.shared.append(SharedClaim(used.claim, key, elsewhere))
+            if attached and elsewhere:
                 self.counted_elsewhere.add(attached)
 
-
-def suits(claim: VolumeClaim, volume: Volume) -> bool:
-    """Return whether the scheduler would bind the claim to this volume (upstream: FindMatchingVolume), wherever it
-    is."""
-    spec = claim.spec
-    if volume.deleted or volume.size < spec.size or volume.mode != spec.mode:
-        return False
-    if volume.attributes_class != spec.attributes_class:
-        return False
-    if volume.claim:
-        return volume.kept_for(claim)
-    return (
-        volume.available
-        and volume.class_name == (spec.class_name or "")
-        and {*spec.access_modes} <= {*volume.access_modes}
-        and all(matches_requirement(each, volume.labels) for each in spec.selector)
-    )
+    def _use_alone(self, used: PodVolume, users: Sequence[ClaimUser], *, waits: bool) -> None:
+        name = f'persistentvolumeclaim "{used.claim}" is ReadWriteOncePod, and'
+        if not self._pod.key and used.template is None:
+            self.of_one_pod = f"{name} another pod of the same template uses it first"
+        if users:
+            other = next((user for user in users if user.node), users[0])
+            if other.node or waits:
+                raise _WaitsForPod(f"{name} pod {other.name} uses it{'' if other.node else ' first'}")
 
 
-def choose(claims: Iterable[VolumeClaim], volumes: Iterable[Volume]) -> Mapping[str, Sequence[Volume]]:
-    """Return by claim which of the volumes it can count on, of a class that makes none.
-
-    A volume that is kept for a claim, as the scheduler keeps one while it binds a pod, goes to that claim, which counts
-    on no other. Volumes of equal node affinity are a pool. Where a pool has enough for all other claims, each of them
-    may use it, and pods go wherever is best. Where none has, every claim gets one volume: the smallest that suits, as
-    the scheduler takes them, pool after pool, in the order of names. No more pods are so served than there are
-    volumes."""
-    there = sorted(volumes, key=lambda v: (v.size, v.name))
-    keepers = {each.claim: each for each in reversed(there) if each.claim}
-    waiting, kept = [], {}
-    for each in sorted(claims, key=lambda claim: claim.key):
-        own = keepers.get(each.key)
-        if own is not None and suits(each, own):
-            kept[each.key] = [own]
-        else:
-            waiting.append(each)
-    pools: dict[Terms | None, list[Volume]] = {}
-    for volume in there:
-        if not volume.claim:
-            pools.setdefault(volume.affinity, []).append(volume)
-    ample = [taken for pool in pools.values() if len(taken := _taken(waiting, pool)) == len(waiting)]
-    if ample:
-        return kept | {each.key: [taken[each.key] for taken in ample] for each in waiting}
-    ordered = [each for terms in sorted(pools, key=repr) for each in pools[terms]]
-    return kept | {key: [found] for key, found in _taken(waiting, ordered).items()}
-
-
-def _taken(claims: Iterable[VolumeClaim], volumes: Sequence[Volume]) -> dict[str, Volume]:
-    """Return the volume of each claim that gets one."""
-    left = {each.name: each for each in volumes}
-    found = {}
-    for claim in claims:
-        mine = next((each for each in left.values() if suits(claim, each)), None)
-        if mine is not None:
-            found[claim.key] = mine
-            del left[mine.name]
-    return found
+def _asked(spec: VolumeClaimSpec) -> str:
+    """Return what a claim asks for, in words: "10Gi, ReadWriteOnce"."""
+    labels = ["with labels as its selector says"] if spec.selector else []
+    mode = [spec.mode] if spec.mode != "Filesystem" else []
+    return ", ".join([format_quantity("storage", spec.size), *spec.access_modes, *mode, *labels])
 
 
 def bound_by(spec: PodSpec, found: VolumeDemand, namespace: str) -> PodSpec:
@@ -307,19 +348,22 @@ def bound_by(spec: PodSpec, found: VolumeDemand, namespace: str) -> PodSpec:
     counts: dict[str, int] = {}
     for driver, _ in found.counted:
         counts[f"{ATTACHABLE_VOLUMES}{driver}"] = counts.get(f"{ATTACHABLE_VOLUMES}{driver}", 0) + 1
-    together = tuple(
-        PodAffinityTerm(
-            key, PodSelector((Requirement(f"{SHARED_CLAIM}{claim}", Operator.EXISTS),), (namespace,)), alone=True
-        )
-        for claim, key in found.shared
-    )
+    together = tuple(each.tie(namespace) for each in found.shared)
     return replace(
         spec,
         requests=tuple(sorted({**dict(spec.requests), **counts}.items())),
         node_terms=(*spec.node_terms, *found.node_terms),
         unschedulable=spec.unschedulable or found.unschedulable,
         pod_affinity=(*spec.pod_affinity, *together),
+        pod_anti_affinity=(*spec.pod_anti_affinity, *(_apart(*each) for each in found.unshared)),
     )
+
+
+def _apart(disk: str, reads: bool) -> PodAffinityTerm:
+    """Return the term that keeps a pod off the nodes of others with its disk; readers are kept from writers only."""
+    key = f"{_DISK}{disk}"
+    asked = Requirement(key, Operator.IN, (_WRITES,)) if reads else Requirement(key, Operator.EXISTS)
+    return PodAffinityTerm(HOSTNAME, PodSelector((asked,)), alone=True)
 
 
 def _named(nodes: Iterable[str]) -> Terms:
@@ -332,8 +376,19 @@ def with_attachments(allocatable: Resources, drivers: Iterable[str], *limits: Ma
     without limit."""
     found = {f"{ATTACHABLE_VOLUMES}{driver}": UNLIMITED_ATTACHMENTS for driver in drivers}
     known = {f"{ATTACHABLE_VOLUMES}{driver}": count for each in limits for driver, count in each.items()}
-    others = {name: of for name, of in allocatable.items() if not name.startswith(ATTACHABLE_VOLUMES)}
-    return {**others, **{name: known.get(name, allocatable.get(name, of)) for name, of in found.items()}}
+    wanted = {name: known.get(name, allocatable.get(name, of)) for name, of in found.items()}
+    return {**without_attachments(allocatable), **wanted}
+
+
+def without_attachments(resources: Resources) -> dict[str, int]:
+    """Return the resources that a pod can request, or a Node tells: attachments of volumes are none."""
+    return {name: of for name, of in resources.items() if not name.startswith(ATTACHABLE_VOLUMES)}
+
+
+def without_volumes(spec: PodSpec) -> PodSpec:
+    """Return the spec without the attachments that it takes: what a pod without volumes can stand for of it."""
+    requests = tuple(without_attachments(dict(spec.requests)).items())
+    return spec if requests == spec.requests else replace(spec, requests=requests)
 
 
 def default_of(classes: Iterable[StorageClass]) -> StorageClass | None:

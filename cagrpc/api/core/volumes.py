@@ -4,7 +4,7 @@ and the claims that a pod uses. What these come to for a pod is in `volume_bindi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cagrpc.api.core.constraints import node_term
@@ -36,6 +36,8 @@ IN_TREE = {
 """Sources of volumes that are attached by a CSI driver now: the provisioner's old name, and the driver (upstream:
 k8s.io/csi-translation-lib)."""
 _DRIVER_OF = dict(IN_TREE.values())
+UNSHARED = ("awsElasticBlockStore", "gcePersistentDisk", "iscsi", "rbd")
+"""Sources of disks that two pods on one node must not share (upstream: the plugin VolumeRestrictions)."""
 _NAMES_OF_DISKS = ("volumeID", "pdName", "diskURI", "diskName", "id")
 
 
@@ -150,18 +152,28 @@ class PodVolumes:
     claims: tuple[PodVolume, ...] = ()
     inline: tuple[tuple[str, str], ...] = ()
     """Disks named in the pod itself: driver and disk."""
+    unshared: tuple[tuple[str, bool], ...] = ()
+    """Those of them that no other pod on its node may have, and whether it only reads them, as it may with others that
+    do."""
 
     def __bool__(self) -> bool:
-        return bool(self.claims or self.inline)
+        return bool(self.claims or self.inline or self.unshared)
 
 
 NO_VOLUMES = PodVolumes()
 
 
+def claim_to_be_made(key: str, template: VolumeClaimSpec, default: StorageClass | None, owner: str = "") -> VolumeClaim:
+    """Return a claim as it will be made of a template; `default` is the class of one that names none."""
+    if template.class_name is None:
+        template = replace(template, class_name=default.name if default else "")
+    return VolumeClaim(key, template, owner=owner)
+
+
 def pod_volumes(spec: Mapping[str, Any], name: str, path: str, problems: Problems) -> PodVolumes:
     """Read the `volumes` of a v1.PodSpec; `name` is the pod's."""
     claims: dict[str, PodVolume] = {}
-    inline = set()
+    inline, unshared = set(), dict[str, bool]()
     for volume, at in members(spec, "volumes", path, problems):
         source = volume.get("volumeSource") or volume  # of a message of protobuf, and in JSON
         if source.get("persistentVolumeClaim") is not None:
@@ -175,7 +187,25 @@ def pod_volumes(spec: Mapping[str, Any], name: str, path: str, problems: Problem
         for kind in IN_TREE.keys() & source.keys():
             disk = mapping(source, kind, at, problems)
             inline.add((IN_TREE[kind][1], next((str(disk[n]) for n in _NAMES_OF_DISKS if disk.get(n)), at)))
-    return PodVolumes(tuple(claims.values()), tuple(sorted(inline)))
+        for name_of_disk, reads in _unshared(source, at, problems):
+            unshared[name_of_disk] = reads and unshared.get(name_of_disk, True)
+    return PodVolumes(tuple(claims.values()), tuple(sorted(inline)), tuple(sorted(unshared.items())))
+
+
+def _unshared(source: Mapping[str, Any], path: str, problems: Problems) -> Iterable[tuple[str, bool]]:
+    """Yield what tells a disk that two pods must not share from others, and whether it is only read. An RBD image is
+    another's that has one of its monitors."""
+    for kind in UNSHARED:
+        if source.get(kind) is None:
+            continue
+        disk = mapping(source, kind, path, problems)
+        reads = disk.get("readOnly") is True and kind != "awsElasticBlockStore"
+        if kind == "rbd":
+            image = f"{disk.get('pool') or 'rbd'}/{disk.get('image')}"
+            yield from ((f"rbd/{image}@{each}", reads) for each in texts(disk, "monitors", f"{path}.rbd", problems))
+        else:
+            name = next((str(disk[each]) for each in ("volumeID", "pdName", "iqn", "id") if disk.get(each)), path)
+            yield f"{kind}/{name}", reads
 
 
 def with_templates(
@@ -188,7 +218,7 @@ def with_templates(
         of = mapping(template, "metadata", "", []).get("name")
         claim = f"{of}-{workload}-{ordinal}"
         found[claim] = PodVolume(claim, claim_spec(template, "", []))
-    return PodVolumes(tuple(found.values()), volumes.inline)
+    return replace(volumes, claims=tuple(found.values()))
 
 
 def claim_spec(holder: Mapping[str, Any], path: str, problems: Problems) -> VolumeClaimSpec:

@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from cagrpc.api.core.pod_claims import PodClaim, PodClaims
-from cagrpc.api.devices.matching import Matcher, Selector, all_of, extended
+from cagrpc.api.core.volume_binding import without_attachments
 from cagrpc.api.devices.objects import (
     MOST_CONSUMERS,
     MOST_RESULTS,
@@ -20,6 +20,7 @@ from cagrpc.api.devices.objects import (
     DevicesAsked,
     ResourceClaim,
 )
+from cagrpc.api.devices.selectors import Matcher, Selector, all_of, extended
 from solver.model import (
     HOSTNAME,
     DeviceAlternative,
@@ -157,7 +158,7 @@ class _Reading:
         if claim.deleted:
             self._problems.append(f"{what} is being deleted")
         elif of_template and self._uid and claim.owner_uid and claim.owner_uid != self._uid:
-            self._problems.append(f"{what} was not made for this pod")
+            self._problems.append(f"{what} was made for another pod, and this one needs one of that name")
         elif claim.allocated and not (self._runs and of_template):
             if self._uid not in claim.reserved_for and len(claim.reserved_for) >= MOST_CONSUMERS:
                 self._problems.append(f"{what} is in use by {len(claim.reserved_for)} others, as many as can be")
@@ -165,7 +166,7 @@ class _Reading:
                 if claim.node_terms:
                     self._terms.append(claim.node_terms)
                 else:
-                    self._problems.append(f"{what} is allocated on no node")
+                    self._problems.append(f"{what} has an allocation that can be used on no node")
         else:
             found = self._claimed(claim.spec, what)
             if found is not None and of_template:
@@ -224,6 +225,24 @@ def with_extended(spec: PodSpec, backed: AbstractSet[str] | Mapping[str, DeviceC
     )
     requests = tuple((name, amount) for name, amount in spec.requests if name not in backed)
     return replace(spec, requests=requests, claims=(*spec.claims, DeviceClaim(asked)))
+
+
+def without_claims(spec: PodSpec) -> PodSpec:
+    """Return the spec as its pod has it written: without what its claims and volumes come to, and with the extended
+    resources that a class backs."""
+    asked = (each for claim in spec.claims for each in claim.requests)
+    backed = [
+        (each.name, way.count) for each in asked for way in each.alternatives if way.selector == extended(each.name)
+    ]
+    return replace(
+        spec,
+        requests=tuple(sorted((*without_attachments(dict(spec.requests)).items(), *backed))),
+        node_terms=(),
+        unschedulable="",
+        claims=(),
+        pod_affinity=tuple(each for each in spec.pod_affinity if not each.alone),
+        pod_anti_affinity=tuple(each for each in spec.pod_anti_affinity if not each.alone),
+    )
 
 
 def carrying(claims: Iterable[str]) -> Labels:

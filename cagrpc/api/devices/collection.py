@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping
 
 from cagrpc.api.core.pod_claims import PodClaims
 from cagrpc.api.devices.claims import ClaimObjects, DeviceDemand, demand
-from cagrpc.api.devices.matching import Matcher, NodeMatching, Selector
+from cagrpc.api.devices.matching import NodeMatching
 from cagrpc.api.devices.objects import ClaimSpec, Device, DeviceClass, DeviceId, DevicesAsked, ResourceClaim, Slice
 from cagrpc.api.devices.pools import NodeDevices, by_node
+from cagrpc.api.devices.selectors import Matcher, Selector
 from solver.model import PodSpec
 
 

@@ -1,5 +1,5 @@
 """Which devices of a node can be given to whom: from slices, what is allocated and the selectors in use to the
-planner's `Devices`. What pods ask for is in `claims`; CEL in `cel`.
+planner's `Devices`. What pods ask for is in `claims`; single selectors are in `selectors`.
 
 What the scheduler's allocator could do and planning cannot foresee is given to nobody: devices that several nodes can
 use, that may be allocated several times (consumable capacity), or whose shared counters do not suffice for all of them
@@ -15,8 +15,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from threading import RLock
-from typing import TYPE_CHECKING
 
 from cagrpc.api.devices.objects import (
     MOST_RESULTS,
@@ -26,60 +24,13 @@ from cagrpc.api.devices.objects import (
     SemanticVersion,
 )
 from cagrpc.api.devices.pools import NodeDevices
+from cagrpc.api.devices.selectors import Matcher, Selector, all_of, extended
 from cagrpc.errors import InvalidInput
 from solver.model import Devices, PodSpec, Resources
-from solver.model.quantities import parse_quantity
-
-if TYPE_CHECKING:
-    from cagrpc.api.devices.cel import Expression
-
-MOST_STEPS = 200_000
-"""Of the evaluations of one round, over all selectors: some two seconds. The rest is evaluated in the next rounds."""
-_MOST_EXPRESSIONS = 10_000
 
 _MULTIPLE = "they may be allocated several times (consumable capacity), which planning does not know"
 _COUNTERS = "they are partitions that share what one device has, more than fits together, which planning does not know"
 _SEVERAL_NODES = "several nodes can use them, which planning does not know"
-
-
-@dataclass(frozen=True, slots=True)
-class Selector:
-    """Which devices one request takes: its class's conditions and its own, taints and capacities included."""
-
-    asked: DevicesAsked
-    """Count and mode do not count."""
-    of_class: tuple[str, ...] = ()
-    """CEL expressions of its class."""
-    resource: str = ""
-    """The extended resource that these devices provide where no device plugin does; empty of a claim's."""
-
-    @property
-    def key(self) -> str:
-        """The planner's key, which people read too: equal keys select equal devices."""
-        asked = self.asked
-        if self.resource:
-            return extended(self.resource)
-        parts = [asked.class_name or "any class"]
-        if asked.selectors:
-            parts.append(
-                "with " + " && ".join(f"({each})" if len(asked.selectors) > 1 else each for each in asked.selectors)
-            )
-        if asked.capacity:
-            parts.append(f"of {', '.join(f'{name}={amount}' for name, amount in asked.capacity)}")
-        if asked.tolerations:
-            parts.append(f"tolerating {', '.join(map(str, asked.tolerations))}")
-        return " ".join(parts)
-
-
-def all_of(key: str) -> str:
-    """Return the key of a request for all devices of a selector: of a node of which planning may give all of them, had
-    by pods or not."""
-    return f"all of {key}"
-
-
-def extended(resource: str) -> str:
-    """Return the key of an extended resource that a class backs."""
-    return f"the extended resource {resource}"
 
 
 _NO_DEVICES = NodeDevices()
@@ -106,87 +57,17 @@ class Unplanned:
         return "" if own in self.planned else self.reasons.get(own, "")
 
 
-class Matcher:
-    """Evaluates selectors on devices, with a memory. Thread-safe."""
+@dataclass(frozen=True, slots=True)
+class Loose:
+    """What devices that several nodes can use are to selectors, by their keys."""
 
-    def __init__(self) -> None:
-        self._lock = RLock()
-        self._expressions: dict[str, Expression | InvalidInput] = {}
-        self._left = MOST_STEPS
-
-    def begin(self) -> None:
-        """Begin a round: each has a budget, so that no tenant's expressions keep others waiting."""
-        with self._lock:
-            self._left = MOST_STEPS
-            if len(self._expressions) > _MOST_EXPRESSIONS:
-                self._expressions.clear()
-
-    @property
-    def exhausted(self) -> bool:
-        """Whether something was left for the next round."""
-        return self._left <= 0
-
-    def cheapest_first(self, selectors: Iterable[Selector]) -> list[Selector]:
-        """Return the selectors in the order of what their expressions have cost so far."""
-        return sorted(selectors, key=lambda each: (sum(map(self._cost, self._texts(each))), each.key))
-
-    def problem(self, selector: Selector) -> str:
-        """Return why the selector cannot be evaluated on any device; empty where it can."""
-        with self._lock:
-            found = map(self._expression, self._texts(selector))
-            return next((str(each) for each in found if isinstance(each, InvalidInput)), "")
-
-    def matches(self, selector: Selector, device: Device) -> bool:
-        """Return whether the device is of the selector's, taints apart. Raises InvalidInput where an expression has no
-        answer."""
-        with self._lock:
-            return self._hold(selector, device) and _has_capacity(selector.asked, device)
-
-    def _hold(self, selector: Selector, device: Device) -> bool:
-        for text in self._texts(selector):
-            expression = self._expression(text)
-            if isinstance(expression, InvalidInput):
-                raise expression
-            before = expression.steps
-            if self._left <= 0 and not expression.knows(device):
-                raise InvalidInput("its selectors take long to evaluate; the rest of them is evaluated next time")
-            try:
-                matches = expression.matches(device)
-            finally:
-                self._left -= expression.steps - before
-            if not matches:
-                return False
-        return True
-
-    def _texts(self, selector: Selector) -> tuple[str, ...]:
-        return (*selector.of_class, *selector.asked.selectors)
-
-    def _cost(self, text: str) -> int:
-        found = self._expressions.get(text)
-        return 0 if found is None or isinstance(found, InvalidInput) else found.steps
-
-    def _expression(self, text: str) -> Expression | InvalidInput:
-        found = self._expressions.get(text)
-        if found is None:
-            from cagrpc.api.devices.cel import Expression  # noqa: PLC0415 - a second, of which most clusters need none
-
-            try:
-                found = Expression(text)
-            except InvalidInput as error:
-                found = error
-            self._expressions[text] = found
-        return found
+    matched: frozenset[str] = frozenset()
+    failing: frozenset[str] = frozenset()
+    """Of which none is given on any node: the scheduler may come to these devices first."""
+    incomplete: bool = False
 
 
-def _has_capacity(asked: DevicesAsked, device: Device) -> bool:
-    """Return whether a device that is allocated once has the capacities that a request names (upstream:
-    CmpRequestOverCapacity)."""
-    has = dict(device.capacity)
-    for name, amount in asked.capacity:
-        there = has.get(name if "/" in name else f"{device.driver}/{name}")
-        if there is None or parse_quantity(there) < parse_quantity(amount):
-            return False
-    return True
+_NO_LOOSE = Loose()
 
 
 def given(
@@ -198,24 +79,31 @@ def given(
     *,
     in_use: AbstractSet[str],
     taken: AbstractSet[DeviceId] = frozenset(),
-    of_several_nodes: bool = False,
+    loose: Loose = _NO_LOOSE,
 ) -> tuple[Devices, ...]:
     """Return what a node's devices are to the selectors, but for those that are taken: to the keys `in_use`, of
-    requests for some or for all of them. `attributes` are those that constraints name. Of a selector that
-    fails on one of the devices no device of the node is given, as the scheduler gives up there, too."""
+    requests for some or for all of them. `attributes` are those that constraints name, `loose` what the devices are
+    that several nodes can use. Of a selector that fails on one of the devices no device of the node is given, as the
+    scheduler gives up there, too."""
     matched: dict[str, list[Device]] = {}
+    uncertain = {each.key for each in selectors if each.key in loose.matched | loose.failing}
     for selector in selectors:
+        if selector.key in loose.failing:
+            continue
         try:
             matched[selector.key] = [each for each in node.devices if matcher.matches(selector, each)]
         except InvalidInput as error:
             unplanned.reasons.setdefault(selector.key, f"{error}")
-    kept_back = _kept_back(node, {each.id for found in matched.values() for each in found}, taken, of_several_nodes)
+            uncertain.add(selector.key)
+    kept_back = _kept_back(node, {each.id for found in matched.values() for each in found}, taken)
     keys: defaultdict[DeviceId, set[str]] = defaultdict(set)
     for selector in selectors:
         found = matched.get(selector.key, [])
         refused = {each.id: _untolerated(selector.asked, each) or kept_back.get(each.id, "") for each in found}
         usable = [each for each in found if not refused[each.id]]
         unplanned.note(selector.key, (why for why in refused.values() if why), given=bool(usable))
+        if any(each.id in kept_back for each in found):
+            uncertain.add(selector.key)
         for device in usable:
             keys[device.id].add(selector.key)
             if len(usable) == len(found) <= MOST_RESULTS:
@@ -227,25 +115,29 @@ def given(
         if of:
             (had if device.id in taken else free)[frozenset(of), _named(device, attributes)] += 1
     alike = sorted({**free, **had}, key=lambda each: (sorted(each[0]), each[1]))
-    return tuple(Devices(free[each], *each, taken=had[each]) for each in alike)
+    wholes = uncertain | {each.key for each in selectors if node.incomplete or loose.incomplete}
+    unknown = frozenset(uncertain | set(map(all_of, wholes))) & in_use
+    return (
+        *(Devices(free[each], *each, taken=had[each]) for each in alike),
+        *((Devices(0, unknown, uncertain=True),) if unknown else ()),
+    )
 
 
 def _untolerated(asked: DevicesAsked, device: Device) -> str:
     for taint in device.taints:
         if not any(each.tolerates(taint) for each in asked.tolerations):
-            return f"they have the taint {taint.key}, which the claim does not tolerate"
+            value = f"={taint.value}" if taint.value else ""
+            return f"they have the taint {taint.key}{value}:{taint.effect}, which the claim does not tolerate"
     return ""
 
 
-def _kept_back(
-    node: NodeDevices, matched: AbstractSet[DeviceId], taken: AbstractSet[DeviceId], of_several_nodes: bool
-) -> dict[DeviceId, str]:
+def _kept_back(node: NodeDevices, matched: AbstractSet[DeviceId], taken: AbstractSet[DeviceId]) -> dict[DeviceId, str]:
     """Return why planning gives a device to nobody, of those of which it does not."""
     found = {}
     for each in node.devices:
         why = each.beyond or (_MULTIPLE if each.allow_multiple_allocations else "")
-        if of_several_nodes or why:
-            found[each.id] = _SEVERAL_NODES if of_several_nodes else why
+        if why:
+            found[each.id] = why
     needed = [each for each in node.devices if each.id in matched and each.id not in taken and each.id not in found]
     found.update(dict.fromkeys(_short(node, needed, taken), _COUNTERS))
     return found
@@ -321,6 +213,7 @@ class NodeMatching:
         self._resources = tuple(sorted(each.resource for each in self._selectors if each.resource))
         self._nodes = nodes or {}
         self._taken = taken
+        self._loose = _NO_LOOSE
         self._memory = memory or Memory()
         self.unplanned = self._memory.unplanned
 
@@ -345,10 +238,10 @@ class NodeMatching:
         taken = frozenset(each.id for each in node.devices if each.id in self._taken)
         offered = [(allocatable.get(each, 0), free.get(each, 0)) for each in self._resources]
         before, found = self._memory.of_nodes.get(name, (None, ()))
-        if before != (node, taken, offered):
+        if before != (node, taken, offered, self._loose):
             found = self._given(node, allocatable, free, taken)
             if not self._matcher.exhausted:
-                self._memory.of_nodes[name] = (node, taken, offered), found
+                self._memory.of_nodes[name] = (node, taken, offered, self._loose), found
         return found
 
     def of_group(self, template: NodeDevices, allocatable: Resources) -> tuple[Devices, ...]:
@@ -364,7 +257,16 @@ class NodeMatching:
         own = [each for each in self._selectors if each.resource not in plugged]
         found: tuple[Devices, ...] = ()
         if node.devices:
-            found = given(node, own, self._attributes, self._matcher, self.unplanned, in_use=self._keys, taken=taken)
+            found = given(
+                node,
+                own,
+                self._attributes,
+                self._matcher,
+                self.unplanned,
+                in_use=self._keys,
+                taken=taken,
+                loose=self._loose,
+            )
         offered = tuple(Devices(free[name], frozenset({extended(name)})) for name in plugged if free.get(name, 0) > 0)
         self.unplanned.planned.update(key for each in offered for key in each.selectors)
         return (*found, *offered)
@@ -381,15 +283,17 @@ class NodeMatching:
         return spec
 
     def shared_by_nodes(self) -> None:
-        """Note why nobody gets the devices that several nodes can use."""
-        loose = self._nodes.get("")
-        if loose is not None and self._selectors:
-            given(
-                loose,
-                self._selectors,
-                frozenset(),
-                self._matcher,
-                self.unplanned,
-                in_use=self._keys,
-                of_several_nodes=True,
-            )
+        """Learn what the devices are that several nodes can use, and note why nobody gets them."""
+        there = self._nodes.get("")
+        if there is None or not self._selectors:
+            return
+        matched, failing = set(), set()
+        for selector in self._selectors:
+            try:
+                if any(self._matcher.matches(selector, each) for each in there.devices):
+                    matched.add(selector.key)
+                    self.unplanned.note(selector.key, (_SEVERAL_NODES,), given=False)
+            except InvalidInput as error:
+                failing.add(selector.key)
+                self.unplanned.note(selector.key, (f"{error}",), given=False)
+        self._loose = Loose(frozenset(matched), frozenset(failing), there.incomplete)

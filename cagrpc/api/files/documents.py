@@ -145,9 +145,10 @@ def _bodies(path: Path, text: str, problems: Problems) -> Iterator[Any]:
 
 
 def _too_deep(text: str) -> int:
-    """Return the line at which a YAML text nests too deeply; 0 where it does not. Nesting takes brackets or
-    indentation, so few texts need parsing."""
-    if text.count("[") + text.count("{") <= MOST_LEVELS and max(map(len, text.splitlines()), default=0) <= MOST_LEVELS:
+    """Return the line at which a YAML text nests too deeply; 0 where it does not. Nesting takes brackets that are not
+    closed at once (as those of `emptyDir: {}` are) or indentation, so few texts need parsing."""
+    opened = text.count("[") + text.count("{") - text.count("[]") - text.count("{}")
+    if opened <= MOST_LEVELS and max(map(len, text.splitlines()), default=0) <= MOST_LEVELS:
         return 0
     level = 0
     events: Iterator[Any] = yaml.parse(text, Loader=_LOADER)

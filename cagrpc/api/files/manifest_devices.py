@@ -54,18 +54,24 @@ class DevicesOfFiles:
     def divided(
         self, spec: PodSpec, identity: PodIdentity, demanded: DeviceDemand, count: int
     ) -> Iterable[tuple[PodSpec, PodIdentity, int]]:
-        """Yield the pods with their claims: a shared claim is planned with the first pod that names it, and the others
-        are tied to that one."""
+        """Yield the pods with their claims: a shared claim is planned with the first pod that names it and is not kept
+        from every node by something else, and the others are tied to that one."""
         self._objects.use_extended(spec)
         spec = with_extended(spec, self._objects.backed)
         keys = {key for key, _ in demanded.shared}
-        first = keys - self._carried
+        blocked = bool(demanded.problem or spec.unschedulable)
+        first = frozenset() if blocked else keys - self._carried
         if first:
             self._carried |= keys
             labels = {**identity.labels, **carrying(sorted(first))}
             yield with_demand(spec, demanded, first, keys), replace(identity, labels=labels), 1
         if rest := count - bool(first):
             yield with_demand(spec, demanded, frozenset(), keys), identity, rest
+
+    def of_daemon(self, spec: PodSpec, demanded: DeviceDemand) -> PodSpec:
+        """Return a DaemonSet's pod with its own claims."""
+        self._objects.use_extended(spec)
+        return with_demand(with_extended(spec, self._objects.backed), demanded, frozenset(), frozenset())
 
     def matching(self) -> NodeMatching:
         return self._objects.matching()

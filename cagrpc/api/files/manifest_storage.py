@@ -13,15 +13,15 @@ from cagrpc.api.core.nodes import INSTANCE_TYPE
 from cagrpc.api.core.pods import Pod
 from cagrpc.api.core.resources import Problems, mapping, members
 from cagrpc.api.core.selectors import PodIdentity
+from cagrpc.api.core.storage_capacity import Reach, keeps_count, reach, storage_capacity
 from cagrpc.api.core.volume_binding import (
-    SHARED_CLAIM,
     ClaimUser,
     bound_by,
-    choose,
     default_of,
     demand,
     with_attachments,
 )
+from cagrpc.api.core.volume_choice import ChosenVolumes, choose
 from cagrpc.api.core.volumes import (
     PodVolumes,
     StorageClass,
@@ -30,6 +30,7 @@ from cagrpc.api.core.volumes import (
     attach_limits,
     attachment,
     claim,
+    claim_to_be_made,
     pod_volumes,
     storage_class,
     volume,
@@ -39,7 +40,15 @@ from cagrpc.api.encoding.times import epoch_seconds
 from cagrpc.api.files.documents import ManifestDocument
 from solver.model import ATTACHABLE_VOLUMES, Node, PodSpec, Resources
 
-STORAGE_KINDS = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode", "VolumeAttachment")
+STORAGE_KINDS = (
+    "PersistentVolumeClaim",
+    "PersistentVolume",
+    "StorageClass",
+    "CSINode",
+    "VolumeAttachment",
+    "CSIStorageCapacity",
+    "CSIDriver",
+)
 _WHAT_SAYS_WHERE = ("PersistentVolumeClaim", "StorageClass")
 
 
@@ -60,26 +69,29 @@ class StorageOfFiles:
         self._volumes: dict[str, Volume] = {each.name: each for _, each in read["PersistentVolume"]}
         self._classes: dict[str, StorageClass] = {each.name: each for _, each in read["StorageClass"]}
         self._limits: dict[str, dict[str, int]] = {document.name: limits for document, limits in read["CSINode"]}
+        self._capacities = [each for _, each in read["CSIStorageCapacity"]]
+        self._keep_count = {document.name for document, keeps in read["CSIDriver"] if keeps}
         self._attached: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
         for _, each in read["VolumeAttachment"]:
             if each.driver and each.volume:
                 self._attached[each.node].add((each.driver, each.volume))
         self._users: defaultdict[str, dict[str, ClaimUser]] = defaultdict(dict)
+        self._to_be_made: dict[str, VolumeClaim] = {}
         self._drivers: set[str] = set()
+        self._blocked: set[str] = set()
         self._learn(pods)
 
     def _read(self, kind: str, document: ManifestDocument) -> Any:
         here: Problems = []
-        readers: Mapping[str, Any] = dict(
-            zip(STORAGE_KINDS, (claim, volume, storage_class, attach_limits, attachment), strict=True)
-        )
+        read = (claim, volume, storage_class, attach_limits, attachment, storage_capacity, keeps_count)
+        readers: Mapping[str, Any] = dict(zip(STORAGE_KINDS, read, strict=True))
         found = readers[kind](document.body, here)
         self._problems.extend(f"{document.place}: {problem}" for problem in here)
         return found
 
     def _learn(self, pods: Sequence[ManifestDocument]) -> None:
         """Learn who uses which claim, and what nodes attach for those that run."""
-        running = []
+        running, waiting = [], []
         for document in pods:
             status = mapping(document.body, "status", "", [])
             volumes = _volumes(document, document.spec, "spec", [])
@@ -89,13 +101,21 @@ class StorageOfFiles:
             ends = document.metadata.get("deletionTimestamp") is not None
             user = ClaimUser(f"{document.namespace}/{document.name}", node, ends, () if node else _order(document))
             for each in volumes.claims:
-                self._users[f"{document.namespace}/{each.claim}"][_key(document)] = user
+                key = f"{document.namespace}/{each.claim}"
+                self._users[key][_key(document)] = user
+                if each.template is not None and key not in self._claims:
+                    self._to_be_made[key] = claim_to_be_made(key, each.template, self.default_class())
             if node:
                 running.append((_pod(document, volumes), node))
-        for pod, node in running if self._known else ():
+            else:
+                waiting.append(_pod(document, volumes))
+        if not self._known:
+            return
+        for pod, node in running:
             found = demand(pod, self, running=True)
             self._attached[node].update(found.attached)
             self._drivers.update(driver for driver, _ in found.attached)
+        self._blocked = {pod.key for pod in waiting if demand(pod, self).blocked}
 
     # What pods require
 
@@ -109,10 +129,7 @@ class StorageOfFiles:
         count: int,
     ) -> Iterator[tuple[PodSpec, PodIdentity, int]]:
         """Yield so many pods of a document with what their volumes require, and what only planning sees of them."""
-        template = mapping(pod, "spec", path, [])
-        here: Problems = []
-        volumes = _volumes(document, template, f"{path}.spec".removeprefix("."), here)
-        self._problems.extend(f"{document.place}: {problem}" for problem in here)
+        volumes = self._read_volumes(document, pod, path)
         templates = [each for each, _ in members(document.spec, "volumeClaimTemplates", "spec", [])]
         templates = templates if document.kind == "StatefulSet" else []
         if not (volumes or templates) or not self._known:
@@ -127,10 +144,29 @@ class StorageOfFiles:
             of = _pod(document, own)
             found = demand(of, self, _order(document))
             self._drivers.update(driver for driver, _ in found.attached)
-            alike[bound_by(spec, found, document.namespace), found.shared] += 1 if templates else count
-        for (bound, shared), pods in alike.items():
-            labels = {**identity.labels, **{f"{SHARED_CLAIM}{name}": "" for name, _ in shared}}
-            yield bound, replace(identity, labels=labels), pods
+            bound, labels = bound_by(spec, found, document.namespace), tuple(found.labels.items())
+            first = 1 if templates or found.of_one_pod else count
+            alike[bound, labels] += first
+            if found.of_one_pod and count > first:
+                waits = bound.unschedulable or found.of_one_pod
+                alike[replace(bound, unschedulable=waits), labels] += count - first
+        for (own_spec, of_claims), pods in alike.items():
+            yield own_spec, replace(identity, labels={**identity.labels, **dict(of_claims)}), pods
+
+    def of_daemon(self, document: ManifestDocument, pod: Mapping[str, Any], path: str, spec: PodSpec) -> PodSpec:
+        """Return a DaemonSet's pod with what its volumes take; what they still lack makes it no smaller."""
+        volumes = self._read_volumes(document, pod, path)
+        if not volumes or not self._known:
+            return spec
+        found = demand(_pod(document, volumes), self, running=True)
+        self._drivers.update(driver for driver, _ in found.attached)
+        return bound_by(spec, found, document.namespace)
+
+    def _read_volumes(self, document: ManifestDocument, pod: Mapping[str, Any], path: str) -> PodVolumes:
+        here: Problems = []
+        found = _volumes(document, mapping(pod, "spec", path, []), f"{path}.spec".removeprefix("."), here)
+        self._problems.extend(f"{document.place}: {problem}" for problem in here)
+        return found
 
     # What nodes attach
 
@@ -157,7 +193,7 @@ class StorageOfFiles:
             yield (
                 f"the volumes of pods, for example of {self._passed_over}, were not looked at: neither claims nor"
                 " storage classes are in the files; pass those of the cluster as well (kubectl get"
-                " pvc,pv,sc,csinode -A -o yaml)"
+                " pvc,pv,sc,csinodes,csidrivers,csistoragecapacities -A -o yaml)"
             )
 
     # `StorageObjects`
@@ -174,14 +210,14 @@ class StorageOfFiles:
     def default_class(self) -> StorageClass | None:
         return default_of(self._classes.values())
 
-    def unbound_volumes(self, class_name: str) -> Iterable[Volume]:
-        return self._unbound.get(class_name, ())
+    def chosen_volumes(self, claim: VolumeClaim, of: StorageClass) -> ChosenVolumes | None:
+        return self._chosen.get(of.name, {}).get(claim.key)
 
-    def chosen_volumes(self, claim: VolumeClaim, of: StorageClass) -> Sequence[Volume]:
-        return self._chosen.get(of.name, {}).get(claim.key, ())
+    def reach(self, of: StorageClass, size: int) -> Reach:
+        return reach(self._capacities, of.name, size) if of.provisioner in self._keep_count else None
 
     def users(self, claim: str, pod: str) -> Sequence[ClaimUser]:
-        return [user for key, user in self._users.get(claim, {}).items() if key != pod]
+        return [user for key, user in self._users.get(claim, {}).items() if key != pod and key not in self._blocked]
 
     @cached_property
     def _unbound(self) -> Mapping[str, Sequence[Volume]]:
@@ -193,17 +229,18 @@ class StorageOfFiles:
         return found
 
     @cached_property
-    def _chosen(self) -> Mapping[str, Mapping[str, Sequence[Volume]]]:
+    def _chosen(self) -> Mapping[str, Mapping[str, ChosenVolumes]]:
         waiting: defaultdict[str, list[VolumeClaim]] = defaultdict(list)
         for key in self._users:
-            of = self._claims.get(key)
+            of = self._claims.get(key) or self._to_be_made.get(key)
             if of is not None and not (of.bound or of.volume or of.selected_node):
                 waiting[of.spec.class_name or ""].append(of)
         return {name: choose(claims, self._unbound.get(name, ())) for name, claims in waiting.items()}
 
 
 def _volumes(document: ManifestDocument, spec: Mapping[str, Any], path: str, problems: Problems) -> PodVolumes:
-    return pod_volumes(spec, document.name, path, problems)
+    of_template = document.kind != "Pod"  # whose pods have names of their own
+    return pod_volumes(spec, f"{document.name}-*" if of_template else document.name, path, problems)
 
 
 def _key(document: ManifestDocument) -> str:

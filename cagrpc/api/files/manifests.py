@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cagrpc.api.core.constraints import Surroundings
-from cagrpc.api.core.consumption import CONSUME_KEYS
+from cagrpc.api.core.consumption import consumes
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, GangKind, gang_name
 from cagrpc.api.core.nodes import facts_of_document, free
 from cagrpc.api.core.observed_labels import PodProjection, projection_of
@@ -22,7 +22,8 @@ from cagrpc.api.core.pods import daemon, is_placeholder, pod_spec
 from cagrpc.api.core.resources import Problems, mapping, members, strings
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER, DEFAULT_SCHEDULERS
 from cagrpc.api.core.selectors import NOBODY, Namespaces, PodIdentity
-from cagrpc.api.devices.matching import Matcher, NodeMatching
+from cagrpc.api.devices.matching import NodeMatching
+from cagrpc.api.devices.selectors import Matcher
 from cagrpc.api.encoding.times import epoch_seconds
 from cagrpc.api.files.documents import ManifestDocument, documents, read_text
 from cagrpc.api.files.manifest_devices import KINDS, DevicesOfFiles, with_devices
@@ -77,7 +78,7 @@ def read(
 
     Raises InvalidInput with every problem of every file, one a line, each with file, index, object and path.
     """
-    reader = _ManifestReader(now_seconds, gang_label, schedulers)
+    reader = ManifestReader(now_seconds, gang_label, schedulers)
     for path in dict.fromkeys((*paths, *paths_of_nodes)):
         text = read_text(path, reader.problems)
         if text is None:
@@ -98,7 +99,7 @@ def read(
 
 
 @dataclass
-class _ManifestReader:
+class ManifestReader:
     """Collects all documents first, because they refer to each other in any order and across files; `resolve` reads
     them."""
 
@@ -197,7 +198,7 @@ class _ManifestReader:
         owners = members(document.metadata, "ownerReferences", "", [])
         if any(owner.get("kind") == "DaemonSet" for owner, _ in owners):
             return  # it waits for one existing node
-        if _consumes(document, document.body, requests):
+        if consumes(document.namespace, document.body, requests):
             return
         self._add(document, document.body, "", 1, since=epoch_seconds(document.metadata.get("creationTimestamp")))
 
@@ -218,13 +219,15 @@ class _ManifestReader:
                 count = min(count, self._count(document, spec, "completions", path))
         template = self._template(document, spec, path)
         # The annotation belongs on the pods; on the workload itself it has the same effect.
-        if not any(_consumes(document, annotated, requests) for annotated in (template, document.body)):
+        if not any(consumes(document.namespace, annotated, requests) for annotated in (template, document.body)):
             self._add(document, template, f"{path}.template", count)
 
     def _daemon_set(self, document: ManifestDocument) -> None:
         template = self._template(document, document.spec, "spec")
         spec, _ = self._spec(document, template, "spec.template")
-        self.daemon_sets.append(daemon(spec))
+        bound = self.storage.of_daemon(document, template, "spec.template", spec)
+        bound = self.devices.of_daemon(bound, self.devices.demand(document, template, "spec.template"))
+        self.daemon_sets.append(daemon(replace(bound, unschedulable="")))
 
     def _provisioning_request(
         self, document: ManifestDocument, templates: Mapping[tuple[str, str], ManifestDocument]
@@ -393,9 +396,3 @@ class _ManifestReader:
 
 def _counted(kinds: Counter[str]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
-
-
-def _consumes(document: ManifestDocument, annotated: Mapping[str, Any], requests: set[tuple[str, str]]) -> bool:
-    """Return whether these pods consume a ProvisioningRequest of the files, whose pod sets are counted instead."""
-    annotations = strings(mapping(annotated, "metadata", "", []), "annotations", "", [])
-    return any((document.namespace, annotations.get(annotation, "")) in requests for annotation in CONSUME_KEYS)

@@ -7,15 +7,17 @@ Source: the proposal "Provisioning Request CRD", and CA's API autoscaling.x-k8s.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from cagrpc.api.core.constraints import Surroundings
+from cagrpc.api.core.pod_claims import NO_CLAIMS, PodClaims, pod_claims
 from cagrpc.api.core.pods import pod_spec
 from cagrpc.api.core.resources import Problems, mapping, members, one_of, strings, whole
 from cagrpc.api.core.selectors import DEFAULT_NAMESPACE, PodIdentity
+from cagrpc.api.core.volumes import NO_VOLUMES, PodVolumes, pod_volumes
 from cagrpc.api.encoding.times import epoch_seconds, timestamp
-from cagrpc.errors import InvalidInput
+from cagrpc.errors import InvalidInput, in_one_line
 from solver.model import PodSpec
 
 API_VERSION, KIND = "autoscaling.x-k8s.io/v1", "ProvisioningRequest"
@@ -131,10 +133,6 @@ def cut(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
-CLAIMS_NOT_PLANNED = "its template claims devices (resourceClaims), which ProvisioningRequests are not planned with"
-"""Why no node takes the pods of such a template."""
-
-
 @dataclass(frozen=True, slots=True)
 class TemplatePod:
     """A pod of a PodTemplate, as planning reads it."""
@@ -146,6 +144,10 @@ class TemplatePod:
     """Without namespace and labels."""
     priority_class: str = ""
     """A priority in the template itself is ignored, because no admission has validated it."""
+    name: str = ""
+    """The template's."""
+    volumes: PodVolumes = NO_VOLUMES
+    claims: PodClaims = NO_CLAIMS
 
     @property
     def identity(self) -> PodIdentity:
@@ -162,11 +164,20 @@ def template_pod(document: Mapping[str, Any]) -> TemplatePod:
     if not (spec.get("containers") or problems):
         problems.append("template.spec.containers: missing; a pod has at least one container")
     converted = pod_spec(spec, "template.spec", problems, Surroundings(PodIdentity(namespace, labels)))
-    if spec.get("resourceClaims"):
-        converted = replace(converted, unschedulable=CLAIMS_NOT_PLANNED)
+    name = str(mapping(document, "metadata", "", problems).get("name") or "")
+    volumes = pod_volumes(spec, f"{name}-*", "template.spec", problems)  # its pods have names of their own
+    claims = pod_claims({"spec": spec}, problems)
     if problems:
-        raise InvalidInput("; ".join(problems))
-    return TemplatePod(namespace, tuple(sorted(labels.items())), converted, str(spec.get("priorityClassName") or ""))
+        raise InvalidInput(in_one_line(problems))
+    return TemplatePod(
+        namespace,
+        tuple(sorted(labels.items())),
+        converted,
+        str(spec.get("priorityClassName") or ""),
+        name,
+        volumes,
+        claims,
+    )
 
 
 def provisioning_class(document: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
@@ -177,5 +188,5 @@ def provisioning_class(document: Mapping[str, Any]) -> tuple[str, dict[str, str]
     behaviour = one_of(spec, "behaviour", "spec", problems, BEHAVIOURS, default="")
     parameters = strings(spec, "parameters", "spec", problems)
     if problems:
-        raise InvalidInput("; ".join(problems))
+        raise InvalidInput(in_one_line(problems))
     return behaviour, parameters

@@ -12,11 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cagrpc.api.core.nodes import START_UP_TAINT
 from cagrpc.api.core.resources import mapping, strings
 from cagrpc.backends.cluster_api.kinds import CORE, Collection
 from cagrpc.backends.cluster_api.settings import MachineSource
 from cagrpc.backends.cluster_api.sources import ClonedTemplate, MachineTemplate
-from cagrpc.cluster.markers import FLEET_LABEL, INCREMENT, NODE_GROUP, START_UP_TAINT, TOKEN
+from cagrpc.cluster.markers import FLEET_LABEL, INCREMENT, NODE_GROUP, TOKEN
 from cagrpc.fleet.backend import OrderedInstance
 from solver.model import NodeGroup, TaintEffect
 

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from cagrpc.api.core.nodes import START_UP_TAINT
 from cagrpc.backends.ec2.parameters import AllParameters, LaunchTemplate
 from cagrpc.backends.ec2.rates import CallRates, TokenRate, documented_rates
 from cagrpc.backends.ec2.templates import TemplateUse, sets_start_up_taint, template_problems
 from cagrpc.backends.plugin import BackendContext, OpenBackend
-from cagrpc.cluster.markers import START_UP_TAINT
 from cagrpc.errors import InvalidConfiguration
 from solver.model import NodeGroup
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from cagrpc.api.core.nodes import taint_document
+from cagrpc.api.core.nodes import START_UP_TAINT, taint_document
 from cagrpc.api.core.resources import mapping, members, strings
 from cagrpc.api.encoding.times import epoch_seconds
 from cagrpc.api.encoding.untrusted import whole_number
 from cagrpc.backends.karpenter.settings import NodeClass, Parameters, node_pool
-from cagrpc.cluster.markers import FLEET_LABEL, INCREMENT, NODE_GROUP, START_UP_TAINT, TOKEN
+from cagrpc.cluster.markers import FLEET_LABEL, INCREMENT, NODE_GROUP, TOKEN
 from cagrpc.errors import InvalidInput
 from cagrpc.fleet.backend import Order, OrderedInstance
 from cagrpc.fleet.catalogue import ARCH, CAPACITY_TYPE, DEFAULT_ZONE, INSTANCE_TYPE, OS, WELL_KNOWN_LABELS, ZONE

@@ -25,16 +25,17 @@ from cagrpc.api.devices.claims import (
     with_extended,
 )
 from cagrpc.api.devices.collection import extended_selectors, taken_by, typical
-from cagrpc.api.devices.matching import Matcher, Memory, NodeMatching, Selector
+from cagrpc.api.devices.matching import Memory, NodeMatching
 from cagrpc.api.devices.objects import GROUP, VERSIONS, ClaimSpec, Device, DeviceClass, DeviceId, ResourceClaim, Slice
 from cagrpc.api.devices.pools import NodeDevices, by_node
 from cagrpc.api.devices.reading import device_class, resource_claim, resource_claim_template, resource_slice
+from cagrpc.api.devices.selectors import Matcher, Selector
 from cagrpc.cluster.state import ClusterNode, oldest_first
 from cagrpc.cluster.view.classes import CountedSet
 from cagrpc.cluster.view.objects import Named, ObservedPod, PodStage
 from cagrpc.cluster.view.references import Reference, References
 from cagrpc.cluster.view.workloads import Values
-from cagrpc.errors import InvalidInput
+from cagrpc.errors import InvalidInput, in_one_line
 from cagrpc.kube.client.envelopes import Encoding
 from cagrpc.kube.informer.reflector import Resource
 from cagrpc.runtime.clock import MonotonicClock, monotonic
@@ -75,7 +76,7 @@ def _reader(read: Callable[[Mapping[str, Any], Problems], Any]) -> Callable[[dic
         namespace, name = str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
         key = f"{namespace}/{name}" if namespace else name
         if problems:
-            raise InvalidInput(f"{key}: {'; '.join(problems)}")
+            raise InvalidInput(f"{key}: {in_one_line(problems)}")
         return Named(key, found)
 
     return named
@@ -192,7 +193,9 @@ class DeviceTable:
         if extended:
             references.add((_EXTENDED, ""))
         shared = tuple(key for key, _ in found.shared)
-        self._share(seen.key, shared if waits and pod.key else (), oldest_first(seen.ref))  # of an expected pod: none
+        # Not with an expected pod, nor with one that something else keeps from every node: nobody waits for those.
+        carried = waits and pod.key and not (found.problem or pod.spec.unschedulable)
+        self._share(seen.key, shared if carried else (), oldest_first(seen.ref))
         references.update(("users of", key) for key in shared)
         carries = {key for key in shared if self._carrier(key) == seen.key}
         spec = with_extended(pod.spec, self._backed) if extended else pod.spec
@@ -201,6 +204,11 @@ class DeviceTable:
         spec = with_demand(spec, found, carries, set(shared))
         labels = {**pod.labels, **carrying(sorted(carries))}
         return replace(seen, pod=replace(pod, spec=spec, labels=labels)), frozenset(references)
+
+    def is_allocated(self, claim: str) -> bool:
+        """Return whether a claim (`namespace/name`) is there, and allocated."""
+        found = self._objects.claims.get(claim)
+        return found is not None and found.allocated
 
     def _use(self, key: Hashable, use: _Use) -> None:
         before = self._uses.get(key)
@@ -228,7 +236,7 @@ class DeviceTable:
             self._shares[key] = claims
 
     def _carrier(self, claim: str) -> Hashable | None:
-        """Return the pod that a shared claim is planned with: the oldest of those that wait."""
+        """Return the pod that a shared claim is planned with: the oldest of those that wait and may run."""
         users = self._users.get(claim)
         return min(users, key=lambda key: (users[key], str(key))) if users else None
 

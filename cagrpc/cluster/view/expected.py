@@ -316,9 +316,10 @@ class ExpectedPods:
         for each in self._with_claims.pop(key, ()):
             self._devices.forget(each)
         for like, count in wanted:
-            of, read = self._read(key, like) if count else (None, ())
+            first, others, read = self._read(key, like) if count else (None, None, ())
             references.update(read)
-            for _ in range(count):
+            for index in range(count):
+                of = others if index else first
                 if number >= len(root.pods):
                     root.pods.append(self._enter(key, root.namespace, number, of))
                 elif root.pods[number] is not of:
@@ -329,17 +330,21 @@ class ExpectedPods:
             self._pop(key, root)
         self._references.put(_Reader(key), references, lambda: self._update(key))
 
-    def _read(self, key: str, like: ObservedPod) -> tuple[EquivalenceClass, Iterable[Reference]]:
-        """Return the class of an expected pod, with what its volumes require, and what it was read with. No pod owns
-        its claims yet."""
+    def _read(self, key: str, like: ObservedPod) -> tuple[EquivalenceClass, EquivalenceClass, Iterable[Reference]]:
+        """Return the class of the first of such expected pods, with what its volumes require, and that of all others;
+        and what they were read with. No pod owns its claims yet."""
         claims = replace(like.pod.resource_claims, made=())
         own = f"expected of {key} like {like.owner or like.ref.name}"
-        seen, _, references = self._storage.resolved(
+        seen, volumes, references = self._storage.resolved(
             replace(like, key=own, pod=replace(like.pod, key="", resource_claims=claims)), PodStage.WAITING
         )
         seen, of_devices = self._devices.resolved(seen, PodStage.WAITING)
         self._with_claims.setdefault(key, set()).add(own)
-        return self._classes.of(seen), references | of_devices
+        first = others = self._classes.of(seen)
+        if volumes.of_one_pod:
+            spec = replace(seen.pod.spec, unschedulable=seen.pod.spec.unschedulable or volumes.of_one_pod)
+            others = self._classes.of(replace(seen, pod=replace(seen.pod, spec=spec)))
+        return first, others, references | of_devices
 
     def _pop(self, key: str, root: _Root) -> None:
         self._leave(key, root, len(root.pods) - 1)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from cagrpc.api.core.gangs import GangCount
 from cagrpc.api.devices.objects import Device
+from cagrpc.api.provisioning.objects import TemplatePod
 from cagrpc.cluster.exclusion import Exclusion
 from cagrpc.cluster.state import Arrivals, ClusterState, PendingPod, PodRef, SlackSeen
 from cagrpc.cluster.view.budgets import POD_DISRUPTION_BUDGETS, DisruptionBudgets, disruption_budget
@@ -28,6 +29,7 @@ from cagrpc.cluster.view.context import (
     read_namespace,
     runtime_class,
 )
+from cagrpc.cluster.view.daemon_sets import DaemonSetTable, daemon_set
 from cagrpc.cluster.view.devices import DeviceTable, with_devices
 from cagrpc.cluster.view.expected import ExpectedPods
 from cagrpc.cluster.view.nodes import NodeTable
@@ -49,14 +51,14 @@ from cagrpc.cluster.view.storage import (
     read_class,
     read_volume,
 )
+from cagrpc.cluster.view.storage_room import CAPACITIES, DRIVERS, read_capacity, read_driver
+from cagrpc.cluster.view.templates import TemplateReader, TemplateTable
 from cagrpc.cluster.view.waiting import Waiting
 from cagrpc.cluster.view.workloads import (
-    DaemonSetPod,
     Priorities,
     Values,
     Workload,
     WorkloadReader,
-    daemon_set,
     pod_group_key,
     pod_group_of,
     priority_class,
@@ -66,7 +68,7 @@ from cagrpc.fleet.model import ExpectedPod, PodKey
 from cagrpc.kube.client.envelopes import Encoding, ObjectIdentity
 from cagrpc.kube.informer.reflector import Resource
 from cagrpc.runtime.clock import EpochClock, MonotonicClock
-from solver.model import Labels, PodSpec
+from solver.model import Labels
 from solver.slack.model import Placement
 
 K = TypeVar("K", bound=Keyed)
@@ -117,8 +119,10 @@ class ClusterModel:
         self._pods = PodTable(
             self._nodes, clock, classes, self._triggers, self._slack, self._expected, *resolving, again.read
         )
+        to_come = TemplateReader(*resolving)
+        self._templates = TemplateTable(to_come, self._devices, self._references)
+        self._daemon_sets = DaemonSetTable(self._context, to_come, self._references)
         self._priorities = Priorities()
-        self._daemon_sets: Values[DaemonSetPod] = Values()
         self._budgets = DisruptionBudgets()
         self._pod_groups: tuple[Values[int | None], ...] = tuple(Values() for _ in POD_GROUPS)
         reader = PodReader(gang_label, schedulers, namespace, self._context.namespaces)
@@ -170,11 +174,12 @@ class ClusterModel:
             known = self._pods.waiting.get(key)
             return known.ref if known else None
 
-    def tell(self, changed: Callable[[str, PendingPod | None], object]) -> None:
-        """From now on, of each change of a pending pod: its UID, and None where it is pending no longer. What is called
-        must be quick, and ask nothing of the view."""
+    def tell(self, changed: Callable[[str, PendingPod | None], object], bound: Callable[[str, float], object]) -> None:
+        """From now on, `changed` of each change of a pending pod: its UID, and None where it is pending no longer;
+        `bound` of each that is bound: its UID, and the seconds since it was seen first. What is called must be quick,
+        and ask nothing of the view."""
         with self._lock:
-            self._pods.pending.changed = changed
+            self._pods.pending.changed, self._pods.pending.bound = changed, bound
 
     def pending(self, uids: Iterable[str]) -> dict[str, PendingPod]:
         """Return those of them that are not bound."""
@@ -226,6 +231,14 @@ class ClusterModel:
         with self._lock:
             return self._nodes.held_at(name)
 
+    def is_cordoned(self, name: str) -> bool:
+        with self._lock:
+            return self._nodes.is_cordoned(name)
+
+    def dedicated_nodes(self) -> frozenset[str]:
+        with self._lock:
+            return self._nodes.dedicated()
+
     def node_names(self) -> Mapping[str, str]:
         with self._lock:
             return self._nodes.names()
@@ -235,12 +248,15 @@ class ClusterModel:
         with self._lock:
             return self._budgets.undrainable(self._nodes.movable())
 
-    def state(self, without: AbstractSet[PodKey], expected: frozenset[PodSpec] = frozenset()) -> ClusterState:
+    def state(self, without: AbstractSet[PodKey], templates: frozenset[TemplatePod] = frozenset()) -> ClusterState:
+        """Return the state; `templates` are those of pods that do not exist yet and are planned all the same."""
         with self._lock:
+            self._templates.keep(templates)
             self._storage.read_again()
             if self._expected is not None:
                 self._expected.expire()
             classes = self._pods.classes
+            expected = self._templates.specs()
             if self._slack is not None:
                 expected |= self._slack.expected()
             seen = classes.seen(expected)
@@ -261,7 +277,7 @@ class ClusterModel:
                 devices=self._devices.matching(nodes),
                 devices_of_types=self._devices.of_types(),
                 devices_configured=self._devices.configured,
-                daemon_sets=tuple(self._daemon_pods()),
+                daemon_sets=tuple(self._daemon_sets.specs()),
                 incomplete_gangs=waiting.incomplete,
                 warnings=self._warnings(),
                 consumers=self._pods.consumers.shown(),
@@ -269,15 +285,12 @@ class ClusterModel:
                 slack=self._slack.shown(seen) if self._slack is not None else SlackSeen(),
                 roots=self._expected.roots(makers) if self._expected is not None else {},
                 expected=frozenset(self._expected.refs) if self._expected is not None else frozenset(),
+                templates=self._templates.shown(),
                 drivers=self._storage.drivers,
                 attach_limits=self._nodes.limits_of_types(),
             )
         # Evaluating selectors takes its time: what is watched goes on meanwhile.
         return replace(found, nodes=with_devices(nodes, found.devices)) if found.devices.any else found
-
-    def _daemon_pods(self) -> Iterator[PodSpec]:
-        for _, found in sorted(self._daemon_sets.of.items(), key=lambda each: each[0]):
-            yield found.spec if found.source is None else daemon_set(found.source, self._context).value.spec
 
     def _min_counts(self) -> Mapping[str, int | None]:
         """Return the minimum counts of PodGroups, by gang."""
@@ -311,6 +324,10 @@ class ClusterModel:
             yield self._fed(
                 Resource(path, read, Encoding.JSON, optional=True), Values(put), listed=partial(storage.listed, path)
             )
+        room = storage.room
+        for path, reader, table in ((CAPACITIES, read_capacity, room.capacities), (DRIVERS, read_driver, room.drivers)):
+            resource: Resource[Any] = Resource(path, reader, Encoding.JSON, optional=True)
+            yield self._fed(resource, table, listed=partial(room.listed, path))
         limits = Resource("/apis/storage.k8s.io/v1/csinodes", csi_node, Encoding.JSON, optional=True)
         yield self._fed(limits, CsiNodes(self._nodes))
         attachments = Resource(

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
-from cagrpc.api.core.nodes import INSTANCE_TYPE, NodeFacts, left
+from cagrpc.api.core.nodes import INSTANCE_TYPE, UNSCHEDULABLE, NodeFacts, left
 from cagrpc.api.core.observed_labels import PodProjection
 from cagrpc.api.core.selectors import LabelProjection
-from cagrpc.api.core.volume_binding import UNLIMITED_ATTACHMENTS
+from cagrpc.api.core.volume_binding import with_attachments, without_attachments
 from cagrpc.api.core.volumes import Attachment
 from cagrpc.cluster.state import ClusterNode
 from cagrpc.cluster.view.classes import EquivalenceClass
@@ -102,9 +102,8 @@ class NodeUse:
         facts = seen.facts
         used, daemons = self._with_daemons(facts)
         attached = Counter(driver for driver, _ in {**self._volumes, **self.attachments})
-        limits = {driver: (self.limits or {}).get(driver, UNLIMITED_ATTACHMENTS) for driver in drivers}
         used = {**used, **{f"{ATTACHABLE_VOLUMES}{driver}": attached[driver] for driver in drivers}}
-        offered = {**facts.allocatable, **{f"{ATTACHABLE_VOLUMES}{driver}": most for driver, most in limits.items()}}
+        offered = {**facts.allocatable, **with_attachments({}, drivers, self.limits or {})}
         running: dict[PodSpec, int] = {}
         for counts in (self.movable, self.fixed, daemons):
             for of, count in counts.items():
@@ -138,7 +137,7 @@ class NodeUse:
             return self.used, self.daemons
         used, bound = dict(self.used), Counter[EquivalenceClass]()
         for of, count in self.daemons.items():
-            requests = {**of.key.shape.requests, PODS: 1}
+            requests = {**without_attachments(of.key.shape.requests), PODS: 1}
             if why_not_eligible(of.key.shape.spec, facts.labels, facts.taints, facts.name) is not None:
                 continue
             for _ in range(count):
@@ -250,6 +249,16 @@ class NodeTable:
         """Return the index of our start-up taint in this node's taints; -1 without it."""
         use = self._uses.get(name)
         return -1 if use is None or use.seen is None else use.seen.held_at
+
+    def is_cordoned(self, name: str) -> bool:
+        """Return whether a node is there and takes no further pods."""
+        use = self._uses.get(name)
+        return use is not None and use.seen is not None and UNSCHEDULABLE in use.seen.facts.taints
+
+    def dedicated(self) -> frozenset[str]:
+        """Return the names of held nodes that let in the pods planned there."""
+        held = ((name, self._uses[name].seen) for name in self.held().values())
+        return frozenset(name for name, seen in held if seen and seen.dedicated)
 
     def names(self) -> Mapping[str, str]:
         """Return the names of all nodes, by provider id."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Generic, Protocol, TypeVar
 
-from cagrpc.api.core.nodes import NodeFacts, facts_of_document
+from cagrpc.api.core.nodes import START_UP_TAINT, NodeFacts, facts_of_document
 from cagrpc.api.core.pods import Pod, PodDecoder, UnreadablePod, unread
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER
 from cagrpc.api.core.selectors import Namespaces
@@ -17,12 +17,7 @@ from cagrpc.api.core.slack import SHAPE, Mark, is_pause_pod, mark
 from cagrpc.api.encoding.messages import parse, plain
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.api.provisioning.objects import cut
-from cagrpc.cluster.markers import (
-    PLACEMENT_FIELD_MANAGER,
-    SCALE_DOWN_DISABLED,
-    SCALE_DOWN_DISABLED_BY_US,
-    START_UP_TAINT,
-)
+from cagrpc.cluster.markers import PLACEMENT_FIELD_MANAGER, SCALE_DOWN_DISABLED, SCALE_DOWN_DISABLED_BY_US
 from cagrpc.cluster.state import ConsumerStage, PendingPod, PodRef
 from cagrpc.errors import InvalidInput
 
@@ -103,6 +98,8 @@ class ObservedNode:
     ready: bool
     held_at: int
     """The index of our start-up taint among its taints; -1 without it."""
+    dedicated: bool
+    """Whether that taint has a value, which some pods tolerate."""
     scale_down_disabled: str
     scale_down_disabled_by_us: bool
 
@@ -140,6 +137,7 @@ class PodReader:
         """Decode a v1.Pod. Raises InvalidInput for bytes that are none; an invalid pod has a warning instead."""
         message = parse(kubernetes_pb2.Pod, data)
         metadata, spec = message.metadata, message.spec
+        tolerated = _take_tolerated(spec)
         owner = workload_of(metadata)
         daemon = owner.startswith("DaemonSet/")
         pause_shape = metadata.annotations.get(SHAPE, "") if is_pause_pod(message, self.namespace) else None
@@ -150,7 +148,7 @@ class PodReader:
         pod, problem = self._decode(data, message, by_status, daemon=daemon)  # after it the message's spec is cut
         stage = None if pause_shape is not None else _planned_stage(by_status, pod, readable=not problem)
         ref = PodRef(metadata.uid, metadata.namespace, metadata.name, pod.created_at_seconds, owner)
-        pending = _pending(ref, message) if by_status is PodStage.WAITING and pause_shape is None else None
+        pending = _pending(ref, message, tolerated) if by_status is PodStage.WAITING and pause_shape is None else None
         by_scheduler = stage is PodStage.WAITING and pending is not None and not pending.nominated_by_us
         marks_slack = not daemon and pause_shape is None and not _ends(message)
         return ObservedPod(
@@ -249,9 +247,24 @@ def _life(message: kubernetes_pb2.Pod) -> ConsumerStage | None:
     return None if message.metadata.HasField("deletionTimestamp") else ConsumerStage.PENDING
 
 
-def _pending(ref: PodRef, message: kubernetes_pb2.Pod) -> PendingPod:
+def _take_tolerated(spec: kubernetes_pb2.PodSpec) -> frozenset[str]:
+    """Return the values of our start-up taint that a pod tolerates, and remove these tolerations: pods that differ in
+    nothing else are alike."""
+    ours = [at for at, toleration in enumerate(spec.tolerations) if toleration.key == START_UP_TAINT]
+    found = frozenset(spec.tolerations[at].value for at in ours)
+    for at in reversed(ours):
+        del spec.tolerations[at]
+    return found - {""}
+
+
+def _pending(ref: PodRef, message: kubernetes_pb2.Pod, tolerated: frozenset[str]) -> PendingPod:
     node = message.status.nominatedNodeName
-    return PendingPod(ref, node, bool(node) and _nominated_by_us(message.metadata.managed_fields))
+    return PendingPod(
+        ref,
+        node,
+        bool(node) and _nominated_by_us(message.metadata.managed_fields),
+        tolerated=tolerated,
+    )
 
 
 def _nominated_by_us(entries: Iterable[bytes]) -> bool:
@@ -283,12 +296,14 @@ def read_node(data: bytes) -> ObservedNode:
     facts = facts_of_document(plain(message), "", [])
     taints = tuple(taint for taint in facts.taints if taint.key != START_UP_TAINT)
     ready = any(condition.type == "Ready" and condition.status == "True" for condition in message.status.conditions)
+    held_at = next((at for at, taint in enumerate(message.spec.taints) if taint.key == START_UP_TAINT), -1)
     return ObservedNode(
         key=metadata.name,
         facts=NodeFacts(facts.name, facts.labels, taints, facts.allocatable),
         provider_id=message.spec.providerID,
         ready=ready and not metadata.HasField("deletionTimestamp"),
-        held_at=next((at for at, taint in enumerate(message.spec.taints) if taint.key == START_UP_TAINT), -1),
+        held_at=held_at,
+        dedicated=held_at >= 0 and bool(message.spec.taints[held_at].value),
         scale_down_disabled=metadata.annotations.get(SCALE_DOWN_DISABLED, ""),
         scale_down_disabled_by_us=SCALE_DOWN_DISABLED_BY_US in metadata.annotations,
     )

@@ -19,7 +19,7 @@ from cagrpc.cluster.view.planning_triggers import PlanningTriggers
 from cagrpc.cluster.view.references import References
 from cagrpc.cluster.view.slack import Counted, SlackTable
 from cagrpc.cluster.view.storage import Storage
-from cagrpc.runtime.clock import MonotonicClock
+from cagrpc.runtime.clock import MonotonicClock, MonotonicSeconds
 
 _TAKING = (PodStage.NOMINATED, PodStage.MOVABLE, PodStage.FIXED, PodStage.DAEMON)
 """Stages whose requests are taken from a node."""
@@ -83,18 +83,25 @@ class Pending:
         self.changed: Callable[[str, PendingPod | None], object] = lambda _uid, _pod: None
         """Called with each change: the pod's UID, and None where it is no longer pending. Must be quick, and must not
         call the view."""
+        self.bound: Callable[[str, float], object] = lambda _uid, _seconds: None
+        """Called with each pod that was seen pending and is bound, and the seconds between. As quick."""
+        self._since: dict[str, MonotonicSeconds] = {}
 
-    def put(self, key: str, pod: PendingPod | None) -> None:
-        """Set a pending pod; None removes it."""
+    def put(self, key: str, pod: PendingPod | None, *, bound: bool = False) -> None:
+        """Set a pending pod; None removes it, because it is `bound` or gone."""
         before = self.of.get(key)
         if pod is None:
             if before is not None:
                 del self.of[key]
                 self.ours.discard(key)
+                since = self._since.pop(key)
+                if bound:
+                    self.bound(key, self._clock() - since)
                 self.changed(key, None)
             return
         now = self._clock()
         if before is None:
+            self._since[key] = now
             self.of[key] = replace(pod, tried_at_seconds=now)
         else:
             # A nomination of ours is the only change that is not the scheduler's.
@@ -176,7 +183,7 @@ class PodTable:
         else:
             self.warnings.pop(key, None)
         self._nominated.put(seen)
-        self.pending.put(key, seen.pending)
+        self.pending.put(key, seen.pending, bound=bool(seen.node))
         self.consumers.put(seen)
         if self._slack is not None:
             self._slack.put_pod(seen)

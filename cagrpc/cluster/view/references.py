@@ -42,6 +42,10 @@ class References:
         for reference in references:
             self._due.update(dict.fromkeys(sorted(self._readers.get(reference, ()), key=str)))
 
+    def is_read(self, reference: Reference) -> bool:
+        """Return whether anybody was read with this."""
+        return reference in self._readers
+
     def read_again(self) -> None:
         """Read again whom a change concerns, and whom that concerns in turn."""
         while self._due:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from cagrpc.api.core.observed_labels import PodProjection
 from cagrpc.api.core.pods import Pod, is_nowhere
 from cagrpc.api.core.slack import Mark
+from cagrpc.api.core.volume_binding import without_volumes
 from cagrpc.cluster.exclusion import Exclusion
 from cagrpc.cluster.state import Mirror, SlackSeen
 from cagrpc.cluster.view.classes import EquivalenceClass, Shape
@@ -143,7 +144,7 @@ class SlackTable:
             for each, count in self._counts.items():
                 found[each.shape, each.namespace, each.excluded or self._root(each.owner) in excluding] += count
             self._pods = tuple(
-                PodCount(shape.spec, count, namespace, excluded)
+                PodCount(without_volumes(shape.spec), count, namespace, excluded)
                 for (shape, namespace, excluded), count in sorted(found.items(), key=_order)
             )
         return self._pods

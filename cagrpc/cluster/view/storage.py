@@ -9,15 +9,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cagrpc.api.core.resources import Problems, mapping
-from cagrpc.api.core.volume_binding import SHARED_CLAIM, ClaimUser, VolumeDemand, bound_by, choose, default_of, demand
+from cagrpc.api.core.storage_capacity import Reach
+from cagrpc.api.core.volume_binding import ClaimUser, VolumeDemand, bound_by, default_of, demand
+from cagrpc.api.core.volume_choice import ChosenVolumes, choose
 from cagrpc.api.core.volumes import (
     Attachment,
     StorageClass,
     Volume,
     VolumeClaim,
+    VolumeClaimSpec,
     attach_limits,
     attachment,
     claim,
+    claim_to_be_made,
     storage_class,
     volume,
 )
@@ -25,7 +29,8 @@ from cagrpc.cluster.state import oldest_first
 from cagrpc.cluster.view.nodes import NodeTable
 from cagrpc.cluster.view.objects import Named, ObservedPod, PodStage
 from cagrpc.cluster.view.references import Reference, References
-from cagrpc.errors import InvalidInput
+from cagrpc.cluster.view.storage_room import StorageRoom
+from cagrpc.errors import InvalidInput, in_one_line
 
 CLAIMS = "/api/v1/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"
@@ -92,7 +97,7 @@ class CsiNodes:
 
 def _valid(found: Any, kind: str, name: str, problems: Problems) -> Any:
     if problems:
-        raise InvalidInput(f"{kind} {name}: {'; '.join(problems)}")
+        raise InvalidInput(f"{kind} {name}: {in_one_line(problems)}")
     return found
 
 
@@ -110,11 +115,16 @@ class Storage:
         """Volumes bound to no claim, by class."""
         self._users: defaultdict[str, dict[Hashable, ClaimUser]] = defaultdict(dict)
         self._used: dict[Hashable, tuple[str, ...]] = {}
-        self._chosen: dict[str, Mapping[str, Sequence[Volume]]] = {}
-        """By class without a provisioner and by claim, the volumes that these can count on."""
+        self._blocked: set[Hashable] = set()
+        """Waiting pods that their own volumes keep from every node: nobody waits for one of them."""
+        self._templates: dict[str, VolumeClaimSpec] = {}
+        """What claims that pods use will ask for once they are made for these."""
+        self._chosen: dict[str, Mapping[str, ChosenVolumes]] = {}
+        """By class and by claim, the volumes that these can count on."""
         self._unsettled: set[str] = set()
         """Classes of which that has to be found anew: once for all changes, as it costs more the more claims wait."""
         self._unlisted = {CLAIMS, VOLUMES, CLASSES}
+        self.room = StorageRoom(references)
 
     def listed(self, path: str) -> None:
         """From now on what is not in the table is not in the cluster."""
@@ -125,8 +135,10 @@ class Storage:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Why the volumes of pods are not planned, where they are not."""
-        if not self._unlisted or not self._used:
+        if not self._used:
             return ()
+        if not self._unlisted:
+            return self.room.warnings
         names = ", ".join(sorted(path.rpartition("/")[2] for path in self._unlisted))
         return (f"the volumes of pods are not planned: {names} cannot be listed",)
 
@@ -137,7 +149,7 @@ class Storage:
         for each in (before, after):
             if each is not None:
                 self._references.changed(("claim", each.key))
-                self._choose_again(each.spec.class_name or "")
+                self._unsettled.add(each.spec.class_name or "")
 
     def put_volume(self, before: Volume | None, after: Volume | None) -> None:
         _set(self.volumes, before, after, lambda each: each.name)
@@ -153,9 +165,8 @@ class Storage:
             self._references.changed(("volume", each.name))
             if each.claim:
                 self._references.changed(("claim", each.claim))
-            if not each.claim or not self._is_taken(each):
-                self._choose_again(each.class_name)
-                self._references.changed(("volumes of class", each.class_name))
+            if not self._is_taken(each):
+                self._unsettled.add(each.class_name)
 
     def _is_taken(self, each: Volume) -> bool:
         return bool(each.claim) and bool((found := self.claims.get(each.claim)) and found.bound)
@@ -165,13 +176,11 @@ class Storage:
         for each in (before, after):
             if each is not None:
                 self._references.changed(("class", each.name), ("default class", ""))
-
-    def _choose_again(self, class_name: str) -> None:
-        if self._chosen.pop(class_name, None) is not None:
-            self._unsettled.add(class_name)
+                self._unsettled.add(each.name)
 
     def read_again(self) -> None:
         """Read all pods again whom a change concerns."""
+        self.room.settle()
         self._settle()
         self._references.read_again()
         while self._unsettled:
@@ -180,9 +189,12 @@ class Storage:
 
     def _settle(self) -> None:
         for name in sorted(self._unsettled):
-            of = self.classes.get(name)
-            self._chosen[name] = {} if of is None else self._choose(of)
-            self._references.changed(("volumes of class", name))
+            of, before = self.classes.get(name), self._chosen.pop(name, {})
+            after = {} if of is None else self._choose(of)
+            if after:
+                self._chosen[name] = after
+            changed = (key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
+            self._references.changed(*(("volumes for", key) for key in sorted(changed)))
         self._unsettled.clear()
 
     # Pods
@@ -196,15 +208,20 @@ class Storage:
         waits = stage is PodStage.WAITING
         order = oldest_first(seen.ref) if waits else ()
         user = ClaimUser(seen.pod.name, "" if waits else node, stage is PodStage.FIXED, order)
-        for each in claims:
+        for used, each in zip(seen.pod.volumes.claims if counts else (), claims, strict=True):
+            if used.template is not None:
+                self._templates[each] = used.template
             if self._users[each].get(key) != user:
                 self._users[each][key] = user
                 self._users_changed(each)
         if claims:
             self._used[key] = claims
+        else:
+            self._blocked.discard(key)
 
     def forget(self, key: Hashable) -> None:
         """A pod is gone."""
+        self._blocked.discard(key)
         self._forget(key, ())
 
     def _forget(self, key: Hashable, kept: Sequence[str]) -> None:
@@ -213,13 +230,21 @@ class Storage:
                 del self._users[each][key]
                 if not self._users[each]:
                     del self._users[each]
+                    self._templates.pop(each, None)
                 self._users_changed(each)
 
     def _users_changed(self, key: str) -> None:
         self._references.changed(("users", key))
-        found = self.claims.get(key)
+        found = self._asked_for(key)
         if found is not None and not found.bound:
-            self._choose_again(found.spec.class_name or "")
+            self._unsettled.add(found.spec.class_name or "")
+
+    def _asked_for(self, key: str) -> VolumeClaim | None:
+        """Return the claim, or the one that is still to be made for a pod."""
+        template = self._templates.get(key)
+        if key in self.claims or template is None:
+            return self.claims.get(key)
+        return claim_to_be_made(key, template, default_of(self.classes.values()))
 
     def resolved(
         self, seen: ObservedPod, stage: PodStage | None
@@ -233,37 +258,43 @@ class Storage:
         lookups = _Lookups(self)
         found = demand(seen.pod, lookups, oldest_first(seen.ref), running=stage in _RUNNING)
         self.drivers |= {driver for driver, _ in found.attached}
+        self._note(seen.key, blocked=found.blocked)
         spec = bound_by(seen.pod.spec, found, seen.pod.identity.namespace)
-        labels = {**seen.pod.labels, **{f"{SHARED_CLAIM}{name}": "" for name, _ in found.shared}}
+        labels = {**seen.pod.labels, **found.labels}
         pod = replace(seen.pod, spec=spec, labels=labels)
         return replace(seen, pod=pod), found, frozenset(lookups.references)
 
-    def chosen(self, of: StorageClass) -> Mapping[str, Sequence[Volume]]:
-        """Return the volumes that claims of a class without a provisioner can count on, by claim; none while that has
-        to be found anew (`read_again`)."""
-        if of.name not in self._chosen:
-            self._unsettled.add(of.name)
-        return self._chosen.get(of.name, {})
+    def _note(self, key: Hashable, *, blocked: bool) -> None:
+        if key in self._used and blocked != (key in self._blocked):
+            self._blocked ^= {key}
+            for each in self._used[key]:
+                self._references.changed(("users", each))
 
-    def _choose(self, of: StorageClass) -> Mapping[str, Sequence[Volume]]:
+    def chosen(self, claim: VolumeClaim, of: StorageClass) -> ChosenVolumes | None:
+        """Return the volumes that a claim of this class can count on; none before `read_again` has found them."""
+        return self._chosen.get(of.name, {}).get(claim.key)
+
+    def _choose(self, of: StorageClass) -> Mapping[str, ChosenVolumes]:
+        volumes = self._unbound.get(of.name, {}).values()
+        if not volumes:
+            return {}
         waiting = (
             found
             for key in self._users
-            if (found := self.claims.get(key)) is not None
+            if (found := self._asked_for(key)) is not None
             and found.spec.class_name == of.name
             and not (found.bound or found.volume or found.selected_node)
         )
-        return choose(waiting, self._unbound.get(of.name, {}).values())
+        return choose(waiting, volumes)
 
-    def unbound(self, class_name: str) -> Iterable[Volume]:
-        return self._unbound.get(class_name, {}).values()
-
-    def users(self, key: str) -> Mapping[Hashable, ClaimUser]:
-        return self._users.get(key, {})
+    def users(self, claim: str, pod: Hashable) -> Sequence[ClaimUser]:
+        """Return the other pods that use a claim, or may."""
+        found = self._users.get(claim, {}).items()
+        return [user for key, user in found if key != pod and key not in self._blocked]
 
     def known(self) -> tuple[object, ...]:
         """Return what is remembered of pods."""
-        return (*self._users, *self._used)
+        return (*self._users, *self._used, *self._templates, *self._blocked)
 
 
 _NOTHING = VolumeDemand()
@@ -295,17 +326,18 @@ class _Lookups:
         self.references.add(("default class", ""))
         return default_of(self.storage.classes.values())
 
-    def unbound_volumes(self, class_name: str) -> Iterable[Volume]:
-        self.references.add(("volumes of class", class_name))
-        return self.storage.unbound(class_name)
+    def chosen_volumes(self, claim: VolumeClaim, of: StorageClass) -> ChosenVolumes | None:
+        self.references.add(("volumes for", claim.key))
+        return self.storage.chosen(claim, of)
 
-    def chosen_volumes(self, claim: VolumeClaim, of: StorageClass) -> Sequence[Volume]:
-        self.references.add(("volumes of class", of.name))
-        return self.storage.chosen(of).get(claim.key, ())
+    def reach(self, of: StorageClass, size: int) -> Reach:
+        found, reference = self.storage.room.reach(of, size)
+        self.references.add(reference)
+        return found
 
     def users(self, claim: str, pod: str) -> Sequence[ClaimUser]:
         self.references.add(("users", claim))
-        return [user for key, user in self.storage.users(claim).items() if key != pod]
+        return self.storage.users(claim, pod)
 
 
 def _set(table: dict[str, Any], before: Any, after: Any, key: Any) -> None:

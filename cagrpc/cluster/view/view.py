@@ -4,12 +4,16 @@ many there are. Lists and watches are in `cagrpc.kube` and feed `model`. Single 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, GangCount
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
 from cagrpc.api.devices.objects import Device
+from cagrpc.api.provisioning.objects import TemplatePod
 from cagrpc.cluster.exclusion import Exclusion
 from cagrpc.cluster.markers import NAMESPACE
 from cagrpc.cluster.state import Arrivals, ClusterState, PendingPod, PodRef
@@ -21,7 +25,7 @@ from cagrpc.kube.informer.informers import Informer
 from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
 from cagrpc.runtime.controller import Controller, Json
 from cagrpc.runtime.health import still_to_come, why_not_synced
-from solver.model import Labels, PodSpec
+from solver.model import Labels
 from solver.slack.model import Placement
 
 
@@ -66,16 +70,21 @@ class ClusterView(Controller):
         }
         self._informers = tuple(by_path.values())
         self._nodes = by_path[NODES]
-        self._expected: Callable[[], frozenset[PodSpec]] = frozenset
+        self._expected: Callable[[], frozenset[TemplatePod]] = frozenset
 
-    def expect(self, pods: Callable[[], frozenset[PodSpec]]) -> None:
-        """Keep on nodes what the constraints of further pods select: specs of pods that do not exist yet and are
-        planned all the same, with namespaces and labels. `pods` is called by each `state`, on any thread."""
-        self._expected = pods
+    def expect(self, templates: Callable[[], frozenset[TemplatePod]]) -> None:
+        """Read the pods of templates too that do not exist yet and are planned all the same: what their volumes and
+        claims come to, and what their constraints select on nodes. `templates` is called by each `state`, on any
+        thread."""
+        self._expected = templates
 
     def informers(self) -> tuple[Informer, ...]:
         """Return what it follows, needed for planning or not."""
         return self._informers
+
+    def collectors(self) -> Iterable[Collector]:
+        """Return how many pods wait."""
+        return (_PodCounts(self),)
 
     def status(self) -> Json:
         """Return the API server and how many pods wait, or why that is not known."""
@@ -127,6 +136,14 @@ class ClusterView(Controller):
         """Return the index of our start-up taint in this node's taints; -1 without it."""
         return self._model.held_at(name)
 
+    def is_cordoned(self, name: str) -> bool:
+        """Return whether a node is known and takes no further pods."""
+        return self._model.is_cordoned(name)
+
+    def dedicated_nodes(self) -> frozenset[str]:
+        """Return the names of nodes whose start-up taint has a value, which the pods planned there tolerate."""
+        return self._model.dedicated_nodes()
+
     def node_names(self) -> Mapping[str, str]:
         """Return provider ids and names of all nodes."""
         return self._model.node_names()
@@ -139,10 +156,11 @@ class ClusterView(Controller):
         """Return where the slack's pause pods are."""
         return self._model.pause_pods()
 
-    def tell(self, changed: Callable[[str, PendingPod | None], object]) -> None:
-        """From now on, of each change of a pending pod: its UID, and None where it is pending no longer. What is called
-        must be quick, and ask nothing of the view."""
-        self._model.tell(changed)
+    def tell(self, changed: Callable[[str, PendingPod | None], object], bound: Callable[[str, float], object]) -> None:
+        """From now on, `changed` of each change of a pending pod: its UID, and None where it is pending no longer;
+        `bound` of each that is bound: its UID, and the seconds since it was seen first. What is called must be quick,
+        and ask nothing of the view."""
+        self._model.tell(changed, bound)
 
     def pending(self, uids: Iterable[str]) -> Mapping[str, PendingPod]:
         """Return those of these pods that are not bound."""
@@ -167,3 +185,15 @@ class ClusterView(Controller):
     def _unknown(self) -> str:
         # Minimum counts matter from the first plan on: kinds that a cluster may not know are waited for too.
         return still_to_come(self._informers)
+
+
+class _PodCounts(Collector):
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
+
+    def collect(self) -> Iterator[Metric]:
+        arrivals = self._view.arrivals()
+        yield GaugeMetricFamily("cagrpc_waiting_pods", "Pods that wait for nodes.", value=arrivals.waiting)
+        yield GaugeMetricFamily(
+            "cagrpc_expected_pods", "Pods that workloads still have to create.", value=arrivals.expected
+        )

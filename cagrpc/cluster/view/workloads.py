@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from cagrpc.api.core.constraints import Surroundings
 from cagrpc.api.core.gangs import GangKind, gang_name, pod_group
-from cagrpc.api.core.pods import ADDED_BY_ADMISSION, Pod, PodDecoder, daemon, is_nowhere, pod_spec
+from cagrpc.api.core.pods import ADDED_BY_ADMISSION, Pod, PodDecoder, is_nowhere
 from cagrpc.api.core.resources import Problems, amounts, mapping, members, whole
-from cagrpc.api.core.selectors import PodIdentity
 from cagrpc.api.core.slack import PLACEHOLDER, Mark, mark
 from cagrpc.api.encoding.messages import packed_known, parse, plain
 from cagrpc.api.gen import kubernetes_pb2
@@ -19,7 +17,7 @@ from cagrpc.cluster.view.context import ReadingContext
 from cagrpc.cluster.view.objects import Named, ObservedPod, PodReader, PodStage, workload_of
 from cagrpc.errors import InvalidInput
 from cagrpc.kube.client.envelopes import ObjectIdentity
-from solver.model import PODS, PodSpec
+from solver.model import PODS
 
 V = TypeVar("V")
 
@@ -340,32 +338,6 @@ class Priorities(Values[PriorityClass]):
 def priority_class(data: bytes) -> Named[PriorityClass]:
     found = parse(kubernetes_pb2.PriorityClass, data)
     return Named(found.metadata.name, PriorityClass(found.value, found.globalDefault))
-
-
-@dataclass(frozen=True, slots=True)
-class DaemonSetPod:
-    """A DaemonSet's pod on a new node."""
-
-    spec: PodSpec
-    source: bytes | None = None
-    """What it was read from, where it names a RuntimeClass."""
-
-
-def daemon_set(data: bytes, context: ReadingContext | None = None) -> Named[DaemonSetPod]:
-    """Decode a DaemonSet. Its pod is one as admission leaves it, without what a RuntimeClass adds that there is not.
-    Raises InvalidInput for an invalid one."""
-    found = parse(kubernetes_pb2.DaemonSet, data)
-    template, name = found.spec.template, _name(found.metadata)
-    problems: Problems = []
-    labels = template.metadata.labels
-    identity = PodIdentity(found.metadata.namespace, {key: labels[key] for key in labels})
-    spec = plain(template.spec)
-    if context is not None:
-        spec = context.admitted(spec) or spec
-    converted = pod_spec(spec, "spec.template.spec", problems, Surroundings(identity))
-    if problems:
-        raise InvalidInput(f"DaemonSet {name}: {'; '.join(problems)}")
-    return Named(name, DaemonSetPod(daemon(converted), data if template.spec.runtimeClassName else None))
 
 
 def pod_group_key(api_version: str) -> Callable[[ObjectIdentity], str]:

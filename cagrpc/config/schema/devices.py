@@ -81,8 +81,9 @@ class DevicesForm(Form):
                 raise ValueError(f"{name}: {error}") from error
         return found
 
-    def devices(self, group: NodeGroup, catalogue: Catalogue) -> tuple[Device, ...]:
-        """Return those of a new node of the group."""
+    def devices(self, group: NodeGroup, catalogue: Catalogue, first: int = 0) -> tuple[Device, ...]:
+        """Return those of a new node of the group, numbered from the first, as no two devices of a node share a
+        name."""
         return tuple(
             Device(
                 self.driver,
@@ -92,7 +93,7 @@ class DevicesForm(Form):
                 ),
                 capacity=tuple(sorted((qualified(name, self.driver), str(of)) for name, of in self.capacity.items())),
             )
-            for number in range(self._count(group, catalogue))
+            for number in range(first, first + self._count(group, catalogue))
         )
 
     def _count(self, group: NodeGroup, catalogue: Catalogue) -> int:
@@ -122,9 +123,10 @@ def devices_of_groups(
     used = set()
     for group in groups:
         for index, form in enumerate(written):
-            if devices := form.devices(group, catalogue):
+            others = found.get(group.id, ())
+            if devices := form.devices(group, catalogue, first=len(others)):
                 used.add(index)
-                found[group.id] = (*found.get(group.id, ()), *devices)
+                found[group.id] = (*others, *devices)
     for index, form in enumerate(written):
         if index not in used:
             problems.append(

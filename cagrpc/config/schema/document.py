@@ -4,6 +4,7 @@ is generated from it; `load` makes settings of it.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -13,9 +14,10 @@ from cagrpc.backends import registry
 from cagrpc.config.problems import shown
 from cagrpc.config.schema.devices import DevicesForm
 from cagrpc.config.schema.fields import LabelKey, Limits
+from cagrpc.config.schema.http import Http
 from cagrpc.config.schema.kubernetes import Kubernetes
 from cagrpc.config.schema.kueue import Kueue
-from cagrpc.config.schema.listen import Listen
+from cagrpc.config.schema.listen import Address, Listen
 from cagrpc.config.schema.planner import Planner
 from cagrpc.config.schema.provisioners import Autoscaling, ProvisionerEntry
 from cagrpc.config.schema.provisioning_requests import ProvisioningRequests
@@ -54,6 +56,7 @@ class Configuration(Form):
     slack: Slack | None = None
     listen: Listen = Listen()
     tls: Tls = Tls()
+    http: Http = Http()
     state_directory: FilePath = ".cagrpc"
     """Journal, simulated fleet, development certificates."""
     backend: BackendForm = BackendForm()
@@ -74,6 +77,9 @@ class Configuration(Form):
     """An increment whose nodes are not all ready by then is rolled back; below CA's own 15 minutes."""
     expander_budget_seconds: Annotated[float, Field(gt=0, le=LONGEST_EXPANDER_SECONDS)] = 2.0
     """How long the expander may think; CA gives up after 5 s."""
+    tracing: bool = False
+    """Traces of calls, planning rounds and increments, by OpenTelemetry (the extra `tracing`). Where they are sent is
+    said by its environment variables: OTEL_EXPORTER_OTLP_ENDPOINT and others."""
 
     @field_validator("increment_deadline_seconds")
     @classmethod
@@ -109,4 +115,14 @@ class Configuration(Form):
         for name, address in listen.items():
             if not address.endswith(":0") and (others := [n for n, a in listen.items() if a == address and n != name]):
                 raise ValueError(f"listen.{name} and listen.{others[0]} are both {shown(address)}; each needs its own")
+        return self
+
+    @model_validator(mode="after")
+    def _http_has_a_certificate(self) -> Self:
+        secured = self.http.settings(Path()).is_secured(Address.of(self.listen.http).host)
+        if secured and self.tls.insecure and self.http.certificate is None:
+            raise ValueError(
+                f"listen.http: found {shown(self.listen.http)} and no certificate for it, expected http.certificate"
+                " with http.key, or http: {insecure: true} for plain HTTP"
+            )
         return self

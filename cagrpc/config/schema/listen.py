@@ -62,4 +62,4 @@ class Listen(Form):
     expander: _AddressField = "127.0.0.1:8087"
     """grpcplugin.Expander, TLS without client certificates, as CA requires."""
     http: _AddressField = "127.0.0.1:8088"
-    """Health, metrics, decisions; plain HTTP."""
+    """Health, metrics, decisions; plain HTTP on a loopback address, else as `http` says."""

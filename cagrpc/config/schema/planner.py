@@ -27,6 +27,10 @@ class Planner(Form):
     expected_pods: bool = True
     """Whether pods that Deployments, ReplicaSets, StatefulSets, Jobs and JobSets still have to create are planned with
     those that are there."""
+    dedicated_nodes: bool = False
+    """Whether a new node takes the pods planned there and no others, until they are bound: exact, whatever the order in
+    which the scheduler tries pods. Takes the right to patch pods (deploy/rbac-dedicated-nodes.yaml), and leaves a
+    toleration in them."""
 
     @model_validator(mode="before")
     @classmethod

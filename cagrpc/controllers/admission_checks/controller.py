@@ -255,7 +255,9 @@ class _Counts(Collector):
         self._controller = controller
 
     def collect(self) -> Iterator[Metric]:
-        done = CounterMetricFamily("cagrpc_kueue", "What was done for Kueue's AdmissionChecks.", labels=("what",))
+        done = CounterMetricFamily(
+            "cagrpc_kueue_actions", "What was done for Kueue's AdmissionChecks, by action.", labels=("action",)
+        )
         for what, count in sorted(self._controller.counts.items()):
             done.add_metric((what,), count)
         yield done

@@ -17,10 +17,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
+from prometheus_client.registry import Collector
+
 from cagrpc.cluster.fleet_capacity import groups_as_planned
 from cagrpc.cluster.node_info import Reservations, nothing_reserved
 from cagrpc.cluster.state import ClusterSource, ClusterState, PendingPod
-from cagrpc.controllers.placement.handover import repack, swap
+from cagrpc.controllers.placement.bound_pods import WaitMetrics
+from cagrpc.controllers.placement.handover import may_move, most_promising, repack, swap
 from cagrpc.controllers.placement.nominations import Nominations, PodPatcher
 from cagrpc.controllers.placement.placed_pods import PlacedPods
 from cagrpc.controllers.placement.places import Places, Wanted
@@ -32,6 +35,7 @@ from cagrpc.runtime.controller import Controller, Json
 from cagrpc.runtime.work_queue import WorkQueue
 from solver.model import PodSpec
 from solver.model.eligibility import untolerated
+from solver.model.quantities import several
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +58,9 @@ class PlacementCluster(ClusterSource, Protocol):
 
     def nominated_by_us(self) -> Mapping[str, PendingPod]: ...
 
-    def tell(self, changed: Callable[[str, PendingPod | None], object]) -> None: ...
+    def tell(
+        self, changed: Callable[[str, PendingPod | None], object], bound: Callable[[str, float], object]
+    ) -> None: ...
 
     def nodes_of(self, uids: Iterable[str]) -> Mapping[str, str]:
         """Return the nodes of those of these pods that are bound, by UID."""
@@ -62,6 +68,10 @@ class PlacementCluster(ClusterSource, Protocol):
 
     def held_nodes(self) -> Mapping[str, str]:
         """Return the names of all Nodes with our start-up taint, by provider id. Raises Unavailable."""
+        ...
+
+    def dedicated_nodes(self) -> frozenset[str]:
+        """Return the names of those of them that let in the pods planned there."""
         ...
 
 
@@ -124,7 +134,7 @@ class PlacementController(Controller):
         self._patience = Patience(clock)
         self._targets = Targets()
         self._held: AbstractSet[str] = frozenset()
-        """Names of nodes with the start-up taint."""
+        """Names of nodes whose start-up taint keeps all pods away."""
         self._checked_at = float("-inf")
         self._places_version = -1
         self._left: deque[tuple[float, PodSpec, str]] = deque()
@@ -135,7 +145,8 @@ class PlacementController(Controller):
         self._handed_over = 0
         self.wake: threading.Event = threading.Event()
         self.queue: WorkQueue[str] = WorkQueue("nominations", self._nominate, workers=WORKERS, clock=clock)
-        cluster.tell(self._changed)
+        self._waits = WaitMetrics(fleet)
+        cluster.tell(self._changed, self._waits.bound)
 
     # ---- for any thread
 
@@ -160,8 +171,7 @@ class PlacementController(Controller):
         targets = self._targets
         if increment_id not in targets.ready or name in targets.not_yet:
             return False
-        pods = self._cluster.pending(targets.pods.get(name, ()))
-        return all(self._nominations.stands(pod, name) for pod in pods.values())
+        return all(self._nominations.stands(pod, name) for pod in self._pods_of(targets, name).values())
 
     def expects(self, name: str) -> bool:
         """Return whether pods with a place on the Node of this name are still to be created."""
@@ -175,9 +185,20 @@ class PlacementController(Controller):
         """Return the sort key of the first pod in the scheduler's queue with a place on this Node: the highest priority
         first, then the pod that was not tried for longest. None where there is no such pod."""
         targets = self._targets
-        pods = self._cluster.pending(targets.pods.get(name, ()))
-        turns = ((-targets.priorities.get(uid, 0), pod.tried_at_seconds) for uid, pod in pods.items())
+        pods = self._pods_of(targets, name).items()
+        turns = ((-targets.priorities.get(uid, 0), pod.tried_at_seconds) for uid, pod in pods)
         return min(turns, default=None)
+
+    def pods_of(self, name: str) -> Collection[PendingPod]:
+        """Return the pending pods with a place on the Node of this name."""
+        return self._pods_of(self._targets, name).values()
+
+    def _pods_of(self, targets: Targets, name: str) -> Mapping[str, PendingPod]:
+        return self._cluster.pending(targets.pods.get(name, ()))
+
+    def collectors(self) -> Iterable[Collector]:
+        """Return how long pods waited."""
+        return self._waits.collectors()
 
     def queues(self) -> tuple[WorkQueue[str], ...]:
         """Return the queue of pods to nominate."""
@@ -221,7 +242,8 @@ class PlacementController(Controller):
     def step(self) -> None:
         """Recompute the targets where something has changed or `CHECK_SECONDS` are over. Raises Unavailable while the
         cluster is unknown; a later step catches up."""
-        self._held = held = frozenset(self._cluster.held_nodes().values())
+        held = frozenset(self._cluster.held_nodes().values())
+        self._held = held - self._cluster.dedicated_nodes()
         snapshot, now = self._fleet.snapshot, self._clock()
         pods = self._cluster.pending(self._targets.nodes)
         is_new = snapshot is not self._targets.snapshot or self._places.version != self._places_version
@@ -229,7 +251,7 @@ class PlacementController(Controller):
         given_up = self._patience.over(pods, self._targets.nodes, held)
         self._lose(given_up)
         if is_new or taken or given_up or now >= self._checked_at + CHECK_SECONDS:
-            self._reconcile(snapshot, held)
+            self._reconcile(snapshot, self._held)
             self._nominate_all()
 
     def _nominate_all(self) -> None:
@@ -295,17 +317,12 @@ class PlacementController(Controller):
         found = swap(before, ((spec, node) for _, spec, node in self._left), placed)
         lost = {uid: spec for uid, spec in before.items() if uid not in found}
         if lost:
-            # Nodes with freed capacity come first, then nodes whose pods cannot be bound meanwhile.
-            free = [*(wanted.pods[uid] for uid in lost), *(node for _, _, node in self._left), *wanted.open]
-            movable = {
-                uid: specs[uid]
-                for uid, node in placed.nodes_of_pods.items()
-                if node in placed.in_flight or node in held
-            }
-            unseen = sorted(
-                {placed.nodes_of_pods[uid] for uid in movable}, key=lambda name: name not in placed.in_flight
-            )
-            found |= repack(lost, movable, placed, [*map(placed.name_of, free), *unseen])
+            # Nodes with freed capacity come first.
+            free = [*(wanted.pods[uid] for uid in lost), *(node for _, _, node in reversed(self._left)), *wanted.open]
+            kept = self._nominated_by_others(placed.nodes_of_pods)
+            movable = {uid: specs[uid] for uid in placed.nodes_of_pods if uid not in kept and may_move(specs[uid])}
+            others = most_promising(lost, movable, placed, placed.in_flight | held)
+            found |= repack(lost, movable, placed, [*map(placed.name_of, free), *others])
         for uid, node in found.items():
             placed.move(uid, specs[uid], node)
         self._places.assume(found)
@@ -315,8 +332,13 @@ class PlacementController(Controller):
             some = ", ".join(
                 placed.why_lost(specs[uid], wanted.pods[uid]) for uid in sorted(lost, key=str)[:_MOST_LOGGED]
             )
-            log.info("%d pods have lost their places: %s", len(lost), some)
+            log.info("%s lost the planned place: %s", several(len(lost), "pod"), some)
         self._lose(lost)
+
+    def _nominated_by_others(self, keys: Iterable[PodKey]) -> frozenset[str]:
+        """Return the UIDs of those of these pods whose nomination is not ours to change."""
+        pods = self._cluster.pending(key for key in keys if isinstance(key, str))
+        return frozenset(uid for uid, pod in pods.items() if pod.nominated_node and not pod.nominated_by_us)
 
     def _lose(self, uids: Collection[PodKey]) -> None:
         self._places.lose(uids)
@@ -328,11 +350,13 @@ class PlacementController(Controller):
         now, elsewhere = self._clock(), False
         gone = targets.nodes.keys() - pods.keys() - self._gone
         self._gone |= gone
-        for uid, node in self._cluster.nodes_of(gone).items():
-            elsewhere |= node != targets.nodes[uid]
+        bound = self._cluster.nodes_of(gone)
         for uid in gone:
             self._nominations.forget(uid)
             self._patience.forget(uid)
+            if bound.get(uid) == targets.nodes[uid]:
+                continue
+            elsewhere |= uid in bound
             if uid in targets.specs:
                 self._left.append((now, targets.specs[uid], targets.nodes[uid]))
         while self._left and self._left[0][0] < now - LEFT_SECONDS:

@@ -3,7 +3,7 @@ Where each pod is to go is `places`'s, what becomes of lost places `handover`'s.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from collections.abc import Set as AbstractSet
 
 from cagrpc.cluster.fleet_capacity import FleetCapacity
@@ -53,18 +53,25 @@ class PlacedPods:
         """Return the name of the Node where it is Ready, given that of an increment's node."""
         return self._fleet.name_of(name)
 
-    def node(self, name: str, *, without_pods: bool = False) -> Node | None:
-        """Return the node with what is free on it, or would be without the pods that have places there; None where
+    def node(self, name: str, *, without: Collection[PodKey] = ()) -> Node | None:
+        """Return the node with what is free on it, or would be without these pods that have places there; None where
         there is no usable node of this name."""
         info = self._capacity.get(name)
         if info is None:
             return None
-        if without_pods:
+        if without:
             info = info.copy()
-            for owner in info.owners:
-                if isinstance(owner, PodOwner):
-                    info.forget(owner)
+            for uid in without:
+                info.forget(PodOwner(uid))
         return info.node()
+
+    def room(self, spec: PodSpec, name: str) -> float:
+        """Return which part of what the pod requests is free on this node, of what it has least of; below 0 where there
+        is no usable node of this name, or it does not admit the pod."""
+        info = self._capacity.get(name)
+        if info is None or not info.admits(spec):
+            return -1.0
+        return min((info.free.get(each, 0) / amount for each, amount in spec.requests), default=1.0)
 
     def why_lost(self, spec: PodSpec, name: str) -> str:
         """Return why the pod has no place on this node, for log messages."""

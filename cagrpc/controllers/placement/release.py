@@ -3,6 +3,9 @@ each as soon as the pods planned for it are nominated, and then releases the inc
 ProvisioningRequests get their booking labels in the patch that removes the taint: at no time is such a node visible
 that is neither held nor booked. Nodes with the taint that no increment in flight holds are released too.
 
+Where nodes are dedicated (`dedication`), their pods are let in first, and the taint is removed once all of them are
+bound.
+
 Every step is idempotent, so a crash at any point costs nothing: taints stay removed, and the increment is held until
 `Fleet.release`. Who is nominated where is `controller`'s.
 """
@@ -10,12 +13,16 @@ Every step is idempotent, so a crash at any point costs nothing: taints stay rem
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Protocol
 
-from cagrpc.cluster.markers import BOOKED, START_UP_TAINT, booking_label
+from cagrpc.api.core.nodes import START_UP_TAINT
+from cagrpc.cluster.markers import BOOKED, booking_label
+from cagrpc.cluster.state import PendingPod
+from cagrpc.controllers.placement.dedication import Dedication
 from cagrpc.controllers.placement.places import Places
 from cagrpc.errors import CagrpcError, FailedPrecondition
 from cagrpc.fleet.fleet import Fleet
@@ -36,13 +43,13 @@ _LIFTED_SECONDS = 10.0
 """A node that still seems held so long after its taint was removed is queued again."""
 PATIENCE_SECONDS = 60.0
 """How long after its increment was ready a node is released even if not all of its pods are nominated, or another taint
-keeps them away."""
+keeps them away; where nodes are dedicated, after one of the increment's pods was bound last."""
 FEW = 16
 """Up to so many nodes are released one after the other where pods without a place want their room,"""
 APART_SECONDS = 0.25
 """so far apart: pods that the scheduler tried and failed are nominated again by then."""
 AGAIN_SECONDS = 0.05
-"""How soon to check again whether all pods of a node are nominated."""
+"""How soon to check again whether all pods of a node are nominated, or bound."""
 
 
 class HeldNodes(Protocol):
@@ -76,6 +83,10 @@ class NominationProgress(Protocol):
 
     def turn(self, name: str) -> tuple[int, float] | None:
         """Return the sort key of the first pod in the scheduler's queue with a place on this Node; None without any."""
+        ...
+
+    def pods_of(self, name: str) -> Collection[PendingPod]:
+        """Return the pending pods with a place on the Node of this name."""
         ...
 
     def rivals(self) -> bool:
@@ -113,16 +124,23 @@ class ReleaseController(Controller):
         places: Places,
         *,
         requests_known: Callable[[], bool] = lambda: True,
+        dedication: Dedication | None = None,
         clock: MonotonicClock = monotonic,
     ) -> None:
         """`requests_known` returns whether increments that no ProvisioningRequest asks for any more have been
-        withdrawn: until it is true, increments for such requests stay held."""
+        withdrawn: until it is true, increments for such requests stay held. With `dedication` nodes are dedicated to
+        the pods planned there until these are bound."""
         self._client = client
         self._fleet = fleet
         self._view = view
         self._placement = placement
         self._places = places
         self._requests_known = requests_known
+        self._dedication = dedication
+        self._to_be_bound: Mapping[str, int] = {}
+        """The number of pods with places on held nodes, by increment, where nodes are dedicated."""
+        self._all_admitted = False
+        """Whether dedicated nodes have let in all of their pods, as of the last step."""
         self._clock = clock
         self._ready_since: dict[str, float] = {}
         """Seconds of `clock`, by increment."""
@@ -150,6 +168,8 @@ class ReleaseController(Controller):
         now = self._clock()
         held = self._view.held_nodes()
         names = set(held.values())
+        if self._dedication is not None:
+            self._dedication.only(names)
         self._lifted = {n: at for n, at in self._lifted.items() if n in names and now - at < _LIFTED_SECONDS}
         known = self._requests_known()  # before the snapshot, which has what was withdrawn until then
         snapshot = self._fleet.snapshot
@@ -173,18 +193,41 @@ class ReleaseController(Controller):
             raise problems[0]
 
     def _release_all(self, ready: Iterable[IncrementStatus], held: Mapping[str, str]) -> None:
-        """Queue nodes of all increments together. Every taint removed makes the scheduler retry all pending pods, and
-        those that fail, as their own node is still held, lose their nomination for a moment: their node must not be
-        open to other pods then. So nodes are released as fast as the API server takes them, those last whose pods the
-        scheduler tries first: meanwhile it gets through the head of its queue only. Where pods without a place are
-        pending, a few nodes are released one after the other."""
+        """Queue the nodes that are due, of all increments together."""
         waiting = [
             _Due(held[node.instance_id], status.id, node)
             for status in ready
             for node in status.held
             if node.instance_id in held and held[node.instance_id] not in self._lifted
-            if not self._placement.expects(held[node.instance_id])
         ]
+        if self._dedication is not None:
+            self._due = self._due_where_dedicated(waiting, self._dedication)
+        else:
+            self._due = self._due_in_turn([each for each in waiting if not self._placement.expects(each.name)])
+        for name in self._due:
+            self.queue.add(name)
+
+    def _due_where_dedicated(self, waiting: Sequence[_Due], dedication: Dedication) -> dict[str, _Due]:
+        """Return nodes with pods to let in; once all pods are, also those whose pods are bound. Patience with an
+        increment begins anew with each pod that is bound."""
+        pods = {each.name: self._placement.pods_of(each.name) for each in waiting}
+        left = Counter[str]()
+        for each in waiting:
+            left[each.increment_id] += len(pods[each.name])
+        now = self._clock()
+        fewer = {of for of, count in left.items() if count < self._to_be_bound.get(of, count)}
+        self._ready_since |= dict.fromkeys(fewer & self._ready_since.keys(), now)
+        self._to_be_bound = left
+        dedicated = [each.name for each in waiting if not each.node.requests]
+        self._all_admitted = all(dedication.has_admitted(name, pods[name]) for name in dedicated)
+        return {each.name: each for each in waiting if self._all_admitted or pods[each.name] or self._is_late(each)}
+
+    def _due_in_turn(self, waiting: Sequence[_Due]) -> dict[str, _Due]:
+        """Return nodes in the order in which they are to be released. Every taint removed makes the scheduler retry all
+        pending pods, and those that fail, as their own node is still held, lose their nomination for a moment: their
+        node must not be open to other pods then. So nodes are released as fast as the API server takes them, those last
+        whose pods the scheduler tries first: meanwhile it gets through the head of its queue only. Where pods without a
+        place are pending, a few nodes are released one after the other."""
         begun = self._placement.begun({each.increment_id for each in waiting})
         turns = {each.name: self._placement.turn(each.name) for each in waiting}
         # Nodes without planned pods come last, once all others are released: pods would go there instead.
@@ -203,9 +246,7 @@ class ReleaseController(Controller):
             order = order[:1] if now >= self._begun_at + APART_SECONDS else []
             self._begun |= dict.fromkeys(order, now)
             self._begun_at = now if order else self._begun_at
-        self._due = {name: due[name] for name in order}
-        for name in order:
-            self.queue.add(name)
+        return {name: due[name] for name in order}
 
     def _release(self, name: str) -> float | None:
         """Release one node, for the queue. Return after how many seconds to check again."""
@@ -214,12 +255,25 @@ class ReleaseController(Controller):
             return None
         if each is not None and not (self._is_late(each) or self._placement.settled(each.increment_id, name)):
             return AGAIN_SECONDS
+        if each is not None and self._dedication is not None and self._stays_dedicated(each, self._dedication):
+            return AGAIN_SECONDS
         surplus = each is not None and _only_expected(each.node) and self._placement.turn(name) is None
         if each is None or not (surplus and self._delete(each.node)):
             labels = {} if each is None else _labels(each.node)
             lift(self._client, name, START_UP_TAINT, labels, index=self._view.held_at(name))
         self._lifted[name] = self._clock()
         return None
+
+    def _stays_dedicated(self, each: _Due, dedication: Dedication) -> bool:
+        """Let in the node's pods. Return whether some are still to be created or bound, or pods elsewhere to be let in:
+        these would take the room here, as the scheduler tries them with each taint that is removed."""
+        if each.node.requests:
+            return False
+        expects, late = self._placement.expects(each.name), self._is_late(each)
+        pods = self._placement.pods_of(each.name)
+        if expects or (pods and not late):
+            return dedication.admit(each.name, pods, index=self._view.held_at(each.name)) or expects
+        return not (late or self._all_admitted)
 
     def _delete(self, node: IncrementNode) -> bool:
         """Delete the instance. Return false where it is left to scale-down instead."""
@@ -242,13 +296,14 @@ class ReleaseController(Controller):
         known = {each.name: names[each.instance_id] for each in status.held if each.instance_id in names}
         pods = {uid: known[each.name] for each in status.held if each.name in known for uid in each.pods}
         self._places.registered(known, pods)
+        about = {"increment": status.id}
         try:
             self._fleet.release(status.id)
         except FailedPrecondition as error:
-            _log.info("increment %s: rolled back while it was released: %s", status.id, error)
+            _log.info("increment %s: rolled back while it was released: %s", status.id, error, extra=about)
             return
         seconds = self._clock() - self._ready_since[status.id]
-        _log.info("increment %s: %d nodes released in %.1f s", status.id, len(status.held), seconds)
+        _log.info("increment %s: %d nodes released in %.1f s", status.id, len(status.held), seconds, extra=about)
 
     def _label(self, nodes: Iterable[IncrementNode]) -> None:
         """Put booking labels on nodes without the taint: it was removed before, or by others."""

@@ -11,10 +11,12 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Protocol
+
+from prometheus_client.registry import Collector
 
 from cagrpc import errors
 from cagrpc.cluster.drop_invalid import solve_valid
@@ -35,20 +37,23 @@ from cagrpc.controllers.planning.increments import (
     parts,
     still_wanted,
 )
-from cagrpc.controllers.planning.problem import Question, question
+from cagrpc.controllers.planning.metrics import RoundMetrics
+from cagrpc.controllers.planning.problem import FleetObservation, Question, question
 from cagrpc.controllers.planning.records import Ordered, PlanRecord, Rounds
 from cagrpc.controllers.planning.unserved import Unserved
 from cagrpc.controllers.settings import PlannerSettings
 from cagrpc.controllers.slack.model import SlackState, no_slack
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, PodKey
+from cagrpc.runtime import tracing
 from cagrpc.runtime.back_off import BackOff
 from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
 from cagrpc.runtime.controller import Controller, Json, JsonList, JsonPage, described
 from cagrpc.runtime.log_once import LogOnce
 from cagrpc.runtime.stopping import STOP_SECONDS
 from solver.model import Budget, NodeGroup, Plan
-from solver.planning.warm_up import warm_up
+from solver.model.quantities import several
+from solver.planning.warm_up import COMPILING, warm_up
 
 log = logging.getLogger(__name__)
 
@@ -66,22 +71,6 @@ class PlannerCluster(ClusterSource, Protocol):
     def pod_of(self, key: PodKey) -> PodRef | None: ...
 
     def nominated_by_us(self) -> Mapping[str, PendingPod]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class _FleetObservation:
-    """The fleet as one step observes it."""
-
-    snapshot: FleetSnapshot
-    short: frozenset[str]
-    slack: SlackState
-
-    @property
-    def inputs(self) -> Hashable:
-        """Everything that a round depends on beside pods and Nodes."""
-        sizes = tuple((name, each.target_size, each.group.max_size) for name, each in self.snapshot.groups.items())
-        in_flight = frozenset(each.id for each in self.snapshot.increments if each.nodes)
-        return sizes, in_flight, self.short, tuple(sorted(self.slack.left_over.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +127,7 @@ class PlanningController(Controller):
         self._batching = batching.BatchingState()
         self._previous: Plan | None = None
         self._rounds = Rounds()
+        self._metrics = RoundMetrics(self._rounds)
         self._told = LogOnce()
         self._unserved = Unserved(self._rounds, self._budget, self._record_all)
         self._waits_for = "starting"
@@ -151,6 +141,7 @@ class PlanningController(Controller):
 
     def warm_up(self) -> None:
         """Compile what planning runs; in the first round that would take all of its budget."""
+        self._waits_for = COMPILING
         warm_up()
 
     def status(self) -> Json:
@@ -160,6 +151,10 @@ class PlanningController(Controller):
     def pages(self) -> Mapping[str, JsonPage]:
         """Return `/plans`, the latest rounds."""
         return {"/plans": JsonPage(lambda: JsonList(self.plans(), PlanRecord.as_json))}
+
+    def collectors(self) -> Iterable[Collector]:
+        """Return how long rounds took, and what the latest one came to."""
+        return self._metrics.collectors()
 
     @property
     def waits_for(self) -> str:
@@ -192,7 +187,9 @@ class PlanningController(Controller):
         verdict = batching.round_due(self._batching, arrivals, now, self._settings)
         lost = self._lost()
         if lost != self._lost_known and arrivals.any:  # they are few, and waiting brings nothing
-            verdict = batching.RoundDue(due=True, why=f"{lost - self._lost_known} pods have lost their places")
+            verdict = batching.RoundDue(
+                due=True, why=f"{several(lost - self._lost_known, 'pod')} lost the planned place"
+            )
         self._waits_for = verdict.why
         if verdict.due:
             self._unserved.report()
@@ -207,13 +204,13 @@ class PlanningController(Controller):
     def _hindrance(self) -> str | None:
         return self._cluster.problem or self._fleet.problem
 
-    def _observe(self) -> _FleetObservation:
+    def _observe(self) -> FleetObservation:
         snapshot = self._fleet.snapshot
         self._shortages.learn(snapshot)
         short = frozenset(each.offering for each in self._shortages.active())
-        return _FleetObservation(snapshot, short, self._slack())
+        return FleetObservation(snapshot, short, self._slack())
 
-    def _round(self, observed: _FleetObservation, why: str) -> None:
+    def _round(self, observed: FleetObservation, why: str) -> None:
         at, whole = self._now(), self._cluster.state()
         reservations = self._reservations(whole)
         state, asked = self._question(whole, observed, reservations)
@@ -224,30 +221,49 @@ class PlanningController(Controller):
             if incomplete != self._rounds.incomplete_gangs():  # once, not in every round
                 self._rounds.add(record)
             return
+        with tracing.about(tracing.plan(record.id), at) as span:
+            tracing.child("reading", at, self._now())
+            self._plan(record, asked, observed, reservations, span)
+
+    def _plan(
+        self,
+        record: PlanRecord,
+        asked: Question,
+        seen: FleetObservation,
+        reservations: Reservations,
+        span: tracing.Span,
+    ) -> None:
+        """Plan what a round asks for, apply it, and record the round."""
         pods = sum(map(len, asked.pods.values()))
         placeholders = sum(each.count for each in asked.problem.pod_sets if each.placeholder)
-        log.debug("round %s: planning %d pods and %d placeholders: %s", record.id, pods, placeholders, why)
+        log.debug("round %s: planning %d pods and %d placeholders: %s", record.id, pods, placeholders, record.why)
+        began_at = self._now()
         planned = solve_valid(asked.problem, self._budget)
         plan = self._previous = planned.plan
+        solved_at = began_at + plan.elapsed_seconds
+        tracing.child("solving", began_at, solved_at)
+        tracing.child("checking", solved_at, self._now())
         assigned, shortages = assign_pods(plan, asked), self._shortages.active()
         unplaced = reasons.left_out(plan, asked, shortages)
-        outcome = self._apply(assigned, observed, record.id, plan.certificate.gap)
+        with tracing.span("committing"):
+            outcome = self._apply(assigned, seen, record.id, plan.certificate.gap)
         self._assume(outcome.onto_nodes, reservations)
-        self._record_all(reasons.has_room(assigned, asked.coming))
-        self._tell(record.id, why, pods, len(assigned.new), sum(each.count for each in unplaced.values()))
-        self._rounds.add(
-            replace(
-                record.of(plan),
-                pods=pods,
-                nodes=len(assigned.new),
-                on_existing=sum(map(len, assigned.existing.values())),
-                increments=outcome.ordered,
-                unplaced=tuple(unplaced.values()),
-                shortages=shortages,
-                placeholders=placeholders,
-                unplaced_placeholders=tuple(reasons.left_out(plan, asked, shortages, placeholders=True).values()),
-            )
+        self._record_all(reasons.has_room(assigned, asked.coming), record.id)
+        span.set({"cagrpc.pods": pods, "cagrpc.nodes": len(assigned.new), "cagrpc.gap": plan.certificate.gap})
+        self._tell(record.id, record.why, pods, len(assigned.new), sum(each.count for each in unplaced.values()))
+        record = replace(
+            record.of(plan),
+            pods=pods,
+            nodes=len(assigned.new),
+            on_existing=sum(map(len, assigned.existing.values())),
+            increments=outcome.ordered,
+            unplaced=tuple(unplaced.values()),
+            shortages=shortages,
+            placeholders=placeholders,
+            unplaced_placeholders=tuple(reasons.left_out(plan, asked, shortages, placeholders=True).values()),
         )
+        self._rounds.add(record)
+        self._metrics.observe(record, self._now() - record.at_seconds)
         if unplaced or plan.increments:
             self._unserved.found(record.id, planned.problem, plan, assigned, unplaced)
         if outcome.unreached is not None:
@@ -261,7 +277,7 @@ class PlanningController(Controller):
         log.log(level, "round %s: %d pods (%s): %d new nodes, %d pods wait", round_id, pods, why, nodes, waiting)
 
     def _question(
-        self, state: ClusterState, observed: _FleetObservation, reservations: Reservations
+        self, state: ClusterState, observed: FleetObservation, reservations: Reservations
     ) -> tuple[ClusterState, Question]:
         """Return what is to be planned, and the state without the pods that are served already."""
         groups, placeholders = groups_as_planned(observed.snapshot, state), observed.slack.pod_sets()
@@ -277,7 +293,7 @@ class PlanningController(Controller):
             placed = PlacedPods(state, observed.snapshot, groups, wanted, everything)
         return left, question(left, observed.snapshot, placed, observed.short, self._previous, placeholders)
 
-    def _apply(self, assigned: AssignedPods, planned: _FleetObservation, record_id: str, gap: float) -> _Outcome:
+    def _apply(self, assigned: AssignedPods, planned: FleetObservation, record_id: str, gap: float) -> _Outcome:
         """Order each part, except those that have changed while planning, which are news for the next round."""
         problem = "stopping" if self._stopping.is_set() else self._hindrance()
         if problem is not None:
@@ -356,20 +372,21 @@ class PlanningController(Controller):
 
     def _order(self, asked: IncrementSpec, nodes: Sequence[NewNode]) -> Ordered:
         status = self._fleet.apply(asked)
-        self._record_all(reasons.planned(status, (pod for node in nodes for pod in node.pods)))
+        self._record_all(reasons.planned(status, (pod for node in nodes for pod in node.pods)), asked.plan)
         return Ordered(
             asked.deltas, len(asked.pods), asked.cost_usd_per_hour or 0.0, status.id, status.phase.value, status.message
         )
 
     def _refused(self, asked: IncrementSpec, nodes: Sequence[NewNode], error: errors.CagrpcError) -> Ordered:
         log.warning("the fleet refused %s: %s", format_deltas(asked.deltas), error)
-        self._record_all(reasons.refused(asked, error, (pod for node in nodes for pod in node.pods)))
+        self._record_all(reasons.refused(asked, error, (pod for node in nodes for pod in node.pods)), asked.plan)
         return Ordered(asked.deltas, len(asked.pods), asked.cost_usd_per_hour or 0.0, message=str(error))
 
-    def _record_all(self, notes: Iterable[Note]) -> None:
+    def _record_all(self, notes: Iterable[Note], plan: str = "") -> None:
+        """Record notes of this round."""
         for note in notes:
             if note.about.uid:  # an expected pod has none, and no Events
-                self._record(note)
+                self._record(replace(note, plan=plan))
 
 
 def _is_available(node: NewNode, groups: Mapping[str, NodeGroup], short: AbstractSet[str]) -> bool:

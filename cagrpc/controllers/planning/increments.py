@@ -173,6 +173,7 @@ def increment(part: Sequence[NewNode], groups: Mapping[str, NodeGroup], plan_id:
         placements=tuple(Placement(node.node_group, tuple(pod.key for pod in node.pods)) for node in part),
         cost_usd_per_hour=round(sum(groups[name].price_usd_per_hour * count for name, count in deltas.items()), 9),
         gap=gap,
+        waiting_since_seconds=min((pod.created_at_seconds for pod in pods if pod.created_at_seconds), default=None),
     )
 
 

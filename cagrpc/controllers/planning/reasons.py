@@ -35,8 +35,8 @@ def still_waits(pod_of: Callable[[str], PodRef | None]) -> Callable[[Note], bool
     return lambda note: pod_of(note.about.uid) is not None
 
 
-def _planned(pod: PodRef, text: str) -> Note:
-    return Note(pod_object(pod), PLANNED, text)
+def _planned(pod: PodRef, text: str, increment: str = "", plan: str = "") -> Note:
+    return Note(pod_object(pod), PLANNED, text, increment=increment, plan=plan)
 
 
 def _not_planned(pod: PodRef, text: str) -> Note:
@@ -118,7 +118,7 @@ def has_room(assigned: AssignedPods, coming: AbstractSet[str]) -> Iterator[Note]
 def planned(status: IncrementStatus, pods: Iterable[PodRef]) -> Iterator[Note]:
     """Yield notes on pods of an increment that was ordered."""
     text = f"increment {status.id}: {format_deltas(status.increment.deltas)}"
-    return (_planned(pod, text) for pod in pods)
+    return (_planned(pod, text, status.id, status.increment.plan) for pod in pods)
 
 
 def refused(asked: IncrementSpec, error: errors.CagrpcError, pods: Iterable[PodRef]) -> Iterator[Note]:

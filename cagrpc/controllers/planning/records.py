@@ -135,15 +135,7 @@ class PlanRecord:
             "on_existing": self.on_existing,
             "increments": [each.as_json() for each in self.increments],
             "unplaced": [each.as_json() for each in self.unplaced],
-            "shortages": [
-                {
-                    "offering": each.offering,
-                    "failures": each.failures,
-                    "until_seconds": each.until_seconds,
-                    "cause": each.cause,
-                }
-                for each in self.shortages
-            ],
+            "shortages": [each.as_json() for each in self.shortages],
             "incomplete_gangs": [
                 {"gang": each.name, "pods": each.there, "needed": each.needed} for each in self.incomplete_gangs
             ],

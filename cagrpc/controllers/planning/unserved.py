@@ -33,8 +33,8 @@ class _Round:
 class Unserved:
     """What the latest round left out, and what limited it, until that is reported. For one thread."""
 
-    def __init__(self, rounds: Rounds, budget: Budget, record: Callable[[Iterable[Note]], None]) -> None:
-        """`record` writes Events. `budget` is that of a round; explaining takes no longer."""
+    def __init__(self, rounds: Rounds, budget: Budget, record: Callable[[Iterable[Note], str], None]) -> None:
+        """`record` writes Events about a round of this id. `budget` is that of a round; explaining takes no longer."""
         self._rounds = rounds
         self._budget = replace(budget, seconds=min(EXPLAIN_SECONDS, budget.seconds))
         self._record = record
@@ -67,4 +67,4 @@ class Unserved:
         known, self._round = self._round, None
         if known is not None:
             self._rounds.explain(known.record_id, tuple(known.unplaced.values()), known.limited)
-            self._record(reasons.not_planned(known.unplaced, known.assigned))
+            self._record(reasons.not_planned(known.unplaced, known.assigned), known.record_id)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from cagrpc.api.core.pods import ADDED_BY_ADMISSION
+from cagrpc.api.devices.claims import without_claims
 from cagrpc.cluster.connected import connected
 from cagrpc.cluster.drop_invalid import solve_valid
 from cagrpc.cluster.markers import booking_label
@@ -187,7 +188,7 @@ def consumed(
     as_large: Counter[tuple[tuple[str, int], ...]] = Counter()
     for spec, left in alike.items():
         as_large[spec.requests] += left
-    count(as_large, [spec.requests for spec, _ in pods])
+    count(as_large, [_as_written(spec).requests for spec, _ in pods])
     count(Counter({None: as_large.total()}), [None] * len(pods))
     return {number: min(most, max(now[number], before.get(number, 0))) for number, (_, most) in enumerate(pods)}
 
@@ -218,6 +219,7 @@ def consumer_nodes(
 
 
 def _as_written(spec: PodSpec) -> PodSpec:
-    """Return what a pod and its template have in common: no identity, and nothing that admission adds."""
+    """Return what a pod and its template have in common: no identity, nothing that admission adds, and not what volumes
+    and claims come to, which others decide."""
     tolerations = tuple(each for each in spec.tolerations if each.key not in ADDED_BY_ADMISSION)
-    return replace(spec, tolerations=tolerations, namespace="", labels=())
+    return replace(without_claims(spec), tolerations=tolerations, namespace="", labels=())

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from cagrpc.api.encoding.times import duration_seconds
 from cagrpc.controllers.provisioning.model import ProvisioningRequest, Service
 from cagrpc.controllers.settings import ClassBehaviour
+from cagrpc.errors import in_one_line
 
 CHECK_CAPACITY = "check-capacity.kubernetes.io"
 ATOMIC_SCALE_UP = "atomic-scale-up.kubernetes.io"
@@ -85,5 +86,5 @@ def terms(request: ProvisioningRequest, service: Service) -> Terms | str:
     if no_retry is None:
         problems.append(f"spec.parameters.{NO_RETRY}: found {given[NO_RETRY]!r:.80}, expected true or false")
     if problems:
-        return "; ".join(problems)
+        return in_one_line(problems)
     return Terms(valid, bool(no_retry))

@@ -35,6 +35,7 @@ BOOKING_ENDED = "CapacityReservationTimeExpired"
 LOST = "CapacityIsLost"
 OVER_SHARE = "NamespaceShareIsUsed"
 SHORT = "CapacityIsShort"
+CLAIMS_NOT_READY = "ClaimsAreNotReady"
 
 ATTEMPTS = "attempts"
 RETRY_AT = "retryAt"
@@ -44,6 +45,10 @@ CONSUMED = "consumed"
 INCREMENT = "increment"
 NODES = "nodes"
 
+_ATTEMPT, _NO_ATTEMPT = "; attempt ", "; no attempt is counted, and it is "
+"""What separates a reason from when it is tried again."""
+_BILL = ("costPerHour", "lowerBoundPerHour", "gap", "nodeGroups", NODES)
+"""Details of an increment; none of them is true once it is rolled back."""
 _LATEST = 5
 """How many increments the estimate of time to ready is based on."""
 _MOST_MESSAGE = 2000
@@ -144,7 +149,7 @@ def not_now(
     without it there was no room, and `overtaken` is how often the request was bypassed."""
     attempts = attempts_of(request) + 1
     retry_at = math.ceil(min(now + _BACK_OFF.seconds(attempts), max(now, valid_until)))
-    text = f"{why}; attempt {attempts}, tried again at {timestamp(retry_at)}"
+    text = f"{why}{_ATTEMPT}{attempts}, {_next_try(retry_at, valid_until)}"
     conditions = {ConditionType.PROVISIONED: (False, NOT_FOUND, text)}
     if behaviour is ClassBehaviour.CHECK:
         conditions[ConditionType.CAPACITY_AVAILABLE] = (False, NOT_FOUND, why)
@@ -154,7 +159,7 @@ def not_now(
         ATTEMPTS: str(attempts),
         RETRY_AT: timestamp(retry_at),
         OVERTAKEN: None if overtaken is None else str(overtaken),
-        **({INCREMENT: increment} if increment else {}),
+        **({INCREMENT: increment, **dict.fromkeys(_BILL)} if increment else {}),
     }
     outcome = "rolled-back" if increment else "no-room"
     return Change(conditions, details, NOT_FOUND, text, warning=True, outcome=outcome)
@@ -163,9 +168,9 @@ def not_now(
 def short(request: ProvisioningRequest, why: str, until: float, valid_until: float, *, overtaken: int) -> Change | None:
     """Return the change of a request that nothing could be tried for, since offerings are left out until then. It
     counts as no attempt. None where that is what its status says already."""
-    retry_at = timestamp(math.ceil(min(until, valid_until)))
-    text = f"{why}; no attempt is counted, and it is tried again at {retry_at}, or before where room is made"
-    details: dict[str, str | None] = {RETRY_AT: retry_at, OVERTAKEN: str(overtaken)}
+    retry_at = math.ceil(min(until, valid_until))
+    text = f"{why}{_NO_ATTEMPT}{_next_try(retry_at, valid_until)}, or tried before where room is made"
+    details: dict[str, str | None] = {RETRY_AT: timestamp(retry_at), OVERTAKEN: str(overtaken)}
     written = request.conditions.get(ConditionType.PROVISIONED)
     same = written is not None and (written.reason, written.message) == (SHORT, cut(text, _MOST_MESSAGE))
     if same and all(request.details.get(name) == value for name, value in details.items()):
@@ -174,6 +179,22 @@ def short(request: ProvisioningRequest, why: str, until: float, valid_until: flo
     if ConditionType.ACCEPTED in request.conditions:
         conditions[ConditionType.ACCEPTED] = (False, SHORT, "nothing is ordered for it now")
     return Change(conditions, details, SHORT, text, warning=True)
+
+
+def _next_try(at: float, valid_until: float) -> str:
+    """Return what comes next, and when: at the end of its validity a request is given up, not tried."""
+    if at >= valid_until:
+        return f"given up at {timestamp(at)}, the end of its validity"
+    return f"tried again at {timestamp(at)}"
+
+
+def last_reason(request: ProvisioningRequest) -> str:
+    """Return why it is not served, as its status says it, without when it is tried again; empty where it does not."""
+    written = request.conditions.get(ConditionType.PROVISIONED)
+    found = written.message if written is not None else ""
+    for mark in (_ATTEMPT, _NO_ATTEMPT):
+        found = found.rpartition(mark)[0] or found
+    return found
 
 
 def waits_for_a_shortage(request: ProvisioningRequest) -> bool:
@@ -191,6 +212,13 @@ def over_share(why: str) -> Change:
     """Return the change of a request whose namespace has used its share. It counts as no attempt."""
     conditions = {ConditionType.PROVISIONED: (False, OVER_SHARE, why)}
     return Change(conditions, {}, OVER_SHARE, why, warning=True)
+
+
+def without_claims(why: str) -> Change:
+    """Return the change of a request that nothing can be tried for, since claims or volumes of its pods lack something.
+    It counts as no attempt."""
+    conditions = {ConditionType.PROVISIONED: (False, CLAIMS_NOT_READY, why)}
+    return Change(conditions, {}, CLAIMS_NOT_READY, why, warning=True)
 
 
 def failed(reason: str, message: str, *, unavailable: bool = False, increment: str = "") -> Change:

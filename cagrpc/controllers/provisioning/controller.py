@@ -54,7 +54,7 @@ from cagrpc.runtime.controller import Controller, Json, JsonList, JsonPage, desc
 from cagrpc.runtime.health import SyncedResource
 from cagrpc.runtime.stopping import STOP_SECONDS
 from solver.model import Budget
-from solver.planning.warm_up import warm_up
+from solver.planning.warm_up import COMPILING, warm_up
 
 log = logging.getLogger(__name__)
 
@@ -72,8 +72,7 @@ MOST_WRITTEN = 200
 DECIDING_SECONDS = 2.0
 """The budget for requests that are decided together;"""
 HURRIED_SHARE = 0.25
-"""this share of it while more are due than are decided together (others wait for their turn), and for requests that are
-tried early, since room was made."""
+"""this share of it while more are due than are decided together, and for requests that are tried early."""
 _OPEN = frozenset({RequestPhase.WAITING, RequestPhase.COMING})
 
 
@@ -165,7 +164,7 @@ class ProvisioningController(Controller):
         seen = self._seen
         if seen is None:
             if self._store.problem is None:
-                raise errors.Unavailable("reservations of ProvisioningRequests are unknown yet")
+                raise errors.StillStarting(f"reservations of ProvisioningRequests are unknown yet: {self._waits_for}")
             return {}
         return book(seen.bookings, self._labels.seen(state)).reservations if seen.bookings else {}
 
@@ -227,6 +226,7 @@ class ProvisioningController(Controller):
 
     def warm_up(self) -> None:
         """Compile what planning runs; in the first step that would take all of its budget."""
+        self._waits_for = COMPILING
         warm_up()
 
     def step(self) -> None:
@@ -289,7 +289,9 @@ class ProvisioningController(Controller):
             if status.phase.in_flight and status.phase is not IncrementPhase.ROLLING_BACK:
                 uids = status.increment.requests
                 if uids and not (uids & observed.requests.keys()) - failed:
-                    log.info("increment %s is withdrawn: no request asks for it any more", status.id)
+                    log.info(
+                        "increment %s is withdrawn: no request asks for it", status.id, extra={"increment": status.id}
+                    )
                     self._fleet.withdraw(status.id, f"{status.increment.reason}: deleted, or failed")
         gone = {uid: names for uid, names in observed.booked.items() if uid not in observed.requests}
         self._labels.drop(assume_cache.by_node(gone))
@@ -375,7 +377,7 @@ class ProvisioningController(Controller):
                 if atomic:
                     scenario = self._deciding.scenario(observed.state, reservations)
                     share = HURRIED_SHARE if early or len(atomic) == MOST_AT_ONCE else 1.0
-                    self._decided.update(self._deciding.atomic(atomic, scenario, observed.booked, share=share))
+                    self._decided.update(self._deciding.atomic(atomic, scenario, observed, share=share))
                 if checks:
                     if atomic:
                         observed = self._observe_now(requests)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from cagrpc.cluster.fleet_capacity import groups_as_planned
@@ -22,12 +22,13 @@ from cagrpc.controllers.provisioning.bookings import book
 from cagrpc.controllers.provisioning.crowded import to_be_labelled
 from cagrpc.controllers.provisioning.decision.planning import Decisions, RequestPart, Scenario, check, decide
 from cagrpc.controllers.provisioning.fairness import Turns
-from cagrpc.controllers.provisioning.model import Booking, Candidate, namespace_of
-from cagrpc.controllers.provisioning.observation import Ours
+from cagrpc.controllers.provisioning.model import Booking, Candidate, ProvisioningRequest, namespace_of
+from cagrpc.controllers.provisioning.observation import Ours, RequestsObservation
 from cagrpc.controllers.provisioning.progress import Decision, Granted, Pods, Refused
 from cagrpc.controllers.provisioning.sources import Increments
 from cagrpc.errors import CagrpcError
 from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, Origin, Placement
+from cagrpc.runtime import tracing
 from solver.model import Budget
 from solver.model.budget import RunningBudget
 
@@ -88,20 +89,28 @@ class Deciding:
         self,
         candidates: Sequence[Ours],
         scenario: Scenario,
-        booked: Mapping[str, Collection[str]],
+        observed: RequestsObservation,
         *,
         share: float = 1.0,
     ) -> dict[str, Decision]:
-        """Decide atomic requests: each is served whole or not at all, in this order at one priority. `booked` are nodes
-        with their labels from a failed attempt: those that are not used now lose them. Requests for which an increment
-        was ordered are not among the decisions: the fleet's snapshot has it. `share` of the budget is used. Raises
+        """Decide atomic requests: each is served whole or not at all, in this order at one priority. Nodes with their
+        labels from a failed attempt that are not used now lose them. Requests for which an increment was ordered are
+        not among the decisions: the fleet's snapshot has it. `share` of the budget is used. Raises
         Unavailable where the API server or the journal is out of reach; what was ordered until then stays ordered."""
+        plan = secrets.token_hex(4)
+        with tracing.about(tracing.plan(plan)):
+            return self._atomic(plan, candidates, scenario, observed, share)
+
+    def _atomic(
+        self, plan: str, candidates: Sequence[Ours], scenario: Scenario, observed: RequestsObservation, share: float
+    ) -> dict[str, Decision]:
         by_uid = {each.request.uid: each for each in candidates}
         asked = [
-            replace(each.candidate, turn=turn, may_keep=self._turns.may_keep(each.request.namespace))
+            replace(_candidate(each, observed.state), turn=turn, may_keep=self._turns.may_keep(each.request.namespace))
             for turn, each in enumerate(candidates)
         ]
-        decided = self._decide(asked, to_be_labelled(scenario), share)
+        with tracing.span("solving"):
+            decided = self._decide(asked, to_be_labelled(scenario), share)
         self._turns.kept(map(namespace_of, decided.kept_for))
         found: dict[str, Decision] = {uid: Refused(why, final=True) for uid, why in decided.infeasible.items()}
         found.update(
@@ -110,7 +119,9 @@ class Deciding:
         )
         served = {uid for uid in decided.served if not self._stopping() and self._still_there(uid)}
         used = {uid: decided.on_nodes.get(uid, ()) for uid in served}
-        self._labels.drop(by_node({uid: {*booked.get(uid, ())}.difference(names) for uid, names in used.items()}))
+        self._labels.drop(
+            by_node({uid: {*observed.booked.get(uid, ())}.difference(names) for uid, names in used.items()})
+        )
         failed = self._labels.put(by_node(used))
         for uid, names in used.items():
             not_labelled = [name for name in names if name in failed]
@@ -121,9 +132,10 @@ class Deciding:
                     found[uid] = Refused(f"node {not_labelled[0]} cannot be labelled for it: {why}")
         ordered = {uid for part in decided.parts for uid in part.uids}
         found.update((uid, Granted(nodes=frozenset(decided.on_nodes.get(uid, ())))) for uid in served - ordered)
-        keys = {uid: by_uid[uid].request.key for uid in served}
-        refused = self._order([part for part in decided.parts if served.issuperset(part.uids)], keys)
-        self._turns.served(by_uid[uid].request.namespace for uid in keys if uid not in refused)
+        requests = {uid: by_uid[uid].request for uid in served}
+        with tracing.span("committing"):
+            refused = self._order([part for part in decided.parts if served.issuperset(part.uids)], requests, plan)
+        self._turns.served(of.namespace for uid, of in requests.items() if uid not in refused)
         return {**found, **refused}
 
     def _decide(self, candidates: Sequence[Candidate], scenario: Scenario, share: float) -> Decisions:
@@ -134,13 +146,14 @@ class Deciding:
             if len(candidates) > 1:
                 log.warning("requests are decided one by one, since deciding them together failed: %r", error)
                 return self._decide(candidates[:1], scenario, share)
-            log.exception("request %s cannot be decided", candidates[0].key)
+            log.exception("request %s cannot be decided", candidates[0].key, extra={"request": candidates[0].key})
             return Decisions(left={candidates[0].uid: f"it cannot be decided: {error!r:.300}"})
 
-    def _order(self, parts: Sequence[RequestPart], keys: Mapping[str, str]) -> dict[str, Decision]:
-        """Order the parts. Return the requests that the fleet refuses; `keys` are by UID."""
-        plan = secrets.token_hex(4)
-        asked = [_increment(part, plan, [keys[uid] for uid in part.uids]) for part in parts]
+    def _order(
+        self, parts: Sequence[RequestPart], requests: Mapping[str, ProvisioningRequest], plan: str
+    ) -> dict[str, Decision]:
+        """Order the parts. Return the requests that the fleet refuses; `requests` are by UID."""
+        asked = [_increment(part, plan, [requests[uid] for uid in part.uids]) for part in parts]
         refused: dict[str, Decision] = {}
         for part, answer in zip(parts, self._fleet.apply_all(asked) if asked else (), strict=True):
             if isinstance(answer, CagrpcError):  # sizes or limits that others have used meanwhile
@@ -160,9 +173,9 @@ class Deciding:
                 break
             scenario = replace(scenario, nodes=capacity.nodes)
             try:
-                checked = check(each.candidate, scenario, self._budget)
+                checked = check(_candidate(each, state), scenario, self._budget)
             except Exception as error:
-                log.exception("request %s cannot be checked", each.request.key)
+                log.exception("request %s cannot be checked", each.request.key, extra={"request": each.request.key})
                 found[each.request.uid] = Refused(
                     f"it cannot be checked: {error!r:.300}", reason=conditions.NOT_CHECKED
                 )
@@ -185,8 +198,9 @@ class Deciding:
         return found
 
 
-def _increment(part: RequestPart, plan: str, keys: Sequence[str]) -> IncrementSpec:
-    """Return what to order for a part; `keys` are those of its requests."""
+def _increment(part: RequestPart, plan: str, requests: Sequence[ProvisioningRequest]) -> IncrementSpec:
+    """Return what to order for a part; `requests` are those that it is for."""
+    keys = [each.key for each in requests]
     return IncrementSpec(
         deltas=part.deltas,
         origin=Origin.CAGRPC,
@@ -196,7 +210,15 @@ def _increment(part: RequestPart, plan: str, keys: Sequence[str]) -> IncrementSp
         placements=tuple(Placement(group, requests=uids) for group, uids in part.placements),
         cost_usd_per_hour=part.cost_usd_per_hour,
         gap=part.gap,
+        waiting_since_seconds=min((each.created_at_seconds for each in requests), default=None),
     )
+
+
+def _candidate(each: Ours, state: ClusterState) -> Candidate:
+    """Return the request as a candidate; with the reason, where its pods need devices that planning gives to nobody."""
+    found = each.candidate
+    sets = (replace(pods, spec=state.devices.left_out(pods.spec)) for pods in found.pod_sets)
+    return replace(found, pod_sets=tuple(sets))
 
 
 def booking_of(each: Ours) -> Booking:

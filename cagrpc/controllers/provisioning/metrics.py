@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 from cagrpc.controllers.provisioning.writing import Outcome
 
 _SECONDS_BUCKETS = (1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 86400.0)
+"""From capacity that stands to a day in the queue."""
 
 
 class RequestMetrics:
@@ -24,8 +25,8 @@ class RequestMetrics:
             registry=None,
         )
         self._seconds = Histogram(
-            "cagrpc_provisioning_request_seconds",
-            "Seconds from the creation of a ProvisioningRequest until it was provisioned, by class.",
+            "cagrpc_provisioning_request_duration_seconds",
+            "How long it took from the creation of a ProvisioningRequest until it was provisioned, by class.",
             ("class",),
             buckets=_SECONDS_BUCKETS,
             registry=None,

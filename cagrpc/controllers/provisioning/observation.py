@@ -3,24 +3,29 @@ follows from it is `progress`'s."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from cagrpc.api.provisioning.objects import TemplatePod
 from cagrpc.cluster.markers import BOOKING_LABELS
-from cagrpc.cluster.state import ClusterState, Consumer
+from cagrpc.cluster.state import ClusterState, Consumer, PlannedTemplate
 from cagrpc.controllers.provisioning import conditions
 from cagrpc.controllers.provisioning.classes import Terms, service_of, terms
 from cagrpc.controllers.provisioning.model import Candidate, ProvisioningRequest, Service
 from cagrpc.controllers.provisioning.progress import Pods, RequestPhase, Unreadable, phase_of
-from cagrpc.controllers.provisioning.sources import Increments, RequestSource
+from cagrpc.controllers.provisioning.sources import Increments, RequestSource, RequestTemplate
 from cagrpc.controllers.settings import RequestSettings
-from cagrpc.errors import NotFound
+from cagrpc.errors import NotFound, in_one_line
 from cagrpc.fleet.model import FleetSnapshot, IncrementStatus
-from solver.model import Node, PodSet, PodSpec
+from solver.model import Node, PodSet
 
+PlannedTemplates = Mapping[TemplatePod, PlannedTemplate]
 TEMPLATE_SECONDS = 30.0
 """How long after its request a PodTemplate may be created."""
+
+
+_HOLDING = (RequestPhase.COMING, RequestPhase.PROVISIONED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,48 +85,72 @@ class RequestReader:
     def __init__(self, store: RequestSource, settings: RequestSettings) -> None:
         self._store = store
         self._settings = settings
-        self._read: dict[str, Pods] = {}
+        self._read: dict[str, tuple[tuple[RequestTemplate, int], ...]] = {}
 
-    def ours(self, requests: Iterable[ProvisioningRequest]) -> dict[str, Ours]:
-        """Return those of the requests that are ours, by UID, in their order."""
+    def ours(self, requests: Iterable[ProvisioningRequest], planned: PlannedTemplates) -> dict[str, Ours]:
+        """Return those of the requests that are ours, by UID, in their order. `planned` are templates, as planning
+        reads their pods now."""
         found: dict[str, Ours] = {}
         for request in requests:
             service = service_of(request, self._settings.upstream_classes, self._store.service)
             if service is None:
                 continue
             phase, agreed = phase_of(request, service), terms(request, service)
-            pods = self._pods(request, phase, agreed)
+            read = self._templates(request, phase, agreed)
+            pods = read if isinstance(read, Unreadable) else _pods(read, planned, waiting=phase is RequestPhase.WAITING)
             found[request.uid] = Ours(request, service, agreed if isinstance(agreed, Terms) else Terms(), pods, phase)
-        self._read = {uid: pods for uid, pods in self._read.items() if uid in found}
+        self._read = {uid: read for uid, read in self._read.items() if uid in found}
+        held = (read for uid, read in self._read.items() if found[uid].phase in _HOLDING)
+        self._store.keep(frozenset(template.pod for read in held for template, _ in read))
         return found
 
-    def _pods(self, request: ProvisioningRequest, phase: RequestPhase, agreed: Terms | str) -> Pods | Unreadable:
+    def _templates(
+        self, request: ProvisioningRequest, phase: RequestPhase, agreed: Terms | str
+    ) -> tuple[tuple[RequestTemplate, int], ...] | Unreadable:
         if request.uid in self._read and phase is not RequestPhase.WAITING:
             return self._read[request.uid]
         found = self._read_now(request, agreed)
-        if isinstance(found, Pods):
+        if not isinstance(found, Unreadable):
             self._read[request.uid] = found
         return found
 
-    def _read_now(self, request: ProvisioningRequest, agreed: Terms | str) -> Pods | Unreadable:
+    def _read_now(
+        self, request: ProvisioningRequest, agreed: Terms | str
+    ) -> tuple[tuple[RequestTemplate, int], ...] | Unreadable:
         if request.problems:
             return Unreadable(conditions.BAD_PODS, "; ".join(request.problems))
         if isinstance(agreed, str):
             return Unreadable(conditions.NOT_CHECKED, agreed)
-        sets: list[tuple[PodSpec, int]] = []
-        priorities: list[int] = []
+        found: list[tuple[RequestTemplate, int]] = []
         problems: list[str] = []
         for index, asked in enumerate(request.pod_sets):
             template = self._store.template(request.namespace, asked.template)
             if isinstance(template, str):
                 problems.append(f"spec.podSets[{index}]: {template}")
             else:
-                sets.append((template.spec, asked.count))
-                priorities.append(template.priority)
+                found.append((template, asked.count))
         if problems:
             until = request.created_at_seconds + TEMPLATE_SECONDS
-            return Unreadable(conditions.BAD_PODS, "; ".join(problems), until)
-        return Pods(tuple(sets), max(priorities, default=0))
+            return Unreadable(conditions.BAD_PODS, in_one_line(problems), until)
+        return tuple(found)
+
+
+def _pods(read: Sequence[tuple[RequestTemplate, int]], planned: PlannedTemplates, *, waiting: bool) -> Pods:
+    """Return the pods with what their volumes and claims come to now. Those of a request that has been decided wait for
+    nothing more: their room is kept whatever becomes of their claims."""
+    sets, waits, alone = [], dict[str, None](), Counter[str]()
+    for template, count in read:
+        now = planned.get(template.pod)
+        spec = template.spec if now is None else now.spec
+        if now is None and (template.pod.volumes or template.pod.claims.claims):
+            waits["its volumes and claims are still to be read"] = None
+        elif now is not None:
+            alone[now.of_one_pod] += count
+            if why := spec.unschedulable or (now.of_one_pod if alone[now.of_one_pod] > 1 else ""):
+                waits[f"PodTemplate {template.pod.namespace}/{template.pod.name}: {why}"] = None
+        sets.append((replace(spec, unschedulable=""), count))
+    priority = max((template.priority for template, _ in read), default=0)
+    return Pods(tuple(sets), priority, "; ".join(waits) if waiting else "")
 
 
 def latest_increments(snapshot: FleetSnapshot) -> dict[str, IncrementStatus]:
@@ -178,7 +207,7 @@ def consumers_by_request(state: ClusterState) -> dict[str, tuple[Consumer, ...]]
 def observe_requests(
     now: float,
     requests: Iterable[ProvisioningRequest],
-    ours: Callable[[Iterable[ProvisioningRequest]], dict[str, Ours]],
+    ours: Callable[[Iterable[ProvisioningRequest], PlannedTemplates], dict[str, Ours]],
     snapshot: FleetSnapshot,
     state: ClusterState,
 ) -> RequestsObservation:
@@ -187,7 +216,7 @@ def observe_requests(
     return RequestsObservation(
         now,
         {request.uid: request for request in there},
-        ours(there),
+        ours(there, state.templates),
         snapshot,
         latest_increments(snapshot),
         state,

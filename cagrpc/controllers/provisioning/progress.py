@@ -49,6 +49,8 @@ class Pods:
     sets: tuple[tuple[PodSpec, int], ...]
     """The spec and the count of each pod set."""
     priority: int = 0
+    waits: str = ""
+    """Why no node can take them for now: what their claims and volumes still lack."""
 
     @property
     def count(self) -> int:
@@ -217,10 +219,22 @@ def _not_served(facts: Facts, refused: Refused | None, at: Moment) -> Next:
             else conditions.over_share(facts.over_share)
         )
         return Next(RequestPhase.WAITING, change, drops_labels=True, over_share=True)
+    if isinstance(facts.pods, Pods) and facts.pods.waits:
+        return _without_claims(facts, facts.pods.waits)
     lacks_room = conditions.OVERTAKEN in facts.request.details
     wants = due or (facts.woken and lacks_room)
     joins = not wants and lacks_room and facts.service.behaviour is ClassBehaviour.ATOMIC
     return Next(RequestPhase.WAITING, wants=wants, joins=joins, drops_labels=not wants)
+
+
+def _without_claims(facts: Facts, why: str) -> Next:
+    """Return the next step where nothing can be tried before others have done something: it is no attempt."""
+    if facts.terms.no_retry or _is_one_off(facts.service):
+        change = conditions.failed(conditions.CLAIMS_NOT_READY, why, unavailable=_is_one_off(facts.service))
+        return Next(RequestPhase.WAITING, change, drops_labels=True)
+    written = facts.request.conditions.get(ConditionType.PROVISIONED)
+    told = written is not None and (written.reason, written.message) == (conditions.CLAIMS_NOT_READY, why)
+    return Next(RequestPhase.WAITING, None if told else conditions.without_claims(why), drops_labels=True)
 
 
 def _is_one_off(service: Service) -> bool:
@@ -265,8 +279,7 @@ def _refused(facts: Facts, decision: Refused, at: Moment, *, due: bool) -> Chang
 
 
 def _expired(facts: Facts, at: Moment) -> Change:
-    last = facts.request.conditions.get(ConditionType.PROVISIONED)
-    why = last.message if last is not None else "it was not decided in time"
+    why = conditions.last_reason(facts.request) or "it was not decided in time"
     until = timestamp(valid_until(facts, at))
     return conditions.failed(conditions.EXPIRED, f"not provisioned by {until}, the end of its validity: {why}")
 

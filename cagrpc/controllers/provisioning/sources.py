@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from cagrpc.api.provisioning.objects import TemplatePod
 from cagrpc.cluster.state import ClusterSource
 from cagrpc.controllers.provisioning.model import ProvisioningRequest, Service
 from cagrpc.errors import CagrpcError
@@ -17,6 +18,9 @@ from solver.model import PodSpec
 
 class RequestTemplate(Protocol):
     """A parsed PodTemplate."""
+
+    @property
+    def pod(self) -> TemplatePod: ...
 
     @property
     def spec(self) -> PodSpec: ...
@@ -41,6 +45,10 @@ class RequestSource(Protocol):
 
     def template(self, namespace: str, name: str) -> RequestTemplate | str:
         """Return the template, or why there is none."""
+        ...
+
+    def keep(self, templates: frozenset[TemplatePod]) -> None:
+        """Have these read on, whatever becomes of their objects."""
         ...
 
     def service(self, class_name: str) -> Service | None:

@@ -38,8 +38,10 @@ V = TypeVar("V")
 class Template:
     """A PodTemplate, as planning sees the pods made from it."""
 
+    pod: wire.TemplatePod
     spec: PodSpec
-    """With namespace and all labels, which constraints between pods select by."""
+    """Without what its volumes and claims come to; with namespace and all labels, which constraints between pods select
+    by."""
     priority: int = 0
 
 
@@ -55,7 +57,8 @@ class RequestObjects:
         self._read: dict[str, Template] = {}
         """Templates resolved since one of them changed: many requests refer to the same one."""
         self._in_order: tuple[ProvisioningRequest, ...] | None = ()
-        self._expected: frozenset[PodSpec] | None = frozenset()
+        self._expected: frozenset[wire.TemplatePod] | None = frozenset()
+        self._kept: frozenset[wire.TemplatePod] = frozenset()
         self.followed: tuple[Followed[Any], ...] = (
             self._fed(Resource(wire.REQUESTS, read_request, Encoding.JSON, optional=True), self._requests),
             self._fed(Resource(wire.POD_TEMPLATES, _template, Encoding.JSON), self._templates),
@@ -86,7 +89,8 @@ class RequestObjects:
             priority = self._priorities.of_template(found.priority_class)
             if priority is None:
                 return f"PodTemplate {key}: there is no PriorityClass {found.priority_class}"
-            self._read[key] = Template(_identified(found), priority)
+            spec = replace(found.spec, namespace=found.namespace, labels=found.labels)
+            self._read[key] = Template(found, spec, priority)
             return self._read[key]
 
     def service(self, class_name: str) -> Service | None:
@@ -94,9 +98,15 @@ class RequestObjects:
         with self._lock:
             return self._classes.of.get(class_name)
 
-    def expected(self) -> frozenset[PodSpec]:
-        """Return the specs of all templates that requests refer to, except failed ones, for `ClusterView.expect`. The
-        same object until one of them changes."""
+    def keep(self, templates: frozenset[wire.TemplatePod]) -> None:
+        """Have these be `expected` too, whatever becomes of their objects: capacity is reserved for their pods."""
+        with self._lock:
+            if templates != self._kept:
+                self._kept, self._expected = templates, None
+
+    def expected(self) -> frozenset[wire.TemplatePod]:
+        """Return all templates that requests refer to, except failed ones, for `ClusterView.expect`. The same object
+        until one of them changes."""
         with self._lock:
             if self._expected is None:
                 asked = {
@@ -106,7 +116,7 @@ class RequestObjects:
                     for pods in request.pod_sets
                 }
                 found = (self._templates.of.get(name) for name in asked)
-                self._expected = frozenset(_identified(each) for each in found if isinstance(each, wire.TemplatePod))
+                self._expected = self._kept | {each for each in found if isinstance(each, wire.TemplatePod)}
             return self._expected
 
     def _fed(self, resource: Resource[Named[V]], table: Values[V]) -> Followed[Named[V]]:
@@ -173,10 +183,6 @@ def _provisioning_class(document: dict[str, Any]) -> Named[Service]:
     atomic = ClassBehaviour(behaviour) is ClassBehaviour.ATOMIC
     # It is as the proposal's class of that behaviour is: checking reserves nothing.
     return Named(_name(document), Service(ClassBehaviour(behaviour), atomic, parameters))
-
-
-def _identified(template: wire.TemplatePod) -> PodSpec:
-    return replace(template.spec, namespace=template.namespace, labels=template.labels)
 
 
 def _name(document: dict[str, Any]) -> str:

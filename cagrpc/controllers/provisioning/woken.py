@@ -20,6 +20,8 @@ from solver.model.eligibility import why_not_eligible
 WOKEN_SECONDS = 10.0
 """How often at most: in a cluster whose pods come and go all the time, something is freed every second."""
 
+_DEVICES = "devices of claims"
+
 
 @dataclass(frozen=True, slots=True)
 class _Capacity:
@@ -104,15 +106,18 @@ def _grown(before: Mapping[tuple[str, str], int], now: Mapping[tuple[str, str], 
 
 
 def _freed(before: Mapping[str, Node], now: Mapping[str, Node]) -> Iterator[tuple[Node, frozenset[str]]]:
-    """Yield the nodes with more room than before, and of which resources."""
+    """Yield the nodes with more room than before, and of which resources; `_DEVICES` among them where more devices can
+    be claimed: a claim is deallocated only some time after its pod has ended."""
     for name, node in now.items():
         old = before.get(name)
         if old is None:
-            yield node, frozenset(node.free)
-        elif old is not node and old.free != node.free:
-            more = frozenset(resource for resource, free in node.free.items() if free > old.free.get(resource, 0))
+            yield node, frozenset((*node.free, _DEVICES))
+        elif old is not node and (old.free, old.devices) != (node.free, node.devices):
+            more = {resource for resource, free in node.free.items() if free > old.free.get(resource, 0)}
+            if sum(each.count for each in node.devices) > sum(each.count for each in old.devices):
+                more.add(_DEVICES)
             if more:
-                yield node, more
+                yield node, frozenset(more)
 
 
 def _can_use(each: Ours, groups: Iterable[NodeGroup], freed: Iterable[tuple[Node, frozenset[str]]]) -> bool:
@@ -126,7 +131,7 @@ def _can_use(each: Ours, groups: Iterable[NodeGroup], freed: Iterable[tuple[Node
 def _fits(spec: PodSpec, node: Node, more: frozenset[str]) -> bool:
     asked = (*spec.requests, (PODS, 1))
     return (
-        any(name in more for name, _ in asked)
+        (any(name in more for name, _ in asked) or (bool(spec.claims) and _DEVICES in more))
         and all(node.free.get(name, 0) >= amount for name, amount in asked)
         and allocate(node.devices, spec.claims) is not None
         and why_not_eligible(spec, node.labels, node.taints, node.name) is None

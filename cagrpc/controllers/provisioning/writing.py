@@ -121,21 +121,23 @@ class Writing:
             self._leave(request, _UNREACHED_SECONDS)
             raise
         except CagrpcError as error:
-            log.warning("the status of %s cannot be written: %s", request.key, error)
+            log.warning("the status of %s cannot be written: %s", request.key, error, extra={"request": request.key})
             self._leave(request, _REFUSED_SECONDS)
             return ""
         version = str(answer.get("metadata", {}).get("resourceVersion", ""))
         self._memory.wrote(request.resource_version, replace(result, resource_version=version))
         if change.event:
-            self._record(Note(request_object(request), change.event, change.text, change.warning))
-            log.info("%s: %s: %s", request.key, change.event, change.text)
+            increment = result.details.get(conditions.INCREMENT, "")
+            about = {"request": request.key, **({"increment": increment} if increment else {})}
+            self._record(Note(request_object(request), change.event, change.text, change.warning, increment))
+            log.info("%s: %s: %s", request.key, change.event, change.text, extra=about)
         if change.outcome:
             self.note(each, change.outcome)
         return request.uid
 
     def _delete(self, request: ProvisioningRequest) -> None:
         self._client.delete(request_path(request.namespace, request.name), uid=request.uid)
-        log.info("%s: deleted, since it was finished long enough ago", request.key)
+        log.info("%s: deleted, since it was finished long enough ago", request.key, extra={"request": request.key})
 
     def _is_left(self, request: ProvisioningRequest, now: float) -> bool:
         version, until = self._left.get(request.uid, ("", 0.0))

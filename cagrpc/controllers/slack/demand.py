@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from cagrpc.api.core.nodes import group_labels
+from cagrpc.api.core.volume_binding import without_attachments, without_volumes
 from cagrpc.cluster.state import ClusterState, Mirror, SlackSeen
 from cagrpc.controllers.slack.model import MIRRORS, SlackSettings, TargetSettings
 from solver.model import Labels, Node, NodeGroup, PodSpec, Resources, Taint
@@ -106,7 +107,8 @@ class ShapesOfNodes:
         if known is None or known[0] is not labels or known[1] is not taints or known[2] is not allocatable:
             whole = labels if group is None else group_labels(group)
             values = tuple(whole.get(key) for key in self._asked[0])
-            known = labels, taints, allocatable, (values, taints, tuple(sorted(allocatable.items())))
+            offered = tuple(sorted(without_attachments(allocatable).items()))  # placeholders attach nothing
+            known = labels, taints, allocatable, (values, taints, offered)
         self._cached[id(labels)] = known
         return known[3]
 
@@ -116,7 +118,7 @@ class ShapesOfNodes:
     def _room(self, signature: _Signature) -> dict[str, int]:
         """Return the free room of an empty node, after its DaemonSets' pods."""
         node = NodeGroup("", dict(signature[2]), 0.0, labels=self._labels(signature), taints=signature[1])
-        return after_daemons(node, self._asked[1])
+        return after_daemons(node, map(without_volumes, self._asked[1]))
 
 
 def _keys_asked(state: ClusterState, targets: Iterable[SlackTarget]) -> set[str]:

@@ -49,15 +49,16 @@ class SlackMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         placeholders = GaugeMetricFamily(
             "cagrpc_slack_placeholders",
-            "Placeholders by target and state: wanted, held, left_over, and pushed_out of those left over.",
+            "Wanted placeholders by target and state: held, pushed_out by pods, waiting for room.",
             labels=("target", "state"),
         )
         cost = GaugeMetricFamily(
             "cagrpc_slack_cost_usd_per_hour", "What the nodes' share that placeholders take costs.", labels=("target",)
         )
         for name, counts in self._state().by_target().items():
-            for state in ("wanted", "held", "pushed_out", "left_over"):
-                placeholders.add_metric((name, state), getattr(counts, state))
+            waiting = counts.left_over - counts.pushed_out
+            for state, count in (("held", counts.held), ("pushed_out", counts.pushed_out), ("waiting", waiting)):
+                placeholders.add_metric((name, state), count)
             cost.add_metric((name,), counts.cost_usd_per_hour)
         yield placeholders
         yield cost

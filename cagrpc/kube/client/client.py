@@ -20,12 +20,14 @@ from cagrpc.api.gen import api_pb2
 from cagrpc.errors import Conflict, InvalidInput, NotFound, Unavailable
 from cagrpc.kube.client.access import Access, Session, from_kubeconfig, in_cluster
 from cagrpc.kube.client.envelopes import Encoding
-from cagrpc.kube.client.failures import failure, request_info, status_of
+from cagrpc.kube.client.failures import RequestInfo, failure, request_info, status_of
 from cagrpc.runtime.heartbeat import beat
 
 USER_AGENT = "cagrpc"
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 Query = Mapping[str, str]
+Observe = Callable[[RequestInfo, int | None, float], None]
+"""Called with each attempt: the request, the HTTP code of the answer (None without one), seconds."""
 
 _CONNECT_SECONDS = 5.0
 _ANSWER_SECONDS = 30.0
@@ -103,24 +105,35 @@ class Client:
         *,
         answer_seconds: float = _ANSWER_SECONDS,
         patience_seconds: float = _PATIENCE_SECONDS,
+        observe: Observe = lambda *_: None,
     ) -> None:
         self._access = access
         self._wait = wait
         self._answer_seconds = answer_seconds
         self._patience_seconds = patience_seconds
+        self._observe = observe
 
     @classmethod
-    def connect(cls, kubeconfig: Path | None, context: str = "", *, pool_size: int = 16) -> Self:
+    def connect(
+        cls,
+        kubeconfig: Path | None,
+        context: str = "",
+        *,
+        pool_size: int = 16,
+        observe: Observe = lambda *_: None,
+    ) -> Self:
         """Return a client of the kubeconfig's context (the current one where empty); without a kubeconfig, of the
         service account of the pod that this process runs in. Up to `pool_size` idle connections are pooled. Makes no
         request. Raises InvalidInput for an invalid kubeconfig."""
         load = in_cluster() if kubeconfig is None else from_kubeconfig(kubeconfig, context)
-        return cls(Access(load, pool_size))
+        return cls(Access(load, pool_size), observe=observe)
 
     def hurried(self, answer_seconds: float) -> Client:
         """Return a client over the same connections with this request timeout, which raises Unavailable at once instead
         of waiting for Retry-After, so that the caller backs off on its own."""
-        return Client(self._access, self._wait, answer_seconds=answer_seconds, patience_seconds=0.0)
+        return Client(
+            self._access, self._wait, answer_seconds=answer_seconds, patience_seconds=0.0, observe=self._observe
+        )
 
     @property
     def server(self) -> str:
@@ -220,7 +233,12 @@ class Client:
             beat(request)
             session = self._access.session
             silence = _SILENCE_SECONDS if streamed else self._answer_seconds
-            response = _exchange(session, method, target, data, headers, silence, streamed=streamed)
+            begun, code = time.perf_counter(), None
+            try:
+                response = _exchange(session, method, target, data, headers, silence, streamed=streamed)
+                code = response.status
+            finally:
+                self._observe(request, code, time.perf_counter() - begun)
             if response.status < 400:
                 return response
             status = status_of(response.data)

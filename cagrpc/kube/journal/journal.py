@@ -186,7 +186,9 @@ class ClusterJournal:
         except objects.UNREADABLE as error:
             raise errors.InvalidConfiguration([objects.damaged(f"fleetrecord {ROOT}", error)]) from error
         for name in (name for name in names if name not in found):
-            _log.warning("increment %s was deleted by another client; its existing nodes stay", name)
+            _log.warning(
+                "increment %s was deleted by another client; its existing nodes stay", name, extra={"increment": name}
+            )
         self._named = {name: parts_of(item) for name, item in found.items()}
         in_force = [self._whole(found[name], records) for name in names if name in found]
         pages = [records[name] for name in objects.PAGES if name in records]

@@ -18,6 +18,7 @@ from cagrpc.api.autoscaler import expander as wire
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, KnownGangs
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
 from cagrpc.fleet.model import FleetSnapshot, PodKey, SnapshotSource
+from cagrpc.runtime import tracing
 from cagrpc.runtime.clock import EpochClock
 from cagrpc.services.decisions import LONGEST_KEY, ConsideredOption, Decision, DecisionLog
 from cagrpc.services.grpc.gangs import OfferedGangs, OptionDemand
@@ -119,15 +120,17 @@ class Expander:
         if call.seconds_left is not None:
             answer_by = min(answer_by, started + call.seconds_left * _OF_THE_DEADLINE)
         decode_by = min(started + self._timing.decode_seconds, answer_by)
-        request = wire.decode(
-            data, lambda: self._monotonic() > decode_by, self._gang_label, consuming=self._serves_requests
-        )
+        with tracing.span("decoding"):
+            request = wire.decode(
+                data, lambda: self._monotonic() > decode_by, self._gang_label, consuming=self._serves_requests
+            )
         snapshot, gangs, unknown = self._known(request.options)
         left_out = [
             why_left_out(offer.option, snapshot, self._schedulers) or offer.why_left_out for offer in gangs.offers
         ]
         open_ = [offer for offer, why in zip(gangs.offers, left_out, strict=True) if not why]
-        ranking = self._ranking(request, open_, gangs, snapshot, answer_by)
+        with tracing.span("ranking", {"cagrpc.options": len(open_)}):
+            ranking = self._ranking(request, open_, gangs, snapshot, answer_by)
         best = min(range(len(open_)), key=lambda i: ranking.ranked[i].place, default=None)
         considered = _considered(gangs.offers, left_out, ranking.ranked, snapshot)
         chosen = None if best is None else open_[best].option
@@ -142,7 +145,10 @@ class Expander:
             ranked_by=ranking.by,
             elapsed_seconds=self._monotonic() - started,
         )
-        self._decisions.record(decision, frozenset() if best is None else open_[best].wanted)
+        wanted = frozenset[str]() if best is None else open_[best].wanted
+        created = (pod.created_at_seconds for pod in (chosen.pods if chosen else ()) if pod.key in wanted)
+        since = min((at for at in created if at > 0), default=None)
+        self._decisions.record(decision, wanted, waiting_since_seconds=since)
         return wire.answer(chosen.node_group, chosen.node_count, reason) if chosen else wire.VETO
 
     def _known(self, options: Sequence[wire.Option]) -> tuple[FleetSnapshot, OfferedGangs, str]:

@@ -1,5 +1,6 @@
-"""Checks of every gRPC call before its service: the client's certificate name, the number of concurrent calls, and that
-the request arrives in time. A client that is refused, or sends nothing, costs next to nothing.
+"""Checks of every gRPC call before its service: the client's certificate (its name, its authority), the number of
+concurrent calls, and that the request arrives in time. A client that is refused, or sends nothing, costs next to
+nothing.
 
 gRPC receives a request on the thread that will answer it, with no time limit of its own. So methods with one request
 are served here as if they had a stream of them (on the wire it is the same): the checks come first, the request is
@@ -17,6 +18,7 @@ from typing import Any, NoReturn
 import grpc
 
 from cagrpc.runtime.log_once import LogOnce
+from cagrpc.services.grpc.clients import ConnectedClients
 from cagrpc.services.grpc.status import Observe, abort
 
 log = logging.getLogger(__name__)
@@ -39,14 +41,17 @@ class CallGuard(grpc.ServerInterceptor):  # type: ignore[type-arg] # it is gener
         service: str,
         *,
         client_names: Collection[str] = (),
+        clients: ConnectedClients | None = None,
         at_once: Mapping[str, int],
         observe: Observe = lambda *_: None,
     ) -> None:
         """With `client_names` the methods of `service` are for clients with a certificate of one of these names; other
-        services, which say and change nothing of ours, are for everybody who has come so far. `at_once` bounds calls
-        under way by method (`/service/method`). `observe` is told of calls of `service` that are refused."""
+        services, which say and change nothing of ours, are for everybody who has come so far. With `clients` they are
+        for those whom the present authority vouches for, also on old connections. `at_once` bounds calls under way by
+        method (`/service/method`). `observe` is told of calls of `service` that are refused."""
         self._prefix = f"/{service}/"
         self._client_names = frozenset(client_names)
+        self._clients = clients
         self._free = {method: BoundedSemaphore(most) for method, most in at_once.items()}
         self._at_once = at_once
         self._observe = observe
@@ -79,8 +84,8 @@ class CallGuard(grpc.ServerInterceptor):  # type: ignore[type-arg] # it is gener
 
         @contextmanager
         def received(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
-            if is_ours and self._client_names:
-                self._check_name(method, context)
+            if is_ours and (self._client_names or self._clients is not None):
+                self._check_client(method, context)
             with self._one_of(method, context, is_ours):
                 with self._receiving.call(context):
                     request = next(requests, None)
@@ -104,12 +109,20 @@ class CallGuard(grpc.ServerInterceptor):  # type: ignore[type-arg] # it is gener
 
         return grpc.stream_unary_rpc_method_handler(serve, **codecs)
 
-    def _check_name(self, method: str, context: grpc.ServicerContext) -> None:
+    def _check_client(self, method: str, context: grpc.ServicerContext) -> None:
         # Of the connection: a peer's address may be another's a moment later. (Its stubs are wrong about the type.)
         known: Mapping[str, Iterable[bytes]] = context.auth_context()  # type: ignore[assignment]
-        names = frozenset(name.decode(errors="replace") for key in _NAMES for name in known.get(key, ()))
+        if self._clients is not None and not self._clients.trusted(known):
+            who = _named(names := _names(known))
+            if self._reported.is_new("authority", about=names):
+                log.warning("%s: refused to %s: its certificate is not of the present authority", method, who)
+            why = f"the certificate of {who} is not of the present authority (tls.client_ca); connect with a new one"
+            self._refuse(method, context, grpc.StatusCode.UNAUTHENTICATED, why)
+        if not self._client_names:
+            return
+        names = _names(known)
         if names.isdisjoint(self._client_names):
-            who = ", ".join(sorted(names))[:300] or "no name"
+            who = _named(names)
             if self._reported.is_new(names, about=names):
                 allowed = ", ".join(sorted(self._client_names))
                 log.warning("%s: refused to a client with a certificate for %s; allowed: %s", method, who, allowed)
@@ -141,8 +154,16 @@ class CallGuard(grpc.ServerInterceptor):  # type: ignore[type-arg] # it is gener
     ) -> NoReturn:
         name = method.rpartition("/")[2]
         if is_ours:
-            self._observe(name, code.name, 0.0)
+            self._observe(name, code.name, 0.0, ())
         abort(context, code, f"{name}: {why}")
+
+
+def _names(peer: Mapping[str, Iterable[bytes]]) -> frozenset[str]:
+    return frozenset(name.decode(errors="replace") for key in _NAMES for name in peer.get(key, ()))
+
+
+def _named(names: Collection[str]) -> str:
+    return ", ".join(sorted(names))[:300] or "no name"
 
 
 class _Receiving:

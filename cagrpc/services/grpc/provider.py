@@ -21,6 +21,7 @@ from cagrpc.api.encoding.messages import parse
 from cagrpc.api.gen import externalgrpc_pb2 as pb
 from cagrpc.errors import InvalidInput, NotFound, NotImplementedByDesign
 from cagrpc.fleet.model import FleetSnapshot, GroupState, IncrementSpec, IncrementStatus, Origin
+from cagrpc.runtime import tracing
 from cagrpc.services.decisions import ExpanderChoice
 from cagrpc.services.grpc.instances import instances
 from cagrpc.services.grpc.prices import node_price, pod_price
@@ -218,12 +219,16 @@ class Provider:
             origin=Origin.AUTOSCALER,
             pods=choice.pods if choice else frozenset(),
             reason=choice.reason if choice else "asked for by the cluster-autoscaler",
+            waiting_since_seconds=choice.waiting_since_seconds if choice else None,
         )
-        self._fleet.apply(
-            increment,
-            refusal_wait_seconds=wait_seconds,
-            answer_within_seconds=float("inf") if call.seconds_left is None else call.seconds_left - wait_seconds,
-        )
+        with tracing.span("committing") as span:
+            status = self._fleet.apply(
+                increment,
+                refusal_wait_seconds=wait_seconds,
+                answer_within_seconds=float("inf") if call.seconds_left is None else call.seconds_left - wait_seconds,
+            )
+            span.set(tracing.increment(status.id).attributes)
+            call.increments.append(status.id)
         return pb.NodeGroupIncreaseSizeResponse()
 
     def _delete_nodes(self, request: pb.NodeGroupDeleteNodesRequest, call: CallContext) -> Message:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from typing import Any
 
 import grpc
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from cagrpc.api.gen import expander_pb2, externalgrpc_pb2
-from cagrpc.errors import InvalidInput, Unavailable
+from cagrpc.errors import Unavailable
 from cagrpc.services.grpc import expander, provider
+from cagrpc.services.grpc.clients import ConnectedClients
 from cagrpc.services.grpc.interceptor import CallGuard
 from cagrpc.services.grpc.standard import Health, Reflection
 from cagrpc.services.grpc.status import Method, Observe, generic_handler
+from cagrpc.services.tls import LiveTls, ServerTls
 
 log = logging.getLogger(__name__)
 
@@ -48,35 +48,29 @@ def method_names(service: str) -> tuple[str, ...]:
     return tuple(method.name for method in _SERVICE_OF[service].methods)
 
 
-@dataclass(frozen=True, slots=True)
-class ServerTls:
-    """PEM texts. With `client_ca` only clients with a certificate of that authority are served (mTLS): so the
-    provider. CA's expander client has none to show."""
+class _Configurations:
+    """Answers gRPC's question at each handshake: are there other certificates than those that it has?"""
 
-    certificate: bytes
-    key: bytes
-    client_ca: bytes | None = None
+    def __init__(self, tls: LiveTls, *, asks_clients: bool) -> None:
+        self._tls = tls
+        self._asks_clients = asks_clients
+        self._given = tls.now
 
     def credentials(self) -> grpc.ServerCredentials:
-        """Raises InvalidInput for what gRPC would only fail on later, without saying why."""
-        try:
-            certificate = x509.load_pem_x509_certificates(self.certificate)[0]
-        except ValueError as error:
-            raise InvalidInput(f"the server's certificate is not PEM: {error}") from error
-        try:
-            key = load_pem_private_key(self.key, password=None)
-        except (ValueError, TypeError) as error:
-            raise InvalidInput(f"the server's key is not an unencrypted PEM private key: {error}") from error
-        if key.public_key() != certificate.public_key():
-            raise InvalidInput("the server's key does not belong to its certificate")
-        if self.client_ca is not None:
-            try:
-                x509.load_pem_x509_certificates(self.client_ca)
-            except ValueError as error:
-                raise InvalidInput(f"the clients' certificate authority is not PEM: {error}") from error
-        return grpc.ssl_server_credentials(
-            [(self.key, self.certificate)], self.client_ca, require_client_auth=self.client_ca is not None
-        )
+        first = self._configuration(self._given)
+        newer: Any = self._newer  # its stubs have no None, which is "no other"
+        return grpc.dynamic_ssl_server_credentials(first, newer, require_client_authentication=self._asks_clients)
+
+    def _newer(self) -> grpc.ServerCertificateConfiguration | None:
+        now = self._tls.now
+        if now is self._given:
+            return None
+        self._given = now
+        return self._configuration(now)
+
+    def _configuration(self, tls: ServerTls) -> grpc.ServerCertificateConfiguration:
+        authority = tls.client_ca if self._asks_clients else None
+        return grpc.ssl_server_certificate_configuration([(tls.key, tls.certificate)], authority)
 
 
 class RpcServer:
@@ -88,21 +82,24 @@ class RpcServer:
         methods: Mapping[str, Method],
         address: str,
         *,
-        tls: ServerTls | None,
+        tls: LiveTls | None,
+        asks_clients: bool = False,
         observe: Observe = lambda *_: None,
         why_not_ready: Callable[[], str] = lambda: "",
         client_names: Collection[str] = (),
         threads: int = 8,
     ) -> None:
-        """`address` is `host:port`, port 0 for any free one; `tls=None` is plaintext, only ever on purpose. Its health
-        is good while `why_not_ready` answers an empty text. With `client_names` the service is for clients whose
-        certificate has one of these names. It does not serve before `start`. Raises InvalidInput for unusable TLS,
-        Unavailable where it cannot listen."""
+        """`address` is `host:port`, port 0 for any free one; `tls=None` is plaintext, only ever on purpose. With
+        `asks_clients` it serves clients with a certificate of `tls.client_ca` only (mTLS): so the provider; CA's
+        expander client has none to show. Its health is good while `why_not_ready` answers an empty text. With
+        `client_names` the service is for clients whose certificate has one of these names. It does not serve before
+        `start`. Raises Unavailable where it cannot listen."""
         if set(methods) != set(method_names(service)):
             raise AssertionError(f"{service} and the methods given for it differ")
         self._service = service
         self._executor = ThreadPoolExecutor(max_workers=threads, thread_name_prefix=service.rpartition(".")[2])
-        self._guard = CallGuard(service, client_names=client_names, at_once=_AT_ONCE, observe=observe)
+        clients = ConnectedClients(tls) if tls is not None and asks_clients else None
+        self._guard = CallGuard(service, client_names=client_names, clients=clients, at_once=_AT_ONCE, observe=observe)
         self._server = grpc.server(
             self._executor,
             interceptors=[self._guard],
@@ -126,13 +123,14 @@ class RpcServer:
         self._health = Health(names, why_not_ready)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(Reflection(names), self._server)
-        self.port = self._listen(address, tls)
+        self.port = self._listen(address, tls, asks_clients=asks_clients)
         """The port that it listens on."""
 
-    def _listen(self, address: str, tls: ServerTls | None) -> int:
+    def _listen(self, address: str, tls: LiveTls | None, *, asks_clients: bool) -> int:
         try:
             if tls is not None:
-                return int(self._server.add_secure_port(address, tls.credentials()))
+                credentials = _Configurations(tls, asks_clients=asks_clients).credentials()
+                return int(self._server.add_secure_port(address, credentials))
             log.warning("%s is served on %s without TLS", self._service, address)
             return int(self._server.add_insecure_port(address))
         except RuntimeError as error:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import NoReturn, TypeVar
 
 import grpc
@@ -17,6 +18,7 @@ from google.protobuf.message import Message
 
 from cagrpc import errors
 from cagrpc.api.encoding.messages import parse
+from cagrpc.runtime import tracing
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +40,12 @@ _CODES: tuple[tuple[type[errors.CagrpcError], grpc.StatusCode], ...] = (
     (errors.NotImplementedByDesign, grpc.StatusCode.UNIMPLEMENTED),
 )
 
+_TRACED = frozenset(
+    ("BestOptions", "NodeGroupIncreaseSize", "NodeGroupDeleteNodes", "NodeGroupDecreaseTargetSize", "Refresh")
+)
+_TRACE_HEADERS = ("traceparent", "tracestate")
+"""W3C Trace Context."""
+
 _LONGEST_DETAILS_BYTES = 2000  # details travel in a header, which is limited to 8 KiB
 
 
@@ -48,6 +56,8 @@ class CallContext:
     method: str
     seconds_left: float | None = None
     """Until the deadline, 0 or less where it has passed; None without a deadline."""
+    increments: list[str] = field(default_factory=list)
+    """Ids of what the call has made; the method adds them."""
 
     def check_not_expired(self) -> None:
         """Raise DeadlineExpired where the deadline has passed: nothing is to be started for it."""
@@ -58,8 +68,8 @@ class CallContext:
 Method = Callable[[bytes, CallContext], bytes]
 """A method on serialised messages; raises CagrpcError for anything but OK."""
 
-Observe = Callable[[str, str, float], None]
-"""Called with every finished call: method, gRPC code, seconds."""
+Observe = Callable[[str, str, float, Sequence[str]], None]
+"""Called with every finished call: method, gRPC code, seconds, ids of the increments that it made."""
 
 
 def status_of(error: BaseException) -> tuple[grpc.StatusCode, str]:
@@ -94,25 +104,45 @@ def generic_handler(
     service: str, methods: Mapping[str, Method], observe: Observe
 ) -> grpc.GenericRpcHandler[bytes, bytes]:
     """Return all methods of one service for `grpc.Server.add_generic_rpc_handlers`."""
-    handlers = {name: grpc.unary_unary_rpc_method_handler(_served(name, m, observe)) for name, m in methods.items()}
+    handlers = {
+        name: grpc.unary_unary_rpc_method_handler(_served(service, name, m, observe)) for name, m in methods.items()
+    }
     return grpc.method_handlers_generic_handler(service, handlers)
 
 
-def _served(name: str, method: Method, observe: Observe) -> Callable[[bytes, grpc.ServicerContext], bytes]:
+def _served(
+    service: str, name: str, method: Method, observe: Observe
+) -> Callable[[bytes, grpc.ServicerContext], bytes]:
     def serve(data: bytes, context: grpc.ServicerContext) -> bytes:
-        started = time.perf_counter()
-        try:
-            answer = method(data, CallContext(name, _seconds_left(context)))
-        except Exception as error:  # this is where every error becomes a status
-            code, details = status_of(error)
-            if code is grpc.StatusCode.INTERNAL:
-                log.exception("%s failed unexpectedly", name)
-            observe(name, code.name, time.perf_counter() - started)
+        started, call = time.perf_counter(), CallContext(name, _seconds_left(context))
+        with _traced(service, name, context) as span:
+            try:
+                answer = method(data, call)
+                code, details = grpc.StatusCode.OK, ""
+            except Exception as error:  # this is where every error becomes a status
+                code, details = status_of(error)
+                if code is grpc.StatusCode.INTERNAL:
+                    log.exception("%s failed unexpectedly", name)
+                span.fail(details)
+            span.set({"rpc.grpc.status_code": code.value[0]})
+        observe(name, code.name, time.perf_counter() - started, call.increments)
+        if code is not grpc.StatusCode.OK:
             abort(context, code, f"{name}: {details}")
-        observe(name, grpc.StatusCode.OK.name, time.perf_counter() - started)
         return answer
 
     return serve
+
+
+def _traced(service: str, name: str, context: grpc.ServicerContext) -> AbstractContextManager[tracing.Span]:
+    """Return the span of a call that decides or changes something. One that only reads, as CA does thousands of times a
+    loop, has one within its caller's trace alone."""
+    if not tracing.on():
+        return tracing.NOTHING
+    headers = {str(key): str(value) for key, value in context.invocation_metadata() if key in _TRACE_HEADERS}
+    if not headers and name not in _TRACED:
+        return tracing.NOTHING
+    attributes = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": name}
+    return tracing.span(f"{service}/{name}", attributes, headers=headers)
 
 
 def abort(context: grpc.ServicerContext, code: grpc.StatusCode, details: str) -> NoReturn:

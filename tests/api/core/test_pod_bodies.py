@@ -12,6 +12,7 @@ from cagrpc.api.core.pod_bodies import pod_body
 from cagrpc.api.core.pods import pod_spec
 from cagrpc.api.core.selectors import PodIdentity
 from solver.model import (
+    ATTACHABLE_VOLUMES,
     HOSTNAME,
     Operator,
     PodAffinityTerm,
@@ -96,6 +97,13 @@ def test_extended_resources_are_limits_too() -> None:
     (container,) = pod_body(spec, "example.com/none", HOLDERS)["containers"]
     limits = {"hugepages-2Mi": "4Mi", "nvidia.com/gpu": "2"}
     assert container["resources"] == {"requests": {"cpu": "1500m", "memory": "3Gi", **limits}, "limits": limits}
+
+
+def test_a_pod_without_volumes_requests_no_attachments() -> None:
+    """They are no resource that a Node has: the pod would never be scheduled."""
+    spec = PodSpec(((f"{ATTACHABLE_VOLUMES}ebs.csi.aws.com", 1), ("cpu", 100)))
+    (container,) = pod_body(spec, "example.com/none", HOLDERS)["containers"]
+    assert container["resources"] == {"requests": {"cpu": "100m"}}
 
 
 def test_a_toleration_of_everything() -> None:

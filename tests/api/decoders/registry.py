@@ -426,6 +426,8 @@ _SEEDS: Mapping[str, tuple[Any, ...]] = {
     ),
     "persistentvolumeclaims": (storage.claim("c", "v"), storage.claim("d", owner="uid-p", phase="Pending")),
     "csinodes": (storage.csi_node("n1"),),
+    "csidrivers": (storage.csi_driver(),),
+    "csistoragecapacities": (storage.capacity("a", largest="5Gi"),),
     "volumeattachments": (storage.attachment("a", "n1", "v"),),
     "pods": _PODS,
     "nodes": (_NODE,),

@@ -10,7 +10,7 @@ import pytest
 from cagrpc.api.core.pod_claims import PodClaim, PodClaims, pod_claims
 from cagrpc.api.devices.claims import ClaimObjects, DeviceDemand, carrying, demand, with_demand, with_extended
 from cagrpc.api.devices.collection import DeviceObjects, extended_selectors, typical
-from cagrpc.api.devices.matching import Matcher, NodeMatching, all_of, extended
+from cagrpc.api.devices.matching import NodeMatching
 from cagrpc.api.devices.pools import by_node
 from cagrpc.api.devices.reading import (
     device_class,
@@ -18,7 +18,9 @@ from cagrpc.api.devices.reading import (
     resource_claim_template,
     resource_slice,
 )
+from cagrpc.api.devices.selectors import Matcher, all_of, extended
 from solver.model import Devices, PodSpec
+from solver.model.allocation import why_not_allocated
 
 DRIVER = "gpu.example.com"
 GPUS = 'device.driver == "gpu.example.com"'
@@ -84,7 +86,12 @@ def of_template(
 
 
 def node(matching: NodeMatching, name: str = "n1") -> tuple[Devices, ...]:
-    return matching.of_node(name, {}, {})
+    return tuple(each for each in matching.of_node(name, {}, {}) if not each.uncertain)
+
+
+def uncertain(matching: NodeMatching, name: str = "n1") -> set[str]:
+    """Return the keys of which the node may give what planning does not know, or an error."""
+    return {key for each in matching.of_node(name, {}, {}) if each.uncertain for key in each.selectors}
 
 
 def key_of(found: DeviceDemand) -> str:
@@ -154,7 +161,7 @@ def test_a_tainted_device_is_only_for_who_tolerates_it() -> None:
     other = exactly(tolerations=[{"key": "broken", "operator": "Equal", "value": "x"}])
     found, matching = of_template(claim_body(other), a_slice(tainted))
     assert not node(matching)
-    assert "taint broken" in matching.left_out(PodSpec(claims=found.claims)).unschedulable
+    assert "the taint broken:NoSchedule, which" in matching.left_out(PodSpec(claims=found.claims)).unschedulable
 
 
 COUNTERS = [{"name": "card", "counters": {"memory": {"value": "40Gi"}}}]
@@ -224,12 +231,62 @@ def test_a_pool_counts_once_it_is_whole_and_in_its_newest_generation() -> None:
     assert [each.name for each in by_node([old, more, new])["n1"].devices] == ["c", "a", "b"]
 
 
+_STRICT = 'device.attributes["gpu.example.com"].model == "a100"'
+
+
 def test_a_selector_that_fails_on_a_device_has_none_of_its_node() -> None:
     """As the scheduler gives up on the pod there."""
-    strict = exactly(selectors=[{"cel": {"expression": 'device.attributes["gpu.example.com"].model == "a100"'}}])
+    strict = exactly(selectors=[{"cel": {"expression": _STRICT}}])
     found, matching = of_template(claim_body(strict), a_slice(gpu("a"), gpu("b", attributes={})))
     assert not node(matching)
-    assert "no such member" in matching.left_out(PodSpec(claims=found.claims)).unschedulable
+    why = matching.left_out(PodSpec(claims=found.claims)).unschedulable
+    assert "no such member" in why
+    assert why.endswith("(on device b of driver gpu.example.com)")
+
+
+EITHER = claim_body(
+    {
+        "name": "gpu",
+        "firstAvailable": [
+            {"name": "strict", "deviceClassName": "gpu", "selectors": [{"cel": {"expression": _STRICT}}]},
+            {"name": "whole", "deviceClassName": "gpu", "allocationMode": "All"},
+            {"name": "one", "deviceClassName": "gpu"},
+        ],
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("slices", "unknown"),
+    [
+        pytest.param((a_slice(gpu("a")),), (), id="known"),
+        pytest.param((a_slice(gpu("a"), gpu("b", attributes={})),), (0,), id="a-selector-fails"),
+        pytest.param(
+            (a_slice(gpu("a")), a_slice(gpu("b", attributes={}), name="loose", node="", pool={"name": "loose"})),
+            (0, 1, 2),
+            id="a-selector-fails-on-what-several-nodes-can-use",
+        ),
+        pytest.param((a_slice(gpu("a"), gpu("b", allowMultipleAllocations=True)),), (0, 1, 2), id="several-times"),
+        pytest.param(
+            (a_slice(gpu("a")), a_slice(gpu("b"), name="x", pool={"name": "x", "resourceSliceCount": 2})),
+            (1,),
+            id="a-pool-is-not-whole",
+        ),
+        pytest.param(
+            (a_slice(gpu("a")), a_slice(gpu("b"), gpu("b"), name="x", pool={"name": "x"})), (1,), id="a-pool-is-invalid"
+        ),
+        pytest.param(
+            (a_slice(gpu("a")), a_slice(part("b", "1Gi"), name="x", pool={"name": "x"})), (1,), id="no-such-counters"
+        ),
+    ],
+)
+def test_where_more_may_be_had_than_is_known_or_an_error_no_alternative_is_counted_on(
+    slices: tuple[Any, ...], unknown: tuple[int, ...]
+) -> None:
+    found, matching = of_template(EITHER, *slices)
+    keys = [each.selector for each in found.claims[0].requests[0].alternatives]
+    assert uncertain(matching) & set(keys) == {keys[number] for number in unknown}
+    assert (why_not_allocated(matching.of_node("n1", {}, {}), found.claims) is None) == (not unknown)
 
 
 @pytest.mark.parametrize(
@@ -237,6 +294,7 @@ def test_a_selector_that_fails_on_a_device_has_none_of_its_node() -> None:
     [
         (claim_body(exactly(deviceClassName="none")), "DeviceClass none is not found"),
         (claim_body(exactly(selectors=[{"cel": {"expression": "device.driver =="}}])), "not CEL"),
+        (claim_body(exactly(selectors=[{"cel": {"expression": "device.driver =="}}])), ": device.driver =="),
         (claim_body(exactly(), constraints=[{"distinctAttribute": "a/b"}]), "distinctAttribute"),
         (claim_body(exactly(count=33)), "at most 32"),
         (claim_body({"name": "gpu", "someday": {}}), "a request of someday"),
@@ -301,7 +359,7 @@ def test_the_claim_made_of_a_template_counts_instead_of_it() -> None:
     owner = {"ownerReferences": [{"kind": "Pod", "uid": "u", "controller": True}]}
     made = a_claim(claim_body(exactly(count=3)), metadata=owner)
     assert by_name(made, pod=pod).claims[0].requests[0].alternatives[0].count == 3
-    assert "not made for this pod" in by_name(made, uid="other", pod=pod).problem
+    assert "made for another pod" in by_name(made, uid="other", pod=pod).problem
     needless = PodClaims((PodClaim("gpu", template="t"),), (("gpu", ""),))
     assert by_name(pod=needless) == DeviceDemand()
 
@@ -363,7 +421,7 @@ def test_expensive_selectors_wait_for_the_next_round_and_no_other_does() -> None
     for _ in range(10):
         objects.matcher.begin()
         matching = objects.matching()
-        nodes = [matching.of_node(f"n{n}", {}, {}) for n in range(1, 400)]
+        nodes = [node(matching, f"n{n}") for n in range(1, 400)]
         assert all(any(cheap in each.selectors for each in found) for found in nodes)
         rounds.append(sum(any(dear in each.selectors for each in found) for found in nodes))
         if rounds[-1] == 399:

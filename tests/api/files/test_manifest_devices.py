@@ -108,6 +108,15 @@ def test_new_nodes_have_what_nodes_of_their_type_have_or_else_what_is_configured
     assert not any(group.devices for group in found.problem.node_groups)
 
 
+def test_devices_that_differ_are_entries_of_their_own(tmp_path: Path) -> None:
+    entries = [{"driver": DRIVER, "count": 2, "attributes": {"model": model}} for model in ("a100", "h100")]
+    expression = f'device.attributes["{DRIVER}"].model == "h100"'
+    asked = {"deviceClassName": "gpu", "selectors": [{"cel": {"expression": expression}}]}
+    template = {**TEMPLATE, "spec": {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": asked}]}}}}
+    found = read(tmp_path, CLASS, template, pod("a", BY_TEMPLATE), devices={"devices": entries})
+    assert {sum(each.count for each in group.devices) for group in found.problem.node_groups} == {2}
+
+
 def test_pods_of_one_workload_share_a_claim_on_one_node(tmp_path: Path) -> None:
     template = pod("x", BY_NAME)
     deployment = {
@@ -128,6 +137,15 @@ def test_pods_of_one_workload_share_a_claim_on_one_node(tmp_path: Path) -> None:
     found = read(tmp_path, CLASS, CLAIM, deployment, pod("other", BY_NAME))
     assert [pods.name for pods in found.problem.pod_sets if pods.spec.claims] == ["default/other"]
     assert [pods.count for pods in found.problem.pod_sets if pods.spec.pod_affinity] == [3]
+
+
+def test_nobody_waits_for_a_pod_that_cannot_run(tmp_path: Path) -> None:
+    lost = [*BY_NAME, {"name": "lost", "resourceClaimName": "lost"}]
+    found = read(tmp_path, CLASS, CLAIM, pod("a", lost), pod("b", BY_NAME))
+    by_name = {pods.name: pods.spec for pods in found.problem.pod_sets}
+    assert by_name["default/a"].unschedulable == "ResourceClaim default/lost is not found"
+    assert by_name["default/b"].claims
+    assert not by_name["default/b"].pod_affinity
 
 
 def test_an_extended_resource_that_a_class_backs_is_one_of_devices(tmp_path: Path) -> None:

@@ -12,8 +12,19 @@ from cagrpc.api.files import manifests
 from cagrpc.api.files.manifests import Manifests
 from cagrpc.errors import InvalidInput
 from solver.model import HOSTNAME, PodSet
-from solver.model.eligibility import why_not_eligible
-from tests.support.storage import EBS, LOCAL, ZONE, attachment, claim, csi_node, storage_class, volume
+from solver.model.eligibility import selects, why_not_eligible
+from tests.support.storage import (
+    EBS,
+    LOCAL,
+    ZONE,
+    attachment,
+    capacity,
+    claim,
+    csi_driver,
+    csi_node,
+    storage_class,
+    volume,
+)
 
 ATTACH = f"attachable-volumes-csi-{EBS}"
 
@@ -140,6 +151,77 @@ def test_pods_that_share_a_claim_and_volumes_that_do_not_suffice(tmp_path: Path)
     assert "makes none, and no available one is left" in by_name["default/t"].spec.unschedulable
 
 
+def _workload(kind: str, name: str, replicas: int = 1, **spec: Any) -> Any:
+    containers = [{"name": "main", "image": "x", "resources": {"requests": {"cpu": "1"}}}]
+    body = {"template": {"spec": {"containers": containers, **spec}}, "replicas": replicas}
+    return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, "namespace": "default"}, "spec": body}
+
+
+def test_a_daemon_sets_volumes_take_attachments_of_each_new_node(tmp_path: Path) -> None:
+    source = {"ephemeral": {"volumeClaimTemplate": {"spec": {"storageClassName": "fast"}}}}
+    daemons = _workload("DaemonSet", "d", volumes=[{"name": "cache", **source}])
+    found = _read(tmp_path, daemons, storage_class())
+    assert [dict(each.requests) for each in found.daemon_sets] == [{"cpu": 1000, ATTACH: 1}]
+    assert found.storage.of_group({"cpu": 1, ATTACH: 25}, "", ()) == {"cpu": 1, ATTACH: 25}
+
+
+def test_of_one_template_one_pod_gets_a_claim_of_one_pod(tmp_path: Path) -> None:
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
+    one = claim("c", modes=["ReadWriteOncePod"])
+    found = _read(tmp_path, _workload("Deployment", "web", 3, volumes=volumes), one, storage_class())
+    assert sorted((each.count, bool(each.spec.unschedulable)) for each in found.pod_sets) == [(1, False), (2, True)]
+
+
+def test_a_claim_with_the_name_of_a_workload_is_not_its_pods(tmp_path: Path) -> None:
+    source = {"ephemeral": {"volumeClaimTemplate": {"spec": {"storageClassName": "fast"}}}}
+    found = _read(
+        tmp_path,
+        _workload("Deployment", "web", volumes=[{"name": "cache", **source}]),
+        storage_class(zones=["a"]),
+        claim("web-cache"),
+    )
+    assert (_zones(found.pod_sets[0]), found.pod_sets[0].spec.unschedulable) == ("a", "")
+
+
+def test_templates_of_provisioning_requests_have_volumes_too(tmp_path: Path) -> None:
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
+    body = _workload("Deployment", "x", volumes=volumes)["spec"]["template"]
+    metadata = {"name": "worker", "namespace": "default"}
+    template = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": metadata, "template": body}
+    request = {
+        "apiVersion": "autoscaling.x-k8s.io/v1",
+        "kind": "ProvisioningRequest",
+        "metadata": {"name": "r", "namespace": "default"},
+        "spec": {"podSets": [{"podTemplateRef": {"name": "worker"}, "count": 2}]},
+    }
+    there = (claim("c", "v", modes=["ReadWriteMany"]), volume("v", "b", of="c", driver=EBS))
+    (found,) = _read(tmp_path, request, template, *there).pod_sets
+    assert (found.count, _zones(found), dict(found.spec.requests)[ATTACH]) == (2, "b", 1)
+    (blind,) = _read(tmp_path, request, template, storage_class()).pod_sets
+    assert blind.spec.unschedulable == 'persistentvolumeclaim "c" not found'
+
+
+def test_pods_go_where_the_driver_has_room(tmp_path: Path) -> None:
+    asks = claim("c", size="10Gi")
+    room = (capacity("a", "9Gi"), capacity("b", "10Gi"))
+    found = _read(tmp_path, _pod("p", "c"), asks, storage_class(), csi_driver(), *room)
+    assert (_zones(found.pod_sets[0]), found.warnings) == ("b", ())
+    without = _read(tmp_path, _pod("p", "c"), asks, storage_class(), csi_driver(), room[0])
+    assert "finds no storage" in without.pod_sets[0].spec.unschedulable
+    unasked = _read(tmp_path, _pod("p", "c"), asks, storage_class(), csi_driver(storageCapacity=False), *room)
+    assert _zones(unasked.pod_sets[0]) == "abc"
+
+
+def test_disks_that_two_pods_must_not_share_keep_them_apart(tmp_path: Path) -> None:
+    disk = {"name": "disk", "awsElasticBlockStore": {"volumeID": "vol-1", "readOnly": True}}
+    image = {"name": "image", "rbd": {"monitors": ["m"], "image": "i", "readOnly": True}}
+    found = _read(tmp_path, _pod("p", volumes=[disk, image]), storage_class())
+    (spec,) = (each.spec for each in found.pod_sets)
+    ebs, rbd = (each.selector for each in spec.pod_anti_affinity)
+    assert [selects(each, spec.namespace, dict(spec.labels)) for each in (ebs, rbd)] == [True, False]
+    assert {each.topology_key for each in spec.pod_anti_affinity} == {HOSTNAME}
+
+
 def test_in_tree_disks_count_for_the_driver_that_attaches_them(tmp_path: Path) -> None:
     disk = {"name": "disk", "awsElasticBlockStore": {"volumeID": "vol-1"}}
     old = volume("old", of="c", awsElasticBlockStore={"volumeID": "vol-2"})
@@ -159,3 +241,66 @@ def test_an_invalid_volume_is_an_error_with_its_place(tmp_path: Path) -> None:
     broken["spec"]["capacity"] = {"storage": "much"}
     with pytest.raises(InvalidInput, match=r"\(PersistentVolume default/v\): spec.capacity.storage: 'much'"):
         _read(tmp_path, broken)
+
+
+def test_nobody_waits_for_a_pod_that_its_own_volumes_keep_from_every_node(tmp_path: Path) -> None:
+    found = _read(
+        tmp_path,
+        _pod("older", "once", "single", "missing", created="2026-01-01T00:00:00Z"),
+        _pod("p", "once", created="2026-01-02T00:00:00Z"),
+        _pod("q", "single", created="2026-01-02T00:00:00Z"),
+        claim("once", "v"),
+        claim("single", "w", modes=["ReadWriteOncePod"]),
+        volume("v", "a", of="once", driver=EBS),
+        volume("w", "a", of="single", driver=EBS),
+    )
+    by_name = {each.name: each.spec for each in found.pod_sets}
+    assert by_name["default/older"].unschedulable == 'persistentvolumeclaim "missing" not found'
+    assert [by_name[f"default/{name}"].unschedulable for name in "pq"] == ["", ""]
+    assert [by_name[f"default/{name}"].pod_affinity for name in "pq"] == [(), ()]
+    assert [dict(by_name[f"default/{name}"].requests)[ATTACH] for name in "pq"] == [1, 1]
+
+
+def test_a_volume_that_pods_share_is_counted_with_the_oldest_to_which_the_others_are_tied(tmp_path: Path) -> None:
+    found = _read(
+        tmp_path,
+        _pod("p", "once", created="2026-01-01T00:00:00Z"),
+        _pod("q", "once", created="2026-01-02T00:00:00Z"),
+        claim("once", "v"),
+        volume("v", "a", of="once", driver=EBS),
+    )
+    first, second = (each.spec for each in found.pod_sets)
+    assert [dict(each.requests).get(ATTACH) for each in (first, second)] == [1, None]
+    (tie,) = second.pod_affinity
+    assert selects(tie.selector, "default", dict(first.labels))
+    assert not selects(
+        tie.selector, "default", dict(second.labels)
+    )  # alone it would run, and nobody counted the volume
+
+
+def test_a_claim_whose_node_is_selected_has_its_volume_made_there_or_waits(tmp_path: Path) -> None:
+    selected = {"volume.kubernetes.io/selected-node": "n1"}
+    found = _read(
+        tmp_path,
+        *(_pod(name, name) for name in ("made", "local")),
+        claim("made", annotations=selected),
+        claim("local", class_name="local", annotations=selected),
+        storage_class(zones=["a"]),
+        storage_class("local", LOCAL),
+        volume("there", "b", class_name="local"),
+    )
+    made, local = (each.spec for each in found.pod_sets)
+    assert why_not_eligible(made, {ZONE: "a"}, (), "n1") is None
+    assert why_not_eligible(made, {ZONE: "b"}, (), "n1") is not None
+    assert why_not_eligible(made, {ZONE: "a"}, (), "n2") is not None
+    assert local.unschedulable == (
+        'persistentvolumeclaim "local" waits for a volume to be made for node "n1", and storageclass "local" makes none'
+    )
+
+
+def test_an_ephemeral_claim_counts_on_volumes_that_are_there(tmp_path: Path) -> None:
+    template = {"accessModes": ["ReadWriteOnce"], "storageClassName": "local"}
+    own = [{"name": "own", "ephemeral": {"volumeClaimTemplate": {"spec": template}}}]
+    pods = [_pod(name, volumes=own) for name in "pq"]
+    found = _read(tmp_path, *pods, storage_class("local", LOCAL), volume("one", "b", class_name="local"))
+    assert [_zones(each) for each in found.pod_sets] == ["b", ""]

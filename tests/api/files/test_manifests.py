@@ -395,6 +395,7 @@ _HEADER = "name,cpu_milli,memory_mib,num_gpu\n"
             ": the document in line 1: is not YAML: month must be in 1..12",
         ),
         ("f.yaml", "kind: List\nitems: " + "[" * 200_000, ": line 2: is nested more deeply than any Kubernetes object"),
+        ("e.yaml", "kind: List\nitems: " + "[[], {}, " * 20_000, ": line 2: is nested more deeply than any Kubernetes"),
         ("b.yaml", "- " * 200_000, ": line 1: is nested more deeply than any Kubernetes object"),
         ("y.yaml", "kind: Pod\nspec: }\n", ": is not YAML: line 2: "),
     ],

@@ -131,10 +131,14 @@ def test_a_template_is_what_a_pod_made_from_it_is() -> None:
     assert PodDecoder().decode(pod.SerializeToString()).spec == found.spec
 
 
-def test_a_template_that_claims_devices_is_planned_nowhere_and_says_so() -> None:
-    spec = {"containers": _CONTAINERS, "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}]}
-    assert "resourceClaims" in template_pod({"template": {"spec": spec}}).spec.unschedulable
-    assert not template_pod({"template": {"spec": {"containers": _CONTAINERS}}}).spec.unschedulable
+def test_what_a_template_claims_is_read() -> None:
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "t"}]
+    spec = {"containers": _CONTAINERS, "resourceClaims": claims, "volumes": volumes}
+    found = template_pod({"template": {"spec": spec}})
+    assert not found.spec.unschedulable
+    assert [each.template for each in found.claims.claims] == ["t"]
+    assert [each.claim for each in found.volumes.claims] == ["c"]
 
 
 def test_a_template_with_little_in_it() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from cagrpc import errors
+from cagrpc.api.core.nodes import START_UP_TAINT
 from cagrpc.backends.karpenter.backend import KarpenterBackend
 from cagrpc.backends.karpenter.claims import NODE_CLAIMS, name_of
 from cagrpc.backends.karpenter.opening import open_backend
@@ -19,7 +20,6 @@ from cagrpc.backends.karpenter.reasons import SHORTAGE
 from cagrpc.backends.karpenter.settings import Parameters
 from cagrpc.backends.karpenter.store import LAUNCH_SECONDS, REASON_SECONDS, UNSEEN_SECONDS
 from cagrpc.backends.plugin import BackendContext
-from cagrpc.cluster.markers import START_UP_TAINT
 from cagrpc.errors import ErrorKind
 from cagrpc.fleet.backend import BackendInstance, Order, OrderedInstance
 from cagrpc.fleet.model import InstanceState

@@ -9,6 +9,7 @@ import pytest
 
 from cagrpc.api.core.consumption import CLASS_KEYS, CONSUME_KEYS
 from cagrpc.api.gen import kubernetes_pb2
+from cagrpc.api.provisioning.objects import TemplatePod
 from cagrpc.cluster.state import Consumer, ConsumerStage, PodRef
 from solver.model import PODS, HostPort, Operator, PodAffinityTerm, PodSelector, PodSpec, Requirement
 from tests.support.controllers.cluster_objects import Fed, apart, node, pod
@@ -122,8 +123,15 @@ def test_nothing_is_remembered_of_those_that_are_gone() -> None:
     assert not any(fed.leftovers())
 
 
+def templates(*specs: PodSpec) -> frozenset[TemplatePod]:
+    return frozenset(
+        TemplatePod(each.namespace, each.labels, replace(each, namespace="", labels=()), name=f"t{number}")
+        for number, each in enumerate(specs)
+    )
+
+
 def _running(fed: Fed, *expected: PodSpec) -> dict[PodSpec, int]:
-    (shown,) = fed.model.state(frozenset(), frozenset(expected)).nodes
+    (shown,) = fed.model.state(frozenset(), templates(*expected)).nodes
     return {each.spec: each.count for each in shown.node.running}
 
 
@@ -141,7 +149,7 @@ def test_nodes_show_what_pods_see_that_are_not_there_yet() -> None:
     fed.put(pod("waits", labels={"app": "train"}))
     # The pod that waits is told from others by what looks at it, also if that is not there yet.
     other = PodSpec(namespace="default", pod_anti_affinity=(replace(term, selector=_named("train")),))
-    (waiting,) = fed.model.state(frozenset(), frozenset({other})).waiting
+    (waiting,) = fed.model.state(frozenset(), templates(other)).waiting
     assert waiting.pod_set.spec.labels == (("app", "train"),)
     fed.drop(*running)
     assert _running(fed, away) == {}

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from cagrpc.api.core.nodes import START_UP_TAINT
 from cagrpc.api.devices.objects import Device
 from cagrpc.api.gen import kubernetes_pb2
-from cagrpc.cluster.markers import START_UP_TAINT
 from solver.model import PodSpec
 from tests.cluster.view.test_expected import replica_set, template
 from tests.support.controllers.cluster_objects import REPLICA_SETS, Fed, node, pod
@@ -139,6 +139,22 @@ def test_the_oldest_pod_carries_a_shared_claim_and_another_does_when_it_goes() -
     (together,) = there.state().waiting
     assert together.pod_set.count == 2
     assert together.pod_set.spec.node_terms
+
+
+def test_nobody_waits_for_a_pod_that_cannot_run() -> None:
+    there = fed(claims=[claim("c")])
+    older, younger = naming("p0", "c", created=100), naming("p1", "c", created=101)
+    lost = older.spec.resourceClaims.add()
+    lost.name, lost.resourceClaimName = "lost", "lost"
+    there.put(older, younger)
+    found = specs(there)
+    assert found["default/p0"].unschedulable == "ResourceClaim default/lost is not found"
+    assert found["default/p1"].claims
+    assert not found["default/p1"].pod_affinity
+    there.put(claim("lost"), path=CLAIMS)
+    found = specs(there)
+    assert found["default/p0"].claims
+    assert found["default/p1"].pod_affinity
 
 
 def test_pods_to_come_ask_for_the_devices_of_their_template() -> None:

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, MIN_COUNT, GangCount
+from cagrpc.api.core.nodes import START_UP_TAINT
 from cagrpc.api.encoding.messages import packed
 from cagrpc.api.gen import kubernetes_pb2
-from cagrpc.cluster.markers import SCALE_DOWN_DISABLED, SCALE_DOWN_DISABLED_BY_US, START_UP_TAINT
+from cagrpc.cluster.markers import SCALE_DOWN_DISABLED, SCALE_DOWN_DISABLED_BY_US
 from cagrpc.cluster.state import PodRef
 from cagrpc.cluster.view.model import NODES
 from solver.model import PODS, PodSpec, RunningPods, Taint, TaintEffect
@@ -311,12 +312,24 @@ def test_a_nomination_of_our_own_is_told_from_the_schedulers_by_its_field_manage
 def test_each_change_of_a_pending_pod_is_told() -> None:
     fed = Fed()
     told: list[tuple[str, tuple[str, int] | None]] = []
-    fed.model.tell(lambda uid, each: told.append((uid, (each.nominated_node, each.seen) if each else None)))
+    bound: list[tuple[str, float]] = []
+    fed.model.tell(
+        lambda uid, each: told.append((uid, (each.nominated_node, each.seen) if each else None)),
+        lambda uid, seconds: bound.append((uid, seconds)),
+    )
+    fed.time = 5.0
     fed.put(pod("a"))
+    fed.time = 7.0
     fed.put(nominated("a", "n1", OURS))
+    fed.time = 9.5
     fed.put(pod("a", node="n1"))
     fed.drop(pod("a", node="n1"))
     assert told == [("uid-a", ("", 1)), ("uid-a", ("n1", 2)), ("uid-a", None)]
+    assert bound == [("uid-a", 4.5)]
+    fed.put(pod("b"))
+    fed.drop(pod("b"))  # it is gone, and was never bound
+    fed.put(pod("c", node="n1"))  # nobody has seen it wait
+    assert bound == [("uid-a", 4.5)]
 
 
 def test_when_the_scheduler_has_tried_a_pod_is_seen_by_what_others_have_changed() -> None:

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from cagrpc.api.gen import kubernetes_pb2
+from cagrpc.cluster.exclusion import Exclusion
 from cagrpc.cluster.view.model import NODES
 from cagrpc.cluster.view.storage import CLAIMS, CLASSES, VOLUMES
+from cagrpc.cluster.view.storage_room import CAPACITIES, DRIVERS
 from solver.model import HOSTNAME, PodSpec
 from solver.model.eligibility import why_not_eligible
 from tests.cluster.view.test_expected import metadata, replica_set, template
@@ -20,12 +22,14 @@ CSI_NODES, ATTACHMENTS = "/apis/storage.k8s.io/v1/csinodes", "/apis/storage.k8s.
 ATTACH = f"attachable-volumes-csi-{EBS}"
 
 
-def fed(**objects: list[Any]) -> Fed:
+def fed(**objects: Any) -> Fed:
     """Return a cluster whose storage is listed."""
-    found = Fed(expects=True)
+    found = Fed(objects.get("slack"), expects=True)
     found.relist(objects.get("classes", [storage_class()]), CLASSES)
     found.relist(objects.get("volumes", []), VOLUMES)
     found.relist(objects.get("claims", []), CLAIMS)
+    for path in (CAPACITIES, DRIVERS) if objects.get("room", True) else ():
+        found.relist([], path)
     return found
 
 
@@ -63,6 +67,13 @@ def test_a_bound_claim_ties_its_pod_to_the_zone_of_the_volume() -> None:
     assert dict(specs(there)["default/p"].requests) == {"cpu": 1000, ATTACH: 1}
 
 
+def test_the_slack_counts_no_attachments() -> None:
+    """Its placeholders have no volumes: no node would take one that requests attachments."""
+    there = fed(claims=[claim("c", "v")], volumes=[volume("v", "b", of="c", driver=EBS)], slack=Exclusion())
+    there.put(using("p", "c"))
+    assert [dict(each.spec.requests) for each in there.state().slack.pods] == [{"cpu": 1000}]
+
+
 def test_pods_of_one_workload_with_claims_of_their_own_are_one_class() -> None:
     """A hundred replicas with claims of their own in one zone: names of claims are no part of a class."""
     there = fed(
@@ -90,9 +101,17 @@ def test_a_zone_label_of_the_volume_counts_as_in_volume_zone() -> None:
         ([claim("c", "v", phase="Lost")], [], [], 'persistentvolumeclaim "c" has lost its volume "v"'),
         ([claim("c", "v")], [], [], 'persistentvolumeclaim "c" is bound to volume "v", not found'),
         ([claim("c", "v", bound=False)], [volume("v")], [], 'is not bound yet to volume "v", which it names'),
+        ([claim("c", "v", bound=False)], [], [], 'volume "v", which it names and which is not found'),
+        (
+            [claim("c", "v", bound=False)],
+            [volume("v", of="d")],
+            [],
+            'volume "v", which it names and which claim "default/d" has',
+        ),
         ([claim("c", class_name="")], [], [], "has no storage class and is not bound"),
         ([claim("c", class_name="x")], [], [], 'its storageclass "x" is not found'),
         ([claim("c")], [], [storage_class(waits=False)], 'storageclass "fast" binds at once (Immediate)'),
+        ([claim("c")], [], [storage_class(waits=False)], f"and {EBS} has made no volume for it"),
         ([claim("c")], [], [storage_class(provisioner=LOCAL)], 'finds no volume: storageclass "fast" makes none'),
     ],
 )
@@ -100,6 +119,26 @@ def test_why_a_pod_waits_for_its_claim(claims: list[Any], volumes: list[Any], cl
     there = fed(claims=claims, volumes=volumes, classes=classes)
     there.put(using("p", "c"))
     assert why in reason(there)
+
+
+def test_a_claim_without_a_volume_says_what_it_asks_for() -> None:
+    asked = claim("c")
+    asked["spec"] |= {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "10Gi"}}}
+    there = fed(claims=[asked], classes=[storage_class(provisioner=LOCAL)])
+    there.put(using("p", "c"))
+    assert reason(there) == (
+        'persistentvolumeclaim "c" finds no volume: storageclass "fast" makes none, and no available one is left for it'
+        " (it asks for 10Gi, ReadWriteMany)"
+    )
+
+
+def test_all_claims_that_a_pod_waits_for_are_told() -> None:
+    there = fed(claims=[claim("c", class_name="x")])
+    there.put(using("p", "c", "d"))
+    assert reason(there) == (
+        'persistentvolumeclaim "c" is not bound, and its storageclass "x" is not found;'
+        ' persistentvolumeclaim "d" not found'
+    )
 
 
 def test_a_claim_that_is_being_deleted_or_is_somebody_elses() -> None:
@@ -301,7 +340,7 @@ def test_where_storage_may_not_be_listed_pods_are_planned_and_it_is_said() -> No
     assert specs(there)["default/p"].unschedulable == ""
     (warning,) = there.state().warnings
     assert "persistentvolumeclaims, persistentvolumes, storageclasses cannot be listed" in warning
-    for path in (CLASSES, VOLUMES, CLAIMS):
+    for path in (CLASSES, VOLUMES, CLAIMS, CAPACITIES, DRIVERS):
         there.relist((), path)
     assert "not found" in reason(there)
     assert there.state().warnings == ()

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+from cagrpc.config.files import load_provisioners
 from cagrpc.config.groups import Expanded
-from cagrpc.config.load import load_provisioners
 from cagrpc.errors import InvalidConfiguration
 from cagrpc.fleet.catalogue import Catalogue, embedded_catalogue, parse_catalogue
 from cagrpc.fleet.provisioners import Provisioner

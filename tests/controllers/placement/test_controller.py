@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -147,6 +148,32 @@ def test_pods_of_nodes_that_are_held_move_where_that_helps_and_nothing_is_opened
     assert found["large"] == right
     assert sorted(found[name] for name in small) == [left, left, right]
     assert scene.placement.news == 0
+
+
+@pytest.mark.parametrize("kept", ["", "spread", "nominated by the scheduler"])
+def test_pods_of_open_nodes_move_too_unless_others_decide_where_they_are(scene: Scene, kept: str) -> None:
+    scene.run()
+    left, right, third = scene.nodes()
+    for number in range(9):
+        scene.cluster.remove(f"{POD}/pod-{number}")
+    scene.pod("fills", 4000, node=third)
+    scene.pod("large", 3000)
+    spread = {"maxSkew": 5, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
+    more: Any = {"topologySpreadConstraints": [spread]} if kept == "spread" else {}
+    small = [scene.pod(f"small-{number}", **more) for number in range(3)]
+    scene.places.assume({"uid-large": left, **{f"uid-{name}": right for name in small}})
+    scene.place()
+    assert scene.nominated() == {"large": left, **dict.fromkeys(small, right)}
+    if kept == "nominated by the scheduler":
+        for name in small:
+            scene.nominate(name, right)
+    scene.pod("thief", 2000, node=left)
+    scene.clock.advance(CHECK_SECONDS)
+    scene.place()
+    found = scene.nominated()
+    assert found.get("large") == (None if kept else right)
+    assert scene.placement.news == (1 if kept else 0)
+    assert sorted(found[name] for name in small) == ([right] * 3 if kept else [left, left, right])
 
 
 def test_a_pod_without_any_place_is_news_and_keeps_no_nomination(scene: Scene) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from cagrpc.api.core.nodes import HOSTNAME
 from cagrpc.cluster.markers import booking_label
@@ -16,7 +17,20 @@ from cagrpc.fleet.model import (
     Placement,
 )
 from solver import solve
-from solver.model import CPU, PODS, Budget, Node, PodSet, PodSpec, Problem, RunningPods
+from solver.model import (
+    CPU,
+    PODS,
+    Budget,
+    DeviceAlternative,
+    DeviceClaim,
+    DeviceRequest,
+    Devices,
+    Node,
+    PodSet,
+    PodSpec,
+    Problem,
+    RunningPods,
+)
 from tests.support.fleet import FleetHarness, ScriptedNodes, group
 
 NODES = 300
@@ -27,6 +41,7 @@ NODES = 300
 BIG = PodSpec(((CPU, 3000),))
 WHOLE_NODE = {CPU: 4000, "memory": 16 * 2**30, PODS: 110}
 LABEL = booking_label("u1")
+ATTACH = "attachable-volumes-csi-ebs.csi.aws.com"
 
 
 def _node(name: str, labels: Mapping[str, str] | None = None) -> Node:
@@ -142,3 +157,30 @@ def test_nodes_that_are_coming_for_a_request_are_there_but_full() -> None:
         (node,) = PlacedPods(state, snapshot, groups, Wanted()).nodes
         assert set(node.free.values()) == {0}
         assert not solve(Problem((PodSet("p", PodSpec(()), 1),), nodes=(node,)), Budget(1.0)).existing
+
+
+def test_devices_and_attachments_of_daemon_sets_are_not_free_on_nodes_in_flight() -> None:
+    claims = (DeviceClaim((DeviceRequest("gpu", (DeviceAlternative("any", 1),)),)),)
+    daemon = PodSpec(((ATTACH, 1), (CPU, 500)), claims=claims)
+    gpus = Devices(4, frozenset({"any"}))
+    of = replace(group("g"), allocatable={**WHOLE_NODE, ATTACH: 3}, devices=(gpus,))
+    life = _Life()
+
+    def free(snapshot: FleetSnapshot, *standing: ClusterNode) -> Node:
+        state = ClusterState((), standing, (daemon,))
+        snapshot = replace(
+            snapshot,
+            requested_instances={},
+            increments=tuple(
+                replace(each, increment=replace(each.increment, requests=frozenset())) for each in snapshot.increments
+            ),
+        )
+        (found,) = PlacedPods(state, snapshot, (of,), Wanted(), {}).nodes
+        return found
+
+    coming = free(life.snapshots[1])
+    assert (coming.free[CPU], coming.free[ATTACH], [each.count for each in coming.devices]) == (3500, 2, [3])
+    young = replace(_node("n"), free={**WHOLE_NODE, ATTACH: 3}, devices=(gpus,))
+    there = free(life.ready, ClusterNode(young, life.instance, True, False))
+    assert (there.free[CPU], there.free[ATTACH], [each.count for each in there.devices]) == (3500, 2, [3])
+    assert there.devices[0].taken == 1

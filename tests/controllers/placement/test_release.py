@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from cagrpc.cluster.markers import START_UP_TAINT, booking_label
+from cagrpc.api.core.nodes import START_UP_TAINT
+from cagrpc.cluster.markers import booking_label
 from cagrpc.controllers.placement.release import APART_SECONDS, PATIENCE_SECONDS
 from cagrpc.errors import CagrpcError, Unavailable
 from cagrpc.fleet.model import IncrementSpec, Phase, Placement
-from tests.support.api_server import Refusal, api_server
+from tests.support.api_server import Refusal, RefusedOnce, api_server
 from tests.support.controllers.placement import FREE, HELD, OTHER_TAINT, Scene
 
 
@@ -110,7 +111,7 @@ def test_a_node_that_others_write_all_the_time_is_tried_again(scene: Scene) -> N
 
     scene.cluster.before = interfere
     scene.run()
-    assert f"node {name}: taint {START_UP_TAINT} cannot be taken off" in (scene.release.queue.problem or "")
+    assert f"node {name}: taint {START_UP_TAINT} cannot be changed" in (scene.release.queue.problem or "")
     assert scene.phase() is Phase.READY
     scene.cluster.before = lambda request: None
     scene.later()
@@ -273,15 +274,7 @@ def test_whichever_request_fails_a_node_for_requests_is_held_or_labelled() -> No
         with api_server() as cluster:
             scene = Scene(cluster)
             key, wanted = _requested(scene)
-            seen = 0
-
-            def fail(request: str, failing: int = failing, lost: bool = lost) -> None:
-                nonlocal seen
-                seen += 1
-                if seen - 1 == failing:
-                    raise Refusal(503, "away", lost=lost)
-
-            cluster.before = fail
+            cluster.before = RefusedOnce(failing, lost=lost)
             scene.run()
             for name, labels in wanted.items():
                 assert (START_UP_TAINT in cluster.taints(name)) != (_labels(scene).get(name) == labels)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 
 import pytest
+from prometheus_client import Metric
+from prometheus_client.openmetrics import parser as openmetrics
 
 from cagrpc.backends.simulated.behaviour import Behaviour
 from cagrpc.controllers.planning.reasons import NOT_PLANNED, PLANNED
 from cagrpc.fleet.model import Phase
+from cagrpc.services.metrics import Metrics
 from solver.model import Limit, PodSpec
-from tests.support.controllers.planner import BOOT_SECONDS, Make
+from tests.support.controllers.planner import BOOT_SECONDS, Make, PlannerHarness
 from tests.support.fleet import group
 from tests.support.gpus import add_gang, gpu_group
 
@@ -30,6 +34,27 @@ def test_a_burst_of_pods_is_one_round_and_all_of_them_run(make: Make) -> None:
     assert harness.targets() == {"a": 1, "b": 2}
     assert [each.phase for each in record.increments] == ["done", "done"]
     assert harness.loop.waits_for == "no pod waits"
+
+
+def test_a_round_is_in_the_metrics_with_what_its_plan_came_to(make: Make) -> None:
+    harness = make(group("a"))
+    known = {each.name: each.samples for each in _metrics(harness) if each.name.startswith("cagrpc_plan_")}
+    assert len(known) == 4
+    assert not any(known.values()), "before the first round there is nothing to say"
+    harness.add(6, cpu=2000)
+    harness.add(1, cpu=100_000)
+    harness.run(LONG)
+    values = {(each.name, each.labels.get("status")): each for family in _metrics(harness) for each in family.samples}
+    (record,) = [each for each in harness.loop.plans() if each.increments]
+    assert values["cagrpc_plan_unplaced_pods", None].value == 1
+    assert values["cagrpc_planning_round_duration_seconds_count", record.status].value >= 1
+    exemplars = {each.exemplar.labels["increment_id"] for each in values.values() if each.exemplar}
+    assert exemplars <= {each.id for each in record.increments}
+
+
+def _metrics(harness: PlannerHarness) -> Iterator[Metric]:
+    _, text = Metrics(harness.loop.collectors).exposition("application/openmetrics-text; version=1.0.0")
+    yield from openmetrics.text_string_to_metric_families(text.decode())  # type: ignore[no-untyped-call] # no types
 
 
 def test_every_pod_runs_where_it_was_planned_at_the_planned_cost(make: Make) -> None:
@@ -214,6 +239,29 @@ def test_limits_hold_and_what_they_leave_out_is_reported(make: Make) -> None:
     assert all("limit team" in text and "What would serve it: raise the nodes" in text for text in reported)
 
 
+def test_plans_say_what_limits_cost(make: Make) -> None:
+    harness = make(group("cheap", cpu=4000, max_size=1), group("dear", cpu=4000, price=0.5))
+    harness.add(3, cpu=4000)
+    harness.run(LONG)
+    assert harness.targets() == {"cheap": 1, "dear": 2}
+    limited = harness.loop.plans()[-1].as_json()["limited"]
+    assert limited["constraints"] == [
+        {"kind": "max_size", "subject": "cheap", "key": "", "amount": 1, "text": "node group cheap may have 1 node"}
+    ]
+    assert limited["without"]["cost_per_hour"] == pytest.approx(-0.8)
+    assert limited["text"] == (
+        "limited: node group cheap may have 1 node; without it weight 0 costs $0.8000/h less (+2 cheap, -2 dear);"
+        " no plan without it that serves as much costs less than $0.3000/h"
+    )
+
+
+def test_plans_say_nothing_of_limits_that_cost_nothing(make: Make) -> None:
+    harness = make(group("cheap", cpu=4000, max_size=2), group("dear", cpu=4000, price=0.5))
+    harness.add(2, cpu=4000)
+    harness.run(LONG)
+    assert harness.loop.plans()[-1].as_json()["limited"] is None
+
+
 def test_an_invalid_pod_blocks_no_other(make: Make) -> None:
     harness = make(group("a"))
     good, bad = harness.add(1), harness.add(1, cpu=2 * 10**15)
@@ -249,3 +297,21 @@ def test_a_cluster_in_which_nothing_can_be_done_is_told_once_however_many_pods_c
     assert len(of_rounds) <= 1 + len(harness.increments()), of_rounds
     assert told <= 1
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_events_and_log_lines_name_the_increment_and_its_round(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    harness = make(group("a"))
+    since = harness.clock()
+    harness.add(2, cpu=2000)
+    harness.add(1, cpu=99_000)
+    harness.run(LONG)
+    (status,) = harness.increments()
+    plan = harness.loop.plans()[0].id
+    assert (status.increment.plan, status.increment.waiting_since_seconds) == (plan, since)
+    named = {(each.reason, each.increment, each.plan) for each in harness.notes}
+    assert (PLANNED, status.id, plan) in named
+    assert (NOT_PLANNED, "", plan) in named
+    assert all(each.plan for each in harness.notes)
+    moved = [each for each in caplog.records if each.name == "cagrpc.fleet.ledger"]
+    assert {(each.__dict__["increment"], each.__dict__["plan"]) for each in moved} == {(status.id, plan)}

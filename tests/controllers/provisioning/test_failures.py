@@ -11,13 +11,18 @@ import pytest
 
 from cagrpc.api.encoding.times import epoch_seconds, timestamp
 from cagrpc.backends.simulated.behaviour import Behaviour
+from cagrpc.controllers.provisioning import woken
 from cagrpc.controllers.provisioning.woken import WOKEN_SECONDS
 from cagrpc.controllers.settings import RequestSettings
 from cagrpc.fleet.catalogue import NVIDIA_GPU
+from cagrpc.runtime import tracing
 from solver.model import Limit
 from tests.support.controllers.planner import BOOT_SECONDS
 from tests.support.controllers.provisioning import Make
 from tests.support.fleet import group
+from tests.support.solver.device_examples import claim, devices
+from tests.support.solver.problems import node, spec
+from tests.support.traces import traced
 
 LONG = 3 * BOOT_SECONDS
 
@@ -71,6 +76,15 @@ def test_a_request_without_room_is_tried_as_soon_as_room_is_made(make: Make) -> 
     assert harness.details("second")["attempts"] == attempts
 
 
+@pytest.mark.parametrize("claims", [True, False])
+def test_a_device_that_is_given_back_after_its_pod_has_ended_is_room_made(*, claims: bool) -> None:
+    before, now = (
+        node("n", 4000, devices=each) for each in ((devices("gpu", count=1, taken=7),), (devices("gpu", count=8),))
+    )
+    (found,) = woken._freed({"n": before}, {"n": now})
+    assert woken._fits(spec(100, claims=claim(count=8) if claims else ()), *found) is claims
+
+
 def test_a_shortage_is_rolled_back_and_tried_again_later_and_later(make: Make) -> None:
     harness = make(group("a"))
     harness.backend.set_behaviour("*", Behaviour(stock=0))
@@ -81,6 +95,10 @@ def test_a_shortage_is_rolled_back_and_tried_again_later_and_later(make: Make) -
     assert (found["status"], found["reason"]) == ("False", "CapacityIsNotFound")
     assert harness.condition("r", "Accepted")["status"] == "False"  # type: ignore[index]
     assert harness.details("r")["attempts"] == "1"
+    assert found["message"].endswith(f"; attempt 1, tried again at {harness.details('r')['retryAt']}")
+    assert not {"costPerHour", "nodeGroups", "nodes"} & harness.details("r").keys(), (
+        "it has no nodes, and costs nothing"
+    )
     harness.run(50)
     assert len(harness.increments()) == 1
     harness.restart()
@@ -168,9 +186,18 @@ def test_a_request_is_given_up_after_its_validity(make: Make) -> None:
     harness.request("r", ("web", 4), ValidUntilSeconds="5m")
     harness.run(290)
     assert harness.condition("r", "Failed") is None
+    ends = harness.details("r")["retryAt"]
+    said = harness.message("r", "Provisioned")
+    assert said.startswith("left out after a shortage: node group a until ")
+    assert said.endswith(
+        "; no attempt is counted, and it is"
+        f" given up at {ends}, the end of its validity, or tried before where room is made"
+    )
     harness.run(30)
     assert harness.condition("r", "Failed")["reason"] == "Expired"  # type: ignore[index]
-    assert "attempt" in harness.message("r", "Failed")
+    why = harness.message("r", "Failed")
+    assert why.startswith(f"not provisioned by {ends}, the end of its validity: left out after a shortage: ")
+    assert why.endswith("; with it the whole request would fit"), "what is given up is not tried again"
     asked = len(harness.increments())
     harness.backend.set_behaviour("*", None)
     harness.run(700)
@@ -199,3 +226,18 @@ def test_what_is_over_is_deleted_after_a_time(make: Make) -> None:
         "theirs"
     ]
     assert not harness.any_labels()
+
+
+def test_events_on_a_request_name_its_increment_and_its_decision_is_a_round(make: Make) -> None:
+    harness = make(group("a"))
+    harness.template("worker", requests={"cpu": "1"})
+    with traced(harness.clock) as spans:
+        harness.request("r", ("worker", 2))
+        harness.run(LONG)
+        (status,) = harness.increments()
+        assert harness.details("r")["increment"] == status.id
+        told = {each.reason: each.increment for each in harness.recorded}
+        assert told == {"Accepted": status.id, "Provisioned": status.id}
+        steps = {each.name for each in spans.of(tracing.plan(status.increment.plan))}
+        assert steps == {"plan", "solving", "committing"}
+        assert status.increment.waiting_since_seconds is not None

@@ -12,6 +12,8 @@ from cagrpc.cluster.shortages import Shortage
 from cagrpc.controllers.provisioning.decision.planning import MOST_AT_ONCE, Scenario, check, decide
 from solver import Limit, Node, PodSpec
 from tests.support.controllers.provisioning_decisions import BUDGET, judge, opened, request
+from tests.support.solver.device_examples import GPUS as DEVICES
+from tests.support.solver.device_examples import claim
 from tests.support.solver.problems import GPU, TAINT, TOLERATION, group, node, spec
 
 GPUS = group("gpu-b", cpu=8000, price=3.0, extra={GPU: 1}, max_size=9, taints=(TAINT,))
@@ -287,10 +289,20 @@ def test_a_check_reports_what_is_short_and_where() -> None:
     assert checked.nodes == ("n0", "n1", "n2", "n3")
 
 
+def test_a_check_names_no_resource_of_a_node_without_the_devices() -> None:
+    """More cpu there would serve nobody."""
+    claims = spec(cpu=1000, claims=claim())
+    bare, full = node("bare", 100), node("full", 100, devices=DEVICES)
+    assert check(request("a1", (claims, 1)), Scenario((bare,)), BUDGET).message == (
+        "0 of 1 fit: no devices for its resource claims (node bare)"
+    )
+    assert check(request("a1", (claims, 1)), Scenario((bare, full)), BUDGET).message == "0 of 1 fit: cpu short by 1"
+
+
 def test_a_check_reports_other_reasons_too() -> None:
     scenario = Scenario((node("n1", 4000, taints=(TAINT,)),))
     assert check(request("a1", (HEAD, 1)), scenario, BUDGET).message == (
-        "0 of 1 fit: taint dedicated=gpu:NoSchedule not tolerated (1 node or node group)"
+        "0 of 1 fit: taint dedicated=gpu:NoSchedule not tolerated (node n1)"
     )
     assert check(request("a1", (HEAD, 1)), Scenario(), BUDGET).message == (
         "0 of 1 fit: there is no node group to open, and no node"

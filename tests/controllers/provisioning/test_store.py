@@ -133,7 +133,9 @@ def test_a_template_is_a_pod_with_all_of_its_labels() -> None:
     assert fed.template("ns", "worker") == "there is no PodTemplate ns/worker"
     fed.put(POD_TEMPLATES, _template(labels={"b": "2", "a": "1"}))
     spec = PodSpec(requests=(("cpu", 2000),), namespace="ns", labels=(("a", "1"), ("b", "2")))
-    assert fed.template("ns", "worker") == Template(spec)
+    found = fed.template("ns", "worker")
+    assert isinstance(found, Template)
+    assert (found.spec, found.priority, found.pod.name) == (spec, 0, "worker")
     assert isinstance(fed.template("other", "worker"), str)
     fed.put(POD_TEMPLATES, _template(tolerations=[{"operator": "In"}]))
     assert fed.template("ns", "worker") == (
@@ -180,12 +182,13 @@ def test_templates_of_requests_that_have_not_failed_are_expected() -> None:
     assert fed.expected() == frozenset()
     fed.put(REQUESTS, _request("a"), _request("b", podSets=[{"podTemplateRef": {"name": "head"}, "count": 1}]))
     fed.put(POD_TEMPLATES, _template(labels={"app": "a"}), _template("head"), _template("of-nobody", labels={"x": "y"}))
-    worker = PodSpec(requests=(("cpu", 2000),), namespace="ns", labels=(("app", "a"),))
-    head = PodSpec(requests=(("cpu", 2000),), namespace="ns")
-    assert fed.expected() == {worker, head}
+    assert {(each.name, each.labels) for each in fed.expected()} == {("worker", (("app", "a"),)), ("head", ())}
     assert fed.expected() is fed.expected()
     failed = {"type": "Failed", "status": "True", "reason": "Expired", "message": "", "lastTransitionTime": _CREATED}
     fed.put(REQUESTS, _request("a", status={"conditions": [failed]}))
-    assert fed.expected() == {head}
+    (head,) = fed.expected()
+    assert head.name == "head"
     fed.put(POD_TEMPLATES, _template("head", tolerations=[{"operator": "In"}]))
     assert fed.expected() == frozenset()
+    fed.keep(frozenset({head}))
+    assert fed.expected() == {head}, "capacity is reserved for its pods"

@@ -14,7 +14,17 @@ from cagrpc.controllers.slack.demand import ShapesOfNodes, over_share, targets
 from cagrpc.controllers.slack.model import MIRRORS, SlackSettings, TargetSettings, Window
 from cagrpc.controllers.slack.schedules import Schedule, parse_cron
 from cagrpc.fleet.provisioners import NODEPOOL_LABEL
-from solver.model import Node, NodeGroup, NodeSelectorTerm, Operator, PodSpec, Requirement, Taint, TaintEffect
+from solver.model import (
+    ATTACHABLE_VOLUMES,
+    Node,
+    NodeGroup,
+    NodeSelectorTerm,
+    Operator,
+    PodSpec,
+    Requirement,
+    Taint,
+    TaintEffect,
+)
 from solver.slack.model import Copies, NodeShape, PodCount
 
 POOL = ((NODEPOOL_LABEL, "web"),)
@@ -141,6 +151,15 @@ def test_taints_and_sizes_are_kept_apart_and_looked_at_anew() -> None:
     grown = NodeGroup("g", {"cpu": 16000, "pods": 10}, 1.0, group.labels, (taint,))
     found = shapes.of([node("a")], [grown], state(), ())
     assert {each.room["cpu"] for each in found} == {4000, 16000}
+
+
+def test_attachments_of_volumes_tell_no_nodes_apart() -> None:
+    """The catalogue says how many volumes a new node attaches; a Node does not."""
+    attaches = f"{ATTACHABLE_VOLUMES}ebs.csi.aws.com"
+    daemon = PodSpec(((attaches, 1), ("cpu", 500)))
+    group = NodeGroup("g", {**ALLOCATABLE, attaches: 25}, 1.0)
+    (shape,) = ShapesOfNodes().of([node("a")], [group], state(daemons=(daemon,)), ())
+    assert shape == NodeShape(ALLOCATABLE, 1, {}, (), {"cpu": 3500, "pods": 109})
 
 
 def test_labels_that_a_cloud_sets_on_every_node_of_a_group_count() -> None:

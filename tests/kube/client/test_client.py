@@ -20,7 +20,9 @@ from cagrpc.kube.client.access import Access, from_kubeconfig
 from cagrpc.kube.client.client import Client, PatchKind
 from cagrpc.kube.client.envelopes import Encoding
 from cagrpc.kube.client.failures import Expired, Forbidden, request_info
+from cagrpc.kube.client.metrics import ApiRequestMetrics
 from cagrpc.server.certificates import ensure_certificates
+from cagrpc.services.metrics import Metrics
 from tests.support.clocks import any_clock
 from tests.support.scripted_api import FakeApi, ScriptedAnswer, fake_api, refused
 
@@ -44,6 +46,30 @@ def test_create_replace_and_get_send_and_give_json() -> None:
     assert (replace.method, replace.headers["content-type"]) == ("PUT", "application/json")
     assert (get.method, get.query, get.body) == ("GET", {"pretty": "a b"}, b"")
     assert {request.headers["user-agent"] for request in api.requests} == {"cagrpc"}
+
+
+def test_every_attempt_is_observed_with_its_code(tmp_path: Path) -> None:
+    seen: list[tuple[str, int | None]] = []
+    with fake_api(refused(429, "later", retry_after="1"), ScriptedAnswer(), refused(404, "gone")) as api:
+        client = api.client(observe=lambda request, code, seconds: seen.append((str(request), code)))
+        client.patch(POD, {})
+        with pytest.raises(NotFound):
+            client.hurried(5.0).get(POD)
+        client.close()
+    with pytest.raises(Unavailable):
+        client.get(POD)  # nobody is there any more
+    asked = ["patch pods p in namespace n"] * 2 + ["get pods p in namespace n"] * 2
+    assert seen == list(zip(asked, (429, 200, 404, None), strict=True))
+
+
+def test_requests_are_metrics_by_verb_resource_and_code() -> None:
+    metrics = ApiRequestMetrics()
+    metrics.observe(request_info("GET", POD, {}), 200, 0.3)
+    metrics.observe(request_info("GET", "/apis/apps/v1/deployments", {"watch": "1"}), None, 5.0)
+    text = Metrics(metrics.collectors).exposition()[1].decode()
+    name = "cagrpc_kubernetes_request_duration_seconds"
+    assert f'{name}_bucket{{code="200",le="0.5",resource="pods",verb="get"}} 1.0' in text
+    assert f'{name}_count{{code="unreachable",resource="deployments.apps",verb="watch"}} 1.0' in text
 
 
 @pytest.mark.parametrize("kind", PatchKind)

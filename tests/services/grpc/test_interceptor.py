@@ -17,8 +17,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from cagrpc.services.grpc import expander, interceptor, provider, servers
-from cagrpc.services.grpc.servers import RpcServer, ServerTls
+from cagrpc.services.grpc.servers import RpcServer
 from cagrpc.services.grpc.status import CallContext, Method
+from cagrpc.services.tls import LiveTls, ServerTls
 from tests.support.certificates import Authority
 from tests.support.grpc_servers import PATHS, GrpcClient
 
@@ -89,7 +90,7 @@ def test_one_best_options_too_many_is_refused_at_once_and_counted() -> None:
         return b""
 
     most = servers._AT_ONCE[PATHS["BestOptions"]]
-    observe = lambda method, code, _: seen.append((method, code))  # noqa: E731
+    observe = lambda method, code, *_: seen.append((method, code))  # noqa: E731
     with _served(expander.SERVICE, {"BestOptions": slow}, observe=observe) as server, _channel(server) as channel:
         ask = channel.unary_unary(PATHS["BestOptions"], None, None)
         running = [ask.future(b"", timeout=30) for _ in range(most)]
@@ -185,7 +186,8 @@ def _client(server: RpcServer, name: str, *alternatives: x509.GeneralName) -> It
 
 
 def _for(*names: str) -> dict[str, Any]:
-    return {"tls": ServerTls(_CERTIFICATE, _KEY, client_ca=_AUTHORITY.certificate), "client_names": names}
+    tls = LiveTls(ServerTls(_CERTIFICATE, _KEY, client_ca=_AUTHORITY.certificate))
+    return {"tls": tls, "asks_clients": True, "client_names": names}
 
 
 @pytest.mark.parametrize(

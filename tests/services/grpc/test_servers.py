@@ -13,9 +13,10 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from cagrpc.errors import InvalidInput, Unavailable
 from cagrpc.services.grpc import expander, provider, standard
-from cagrpc.services.grpc.servers import RpcServer, ServerTls
+from cagrpc.services.grpc.servers import RpcServer
 from cagrpc.services.grpc.standard import MOST_STREAMS
 from cagrpc.services.grpc.status import CallContext, Method
+from cagrpc.services.tls import LiveTls, ServerTls
 from tests.support.certificates import Authority
 from tests.support.grpc_servers import PATHS
 
@@ -57,8 +58,8 @@ def _credentials(authority: Authority | None) -> grpc.ChannelCredentials:
 def test_the_provider_lets_in_only_clients_with_a_certificate_of_its_authority(
     client: Authority | None, code: str
 ) -> None:
-    tls = ServerTls(_CERTIFICATE, _KEY, client_ca=_AUTHORITY.certificate)
-    server = RpcServer(provider.SERVICE, _PROVIDER, "127.0.0.1:0", tls=tls)
+    tls = LiveTls(ServerTls(_CERTIFICATE, _KEY, client_ca=_AUTHORITY.certificate))
+    server = RpcServer(provider.SERVICE, _PROVIDER, "127.0.0.1:0", tls=tls, asks_clients=True)
     server.start()
     with grpc.secure_channel(f"127.0.0.1:{server.port}", _credentials(client)) as channel:
         assert _refresh(channel) == code
@@ -66,7 +67,7 @@ def test_the_provider_lets_in_only_clients_with_a_certificate_of_its_authority(
 
 
 def test_the_expander_lets_in_clients_without_a_certificate_over_tls_only() -> None:
-    server = RpcServer(expander.SERVICE, _EXPANDER, "127.0.0.1:0", tls=ServerTls(_CERTIFICATE, _KEY))
+    server = RpcServer(expander.SERVICE, _EXPANDER, "127.0.0.1:0", tls=LiveTls(ServerTls(_CERTIFICATE, _KEY)))
     server.start()
     with grpc.secure_channel(f"127.0.0.1:{server.port}", _credentials(None)) as channel:
         assert _refresh(channel, "BestOptions") == "OK"
@@ -89,7 +90,7 @@ _OTHER_KEY = _AUTHORITY.issue("other")[1]
 )
 def test_unusable_certificates_are_refused_with_the_reason(tls: ServerTls, why: str) -> None:
     with pytest.raises(InvalidInput, match=why):
-        RpcServer(expander.SERVICE, _EXPANDER, "127.0.0.1:0", tls=tls)
+        LiveTls(tls)
 
 
 def test_a_port_that_is_taken_is_refused() -> None:

@@ -12,22 +12,26 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
+from prometheus_client import Metric
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as text_string_to_openmetrics_families
+from prometheus_client.parser import text_string_to_metric_families
 
-import cagrpc.services.http.server
-from cagrpc.controllers.fleet import FleetController
+from cagrpc.controllers.fleet import FleetController, IncrementMetrics
 from cagrpc.errors import InvalidInput, Unavailable
 from cagrpc.fleet.fleet import Fleet
-from cagrpc.fleet.model import IncrementSpec
-from cagrpc.inspection.client import get_json, get_list
+from cagrpc.fleet.model import IncrementSpec, Phase
+from cagrpc.inspection.client import ServerAddress, get_json, get_list
 from cagrpc.runtime.controller import JsonPage
 from cagrpc.runtime.heartbeat import Heartbeat
 from cagrpc.services.decisions import ConsideredOption, Decision, DecisionLog
 from cagrpc.services.grpc.metrics import CallMetrics
+from cagrpc.services.http import listener, threads
+from cagrpc.services.http.metrics import HttpMetrics
 from cagrpc.services.http.pages import LARGEST_PAGE_BYTES
-from cagrpc.services.http.server import HttpServer, Site
+from cagrpc.services.http.server import HttpServer
+from cagrpc.services.http.site import Site
 from cagrpc.services.metrics import Metrics
 from tests.support.clocks import any_clock
-from tests.support.controlplane.processes import wait_for
 from tests.support.fleet import FleetHarness, group
 
 
@@ -50,11 +54,17 @@ class _Simulation:
 
 class _Web:
     def __init__(self, *, simulation: _Simulation | None, slack: Mapping[str, Any] | None = None) -> None:
-        self.fleet: Fleet = FleetHarness(groups=[group("a")]).fleet()
+        increments = IncrementMetrics()
+        self.harness = FleetHarness(groups=[group("a")], options={"moved": increments.moved})
+        self.fleet: Fleet = self.harness.fleet()
         self.simulation = simulation
-        fleet = FleetController(self.fleet, Heartbeat("a step of the fleet"))
+        fleet = FleetController(self.fleet, Heartbeat("a step of the fleet"), increments=increments)
         self.calls, self.decisions = CallMetrics(), DecisionLog(any_clock(lambda: 1.0))
-        self.metrics = Metrics(lambda: (*self.calls.collectors(), *self.decisions.collectors(), *fleet.collectors()))
+        self.web = HttpMetrics()
+        of_web = self.web.collectors()
+        self.metrics = Metrics(
+            lambda: (*self.calls.collectors(), *of_web, *self.decisions.collectors(), *fleet.collectors())
+        )
         more = {"/slack": JsonPage(lambda: slack)} if slack is not None else {}
         if simulation is not None:
             more["/simulation"] = JsonPage(simulation.get, simulation.put)
@@ -65,7 +75,7 @@ class _Web:
             lambda: self.why_not,
             lambda: self.stuck,
         )
-        self.server = HttpServer("127.0.0.1", 0, site)
+        self.server = HttpServer("127.0.0.1", 0, site, observe=self.web.observe)
         self.server.start()
 
     def ask(self, path: str, method: str = "GET", body: bytes | None = None, **headers: str) -> tuple[int, str, str]:
@@ -110,15 +120,106 @@ def test_metrics_show_calls_decisions_targets_and_increments(web: _Web) -> None:
     lines = set(text.splitlines())
     assert {
         'cagrpc_rpc_total{code="OK",method="Refresh"} 1.0',
-        'cagrpc_rpc_seconds_count{code="OK",method="Refresh"} 1.0',
+        'cagrpc_rpc_duration_seconds_bucket{code="OK",le="0.0025",method="Refresh"} 1.0',
         'cagrpc_decisions_total{outcome="chosen",ranked_by="objective"} 1.0',
         'cagrpc_decisions_total{outcome="veto",ranked_by="nothing"} 1.0',
-        'cagrpc_target_size{node_group="a"} 2.0',
-        'cagrpc_increments{phase="planned"} 1.0',
-        'cagrpc_increments{phase="done"} 0.0',
-        "cagrpc_increments_in_flight 1.0",
+        'cagrpc_decision_duration_seconds_sum{ranked_by="objective"} 0.1',
+        'cagrpc_node_group_target_size{node_group="a"} 2.0',
+        'cagrpc_increments_in_flight{phase="planned"} 1.0',
+        'cagrpc_increments_in_flight{phase="ready"} 0.0',
+        'cagrpc_dependency_up{dependency="journal"} 1.0',
+        'cagrpc_dependency_up{dependency="backend"} 1.0',
+        "cagrpc_backend_refusing 0.0",
         "cagrpc_pods_in_flight 1.0",
     } <= lines
+
+
+OPEN_METRICS = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3"
+"""Prometheus' own, but for protobuf, which it takes as one of several."""
+
+
+def test_a_scraper_that_asks_for_it_gets_openmetrics_with_the_ids_of_increments(web: _Web) -> None:
+    made = web.fleet.apply(IncrementSpec({"a": 2}))
+    web.fleet.reconcile()
+    web.harness.clock.advance(40.0)
+    web.harness.backend.boot_all()
+    web.fleet.reconcile()
+    assert web.fleet.increment(made.id).phase is Phase.DONE
+    status, content_type, text = web.ask("/metrics", Accept=OPEN_METRICS)
+    assert (status, content_type) == (
+        200,
+        "application/openmetrics-text; version=1.0.0; charset=utf-8; escaping=underscores",
+    )
+    families = {each.name: each for each in text_string_to_openmetrics_families(text)}  # type: ignore[no-untyped-call] # it has no types
+    buckets = [each for each in families["cagrpc_increment_phase_duration_seconds"].samples if each.exemplar]
+    assert {(each.labels["phase"], each.labels["le"]) for each in buckets} == {("ready", "60.0"), ("done", "60.0")}
+    assert {each.exemplar.labels["increment_id"] for each in buckets if each.exemplar} == {made.id}
+    assert text.endswith("# EOF\n")
+
+    plain = web.ask("/metrics")
+    assert plain[1] == "text/plain; version=0.0.4; charset=utf-8"
+    assert made.id not in plain[2]
+    assert "_created" not in plain[2] + text
+    same = {sample for each in text_string_to_metric_families(plain[2]) for sample in _comparable(each)}
+    of_open = {sample for each in families.values() for sample in _comparable(each)}
+    assert {each for each in same ^ of_open if not each[0].startswith("cagrpc_http_")} == set()
+
+
+def _comparable(family: Metric) -> Iterator[tuple[str, frozenset[tuple[str, str]], float]]:
+    for each in family.samples:
+        yield each.name, frozenset(each.labels.items()), each.value
+
+
+def test_streams_are_no_requests_that_took_long(web: _Web) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", web.server.port, timeout=10)
+    connection.request("GET", "/events")
+    assert connection.getresponse().status == 200
+    web.ask("/healthz")
+    web.server.stop()  # ends the stream
+    connection.close()
+    text = web.metrics.exposition()[1].decode()
+    assert 'page="/healthz"' in text
+    assert "/events" not in text
+
+
+def test_what_is_out_of_reach_is_in_the_metrics(web: _Web) -> None:
+    web.harness.backend.unreachable = True
+    with pytest.raises(Unavailable):
+        web.fleet.reconcile()
+    down = 'cagrpc_dependency_up{dependency="%s"} 0.0'
+    assert down % "backend" in web.ask("/metrics")[2]
+    assert down % "journal" not in web.ask("/metrics")[2]
+    web.harness.backend.unreachable, web.harness.backend.problem = False, "no definition is installed"
+    web.harness.journal.broken = True  # type: ignore[attr-defined] # it is the one in memory
+    with pytest.raises(Unavailable):
+        web.fleet.apply(IncrementSpec({"a": 1}))
+    text = web.ask("/metrics")[2]
+    assert down % "journal" in text
+    assert "cagrpc_backend_refusing 1.0" in text
+
+
+def test_requests_are_counted_by_page_and_code_and_strangers_make_no_series(web: _Web) -> None:
+    web.ask("/healthz")
+    web.ask("/healthz?verbose")
+    web.ask("/nothing/here")
+    web.ask("/decisions", "BREW")
+    web.ask("/decisions?limit=0")
+    (family,) = [
+        each
+        for each in text_string_to_metric_families(web.ask("/metrics")[2])
+        if each.name == "cagrpc_http_request_duration_seconds"
+    ]
+    counts = {
+        (each.labels["page"], each.labels["method"], each.labels["code"]): each.value
+        for each in family.samples
+        if each.name.endswith("_count")
+    }
+    assert counts == {
+        ("/healthz", "GET", "200"): 2.0,
+        ("other", "GET", "404"): 1.0,
+        ("/decisions", "other", "405"): 1.0,
+        ("/decisions", "GET", "400"): 1.0,
+    }
 
 
 def test_decisions_and_increments_are_json(web: _Web) -> None:
@@ -157,8 +258,14 @@ def test_a_simulation_is_read_and_set(web: _Web) -> None:
         pytest.param(b"\xff", {}, "the body is not JSON", id="no text"),
         pytest.param(b'{"\\ud800": 1}', {}, r"unknown: \ud800;", id="half a character"),
         pytest.param(b'{"speed": 1}', {}, "unknown: speed; there is boot_seconds", id="no such switch"),
-        pytest.param(b"", {"Content-Length": "much"}, "Content-Length is 'much'", id="no length"),
+        pytest.param(b"", {"Content-Length": "much"}, "bad Content-Length", id="no length"),
         pytest.param(b"", {"Content-Length": "9999999999"}, "Content-Length is '9999999999'", id="too long"),
+        pytest.param(
+            b"2\r\n{}\r\n0\r\n\r\n",
+            {"Content-Length": "2", "Transfer-Encoding": "chunked"},
+            "Content-Length is ''",
+            id="of unknown length, whatever it says",
+        ),
     ],
 )
 def test_bad_input_is_a_bad_request_with_the_reason(web: _Web, body: bytes, headers: dict[str, str], why: str) -> None:
@@ -203,16 +310,20 @@ def test_without_a_simulation_there_is_no_switch() -> None:
 def test_unknown_pages_name_the_known_ones(web: _Web) -> None:
     status, _, text = web.ask("/nothing")
     assert status == 404
-    assert "/healthz, /readyz, /metrics, /status, /decisions, /increments, /simulation" in text
+    assert "/healthz, /readyz, /metrics, /status, /decisions, /nodegroups, /increments, /simulation, /events" in text
     assert web.ask("/metrics", "PUT", b"{}")[0] == 405
 
 
-def test_a_failing_page_is_an_error_and_the_server_lives_on(web: _Web, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken() -> bytes:
-        raise ZeroDivisionError
+@pytest.mark.parametrize("error", [ZeroDivisionError, OSError])
+def test_a_failing_page_is_an_error_and_the_server_lives_on(
+    web: _Web, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: type[Exception]
+) -> None:
+    def broken(_: str) -> tuple[str, bytes]:
+        raise error
 
-    monkeypatch.setattr(web.metrics, "text", broken)
+    monkeypatch.setattr(web.metrics, "exposition", broken)
     assert web.ask("/metrics")[0] == 500
+    assert "GET /metrics failed unexpectedly" in caplog.text
     assert web.ask("/healthz")[0] == 200
 
 
@@ -240,7 +351,7 @@ def test_a_list_comes_by_pages_the_newest_first(web: _Web) -> None:
     assert [each["at_seconds"] for each in newest] == [float(n) for n in range(20 - len(newest), 20)]
     assert answer.headers["Link"] == f'</decisions?continue={len(newest)}>; rel="next"'
     connection.close()
-    address = f"127.0.0.1:{web.server.port}"
+    address = ServerAddress(f"127.0.0.1:{web.server.port}")
     assert [each["at_seconds"] for each in get_list(address, "/decisions")] == [float(n) for n in range(20)]
     assert [each["at_seconds"] for each in get_json(address, "/decisions?limit=1")] == [19.0]
     assert web.ask("/decisions?limit=none")[::2] == (400, "limit is 'none'; it must be a whole number of 1 or more\n")
@@ -262,26 +373,19 @@ def _open(web: _Web, count: int) -> Iterator[list[socket.socket]]:
         yield [stack.enter_context(socket.create_connection(address, timeout=5)) for _ in range(count)]
 
 
-def _threads() -> set[threading.Thread]:
-    """That serve a connection, of any server of this process."""
-    return {thread for thread in threading.enumerate() if "process_request_thread" in thread.name}
-
-
 def test_connections_that_are_kept_open_are_few_and_keep_nobody_out(web: _Web, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cagrpc.services.http.server, "_MOST_CONNECTIONS", 4)
-    before = _threads()
+    monkeypatch.setattr(listener, "_MOST_CONNECTIONS", 4)
     with _open(web, 12) as silent:
         assert silent[0].recv(1) == b""  # the oldest went first
         assert web.ask("/healthz")[0] == 200
         for each in silent[1:9]:
             assert each.recv(1) == b""
-        wait_for(lambda: len(_threads() - before) <= 4, "threads of closed connections end")
         silent[-1].sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
-        assert silent[-1].recv(12) == b"HTTP/1.0 200"
+        assert silent[-1].recv(12) == b"HTTP/1.1 200"
 
 
 def test_a_client_that_says_little_at_a_time_is_ended(web: _Web, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cagrpc.services.http.server, "_LONGEST_SECONDS", 0.2)
+    monkeypatch.setattr(listener, "_REQUEST_SECONDS", 0.2)
     with _open(web, 1) as (slow,):
         slow.settimeout(0.02)
         for _ in range(500):
@@ -302,19 +406,19 @@ def test_a_client_that_says_little_at_a_time_is_ended(web: _Web, monkeypatch: py
 def test_headers_are_no_longer_than_there_is_reason_for(web: _Web, headers: list[str]) -> None:
     with _open(web, 1) as (sender,):
         sender.sendall(b"GET /healthz HTTP/1.0\r\n" + "\r\n".join(headers).encode()[:33_000])
-        assert sender.recv(12) == b"HTTP/1.0 431"
+        assert sender.recv(12) == b"HTTP/1.1 431"
 
 
 def test_few_pages_are_made_at_once_and_probes_do_not_wait_for_them(web: _Web, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cagrpc.services.http.server, "_TURN_SECONDS", 0.05)
+    monkeypatch.setattr(threads, "TURN_SECONDS", 0.05)
     entered, leave = threading.Semaphore(0), threading.Event()
 
-    def slow() -> bytes:
+    def slow(_: str) -> tuple[str, bytes]:
         entered.release()
         assert leave.wait(30)
-        return b""
+        return "text/plain", b""
 
-    monkeypatch.setattr(web.metrics, "text", slow)
+    monkeypatch.setattr(web.metrics, "exposition", slow)
     with ThreadPoolExecutor(2) as pool:
         made = [pool.submit(web.ask, "/metrics") for _ in range(2)]
         assert all(entered.acquire(timeout=5) for _ in range(2))

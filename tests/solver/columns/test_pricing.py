@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
+import pytest
 from hypothesis import assume, given, note
 from hypothesis import strategies as st
 from ortools.sat.python import cp_model
 
 from solver import Budget, Limit, NodeGroup, PodSet, PodSpec, Problem, solve
 from solver.columns import knapsack
-from solver.columns.generation import cost_bound
+from solver.columns.generation import LITTLE, cost_bound
 from solver.columns.patterns import Pattern
 from solver.columns.pool import Duals
 from solver.columns.pricing import Effort, Pricer
@@ -95,6 +98,27 @@ def test_no_offer_is_a_proof_that_nothing_is_worth_the_price(case: tuple[Reduced
     (offer,) = Pricer(reduced, np.array([0])).offers(values, np.array([price]), 1.0, EFFORT, lambda: False)
     assert bool(offer.patterns) == (best > price * (1 + 1e-8))
     assert offer.bound >= best - 1e-6 * max(1.0, best) or offer.bound >= price - 1e-9
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_where_cpu_memory_and_pods_run_out_together_little_effort_finds_nearly_the_best(seed: int) -> None:
+    chance = random.Random(seed)
+    sizes = [(chance.randint(1, 12) * 100, chance.randint(1, 12) * 512) for _ in range(120)]
+    sets = tuple(
+        PodSet(f"p{number}", PodSpec((("cpu", cpu), ("memory", memory))), 20)
+        for number, (cpu, memory) in enumerate(sizes)
+    )
+    allocatable = {"cpu": 32_000, "memory": 128_000, "pods": 60}
+    reduced = reduce(Problem(sets, (NodeGroup("g", allocatable, 1.0),)))
+    # As a relaxation's: what each takes of all three, more or less.
+    each_costs = reduced.requests / reduced.free[0]
+    values = each_costs.sum(axis=1) * np.array([chance.uniform(0.9, 1.1) for _ in range(len(reduced.rows))])
+    best = best_value(reduced, values)
+    (offer,) = Pricer(reduced, np.array([0])).offers(values, np.array([0.9 * best]), 1.0, LITTLE, lambda: False)
+    worths = [sum(values[row] * count for row, count in pattern.pods) for pattern in offer.patterns]
+    assert worths[0] >= 0.97 * best
+    assert all(fits(reduced, pattern) for pattern in offer.patterns)
+    assert offer.bound >= best - 1e-6
 
 
 @given(priced_nodes())

@@ -25,12 +25,21 @@ from solver.explanation.explain import (
 )
 from solver.explanation.kinds import removals
 from solver.explanation.relaxed import relaxed_core
-from solver.model import HOSTNAME, HostPort, PodAffinityTerm, PodSelector, RunningPods, TopologySpread
+from solver.model import (
+    ATTACHABLE_VOLUMES,
+    HOSTNAME,
+    HostPort,
+    PodAffinityTerm,
+    PodSelector,
+    RunningPods,
+    TopologySpread,
+)
 from solver.model.budget import RunningBudget
 from solver.model.capacity import after_plan
 from tests.support.examples import examples
+from tests.support.solver.device_strategies import device_problems
 from tests.support.solver.problems import TAINT, group, node, pods, spec, wants
-from tests.support.solver.strategies import constrained_problems, problems
+from tests.support.solver.strategies import constrained_problems, problems, with_volumes
 
 BUDGET = Budget(deterministic_seconds=10.0)
 MODEST = examples(40)
@@ -83,6 +92,26 @@ def test_a_smallest_change_is_just_enough_where_pods_constrain_each_other(proble
         for way in why.ways:
             assert serves_all(asked, way.changes)
             assert not (way.proven and any(serves_all(asked, less) for less in way.lessened()))
+
+
+@given(st.one_of(problems(), constrained_problems(), device_problems()), st.data())
+@MODEST
+def test_every_way_that_is_offered_serves_and_leaves_the_pod_what_it_is_about(
+    problem: Problem, data: st.DataObject
+) -> None:
+    """With volumes and claims on devices: each way is applied as people are told it, and planned again."""
+    problem = data.draw(with_volumes(problem))
+    for why, asked, _ in questions(problem):
+        for way in why.ways:
+            note("; ".join(map(advice, way.changes)))
+            assert serves_all(asked, way.changes)
+            for change in way.changes:
+                assert change.kind not in ("node_terms", "unschedulable"), "nobody can change these on a pod"
+                if change.kind in ("request", "device_request"):
+                    assert change.before
+                    assert change.after
+                    assert 4 * change.after >= change.before
+                    assert not change.key.startswith(ATTACHABLE_VOLUMES)
 
 
 @given(st.one_of(problems(), constrained_problems()))

@@ -110,7 +110,7 @@ shared = PodAffinityTerm(HOSTNAME, PodSelector((Requirement("claim", Operator.EX
             Problem((pods("ns/train", 1, spec(1000, gpu=1)),), (group("a"),), (node("n", 4000),)),
             [
                 "needs 1 nvidia.com/gpu, the largest eligible node has 0",
-                "not enough nvidia.com/gpu free on existing nodes (1 node or node group)",
+                "not enough nvidia.com/gpu free on existing nodes (node n)",
             ],
             ["pods like ns/train ask for 1 nvidia.com/gpu"],
             [],
@@ -125,7 +125,7 @@ shared = PodAffinityTerm(HOSTNAME, PodSelector((Requirement("claim", Operator.EX
         ),
         pytest.param(
             Problem((pods("ns/web", 1, web),), (group("a", taints=(TAINT,)),)),
-            ["taint dedicated=gpu:NoSchedule not tolerated (1 node or node group)"],
+            ["taint dedicated=gpu:NoSchedule not tolerated (node group a)"],
             ["pods like ns/web do not tolerate the taint dedicated=gpu:NoSchedule"],
             [["let pods like ns/web tolerate the taint dedicated=gpu:NoSchedule"]],
             id="taint",
@@ -146,7 +146,7 @@ shared = PodAffinityTerm(HOSTNAME, PodSelector((Requirement("claim", Operator.EX
                 (pods("ns/web", 1, spec(1000, affinity=wants("zone", Operator.IN, "b"))),),
                 (group("a", labels={"zone": "a"}),),
             ),
-            ["required node affinity not met (1 node or node group)"],
+            ["required node affinity not met (node group a)"],
             ["pods like ns/web have a required node affinity"],
             [["drop the required node affinity of pods like ns/web"]],
             id="affinity",
@@ -245,7 +245,7 @@ shared = PodAffinityTerm(HOSTNAME, PodSelector((Requirement("claim", Operator.EX
                 (),
                 (node("n", 4000, running=(RunningPods(PodSpec((), labels=app, pod_anti_affinity=(apart,))),)),),
             ),
-            ["excluded by pods that run on existing nodes (1 node or node group)"],
+            ["excluded by pods that run on existing nodes (node n)"],
             ["pods that run already have a required pod anti-affinity over kubernetes.io/hostname that counts them"],
             [["move pods that run away whose pod anti-affinity over kubernetes.io/hostname counts them"]],
             id="runs against",
@@ -276,7 +276,7 @@ shared = PodAffinityTerm(HOSTNAME, PodSelector((Requirement("claim", Operator.EX
         ),
         pytest.param(
             Problem((pods("ns/db", 1, in_zone_b),), (group("a", labels={zone: "a"}),)),
-            [f"out of reach of its volumes or devices, which need {zone} in (b) (1 node or node group)"],
+            [f"out of reach of its volumes or devices, which need {zone} in (b) (node group a)"],
             ["pods like ns/db use volumes or devices that need topology.kubernetes.io/zone in (b)"],
             [],
             id="volume in another zone",
@@ -288,7 +288,7 @@ shared = PodAffinityTerm(HOSTNAME, PodSelector((Requirement("claim", Operator.EX
             ),
             [
                 "node group b is at its maximum size 1",
-                f"out of reach of its volumes or devices, which need {zone} in (b) (1 node or node group)",
+                f"out of reach of its volumes or devices, which need {zone} in (b) (node group a)",
             ],
             [
                 "pods like ns/db use volumes or devices that need topology.kubernetes.io/zone in (b)",
@@ -324,7 +324,7 @@ shared = PodAffinityTerm(HOSTNAME, PodSelector((Requirement("claim", Operator.EX
             ),
             [
                 "node group a is at its maximum size 1",
-                "not enough volume attachments of ebs.csi.aws.com free on existing nodes (1 node or node group)",
+                "not enough volume attachments of ebs.csi.aws.com free on existing nodes (node n)",
             ],
             ["node group a may have 1 node", "pods like ns/db ask for 20 volume attachments of ebs.csi.aws.com"],
             [["raise maxSize of a from 1 to 2"]],
@@ -343,7 +343,7 @@ shared = PodAffinityTerm(HOSTNAME, PodSelector((Requirement("claim", Operator.EX
         pytest.param(
             Problem((pods("ns/train", 1, spec(100, claims=claim(count=40))),), (group("g", devices=GPUS),)),
             [
-                "request gpu of its resource claims: asks for 40 devices, a claim can have 32 (1 node or node group)",
+                "request gpu of its resource claims: asks for 40 devices, a claim can have 32 (node group g)",
             ],
             ["pods like ns/train claim 40 devices by request gpu"],
             [],
@@ -361,7 +361,7 @@ shared = PodAffinityTerm(HOSTNAME, PodSelector((Requirement("claim", Operator.EX
         ),
         pytest.param(
             Problem((pods("ns/train", 1, spec(100, claims=claim())),), (group("g"),)),
-            ["no devices for its resource claims (1 node or node group)"],
+            ["no devices for its resource claims (node group g)"],
             ["pods like ns/train claim 1 device by request gpu"],
             [],
             id="devices nowhere",

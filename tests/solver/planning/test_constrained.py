@@ -31,6 +31,19 @@ def test_the_same_optimum_as_an_exact_assignment_model(problem: Problem) -> None
     assert plan.certificate.status is not Status.FEASIBLE
 
 
+@given(constrained_problems())
+@MODEST
+def test_rows_that_are_chosen_first_never_claim_too_much(problem: Problem) -> None:
+    """The way that large problems go: rows are chosen, planned as one where nodes do not tell them apart, and split."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("solver.planning.incumbent.ENUMERATE", 0)
+        plan = solve(problem, Budget(deterministic_seconds=2.0))
+    note(str(plan))
+    found = as_micros(plan.vector, problem)
+    assert found >= best_objective(problem)
+    assert as_micros([each.lower_bound for each in plan.objective], problem) <= found
+
+
 @given(constrained_problems(), st.randoms(use_true_random=False))
 @MODEST
 def test_the_order_of_the_input_changes_nothing(problem: Problem, rng: random.Random) -> None:

@@ -123,49 +123,49 @@ def test_a_plan_before_is_kept_as_far_as_devices_still_allow() -> None:
 @pytest.mark.parametrize(
     ("there", "claims", "reason"),
     [
-        pytest.param((), claim(), "no devices for its resource claims (1 node or node group)", id="none"),
+        pytest.param((), claim(), "no devices for its resource claims (node group g)", id="none"),
         pytest.param(
             GPUS,
             claim("fpga"),
-            "request fpga of its resource claims: no device matches (1 node or node group)",
+            "request fpga of its resource claims: no device matches (node group g)",
             id="kind",
         ),
         pytest.param(
             GPUS,
             claim(count=9),
-            "request gpu of its resource claims: asks for 9 devices, free and matching: 8 (1 node or node group)",
+            "request gpu of its resource claims: asks for 9 devices, free and matching: 8 (node group g)",
             id="count",
         ),
         pytest.param(
             (devices("gpu", count=6, taken=2),),
             claim(all=True),
-            "request gpu of its resource claims: asks for all devices that match, taken: 2 of 8 (1 node or node group)",
+            "request gpu of its resource claims: asks for all devices that match, taken: 2 of 8 (node group g)",
             id="all",
         ),
         pytest.param(
             SOCKETS,
             together(NUMA, asks(count=5)),
             "request gpu of its resource claims: asks for 5 devices with one value of example.com/numa, not so many are"
-            " free (1 node or node group)",
+            " free (node group g)",
             id="attribute",
         ),
         pytest.param(
             GPUS,
             claim(count=5) * 2,
-            "its resource claims find their devices one by one, but not together (1 node or node group)",
+            "its resource claims find their devices one by one, but not together (node group g)",
             id="together",
         ),
         pytest.param(
             (devices("gpu", count=40),),
             claim(count=33),
-            "request gpu of its resource claims: asks for 33 devices, a claim can have 32 (1 node or node group)",
+            "request gpu of its resource claims: asks for 33 devices, a claim can have 32 (node group g)",
             id="most",
         ),
         pytest.param(
             (devices("gpu", "a", numa="0"), devices("gpu", "b", numa="1"), devices("gpu", "c", numa="0")),
             together(NUMA, asks("gpu"), asks("a")),
             "its resource claims can be met in more ways than are planned: one request may take what another needs"
-            " (1 node or node group)",
+            " (node group g)",
             id="entangled",
         ),
     ],

@@ -6,14 +6,14 @@ from __future__ import annotations
 import pytest
 
 from solver import Budget, Limit, NodeGroup, PodSet, PodSpec, Problem, Status, Taint, TaintEffect, solve
-from solver.planning import search
+from solver.planning import incumbent
 
 _SOFT = Taint("soft", TaintEffect.PREFER_NO_SCHEDULE)
 _NODE = {"cpu": 4000, "pods": 110}
 
 
 def test_pods_that_a_limit_keeps_from_what_they_prefer_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "_ENUMERATE", 0)
+    monkeypatch.setattr(incumbent, "ENUMERATE", 0)
     problem = Problem(
         (PodSet("x/a", PodSpec((("cpu", 100),)), 1000),),
         (NodeGroup("main", _NODE, 0.1, weight=50), NodeGroup("soft", _NODE, 0.1, taints=(_SOFT,), weight=10)),
@@ -26,7 +26,7 @@ def test_pods_that_a_limit_keeps_from_what_they_prefer_are_served(monkeypatch: p
 
 
 def test_only_what_a_group_has_no_room_for_goes_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "_ENUMERATE", 0)
+    monkeypatch.setattr(incumbent, "ENUMERATE", 0)
     sizes = {f"x/{cpu}": cpu for cpu in (300, 700, 900)}
     problem = Problem(
         tuple(PodSet(name, PodSpec((("cpu", cpu),)), 40) for name, cpu in sizes.items()),

@@ -45,9 +45,9 @@ class TestAffinity:
             node("nowhere", 4000),
         )
         assert reasons(Problem((pods("a", 2, NEEDY),), GROUPS[1:], standing)) == (
-            "no label zone, over which it has a required pod affinity (1 node or node group)",
-            "no pod that its required pod affinity over zone selects runs there (1 node or node group)",
-            "not enough cpu free on existing nodes (1 node or node group)",
+            "no label zone, over which it has a required pod affinity (node nowhere)",
+            "no pod that its required pod affinity over zone selects runs there (node other)",
+            "not enough cpu free on existing nodes (node full)",
             "it has a required pod affinity over zone",
         )
 
@@ -55,7 +55,7 @@ class TestAffinity:
         guard = spec(pod_anti_affinity=(PodAffinityTerm("zone", PodSelector()),))
         standing = (node("n", 4000, labels={"zone": "a"}, running=(RunningPods(guard),)),)
         assert reasons(Problem((pods("a", 1),), (), standing)) == (
-            "excluded by pods that run on existing nodes (1 node or node group)",
+            "excluded by pods that run on existing nodes (node n)",
         )
 
 
@@ -68,7 +68,7 @@ class TestOrder:
         assert reasons(Problem((pods("a", 5, self.SPREAD),), GROUPS, standing)) == (
             self.SAID,
             "the free room of 1 existing node that it fits is taken by other pods",
-            "not enough cpu free on existing nodes (1 node or node group)",
+            "not enough cpu free on existing nodes (node n)",
         )
 
     def test_room_that_is_left_is_not_said_to_be_taken(self) -> None:

@@ -241,15 +241,15 @@ class TestReasons:
         assert reasons == {
             "a": (
                 "needs 80Gi memory, the largest eligible node has 64Gi",
-                "not enough cpu free on existing nodes (1 node or node group)",
-                "not enough memory free on existing nodes (1 node or node group)",
-                "taint dedicated=gpu:NoSchedule not tolerated (1 node or node group)",
+                "not enough cpu free on existing nodes (node small)",
+                "not enough memory free on existing nodes (node free)",
+                "taint dedicated=gpu:NoSchedule not tolerated (node group tainted)",
             ),
             "b": (
                 "limit cap allows 4 cpu: no room for one more node of at-limit, full",
                 "the free room of 1 existing node that it fits is taken by other pods",
-                "not enough cpu free on existing nodes (1 node or node group)",
-                "taint dedicated=gpu:NoSchedule not tolerated (1 node or node group)",
+                "not enough cpu free on existing nodes (node small)",
+                "taint dedicated=gpu:NoSchedule not tolerated (node group tainted)",
             ),
             "c": ("node selector zone=q not met (5 nodes or node groups)",),
         }

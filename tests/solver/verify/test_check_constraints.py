@@ -25,6 +25,7 @@ from solver.model import (
     HOSTNAME,
     Goal,
     HostPort,
+    NodeSelectorTerm,
     ObjectiveStage,
     Operator,
     PlacedOnNode,
@@ -64,12 +65,14 @@ def spread(key: str = "zone", **other: object) -> tuple[TopologySpread, ...]:
     return (replace(TopologySpread(key, 1, selects("a")), **other),)  # type: ignore[arg-type]
 
 
+DISKS = "attachable-volumes-csi-disks.example.com"
 SOFT = Taint("busy", TaintEffect.PREFER_NO_SCHEDULE)
 GROUPS = (
     group("za", labels={"zone": "a"}),
     group("zb", labels={"zone": "b"}),
     group("none"),
     group("soft", labels={"zone": "a"}, taints=(SOFT,)),
+    group("disks", extra={DISKS: 2}),
 )
 ANYWAY = WhenUnsatisfiable.SCHEDULE_ANYWAY
 
@@ -145,7 +148,53 @@ WISH_A = app("a", preferred_nodes=(PreferredNodes(1, wants("zone", "In", "a")[0]
 WISH_SPREAD = app("a", topology_spread=spread(when_unsatisfiable=ANYWAY))
 WISHES = replace(WISH_A, preferred_pods=WISH_APART.preferred_pods)
 
+_NAMED_A = Requirement("metadata.name", Operator.IN, ("a",))
+VOLUME_IN_A = app("a", node_terms=(wants("zone", "In", "a"),))
+VOLUMES_IN_A_AND_B = app("a", node_terms=(wants("zone", "In", "a"), wants("zone", "In", "b")))
+VOLUME_OF_NODE = app("a", node_terms=((NodeSelectorTerm(match_fields=(_NAMED_A,)),),))
+DISK = replace(A, requests=(*A.requests, (DISKS, 1)))
+SHARING = app("a", pod_affinity=(PodAffinityTerm(HOSTNAME, selects("a"), alone=True),))
+"""Pods that share a claim or a volume: all on one node."""
+AFTER = app("b", pod_affinity=(PodAffinityTerm(HOSTNAME, selects("a"), alone=True),))
+"""Shares a claim that is planned with another pod."""
+
 CASES = [
+    (
+        "volume-in-another-zone",
+        [VOLUME_IN_A],
+        [("zb", 1, {0: 1}), ("none", 1, {0: 1})],
+        [("za", 2, {0: 1})],
+        {},
+        "cannot be reached",
+    ),
+    (
+        "volumes-in-two-zones",
+        [VOLUMES_IN_A_AND_B, VOLUME_IN_A],
+        [("za", 1, {0: 1})],
+        [("za", 1, {1: 1})],
+        {},
+        "1 of its volumes",
+    ),
+    (
+        "volume-or-claim-of-another-node",
+        [VOLUME_OF_NODE],
+        [("b", 1, {0: 1})],
+        [("a", 1, {0: 1})],
+        {"running": {"a": [], "b": []}},
+        "cannot be reached",
+    ),
+    ("more-volumes-than-a-node-attaches", [DISK, A], [("disks", 1, {0: 3})], [("disks", 1, {0: 2, 1: 5})], {}, DISKS),
+    ("volumes-where-none-is-attached", [DISK, A], [("za", 1, {0: 1})], [("disks", 1, {0: 1})], {}, DISKS),
+    ("shared-claim-on-two-nodes", [SHARING], [("za", 2, {0: 1})], [("za", 1, {0: 2})], {}, "affinity"),
+    (
+        "away-from-the-pod-of-its-claim",
+        [A, AFTER],
+        [("za", 1, {0: 1}), ("za", 1, {1: 1})],
+        [("za", 1, {0: 1, 1: 1})],
+        {},
+        "affinity",
+    ),
+    ("without-the-pod-of-its-claim", [A, AFTER], [("za", 1, {1: 1})], [("za", 1, {0: 1, 1: 2})], {}, "affinity"),
     ("port", [PORT], [("za", 1, {0: 2})], [("za", 2, {0: 1})], {}, "both take host port 80/TCP"),
     (
         "port-of-another-address",

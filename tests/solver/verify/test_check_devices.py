@@ -73,6 +73,8 @@ def faults(there: tuple[Devices, ...], claims: list[Claims], held: Held, daemon:
 
 
 MORE = replace(asks(count=4), name="more")
+UNKNOWN = (devices("gpu", "big", count=2), devices("gpu", count=6), Devices(0, frozenset({"big"}), uncertain=True))
+WHOLE = (devices("gpu", count=2, numa="0"), devices("gpu", "nic", numa="1"))
 NAMED = (devices("gpu", "big", count=2, numa="0"), devices("gpu", count=2))
 
 CASES = [
@@ -106,6 +108,15 @@ CASES = [
     ("pairs", PAIRS, [PAIR], {0: 5}, {0: 4}),
     ("a-pair-that-is-parted", PAIRS, [PAIR, claim("gpu"), claim("nic")], {0: 2, 1: 2, 2: 1}, {0: 2, 1: 1, 2: 1}),
     ("without-the-attribute", NAMED, [together(NUMA, asks(count=3)), together(NUMA, asks(count=2))], {0: 1}, {1: 1}),
+    ("second-choice-while-more-than-is-known-may-be-had", UNKNOWN, [first_of(("big", 1), ("gpu", 1))], {0: 3}, {0: 2}),
+    ("all-of-what-is-not-known", UNKNOWN, [claim("big", all=True), claim("gpu", all=True)], {0: 1}, {1: 1}),
+    (
+        "all-with-one-value-ends-the-search",
+        WHOLE,
+        [together(NUMA, asks(), asks("nic", all=True)), together(NUMA, asks("nic", all=True))],
+        {0: 1},
+        {1: 1},
+    ),
     ("second-choice-too-late", MIXED, [first_of(("big", 3), ("gpu", 1)), claim("gpu", 2)], {0: 1, 1: 3}, {0: 1, 1: 2}),
 ]
 

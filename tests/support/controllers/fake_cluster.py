@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cagrpc import errors
-from cagrpc.api.core.nodes import HOSTNAME, group_labels
+from cagrpc.api.core.nodes import HOSTNAME, START_UP_TAINT, group_labels
+from cagrpc.api.provisioning.objects import TemplatePod
 from cagrpc.backends.simulated.backend import SimulatedBackend
-from cagrpc.cluster.markers import START_UP_TAINT
 from cagrpc.cluster.state import (
     Arrivals,
     ClusterNode,
@@ -22,6 +22,7 @@ from cagrpc.cluster.state import (
     IncompleteGang,
     Mirror,
     PendingPod,
+    PlannedTemplate,
     PodRef,
     SlackSeen,
     WaitingPods,
@@ -76,6 +77,9 @@ class FakeCluster:
     """Pods that workloads (`kind/namespace/name`) have yet to create."""
     wanted_at: float | None = None
     """When a workload was last scaled up."""
+    templates: dict[TemplatePod, PlannedTemplate] = field(default_factory=dict)
+    drivers: frozenset[str] = frozenset()
+    """Of CSI, that attach volumes."""
     gangs: dict[str, int] = field(default_factory=dict)
     """Minimum count by gang; a gang without an entry needs as many pods as it has."""
     scheduling: bool = True
@@ -131,6 +135,8 @@ class FakeCluster:
             self.daemon_sets,
             tuple(self._incomplete()),
             slack=SlackSeen(self._counts(), self.mirrors, self.pause_pods),
+            templates=self.templates,
+            drivers=self.drivers,
             expected=frozenset(pod.ref.key for pod in self.expected() if isinstance(pod.ref.key, ExpectedPod)),
         )
 
@@ -160,8 +166,8 @@ class FakeCluster:
 
     # Read by the placement controller.
 
-    def tell(self, changed: Callable[[str, PendingPod | None], object]) -> None:
-        self.changed = changed
+    def tell(self, changed: Callable[[str, PendingPod | None], object], bound: Callable[[str, float], object]) -> None:
+        self.changed, self.bound = changed, bound
 
     def pending(self, uids: Iterable[str]) -> dict[str, PendingPod]:
         found = ((uid, self.pods.get(uid)) for uid in uids)
@@ -181,6 +187,9 @@ class FakeCluster:
 
     def held_at(self, name: str) -> int:
         return 0 if f"simulated://{name}" not in self.lifted else -1
+
+    def dedicated_nodes(self) -> frozenset[str]:
+        return frozenset()
 
     def node_names(self) -> dict[str, str]:
         return {each.provider_id: each.node.name for each in self.nodes()}

@@ -16,12 +16,13 @@ from copy import deepcopy
 from typing import Any
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
+from cagrpc.api.core.nodes import START_UP_TAINT
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
-from cagrpc.cluster.markers import START_UP_TAINT
 from cagrpc.cluster.node_info import nothing_reserved
 from cagrpc.cluster.state import ClusterState, PendingPod
 from cagrpc.cluster.view.model import NODES, PODS, ClusterModel
 from cagrpc.controllers.placement.controller import PlacementController
+from cagrpc.controllers.placement.dedication import Dedication
 from cagrpc.controllers.placement.places import Places
 from cagrpc.controllers.placement.release import APART_SECONDS, ReleaseController
 from cagrpc.errors import CagrpcError, Unavailable
@@ -145,7 +146,9 @@ class Scene:
             self.cluster.put(self._path(name), {**document, "status": status})
         return name
 
-    def restart(self, requests_known: Callable[[], bool] = lambda: True, **more: Any) -> None:
+    def restart(
+        self, requests_known: Callable[[], bool] = lambda: True, *, dedicated: bool = False, **more: Any
+    ) -> None:
         """Start a new process; the old one may have ended anywhere."""
         client: Any = self.cluster.client()
         self.view = FedView(self.cluster, self.clock)
@@ -156,7 +159,14 @@ class Scene:
             client, self.fleet, view, self.places, reservations=nothing_reserved, clock=self.clock, **more
         )
         self.release = ReleaseController(
-            client, self.fleet, view, self.placement, self.places, requests_known=requests_known, clock=self.clock
+            client,
+            self.fleet,
+            view,
+            self.placement,
+            self.places,
+            requests_known=requests_known,
+            dedication=Dedication(client) if dedicated else None,
+            clock=self.clock,
         )
 
     # ---- events

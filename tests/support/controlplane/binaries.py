@@ -19,6 +19,8 @@ from pathlib import Path
 
 _HERE = Path(__file__).resolve().parent
 _BUILD = _HERE.parents[2] / "build"
+TO_BUILD = ("go", "setpriv")
+"""What any of these takes."""
 REQUIRED_BY = ("CI", "CAGRPC_REQUIRE_CONTROLPLANE")
 """Environment variables: where one is set, a machine that lacks something fails the tests, else they are left out."""
 
@@ -40,10 +42,12 @@ class GoModule:
     name: str
     directory: Path
     package: str = "tool"
-    """The programs of the `tool` directives, or `.`, the program in the directory."""
+    """The programs of the `tool` directives, or `.`, the program in the directory; both with a space between."""
     versioned: str = ""
     """The Go module whose version Kubernetes' programs are to call their own (the packages `component-base/version`):
     from the source alone they would not know."""
+    tags: str = ""
+    """Go's build constraints."""
 
     @property
     def cache(self) -> Path:
@@ -55,11 +59,19 @@ KARPENTER = GoModule("karpenter", _HERE / "modules" / "karpenter", package=".")
 """Its core with the kwok provider behind a stock, in one program named `karpenter`."""
 CLUSTER_API = GoModule("cluster-api", _HERE / "modules" / "cluster-api")
 """Its core provider, in one program named `core`."""
+HELM = GoModule("helm", _HERE / "modules" / "helm")
+"""Its client, which renders and installs deploy/chart: one program named `helm`."""
+PROMETHEUS = GoModule("prometheus", _HERE / "modules" / "prometheus", tags="remove_all_sd")
+"""`prometheus`, without the discovery of clouds, whose SDKs take most of a build, and `promtool`."""
+KUBECTL = GoModule("kubectl", _HERE / "modules" / "kubectl", package="tool .", versioned="k8s.io/kubernetes")
+"""kubectl, and as `kubelet` a kubelet's part in forwarding ports."""
 
 
-def lacking() -> str | None:
-    """What the machine lacks to run a control plane and what to do, None where it lacks nothing."""
-    absent = [f"there is no `{name}` in PATH ({advice})" for name, advice in _WHAT_TO_DO.items() if not program(name)]
+def lacking(*names: str) -> str | None:
+    """What the machine lacks of these programs, by default to run a control plane, and what to do; None where it lacks
+    nothing."""
+    wanted = names or tuple(_WHAT_TO_DO)
+    absent = [f"there is no `{name}` in PATH ({_WHAT_TO_DO[name]})" for name in wanted if not program(name)]
     return "; ".join(absent) or None
 
 
@@ -78,7 +90,8 @@ def build(module: GoModule = CONTROL_PLANE) -> Path:
     """
     definition = (module.directory / "go.mod").read_bytes()
     rest = [module.directory / "go.sum", *sorted(module.directory.glob("*.go"))]
-    key = hashlib.sha256(definition + b"".join(path.read_bytes() for path in rest)).hexdigest()[:16]
+    parts = (definition, *(path.read_bytes() for path in rest), module.tags.encode())
+    key = hashlib.sha256(b"".join(parts)).hexdigest()[:16]
     cache = module.cache
     done = cache / key
     cache.mkdir(parents=True, exist_ok=True)
@@ -87,8 +100,8 @@ def build(module: GoModule = CONTROL_PLANE) -> Path:
         if not done.exists():
             half = cache / f"{key}.half"
             shutil.rmtree(half, ignore_errors=True)
-            flags = _flags(module.versioned, definition.decode())
-            _go(module, "build", "-mod=readonly", "-ldflags", flags, "-o", f"{half}{os.sep}", module.package)
+            flags = ["-tags", module.tags, "-ldflags", _flags(module.versioned, definition.decode())]
+            _go(module, "build", "-mod=readonly", *flags, "-o", f"{half}{os.sep}", *module.package.split())
             for old in cache.iterdir():
                 if old.is_dir() and old != half:
                     shutil.rmtree(old)
@@ -105,7 +118,7 @@ def source(module: GoModule, path: str) -> Path:
 def _flags(versioned: str, definition: str) -> str:
     flags = "-s -w"
     if versioned:
-        found = re.search(rf"{re.escape(versioned)} v(\d+)\.(\d+)\.\S+\n", definition)
+        found = re.search(rf"{re.escape(versioned)} v(\d+)\.(\d+)\.\S+", definition)
         assert found, f"go.mod requires {versioned}"
         base, version = "k8s.io/component-base/version", found[0].split()[1]
         flags += f" -X {base}.gitVersion={version} -X {base}.gitMajor={found[1]} -X {base}.gitMinor={found[2]}"
@@ -125,5 +138,5 @@ def _go(module: GoModule, *arguments: str) -> str:
 
 
 if __name__ == "__main__":
-    for each in (CONTROL_PLANE, KARPENTER, CLUSTER_API):
+    for each in (CONTROL_PLANE, KARPENTER, CLUSTER_API, HELM, KUBECTL, PROMETHEUS):
         print(f"{each.name}: {build(each).relative_to(_BUILD.parent)}", flush=True)

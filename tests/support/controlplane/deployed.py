@@ -35,10 +35,10 @@ def documents(name: str) -> list[dict[str, Any]]:
     return [document for document in yaml.safe_load_all((DEPLOY / name).read_text()) if document]
 
 
-def apply(admin: Api, document: dict[str, Any]) -> Any:
-    """Server-side, so that unknown fields are refused."""
+def apply(admin: Api, document: dict[str, Any], **more: str) -> Any:
+    """Server-side, so that unknown fields are refused. `more` are options of the request."""
     path = _path(admin, document)
-    options = {"fieldManager": "deploy", "force": "true", "fieldValidation": "Strict"}
+    options = {"fieldManager": "deploy", "force": "true", "fieldValidation": "Strict", **more}
     # Server-side apply takes YAML, of which JSON is a part.
     return admin.ask(
         "PATCH", path, json.loads(json.dumps(document)), kind="application/apply-patch+yaml", query=options

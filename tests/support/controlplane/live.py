@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from cagrpc.cluster.markers import START_UP_TAINT
+from cagrpc.api.core.nodes import START_UP_TAINT
 from tests.support.controlplane.cluster import Cluster
 from tests.support.controlplane.processes import wait_for
 from tests.support.serving import Serving, configuration, serve
@@ -56,6 +56,7 @@ class Live:
         drive: str = "plan",
         slack: Mapping[str, Any] | None = None,
         devices: Sequence[Mapping[str, Any]] = (),
+        tracing: bool = False,
         **kubernetes: Any,
     ) -> None:
         configuration(
@@ -63,6 +64,7 @@ class Live:
             provisioners,
             behaviours,
             drive=drive,
+            tracing=tracing,
             provisioning_requests=dict(provisioning or {}),
             kubernetes={"kubeconfig": str(self.cluster.plane.kubeconfig()), "journal": "sqlite", **kubernetes},
             **({"devices": [dict(each) for each in devices]} if devices else {}),
@@ -133,7 +135,7 @@ class Live:
 
     def pools(self) -> Counter[str]:
         """Its Nodes by the group that they are of."""
-        return Counter(node["metadata"]["labels"]["pool"] for node in self.nodes())
+        return Counter(node["metadata"]["labels"].get("pool", "") for node in self.nodes())
 
     def types(self) -> Counter[str]:
         """The same by their instance type."""

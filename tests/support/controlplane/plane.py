@@ -21,6 +21,7 @@ from tests.support.controlplane.binaries import build, program
 from tests.support.controlplane.processes import Process, free_port, wait_for
 
 CONTROLLERS = (
+    "clusterrole-aggregation-controller",
     "daemonset-controller",
     "deployment-controller",
     "disruption-controller",
@@ -42,7 +43,7 @@ CONTROLLERS = (
     "statefulset-controller",
     "taint-eviction-controller",
 )
-"""Those that pods, nodes and volumes meet; Services and the cloud's are left out."""
+"""Those that pods, nodes, volumes and the built-in roles meet; Services and the cloud's are left out."""
 
 GATES = "GenericWorkload=true,GangScheduling=true"
 """Alpha in 1.36: `spec.schedulingGroup` of pods, and PodGroup and Workload of scheduling.k8s.io/v1alpha2."""
@@ -108,13 +109,14 @@ class ControlPlane:
 
     def kubeconfig_of_service_account(self, namespace: str, name: str) -> Path:
         """With a token that the API server issues, as a pod would have; the ServiceAccount must exist."""
-        return self._kubeconfig(f"{namespace}-{name}", {"token": self._token_of(namespace, name)})
+        return self._kubeconfig(f"{namespace}-{name}", {"token": self.token_of(namespace, name)})
 
     def api_of_service_account(self, namespace: str, name: str) -> Api:
         """The same, to be closed by who asked for it."""
-        return Api(self.server, self.directory / "ca.crt", self._token_of(namespace, name))
+        return Api(self.server, self.directory / "ca.crt", self.token_of(namespace, name))
 
-    def _token_of(self, namespace: str, name: str) -> str:
+    def token_of(self, namespace: str, name: str) -> str:
+        """Of a ServiceAccount, as the API server issues it."""
         answer = self.admin.create(
             f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token",
             {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}},

@@ -19,7 +19,11 @@ from cagrpc.kube.client.client import Client
 from tests.support.controlplane.binaries import (
     CLUSTER_API,
     CONTROL_PLANE,
+    HELM,
     KARPENTER,
+    KUBECTL,
+    PROMETHEUS,
+    TO_BUILD,
     CannotBuild,
     GoModule,
     build,
@@ -27,7 +31,9 @@ from tests.support.controlplane.binaries import (
     required,
 )
 from tests.support.controlplane.cluster import Cluster
+from tests.support.controlplane.helm import Helm
 from tests.support.controlplane.karpenter import Karpenter, running_karpenter
+from tests.support.controlplane.kubectl import Kubectl
 from tests.support.controlplane.live import Live
 from tests.support.controlplane.plane import ControlPlane
 
@@ -35,26 +41,38 @@ LEFT_OUT = "no control plane here: "
 MARKER = "controlplane"
 LONGEST = ("test_live", "test_karpenter_l", "test_cluster_api_l", "test_provisioning_kills", "test_standby")
 """Tests of the whole `cagrpc serve`, which would leave the other workers idle if they came last."""
-BUILT_FOR: dict[str, GoModule] = {"control_plane": CONTROL_PLANE, "cluster_api": CLUSTER_API, "karpenter": KARPENTER}
+BUILT_FOR: dict[str, GoModule] = {
+    "control_plane": CONTROL_PLANE,
+    "cluster_api": CLUSTER_API,
+    "karpenter": KARPENTER,
+    "helm": HELM,
+    "kubectl": KUBECTL,
+    "prometheus": PROMETHEUS,
+}
 """The programs that a test with this fixture needs."""
+_WITHOUT_PLANE = {"helm", "prometheus"}
 _numbers = count(1)
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     reason = None if required() else lacking()
+    to_build = None if required() else lacking(*TO_BUILD)
     for item in items:
-        if "control_plane" in getattr(item, "fixturenames", ()):
+        names = getattr(item, "fixturenames", ())
+        if "control_plane" in names:
             item.add_marker(MARKER)
             if reason:
                 item.add_marker(pytest.mark.skip(reason=LEFT_OUT + reason))
+        elif to_build and not _WITHOUT_PLANE.isdisjoint(names):
+            item.add_marker(pytest.mark.skip(reason=LEFT_OUT + to_build))
     items.sort(key=_turn)  # a stable order: the same in every worker
 
 
 def _turn(item: pytest.Item) -> int:
     if not item.get_closest_marker(MARKER):
-        return 0
-    return 1 if item.path.name.startswith(LONGEST) else 2
+        return 0 if _WITHOUT_PLANE.isdisjoint(getattr(item, "fixturenames", ())) else 1
+    return 2 if item.path.name.startswith(LONGEST) else 3
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -63,7 +81,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     first = os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0"
     names = {name for item in session.items for name in getattr(item, "fixturenames", ())}
     wanted = [module for fixture, module in BUILT_FOR.items() if fixture in names]
-    if first and wanted and not session.config.option.collectonly and not lacking():
+    if first and wanted and not session.config.option.collectonly and not lacking(*TO_BUILD):
         Thread(target=_build, args=(wanted,), name="build of the control plane", daemon=True).start()
 
 
@@ -75,9 +93,9 @@ def _build(modules: Sequence[GoModule]) -> None:
 
 def built(module: GoModule) -> Path:
     """The directory of the programs, for a fixture: fails the test where the machine cannot build them."""
-    reason = lacking()
+    reason = lacking(*TO_BUILD)
     if reason:
-        pytest.fail(f"the tests against a control plane are asked for, but {reason}", pytrace=False)
+        pytest.fail(f"the tests of built programs are asked for, but {reason}", pytrace=False)
     try:
         return build(module)
     except CannotBuild as failed:
@@ -96,10 +114,33 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(scope="session")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """One for the whole session. A test that changes what others see uses `cluster`, which tidies up behind it."""
+    reason = lacking()
+    if reason:
+        pytest.fail(f"the tests against a control plane are asked for, but {reason}", pytrace=False)
     built(CONTROL_PLANE)
     plane = ControlPlane(tmp_path_factory.mktemp("controlplane"))
     yield plane
     plane.close()
+
+
+@pytest.fixture(scope="session")
+def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    """Helm's client, with a home of its own."""
+    return Helm(built(HELM) / "helm", tmp_path_factory.mktemp("helm"))
+
+
+@pytest.fixture(scope="session")
+def prometheus() -> Path:
+    """The directory of `prometheus` and `promtool`."""
+    return built(PROMETHEUS)
+
+
+@pytest.fixture
+def kubectl(control_plane: ControlPlane, tmp_path: Path) -> Kubectl:
+    """kubectl of the control plane's version, with the plug-in."""
+    directory = tmp_path / "kubectl"
+    directory.mkdir()
+    return Kubectl(built(KUBECTL), directory)
 
 
 @pytest.fixture

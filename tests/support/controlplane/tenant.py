@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from cagrpc.api.core.consumption import CLASS_KEYS, CONSUME_KEYS
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, MIN_COUNT, VOLCANO_GROUP
+from cagrpc.api.core.nodes import START_UP_TAINT
 from cagrpc.api.core.slack import EXCLUDE, MIRROR, PLACEHOLDER, PRIORITY_CLASS, SHAPE
 from cagrpc.api.kueue import PARAMETER_ANNOTATIONS
-from cagrpc.cluster.markers import BOOKING_LABELS, SCALE_DOWN_DISABLED, START_UP_TAINT
+from cagrpc.cluster.markers import BOOKING_LABELS, SCALE_DOWN_DISABLED
 from cagrpc.controllers.admission_checks.model import ATTEMPT
 from tests.support.controlplane.api import Api, ApiRefusal
 from tests.support.controlplane.cluster import Cluster

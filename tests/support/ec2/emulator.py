@@ -17,7 +17,7 @@ from urllib.request import Request, urlopen
 
 import boto3
 
-from cagrpc.cluster.markers import START_UP_TAINT
+from cagrpc.api.core.nodes import START_UP_TAINT
 
 REGION = "eu-central-1"
 ZONES = ("eu-central-1a", "eu-central-1b", "eu-central-1c")

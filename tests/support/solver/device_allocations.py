@@ -21,8 +21,18 @@ Given = tuple[tuple[int, DeviceRequest, DeviceAlternative, tuple[int, ...]], ...
 
 
 def each_device(devices: Sequence[Devices]) -> tuple[Device, ...]:
-    kinds = [(d, taken) for d in devices for taken, count in ((False, d.count), (True, d.taken)) for _ in range(count)]
+    kinds = [
+        (d, taken)
+        for d in devices
+        if not d.uncertain
+        for taken, count in ((False, d.count), (True, d.taken))
+        for _ in range(count)
+    ]
     return tuple((n, d.selectors, d.attributes, taken) for n, (d, taken) in enumerate(kinds))
+
+
+class GivenUpError(Exception):
+    """The scheduler may find what is not known here, or an error."""
 
 
 class Node:
@@ -30,6 +40,7 @@ class Node:
 
     def __init__(self, devices: Sequence[Devices]) -> None:
         self.devices = each_device(devices)
+        self._uncertain = {selector for each in devices if each.uncertain for selector in each.selectors}
         self.free = frozenset(number for number, _, _, taken in self.devices if not taken)
         self._attributes = {number: dict(attributes) for number, _, attributes, _ in self.devices}
 
@@ -51,12 +62,37 @@ class Node:
     def served(self, free: frozenset[int], pod: Claims) -> list[tuple[frozenset[int], frozenset[int]]]:
         """The sets of devices that the scheduler may give a pod: (taken, those it has admin access to)."""
         requests = [(number, request) for number, claim in enumerate(pod) for request in claim.requests]
-        return list(dict.fromkeys(self._served(free, pod, requests, ())))
+        try:
+            return list(dict.fromkeys(self._served(free, pod, requests, ()))) if self._searches(pod) else []
+        except GivenUpError:
+            return []
+
+    def _searches(self, pod: Claims) -> bool:
+        """Whether no request for all makes the scheduler give up, whoever has what."""
+        for claim in pod:
+            asked = [(request, way) for request in claim.requests for way in request.alternatives]
+            if any(way.all and way.selector in self._uncertain for _, way in asked):
+                return False
+            for names, attribute in claim.match_attributes:
+                bound = [w for r, w in asked if not names or {r.name, f"{r.name}/{w.name}"} & names]
+                own = [a.get(attribute) for a in self._matched([way for way in bound if way.all])]
+                rest = [a[attribute] for a in self._matched(bound) if attribute in a]
+                if own and (None in own or len({*own, *rest}) > 1):
+                    return False
+        return True
+
+    def _matched(self, ways: Sequence[DeviceAlternative]) -> list[dict[str, str]]:
+        return [self._attributes[n] for way in ways for n, selectors, _, _ in self.devices if way.selector in selectors]
 
     def first(self, free: frozenset[int], pod: Claims) -> frozenset[int] | None:
         """The devices that a pod takes where devices are tried in their order; None where it is not served."""
         requests = [(number, request) for number, claim in enumerate(pod) for request in claim.requests]
-        return next((mine for mine, _ in self._served(free, pod, requests, ())), None)
+        try:
+            return (
+                next((mine for mine, _ in self._served(free, pod, requests, ())), None) if self._searches(pod) else None
+            )
+        except GivenUpError:
+            return None
 
     def _served(
         self, free: frozenset[int], pod: Claims, requests: Sequence[tuple[int, DeviceRequest]], given: Given
@@ -76,6 +112,8 @@ class Node:
                         yield each
             if found:
                 return
+            if asked.selector in self._uncertain:
+                raise GivenUpError
 
     def _choices(self, free: frozenset[int], asked: DeviceAlternative, own: set[int]) -> Iterator[tuple[int, ...]]:
         matching = [number for number, selectors, _, _ in self.devices if asked.selector in selectors]

@@ -38,6 +38,8 @@ def devices(draw: st.DrawFn, most: int = 4) -> tuple[Devices, ...]:
         )
         numa = draw(st.sampled_from([(), ((NUMA, "0"),), ((NUMA, "0"),), ((NUMA, "1"),)]))
         found.append(Devices(count, frozenset(selectors), numa, int(draw(st.integers(0, 7)) == 0)))
+    if draw(st.integers(0, 7)) == 0:
+        found.append(Devices(0, frozenset({draw(st.sampled_from(SELECTORS))}), uncertain=True))
     return tuple(found)
 
 

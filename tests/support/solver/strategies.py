@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from solver import Limit, NodeGroup, PodSet, PodSpec, Problem, Requirement, Toleration
 from solver.model import (
+    ATTACHABLE_VOLUMES,
     HOSTNAME,
     HostPort,
+    Labels,
     Node,
     NodeSelectorTerm,
     Operator,
@@ -252,3 +254,33 @@ def constrained_problems(draw: st.DrawFn) -> Problem:
     if draw(st.integers(0, 3)) == 0:
         before = previous({f"g{number}": draw(st.integers(0, 3)) for number in range(3)})
     return Problem(tuple(pod_sets), groups, nodes, limits, daemons, before)
+
+
+@st.composite
+def with_volumes(draw: st.DrawFn, problem: Problem) -> Problem:
+    """Draw the problem with pods that have volumes, some in zones or on a node, and places that attach a few."""
+    attached = f"{ATTACHABLE_VOLUMES}ebs.csi.aws.com"
+
+    def volumes_of(pod_set: PodSet) -> PodSet:
+        spec, count = pod_set.spec, draw(st.integers(0, 2))
+        zones = draw(st.sampled_from([(), ("a",), ("b",), ("a", "b")]))
+        terms = [(NodeSelectorTerm((Requirement("disk-zone", Operator.IN, zones),)),)] if zones else []
+        if draw(st.integers(0, 5)) == 0:
+            terms.append((NodeSelectorTerm(match_fields=(Requirement("metadata.name", Operator.IN, ("n",)),)),))
+        missing = draw(st.sampled_from(["", "", "", "", 'persistentvolumeclaim "x" not found']))
+        requests = tuple(sorted({**dict(spec.requests), attached: count}.items())) if count else spec.requests
+        return replace(pod_set, spec=replace(spec, requests=requests, node_terms=tuple(terms), unschedulable=missing))
+
+    def zoned(labels: Labels) -> Labels:
+        return {**labels, "disk-zone": draw(st.sampled_from(["a", "b"]))}
+
+    groups = tuple(
+        replace(g, labels=zoned(g.labels), allocatable={**g.allocatable, attached: draw(st.integers(0, 3))})
+        for g in problem.node_groups
+    )
+    nodes = tuple(
+        replace(n, labels=zoned(n.labels), free={**n.free, attached: draw(st.integers(0, 3))}) for n in problem.nodes
+    )
+    return replace(
+        problem, pod_sets=tuple(map(volumes_of, problem.pod_sets)), node_groups=groups, nodes=nodes, previous=None
+    )

@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cagrpc.api.core.nodes import READY, node_document, taint_document
+from cagrpc.api.core.nodes import READY, START_UP_TAINT, node_document, taint_document
 from cagrpc.api.core.resources import Problems, mapping, members
 from cagrpc.api.encoding.messages import parse, plain
 from cagrpc.api.encoding.times import timestamp
 from cagrpc.api.encoding.untrusted import whole_number
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.backends.simulated.backend import ID_PREFIX
-from cagrpc.cluster.markers import START_UP_TAINT
 from cagrpc.errors import InvalidInput
 from cagrpc.kube.client.envelopes import ObjectIdentity
 from cagrpc.kube.taints import taint_keys

@@ -24,6 +24,7 @@ from cagrpc.controllers.provisioning.decision.reasons import (
 )
 from cagrpc.controllers.provisioning.decision.selection import Choice, alone, assigned, choose
 from cagrpc.controllers.provisioning.model import Candidate
+from cagrpc.errors import in_one_line
 from solver.model import Budget, Certificate, NodeGroup, Problem
 from solver.model.budget import RunningBudget
 from solver.reduction.objective import dollars
@@ -54,7 +55,7 @@ def decide(
     for candidate in sorted(candidates, key=_rank)[:MOST_AT_ONCE]:
         wrong = faults(Problem(tuple(pods_of([candidate]))))
         if wrong:
-            infeasible[candidate.uid] = "; ".join(wrong)
+            infeasible[candidate.uid] = in_one_line(wrong)
         else:
             ordered.append(candidate)
     running = RunningBudget(budget)
@@ -121,7 +122,7 @@ def check(candidate: Candidate, scenario: Scenario, budget: Budget) -> Checked:
     """Return whether all its pods fit on existing nodes, and where."""
     wrong = faults(Problem(tuple(pods_of([candidate]))))
     if wrong:
-        return Checked(fits=False, message="; ".join(wrong))
+        return Checked(fits=False, message=in_one_line(wrong))
     scenario = replace(without_faults(scenario), groups=(), limits=())
     found = alone(scenario, candidate, RunningBudget(budget))
     if found.serves_all:

@@ -17,6 +17,7 @@ from solver import explain, solve
 from solver.explanation.kinds import advice
 from solver.explanation.pods import REQUEST
 from solver.model import PODS, Node, Plan, PodClass, Problem, Resources
+from solver.model.allocation import why_not_allocated
 from solver.model.budget import RunningBudget
 from solver.model.capacity import after_plan
 from solver.model.quantities import format_quantity, resource_words, several
@@ -136,7 +137,7 @@ def _ways(scenario: Problem, candidate: Candidate, budget: RunningBudget) -> lis
 
 def short_of(found: Attempt) -> str:
     """Return a message such as `12 of 16 fit: cpu short by 14 in zone b`: what the pods without room request of
-    resources of which too little is left on the nodes that they may run on."""
+    resources of which too little is left on the nodes that they may run on, and that have the devices they claim."""
     plan, problem = found.plan, found.problem
     pods = sum(each.count for each in plan.pod_classes)
     missing = sum(each.count for each in plan.unplaced)
@@ -147,6 +148,7 @@ def short_of(found: Attempt) -> str:
     for each in plan.unplaced:
         cls = plan.pod_classes[each.pod_class]
         nodes = [info.node() for info in existing if info.admits(cls.spec)]
+        nodes = [node for node in nodes if why_not_allocated(node.devices, cls.spec.claims) is None]
         names = list(_blocking(cls, [left[node.name] for node in nodes]))
         if names:
             amounts = short.setdefault(_where(nodes, problem.nodes), Counter())

@@ -1,0 +1,87 @@
+"""`cagrpc report`: see `cagrpc.report`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from cagrpc.cli import flags
+
+SUMMARY = "report what a cluster costs, the least it could cost, and why"
+DETAILS = (
+    "Of a running cluster (--kubeconfig; nothing is written there, it is only listed), of files, or of a recording."
+    " Writes one HTML file that needs nothing else."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    flags.add_plan_inputs(parser, output=False, previous=False, budget="20s")
+    flags.add_cluster(parser, "list a running cluster: nodes, pods and what these refer to")
+    parser.add_argument("--recording", default="", metavar="RECORDING", help="a recorded conversation of a"
+                        " cluster-autoscaler, a file or an embedded one: the pods and nodes it asked for")  # fmt: skip
+    parser.add_argument("--prices", type=Path, metavar="FILE", help="prices, CSV: instance_type,usd_per_hour[,zone]"
+                        "[,capacity_type]; they come before the catalogue's")  # fmt: skip
+    parser.add_argument(
+        "--anonymise", action="store_true", help="replace the names of the cluster, to share the report"
+    )
+    forms = ("html", *flags.FORMS)
+    parser.add_argument("-o", "--output", choices=forms, default="html", help="a page, or the same for machines")
+    parser.add_argument(
+        "--to", type=Path, metavar="FILE", help="where to write it (default: report.html; JSON and YAML to stdout)"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read, plan, and write the report."""
+    from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
+    from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
+    from cagrpc.config.durations import parse_seconds
+    from cagrpc.output import warn
+    from cagrpc.report.make import ReportInputs, make_report
+    from solver import Budget
+
+    files = tuple(dict.fromkeys((*options.nodes, *options.pods)))
+    inputs = ReportInputs(
+        files=files,
+        recording=options.recording,
+        kubeconfig=flags.cluster(options, unless=files or options.recording),
+        context=options.context,
+        provisioners=tuple(options.provisioners),
+        catalogue=options.catalog,
+        prices=options.prices,
+        devices=options.devices,
+        schedulers=frozenset(options.scheduler or DEFAULT_SCHEDULERS),
+        gang_label=options.gang_label or DEFAULT_GANG_LABEL,
+        budget=Budget(parse_seconds(options.budget, "--budget")),
+        anonymise=options.anonymise,
+    )
+    report = make_report(inputs)
+    for warning in report.warnings:
+        warn(warning)
+    _write(options, report)
+    return 0
+
+
+def _write(options: argparse.Namespace, report: object) -> None:
+    from cagrpc.output import data_text, say, writing
+    from cagrpc.report.as_json import as_json
+    from cagrpc.report.model import Report
+    from cagrpc.report.sentences import sentence, summary
+
+    assert isinstance(report, Report)
+    if options.output in flags.FORMS:
+        text = data_text(as_json(report), options.output)
+        if options.to is None:
+            say(text.rstrip("\n"))
+            return
+        path = options.to
+    else:
+        from cagrpc.report.page import as_html
+
+        text, path = as_html(report), options.to or Path("report.html")
+    with writing():
+        path.write_text(text, encoding="utf-8")
+    say(summary(report))
+    for number, change in enumerate(report.changes, start=1):
+        say(f"{number}. {sentence(change)}")
+    say(f"{path} has it all")

@@ -1,0 +1,72 @@
+"""The last part of an increment's trace: from its release until its pods are bound. It runs only where there is a
+tracer (`cagrpc.runtime.tracing`), and only watches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from cagrpc.cluster.state import PendingPod
+from cagrpc.fleet.model import IncrementStatus, Phase, SnapshotSource
+from cagrpc.runtime import tracing
+from cagrpc.runtime.back_off import BackOff
+from cagrpc.runtime.clock import EpochClock
+from cagrpc.runtime.controller import Controller
+from solver.model.quantities import several
+
+STEP_SECONDS = 0.5
+PATIENCE_SECONDS = 600.0
+"""Pods that are not bound so long after the release are left to others, and the span ends as failed."""
+RELEASED = "released"
+
+
+class PodsOfCluster(Protocol):
+    """The part of `cagrpc.cluster.view.view.ClusterView` that is watched."""
+
+    def pending(self, uids: Iterable[str]) -> Mapping[str, PendingPod]: ...
+
+    def nodes_of(self, uids: Iterable[str]) -> Mapping[str, str]: ...
+
+
+class ReleasedTraces(Controller):
+    """Ends the traces of increments once their pods are bound."""
+
+    name = "tracing pods of increments"
+    every_seconds = STEP_SECONDS
+    back_off = BackOff(STEP_SECONDS, 1.0)
+
+    def __init__(self, fleet: SnapshotSource, cluster: PodsOfCluster, clock: EpochClock) -> None:
+        """`clock` is the fleet's."""
+        self._fleet = fleet
+        self._cluster = cluster
+        self._clock = clock
+        self._watched: set[str] = set()
+        """Increments that were in flight, or had pods to be bound, when they were seen last: whatever else is released
+        was another process's."""
+
+    def step(self) -> None:
+        """End the traces that can be."""
+        increments = self._fleet.snapshot.increments
+        self._watched &= {each.id for each in increments}
+        for each in increments:
+            if each.phase.in_flight:
+                self._watched.add(each.id)
+            elif each.phase is Phase.DONE:
+                self._released(each)
+
+    def _released(self, status: IncrementStatus) -> None:
+        pods = [pod for pod in status.increment.pods if isinstance(pod, str)]
+        now = self._clock()
+        released_at = status.finished_at_seconds or now
+        if not pods or (status.id not in self._watched and now >= released_at + PATIENCE_SECONDS):
+            return
+        waiting = len(self._cluster.pending(pods))
+        late = waiting > 0 and now >= released_at + PATIENCE_SECONDS
+        if waiting and not late:
+            self._watched.add(status.id)
+        elif status.id in self._watched:
+            self._watched.remove(status.id)
+            subject = tracing.increment(status.id)
+            attributes = {**subject.attributes, "cagrpc.bound": len(self._cluster.nodes_of(pods))}
+            error = f"{several(waiting, 'pod')} not bound after {PATIENCE_SECONDS:g} s" if late else ""
+            tracing.past(tracing.Past(subject, RELEASED, released_at, now, attributes, error=error))

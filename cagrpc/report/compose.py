@@ -1,0 +1,206 @@
+"""The report's values from what was read and planned. How the numbers come about is in `ladder`, how they look in
+`page` and `as_json`."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from cagrpc.report import relaxed
+from cagrpc.report.ladder import Cause, Ladder, kept_by_reason
+from cagrpc.report.model import (
+    BestPlan,
+    Bound,
+    ClusterName,
+    Contribution,
+    GroupDelta,
+    KeptNodes,
+    NameKind,
+    NotRead,
+    PodsOfWorkload,
+    Report,
+    Saving,
+    Share,
+    Unpriced,
+)
+from cagrpc.report.packing import planned_packing, standing_packing
+from cagrpc.report.problem import workload_of
+from cagrpc.report.sources import Objects
+from cagrpc.report.standing import StandingNode, StandingShape
+from solver import Plan, PodSpec
+from solver.explanation.limits import reached
+
+_MOST_WORKLOADS = 5
+_LEAST_SAVING = 0.00005
+"""US dollars per hour that are shown as none."""
+
+
+def compose(
+    source: str,
+    objects: Objects,
+    nodes: Sequence[StandingNode],
+    shapes: Sequence[StandingShape],
+    ladder: Ladder,
+    elapsed_seconds: float,
+) -> Report:
+    """Return the report, with the names of the cluster."""
+    question, plan = ladder.question, ladder.plan
+    priced = [each for each in nodes if each.price_usd_per_hour is not None]
+    compared = [each for each in nodes if each.name not in question.kept]
+    group_of = {node.name: shape.group for shape in shapes for node in shape.nodes}
+    certificate = plan.certificate
+    planned = BestPlan(
+        certificate.status.value,
+        certificate.cost_usd_per_hour,
+        certificate.lower_bound_usd_per_hour,
+        certificate.gap,
+        sum(each.count for each in plan.unplaced),
+        tuple(GroupDelta(ClusterName(NameKind.GROUP, each.node_group), each.delta) for each in plan.increments),
+    )
+    return Report(
+        source=source,
+        anonymised=False,
+        elapsed_seconds=elapsed_seconds,
+        pods=sum(each.count for each in question.problem.pod_sets),
+        waiting=sum(each.kind == "Pod" for each in objects.others) if objects.packed and nodes else 0,
+        nodes=len(nodes),
+        standing_usd_per_hour=_dollars(priced) if nodes else None,
+        present_usd_per_hour=ladder.present_usd_per_hour,
+        planned=planned,
+        least_usd_per_hour=ladder.least_usd_per_hour,
+        by_group=_shares(priced, NameKind.GROUP, lambda node: group_of[node.name].id),
+        by_pool=_shares(priced, NameKind.POOL, lambda node: node.pool),
+        by_zone=_shares(priced, NameKind.ZONE, lambda node: node.zone),
+        by_capacity_type=_shares(priced, NameKind.CAPACITY_TYPE, lambda node: node.capacity_type),
+        unpriced=_unpriced(nodes),
+        kept=tuple(_kept(nodes, ladder)),
+        steps=tuple(
+            Contribution(each.cause, each.usd_per_hour, each.left_usd_per_hour, each.applies) for each in ladder.steps
+        ),
+        before=standing_packing(compared, group_of) if compared and objects.packed else None,
+        after=planned_packing(question.problem, plan),
+        changes=tuple(sorted(_changes(ladder, shapes), key=lambda each: -each.usd_per_hour)),
+        not_read=tuple(NotRead(each.resource, each.meaning) for each in objects.unread),
+        warnings=(*objects.warnings, *question.warnings),
+    )
+
+
+def _dollars(nodes: Iterable[StandingNode]) -> float:
+    return sum(each.price_usd_per_hour or 0.0 for each in nodes)
+
+
+def _shares(nodes: Sequence[StandingNode], kind: NameKind, key: Callable[[StandingNode], str]) -> tuple[Share, ...]:
+    found: defaultdict[str, list[StandingNode]] = defaultdict(list)
+    for node in nodes:
+        found[key(node)].append(node)
+    shares = (Share(ClusterName(kind, name), len(mine), _dollars(mine)) for name, mine in found.items())
+    return tuple(sorted(shares, key=lambda each: (-each.usd_per_hour, each.name)))
+
+
+def _unpriced(nodes: Iterable[StandingNode]) -> tuple[Unpriced, ...]:
+    kinds = Counter(
+        (each.instance_type, each.zone, each.capacity_type) for each in nodes if each.price_usd_per_hour is None
+    )
+    return tuple(
+        Unpriced(
+            ClusterName(NameKind.INSTANCE_TYPE, kind),
+            ClusterName(NameKind.ZONE, zone),
+            ClusterName(NameKind.CAPACITY_TYPE, capacity),
+            count,
+        )
+        for (kind, zone, capacity), count in sorted(kinds.items())
+    )
+
+
+def _kept(nodes: Sequence[StandingNode], ladder: Ladder) -> Iterator[KeptNodes]:
+    by_name = {each.name: each for each in nodes}
+    for reason, names in kept_by_reason(ladder.question.kept).items():
+        mine = [by_name[name] for name in names]
+        yield KeptNodes(reason, len(mine), sum(each.movable for each in mine), _dollars(mine))
+
+
+_HAVING: Mapping[Cause, Callable[[PodSpec], bool]] = {
+    Cause.RULES: relaxed.has_rules,
+    Cause.VOLUMES: relaxed.has_volumes,
+    Cause.SELECTORS: relaxed.has_selectors,
+}
+
+
+def _changes(ladder: Ladder, shapes: Sequence[StandingShape]) -> Iterator[Saving]:
+    for step in ladder.steps:
+        if step.usd_per_hour >= _LEAST_SAVING and step.cause is not Cause.UNPROVEN:
+            having = _HAVING.get(step.cause)
+            change = Saving(step.cause, step.usd_per_hour)
+            if having is not None:
+                yield _of_workloads(change, ladder, having)
+            elif step.cause in (Cause.WEIGHTS, Cause.LIMITS):
+                yield _of_groups(change, ladder)
+            else:
+                yield _of_nodes(change, ladder, shapes)
+
+
+def _of_nodes(change: Saving, ladder: Ladder, shapes: Sequence[StandingShape]) -> Saving:
+    """Return a change of nodes: which go, and which come instead."""
+    if change.cause is Cause.EMPTY:
+        return replace(change, nodes=len(ladder.empty), deltas=_removed(ladder.empty, shapes))
+    present = _occupied(shapes, ladder)
+    packed = _opened(ladder.same_nodes) if ladder.same_nodes else present
+    if change.cause is Cause.STRANDED:
+        fewer = sum(present.values()) - sum(packed.values())
+        return replace(change, nodes=fewer, deltas=_difference(present, packed))
+    return replace(change, deltas=_difference(packed, _opened(ladder.plan)))
+
+
+def _of_groups(change: Saving, ladder: Ladder) -> Saving:
+    """Return a change of weights or limits."""
+    if change.cause is Cause.LIMITS:
+        return replace(change, bounds=tuple(_bounds(ladder)))
+    pools = {each.provisioner for each in ladder.question.problem.node_groups}
+    return replace(change, pools=tuple(ClusterName(NameKind.POOL, each) for each in sorted(pools)))
+
+
+def _removed(nodes: Iterable[StandingNode], shapes: Sequence[StandingShape]) -> tuple[GroupDelta, ...]:
+    gone = {each.name for each in nodes}
+    counts = ((each.group.id, sum(node.name in gone for node in each.nodes)) for each in shapes)
+    return tuple(GroupDelta(ClusterName(NameKind.GROUP, name), -count) for name, count in counts if count)
+
+
+def _occupied(shapes: Sequence[StandingShape], ladder: Ladder) -> Counter[str]:
+    """Return the nodes of the comparison that are not empty, by shape."""
+    out = {*ladder.question.kept, *(each.name for each in ladder.empty)}
+    return Counter({each.group.id: sum(node.name not in out for node in each.nodes) for each in shapes})
+
+
+def _opened(plan: Plan) -> Counter[str]:
+    return Counter({each.node_group: each.delta for each in plan.increments})
+
+
+def _difference(before: Counter[str], after: Counter[str]) -> tuple[GroupDelta, ...]:
+    found = ((name, after[name] - before[name]) for name in {*before, *after})
+    ordered = sorted(found, key=lambda each: (each[1], each[0]))
+    return tuple(GroupDelta(ClusterName(NameKind.GROUP, name), count) for name, count in ordered if count)
+
+
+def _bounds(ladder: Ladder) -> Iterator[Bound]:
+    groups = {each.id for each in ladder.question.problem.node_groups}
+    for change in reached(ladder.question.problem, ladder.plan):
+        kind = NameKind.GROUP if change.subject in groups else NameKind.LIMIT
+        resource = ClusterName(NameKind.RESOURCE, change.key if kind is NameKind.LIMIT else "nodes")
+        yield Bound(ClusterName(kind, change.subject), resource, change.before)
+
+
+def _of_workloads(change: Saving, ladder: Ladder, has: Callable[[PodSpec], bool]) -> Saving:
+    """Return a change of the rules of workloads, with those of most pods."""
+    counts: Counter[str] = Counter()
+    for each in ladder.question.problem.pod_sets:
+        if has(each.spec):
+            counts[workload_of(each.name)] += each.count
+    ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
+    shown = tuple(_workload(name, pods) for name, pods in ordered[:_MOST_WORKLOADS])
+    return replace(change, workloads=shown, more_workloads=max(0, len(ordered) - _MOST_WORKLOADS))
+
+
+def _workload(name: str, pods: int) -> PodsOfWorkload:
+    namespace, _, own = name.partition("/")
+    return PodsOfWorkload(ClusterName(NameKind.NAMESPACE, namespace), ClusterName(NameKind.WORKLOAD, own), pods)

@@ -1,0 +1,31 @@
+"""A running cluster as what a report reads; how it is listed is `cagrpc.offline.live`'s business."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cagrpc.api.files.documents import ManifestDocument
+from cagrpc.kube.client.client import Client
+from cagrpc.offline.live import RESOURCES, Listed, read_resources
+from cagrpc.offline.reduced import RunningPod
+from cagrpc.report.sources import Objects
+
+
+def read_cluster(kubeconfig: Path, context: str = "") -> Objects:
+    """Return what the cluster of a kubeconfig's context has. Raises InvalidInput for an invalid kubeconfig, Unavailable
+    where nodes or pods cannot be listed."""
+    client = Client.connect(kubeconfig, context)
+    try:
+        return read_objects(client)
+    finally:
+        client.close()
+
+
+def read_objects(client: Client) -> Objects:
+    """Return what the cluster has."""
+    found = Objects()
+    listed: Listed[ManifestDocument | RunningPod] = read_resources(client, RESOURCES, found.reduced)
+    for each in listed.items:
+        found.keep(each)
+    found.unread += listed.unread
+    return found

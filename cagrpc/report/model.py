@@ -1,0 +1,216 @@
+"""The report as plain values: numbers, and texts of the cluster as `ClusterName`, so that these can be replaced as a
+whole. Nothing here is computed or shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from cagrpc.report.ladder import Cause
+from cagrpc.report.problem import KeptBecause
+
+
+class NameKind(StrEnum):
+    """What a text of the cluster names. The value begins its replacement in an anonymised report."""
+
+    GROUP = "group"
+    POOL = "pool"
+    INSTANCE_TYPE = "type"
+    ZONE = "zone"
+    CAPACITY_TYPE = "capacity"
+    NAMESPACE = "namespace"
+    WORKLOAD = "workload"
+    RESOURCE = "resource"
+    LIMIT = "limit"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ClusterName:
+    """A text that comes from the cluster."""
+
+    kind: NameKind
+    text: str
+
+    def __str__(self) -> str:
+        return self.text or "(none)"
+
+
+@dataclass(frozen=True, slots=True)
+class PodsOfWorkload:
+    """Pods of one controller."""
+
+    namespace: ClusterName
+    name: ClusterName
+    pods: int
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What nodes of one kind cost together."""
+
+    name: ClusterName
+    nodes: int
+    usd_per_hour: float
+
+
+@dataclass(frozen=True, slots=True)
+class Unpriced:
+    """Nodes without a price."""
+
+    instance_type: ClusterName
+    zone: ClusterName
+    capacity_type: ClusterName
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeptNodes:
+    """Nodes that are no part of the comparison."""
+
+    reason: KeptBecause
+    nodes: int
+    pods: int
+    usd_per_hour: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """Nodes that are about as full, and how full they are: fractions of what pods may use."""
+
+    nodes: int
+    cpu: float
+    cpu_overhead: float
+    memory: float
+    memory_overhead: float
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeUse:
+    """Nodes of one shape, fullest first."""
+
+    group: ClusterName
+    instance_type: ClusterName
+    zone: ClusterName
+    capacity_type: ClusterName
+    pool: ClusterName
+    nodes: int
+    usd_per_hour: float
+    cpu_milli: int
+    """Of one node, as `memory_bytes`."""
+    memory_bytes: int
+    bars: tuple[Bar, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RoomUse:
+    """What nodes have and what pods ask for, in all and by shape."""
+
+    nodes: int
+    usd_per_hour: float
+    cpu_milli: int
+    cpu_requested_milli: int
+    memory_bytes: int
+    memory_requested_bytes: int
+    shapes: tuple[ShapeUse, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """A step from what stands to the least cost."""
+
+    cause: Cause
+    usd_per_hour: float
+    left_usd_per_hour: float
+    applies: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDelta:
+    """Nodes more (or fewer) of a node group."""
+
+    group: ClusterName
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A maximum size or limit that the best plan has used up."""
+
+    of: ClusterName
+    resource: ClusterName
+    amount: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """What to change, and what that saves."""
+
+    cause: Cause
+    usd_per_hour: float
+    nodes: int = 0
+    deltas: tuple[GroupDelta, ...] = ()
+    bounds: tuple[Bound, ...] = ()
+    workloads: tuple[PodsOfWorkload, ...] = ()
+    more_workloads: int = 0
+    pools: tuple[ClusterName, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BestPlan:
+    """The best plan found, under all rules as they are."""
+
+    status: str
+    usd_per_hour: float
+    lower_bound_usd_per_hour: float
+    """No plan that keeps the rules and serves as many pods costs less."""
+    gap: float
+    unplaced: int
+    increments: tuple[GroupDelta, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NotRead:
+    """A resource that could not be read, and what follows; no text of the cluster."""
+
+    resource: str
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a cluster costs, what it could cost, and why. Costs are US dollars per hour, without kept nodes where
+    nothing else is said."""
+
+    source: str
+    """`files`, `recording` or `cluster`."""
+    anonymised: bool
+    elapsed_seconds: float
+    pods: int
+    """Of the comparison."""
+    waiting: int
+    """Pods without a node, which are no part of it where nodes stand."""
+    nodes: int
+    standing_usd_per_hour: float | None
+    """Of all nodes with a price, kept ones too; None where nothing stands."""
+    present_usd_per_hour: float | None
+    planned: BestPlan
+    least_usd_per_hour: float
+    """No plan for these pods costs less, whatever the rules."""
+    by_group: tuple[Share, ...]
+    by_pool: tuple[Share, ...]
+    by_zone: tuple[Share, ...]
+    by_capacity_type: tuple[Share, ...]
+    unpriced: tuple[Unpriced, ...]
+    kept: tuple[KeptNodes, ...]
+    steps: tuple[Contribution, ...]
+    before: RoomUse | None
+    after: RoomUse
+    changes: tuple[Saving, ...]
+    """The largest saving first."""
+    not_read: tuple[NotRead, ...]
+    warnings: tuple[str, ...]
+    """Empty in an anonymised report, which counts them."""
+    left_out_warnings: int = 0

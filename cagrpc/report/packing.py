@@ -1,0 +1,130 @@
+"""How full nodes are: those that stand, and those of a plan. Thousands of nodes become a few bars for each shape."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from cagrpc.report.model import Bar, ClusterName, NameKind, RoomUse, ShapeUse
+from cagrpc.report.standing import StandingNode
+from solver import Plan, Problem
+from solver.model import CPU, MEMORY, NodeGroup, PodSpec, Resources
+from solver.model.capacity import less_daemons
+from solver.model.eligibility import why_not_eligible
+
+_MOST_BARS = 48
+"""Of one shape; more nodes than that share bars."""
+
+
+class Fill(NamedTuple):
+    """So many nodes that are equally full. Amounts are millicores and bytes of one node."""
+
+    nodes: int
+    cpu: int
+    cpu_overhead: int
+    memory: int
+    memory_overhead: int
+
+
+def standing_packing(nodes: Iterable[StandingNode], names: Mapping[str, NodeGroup]) -> RoomUse:
+    """Return how full these nodes are; `names` has their node groups."""
+    fills: defaultdict[str, list[Fill]] = defaultdict(list)
+    shapes = {}
+    for node in nodes:
+        group = names[node.name]
+        pods, with_node = node.requested(overhead=False), node.requested(overhead=True)
+        fills[group.id].append(
+            Fill(1, pods.get(CPU, 0), with_node.get(CPU, 0), pods.get(MEMORY, 0), with_node.get(MEMORY, 0))
+        )
+        shapes[group.id] = group
+    return _packing([(shapes[name], found, _room(shapes[name])) for name, found in fills.items()])
+
+
+def planned_packing(problem: Problem, plan: Plan) -> RoomUse:
+    """Return how full a plan's new nodes are."""
+    groups = {each.id: each for each in problem.node_groups}
+    asked = {each.index: dict(each.spec.requests) for each in plan.pod_classes}
+    overhead = {name: _overhead(groups[name], problem.daemon_sets) for name in {e.node_group for e in plan.nodes}}
+    fills: defaultdict[str, list[Fill]] = defaultdict(list)
+    for each in plan.nodes:
+        used: Counter[str] = Counter()
+        for index, count in each.pods.items():
+            used.update({name: count * asked[index].get(name, 0) for name in (CPU, MEMORY)})
+        with_node = overhead[each.node_group]
+        fills[each.node_group].append(
+            Fill(each.count, used[CPU], with_node.get(CPU, 0), used[MEMORY], with_node.get(MEMORY, 0))
+        )
+    return _packing([(groups[name], found, groups[name].allocatable) for name, found in fills.items()])
+
+
+def _room(group: NodeGroup) -> Resources:
+    return group.capacity or group.allocatable
+
+
+def _overhead(group: NodeGroup, daemons: Iterable[PodSpec]) -> Resources:
+    mine = [each for each in daemons if why_not_eligible(each, group.labels, group.taints) is None]
+    left = less_daemons(group.allocatable, mine)
+    return {name: amount - left.get(name, 0) for name, amount in group.allocatable.items()}
+
+
+def _packing(found: Sequence[tuple[NodeGroup, Sequence[Fill], Resources]]) -> RoomUse:
+    shapes = [_shape(group, fills, room) for group, fills, room in found]
+    cpu = memory = cpu_requested = memory_requested = 0
+    for _, fills, room in found:
+        for each in fills:
+            cpu, memory = cpu + each.nodes * room.get(CPU, 0), memory + each.nodes * room.get(MEMORY, 0)
+            cpu_requested += each.nodes * (each.cpu + each.cpu_overhead)
+            memory_requested += each.nodes * (each.memory + each.memory_overhead)
+    shapes.sort(key=lambda each: (-each.usd_per_hour, each.group))
+    return RoomUse(
+        sum(each.nodes for each in shapes),
+        sum(each.usd_per_hour for each in shapes),
+        cpu,
+        cpu_requested,
+        memory,
+        memory_requested,
+        tuple(shapes),
+    )
+
+
+def _shape(group: NodeGroup, fills: Sequence[Fill], room: Resources) -> ShapeUse:
+    nodes = sum(each.nodes for each in fills)
+    cpu, memory = max(1, room.get(CPU, 0)), max(1, room.get(MEMORY, 0))
+    return ShapeUse(
+        *names_of(group), nodes, nodes * group.price_usd_per_hour, cpu, memory, tuple(_bars(fills, cpu, memory))
+    )
+
+
+def names_of(group: NodeGroup) -> tuple[ClusterName, ClusterName, ClusterName, ClusterName, ClusterName]:
+    """Return what names a node group: itself, its instance type, zone, capacity type and provisioner."""
+    return (
+        ClusterName(NameKind.GROUP, group.id),
+        ClusterName(NameKind.INSTANCE_TYPE, group.instance_type),
+        ClusterName(NameKind.ZONE, group.zone),
+        ClusterName(NameKind.CAPACITY_TYPE, group.capacity_type),
+        ClusterName(NameKind.POOL, group.provisioner),
+    )
+
+
+def _bars(fills: Sequence[Fill], cpu: int, memory: int) -> Iterable[Bar]:
+    """Yield at most `_MOST_BARS` bars of about as many nodes each, fullest first."""
+    ordered = sorted(fills, key=lambda each: (-(each.cpu / cpu + each.memory / memory), each))
+    nodes = sum(each.nodes for each in ordered)
+    bars = min(nodes, _MOST_BARS)
+    queue, left, before = iter(ordered), 0, 0
+    current: Fill | None = None
+    for index in range(1, bars + 1):
+        wanted = index * nodes // bars - before
+        before += wanted
+        sums, missing = [0.0] * 4, wanted
+        while missing:
+            if not left:
+                current = next(queue)
+                left = current.nodes
+            assert current is not None
+            taken = min(left, missing)
+            left, missing = left - taken, missing - taken
+            sums = [total + taken * amount for total, amount in zip(sums, current[1:], strict=True)]
+        rooms = (cpu, cpu, memory, memory)
+        yield Bar(wanted, *(round(total / wanted / room, 4) for total, room in zip(sums, rooms, strict=True)))

@@ -1,0 +1,238 @@
+"""What stands as a question to the planner: the pods of the nodes that could be others, and the node groups that these
+could be of. The files' reader of `cagrpc plan` reads them, so that all means the same. The question is asked in
+`ladder`."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
+from cagrpc.api.core.selectors import NOBODY
+from cagrpc.api.devices.objects import Device
+from cagrpc.api.files.documents import ManifestDocument
+from cagrpc.api.files.manifests import ManifestReader, Manifests
+from cagrpc.config.groups import Expanded
+from cagrpc.errors import InvalidInput
+from cagrpc.offline.inputs import equipped
+from cagrpc.offline.reduced import PodTemplate, RunningPod
+from cagrpc.report.prices import PriceList
+from cagrpc.report.sources import Objects
+from cagrpc.report.standing import StandingNode, StandingShape, as_they_stand
+from solver import Plan, Problem
+from solver.model import NODES, Limit, Node, NodeGroup, PodSet
+
+_NUMBER = "~"
+"""Comes between a workload's name and a number of ours; no name of Kubernetes has it."""
+_NO_GANGS = "report.cagrpc.io/no-gang"
+"""A label that no pod has: pods that run need not come together any more."""
+_NOT_PLANNED = (
+    "Pod", "Deployment", "ReplicaSet", "StatefulSet", "ReplicationController", "Job", "CronJob", "PodTemplate",
+    "PodGroup", "ProvisioningRequest", "VolumeAttachment",
+)  # fmt: skip
+"""Kinds that say which pods should be, where it is known which are."""
+
+
+class KeptBecause(StrEnum):
+    """Why a node is left out of the comparison, with its pods."""
+
+    NO_PRICE = "no price"
+    CONTROL_PLANE = "control plane"
+    OTHER_SCHEDULER = "pods of another scheduler"
+    NO_GROUP = "pods that no node group may or can take"
+
+
+@dataclass(frozen=True, slots=True)
+class RepackingQuestion:
+    """The pods of nodes that are not kept, and the node groups for them."""
+
+    problem: Problem
+    """With the node groups that may be used, their weights and limits."""
+    standing: Problem
+    """The same pods on nodes of the shapes that stand, at most as many as stand with pods."""
+    kept: Mapping[str, KeptBecause]
+    warnings: tuple[str, ...]
+    _pods: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
+    """The nodes of the pods of a pod set, by its name."""
+
+    def nodes_of_unserved(self, plan: Plan) -> frozenset[str]:
+        """Return nodes that hold the pods which the plan does not serve."""
+        missing: Counter[Any] = Counter()
+        for each in plan.unplaced:
+            found = plan.pod_classes[each.pod_class]
+            missing[found.spec, found.priority] += each.count
+        nodes: set[str] = set()
+        for pod_set in self.problem.pod_sets:
+            key = pod_set.spec, pod_set.priority
+            on = self._pods.get(pod_set.name, ())[: missing[key]]
+            missing[key] -= len(on)
+            nodes.update(on)
+        return frozenset(nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """Which node groups may be used, and what is known of new nodes."""
+
+    expanded: Expanded | None
+    """Of provisioners; None for the shapes that stand."""
+    prices: PriceList
+    devices: Mapping[str, tuple[Device, ...]] = field(default_factory=dict)
+    """By node group, as configured."""
+    schedulers: AbstractSet[str] = DEFAULT_SCHEDULERS
+    gang_label: str = ""
+    now_seconds: float = 0.0
+
+    def groups(self, shapes: Sequence[StandingShape]) -> tuple[NodeGroup, ...]:
+        if self.expanded is None:
+            return tuple(each.group for each in shapes)
+        found = ((each, self._table_price(each)) for each in self.expanded.groups)
+        return tuple(each if price is None else replace(each, price_usd_per_hour=price) for each, price in found)
+
+    def _table_price(self, group: NodeGroup) -> float | None:
+        return self.prices.overrides(group.instance_type, group.zone, group.capacity_type)
+
+    def limits(self, nodes: Sequence[StandingNode], kept: AbstractSet[str]) -> tuple[Limit, ...]:
+        """Return the limits, with what kept nodes take of them."""
+        if self.expanded is None:
+            return ()
+        pools = {each.id: each.provisioner for each in self.expanded.groups}
+        found = []
+        for limit in self.expanded.limits:
+            mine = {pools.get(each) for each in limit.node_groups} if limit.node_groups is not None else None
+            used = Counter(limit.used)
+            for node in nodes:
+                if node.name in kept and (mine is None or node.pool in mine):
+                    used.update({**node.allocatable, NODES: 1})
+            found.append(replace(limit, used=dict(used)))
+        return tuple(found)
+
+
+def first_kept(nodes: Sequence[StandingNode], schedulers: AbstractSet[str]) -> dict[str, KeptBecause]:
+    """Return the nodes that are left out before anything is planned."""
+    found = {}
+    for node in nodes:
+        if node.price_usd_per_hour is None:
+            found[node.name] = KeptBecause.NO_PRICE
+        elif node.control_plane:
+            found[node.name] = KeptBecause.CONTROL_PLANE
+        elif any(not each.overhead and each.scheduler not in schedulers for each in node.pods):
+            found[node.name] = KeptBecause.OTHER_SCHEDULER
+    return found
+
+
+def question(
+    objects: Objects,
+    nodes: Sequence[StandingNode],
+    shapes: Sequence[StandingShape],
+    offered: Offered,
+    kept: Mapping[str, KeptBecause],
+) -> RepackingQuestion:
+    """Return the problem of all pods of nodes that are not kept. Raises InvalidInput with every object that cannot be
+    read."""
+    reader = ManifestReader(
+        offered.now_seconds, _NO_GANGS if objects.packed else offered.gang_label, offered.schedulers
+    )
+    places: dict[str, tuple[str, ...]] = {}
+    if objects.packed and objects.pods:
+        reader.documents += _documents(objects, kept, places)
+    else:
+        reader.documents += objects.others
+        reader.pod_sets += [(each, NOBODY) for each in objects.pod_sets]
+    found = reader.resolve()
+    if reader.problems:
+        raise InvalidInput("\n".join(dict.fromkeys(reader.problems)))
+    seen = [Node(each.name, each.allocatable, each.labels) for each in nodes]
+    problem = _problem(found, offered.groups(shapes), offered, seen)
+    problem = replace(problem, limits=offered.limits(nodes, kept.keys()))
+    empty = {each.name for each in nodes if objects.packed and not each.movable}
+    standing = _problem(found, as_they_stand(shapes, kept.keys() | empty), offered, seen)
+    return RepackingQuestion(problem, standing, kept, found.warnings, places)
+
+
+def _problem(found: Manifests, groups: tuple[NodeGroup, ...], offered: Offered, seen: Sequence[Node]) -> Problem:
+    described, pod_sets = equipped(found, groups, offered.devices, seen)
+    return Problem(_with_counts(pod_sets), described, tuple(map(_full, found.nodes)), (), found.daemon_sets)
+
+
+def _with_counts(pod_sets: Sequence[PodSet]) -> tuple[PodSet, ...]:
+    """Return the pod sets without their age, which decides nothing where all are served."""
+    return tuple(replace(each, waiting_seconds=0) for each in pod_sets)
+
+
+def _full(node: Node) -> Node:
+    """Return a kept node: other pods see those on it, and nothing comes to it."""
+    return replace(node, free=dict.fromkeys(node.free, 0), devices=())
+
+
+def _documents(
+    objects: Objects, kept: Mapping[str, KeptBecause], places: dict[str, tuple[str, ...]]
+) -> Iterator[ManifestDocument]:
+    """Yield what the reader of files is given: kept nodes with their pods, all other pods as if they had no node, and
+    what these refer to. `places` gets the nodes of the latter."""
+    stays = {(each.template.namespace, each.name) for each in objects.pods if each.node in kept}
+    for document in objects.others:
+        if document.kind == "ResourceClaim":
+            yield _free_again(document, stays)
+        elif document.kind not in _NOT_PLANNED:
+            yield document
+    yield from (each for each in objects.nodes if each.name in kept)
+    alike: defaultdict[PodTemplate, list[RunningPod]] = defaultdict(list)
+    for pod in objects.pods:
+        if pod.node in kept:
+            yield _pod(pod, pod.node)
+        elif not pod.template.overhead:
+            alike[pod.template].append(pod)
+    for number, (template, pods) in enumerate(alike.items()):
+        if template.claiming:
+            for pod in pods:
+                places[f"{template.namespace}/{pod.name}"] = (pod.node,)
+                yield _pod(pod, "")
+            continue
+        name = f"{template.owner[1] or pods[0].name}{_NUMBER}{number}"
+        places[f"{template.namespace}/{name}"] = tuple(pod.node for pod in pods)
+        metadata = {"namespace": template.namespace, "name": name}
+        spec = {"replicas": len(pods), "template": template.body}
+        yield ManifestDocument(name, {"kind": "ReplicaSet", "metadata": metadata, "spec": spec})
+    yield from _daemon_sets(objects)
+
+
+def workload_of(pod_set_name: str) -> str:
+    """Return the namespace and name that people know a pod set by."""
+    return pod_set_name.rpartition(_NUMBER)[0] or pod_set_name
+
+
+def _pod(pod: RunningPod, node: str) -> ManifestDocument:
+    body = pod.template.body
+    metadata = {**body["metadata"], "name": pod.name, "uid": pod.uid or f"{pod.template.namespace}/{pod.name}"}
+    spec = {**body["spec"], "nodeName": node} if node else body["spec"]
+    place = f"Pod {pod.template.namespace}/{pod.name}"
+    return ManifestDocument(place, {"kind": "Pod", "metadata": metadata, "spec": spec, "status": pod.status})
+
+
+def _daemon_sets(objects: Objects) -> Iterator[ManifestDocument]:
+    """Yield the DaemonSets that are known by their pods alone."""
+    known = {each.identity for each in objects.others if each.kind == "DaemonSet"}
+    for pod in objects.pods:
+        template = pod.template
+        identity = ("DaemonSet", template.namespace, template.owner[1])
+        if template.daemon and identity not in known:
+            known.add(identity)
+            metadata = {"namespace": template.namespace, "name": template.owner[1]}
+            body = {"kind": "DaemonSet", "metadata": metadata, "spec": {"template": template.body}}
+            yield ManifestDocument(f"DaemonSet {'/'.join(identity[1:])}", body)
+
+
+def _free_again(claim: ManifestDocument, stays: AbstractSet[tuple[str, str]]) -> ManifestDocument:
+    """Return a ResourceClaim without its devices, unless a pod of a kept node has it."""
+    status = claim.body.get("status")
+    if not isinstance(status, Mapping) or not status.get("allocation"):
+        return claim
+    holders = status.get("reservedFor") or ()
+    if any(isinstance(each, Mapping) and (claim.namespace, str(each.get("name"))) in stays for each in holders):
+        return claim
+    return ManifestDocument(claim.place, {key: value for key, value in claim.body.items() if key != "status"})

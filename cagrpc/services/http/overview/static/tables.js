@@ -1,0 +1,43 @@
+// Tables that are cards on a phone. Their roles are said, since browsers forget them where a table is not laid out as one.
+
+import { h } from "./dom.js";
+import { clock, count, iso } from "./words.js";
+
+/** `columns` are headings, those of numbers with a trailing "#"; `rows` have a key and cells, the first of which names it. */
+export function table(caption, columns, rows) {
+  const heads = columns.map((each) => ({ label: each.replace(/#$/, ""), kind: each.endsWith("#") ? "n" : null }));
+  return h(
+    "table",
+    { role: "table" },
+    h("caption", {}, caption),
+    h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, heads.map(({ label, kind }) => h("th", { scope: "col", role: "columnheader", class: kind }, label)))),
+    h("tbody", { role: "rowgroup" }, rows.map(({ key, cells }) => h("tr", { role: "row", key }, cells.map((cell, at) => one(cell, at, heads[at]))))),
+  );
+}
+
+function one(cell, at, { label, kind }) {
+  if (at === 0) return h("th", { scope: "row", role: "rowheader", class: kind }, cell);
+  const empty = cell === "" || cell === null || cell === undefined || (Array.isArray(cell) && cell.length === 0);
+  return h("td", { role: "cell", class: [kind, empty && "empty"].filter(Boolean).join(" ") || null, "data-label": label }, h("span", {}, cell));
+}
+
+/** Several sentences; one stands for itself. */
+export function list(sentences) {
+  return sentences.length > 1 ? h("ul", {}, sentences.map((each) => h("li", {}, each))) : sentences;
+}
+
+export function more(number, what, path) {
+  return number > 0 && h("p", { class: "soft" }, `… and ${count(number)} more ${what}`, path && [", at ", h("code", {}, path)]);
+}
+
+export function when(epochSeconds) {
+  return h("time", { datetime: iso(epochSeconds) }, clock(epochSeconds));
+}
+
+export function none(sentence) {
+  return h("p", { class: "soft" }, sentence);
+}
+
+export function figures(pairs) {
+  return h("dl", { class: "figures" }, pairs.filter((each) => each !== null).map(([term, value, kind = null]) => h("div", { key: term }, h("dt", {}, term), h("dd", { class: kind }, value))));
+}

@@ -1,0 +1,27 @@
+"""How far planning is, for whoever waits for a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class PlanProgress:
+    """The best plan so far, before it is checked, and what is proven of all plans."""
+
+    unserved: int
+    """Pods without a place."""
+    cost_usd_per_hour: float
+    lower_bound_usd_per_hour: float
+    """No plan that serves as much costs less; 0 as long as nothing is proven."""
+
+    @property
+    def gap(self) -> float:
+        """The relative gap, as in a certificate."""
+        cost = self.cost_usd_per_hour
+        return (cost - self.lower_bound_usd_per_hour) / cost if cost else 0.0
+
+
+TellProgress = Callable[[PlanProgress], None]
+"""Called from whichever thread of the planner has found something; what it does is no part of the plan."""

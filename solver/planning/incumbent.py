@@ -1,0 +1,215 @@
+"""Columns, and a first incumbent over them, for a problem in which every demand has one row; `search` has the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from solver.columns import pool as pools
+from solver.columns.generation import generate
+from solver.columns.patterns import Pattern, enumerate_maximal
+from solver.columns.pool import Pool
+from solver.integral import greedy
+from solver.integral.dive import dive
+from solver.integral.master import Selection
+from solver.integral.warm_start import known_candidates, known_nodes
+from solver.integral.wide import WideModel, can_pack, packed, packed_in_order
+from solver.model.budget import RunningBudget
+from solver.model.objective import Goal, ObjectiveStage
+from solver.planning.progress import SearchProgress
+from solver.reduction.dominance import needed_kinds
+from solver.reduction.objective import stages
+from solver.reduction.reduced import Floats, Ints, Reduced
+
+ENUMERATE = 1500
+"""Maximal patterns up to which all of them are taken: CP-SAT proves such masters in well under a second."""
+FLUID_SHARE = 0.5
+"""Of the time, by when there are pod values."""
+_GENERATE_SHARE, _DIVE_SHARE = 0.7, 0.9
+"""And by when there are columns, and an incumbent."""
+_REST_SECONDS = 9.0
+"""Enough for everything after the columns, however long the budget."""
+_WHOLE = (0.7, 0.9, 0.5)
+"""Fractions of a node that dives take for a whole one."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Patterns to choose from. They remain valid for the same classes and kinds in smaller numbers."""
+
+    patterns: Sequence[Pattern]
+    complete: bool
+    """Whether these are all the maximal ones that matter."""
+    pod_values: Floats
+    """Per spec, from a relaxation: a guide for the greedy."""
+    least_cost_micros: float = 0.0
+    """A lower bound on the cost of serving every pod, where the search found one."""
+    priced: Ints | None = None
+    """Kinds of which further patterns are generated; None for all that may be needed."""
+    start: Selection | None = None
+    """A plan over the first of the patterns, where the search found one."""
+
+
+def columns_of(
+    reduced: Reduced,
+    model: WideModel,
+    budget: RunningBudget,
+    fraction: float,
+    progress: SearchProgress,
+    *,
+    plan: bool,
+) -> Columns:
+    """Return columns, and with `plan` a plan to start from where one is quickly found."""
+    pool = Pool(reduced)
+    pool.add(obliged_nodes(reduced))
+    # Finding them takes time too.
+    most = ENUMERATE if budget.deterministic else min(ENUMERATE, int(budget.left_seconds(fraction) * ENUMERATE))
+    every = enumerate_maximal(reduced, most, set(model.active.tolist())) if model.tells_nodes_apart else None
+    if every is not None:
+        pool.add(every)
+        return Columns(pool.patterns, True, np.ones(len(reduced.rows)))
+    weights = pools.weighting(reduced)
+    guide = weights_of(reduced, stages(reduced), weights)
+    fluid = model.weighed(guide, fraction * FLUID_SHARE)
+    least_cost = _least_cost(reduced, guide, fluid.bound)
+    start = None
+    if plan and can_pack(reduced):
+        pool, start = packed(model, weights.node_cost, fluid)
+        known = known_nodes(reduced)
+        if known:
+            pool, start = _better(stages(reduced), packed(model, weights.node_cost, fluid, known), (pool, start))
+            pool.add(known)
+        pool, start = _in_order(model, weights, fluid.pod_values, pool, start)
+        pool.add(obliged_nodes(reduced))
+        progress.costs_at_least(least_cost)
+        progress.found(pool, start.within(pool))
+    found = Columns(pool.patterns, False, fluid.pod_values, least_cost, start=start)
+    if start is not None and (not model.tells_nodes_apart or not budget.left_seconds(fraction)):
+        return found
+    pool.add(known_candidates(reduced))
+    priced, all_of_them = model.worth_pricing(fluid)
+    found = replace(found, priced=priced)
+    share = fraction * max(_GENERATE_SHARE, 1 - _REST_SECONDS / max(budget.total_seconds, _REST_SECONDS))
+    made = generate(pool, fluid.pod_values, priced, weights, budget, share, model.over)
+    if made is None:
+        return found
+    if len(reduced.tiers) == 1 and all_of_them:
+        least_cost = max(least_cost, made.least_cost_micros)
+    progress.costs_at_least(least_cost)
+    return replace(found, patterns=pool.patterns, pod_values=made.relaxation.duals.pods, least_cost_micros=least_cost)
+
+
+def incumbent_of(
+    reduced: Reduced,
+    known: Columns,
+    model: WideModel | None,
+    budget: RunningBudget,
+    fraction: float,
+    progress: SearchProgress,
+) -> tuple[Pool, Selection]:
+    """Return the first incumbent of a problem in which every demand has one row."""
+    pool = Pool(reduced)
+    pool.add(known.patterns)
+    if known.start is not None and (model is None or not model.tells_nodes_apart or not budget.left_seconds(fraction)):
+        return pool, known.start.within(pool)
+    weights = pools.weighting(reduced)
+    if model is None:
+        found = greedy.select(pool, weights, known.pod_values)
+        if not can_pack(reduced):
+            return pool, found
+        return _in_order(
+            WideModel(reduced, needed_kinds(reduced), budget), weights, np.zeros(len(reduced.rows)), pool, found
+        )
+    priced = model.active if known.priced is None else known.priced
+    start = known.start
+    # Where there is a start, a dive that comes too late is of no use.
+    late = (lambda: False) if start is None else (lambda: budget.left_seconds(fraction) <= 0)
+    found = _best_dive(pool, weights, known.pod_values, priced, budget, fraction * _DIVE_SHARE, progress, late)
+    if start is None:
+        return pool, found
+    order = stages(reduced)
+    return pool, min(found, start.within(pool), key=lambda each: each.objective(pool, order))
+
+
+def _best_dive(
+    pool: Pool,
+    weights: pools.Weighting,
+    values: Floats,
+    active: Ints,
+    budget: RunningBudget,
+    fraction: float,
+    progress: SearchProgress,
+    late: Callable[[], bool],
+) -> Selection:
+    """Return the best of several dives: which fractions are rounded up first decides how well the rest fits, and
+    columns made for one dive serve the next."""
+    order = stages(pool.reduced)
+    best: Selection | None = None
+    longest = 0.0
+    for whole in _WHOLE:
+        left = budget.left_seconds(fraction)
+        if best is not None and left <= longest:
+            break
+        begun = dive(pool, active, weights, budget, fraction, whole)
+        found = greedy.select(pool, weights, values, begun, late)
+        longest = max(longest, left - budget.left_seconds(fraction))
+        if best is not None:
+            best = best.within(pool)
+        if best is None or found.objective(pool, order) < best.objective(pool, order):
+            best = found
+            progress.found(pool, best)
+    assert best is not None
+    return best
+
+
+def _least_cost(reduced: Reduced, guide: Mapping[ObjectiveStage, float], weighed: float) -> float:
+    """Return a bound on the cost of serving every pod, from one on the weighted objective: with one tier, that is cost
+    times the tier's weight. Zero with more tiers."""
+    if len(reduced.tiers) != 1:
+        return 0.0
+    return weighed / guide.get(ObjectiveStage(Goal.COST, reduced.tiers[0]), 1.0)
+
+
+def _in_order(
+    model: WideModel, weights: pools.Weighting, values: Floats, pool: Pool, start: Selection
+) -> tuple[Pool, Selection]:
+    """Where a plan leaves pods unserved, return the best of it and of plans that serve priorities and gangs one after
+    the other. May add to the pool."""
+    if not any(start.unserved.values()):
+        return pool, start
+    order = stages(model.reduced)
+    for gangs_first in (True, False):
+        other, ordered = packed_in_order(model, weights.node_cost, values, gangs_first=gangs_first)
+        pool.add(other.patterns)
+        count = dict(zip(other.patterns, ordered.nodes, strict=True))
+        moved = Selection(tuple(count.get(pattern, 0) for pattern in pool.patterns), ordered.unserved)
+        start = min(start.within(pool), moved, key=lambda each: each.objective(pool, order))
+    return pool, start
+
+
+def _better(order: Sequence[ObjectiveStage], *plans: tuple[Pool, Selection]) -> tuple[Pool, Selection]:
+    return min(plans, key=lambda plan: plan[1].objective(plan[0], order))
+
+
+def obliged_nodes(reduced: Reduced) -> list[Pattern]:
+    """Return empty nodes for kinds of which some must be opened in any case."""
+    return [Pattern(kind.index, ()) for kind in reduced.new_kinds if kind.least]
+
+
+def weights_of(
+    reduced: Reduced, order: Sequence[ObjectiveStage], weights: pools.Weighting
+) -> dict[ObjectiveStage, float]:
+    """Return the column weighting by stages, for the fluid model."""
+    dearest = float(weights.node_cost.max(initial=1.0))
+    factors: dict[ObjectiveStage, float] = {}
+    for stage in order:
+        if stage.goal is Goal.COST:
+            kinds = [k for k in reduced.new_kinds if k.weight == stage.key and k.price_micros]
+            factors[stage] = weights.node_cost[kinds[0].index] / kinds[0].price_micros if kinds else 1.0
+        elif stage.goal in (Goal.UNSERVED, Goal.PLACEHOLDERS):
+            factors[stage] = 4.0 * dearest
+        elif stage.goal is Goal.PREFERENCES:
+            factors[stage] = dearest
+    return factors

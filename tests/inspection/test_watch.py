@@ -1,0 +1,161 @@
+"""What `cagrpc status --watch` tells, and that it goes on where a server does not."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import select
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cagrpc.errors import Unavailable
+from cagrpc.inspection import watch
+from cagrpc.inspection.client import ServerAddress
+from cagrpc.inspection.watch import Answer, ServerPages, answers, changes, documents, redraw
+from cagrpc.tables import console
+from tests.support.controlplane.processes import wait_for
+from tests.support.serving import PATIENCE_SECONDS, SMALL, Serving, command, configuration, serve
+
+PLAN = {
+    "at_seconds": 10.0,
+    "pods": 14,
+    "nodes": 4,
+    "planned_cost_per_hour": 0.83,
+    "gap": 0.004,
+    "unplaced": [{"count": 2}],
+}
+
+
+def pages(*increments: dict[str, Any], why_not_ready: str = "", plans: int = 0) -> ServerPages:
+    status = {"ready": not why_not_ready, "why_not_ready": why_not_ready}
+    return ServerPages(status, list(increments), [{**PLAN, "at_seconds": float(each)} for each in range(plans)])
+
+
+def increment(name: str, phase: str, message: str = "") -> dict[str, Any]:
+    return {"id": name, "phase": phase, "deltas": {"large": 3}, "message": message, "pods": 14, "requests": []}
+
+
+def test_each_change_is_a_line() -> None:
+    said: list[Answer] = [
+        pages(increment("old", "done"), increment("one", "creating", "0 of 3 run"), plans=1),
+        pages(increment("old", "done"), increment("one", "creating", "0 of 3 run"), plans=1),
+        pages(increment("one", "creating", "2 of 3 run"), plans=1),
+        Unavailable("http://it/status: connection refused"),
+        Unavailable("http://it/status: connection refused"),
+        pages(increment("one", "done"), increment("two", "planned"), plans=2, why_not_ready="nodes are not listed yet"),
+    ]
+    lines = list(changes(iter(said), lambda: 0.0))
+    assert {line[:21] for line in lines} == {"1970-01-01T00:00:00Z "}
+    assert [line[21:] for line in lines] == [
+        "ready",
+        "increment one creating: large+3: 0 of 3 run",
+        "increment one creating: large+3: 2 of 3 run",
+        "no answer: http://it/status: connection refused",
+        "not ready: nodes are not listed yet",
+        "increment one done: large+3",
+        "increment two planned: large+3",
+        "planned 14 pods on 4 new nodes: $0.8300/h, gap 0.40%; 2 pods without a place",
+    ]
+
+
+def test_machines_get_the_pages_as_often_as_they_change() -> None:
+    first, second = pages(), pages(plans=1)
+    found = list(documents(iter([first, first, Unavailable("gone"), second, second])))
+    assert found == [first.as_json(), second.as_json()]
+
+
+def test_a_server_is_connected_anew_where_it_stops_responding(monkeypatch: pytest.MonkeyPatch) -> None:
+    script: list[Any] = [pages(), pages(), Unavailable("it restarts"), Unavailable("it restarts"), pages(plans=1)]
+    connections = []
+
+    @contextmanager
+    def connect() -> Iterator[ServerAddress]:
+        connections.append(len(script))
+        yield ServerAddress("it:1")
+
+    def answer(server: ServerAddress) -> ServerPages:
+        found = script.pop(0)
+        if isinstance(found, Unavailable):
+            raise found
+        assert isinstance(found, ServerPages)
+        return found
+
+    monkeypatch.setattr(watch, "pages_of", answer)
+    waited: list[float] = []
+    source = answers(connect, waited.append)
+    said = [next(source) for _ in range(5)]
+    assert [isinstance(each, ServerPages) for each in said] == [True, True, False, False, True]
+    assert connections == [5, 2, 1]
+    assert len(waited) == 4
+    with pytest.raises(IndexError):
+        next(source)
+
+    script.append(Unavailable("there is none"))
+    with pytest.raises(Unavailable, match="there is none"):
+        next(answers(connect, waited.append))
+
+
+def test_what_was_said_last_stays_on_the_terminal() -> None:
+    stream = io.StringIO()
+    stream.isatty = lambda: True  # type: ignore[method-assign]
+    out = console(stream)
+    redraw(iter([pages(increment("one", "creating")), Unavailable("it restarts")]), out)
+    last = stream.getvalue().rpartition("no answer: it restarts")[2]
+    assert "creating" in last
+
+
+@pytest.fixture
+def serving(tmp_path: Path) -> Serving:
+    written = configuration(tmp_path / "cagrpc.yaml", [{"name": "one", "node_groups": [dict(SMALL)]}])
+    return serve(tmp_path / "state", "--config", written)
+
+
+def test_it_survives_a_restart_and_ends_with_ctrl_c(serving: Serving, tmp_path: Path) -> None:
+    address = serving.endpoints["http"]
+
+    def told_lines() -> list[str]:
+        return [line.partition(" ")[2] for line in (tmp_path / "told").read_text().splitlines()]
+
+    arguments = command("status", "--watch", "--http", address)
+    with (tmp_path / "told").open("w") as told:
+        following = subprocess.Popen(arguments, stdout=told, stderr=subprocess.PIPE, text=True)
+    controller, terminal = pty.openpty()
+    shown = subprocess.Popen(arguments, stdin=terminal, stdout=terminal, stderr=subprocess.PIPE, text=True)
+    os.close(terminal)
+    try:
+        _read_until(controller, "no increment is in flight")
+        wait_for(lambda: told_lines() == ["ready"], "it is told ready")
+        assert serving.stop() == 0
+        _read_until(controller, "no answer: ")
+        wait_for(lambda: len(told_lines()) == 2, "it is told gone")
+        again = serve(serving.state, "--config", tmp_path / "cagrpc.yaml", "--http-address", address)
+        wait_for(lambda: told_lines()[-1] == "ready", "it is told back")
+        for each in (following, shown):
+            each.send_signal(signal.SIGINT)
+            assert each.wait(PATIENCE_SECONDS) == 130
+            assert each.stderr is not None
+            assert not each.stderr.read()
+        assert again.stop() == 0
+    finally:
+        for each in (following, shown):
+            each.kill()
+            each.wait()
+            assert each.stderr is not None
+            each.stderr.close()
+        os.close(controller)
+    assert told_lines()[1].startswith("no answer: http://")
+
+
+def _read_until(terminal: int, expected: str) -> None:
+    told = ""
+    while expected not in told:
+        ready, _, _ = select.select([terminal], [], [], PATIENCE_SECONDS)
+        assert ready, told
+        told += os.read(terminal, 4096).decode()

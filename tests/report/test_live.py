@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cagrpc.errors import Unavailable
+from cagrpc.offline.live import RESOURCES
+from cagrpc.report.live import read_objects
+from tests.report.clusters import Document, half_empty
+from tests.support.scripted_api import ScriptedAnswer, fake_api
+
+NOT_SERVED = ScriptedAnswer(json.dumps({"kind": "Status", "code": 404, "message": "none"}).encode(), 404)
+FORBIDDEN = ScriptedAnswer(json.dumps({"kind": "Status", "code": 403, "message": "no"}).encode(), 403)
+EXPIRED = ScriptedAnswer(json.dumps({"kind": "Status", "code": 410, "message": "old"}).encode(), 410)
+
+
+def page(items: list[Document], token: str = "") -> ScriptedAnswer:
+    bare = [{key: value for key, value in each.items() if key not in ("kind", "apiVersion")} for each in items]
+    return ScriptedAnswer(json.dumps({"items": bare, "metadata": {"continue": token}}).encode())
+
+
+def of_kind(kind: str) -> list[Document]:
+    return [each for each in half_empty() if each["kind"] == kind]
+
+
+def test_a_cluster_is_only_listed_and_page_by_page() -> None:
+    pods = of_kind("Pod")
+    with fake_api() as api:
+        api.answers.extend([page(of_kind("Node")), page(pods[:5], "more"), EXPIRED, page(pods[:5], "more")])
+        api.answers.append(page(pods[5:]))
+        api.answers.extend([FORBIDDEN if "volumes" in path else page([]) for path, _, _ in RESOURCES[2:10]])
+        api.answers.extend([NOT_SERVED] * 12)
+        found = read_objects(api.client())
+        asked = [(each.method, each.path) for each in api.requests]
+        limits = {each.query.get("limit") for each in api.requests}
+    assert {method for method, _ in asked} == {"GET"}
+    assert limits == {"500"}
+    assert len(found.nodes) == 7
+    assert sorted(each.name for each in found.pods) == sorted(each["metadata"]["name"] for each in pods)
+    assert [each.resource for each in found.unread] == ["persistentvolumes (not allowed)"]
+    assert not found.others
+
+
+def test_without_nodes_there_is_no_report() -> None:
+    with fake_api() as api:
+        api.answers.append(FORBIDDEN)
+        with pytest.raises(Unavailable, match="nodes of all namespaces need to be listed"):
+            read_objects(api.client())

@@ -1,0 +1,116 @@
+"""What the page is told is bounded, and has what matters of each page."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cagrpc.controllers.fleet import group_as_json
+from cagrpc.controllers.planning.records import PlanRecord
+from cagrpc.errors import Unavailable
+from cagrpc.runtime.controller import JsonList, JsonPage
+from cagrpc.services.http.overview.digest import MOST_ROWS, Digest
+from tests.support.overview import BusyServer
+
+
+def test_the_sections_have_what_the_pages_say() -> None:
+    found = Digest().sections(BusyServer().pages())
+    assert found["status"]["why_not_ready"] == "the journal is out of reach"
+    assert found["status"]["warnings"] == [
+        "the backend: no quota",
+        "it expires",
+        "objects of pods that cannot be read and are left out: 1",
+        "nodes: forbidden",
+        "instances whose node group nobody serves: i-0",
+    ]
+    first, second = found["fleet"]["tiers"]
+    assert (first["weight"], second["weight"]) == (10, 0)
+    assert (first["provisioners"], first["groups"], first["target_size"]) == (["provisioner-1"], 1, 3)
+    assert (first["running"], first["creating"], first["failed"]) == (1, 1, 1)
+    assert first["cost_usd_per_hour"] == pytest.approx(0.3)
+    assert [each["id"] for each in found["fleet"]["groups"]] == ["group-1", "group-0"]
+    in_flight = found["increments"]["in_flight"]
+    assert {each["phase"] for each in in_flight} == {"planned", "creating", "ready", "rolling-back"}
+    assert {(each["nodes"], each["nodes_running"]) for each in in_flight[:2]} == {(3, 1)}
+    assert {each["phase"] for each in found["increments"]["finished"]} == {"done", "rolled-back"}
+    newest = found["decisions"]["decisions"][0]
+    assert (newest["chosen"], newest["nodes"], newest["cost_usd_per_hour"]) == ("group-1", 2, 0.2)
+    assert [each["left_out"] for each in newest["options"]] == ["", "breaks a limit"]
+    assert (found["rounds"]["rounds"][-1]["pods"], found["rounds"]["rounds"][-1]["unplaced"]) == (59, 16)
+    assert found["waiting"]["unplaced"][0]["ways"] == ["raise it", "raise it"]
+    assert (found["waiting"]["gangs"][0]["gang"], found["waiting"]["shortages"][0]["cause"]) == ("ml/gang", "sold out")
+    assert found["requests"]["requests"][0]["explanation"] == "no capacity; 3 of 8 pods could be had now"
+    assert found["slack"]["targets"][0]["held"] == 2
+
+
+def test_groups_without_nodes_are_counted_and_not_listed() -> None:
+    empty = [{**group_as_json(each), "target_size": 0, "instances": {}} for each in BusyServer().groups()]
+    fleet = Digest().sections({"/nodegroups": JsonPage(lambda: JsonList(empty))})["fleet"]
+    assert (fleet["groups"], fleet["groups_without_nodes"], fleet["groups_left_out"]) == ([], 2, 0)
+
+
+def test_a_large_cluster_stays_small_and_is_counted() -> None:
+    """300 groups with nodes, 1,800 increments, and as many kinds of waiting pods, also with long reasons."""
+    pages = BusyServer(mark="x" * 1000, many=300).pages()
+    found = Digest().sections(pages)
+    assert len(json.dumps(found)) < 3_000_000  # were all names as long as these, which no names are
+    small = Digest().sections(BusyServer(many=300).pages())
+    assert len(json.dumps(small)) < 200_000
+    assert (len(small["fleet"]["groups"]), small["fleet"]["groups_left_out"]) == (MOST_ROWS, 200)
+    assert (len(small["increments"]["in_flight"]), small["increments"]["in_flight_left_out"]) == (MOST_ROWS, 1100)
+    assert (small["waiting"]["left_out"], small["waiting"]["left_out_pods"]) == (200, 1600)
+    assert (small["requests"]["left_out"], small["slack"]["shapes_left_out"]) == (200, 200)
+    assert len(small["waiting"]["warnings"]) == MOST_ROWS + 1
+    assert small["waiting"]["warnings"][-1] == "… and 200 more"
+
+
+def test_what_stays_the_same_is_told_the_same() -> None:
+    busy, digest = BusyServer(), Digest()
+    before = digest.sections(busy.pages())
+    assert digest.sections(busy.pages()) == before
+    busy.running = 2
+    after = digest.sections(busy.pages())
+    assert {name for name in after if after[name] != before[name]} == {"increments"}
+
+
+def test_rows_of_what_has_not_changed_are_not_made_again() -> None:
+    rounds, made = BusyServer().rounds(), []
+
+    def as_json(record: PlanRecord) -> dict[str, Any]:
+        made.append(record)
+        return record.as_json()
+
+    digest, pages = Digest(), {"/plans": JsonPage(lambda: JsonList(tuple(rounds), as_json))}
+    digest.sections(pages)
+    assert len(made) == len(rounds) + 1  # the last one once more, for what waits
+    made.clear()
+    rounds[3] = replace(rounds[3], pods=77)
+    del rounds[0]
+    rounds.append(replace(rounds[-1], pods=78))
+    found = digest.sections(pages)["rounds"]["rounds"]
+    assert (found[2]["pods"], found[-1]["pods"], len(found)) == (77, 78, 20)
+    assert made == [rounds[2], rounds[-1], rounds[-1]]
+
+
+def test_one_page_that_fails_keeps_no_other_from_being_shown(caplog: pytest.LogCaptureFixture) -> None:
+    def unavailable() -> JsonList:
+        raise Unavailable("the list is still to come")
+
+    pages = {**BusyServer().pages(), "/slack": JsonPage(unavailable), "/increments": JsonPage(lambda: JsonList([{}]))}
+    with caplog.at_level(logging.ERROR):
+        found = Digest().sections(pages)
+    assert found["slack"] == {"problem": "the list is still to come"}
+    assert found["increments"]["problem"].startswith("failed unexpectedly")
+    assert found["requests"]["requests"]
+
+
+def test_numbers_that_json_has_not_are_null() -> None:
+    busy = BusyServer()
+    rounds = [{**each.as_json(), "gap": float("inf")} for each in busy.rounds()]
+    found = Digest().sections({"/plans": JsonPage(lambda: JsonList(rounds))})
+    json.dumps(found, allow_nan=False)
+    assert found["rounds"]["rounds"][0]["gap"] is None

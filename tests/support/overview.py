@@ -1,0 +1,189 @@
+"""Pages of a busy server, for what is shown of them: the values are made up, the JSON is the controllers' own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cagrpc.cluster.shortages import Shortage
+from cagrpc.cluster.state import IncompleteGang
+from cagrpc.controllers.fleet import group_as_json, increment_as_json
+from cagrpc.controllers.planning.records import LeftOut, Ordered, PlanRecord
+from cagrpc.controllers.slack.model import SlackState
+from cagrpc.controllers.slack.page import as_json as slack_as_json
+from cagrpc.fleet.model import (
+    GroupState,
+    IncrementNode,
+    IncrementSpec,
+    IncrementStatus,
+    Instance,
+    InstanceError,
+    InstanceState,
+    Phase,
+)
+from cagrpc.runtime.controller import JsonList, JsonPage
+from cagrpc.services.decisions import ConsideredOption, Decision
+from solver.model import NodeGroup, PodSpec
+from solver.slack.model import Role, SlackDemand, SlackShape
+
+AT = 1_790_000_000.0
+
+
+@dataclass
+class BusyServer:
+    """Everything there is of each kind, so many times; every text has `mark` in it."""
+
+    mark: str = ""
+    many: int = 2
+    running: int = 1
+    """Instances of each increment that run."""
+
+    def pages(self) -> dict[str, JsonPage]:
+        return {
+            "/status": JsonPage(self.status),
+            "/nodegroups": JsonPage(lambda: JsonList(self.groups(), group_as_json)),
+            "/increments": JsonPage(self._increments),
+            "/decisions": JsonPage(lambda: JsonList(self.decisions(), Decision.as_json)),
+            "/plans": JsonPage(lambda: JsonList(self.rounds(), PlanRecord.as_json)),
+            "/provisioningrequests": JsonPage(lambda: JsonList(self.requests())),
+            "/slack": JsonPage(lambda: slack_as_json(self.slack(), self._text("carrier"), self._text("problem"))),
+        }
+
+    def status(self) -> Mapping[str, Any]:
+        return {
+            "ready": False,
+            "why_not_ready": self._text("the journal is out of reach"),
+            "drive": "plan",
+            "cluster": self._text("https://cluster"),
+            "planner": self._text("waits for news"),
+            "waiting_pods": 7,
+            "pods_to_come": 0,
+            "backend_problem": self._text("no quota"),
+            "left_out": {self._text("pods"): 1},
+            "not_followed": {self._text("nodes"): "forbidden"},
+            "certificates": [{"warning": self._text("it expires")}, {"warning": ""}],
+            "orphans": {self._text("i-0"): "gone"},
+            "loops": {"a step of the fleet": "0.1 s since a step"},
+        }
+
+    def groups(self) -> list[GroupState]:
+        error = InstanceError("QUOTA", "no quota")
+        return [
+            GroupState(
+                NodeGroup(
+                    self._text(f"group-{number}"),
+                    {"cpu": 4000},
+                    0.1,
+                    weight=number % 3 * 10,
+                    provisioner=self._text(f"provisioner-{number}"),
+                    instance_type=self._text("m7i.large"),
+                    zone=self._text("zone-a"),
+                    target_size=3,
+                ),
+                3,
+                (
+                    Instance(f"{number}-a", "", InstanceState.RUNNING),
+                    Instance(f"{number}-b", "", InstanceState.CREATING),
+                    Instance(f"{number}-c", "", InstanceState.CREATING, error),
+                ),
+            )
+            for number in range(self.many)
+        ]
+
+    def _increments(self) -> JsonList:
+        running = {f"{number}-{node}" for number in range(self.many) for node in range(self.running)}
+        return JsonList(self.increments(), lambda each: increment_as_json(each, running))
+
+    def increments(self) -> list[IncrementStatus]:
+        phases = [*Phase]
+        return [
+            IncrementStatus(
+                f"{number:032x}",
+                IncrementSpec(
+                    {self._text(f"group-{number}"): 3},
+                    pods=frozenset({"u1"}),
+                    reason=self._text("planned"),
+                    cost_usd_per_hour=0.3,
+                    gap=0.01,
+                ),
+                phases[number % len(phases)],
+                self._text("instances running: 1 of 3"),
+                AT,
+                AT + 600,
+                nodes=tuple(IncrementNode(f"{number}/{node}", "", f"{number}-{node}") for node in range(3)),
+            )
+            for number in range(self.many * len(phases))
+        ]
+
+    def decisions(self) -> list[Decision]:
+        options = tuple(
+            ConsideredOption(
+                self._text(f"group-{number}"),
+                2,
+                5,
+                (self._text("ns/pod"),),
+                (float(number),) if number else (),
+                0.2,
+                self._text("cheapest"),
+                "" if number else self._text("breaks a limit"),
+            )
+            for number in range(self.many)
+        )
+        return [
+            Decision(AT + number, options, options[-1].node_group, self._text("cheapest"), "objective", 0.1)
+            for number in range(self.many)
+        ]
+
+    def rounds(self) -> list[PlanRecord]:
+        left = LeftOut(
+            self._text("ml/trainer"), 8, (self._text("no room"),) * 2, (self._text("raise it"),) * 2, "train"
+        )
+        return [
+            PlanRecord(
+                f"{number:08x}",
+                AT + 60 * number,
+                self._text("news"),
+                pods=40 + number,
+                planned_cost_per_hour=2.0 + number % 7,
+                lower_bound_per_hour=1.9 + number % 7,
+                gap=0.1 / (2.0 + number % 7),
+                nodes=4,
+                increments=(Ordered({self._text("group-0"): 3}, 4, 0.3, "i", "creating"),),
+                unplaced=(left,) * self.many,
+                shortages=(Shortage(self._text("m7i.large/a"), 1, AT, AT + 60, self._text("sold out")),) * self.many,
+                incomplete_gangs=(IncompleteGang(self._text("ml/gang"), 3, 4),) * self.many,
+                warnings=(self._text("a pod cannot be read"),) * self.many,
+            )
+            for number in range(min(50, self.many * 10))
+        ]
+
+    def requests(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "namespace": "ml",
+                "name": self._text(f"request-{number}"),
+                "class": self._text("check-capacity"),
+                "phase": "waiting",
+                "explanation": self._text("no capacity; 3 of 8 pods could be had now"),
+                "pods": 8,
+                "attempts": 2,
+                "retry_at": "2026-09-21T14:13:20Z",
+                "node_groups": self._text("group-0+2"),
+                "cost_per_hour": "3.0600",
+                "lower_bound_per_hour": "3.0000",
+                "gap": "0.0196",
+            }
+            for number in range(self.many)
+        ]
+
+    def slack(self) -> SlackState:
+        shapes = tuple(
+            SlackShape(self._text(f"web/{number}"), Role.FIXED, PodSpec((("cpu", 1000),)), 3, self._text("3 of it"))
+            for number in range(self.many)
+        )
+        wanted = (SlackDemand(shapes),)
+        return SlackState(AT, wanted, {shapes[0].name: {"node-1": 2}}, warnings=(self._text("no room"),))
+
+    def _text(self, text: str) -> str:
+        return f"{text}{self.mark}"
