@@ -1,0 +1,108 @@
+"""The question and the answer of consolidation, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from solver.model import Limit, Node, NodeGroup, Plan, PodSet, PodSpec
+
+
+class DisruptionReason(StrEnum):
+    """Why nodes go, in Karpenter's words where it has them."""
+
+    EMPTY = "Empty"
+    """Nothing on them has to move."""
+    UNDERUTILIZED = "Underutilized"
+    """Their pods run elsewhere for less."""
+    BETTER_WEIGHT = "BetterWeight"
+    """Their pods run on nodes of a higher weight, which may cost more."""
+    INTERRUPTED = "Interrupted"
+    """The cloud takes them soon."""
+    UNHEALTHY = "Unhealthy"
+    """They have gone bad."""
+
+
+@dataclass(frozen=True, slots=True)
+class StandingNode:
+    """A node that stands, with what runs on it."""
+
+    node: Node
+    """With what its pods leave free; `running` are all of its pods that constraints between pods see, those that would
+    move among them."""
+    node_group: str = ""
+    """Whose price, weight and capacity it has; empty for a node of nobody's, which takes pods and never goes."""
+    pods: tuple[PodSet, ...] = ()
+    """The pods that move when it goes, placeholders of the slack among them. Pods of one gang, on whatever nodes, move
+    together or not at all."""
+    kept: str = ""
+    """Why it has to stay, for people; empty where it may go. Its pods stay too."""
+    takes_pods: bool = True
+    """Whether pods may move there; false of one that is cordoned, not Ready, or that has to go."""
+    must_go: DisruptionReason | None = None
+    """Why it is replaced whatever that costs (INTERRUPTED, UNHEALTHY); None where cost decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsolidationProblem:
+    """Everything that a consolidation plan depends on."""
+
+    nodes: tuple[StandingNode, ...]
+    node_groups: tuple[NodeGroup, ...]
+    """`target_size` counts the nodes that stand or are coming, `min_size` holds for what is left."""
+    limits: tuple[Limit, ...] = ()
+    """`used` counts what stands. New nodes come before old ones go, so both count at once."""
+    daemon_sets: tuple[PodSpec, ...] = ()
+    least_saving_usd_per_hour_per_pod: float = 0.0
+    """A step that moves pods saves at least so much for each of them, or is none; nodes that must go and pods that go
+    to a better weight are moved all the same."""
+    most_nodes_per_step: int = 50
+    """How many nodes a step takes away at most; one that gangs tie together may be larger."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsolidationStep:
+    """Nodes to take away together, after the new ones are there: of use by itself, whatever becomes of later steps."""
+
+    reason: DisruptionReason
+    nodes: tuple[str, ...]
+    """Names of the nodes that go."""
+    plan: Plan
+    """Where their pods go, and those of gangs that move with them: its increments are the new nodes. All pods have a
+    place."""
+    saving_usd_per_hour: float
+    """Negative where nodes of a better weight, or in place of ones that must go, cost more."""
+
+    @property
+    def pods_moved(self) -> int:
+        """Return how many pods are evicted: all but placeholders."""
+        return sum(each.count for each in self.plan.pod_classes if not each.placeholder)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsolidationPlan:
+    """Steps in their order, each on what the ones before leave. Costs are US dollars per hour, of the nodes of node
+    groups."""
+
+    steps: tuple[ConsolidationStep, ...]
+    """Those that must go first, then empty nodes, then small and sure steps before large ones."""
+    cost_before_usd_per_hour: float
+    cost_after_usd_per_hour: float
+    least_usd_per_hour: float
+    """Proven: no consolidation that moves only what may be moved leaves less."""
+    least_if_all_moved_usd_per_hour: float
+    """Proven: none leaves less if all that is kept could be moved too, but nodes of nobody's. The difference is what
+    the constraints on moving cost."""
+    stays: Mapping[str, str] = field(default_factory=dict)
+    """By node that stays though it costs more than its pods are worth: why, for people."""
+    elapsed_seconds: float = 0.0
+
+    @property
+    def saving_usd_per_hour(self) -> float:
+        return self.cost_before_usd_per_hour - self.cost_after_usd_per_hour
+
+    @property
+    def proven_saving_usd_per_hour(self) -> float:
+        """Return the most that any consolidation could save."""
+        return self.cost_before_usd_per_hour - self.least_usd_per_hour
