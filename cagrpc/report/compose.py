@@ -27,7 +27,7 @@ from cagrpc.report.model import (
 from cagrpc.report.packing import planned_packing, standing_packing
 from cagrpc.report.problem import workload_of
 from cagrpc.report.sources import Objects
-from cagrpc.report.standing import StandingNode, StandingShape
+from cagrpc.report.standing import ReportedNode, StandingShape
 from solver import Plan, PodSpec
 from solver.explanation.limits import reached
 
@@ -39,7 +39,7 @@ _LEAST_SAVING = 0.00005
 def compose(
     source: str,
     objects: Objects,
-    nodes: Sequence[StandingNode],
+    nodes: Sequence[ReportedNode],
     shapes: Sequence[StandingShape],
     ladder: Ladder,
     elapsed_seconds: float,
@@ -86,19 +86,19 @@ def compose(
     )
 
 
-def _dollars(nodes: Iterable[StandingNode]) -> float:
+def _dollars(nodes: Iterable[ReportedNode]) -> float:
     return sum(each.price_usd_per_hour or 0.0 for each in nodes)
 
 
-def _shares(nodes: Sequence[StandingNode], kind: NameKind, key: Callable[[StandingNode], str]) -> tuple[Share, ...]:
-    found: defaultdict[str, list[StandingNode]] = defaultdict(list)
+def _shares(nodes: Sequence[ReportedNode], kind: NameKind, key: Callable[[ReportedNode], str]) -> tuple[Share, ...]:
+    found: defaultdict[str, list[ReportedNode]] = defaultdict(list)
     for node in nodes:
         found[key(node)].append(node)
     shares = (Share(ClusterName(kind, name), len(mine), _dollars(mine)) for name, mine in found.items())
     return tuple(sorted(shares, key=lambda each: (-each.usd_per_hour, each.name)))
 
 
-def _unpriced(nodes: Iterable[StandingNode]) -> tuple[Unpriced, ...]:
+def _unpriced(nodes: Iterable[ReportedNode]) -> tuple[Unpriced, ...]:
     kinds = Counter(
         (each.instance_type, each.zone, each.capacity_type) for each in nodes if each.price_usd_per_hour is None
     )
@@ -113,7 +113,7 @@ def _unpriced(nodes: Iterable[StandingNode]) -> tuple[Unpriced, ...]:
     )
 
 
-def _kept(nodes: Sequence[StandingNode], ladder: Ladder) -> Iterator[KeptNodes]:
+def _kept(nodes: Sequence[ReportedNode], ladder: Ladder) -> Iterator[KeptNodes]:
     by_name = {each.name: each for each in nodes}
     for reason, names in kept_by_reason(ladder.question.kept).items():
         mine = [by_name[name] for name in names]
@@ -160,7 +160,7 @@ def _of_groups(change: Saving, ladder: Ladder) -> Saving:
     return replace(change, pools=tuple(ClusterName(NameKind.POOL, each) for each in sorted(pools)))
 
 
-def _removed(nodes: Iterable[StandingNode], shapes: Sequence[StandingShape]) -> tuple[GroupDelta, ...]:
+def _removed(nodes: Iterable[ReportedNode], shapes: Sequence[StandingShape]) -> tuple[GroupDelta, ...]:
     gone = {each.name for each in nodes}
     counts = ((each.group.id, sum(node.name in gone for node in each.nodes)) for each in shapes)
     return tuple(GroupDelta(ClusterName(NameKind.GROUP, name), -count) for name, count in counts if count)

@@ -12,7 +12,7 @@ from cagrpc.errors import CagrpcError, InvalidConfiguration
 from cagrpc.report import relaxed
 from cagrpc.report.problem import KeptBecause, Offered, RepackingQuestion, first_kept, question
 from cagrpc.report.sources import Objects
-from cagrpc.report.standing import StandingNode, StandingShape
+from cagrpc.report.standing import ReportedNode, StandingShape
 from solver import Budget, Plan, PlanRejectedError, Problem, ProblemError, solve
 
 _BEST, _SAME_NODES = 0.3, 0.2
@@ -59,11 +59,11 @@ class Ladder:
     steps: tuple[Step, ...]
     least_usd_per_hour: float
     """No plan for these pods costs less, whatever the rules."""
-    empty: tuple[StandingNode, ...]
+    empty: tuple[ReportedNode, ...]
 
 
 def climb(
-    objects: Objects, nodes: Sequence[StandingNode], shapes: Sequence[StandingShape], offered: Offered, budget: Budget
+    objects: Objects, nodes: Sequence[ReportedNode], shapes: Sequence[StandingShape], offered: Offered, budget: Budget
 ) -> Ladder:
     """Plan all steps within the budget. Raises InvalidInput for objects that cannot be read."""
     asked, plan = _best(objects, nodes, shapes, offered, budget)
@@ -104,7 +104,7 @@ def climb(
 
 
 def _best(
-    objects: Objects, nodes: Sequence[StandingNode], shapes: Sequence[StandingShape], offered: Offered, budget: Budget
+    objects: Objects, nodes: Sequence[ReportedNode], shapes: Sequence[StandingShape], offered: Offered, budget: Budget
 ) -> tuple[RepackingQuestion, Plan]:
     """Return the question with a plan that serves all its pods. Nodes of pods that no node group takes are kept."""
     kept: dict[str, KeptBecause] = first_kept(nodes, offered.schedulers)

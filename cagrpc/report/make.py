@@ -20,7 +20,7 @@ from cagrpc.report.model import Report
 from cagrpc.report.prices import price_list
 from cagrpc.report.problem import Offered
 from cagrpc.report.sources import Objects, read_files
-from cagrpc.report.standing import StandingNode, shapes, standing_nodes, texts_of
+from cagrpc.report.standing import ReportedNode, shapes, standing_nodes, texts_of
 from solver import Budget
 
 _MOST_NAMED = 10
@@ -86,7 +86,7 @@ def _read(inputs: ReportInputs) -> tuple[str, Objects]:
     return "cluster", read_cluster(inputs.kubeconfig, inputs.context)
 
 
-def _check(inputs: ReportInputs, nodes: tuple[StandingNode, ...]) -> None:
+def _check(inputs: ReportInputs, nodes: tuple[ReportedNode, ...]) -> None:
     """Refuse inputs of which nothing could be reported."""
     if not nodes and not inputs.provisioners:
         raise InvalidInput("report: there are no nodes; with --provisioners the pods are planned on new ones")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from cagrpc.report.model import Bar, ClusterName, NameKind, RoomUse, ShapeUse
-from cagrpc.report.standing import StandingNode
+from cagrpc.report.standing import ReportedNode
 from solver import Plan, Problem
 from solver.model import CPU, MEMORY, NodeGroup, PodSpec, Resources
 from solver.model.capacity import less_daemons
@@ -27,7 +27,7 @@ class Fill(NamedTuple):
     memory_overhead: int
 
 
-def standing_packing(nodes: Iterable[StandingNode], names: Mapping[str, NodeGroup]) -> RoomUse:
+def standing_packing(nodes: Iterable[ReportedNode], names: Mapping[str, NodeGroup]) -> RoomUse:
     """Return how full these nodes are; `names` has their node groups."""
     fills: defaultdict[str, list[Fill]] = defaultdict(list)
     shapes = {}

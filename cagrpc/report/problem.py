@@ -22,7 +22,7 @@ from cagrpc.offline.inputs import equipped
 from cagrpc.offline.reduced import PodTemplate, RunningPod
 from cagrpc.report.prices import PriceList
 from cagrpc.report.sources import Objects
-from cagrpc.report.standing import StandingNode, StandingShape, as_they_stand
+from cagrpc.report.standing import ReportedNode, StandingShape, as_they_stand
 from solver import Plan, Problem
 from solver.model import NODES, Limit, Node, NodeGroup, PodSet
 
@@ -96,7 +96,7 @@ class Offered:
     def _table_price(self, group: NodeGroup) -> float | None:
         return self.prices.overrides(group.instance_type, group.zone, group.capacity_type)
 
-    def limits(self, nodes: Sequence[StandingNode], kept: AbstractSet[str]) -> tuple[Limit, ...]:
+    def limits(self, nodes: Sequence[ReportedNode], kept: AbstractSet[str]) -> tuple[Limit, ...]:
         """Return the limits, with what kept nodes take of them."""
         if self.expanded is None:
             return ()
@@ -112,7 +112,7 @@ class Offered:
         return tuple(found)
 
 
-def first_kept(nodes: Sequence[StandingNode], schedulers: AbstractSet[str]) -> dict[str, KeptBecause]:
+def first_kept(nodes: Sequence[ReportedNode], schedulers: AbstractSet[str]) -> dict[str, KeptBecause]:
     """Return the nodes that are left out before anything is planned."""
     found = {}
     for node in nodes:
@@ -127,7 +127,7 @@ def first_kept(nodes: Sequence[StandingNode], schedulers: AbstractSet[str]) -> d
 
 def question(
     objects: Objects,
-    nodes: Sequence[StandingNode],
+    nodes: Sequence[ReportedNode],
     shapes: Sequence[StandingShape],
     offered: Offered,
     kept: Mapping[str, KeptBecause],

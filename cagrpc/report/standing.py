@@ -51,7 +51,7 @@ _PASSING = (
 
 
 @dataclass(frozen=True, slots=True)
-class StandingNode:
+class ReportedNode:
     """A node, and the pods on it by template."""
 
     name: str
@@ -86,10 +86,10 @@ class StandingShape:
     """Nodes that planning cannot tell apart, as a node group without limit."""
 
     group: NodeGroup
-    nodes: tuple[StandingNode, ...]
+    nodes: tuple[ReportedNode, ...]
 
 
-def standing_nodes(objects: Objects, prices: PriceList) -> tuple[StandingNode, ...]:
+def standing_nodes(objects: Objects, prices: PriceList) -> tuple[ReportedNode, ...]:
     """Return the nodes by name. Raises InvalidInput with every node that cannot be read."""
     pods: defaultdict[str, Counter[PodTemplate]] = defaultdict(Counter)
     for each in objects.pods:
@@ -104,7 +104,7 @@ def standing_nodes(objects: Objects, prices: PriceList) -> tuple[StandingNode, .
         labels = dict(facts.labels)
         kind, zone, capacity = _first(labels, _TYPES), _first(labels, _ZONES), _capacity_type(labels)
         roles = labels.keys() | {taint.key for taint in facts.taints}
-        found[facts.name] = StandingNode(
+        found[facts.name] = ReportedNode(
             facts.name,
             _first(labels, _POOLS),
             kind,
@@ -133,11 +133,11 @@ def _capacity_type(labels: Mapping[str, str]) -> str:
     return next(filter(None, said), "on-demand")
 
 
-def shapes(nodes: Iterable[StandingNode], selected: AbstractSet[str]) -> tuple[StandingShape, ...]:
+def shapes(nodes: Iterable[ReportedNode], selected: AbstractSet[str]) -> tuple[StandingShape, ...]:
     """Return the shapes of nodes that have a price. `selected` are texts of all objects: a label counts if its key is
     among them. Nodes of one instance type differ by a few mebibytes, so a shape has what the smallest of them has, less
     the pods that come with each of them without a DaemonSet."""
-    alike: defaultdict[tuple[object, ...], list[StandingNode]] = defaultdict(list)
+    alike: defaultdict[tuple[object, ...], list[ReportedNode]] = defaultdict(list)
     for node in nodes:
         if node.price_usd_per_hour is not None:
             alike[_key(node, selected)].append(node)
@@ -151,7 +151,7 @@ def shapes(nodes: Iterable[StandingNode], selected: AbstractSet[str]) -> tuple[S
     return tuple(found)
 
 
-def _key(node: StandingNode, selected: AbstractSet[str]) -> tuple[object, ...]:
+def _key(node: ReportedNode, selected: AbstractSet[str]) -> tuple[object, ...]:
     exact = () if node.instance_type else tuple(sorted(node.allocatable.items()))
     kinds = tuple(sorted(name for name, amount in node.allocatable.items() if amount))
     labels = tuple(sorted(_labels(node, selected).items()))
@@ -161,16 +161,16 @@ def _key(node: StandingNode, selected: AbstractSet[str]) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def _labels(node: StandingNode, selected: AbstractSet[str]) -> dict[str, str]:
+def _labels(node: ReportedNode, selected: AbstractSet[str]) -> dict[str, str]:
     always = (ARCH, OS, ZONE, INSTANCE_TYPE)
     return {key: value for key, value in node.labels.items() if key != HOSTNAME and (key in always or key in selected)}
 
 
-def _taints(node: StandingNode) -> tuple[Taint, ...]:
+def _taints(node: ReportedNode) -> tuple[Taint, ...]:
     return tuple(each for each in node.taints if not each.key.startswith(_PASSING))
 
 
-def _shape(name: str, nodes: tuple[StandingNode, ...], selected: AbstractSet[str]) -> StandingShape:
+def _shape(name: str, nodes: tuple[ReportedNode, ...], selected: AbstractSet[str]) -> StandingShape:
     first = nodes[0]
     smallest = {resource: min(each.allocatable.get(resource, 0) for each in nodes) for resource in first.allocatable}
     mirrors = [_mirrors(each) for each in nodes]
@@ -193,7 +193,7 @@ def _shape(name: str, nodes: tuple[StandingNode, ...], selected: AbstractSet[str
     return StandingShape(group, nodes)
 
 
-def _mirrors(node: StandingNode) -> Counter[str]:
+def _mirrors(node: ReportedNode) -> Counter[str]:
     found: Counter[str] = Counter()
     for template, count in node.pods.items():
         if template.mirror:
