@@ -77,6 +77,60 @@ class WaitingPods:
     pods: tuple[PodRef, ...]
 
 
+class Kept(StrEnum):
+    """What a pod is kept on its node by, as far as it matters to those who move pods."""
+
+    NOTHING = ""
+    FOR_NOW = "for now"
+    """It may go before long: a budget lets no pod go, or an annotation holds for a time. Where its node has to go,
+    eviction is tried all the same, and the API server decides."""
+    UNTIL_IT_ENDS = "until it ends"
+    """It runs to an end by itself (a Job's pod): it is moved only where its node has to go."""
+    BY_OWNER = "by its owner"
+    """It asks not to be evicted, or has what is lost with its node. Never evicted; where its node is taken, another
+    comes in its stead, which needs room."""
+    WITHOUT_SUCCESSOR = "without successor"
+    """Nobody makes another one that could be planned. Never evicted, and no room is planned for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReschedulablePod:
+    """A pod that is bound and has to go elsewhere if its node goes: none of a DaemonSet, no mirror pod, none that has
+    finished."""
+
+    ref: PodRef
+    spec: PodSpec
+    """With all that the constraints of any pod can see, and with its preferences."""
+    priority: int = 0
+    gang: str | None = None
+    kept: str = ""
+    """Why it may not be moved now, for people, with its namespace/name; empty where it may."""
+    kept_by: Kept = Kept.NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class PodsOnNode:
+    """The pods that are bound to one node."""
+
+    reschedulable: tuple[ReschedulablePod, ...] = ()
+    """Oldest first."""
+    others: tuple[RunningPods, ...] = ()
+    """DaemonSets' and mirror pods, and those that are being deleted: they go with the node. Their specs have all that
+    the constraints of any pod can see."""
+    coming: int = 0
+    """Pods that the scheduler has nominated to the node and not bound yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCondition:
+    """What a condition of a Node says, and since when."""
+
+    type: str
+    status: str
+    since_seconds: int = 0
+    """Since the epoch; 0 where it does not say."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterNode:
     """A registered Node."""
@@ -97,6 +151,12 @@ class ClusterNode:
     attach_limits: Mapping[str, int] | None = None
     """How many volumes each driver may attach, by the node's CSINode; None without one. What is left of it is in
     `node.free`."""
+    created_at_seconds: int = 0
+    """Of its Node, since the epoch."""
+    do_not_disrupt: bool = False
+    """Whether it has Karpenter's annotation `karpenter.sh/do-not-disrupt` with `true`."""
+    conditions: tuple[NodeCondition, ...] = ()
+    """As its Node has them, one of a type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +287,8 @@ class ClusterState:
     """CSI drivers that attach volumes of pods: every node has a number of attachments of each."""
     attach_limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """How many volumes each driver may attach to a node, by instance type, of nodes that stand or have stood."""
+    bound: Mapping[str, PodsOnNode] = field(default_factory=dict)
+    """By node that stands; empty where the view was not asked for it."""
 
 
 class ClusterSource(Protocol):
@@ -234,4 +296,12 @@ class ClusterSource(Protocol):
 
     def state(self, *, without: AbstractSet[PodKey] = ...) -> ClusterState:
         """Return one consistent state, without these pending pods. Raises Unavailable while it is unknown."""
+        ...
+
+
+class BoundPodsSource(Protocol):
+    """A cluster view that also remembers who is bound, and why it may not be moved."""
+
+    def state_with_bound_pods(self, *, without: AbstractSet[PodKey] = ...) -> ClusterState:
+        """Return the state with `bound`, of one moment. Raises Unavailable while it is unknown."""
         ...
