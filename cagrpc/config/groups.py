@@ -12,8 +12,10 @@ from pathlib import Path
 
 from cagrpc.api.autoscaler.options import AutoscalingOptions
 from cagrpc.config.schema import karpenter, provisioners
+from cagrpc.config.schema.disruption import DisruptionForm
 from cagrpc.config.schema.fields import amounts
 from cagrpc.config.schema.recorded import read_recorded_groups
+from cagrpc.controllers.settings import ProvisionerDisruption
 from cagrpc.fleet.catalogue import (
     ARCH,
     CAPACITY_TYPE,
@@ -51,6 +53,8 @@ class Expanded:
     """Ids of explicit node groups."""
     options: Mapping[str, AutoscalingOptions] = field(default_factory=dict)
     """By node group id; only groups with configured options."""
+    disruption: Mapping[str, ProvisionerDisruption] = field(default_factory=dict)
+    """By provisioner that says something of it."""
     warnings: tuple[str, ...] = ()
 
 
@@ -70,6 +74,7 @@ def expand_all(
     limits: list[Limit] = []
     explicit: set[str] = set()
     options: dict[str, AutoscalingOptions] = {}
+    disruption: dict[str, ProvisionerDisruption] = {}
     warnings: list[str] = []
     places: dict[str, str] = {}
     for item in written:
@@ -87,13 +92,21 @@ def expand_all(
         if provisioner.node_groups is not None:
             explicit.update(group.id for group in provisioner.node_groups)
         provisioners.append(provisioner)
+        if (own_words := _disruption(item.entry)) is not None:
+            disruption[provisioner.name] = own_words.settings()
         groups.extend(_with_gpu_label(group, gpu_label) for group in expanded)
         if (limit := limit_of(provisioner, expanded)) is not None:
             limits.append(limit)
     limits.extend(shared_stock(catalogue, groups))
     return Expanded(
-        tuple(provisioners), tuple(groups), tuple(limits), frozenset(explicit), options, tuple(warnings)
+        tuple(provisioners), tuple(groups), tuple(limits), frozenset(explicit), options, disruption, tuple(warnings)
     )  # fmt: skip
+
+
+def _disruption(entry: Entry) -> DisruptionForm | None:
+    if isinstance(entry, karpenter.NodePool):
+        return entry.spec.disruption
+    return entry.disruption if isinstance(entry, provisioners.ProvisionerForm) else None
 
 
 class _Conversion:

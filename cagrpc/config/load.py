@@ -143,5 +143,6 @@ def _settings(
         requests=written.provisioning_requests.settings() if cluster is not None else None,
         kueue=written.kueue.settings() if cluster is not None else None,
         slack=held,
+        consolidation=None if written.consolidation is None else written.consolidation.settings(expanded.disruption),
         warnings=tuple(warnings),
     )

@@ -14,7 +14,14 @@ from cagrpc.backends.plugin import BackendSettings
 from cagrpc.config.schema.http import HttpAccess
 from cagrpc.config.schema.listen import Address
 from cagrpc.config.schema.tls import TlsPaths
-from cagrpc.controllers.settings import ClusterSettings, Drive, KueueSettings, PlannerSettings, RequestSettings
+from cagrpc.controllers.settings import (
+    ClusterSettings,
+    ConsolidationSettings,
+    Drive,
+    KueueSettings,
+    PlannerSettings,
+    RequestSettings,
+)
 from cagrpc.controllers.slack.model import SlackSettings
 from cagrpc.fleet.catalogue import Catalogue
 from cagrpc.fleet.visibility import ShownGroups
@@ -57,6 +64,8 @@ class Settings:
     """None where Kueue's AdmissionChecks are not answered."""
     slack: SlackSettings | None = None
     """None where no slack is held."""
+    consolidation: ConsolidationSettings | None = None
+    """None where nothing is consolidated."""
     tracing: bool = False
     """Whether spans are made and sent."""
     warnings: tuple[str, ...] = ()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.cluster.markers import NAMESPACE
+from cagrpc.runtime.schedules import Schedule
 
 
 class Drive(StrEnum):
@@ -114,3 +116,95 @@ class KueueSettings:
     controller_name: str = "cagrpc.io/provisioning-request"
     """AdmissionChecks with this controllerName are ours."""
     retry_mode: RetryMode = RetryMode.RELEASE
+
+
+class ConsolidationMode(StrEnum):
+    DRY_RUN = "dry-run"
+    """Says what it would do, and changes nothing."""
+    ON = "on"
+
+
+class ConsolidationPolicy(StrEnum):
+    """Which nodes of a provisioner may be replaced, in Karpenter's words."""
+
+    WHEN_EMPTY = "WhenEmpty"
+    WHEN_EMPTY_OR_UNDERUTILIZED = "WhenEmptyOrUnderutilized"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeBudget:
+    """How many nodes of a provisioner may be disrupted at once."""
+
+    amount: int
+    """Nodes, or percent of them."""
+    is_percentage: bool = False
+    reasons: frozenset[str] | None = None
+    """Karpenter's, for which it holds; None for all."""
+    schedule: Schedule | None = None
+    """When it is active; None for always."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProvisionerDisruption:
+    """What a provisioner says of the disruption of its nodes."""
+
+    policy: ConsolidationPolicy = ConsolidationPolicy.WHEN_EMPTY_OR_UNDERUTILIZED
+    consolidate_after_seconds: float | None = 0.0
+    """A node is left alone for so long after pods came to it; None: always."""
+    budgets: tuple[NodeBudget, ...] | None = None
+    """None for those that hold where a provisioner has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class RepairRule:
+    """A condition that makes a node bad once it has lasted for so long."""
+
+    condition: str
+    status: str
+    toleration_seconds: float
+
+
+DEFAULT_INTERRUPTION_TAINTS = (
+    "aws-node-termination-handler/spot-itn",
+    "aws-node-termination-handler/rebalance-recommendation",
+    "cloud.google.com/impending-node-termination",
+    "node.cloudprovider.kubernetes.io/shutdown",
+)
+"""Of nodes that their cloud takes soon."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsolidationSettings:
+    """Of consolidation. Times in seconds."""
+
+    mode: ConsolidationMode = ConsolidationMode.DRY_RUN
+    every_seconds: float = 60.0
+    """Between two plans."""
+    budget_seconds: float = 10.0
+    """Of one plan."""
+    least_saving_usd_per_hour_per_pod: float = 0.0
+    most_nodes_per_step: int = 50
+    minimum_node_age_seconds: float = 600.0
+    step_deadline_seconds: float = 900.0
+    """A step that is not through by then is undone."""
+    windows: tuple[Schedule, ...] = ()
+    """When nodes may be replaced that need not be; empty for always."""
+    budgets: tuple[NodeBudget, ...] = (NodeBudget(10, is_percentage=True),)
+    """Of each provisioner that has none of its own."""
+    disruption: Mapping[str, ProvisionerDisruption] = field(default_factory=dict)
+    """By provisioner that says something of its own."""
+    pause_seconds: float = 600.0
+    """After a step that was undone; twice as long after each further one,"""
+    longest_pause_seconds: float = 6 * 3600.0
+    """but no longer than this."""
+    interruption_taints: frozenset[str] = frozenset(DEFAULT_INTERRUPTION_TAINTS)
+    repair: tuple[RepairRule, ...] = (RepairRule("Ready", "False", 1800.0), RepairRule("Ready", "Unknown", 1800.0))
+
+    def disruption_of(self, provisioner: str) -> ProvisionerDisruption:
+        """Return what holds for the nodes of a provisioner, but for its budgets."""
+        return self.disruption.get(provisioner, ProvisionerDisruption())
+
+    def budgets_of(self, provisioner: str) -> tuple[NodeBudget, ...]:
+        """Return the budgets of a provisioner: its own, even if there are none, or those of all."""
+        own = self.disruption_of(provisioner).budgets
+        return self.budgets if own is None else own

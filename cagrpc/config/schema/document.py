@@ -12,6 +12,7 @@ from pydantic import Field, field_validator, model_validator
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER
 from cagrpc.backends import registry
 from cagrpc.config.problems import shown
+from cagrpc.config.schema.consolidation import Consolidation
 from cagrpc.config.schema.devices import DevicesForm
 from cagrpc.config.schema.fields import LabelKey, Limits
 from cagrpc.config.schema.http import Http
@@ -22,6 +23,7 @@ from cagrpc.config.schema.planner import Planner
 from cagrpc.config.schema.provisioners import Autoscaling, ProvisionerEntry
 from cagrpc.config.schema.provisioning_requests import ProvisioningRequests
 from cagrpc.config.schema.slack import Slack
+from cagrpc.config.schema.times import seconds
 from cagrpc.config.schema.tls import Tls
 from cagrpc.fleet.visibility import DEFAULT_SHOWN_GROUPS
 from cagrpc.forms import FilePath, Form
@@ -54,6 +56,7 @@ class Configuration(Form):
     provisioning_requests: ProvisioningRequests = ProvisioningRequests()
     kueue: Kueue = Kueue()
     slack: Slack | None = None
+    consolidation: Consolidation | None = None
     listen: Listen = Listen()
     tls: Tls = Tls()
     http: Http = Http()
@@ -106,6 +109,19 @@ class Configuration(Form):
                 "slack.carrier: found virtual with drive: assist, expected buffer or pods, or drive: plan; the "
                 "cluster-autoscaler asks the expander only about pods that it sees pending, so nobody would open nodes "
                 "for placeholders that live in cagrpc alone"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _consolidation_has_a_cluster_and_time(self) -> Self:
+        if self.consolidation is None or self.consolidation.mode == "off":
+            return self
+        if self.kubernetes is None:
+            raise ValueError("consolidation moves pods of a cluster and needs the section kubernetes; found none")
+        if seconds(self.consolidation.step_deadline) <= self.increment_deadline_seconds:
+            raise ValueError(
+                f"consolidation.step_deadline: found {shown(self.consolidation.step_deadline)}, expected more than"
+                f" increment_deadline_seconds, {self.increment_deadline_seconds:g}, within which new nodes come"
             )
         return self
 

@@ -1,8 +1,8 @@
 """Karpenter documents as provisioners: karpenter.sh/v1 (and v1beta1) NodePool, karpenter.sh/v1alpha5 Provisioner.
 
-Weight, requirements, labels, taints and limits are read. Fields for Karpenter itself (disruption and expiry, node
-classes, kubelet settings) are ignored; any other field is an error, since a misspelt requirement would allow every
-instance type. Weights as in the provisioner-priority design: 1 to 100, none is 0.
+Weight, requirements, labels, taints, limits and (of a NodePool) disruption are read. Fields for Karpenter itself
+(expiry, node classes, kubelet settings) are ignored; any other field is an error, since a misspelt requirement would
+allow every instance type. Weights as in the provisioner-priority design: 1 to 100, none is 0.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasGenerator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 from pydantic.alias_generators import to_camel
 
+from cagrpc.config.schema.disruption import DisruptionForm
 from cagrpc.config.schema.fields import (
     Labels,
     Limits,
@@ -81,11 +82,18 @@ class NodePoolTemplate(Document):
     spec: TemplateSpec
 
 
+class NodePoolDisruption(DisruptionForm, title="NodePoolDisruption"):
+    """`spec.disruption`, in the words of karpenter.sh/v1 and v1beta1."""
+
+    model_config = Document.model_config
+    expire_after: Ignored = None
+
+
 class NodePoolSpec(Document):
     template: NodePoolTemplate
     weight: Weight | None = None
     limits: OptionalLimits = Field(default_factory=dict)
-    disruption: Ignored = None
+    disruption: NodePoolDisruption | None = None
     replicas: Any = None
 
     @field_validator("replicas")

@@ -16,6 +16,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from cagrpc.config.problems import shown
 from cagrpc.config.schema import karpenter
+from cagrpc.config.schema.disruption import DisruptionForm
 from cagrpc.config.schema.fields import (
     Allocatable,
     Labels,
@@ -206,6 +207,8 @@ class ProvisionerForm(Form):
     (default: 17Gi, of a disk of 20 GiB), huge pages (which are taken off the memory), what device plugins offer."""
     node_groups: Annotated[list[NodeGroupEntry], Field(min_length=1)] | None = None
     autoscaling: Autoscaling | None = None
+    disruption: DisruptionForm | None = None
+    """Of its nodes by consolidation."""
 
     @field_validator("allocatable")
     @classmethod

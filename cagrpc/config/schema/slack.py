@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal, Self
-from zoneinfo import ZoneInfo, available_timezones
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
-from cagrpc.api.encoding.times import duration_seconds
 from cagrpc.cluster.exclusion import Exclusion
 from cagrpc.config.problems import shown
 from cagrpc.config.schema.fields import Allocatable, LabelKey, LabelValue, RequirementForm, amounts_asked
+from cagrpc.config.schema.times import WindowForm
 from cagrpc.controllers.slack.model import MIRRORS, Carrier, SlackSettings, TargetSettings, Window
-from cagrpc.controllers.slack.schedules import Schedule, parse_cron
 from cagrpc.errors import did_you_mean
 from cagrpc.fleet.provisioners import NODEPOOL_LABEL, PROVISIONER_NAME_LABEL
 from cagrpc.forms import Form
@@ -22,30 +20,6 @@ from solver.model import NodeGroup, Operator, PodSelector, PodSpec, Requirement,
 from solver.slack.model import Base, Copies, Version
 
 _DNS_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-_LONGEST_WINDOW_SECONDS = 7 * 86_400
-
-
-def _cron(text: str) -> str:
-    parse_cron(text)
-    return text
-
-
-def _time_zone(text: str) -> str:
-    known = available_timezones()
-    if text not in known:
-        raise ValueError(
-            f'found {shown(text)}, expected the name of a time zone, such as "Europe/Berlin" or "UTC"'
-            f"{did_you_mean(text, known)}"
-        )
-    return text
-
-
-def _duration(text: str) -> str:
-    if not 60 <= (duration_seconds(text) or 0) <= _LONGEST_WINDOW_SECONDS:
-        raise ValueError(f'found {shown(text)}, expected a duration from "1m" to "168h", such as "8h" or "1h30m"')
-    return text
-
-
 Rate = Annotated[float, Field(ge=0, le=10)]
 Name = Annotated[str, Field(min_length=1, max_length=40, pattern=_DNS_LABEL)]
 
@@ -97,15 +71,10 @@ class Fixed(Form):
         return self
 
 
-class SlackSchedule(Form):
+class SlackSchedule(WindowForm):
     """A window that opens again and again, for peaks that are known. While it is open, its rate takes the place of the
     target's, and its fixed sizes that of those of the same name; of several open ones the most."""
 
-    cron: Annotated[str, AfterValidator(_cron)]
-    """When it opens: minute, hour, day of the month, month, day of the week, as in a CronJob."""
-    time_zone: Annotated[str, AfterValidator(_time_zone)] = "UTC"
-    duration: Annotated[str, AfterValidator(_duration)]
-    """How long it stays open: "8h", "1h30m"; at most 168h."""
     rate: Rate | None = None
     fixed: list[Fixed] = Field(default_factory=list)
 
@@ -118,8 +87,7 @@ class SlackSchedule(Form):
 
     def window(self) -> Window:
         """Return the controller's value."""
-        schedule = Schedule(parse_cron(self.cron), ZoneInfo(self.time_zone), duration_seconds(self.duration) or 0.0)
-        return Window(schedule, self.rate, tuple(each.copies() for each in self.fixed))
+        return Window(self.schedule(), self.rate, tuple(each.copies() for each in self.fixed))
 
 
 class SlackTargetForm(Form, title="SlackTarget"):

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from cagrpc.cluster.exclusion import Exclusion
 from cagrpc.cluster.node_info import PlaceholderOwner, Reservation, Reservations
-from cagrpc.controllers.slack.schedules import Schedule
+from cagrpc.runtime.schedules import Schedule
 from solver.model import PodSet
 from solver.slack.model import Base, Copies, Placement, SlackDemand, SlackShape, SlackTarget, Version
 

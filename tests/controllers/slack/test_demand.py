@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from cagrpc.cluster.state import ClusterState, Mirror, SlackSeen
 from cagrpc.controllers.slack.demand import ShapesOfNodes, over_share, targets
 from cagrpc.controllers.slack.model import MIRRORS, SlackSettings, TargetSettings, Window
-from cagrpc.controllers.slack.schedules import Schedule, parse_cron
 from cagrpc.fleet.provisioners import NODEPOOL_LABEL
+from cagrpc.runtime.schedules import Schedule, parse_cron
 from solver.model import (
     ATTACHABLE_VOLUMES,
     Node,

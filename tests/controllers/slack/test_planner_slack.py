@@ -14,9 +14,9 @@ from cagrpc.backends.simulated.behaviour import Behaviour
 from cagrpc.cluster.node_info import RequestOwner, Reservation
 from cagrpc.cluster.state import Mirror
 from cagrpc.controllers.slack.model import SlackSettings, SlackState, TargetSettings, Window
-from cagrpc.controllers.slack.schedules import Schedule, parse_cron
 from cagrpc.errors import Unavailable
 from cagrpc.fleet.model import Phase
+from cagrpc.runtime.schedules import Schedule, parse_cron
 from solver.model import HOSTNAME, Limit, Operator, PodAffinityTerm, PodSelector, PodSpec, Requirement
 from solver.slack.model import Base, Copies, Placement, Version
 from tests.support.controllers.planner import PlannerHarness

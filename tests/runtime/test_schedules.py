@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cagrpc.controllers.slack.schedules import Schedule, parse_cron
+from cagrpc.runtime.schedules import Schedule, parse_cron
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
@@ -127,3 +127,9 @@ def test_a_window_is_open_after_each_start_and_only_then(
         for start in starts
     )
     assert Schedule(cron, local, minutes * 60).open_at(now.timestamp()) is expected
+
+
+def test_names_of_cron_stand_for_their_fields() -> None:
+    assert parse_cron("@daily").times == parse_cron("0 0 * * *").times
+    with pytest.raises(ValueError, match="expected five fields"):
+        parse_cron("@reboot")

@@ -1,5 +1,5 @@
-"""Cron expressions of five fields in a time zone, and the windows that they open. Pure; what applies in a window is in
-`model`.
+"""Cron expressions of five fields in a time zone, and the windows that they open. Pure; what applies in a window is
+said by whoever has one.
 
 A start in the hour that is skipped when clocks go forward is an hour later; one in the hour that is repeated is the
 first of the two.
@@ -23,6 +23,15 @@ _FIELDS: tuple[tuple[str, int, int, Mapping[str, int]], ...] = (
     ("month", 1, 12, {name: number for number, name in enumerate(_MONTHS, 1)}),
     ("day of the week", 0, 7, {name: number for number, name in enumerate(_WEEKDAYS)}),
 )
+_NAMED = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
 _YEARS = 8
 """Every date there is occurs within so many years, 29 February included."""
 
@@ -56,8 +65,8 @@ class Cron:
 
 def parse_cron(text: str) -> Cron:
     """Return the expression of minute, hour, day of the month, month and day of the week: `*`, values, names of months
-    and days, ranges, steps, lists. Raises ValueError, which names the field."""
-    parts = text.split()
+    and days, ranges, steps, lists; or of a name such as `@daily`. Raises ValueError, which names the field."""
+    parts = _NAMED.get(text.strip(), text).split()
     if len(parts) != len(_FIELDS):
         raise ValueError(
             f'found "{text}", expected five fields: minute, hour, day of the month, month, day of the week'
