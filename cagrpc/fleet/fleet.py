@@ -21,6 +21,7 @@ from functools import partial
 from cagrpc import errors
 from cagrpc.fleet import admission, lifecycle, minimum_size
 from cagrpc.fleet.backend import Backend, ReadyNodes
+from cagrpc.fleet.disruptions import Disruptions
 from cagrpc.fleet.groups import check, served, to_journal
 from cagrpc.fleet.journal import Journal
 from cagrpc.fleet.ledger import Ledger, Moved
@@ -115,13 +116,9 @@ class Fleet:
         self._ledger.commit(replace(news, groups=to_journal(groups, limits, before.groups).groups))
         self._served = served({group.id: group for group in groups}, limits, self._ledger.contents.groups)
         self._orders = BackendOrders(
-            self._backend,
-            self._listing,
-            self._ledger,
-            self._served_group,
-            self._publish,
-            clock,
+            self._backend, self._listing, self._ledger, self._served_group, self._publish, clock
         )
+        self.disruptions = Disruptions(self._ledger, self._state, self._publish, wake, clock, self._times)
         self._publish()
         try:
             self.refresh(wait_seconds=_FIRST_LISTING_SECONDS)

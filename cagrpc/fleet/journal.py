@@ -18,6 +18,8 @@ from cagrpc.fleet.records import (
     Contents,
     deletion_from_json,
     deletion_to_json,
+    disruption_from_json,
+    disruption_to_json,
     group_from_json,
     group_to_json,
     increment_from_json,
@@ -69,6 +71,7 @@ _KIND = FileKind(
         "CREATE TABLE IF NOT EXISTS deletions (position INTEGER PRIMARY KEY AUTOINCREMENT,"
         " instance_id TEXT UNIQUE NOT NULL, record TEXT NOT NULL);"
         "CREATE TABLE IF NOT EXISTS node_groups (id TEXT PRIMARY KEY, record TEXT NOT NULL);"
+        "CREATE TABLE IF NOT EXISTS disruptions (id TEXT PRIMARY KEY, record TEXT NOT NULL);"
         "CREATE TABLE IF NOT EXISTS probes (place INTEGER PRIMARY KEY, content BLOB NOT NULL)"
     ),
     exclusive=True,
@@ -93,11 +96,13 @@ class SqliteJournal:
             increments = connection.execute("SELECT id, record FROM increments ORDER BY position").fetchall()
             deletions = connection.execute("SELECT instance_id, record FROM deletions ORDER BY position").fetchall()
             groups = connection.execute("SELECT id, record FROM node_groups ORDER BY id").fetchall()
+            disruptions = connection.execute("SELECT id, record FROM disruptions ORDER BY id").fetchall()
         problems: list[str] = []
         contents = Contents(
             self._readable("increment", increments, increment_from_json, problems),
             self._readable("deletion", deletions, deletion_from_json, problems),
             self._readable("node group", groups, group_from_json, problems),
+            self._readable("disruption", disruptions, disruption_from_json, problems),
         )
         if problems:
             raise errors.InvalidConfiguration(problems)
@@ -122,6 +127,10 @@ class SqliteJournal:
                     [(record.group.id, group_to_json(record)) for record in changes.groups],
                 )
                 connection.executemany(
+                    "INSERT OR REPLACE INTO disruptions (id, record) VALUES (?, ?)",
+                    [(record.id, disruption_to_json(record)) for record in changes.disruptions],
+                )
+                connection.executemany(
                     "DELETE FROM increments WHERE id = ?", [(key,) for key in changes.forgotten_increments]
                 )
                 connection.executemany(
@@ -129,6 +138,9 @@ class SqliteJournal:
                 )
                 connection.executemany(
                     "DELETE FROM node_groups WHERE id = ?", [(key,) for key in changes.forgotten_groups]
+                )
+                connection.executemany(
+                    "DELETE FROM disruptions WHERE id = ?", [(key,) for key in changes.forgotten_disruptions]
                 )
 
     def probe(self) -> None:

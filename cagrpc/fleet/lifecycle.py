@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from cagrpc import errors
 from cagrpc.errors import ErrorKind
 from cagrpc.fleet.backend import BackendInstance
-from cagrpc.fleet.model import IncrementNode, InstanceError, InstanceState, Origin, Phase
+from cagrpc.fleet.model import Disruption, IncrementNode, InstanceError, InstanceState, Origin, Phase
 from cagrpc.fleet.observation import Observation
 from cagrpc.fleet.records import Changes, Contents, DeletionRecord, IncrementRecord, Member, MemberState
 
@@ -66,6 +66,24 @@ def taken_over(contents: Contents, now: float, times: Times) -> Changes:
             for deletion in contents.deletions.values()
             if deletion.done_at_seconds is not None and deletion.done_at_seconds > now
         ),
+        disruptions=tuple(
+            after
+            for before in contents.disruptions.values()
+            if (after := _disruption_taken_over(before, now)) != before
+        ),
+    )
+
+
+def _disruption_taken_over(of: Disruption, now: float) -> Disruption:
+    seconds, deadline = of.deadline_at_seconds - of.created_at_seconds, of.deadline_at_seconds
+    if of.phase.under_way:
+        deadline = min(max(deadline, now + seconds / 2), now + seconds)
+    finished_at = of.finished_at_seconds
+    return replace(
+        of,
+        created_at_seconds=min(of.created_at_seconds, now),
+        deadline_at_seconds=deadline,
+        finished_at_seconds=None if finished_at is None else min(finished_at, now),
     )
 
 

@@ -166,6 +166,73 @@ class IncrementStatus:
         return self.nodes if self.phase is Phase.READY else ()
 
 
+class DisruptionPhase(StrEnum):
+    """The life of a disruption: creating -> moving -> done, or -> undoing -> undone."""
+
+    CREATING = "creating"
+    """Its new nodes come, and are held; then its old nodes are cordoned."""
+    MOVING = "moving"
+    """Pods are evicted from the old nodes, and their successors run elsewhere."""
+    DONE = "done"
+    """The old nodes are deleted."""
+    UNDOING = "undoing"
+    """Nothing is evicted any more; cordons are lifted, and new nodes that nobody needs go."""
+    UNDONE = "undone"
+
+    @property
+    def under_way(self) -> bool:
+        return self in (DisruptionPhase.CREATING, DisruptionPhase.MOVING, DisruptionPhase.UNDOING)
+
+
+@dataclass(frozen=True, slots=True)
+class DisruptedNode:
+    """A node that is to go."""
+
+    name: str
+    instance_id: str
+    node_group: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodMove:
+    """A pod that is to be evicted, and where its successor is to go."""
+
+    uid: str
+    namespace: str
+    name: str
+    workload: str
+    """Its controller, `kind/namespace/name`."""
+    target: str
+    """The name of a Node; of a new one the `IncrementNode.name` until it is known."""
+    gang: str = ""
+    """Pods of one gang are evicted together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disruption:
+    """Nodes that go together, after the new ones are there and their pods run elsewhere: one step of consolidation.
+    Times are seconds of the fleet's clock."""
+
+    id: str
+    reason: str
+    """`solver.consolidation.model.DisruptionReason`."""
+    phase: DisruptionPhase
+    nodes: tuple[DisruptedNode, ...]
+    created_at_seconds: float
+    deadline_at_seconds: float
+    """When it is undone if it is not done by then."""
+    increment_id: str = ""
+    """Its new nodes; empty without any."""
+    moves: tuple[PodMove, ...] = ()
+    """Of one under way; a finished one has only their number."""
+    pods: int = 0
+    """How many pods move."""
+    saving_usd_per_hour: float = 0.0
+    message: str = ""
+    """Why it was undone, or how it ended."""
+    finished_at_seconds: float | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class GroupState:
     """A node group with its target and its instances, in order of creation. `group.target_size` is `target_size`."""
@@ -201,6 +268,13 @@ class FleetSnapshot:
     nobody any more, so its pods are not among them and may look elsewhere at once."""
     orphans: tuple[Instance, ...] = ()
     """Instances of the backend whose node group nobody serves; they count nowhere."""
+    disruptions: tuple[Disruption, ...] = ()
+    """The last ones, in order of creation; at most one is under way."""
+
+    @property
+    def disruption(self) -> Disruption | None:
+        """The one under way."""
+        return next((each for each in self.disruptions if each.phase.under_way), None)
 
 
 class SnapshotSource(Protocol):

@@ -12,6 +12,9 @@ from typing import Any, TypeVar
 
 from cagrpc.errors import ErrorKind
 from cagrpc.fleet.model import (
+    DisruptedNode,
+    Disruption,
+    DisruptionPhase,
     ExpectedPod,
     IncrementNode,
     IncrementSpec,
@@ -21,6 +24,7 @@ from cagrpc.fleet.model import (
     Phase,
     Placement,
     PodKey,
+    PodMove,
 )
 from solver.model import Devices, NodeGroup, Taint, TaintEffect
 
@@ -147,6 +151,8 @@ class Changes:
     forgotten_increments: tuple[str, ...] = ()
     forgotten_deletions: tuple[str, ...] = ()
     forgotten_groups: tuple[str, ...] = ()
+    disruptions: tuple[Disruption, ...] = ()
+    forgotten_disruptions: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return self != Changes()
@@ -165,11 +171,12 @@ class Contents:
     """All records in force, increments in order of creation. Immutable: `after` returns the next one, at a cost
     proportional to the changed increments, because a day's records may have many thousands of members."""
 
-    __slots__ = ("_next_number", "by_instance", "by_token", "deletions", "groups", "increments")
+    __slots__ = ("_next_number", "by_instance", "by_token", "deletions", "disruptions", "groups", "increments")
 
     increments: Mapping[str, IncrementRecord]
     deletions: Mapping[str, DeletionRecord]
     groups: Mapping[str, GroupRecord]
+    disruptions: Mapping[str, Disruption]
     by_token: Mapping[str, MemberRef]
     by_instance: Mapping[str, MemberRef]
     """By every id under which a member is or was listed: the instance's, and the token."""
@@ -179,16 +186,19 @@ class Contents:
         increments: Iterable[IncrementRecord] = (),
         deletions: Iterable[DeletionRecord] = (),
         groups: Iterable[GroupRecord] = (),
+        disruptions: Iterable[Disruption] = (),
     ) -> None:
-        self.increments, self.deletions, self.groups = {}, {}, {}
+        self.increments, self.deletions, self.groups, self.disruptions = {}, {}, {}, {}
         self.by_token, self.by_instance = {}, {}
         self._next_number = 0
-        self._take(Changes(tuple(increments), tuple(deletions), tuple(groups)))
+        in_order = sorted(disruptions, key=lambda each: each.created_at_seconds)
+        self._take(Changes(tuple(increments), tuple(deletions), tuple(groups), disruptions=tuple(in_order)))
 
     def after(self, changes: Changes) -> Contents:
         """Return these records with the changes applied; new increments come last."""
         result = Contents()
         result.increments, result.deletions, result.groups = self.increments, self.deletions, self.groups
+        result.disruptions = self.disruptions
         result.by_token, result.by_instance = self.by_token, self.by_instance
         result._next_number = self._next_number
         result._take(changes)
@@ -202,6 +212,9 @@ class Contents:
             self.deletions, {r.instance_id: r for r in changes.deletions}, changes.forgotten_deletions
         )
         self.groups = _changed(self.groups, {r.group.id: r for r in changes.groups}, changes.forgotten_groups)
+        self.disruptions = _changed(
+            self.disruptions, {r.id: r for r in changes.disruptions}, changes.forgotten_disruptions
+        )
         if not (changes.increments or changes.forgotten_increments):
             return
         by_token, by_instance = dict(self.by_token), dict(self.by_instance)
@@ -335,6 +348,21 @@ def deletion_to_json(record: DeletionRecord) -> str:
 def deletion_from_json(text: str) -> DeletionRecord:
     """Parse a deletion. Raises ValueError or TypeError for anything that `deletion_to_json` did not write."""
     return DeletionRecord(**json.loads(text))
+
+
+def disruption_to_json(record: Disruption) -> str:
+    """Return a disruption as a JSON object; `disruption_from_json` is the inverse."""
+    return json.dumps(asdict(record), separators=(",", ":"))
+
+
+def disruption_from_json(text: str) -> Disruption:
+    """Parse a disruption. Raises ValueError, KeyError or TypeError for anything that `disruption_to_json` did not
+    write."""
+    value: dict[str, Any] = json.loads(text)
+    value["phase"] = DisruptionPhase(value["phase"])
+    value["nodes"] = tuple(DisruptedNode(**each) for each in value["nodes"])
+    value["moves"] = tuple(PodMove(**each) for each in value["moves"])
+    return Disruption(**value)
 
 
 def group_to_json(record: GroupRecord) -> str:

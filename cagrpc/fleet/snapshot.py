@@ -200,6 +200,7 @@ def snapshot(
         requested_instances=dict(_requested_instances(contents, observed)),
         in_flight_pods=frozenset(_in_flight_pods(contents, observed)),
         orphans=tuple(Instance(each.id, each.node_group, each.state, each.error) for each in orphans),
+        disruptions=tuple(contents.disruptions.values()),
     )
     return previous if result == previous else replace(result, version=previous.version + 1)
 

@@ -15,7 +15,17 @@ import pytest
 from cagrpc import errors
 from cagrpc.errors import ErrorKind
 from cagrpc.fleet.journal import Journal, SqliteJournal
-from cagrpc.fleet.model import IncrementSpec, InstanceError, Origin, Phase, Placement
+from cagrpc.fleet.model import (
+    DisruptedNode,
+    Disruption,
+    DisruptionPhase,
+    IncrementSpec,
+    InstanceError,
+    Origin,
+    Phase,
+    Placement,
+    PodMove,
+)
 from cagrpc.fleet.records import (
     Changes,
     Contents,
@@ -166,6 +176,28 @@ def test_groups_are_kept_updated_and_forgotten(opener: Opener) -> None:
     journal.close()
 
 
+def test_disruptions_are_kept_updated_and_forgotten(opener: Opener) -> None:
+    moves = (
+        PodMove("uid-1", "default", "web-1", "ReplicaSet/default/web", "new/a/0"),
+        PodMove("uid-2", "default", "web-2", "ReplicaSet/default/web", "node-7", "gang"),
+    )
+    nodes = (DisruptedNode("node-1", "x://1", "a"), DisruptedNode("node-2", "x://2", "b"))
+    first = Disruption("z", "Underutilized", DisruptionPhase.CREATING, nodes, 1.0, 901.0, "new", moves, 2, 0.25)
+    second = Disruption("a", "Empty", DisruptionPhase.DONE, nodes, 2.0, 902.0, finished_at_seconds=9.0)
+    journal = opener()
+    journal.commit(Changes(increments=(_record("new"),), disruptions=(first, second)))
+    moving = replace(first, phase=DisruptionPhase.MOVING, message="mögen")
+    journal.commit(Changes(disruptions=(moving,)))
+    journal.close()
+    journal = opener()
+    contents = journal.read()
+    assert list(contents.disruptions.items()) == [("z", moving), ("a", second)]
+    assert list(contents.increments) == ["new"]
+    journal.commit(Changes(forgotten_disruptions=("a", "never was")))
+    journal.close()
+    assert list(opener().read().disruptions) == ["z"]
+
+
 # SQLite alone.
 
 
@@ -200,8 +232,10 @@ def test_a_file_of_an_earlier_release_gets_the_tables_it_lacks(tmp_path: Path) -
     path = tmp_path / "journal.db"
     journal = SqliteJournal(path)
     journal._open().execute("DROP TABLE probes")
+    journal._open().execute("DROP TABLE disruptions")
     journal.close()
     journal = SqliteJournal(path)
+    assert not journal.read().disruptions
     journal.probe()
     journal.close()
 

@@ -26,7 +26,15 @@ from cagrpc.controllers.placement.dedication import Dedication
 from cagrpc.controllers.placement.places import Places
 from cagrpc.errors import CagrpcError, FailedPrecondition
 from cagrpc.fleet.fleet import Fleet
-from cagrpc.fleet.model import ExpectedPod, FleetSnapshot, IncrementNode, IncrementStatus, InstanceState, Phase
+from cagrpc.fleet.model import (
+    DisruptionPhase,
+    ExpectedPod,
+    FleetSnapshot,
+    IncrementNode,
+    IncrementStatus,
+    InstanceState,
+    Phase,
+)
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.parallel import in_parallel
 from cagrpc.kube.taints import lift
@@ -174,6 +182,7 @@ class ReleaseController(Controller):
         known = self._requests_known()  # before the snapshot, which has what was withdrawn until then
         snapshot = self._fleet.snapshot
         ready = [each for each in snapshot.increments if each.phase is Phase.READY and each.held]
+        ready = [each for each in ready if each.id != _withheld(snapshot)]
         if not known:
             ready = [each for each in ready if not each.increment.requests]
         self._ready_since = {each.id: self._ready_since.get(each.id, now) for each in ready}
@@ -312,6 +321,13 @@ class ReleaseController(Controller):
         known = {names[each.instance_id]: _labels(each) for each in due if each.instance_id in names}
         in_parallel("label", lambda each: lift(self._client, each[0], START_UP_TAINT, each[1]), known.items(), _WORKERS)
         self._labelled.update(each.instance_id for each in due)
+
+
+def _withheld(snapshot: FleetSnapshot) -> str:
+    """Return the increment of a disruption that does not move pods yet, or any more: nobody is to go to its nodes."""
+    under_way = snapshot.disruption
+    waits = under_way is not None and under_way.phase is not DisruptionPhase.MOVING
+    return under_way.increment_id if under_way is not None and waits else ""
 
 
 def _held_by_nobody(snapshot: FleetSnapshot, held: Mapping[str, str]) -> set[str]:

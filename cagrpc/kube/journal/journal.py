@@ -20,7 +20,7 @@ from cagrpc.fleet.records import Changes, Contents
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.parallel import in_parallel
 from cagrpc.kube.journal import objects
-from cagrpc.kube.journal.objects import FLEET_RECORDS, INCREMENTS, LARGEST_BYTES, ROOT, Object
+from cagrpc.kube.journal.objects import FLEET_RECORDS, INCREMENTS, ROOT, Object
 from cagrpc.kube.journal.parts import PREFIX, Parts, parts_of
 from cagrpc.kube.journal.root import ConfirmPolicy, Root, Superseded
 from cagrpc.runtime.log_once import LogOnce
@@ -52,6 +52,7 @@ class _Behind:
     increments: set[str] = field(default_factory=set)
     deletions: set[str] = field(default_factory=set)
     groups: set[str] = field(default_factory=set)
+    disruptions: set[str] = field(default_factory=set)
     surplus: set[str] = field(default_factory=set)
     """Existing Increments that are not in force: the root does not name them."""
 
@@ -60,6 +61,7 @@ class _Behind:
             self.increments.union(record.id for record in changes.increments).difference(changes.forgotten_increments),
             self.deletions.union((r.instance_id for r in changes.deletions), changes.forgotten_deletions),
             self.groups.union((r.group.id for r in changes.groups), changes.forgotten_groups),
+            self.disruptions.union((r.id for r in changes.disruptions), changes.forgotten_disruptions),
             self.surplus.union(changes.forgotten_increments),
         )
 
@@ -69,14 +71,18 @@ class _Behind:
             "increments": {key: objects.moving(contents.increments[key]) for key in sorted(self.increments)},
             "deletions": {key: objects.deletion_value(contents.deletions.get(key)) for key in sorted(self.deletions)},
             "groups": {key: objects.group_value(contents.groups.get(key)) for key in sorted(self.groups)},
+            "disruptions": {
+                key: objects.disruption_value(contents.disruptions.get(key)) for key in sorted(self.disruptions)
+            },
         }
 
     def pages(self) -> set[str]:
-        return {objects.page_of(key) for key in (*self.deletions, *self.groups)}
+        return {objects.page_of(key) for key in (*self.deletions, *self.groups, *self.disruptions)}
 
     def written(self, page: str) -> None:
         self.deletions = {key for key in self.deletions if objects.page_of(key) != page}
         self.groups = {key for key in self.groups if objects.page_of(key) != page}
+        self.disruptions = {key for key in self.disruptions if objects.page_of(key) != page}
 
 
 class ClusterJournal:
@@ -115,7 +121,7 @@ class ClusterJournal:
         """Resource versions by path, as this writer read them last."""
         self._parts = Parts(client, check)
         self._named: dict[str, frozenset[str]] = {}
-        """The parts that each Increment names."""
+        """The parts that each Increment and page names."""
         self._reported = LogOnce()
 
     @property
@@ -137,8 +143,6 @@ class ClusterJournal:
             behind = self._behind.after(changes)
             behind.increments.difference_update(new)
             pages = objects.page_bodies(_Behind().after(changes).pages(), after)
-            for name, page in pages.items():
-                _check_fits(f"deletions and node groups, {name}", page)
             self._behind.surplus.update(new)  # until the root names them
             in_parallel("journal", lambda each: self._create(*each), new.items(), _WORKERS)
             self._root.replace(after.increments, behind.pending(after))
@@ -189,9 +193,11 @@ class ClusterJournal:
             _log.warning(
                 "increment %s was deleted by another client; its existing nodes stay", name, extra={"increment": name}
             )
+        stored = [name for name in objects.PAGES if name in records]
         self._named = {name: parts_of(item) for name, item in found.items()}
+        self._named |= {name: parts_of(records[name]) for name in stored}
         in_force = [self._whole(found[name], records) for name in names if name in found]
-        pages = [records[name] for name in objects.PAGES if name in records]
+        pages = [self._whole(records[name], records) for name in stored]
         self._contents = objects.contents_from(in_force, pages, pending)
         self._versions = {f"{INCREMENTS}/{name}": objects.version(item) for name, item in found.items()}
         self._versions |= {f"{FLEET_RECORDS}/{name}": objects.version(item) for name, item in records.items()}
@@ -199,6 +205,7 @@ class ClusterJournal:
             self._contents.increments.keys() & pending["increments"].keys(),
             set(pending["deletions"]),
             set(pending["groups"]),
+            set(pending["disruptions"]),
             found.keys() - self._contents.increments.keys(),
         )
         named = self._root.parts.union(*self._named.values())
@@ -305,13 +312,16 @@ class ClusterJournal:
         self._parts.delete(self._named.get(name, frozenset()) - named)
         self._named[name] = named
 
-    def _write_page(self, name: str, body: Object) -> None:
-        path = f"{FLEET_RECORDS}/{name}"
+    def _write_page(self, name: str, whole: Object) -> None:
+        path, body = f"{FLEET_RECORDS}/{name}", self._parts.put(whole)
         self._write(
             path,
             lambda version: self._client.replace(path, objects.at_version(body, version)),
             lambda: self._client.create(FLEET_RECORDS, body),
         )
+        named = parts_of(body)
+        self._parts.delete(self._named.get(name, frozenset()) - named)
+        self._named[name] = named
 
     def _write(self, path: str, change: Callable[[str], Object], create: Callable[[], Object]) -> None:
         for _ in range(_TRIES):
@@ -340,11 +350,3 @@ class ClusterJournal:
     def _check_ours(self) -> None:
         if not self._root.still_ours():
             raise Superseded("another writer took over")
-
-
-def _check_fits(what: str, body: Object) -> None:
-    if (needed := objects.size(body)) > LARGEST_BYTES:
-        raise errors.InvalidInput(
-            f"{_WHERE}: {what} would take {needed} bytes, more than the {LARGEST_BYTES} of one object; ask for less at"
-            " a time"
-        )

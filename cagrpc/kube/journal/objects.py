@@ -4,8 +4,8 @@ Pure: nothing is read or written here. `journal` decides when which object is wr
 schema.
 
 An Increment has the readable part of a record in plain fields, and the whole record (members, pods, placements) packed:
-JSON, compressed, base64. What never changes is in `spec`, the rest in `status`. Deletions and node groups are small and
-many, so they share FleetRecords, the pages; a record's key determines its page.
+JSON, compressed, base64. What never changes is in `spec`, the rest in `status`. Deletions, node groups and disruptions
+share FleetRecords, the pages; a record's key determines its page.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from cagrpc import errors
 from cagrpc.api.core.resources import mapping
 from cagrpc.api.encoding.untrusted import json_value
-from cagrpc.fleet.model import IncrementSpec
+from cagrpc.fleet.model import Disruption, IncrementSpec
 from cagrpc.fleet.records import (
     Contents,
     DeletionRecord,
@@ -32,6 +32,8 @@ from cagrpc.fleet.records import (
     MemberState,
     deletion_from_json,
     deletion_to_json,
+    disruption_from_json,
+    disruption_to_json,
     group_from_json,
     group_to_json,
     increment_from_json,
@@ -46,12 +48,12 @@ ROOT = "journal"
 """The FleetRecord that says what is in force; see `root`."""
 
 PAGES = tuple(f"page-{number:02d}" for number in range(16))
-"""The FleetRecords of deletions and node groups. Their number is part of the stored form."""
+"""The FleetRecords of deletions, node groups and disruptions. Their number is part of the stored form."""
 
 LARGEST_BYTES = 1_500_000
 """Of one object as JSON: etcd takes requests of 1.5 MiB (--max-request-bytes), and the API server adds metadata."""
 
-NOTHING_PENDING: Mapping[str, Any] = {"increments": {}, "deletions": {}, "groups": {}}
+NOTHING_PENDING: Mapping[str, Any] = {"increments": {}, "deletions": {}, "groups": {}, "disruptions": {}}
 """By key, what the root carries for objects that may lack it."""
 
 _MOST_UNPACKED = 256 * 1024 * 1024
@@ -149,13 +151,16 @@ def increment_from(found: Object, moved: Mapping[str, Any] | None = None) -> Inc
 
 
 def page_of(key: str) -> str:
-    """The name of the page that keeps the deletion or node group of this key."""
+    """The name of the page that keeps the deletion, node group or disruption of this key."""
     return PAGES[zlib.crc32(key.encode()) % len(PAGES)]
 
 
 def page_bodies(names: Iterable[str], contents: Contents) -> dict[str, Object]:
     """These pages as they are with these contents."""
     pages: dict[str, dict[str, dict[str, Any]]] = {name: {"deletions": {}, "groups": {}} for name in names}
+    for key, disruption in contents.disruptions.items():
+        if (name := page_of(key)) in pages:
+            pages[name].setdefault("disruptions", {})[key] = disruption_value(disruption)
     for key, deletion in contents.deletions.items():
         if (name := page_of(key)) in pages:
             pages[name]["deletions"][key] = deletion_value(deletion)
@@ -206,17 +211,20 @@ def contents_from(increments: Iterable[Object], pages: Iterable[Object], pending
         _read(f"increment {name}", partial(increment_from, item, pending["increments"].get(name)), problems)
         for item, name in ((each, _name(each)) for each in increments)
     ]
-    deletions, groups = dict[str, Any](), dict[str, Any]()
+    deletions, groups, disruptions = dict[str, Any](), dict[str, Any](), dict[str, Any]()
     for page in pages:
-        content = _read(f"fleetrecord {_name(page)}", partial(_page_content, page), problems) or ({}, {})
+        content = _read(f"fleetrecord {_name(page)}", partial(_page_content, page), problems) or ({}, {}, {})
         deletions |= content[0]
         groups |= content[1]
+        disruptions |= content[2]
     deletions |= pending["deletions"]
     groups |= pending["groups"]
+    disruptions |= pending["disruptions"]
     result = Contents(
         [record for record in records if record is not None],
         _read_all("deletion", deletions, deletion_from_json, problems),
         _read_all("node group", groups, group_from_json, problems),
+        _read_all("disruption", disruptions, disruption_from_json, problems),
     )
     if problems:
         raise errors.InvalidConfiguration(problems)
@@ -235,6 +243,10 @@ def deletion_value(record: DeletionRecord | None) -> Any:
 
 def group_value(record: GroupRecord | None) -> Any:
     return None if record is None else json.loads(group_to_json(record))
+
+
+def disruption_value(record: Disruption | None) -> Any:
+    return None if record is None else json.loads(disruption_to_json(record))
 
 
 def version(found: Object) -> str:
@@ -256,9 +268,9 @@ def _name(found: Object) -> str:
     return str(mapping(found, "metadata", "", []).get("name") or "")
 
 
-def _page_content(page: Object) -> tuple[dict[str, Any], dict[str, Any]]:
+def _page_content(page: Object) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     content = unpack(page["spec"]["content"])
-    return dict(content["deletions"]), dict(content["groups"])
+    return dict(content["deletions"]), dict(content["groups"]), dict(content.get("disruptions", {}))
 
 
 def _read_all(what: str, values: Mapping[str, Any], parse: Callable[[str], R], problems: list[str]) -> list[R]:

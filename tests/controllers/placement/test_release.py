@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,8 @@ from cagrpc.api.core.nodes import START_UP_TAINT
 from cagrpc.cluster.markers import booking_label
 from cagrpc.controllers.placement.release import APART_SECONDS, PATIENCE_SECONDS
 from cagrpc.errors import CagrpcError, Unavailable
-from cagrpc.fleet.model import IncrementSpec, Phase, Placement
+from cagrpc.fleet.disruptions import DisruptionSpec
+from cagrpc.fleet.model import DisruptedNode, DisruptionPhase, IncrementSpec, Phase, Placement
 from tests.support.api_server import Refusal, RefusedOnce, api_server
 from tests.support.controllers.placement import FREE, HELD, OTHER_TAINT, Scene
 
@@ -349,3 +351,26 @@ def test_nodes_for_requests_stay_held_until_it_is_known_who_still_asks(scene: Sc
     known.append(True)
     scene.run()
     assert scene.fleet.increment(increment).phase is Phase.DONE
+
+
+def test_new_nodes_of_a_disruption_are_released_once_it_moves_pods(scene: Scene) -> None:
+    scene.run()
+    old = scene.outside.backend.ids("a")[0]
+    name = old.removeprefix("scripted://")
+    asked = DisruptionSpec("Underutilized", (DisruptedNode(name, old, "a"),), (), IncrementSpec({"a": 1}))
+    under_way = scene.fleet.disruptions.begin(asked)
+    scene.fleet.reconcile()
+    new = next(each for each in scene.outside.backend.ids("a") if each.removeprefix("scripted://") not in scene.nodes())
+    scene.outside.backend.boot(new)
+    coming = scene.register(new)
+    scene.fleet.reconcile()
+    assert scene.fleet.increment(under_way.increment_id).phase is Phase.READY
+    scene.run()
+    scene.clock.advance(PATIENCE_SECONDS + 1)
+    scene.run()
+    assert START_UP_TAINT in scene.cluster.taints(coming)
+    scene.fleet.disruptions.change(replace(under_way, phase=DisruptionPhase.MOVING))
+    scene.run()
+    scene.run()
+    assert START_UP_TAINT not in scene.cluster.taints(coming)
+    assert scene.fleet.increment(under_way.increment_id).phase is Phase.DONE

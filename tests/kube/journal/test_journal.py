@@ -4,6 +4,7 @@ or not at all, and whoever is told that nothing was written can rely on it."""
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,7 +13,16 @@ import pytest
 
 from cagrpc import errors
 from cagrpc.fleet.ledger import Ledger
-from cagrpc.fleet.model import IncrementSpec, Origin, Phase, Placement
+from cagrpc.fleet.model import (
+    DisruptedNode,
+    Disruption,
+    DisruptionPhase,
+    IncrementSpec,
+    Origin,
+    Phase,
+    Placement,
+    PodMove,
+)
 from cagrpc.fleet.records import Changes, Contents, DeletionRecord, GroupRecord, IncrementRecord, Member, MemberState
 from cagrpc.kube.journal import objects
 from cagrpc.kube.journal.journal import ClusterJournal
@@ -38,7 +48,12 @@ def opened(store: ApiServer, name: str = "one", check: Callable[[], None] = lamb
 
 def told(contents: Contents) -> Any:
     """What two equal contents have in common."""
-    return list(contents.increments.items()), dict(contents.deletions), dict(contents.groups)
+    return (
+        list(contents.increments.items()),
+        dict(contents.deletions),
+        dict(contents.groups),
+        list(contents.disruptions.items()),
+    )
 
 
 def record(key: str, phase: Phase = Phase.PLANNED, **more: Any) -> IncrementRecord:
@@ -53,6 +68,21 @@ def record(key: str, phase: Phase = Phase.PLANNED, **more: Any) -> IncrementReco
     return replace(made, **more)
 
 
+def disruption(key: str, phase: DisruptionPhase = DisruptionPhase.CREATING, **more: Any) -> Disruption:
+    made = Disruption(
+        id=key,
+        reason="Underutilized",
+        phase=phase,
+        nodes=(DisruptedNode("node-1", "x://1", "a"),),
+        created_at_seconds=20.0 + len(key) + ord(key[0]) / 1000,
+        deadline_at_seconds=920.0,
+        increment_id="new",
+        moves=(PodMove("uid-1", "default", "web-1", "ReplicaSet/default/web", "new/a/0", "gang"),),
+        pods=1,
+    )
+    return replace(made, **more)
+
+
 def deletion(number: int, done: float | None = None) -> DeletionRecord:
     return DeletionRecord(f"x://{number}", "a", 1.0, done)
 
@@ -61,6 +91,7 @@ BEFORE = Changes(
     increments=(record("old"), record("gone", Phase.DONE)),
     deletions=(deletion(1), deletion(2, 2.0)),
     groups=(GroupRecord(group("a")),),
+    disruptions=(disruption("ended", DisruptionPhase.DONE, moves=(), finished_at_seconds=30.0), disruption("walk")),
 )
 CHANGES = Changes(
     increments=(record("old", Phase.READY, message="all run"), record("new")),
@@ -69,6 +100,8 @@ CHANGES = Changes(
     forgotten_increments=("gone",),
     forgotten_deletions=("x://2",),
     forgotten_groups=("a",),
+    disruptions=(disruption("walk", DisruptionPhase.MOVING, message="moves"),),
+    forgotten_disruptions=("ended",),
 )
 LATER = Changes(increments=(record("old", Phase.DONE), record("newer")), deletions=(deletion(4),))
 
@@ -433,6 +466,24 @@ def test_an_increment_too_large_for_one_object_is_kept_instored_parts(store: Api
     assert opened(store).read().increments["big"] == moved
     journal = opened(store)
     journal.commit(Changes(forgotten_increments=("big",)))
+    assert not stored_parts(store), "parts go with what they are of"
+
+
+def test_a_disruption_too_large_for_one_object_is_kept_in_parts(store: ApiServer) -> None:
+    moves = tuple(
+        PodMove(secrets.token_hex(18), "default", f"web-{secrets.token_hex(5)}", "ReplicaSet/default/web", f"node-{n}")
+        for n in range(60_000)
+    )
+    journal = opened(store)
+    journal.commit(Changes(disruptions=(disruption("walk", moves=moves),), deletions=(deletion(1),)))
+    assert opened(store).read().disruptions["walk"].moves == moves
+    assert stored_parts(store)
+    assert max(objects.size(found) for found in store.objects.values()) <= objects.LARGEST_BYTES
+    journal = opened(store)
+    journal.commit(Changes(disruptions=(disruption("walk", DisruptionPhase.DONE, moves=()),)))
+    found = opened(store).read()
+    assert found.disruptions["walk"].phase is DisruptionPhase.DONE
+    assert list(found.deletions) == ["x://1"]
     assert not stored_parts(store), "parts go with what they are of"
 
 

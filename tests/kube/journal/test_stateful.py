@@ -12,11 +12,11 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from cagrpc import errors
 from cagrpc.fleet.journal import SqliteJournal
-from cagrpc.fleet.model import Phase
+from cagrpc.fleet.model import DisruptionPhase, Phase
 from cagrpc.fleet.records import Changes, GroupRecord
 from cagrpc.kube.journal.journal import ClusterJournal
 from cagrpc.kube.journal.objects import FLEET_RECORDS, INCREMENTS
-from tests.kube.journal.test_journal import FAULTS, Trouble, deletion, opened, record, told
+from tests.kube.journal.test_journal import FAULTS, Trouble, deletion, disruption, opened, record, told
 from tests.support.api_server import Fault, api_server
 from tests.support.examples import examples
 from tests.support.fleet import group
@@ -34,6 +34,10 @@ _CHANGES = st.builds(
     forgotten_increments=_SOME_KEYS.map(tuple),
     forgotten_deletions=_NUMBERS.map(lambda numbers: tuple(f"x://{number}" for number in numbers)),
     forgotten_groups=_SOME_KEYS.map(tuple),
+    disruptions=_SOME_KEYS.flatmap(
+        lambda keys: st.tuples(*(st.builds(disruption, st.just(k), st.sampled_from(DisruptionPhase)) for k in keys))
+    ),
+    forgotten_disruptions=_SOME_KEYS.map(tuple),
 )
 _TROUBLE = st.builds(
     Trouble, st.integers(0, 8), st.sampled_from([Fault.NONE, *FAULTS]), st.sampled_from([Fault.NONE, Fault.CUT])
