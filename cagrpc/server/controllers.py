@@ -24,7 +24,7 @@ from cagrpc.controllers.provisioning.controller import ProvisioningController
 from cagrpc.controllers.provisioning.store import RequestStore
 from cagrpc.controllers.scale_down.choice import Rules
 from cagrpc.controllers.scale_down.controller import ScaleDownController
-from cagrpc.controllers.settings import Drive
+from cagrpc.controllers.settings import ConsolidationMode, Drive
 from cagrpc.controllers.slack.model import no_slack
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import FleetSnapshot
@@ -113,6 +113,7 @@ def cluster_controllers(
             booked=requests.booked_nodes if requests is not None else dict,
             slack=slack.reservations if slack is not None else dict,
             undrainable=view.undrainable,
+            consolidates=_consolidates(settings),
         )
     )
     if settings.kueue is not None:
@@ -123,6 +124,11 @@ def cluster_controllers(
 
 def _always() -> bool:
     return True
+
+
+def _consolidates(settings: Settings) -> bool:
+    """Return whether cagrpc alone takes nodes away."""
+    return settings.consolidation is not None and settings.consolidation.mode is ConsolidationMode.ON
 
 
 def _wanted(places: Places, cluster: ClusterConnection, snapshot: FleetSnapshot, state: ClusterState) -> Wanted:

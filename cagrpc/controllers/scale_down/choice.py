@@ -32,6 +32,7 @@ IN_FLIGHT = "an increment in flight counts on it"
 AT_MINIMUM = "its node group would be below its minimum size"
 NOT_YET = "not evaluated yet"
 ENOUGH = "enough other nodes may go first"
+CONSOLIDATED = "cagrpc consolidates: it takes nodes away by itself"
 BOOKED = "booked for ProvisioningRequest"
 BUDGET = "PodDisruptionBudget"
 """How the reasons of nodes that cannot be drained begin."""
@@ -140,6 +141,12 @@ def choose(
     places are looked for their pods."""
     chosen = _ChoiceRound(cluster, fleet, rules, bookings or Bookings(), undrainable or {})
     return chosen.verdicts(before, lately, clock)
+
+
+def all_stay(cluster: ClusterState, fleet: FleetSnapshot) -> Verdicts:
+    """Return that CA may take no node of the fleet, since consolidation does."""
+    names = [name for name, each in _ours(cluster.nodes, fleet).items() if not _foreign(each.node)]
+    return Verdicts(dict.fromkeys(names, CONSOLIDATED), (), frozenset(names), frozenset(), swept=True)
 
 
 class _Allowance:

@@ -1,5 +1,5 @@
 """The scale-down controller: sets and clears CA's `scale-down-disabled` annotation on nodes of the fleet, so that
-scale-down follows the order of weights. Which nodes have to stay is `choice`'s.
+scale-down follows the order of weights. Which nodes have to stay is `choice`'s: all of them, where cagrpc consolidates.
 
 A second annotation with the reason marks the first as ours. One that somebody else has set, to any value, is never
 touched. Without cagrpc the annotations stay as they are: fewer nodes are scaled down, never more.
@@ -18,9 +18,18 @@ from cagrpc.cluster.markers import SCALE_DOWN_DISABLED
 from cagrpc.cluster.markers import SCALE_DOWN_DISABLED_BY_US as OURS
 from cagrpc.cluster.node_info import Reservations, nothing_reserved
 from cagrpc.cluster.state import ClusterNode, ClusterSource, ClusterState
-from cagrpc.controllers.scale_down.choice import BOOKED, BUDGET, Bookings, Rules, Verdicts, booked_for, choose
+from cagrpc.controllers.scale_down.choice import (
+    BOOKED,
+    BUDGET,
+    Bookings,
+    Rules,
+    Verdicts,
+    all_stay,
+    booked_for,
+    choose,
+)
 from cagrpc.errors import Conflict, NotFound
-from cagrpc.fleet.model import SnapshotSource
+from cagrpc.fleet.model import FleetSnapshot, SnapshotSource
 from cagrpc.kube.client.client import PatchKind
 from cagrpc.runtime.clock import MonotonicClock, monotonic
 from cagrpc.runtime.controller import Controller, Json
@@ -62,8 +71,10 @@ class ScaleDownController(Controller):
         booked: Callable[[], Mapping[str, str]] = dict,
         slack: Callable[[], Reservations] = dict,
         undrainable: Callable[[], Mapping[str, str]] = dict,
+        consolidates: bool = False,
     ) -> None:
-        """`reservations` returns the room reserved for ProvisioningRequests, `booked` the nodes that have to stay for
+        """`consolidates` is whether cagrpc alone takes nodes away: then nothing is evaluated, and all have to stay.
+        `reservations` returns the room reserved for ProvisioningRequests, `booked` the nodes that have to stay for
         them (namespace/name), `slack` the room of placeholders, `undrainable` nodes that cannot be drained now, each
         with the reason."""
         self._cluster = cluster
@@ -76,6 +87,7 @@ class ScaleDownController(Controller):
         self._booked = booked
         self._slack = slack
         self._undrainable = undrainable
+        self._consolidates = consolidates
         self._verdicts: Verdicts | None = None
         self._lately: AbstractSet[str] = frozenset()
         self._written: dict[str, str] = {}  # node -> the reason in its annotation, where known
@@ -102,6 +114,8 @@ class ScaleDownController(Controller):
             self.review()
             self._next_review = self._clock() + REVIEW_SECONDS
             return
+        if self._consolidates:
+            return
         new = {name: whose for name, whose in self._booked().items() if not self._written.get(name)}
         if new:
             groups = self._fleet.snapshot.group_of_instance
@@ -114,6 +128,16 @@ class ScaleDownController(Controller):
         Raises Unavailable while the cluster is unknown or out of reach; the next review writes the rest."""
         snapshot = self._fleet.snapshot
         state = self._cluster.state(without=snapshot.in_flight_pods)
+        verdicts = self._verdicts = all_stay(state, snapshot) if self._consolidates else self._choose(state, snapshot)
+        self._lately = frozenset() if verdicts.swept else verdicts.refused
+        nodes = {each.node.name: each for each in state.nodes}
+        self._written = {name: reason for name, reason in self._written.items() if name in nodes}
+        for count, (name, reason) in enumerate(_news(verdicts, nodes, self._written, unread=self._consolidates)):
+            if count >= self._most_writes:
+                break
+            self._annotate(name, reason)
+
+    def _choose(self, state: ClusterState, snapshot: FleetSnapshot) -> Verdicts:
         # After a start the nodes without annotation are those that may go.
         before = (
             {each.node.name for each in state.nodes if not each.scale_down_disabled}
@@ -121,16 +145,7 @@ class ScaleDownController(Controller):
             else frozenset(self._verdicts.go)
         )
         bookings = Bookings(self._reservations(state), self._booked(), self._slack())
-        verdicts = self._verdicts = choose(
-            state, snapshot, before, self._lately, self._rules, self._clock, bookings, self._undrainable()
-        )
-        self._lately = frozenset() if verdicts.swept else verdicts.refused
-        nodes = {each.node.name: each for each in state.nodes}
-        self._written = {name: reason for name, reason in self._written.items() if name in nodes}
-        for count, (name, reason) in enumerate(_news(verdicts, nodes, self._written)):
-            if count >= self._most_writes:
-                break
-            self._annotate(name, reason)
+        return choose(state, snapshot, before, self._lately, self._rules, self._clock, bookings, self._undrainable())
 
     def _annotate(self, name: str, reason: str) -> None:
         """Set both annotations, or clear them where the reason is empty. The node is read first and patched by resource
@@ -144,6 +159,9 @@ class ScaleDownController(Controller):
                     self._written[name] = reason  # by somebody else
                     return
                 wanted = {SCALE_DOWN_DISABLED: "true" if reason else None, OURS: reason or None}
+                if all(annotations.get(key) == value for key, value in wanted.items()):
+                    self._written[name] = reason
+                    return
                 patch = {"resourceVersion": metadata["resourceVersion"], "annotations": wanted}
                 self._nodes.patch(path, {"metadata": patch}, PatchKind.MERGE)
             except Conflict:
@@ -156,14 +174,15 @@ class ScaleDownController(Controller):
 
 
 def _news(
-    verdicts: Verdicts, nodes: Mapping[str, ClusterNode], written: Mapping[str, str]
+    verdicts: Verdicts, nodes: Mapping[str, ClusterNode], written: Mapping[str, str], *, unread: bool
 ) -> Iterator[tuple[str, str]]:
     """Yield node and reason (empty: it may go) where the annotations differ, the most urgent first: nodes that CA might
-    remove, nodes that may go, others; changed reasons come last."""
+    remove, nodes that may go, others; changed reasons come last. `unread` is whether reasons count as changed that an
+    earlier process wrote."""
     unmarked = {name: why for name, why in verdicts.stay.items() if not nodes[name].scale_down_disabled_by_us}
     yield from ((name, why) for name, why in unmarked.items() if name in verdicts.low)
     yield from ((name, "") for name in verdicts.go if nodes[name].scale_down_disabled_by_us)
     yield from ((name, why) for name, why in unmarked.items() if name not in verdicts.low)
     for name, why in verdicts.stay.items():
-        if nodes[name].scale_down_disabled_by_us and written.get(name, why) != why:
+        if nodes[name].scale_down_disabled_by_us and written.get(name, "" if unread else why) != why:
             yield name, why

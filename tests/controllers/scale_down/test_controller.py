@@ -15,7 +15,7 @@ from cagrpc.cluster.markers import SCALE_DOWN_DISABLED
 from cagrpc.cluster.markers import SCALE_DOWN_DISABLED_BY_US as OURS
 from cagrpc.cluster.node_info import RequestOwner, Reservation
 from cagrpc.cluster.state import ClusterState
-from cagrpc.controllers.scale_down.choice import BOOKED, IN_USE, Bookings, booked_for, no_room
+from cagrpc.controllers.scale_down.choice import BOOKED, CONSOLIDATED, IN_USE, Bookings, booked_for, no_room
 from cagrpc.controllers.scale_down.controller import ScaleDownController
 from cagrpc.errors import Conflict, NotFound, Unavailable
 from cagrpc.fleet.model import FleetSnapshot, PodKey
@@ -82,7 +82,7 @@ class _ScaleDownHarness:
             each.disabled, each.by_us = kept.get(SCALE_DOWN_DISABLED, ""), OURS in kept
         return self.play.cluster()
 
-    def controller(self, writes: int = 100) -> ScaleDownController:
+    def controller(self, writes: int = 100, *, consolidates: bool = False) -> ScaleDownController:
         return ScaleDownController(
             self,
             self,
@@ -92,6 +92,7 @@ class _ScaleDownHarness:
             most_writes=writes,
             reservations=lambda state: self.bookings.reservations if state.nodes else {},
             booked=lambda: self.bookings.nodes,
+            consolidates=consolidates,
         )
 
 
@@ -222,3 +223,27 @@ def test_between_steps_only_nodes_that_were_booked_since_are_marked() -> None:
     controller.step()
     assert harness.api.annotations["l"] == {SCALE_DOWN_DISABLED: "true", OURS: booked_for("ml/train")}
     assert harness.api.patched.count("l") == 1
+
+
+def test_where_cagrpc_consolidates_the_autoscaler_takes_no_node_whatever_was_decided_before() -> None:
+    harness = _harness()
+    harness.controller().review()
+    harness.controller(consolidates=True).step()
+    assert harness.api.annotations == {name: {SCALE_DOWN_DISABLED: "true", OURS: CONSOLIDATED} for name in ("h", "l")}
+    patched = len(harness.api.patched)
+    again = harness.controller(consolidates=True)  # after a restart
+    again.step()
+    assert len(harness.api.patched) == patched
+    assert again.summary() == {"may go": 0, CONSOLIDATED: 2}
+    back = harness.controller()
+    back.review()
+    assert harness.api.annotations["l"] == {}
+    assert back.summary() == {"may go": 1, no_room(100): 1}
+
+
+def test_where_cagrpc_consolidates_somebody_elses_annotation_is_left_alone() -> None:
+    harness = _harness()
+    harness.api.annotations["l"] = {SCALE_DOWN_DISABLED: "false"}
+    harness.controller(consolidates=True).review()
+    assert harness.api.annotations["l"] == {SCALE_DOWN_DISABLED: "false"}
+    assert harness.api.annotations["h"][OURS] == CONSOLIDATED

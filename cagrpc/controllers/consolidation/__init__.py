@@ -1,0 +1,1 @@
+"""Consolidation: from the nodes that stand to those that should, step by step."""
