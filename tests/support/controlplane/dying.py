@@ -1,8 +1,9 @@
 """`cagrpc` that dies by SIGKILL at a step: `python -m tests.support.controlplane.dying STEP ARGUMENT...`.
 
 Steps are reported on standard error, one a line, after `step: `: just before and just after each commit of the journal,
-each order and deletion of the backend, and each write of a NodeClaim, a pod's nomination, a Node (its release and its
-booking labels by name) or the status of a ProvisioningRequest. `STEP#3` is the third one of its name.
+each order and deletion of the backend, and each write of a NodeClaim, a pod's nomination, its eviction, a Node (its
+release, its cordon and its booking labels by name) or the status of a ProvisioningRequest. `STEP#3` is the third one
+of its name.
 """
 
 from __future__ import annotations
@@ -69,12 +70,16 @@ class NamedSteps:
 
 
 def commit(changes: Changes) -> str:
+    if changes.disruptions:
+        return f"commit disruption {','.join(sorted(each.phase.value for each in changes.disruptions))}"
     phases = sorted({record.phase.value for record in changes.increments})
     return f"commit {','.join(phases)}" if phases else ""
 
 
 def write(path: str, body: Any = None, *_: Any, **__: Any) -> str:
     """Of the cluster, for `create` and `patch`."""
+    if path.endswith("/eviction"):
+        return "evict"
     if isinstance(body, list):
         return "nominate" if "/pods/" in path else "release"
     if "/provisioningrequests/" in path and path.endswith("/status"):
@@ -82,13 +87,20 @@ def write(path: str, body: Any = None, *_: Any, **__: Any) -> str:
     created = _CREATED.get(path.rpartition("/")[2])
     if created:
         return created
-    labels = ((body or {}).get("metadata") or {}).get("labels") or {}
-    booked = {bool(value) for label, value in labels.items() if label.startswith(BOOKING_LABELS)}
-    if booked and path.startswith("/api/v1/nodes/"):
-        return "book" if True in booked else "unbook"
     if path == "/api/v1/nodes":
         return "register"
-    return "change node" if path.startswith("/api/v1/nodes/") and not path.endswith("/status") else ""
+    return _write_of_node(body or {}) if path.startswith("/api/v1/nodes/") and not path.endswith("/status") else ""
+
+
+def _write_of_node(body: Any) -> str:
+    cordon = (body.get("spec") or {}).get("unschedulable")
+    if cordon is not None:
+        return "cordon" if cordon else "uncordon"
+    labels = (body.get("metadata") or {}).get("labels") or {}
+    booked = {bool(value) for label, value in labels.items() if label.startswith(BOOKING_LABELS)}
+    if booked:
+        return "book" if True in booked else "unbook"
+    return "change node"
 
 
 def run(arguments: list[str], steps: Callable[[str], NamedSteps] = NamedSteps) -> int:

@@ -114,8 +114,9 @@ class Karpenter:
         new.write_text(json.dumps(answers))
         new.rename(self._stock)
 
-    def offer(self, types: Mapping[str, Mapping[str, str]]) -> None:
-        """From now on there are these instance types and no others: what pods may use of each, in every zone."""
+    def offer(self, types: Mapping[str, Mapping[str, str]], prices: Mapping[str, float] | None = None) -> None:
+        """From now on there are these instance types and no others: what pods may use of each, in every zone; `prices`
+        in US dollars per hour, 1 of those that are not there."""
         document: list[dict[str, Any]] = [
             {
                 "name": name,
@@ -128,7 +129,7 @@ class Karpenter:
                 },
                 "offerings": [
                     {
-                        "Price": 1.0,
+                        "Price": (prices or {}).get(name, 1.0),
                         "Available": True,
                         "Requirements": [
                             {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},

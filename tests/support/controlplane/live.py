@@ -57,6 +57,7 @@ class Live:
         slack: Mapping[str, Any] | None = None,
         devices: Sequence[Mapping[str, Any]] = (),
         tracing: bool = False,
+        consolidation: Mapping[str, Any] | None = None,
         **kubernetes: Any,
     ) -> None:
         configuration(
@@ -69,6 +70,7 @@ class Live:
             kubernetes={"kubeconfig": str(self.cluster.plane.kubeconfig()), "journal": "sqlite", **kubernetes},
             **({"devices": [dict(each) for each in devices]} if devices else {}),
             **({} if slack is None else {"slack": dict(slack)}),
+            **({} if consolidation is None else {"consolidation": dict(consolidation)}),
             planner={"idle_seconds": 1, "window_seconds": 60, "shortage_seconds": 4, **(planner or {})},
         )
 
