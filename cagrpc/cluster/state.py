@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
+from cagrpc.api.core.movability import Kept
 from cagrpc.api.devices.matching import NodeMatching
 from cagrpc.api.devices.objects import Device
 from cagrpc.api.devices.pools import NodeDevices
@@ -77,22 +78,6 @@ class WaitingPods:
     pods: tuple[PodRef, ...]
 
 
-class Kept(StrEnum):
-    """What a pod is kept on its node by, as far as it matters to those who move pods."""
-
-    NOTHING = ""
-    FOR_NOW = "for now"
-    """It may go before long: a budget lets no pod go, or an annotation holds for a time. Where its node has to go,
-    eviction is tried all the same, and the API server decides."""
-    UNTIL_IT_ENDS = "until it ends"
-    """It runs to an end by itself (a Job's pod): it is moved only where its node has to go."""
-    BY_OWNER = "by its owner"
-    """It asks not to be evicted, or has what is lost with its node. Never evicted; where its node is taken, another
-    comes in its stead, which needs room."""
-    WITHOUT_SUCCESSOR = "without successor"
-    """Nobody makes another one that could be planned. Never evicted, and no room is planned for it."""
-
-
 @dataclass(frozen=True, slots=True)
 class ReschedulablePod:
     """A pod that is bound and has to go elsewhere if its node goes: none of a DaemonSet, no mirror pod, none that has
@@ -117,8 +102,11 @@ class PodsOnNode:
     others: tuple[RunningPods, ...] = ()
     """DaemonSets' and mirror pods, and those that are being deleted: they go with the node. Their specs have all that
     the constraints of any pod can see."""
-    coming: int = 0
-    """Pods that the scheduler has nominated to the node and not bound yet."""
+    coming: str = ""
+    """One that the scheduler has nominated to the node and not bound yet, `namespace/name`; empty where there is none.
+    The same below."""
+    ending: str = ""
+    """One that is being deleted and has its time."""
 
 
 @dataclass(frozen=True, slots=True)

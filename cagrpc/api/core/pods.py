@@ -41,6 +41,7 @@ from solver.model import Labels, PodSpec, TaintEffect, Toleration
 
 _NOTHING_OF_PLACES = (
     "volumes",
+    "restartPolicy",
     "nodeName",
     "schedulerName",
     "runtimeClassName",

@@ -49,7 +49,7 @@ class DisruptionBudgets:
     def __init__(self) -> None:
         self._of: dict[str, DisruptionBudget] = {}
         self._by_namespace: dict[str, dict[str, DisruptionBudget]] = {}
-        self._covering: dict[EquivalenceClass, tuple[str, ...]] = {}
+        self._selectors_version = 0
 
     def keys(self) -> Iterable[str]:
         return list(self._of)
@@ -59,13 +59,13 @@ class DisruptionBudgets:
         self._of[named.key] = budget
         self._by_namespace.setdefault(budget.namespace, {})[named.key] = budget
         if before is None or before.selector != budget.selector:
-            self._covering.clear()
+            self._selectors_version += 1
 
     def drop(self, key: str) -> None:
         before = self._of.pop(key, None)
         if before is not None:
             self._by_namespace[before.namespace].pop(key)
-            self._covering.clear()
+            self._selectors_version += 1
 
     def undrainable(self, nodes: Iterable[tuple[str, Mapping[EquivalenceClass, int]]]) -> dict[str, str]:
         """Return the nodes that cannot be drained now, each with the reason. `nodes` are names, and the pods to be
@@ -76,26 +76,28 @@ class DisruptionBudgets:
         """
         if not self._of:
             return {}
-        known = self._covering
-        self._covering = {}  # classes that are gone are forgotten
         found = {}
         for name, pods in nodes:
-            for of in pods:
-                covering = known.get(of)
-                self._covering[of] = covering = self._covers(of) if covering is None else covering
-                why = self._why_not_evicted(covering)
-                if why:
-                    found[name] = why
-                    break
+            why = next(filter(None, (self._why_not_evicted(self.covering(of)) for of in pods)), "")
+            if why:
+                found[name] = why
         return found
 
-    def _covers(self, of: EquivalenceClass) -> tuple[str, ...]:
-        who = of.identity
-        budgets = self._by_namespace.get(who.namespace, {})
-        return tuple(sorted(key for key, each in budgets.items() if selects(each.selector, who.namespace, who.labels)))
+    def exhausted(self, covering: Iterable[str]) -> str:
+        """Return the first of these budgets that lets none of its pods go now; empty where there is none."""
+        return next((key for key in covering if self._of[key].allowed < 1), "")
+
+    def covering(self, of: EquivalenceClass) -> tuple[str, ...]:
+        """Return the budgets (`namespace/name`) that select pods of this class."""
+        if of.covered_by[0] != self._selectors_version:
+            who = of.identity
+            found = self._by_namespace.get(who.namespace, {}).items()
+            covering = tuple(sorted(key for key, each in found if selects(each.selector, who.namespace, who.labels)))
+            of.covered_by = self._selectors_version, covering
+        return of.covered_by[1]
 
     def _why_not_evicted(self, covering: tuple[str, ...]) -> str:
         if len(covering) > 1:
             return f"PodDisruptionBudgets {' and '.join(covering)} cover the same pod, so it cannot be evicted"
-        blocking = next((key for key in covering if self._of[key].allowed < 1), None)
+        blocking = self.exhausted(covering)
         return f"PodDisruptionBudget {blocking} lets none of its pods go now" if blocking else ""

@@ -72,14 +72,27 @@ class ClassKey(NamedTuple):
 class EquivalenceClass:
     """Pods of one key. Compared by identity."""
 
-    __slots__ = ("_ordered", "_planned", "_runs", "_whole", "identity", "key", "pods", "selected_by", "waiting")
+    __slots__ = (
+        "_ordered",
+        "_planned",
+        "_runs",
+        "_whole",
+        "covered_by",
+        "identity",
+        "key",
+        "pods",
+        "selected_by",
+        "waiting",
+    )
 
     def __init__(self, key: ClassKey) -> None:
         self.key = key
         self.identity = PodIdentity(key.namespace, dict(key.labels))
         self.pods = 0
         self.waiting: dict[PodKey, PodRef] = {}
+        # Cached with the version of what each was made with.
         self.selected_by: tuple[int, tuple[PodAffinityTerm, ...]] = (-1, ())
+        self.covered_by: tuple[int, tuple[str, ...]] = (-1, ())
         self._ordered: tuple[PodRef, ...] | None = ()
         # Cached with the projection that each was made with.
         self._planned: tuple[PodProjection, PodSpec] | None = None

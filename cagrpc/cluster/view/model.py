@@ -12,10 +12,12 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from cagrpc.api.core.gangs import GangCount
+from cagrpc.api.core.movability import MovingRules
 from cagrpc.api.devices.objects import Device
 from cagrpc.api.provisioning.objects import TemplatePod
 from cagrpc.cluster.exclusion import Exclusion
 from cagrpc.cluster.state import Arrivals, ClusterState, PendingPod, PodRef, SlackSeen
+from cagrpc.cluster.view.bound import BoundPods
 from cagrpc.cluster.view.budgets import POD_DISRUPTION_BUDGETS, DisruptionBudgets, disruption_budget
 from cagrpc.cluster.view.classes import Classes
 from cagrpc.cluster.view.context import (
@@ -96,11 +98,13 @@ class ClusterModel:
         expects: bool = False,
         devices: Mapping[str, tuple[Device, ...]] | None = None,
         labels_of_groups: Mapping[str, Labels] | None = None,
+        moving: MovingRules | None = None,
     ) -> None:
         """`clock` gives monotonic seconds, `now` seconds since the epoch. Pods of other schedulers are not planned.
         `namespace` is cagrpc's own. `slack` has the exclusions of the slack; without it nothing is read for the slack.
         With `expects` pods that workloads still have to create are among the waiting ones. `devices` are configured of
-        new nodes, by node group, as are their labels."""
+        new nodes, by node group, as are their labels. With the rules for `moving` pods it remembers who is bound."""
+        self._moving = moving
         self._lock = Lock()
         self._now = now
         self._nodes = NodeTable()
@@ -117,7 +121,15 @@ class ClusterModel:
         resolving = (self._storage, self._devices, self._references)
         self._expected = ExpectedPods(classes, clock, now, self._triggers, *resolving) if expects else None
         self._pods = PodTable(
-            self._nodes, clock, classes, self._triggers, self._slack, self._expected, *resolving, again.read
+            self._nodes,
+            clock,
+            classes,
+            self._triggers,
+            self._slack,
+            self._expected,
+            *resolving,
+            again.read,
+            remembers_bound=moving is not None,
         )
         to_come = TemplateReader(*resolving)
         self._templates = TemplateTable(to_come, self._devices, self._references)
@@ -248,8 +260,15 @@ class ClusterModel:
         with self._lock:
             return self._budgets.undrainable(self._nodes.movable())
 
-    def state(self, without: AbstractSet[PodKey], templates: frozenset[TemplatePod] = frozenset()) -> ClusterState:
-        """Return the state; `templates` are those of pods that do not exist yet and are planned all the same."""
+    def state(
+        self,
+        without: AbstractSet[PodKey],
+        templates: frozenset[TemplatePod] = frozenset(),
+        *,
+        with_bound: bool = False,
+    ) -> ClusterState:
+        """Return the state; `templates` are those of pods that do not exist yet and are planned all the same. What is
+        bound is in it only `with_bound`, of a model with rules for moving pods."""
         with self._lock:
             self._templates.keep(templates)
             self._storage.read_again()
@@ -289,7 +308,12 @@ class ClusterModel:
                 drivers=self._storage.drivers,
                 attach_limits=self._nodes.limits_of_types(),
             )
-        # Evaluating selectors takes its time: what is watched goes on meanwhile.
+            bound = None
+            if with_bound:
+                bound = BoundPods(self._pods, self._nodes, self._budgets, classes.sight(), self._now())
+        # Evaluating selectors, and laying out 100,000 pods, takes its time: what is watched goes on meanwhile.
+        if bound is not None and self._moving is not None:
+            found = replace(found, bound=bound.shown(self._moving))
         return replace(found, nodes=with_devices(nodes, found.devices)) if found.devices.any else found
 
     def _min_counts(self) -> Mapping[str, int | None]:

@@ -127,6 +127,9 @@ class NodeUse:
             scale_down_disabled=seen.scale_down_disabled,
             scale_down_disabled_by_us=seen.scale_down_disabled_by_us,
             attach_limits=self.limits,
+            created_at_seconds=seen.created_at_seconds,
+            do_not_disrupt=seen.do_not_disrupt,
+            conditions=seen.conditions,
         )
         return self._made
 
@@ -268,6 +271,11 @@ class NodeTable:
     def movable(self) -> Iterable[tuple[str, Mapping[EquivalenceClass, int]]]:
         """Yield the names of all nodes, each with the pods that would have to go elsewhere if it went."""
         return ((use.name, use.movable) for use in self._uses.values() if use.seen)
+
+    def fixed(self, sight: LabelProjection) -> Mapping[str, tuple[RunningPods, ...]]:
+        """Return the pods that go with their nodes, or come to them, by the name of the node, with all that constraints
+        can see of them."""
+        return {use.name: _whole(use.fixed, sight) for use in self._uses.values() if use.seen}
 
     def shown(
         self, by: PodProjection, sight: LabelProjection, drivers: frozenset[str] = frozenset()

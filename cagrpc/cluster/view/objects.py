@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from functools import lru_cache
 from typing import Generic, Protocol, TypeVar
 
+from cagrpc.api.core.movability import DO_NOT_DISRUPT, EvictionFacts, eviction_facts
 from cagrpc.api.core.nodes import START_UP_TAINT, NodeFacts, facts_of_document
 from cagrpc.api.core.pods import Pod, PodDecoder, UnreadablePod, unread
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER
@@ -18,7 +20,7 @@ from cagrpc.api.encoding.messages import parse, plain
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.api.provisioning.objects import cut
 from cagrpc.cluster.markers import PLACEMENT_FIELD_MANAGER, SCALE_DOWN_DISABLED, SCALE_DOWN_DISABLED_BY_US
-from cagrpc.cluster.state import ConsumerStage, PendingPod, PodRef
+from cagrpc.cluster.state import ConsumerStage, NodeCondition, PendingPod, PodRef
 from cagrpc.errors import InvalidInput
 
 V = TypeVar("V")
@@ -87,6 +89,9 @@ class ObservedPod:
     """Whether the API server's admission has set its priority; False of an expected pod."""
     source: bytes | None = None
     """Its v1.Pod, where its spec depends on the labels of Namespaces: it is read again when these change."""
+    eviction: EvictionFacts | None = None
+    """What keeps it on its node; None where it is not bound, has finished, or goes with its node (DaemonSets' and
+    mirror pods)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +107,10 @@ class ObservedNode:
     """Whether that taint has a value, which some pods tolerate."""
     scale_down_disabled: str
     scale_down_disabled_by_us: bool
+    created_at_seconds: int = 0
+    do_not_disrupt: bool = False
+    conditions: tuple[NodeCondition, ...] = ()
+    """Without the times of heartbeats."""
 
     @property
     def held(self) -> bool:
@@ -145,6 +154,7 @@ class PodReader:
         by_status = self._stage(message, node, daemon=daemon)
         priority_class = spec.priorityClassName if spec.priority == 0 else ""
         life = _life(message)
+        eviction = self._eviction(message) if _is_rescheduled(message, by_status, daemon=daemon) else None
         pod, problem = self._decode(data, message, by_status, daemon=daemon)  # after it the message's spec is cut
         stage = None if pause_shape is not None else _planned_stage(by_status, pod, readable=not problem)
         ref = PodRef(metadata.uid, metadata.namespace, metadata.name, pod.created_at_seconds, owner)
@@ -167,6 +177,7 @@ class PodReader:
             mark=mark(metadata.annotations) if marks_slack else None,
             pause_shape=pause_shape,
             source=data if pod.by_namespaces else None,
+            eviction=eviction if pause_shape is None else None,
         )
 
     def _decode(
@@ -181,6 +192,10 @@ class PodReader:
             if stage in (PodStage.MOVABLE, PodStage.FIXED):
                 pod = replace(pod, spec=replace(pod.spec, requests=error.requests))
             return pod, str(error)
+
+    def _eviction(self, message: kubernetes_pb2.Pod) -> EvictionFacts:
+        scheduler = message.spec.schedulerName or DEFAULT_SCHEDULER
+        return eviction_facts(message, "" if scheduler in self._schedulers else scheduler)
 
     def _stage(self, message: kubernetes_pb2.Pod, node: str, *, daemon: bool) -> PodStage | None:
         metadata, spec, phase = message.metadata, message.spec, message.status.phase
@@ -204,6 +219,12 @@ def _planned_stage(by_status: PodStage | None, pod: Pod, *, readable: bool) -> P
         by_status in (PodStage.WAITING, PodStage.HELD_BACK) and pod.consumer
     )
     return None if not_planned else by_status
+
+
+def _is_rescheduled(message: kubernetes_pb2.Pod, stage: PodStage | None, *, daemon: bool) -> bool:
+    """Return whether the pod is bound, and has to go elsewhere if its node goes, or is being deleted."""
+    bound = stage in (PodStage.MOVABLE, PodStage.FIXED)
+    return bound and not daemon and _MIRROR not in message.metadata.annotations
 
 
 def _ends(message: kubernetes_pb2.Pod) -> bool:
@@ -306,4 +327,15 @@ def read_node(data: bytes) -> ObservedNode:
         dedicated=held_at >= 0 and bool(message.spec.taints[held_at].value),
         scale_down_disabled=metadata.annotations.get(SCALE_DOWN_DISABLED, ""),
         scale_down_disabled_by_us=SCALE_DOWN_DISABLED_BY_US in metadata.annotations,
+        created_at_seconds=metadata.creationTimestamp.seconds,
+        do_not_disrupt=metadata.annotations.get(DO_NOT_DISRUPT) == "true",
+        conditions=tuple(
+            _condition(each.type, each.status, each.lastTransitionTime.seconds) for each in message.status.conditions
+        ),
     )
+
+
+@lru_cache(maxsize=10_000)
+def _condition(kind: str, status: str, since_seconds: int) -> NodeCondition:
+    """Return one value for equal ones: every node has several, and most say that all is well."""
+    return NodeCondition(kind, status, since_seconds)

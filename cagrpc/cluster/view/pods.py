@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from sys import intern
 from typing import NamedTuple
 
+from cagrpc.api.core.movability import EvictionFacts
 from cagrpc.cluster.state import PendingPod, PodRef
 from cagrpc.cluster.view.classes import Classes, EquivalenceClass
 from cagrpc.cluster.view.consumers import Consumers
@@ -33,6 +35,15 @@ class _WaitingPod(NamedTuple):
     """When it was observed first."""
 
 
+class RememberedPod(NamedTuple):
+    """A pod that is bound, and goes elsewhere if its node goes, or is being deleted."""
+
+    ref: PodRef
+    eviction: EvictionFacts
+    request: str = ""
+    """The ProvisioningRequest that it consumes, `namespace/name`."""
+
+
 class _Placed(NamedTuple):
     """A pod, as it is counted."""
 
@@ -43,6 +54,18 @@ class _Placed(NamedTuple):
     """How the slack counts it."""
     attached: tuple[tuple[str, str], ...] = ()
     """Volumes that its node attaches: driver and volume."""
+    bound: RememberedPod | None = None
+    """Who it is, and what keeps it on its node, where that is asked for."""
+
+
+def _remembered(seen: ObservedPod, of: EquivalenceClass) -> RememberedPod | None:
+    """Return what is remembered of a bound pod: of 100,000 the texts that they have in common only once."""
+    if seen.eviction is None:
+        return None
+    ref, consumes = seen.ref, seen.pod.consumes
+    request = f"{ref.namespace}/{consumes.request}" if consumes is not None and seen.pod.consumer else ""
+    lean = PodRef(seen.key, of.key.namespace, ref.name, ref.created_at_seconds, intern(ref.workload))
+    return RememberedPod(lean, seen.eviction, request)
 
 
 class _Nominated:
@@ -54,6 +77,9 @@ class _Nominated:
 
     def of(self, node: str) -> tuple[ObservedPod, ...]:
         return tuple(self._pods.get(node, {}).values())
+
+    def first(self) -> Iterable[tuple[str, ObservedPod]]:
+        return ((node, next(iter(pods.values()))) for node, pods in self._pods.items())
 
     def put(self, seen: ObservedPod) -> None:
         self.drop(seen.key)
@@ -131,10 +157,14 @@ class PodTable:
         devices: DeviceTable | None = None,
         references: References | None = None,
         read: Callable[[bytes], ObservedPod] | None = None,
+        *,
+        remembers_bound: bool = False,
     ) -> None:
         """`classes`, `slack` and `expected` are updated, too. `triggers` records waiting pods that were not
         expected. `storage` says what the volumes of pods require, `devices` what their resource claims do; `references`
-        reads pods again when that changes, `read` those that select namespaces by their labels."""
+        reads pods again when that changes, `read` those that select namespaces by their labels. With `remembers_bound`
+        it knows who is bound (`bound`)."""
+        self._remembers_bound = remembers_bound
         self._read = read
         self._references = references or References()
         self._storage = storage or Storage(self._references)
@@ -169,6 +199,15 @@ class PodTable:
         """Return the nodes of those of these pods that take capacity."""
         found = ((uid, self._pods.get(uid)) for uid in uids)
         return {uid: placed.on.name for uid, placed in found if placed is not None and placed.on is not None}
+
+    def bound(self) -> Iterable[tuple[str, EquivalenceClass, RememberedPod]]:
+        """Yield the pods that are bound and do not go with their node, with its name and their class. Only of a table
+        that remembers them."""
+        return ((each.on.name, each.of, each.bound) for each in self._pods.values() if each.bound and each.on)
+
+    def nominated(self) -> Iterable[tuple[str, ObservedPod]]:
+        """Yield the names of nodes that the scheduler has nominated pods to, each with one of these."""
+        return self._nominated.first()
 
     def put(self, seen: ObservedPod) -> None:
         key = seen.key
@@ -207,7 +246,8 @@ class PodTable:
         on = self._nodes.use(node) if node and stage in _TAKING else None
         of = self.classes.of(seen)
         counted = self._slack.counted(seen, of, stage) if self._slack is not None else None
-        now = _Placed(of, stage, on, counted, volumes.attached if on else ())
+        bound = _remembered(seen, of) if self._remembers_bound and on else None
+        now = _Placed(of, stage, on, counted, volumes.attached if on else (), bound)
         if stage is PodStage.WAITING and key not in self.waiting and not was_expected:
             self._triggers.record(seen.ref.namespace)
         self._set_waiting(key, seen.ref if stage is PodStage.WAITING else None)

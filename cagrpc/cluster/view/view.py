@@ -11,6 +11,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, GangCount
+from cagrpc.api.core.movability import MovingRules
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
 from cagrpc.api.devices.objects import Device
 from cagrpc.api.provisioning.objects import TemplatePod
@@ -47,11 +48,13 @@ class ClusterView(Controller):
         expects: bool = False,
         devices: Mapping[str, tuple[Device, ...]] | None = None,
         labels_of_groups: Mapping[str, Labels] | None = None,
+        moving: MovingRules | None = None,
     ) -> None:
         """Pods of other schedulers than these are not planned. `namespace` is cagrpc's own. `slack` has the exclusions
         of the slack; without it nothing is read for the slack. With `expects` pods that workloads still have to create
         are among the waiting ones. `devices` are those that DRA drivers publish of new nodes, by node group, and
-        `labels_of_groups` the labels of such nodes: these are not ready before they are published."""
+        `labels_of_groups` the labels of such nodes: these are not ready before they are published. With the rules for
+        `moving` pods it remembers who is bound (`state_with_bound_pods`)."""
         self._server = client.server
         self._model = ClusterModel(
             gang_label=gang_label,
@@ -63,6 +66,7 @@ class ClusterView(Controller):
             expects=expects,
             devices=devices,
             labels_of_groups=labels_of_groups,
+            moving=moving,
         )
         by_path = {
             each.resource.path: each.informer(client, needed=not each.resource.optional)
@@ -111,6 +115,14 @@ class ClusterView(Controller):
         if unknown:
             raise Unavailable(unknown)
         return self._model.state(without, self._expected())
+
+    def state_with_bound_pods(self, *, without: AbstractSet[PodKey] = frozenset()) -> ClusterState:
+        """Return the same with who is bound, and why it may not be moved: of a view that remembers it. With 100,000
+        pods it takes half a second."""
+        unknown = self._unknown()
+        if unknown:
+            raise Unavailable(unknown)
+        return self._model.state(without, self._expected(), with_bound=True)
 
     def ready_instances(self) -> AbstractSet[str]:
         """Return provider ids of Ready nodes. Raises Unavailable before nodes have been listed once, and while the
