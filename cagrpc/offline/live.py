@@ -16,6 +16,8 @@ from cagrpc.kube.client.envelopes import Encoding, page
 from cagrpc.kube.client.failures import Expired, Forbidden
 from cagrpc.offline.reduced import reduced_spec
 
+BUDGET_KIND = "PodDisruptionBudget"
+
 T = TypeVar("T")
 Shape = Callable[[ManifestDocument], T | None]
 """What is kept of an object, as it comes; None for nothing."""
@@ -46,6 +48,14 @@ RESOURCES: tuple[tuple[str, str, str], ...] = (
 )
 """Collections, the kind of their objects, and what follows where they cannot be listed; empty where nothing can be
 said then."""
+OF_MOVING_PODS: tuple[tuple[str, str, str], ...] = (
+    (
+        "/apis/policy/v1/poddisruptionbudgets",
+        BUDGET_KIND,
+        "which pods may not be evicted is not known: all are moved that have a controller and nothing else against it",
+    ),
+)
+"""The same, of what matters for pods that move."""
 OF_WAITING_PODS: tuple[tuple[str, str, str], ...] = (
     ("/apis/scheduling.x-k8s.io/v1alpha1/podgroups", "PodGroup", _GANGS),
     ("/apis/scheduling.volcano.sh/v1beta1/podgroups", "PodGroup", _GANGS),

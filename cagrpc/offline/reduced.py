@@ -9,10 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from cagrpc.api.core.constraints import Surroundings
+from cagrpc.api.core.consumption import CONSUME_KEYS
+from cagrpc.api.core.gangs import VOLCANO_GROUP
+from cagrpc.api.core.movability import ORDINARY, EvictionFacts
 from cagrpc.api.core.pods import pod_spec
 from cagrpc.api.core.resources import effective_requests
 from cagrpc.api.core.selectors import PodIdentity
 from cagrpc.api.core.volumes import IN_TREE
+from cagrpc.offline.eviction import CREATED, facts_of, said_of_eviction
 from solver.model import CPU, MEMORY, PODS, PodSpec
 
 MIRROR = "kubernetes.io/config.mirror"
@@ -31,6 +35,8 @@ _OF_ONE_POD = (
 )
 """Labels by which controllers number the pods of one workload."""
 _ENDED = ("Succeeded", "Failed")
+_OF_GANGS = (*CONSUME_KEYS, VOLCANO_GROUP)
+"""Annotations that name a pod's gang."""
 
 
 @dataclass(eq=False, slots=True)
@@ -46,6 +52,13 @@ class PodTemplate:
     """With `pods`: 1."""
     claiming: bool = False
     """Whether its pods have volumes or claims, so that each is one of its own."""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Those that name a gang."""
+    scheduling_group: str = ""
+    """`spec.schedulingGroup.podGroupName`."""
+    eviction: EvictionFacts = ORDINARY
+    created_at_seconds: int = 0
+    """Since the epoch, where it matters for moving pods; else 0."""
 
     @property
     def daemon(self) -> bool:
@@ -89,17 +102,22 @@ class Templates:
         node, status = str(spec.get("nodeName") or ""), _mapping(pod, "status")
         if not node or status.get("phase") in _ENDED:
             return None
-        template = self._template(spec, metadata)
+        template = self._template(spec, metadata, said_of_eviction(pod))
         made = {"resourceClaimStatuses": status["resourceClaimStatuses"]} if status.get("resourceClaimStatuses") else {}
         return RunningPod(template, node, str(metadata.get("name") or ""), str(metadata.get("uid") or ""), made)
 
-    def _template(self, spec: Mapping[str, Any], metadata: Mapping[str, Any]) -> PodTemplate:
+    def _template(self, spec: Mapping[str, Any], metadata: Mapping[str, Any], said: Mapping[str, Any]) -> PodTemplate:
         reduced = reduced_spec(spec)
         namespace = str(metadata.get("namespace") or "default")
         labels = {key: value for key, value in _mapping(metadata, "labels").items() if key not in _OF_ONE_POD}
         owner = _controller(metadata)
-        mirror = MIRROR in _mapping(metadata, "annotations")
-        key = json.dumps((namespace, owner, mirror, labels, reduced), sort_keys=True)
+        annotations = _mapping(metadata, "annotations")
+        mirror = MIRROR in annotations
+        gangs = {key: str(annotations[key]) for key in _OF_GANGS if annotations.get(key)}
+        group = str(_mapping(spec, "schedulingGroup").get("podGroupName") or "")
+        if mirror or owner[0] == "DaemonSet":
+            said = {"owner": owner[0]}  # nobody moves them
+        key = json.dumps((namespace, owner, mirror, labels, gangs, group, said, reduced), sort_keys=True)
         found = self._known.get(key)
         if found is None:
             if owner[0] == "DaemonSet":
@@ -107,7 +125,9 @@ class Templates:
             asked = {**dict(effective_requests(reduced, "spec", [])), PODS: 1}
             body = {"metadata": {"namespace": namespace, "labels": labels}, "spec": reduced}
             claiming = bool(reduced.get("volumes") or reduced.get("resourceClaims"))
-            found = self._known[key] = PodTemplate(namespace, owner, body, mirror, asked, claiming)
+            facts, created = facts_of(said), said.get(CREATED, 0)
+            found = PodTemplate(namespace, owner, body, mirror, asked, claiming, gangs, group, facts, created)
+            self._known[key] = found
         return found
 
 

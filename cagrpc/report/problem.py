@@ -19,6 +19,7 @@ from cagrpc.api.files.manifests import ManifestReader, Manifests
 from cagrpc.config.groups import Expanded
 from cagrpc.errors import InvalidInput
 from cagrpc.offline.inputs import equipped
+from cagrpc.offline.live import BUDGET_KIND
 from cagrpc.offline.reduced import PodTemplate, RunningPod
 from cagrpc.report.prices import PriceList
 from cagrpc.report.sources import Objects
@@ -28,11 +29,11 @@ from solver.model import NODES, Limit, Node, NodeGroup, PodSet
 
 _NUMBER = "~"
 """Comes between a workload's name and a number of ours; no name of Kubernetes has it."""
-_NO_GANGS = "report.cagrpc.io/no-gang"
+NO_GANGS = "report.cagrpc.io/no-gang"
 """A label that no pod has: pods that run need not come together any more."""
 _NOT_PLANNED = (
     "Pod", "Deployment", "ReplicaSet", "StatefulSet", "ReplicationController", "Job", "CronJob", "PodTemplate",
-    "PodGroup", "ProvisioningRequest", "VolumeAttachment",
+    "PodGroup", "ProvisioningRequest", "VolumeAttachment", BUDGET_KIND,
 )  # fmt: skip
 """Kinds that say which pods should be, where it is known which are."""
 
@@ -56,21 +57,21 @@ class RepackingQuestion:
     """The same pods on nodes of the shapes that stand, at most as many as stand with pods."""
     kept: Mapping[str, KeptBecause]
     warnings: tuple[str, ...]
-    _pods: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
-    """The nodes of the pods of a pod set, by its name."""
+    pods: Mapping[str, tuple[RunningPod, ...]] = field(default_factory=dict, repr=False)
+    """The pods of a pod set, by its name: all of one template."""
 
     def nodes_of_unserved(self, plan: Plan) -> frozenset[str]:
         """Return nodes that hold the pods which the plan does not serve."""
         missing: Counter[Any] = Counter()
         for each in plan.unplaced:
-            found = plan.pod_classes[each.pod_class]
-            missing[found.spec, found.priority] += each.count
+            of = plan.pod_classes[each.pod_class]
+            missing[of.spec, of.priority] += each.count
         nodes: set[str] = set()
         for pod_set in self.problem.pod_sets:
             key = pod_set.spec, pod_set.priority
-            on = self._pods.get(pod_set.name, ())[: missing[key]]
-            missing[key] -= len(on)
-            nodes.update(on)
+            found = self.pods.get(pod_set.name, ())[: missing[key]]
+            missing[key] -= len(found)
+            nodes.update(pod.node for pod in found)
         return frozenset(nodes)
 
 
@@ -134,14 +135,12 @@ def question(
 ) -> RepackingQuestion:
     """Return the problem of all pods of nodes that are not kept. Raises InvalidInput with every object that cannot be
     read."""
-    reader = ManifestReader(
-        offered.now_seconds, _NO_GANGS if objects.packed else offered.gang_label, offered.schedulers
-    )
-    places: dict[str, tuple[str, ...]] = {}
+    reader = ManifestReader(offered.now_seconds, NO_GANGS if objects.packed else offered.gang_label, offered.schedulers)
+    pods: dict[str, tuple[RunningPod, ...]] = {}
     if objects.packed and objects.pods:
-        reader.documents += _documents(objects, kept, places)
+        reader.documents += _documents(objects, kept, pods)
     else:
-        reader.documents += objects.others
+        reader.documents += (each for each in objects.others if each.kind != BUDGET_KIND)
         reader.pod_sets += [(each, NOBODY) for each in objects.pod_sets]
     found = reader.resolve()
     if reader.problems:
@@ -151,7 +150,7 @@ def question(
     problem = replace(problem, limits=offered.limits(nodes, kept.keys()))
     empty = {each.name for each in nodes if objects.packed and not each.movable}
     standing = _problem(found, as_they_stand(shapes, kept.keys() | empty), offered, seen)
-    return RepackingQuestion(problem, standing, kept, found.warnings, places)
+    return RepackingQuestion(problem, standing, kept, found.warnings, pods)
 
 
 def _problem(found: Manifests, groups: tuple[NodeGroup, ...], offered: Offered, seen: Sequence[Node]) -> Problem:
@@ -170,10 +169,10 @@ def _full(node: Node) -> Node:
 
 
 def _documents(
-    objects: Objects, kept: Mapping[str, KeptBecause], places: dict[str, tuple[str, ...]]
+    objects: Objects, kept: Mapping[str, KeptBecause], repacked: dict[str, tuple[RunningPod, ...]]
 ) -> Iterator[ManifestDocument]:
     """Yield what the reader of files is given: kept nodes with their pods, all other pods as if they had no node, and
-    what these refer to. `places` gets the nodes of the latter."""
+    what these refer to. `repacked` gets the latter, by the name of their pod set."""
     stays = {(each.template.namespace, each.name) for each in objects.pods if each.node in kept}
     for document in objects.others:
         if document.kind == "ResourceClaim":
@@ -184,17 +183,17 @@ def _documents(
     alike: defaultdict[PodTemplate, list[RunningPod]] = defaultdict(list)
     for pod in objects.pods:
         if pod.node in kept:
-            yield _pod(pod, pod.node)
+            yield pod_document(pod, pod.node)
         elif not pod.template.overhead:
             alike[pod.template].append(pod)
     for number, (template, pods) in enumerate(alike.items()):
         if template.claiming:
             for pod in pods:
-                places[f"{template.namespace}/{pod.name}"] = (pod.node,)
-                yield _pod(pod, "")
+                repacked[f"{template.namespace}/{pod.name}"] = (pod,)
+                yield pod_document(pod, "")
             continue
         name = f"{template.owner[1] or pods[0].name}{_NUMBER}{number}"
-        places[f"{template.namespace}/{name}"] = tuple(pod.node for pod in pods)
+        repacked[f"{template.namespace}/{name}"] = tuple(pods)
         metadata = {"namespace": template.namespace, "name": name}
         spec = {"replicas": len(pods), "template": template.body}
         yield ManifestDocument(name, {"kind": "ReplicaSet", "metadata": metadata, "spec": spec})
@@ -206,7 +205,8 @@ def workload_of(pod_set_name: str) -> str:
     return pod_set_name.rpartition(_NUMBER)[0] or pod_set_name
 
 
-def _pod(pod: RunningPod, node: str) -> ManifestDocument:
+def pod_document(pod: RunningPod, node: str) -> ManifestDocument:
+    """Return the pod, on a node or on none."""
     body = pod.template.body
     metadata = {**body["metadata"], "name": pod.name, "uid": pod.uid or f"{pod.template.namespace}/{pod.name}"}
     spec = {**body["spec"], "nodeName": node} if node else body["spec"]

@@ -9,7 +9,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cagrpc.api.core.nodes import ARCH, INSTANCE_TYPE, OS, ZONE, facts_of_document
+from cagrpc.api.core.movability import DO_NOT_DISRUPT
+from cagrpc.api.core.nodes import ARCH, INSTANCE_TYPE, OS, READY, UNSCHEDULABLE, ZONE, facts_of_document
+from cagrpc.api.core.resources import mapping, members
+from cagrpc.cluster.markers import SCALE_DOWN_DISABLED, SCALE_DOWN_DISABLED_BY_US
 from cagrpc.errors import InvalidInput
 from cagrpc.fleet.catalogue import CAPACITY_TYPE
 from cagrpc.offline.reduced import PodTemplate
@@ -66,6 +69,10 @@ class ReportedNode:
     taints: tuple[Taint, ...]
     pods: Mapping[PodTemplate, int]
     control_plane: bool = False
+    takes_pods: bool = True
+    """Whether it is Ready and not cordoned, as far as is known."""
+    do_not_disrupt: bool = False
+    """Whether an annotation of CA's or Karpenter's keeps it."""
 
     @property
     def movable(self) -> int:
@@ -116,10 +123,25 @@ def standing_nodes(objects: Objects, prices: PriceList) -> tuple[ReportedNode, .
             facts.taints,
             dict(pods.get(facts.name, {})),
             any(role in roles for role in _CONTROL_PLANE),
+            UNSCHEDULABLE not in facts.taints and _is_ready(document.body),
+            _is_kept(document.metadata),
         )
     if problems:
         raise InvalidInput("\n".join(problems))
     return tuple(found[name] for name in sorted(found))
+
+
+def _is_ready(node: Mapping[str, Any]) -> bool:
+    status = mapping(node, "status", "", [])
+    conditions = (each for each, _ in members(status, "conditions", "", []) if each.get("type") == READY)
+    return all(each.get("status") == "True" for each in conditions)
+
+
+def _is_kept(metadata: Mapping[str, Any]) -> bool:
+    """Return whether somebody has said that the node stays; what cagrpc says itself it takes back."""
+    annotations = mapping(metadata, "annotations", "", [])
+    by_others = annotations.get(SCALE_DOWN_DISABLED) == "true" and SCALE_DOWN_DISABLED_BY_US not in annotations
+    return by_others or annotations.get(DO_NOT_DISRUPT) == "true"
 
 
 def _first(labels: Mapping[str, str], keys: Iterable[str]) -> str:

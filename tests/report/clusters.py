@@ -37,7 +37,7 @@ def node(name: str, kind: str = "m7i.xlarge", zone: str = "zone-1", pool: str = 
 
 
 def pod(name: str, on: str, cpu: str = "1", memory: str = "1Gi", app: str = "web", **more: Any) -> Document:
-    owner = more.pop("owner", "ReplicaSet")
+    owner, created, started = more.pop("owner", "ReplicaSet"), more.pop("created", ""), more.pop("started", "")
     spec = {
         "nodeName": on,
         "containers": [{"name": "c", "image": "i", "env": [{"name": "SECRET", "value": "hunter2"}]}],
@@ -51,8 +51,21 @@ def pod(name: str, on: str, cpu: str = "1", memory: str = "1Gi", app: str = "web
         "annotations": more.pop("annotations", {}),
         "ownerReferences": [{"apiVersion": "v1", "kind": owner, "name": app, "uid": "u", "controller": True}],
     }
-    status = {"phase": "Running"}
+    if created:
+        metadata["creationTimestamp"] = created
+    status = {"phase": "Running", **({"startTime": started} if started else {})}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {**spec, **more}, "status": status}
+
+
+def budget(name: str, app: str, allowed: int, namespace: str = "shop") -> Document:
+    """A PodDisruptionBudget."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"namespace": namespace, "name": name},
+        "spec": {"selector": {"matchLabels": {"app": app}}, "minAvailable": 1},
+        "status": {"disruptionsAllowed": allowed},
+    }
 
 
 def daemons(nodes: list[Document]) -> list[Document]:

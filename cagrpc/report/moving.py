@@ -1,0 +1,203 @@
+"""What stands as a question to consolidation: nodes with their pods, and the node groups that new nodes could be of.
+They are those of `problem`; what keeps pods where they are is in `obstacles`."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isclose
+
+from cagrpc.api.core.nodes import left
+from cagrpc.api.core.slack import PLACEHOLDER, PRIORITY
+from cagrpc.api.files.manifest_devices import KINDS
+from cagrpc.api.files.manifest_storage import STORAGE_KINDS
+from cagrpc.api.files.manifests import ManifestReader
+from cagrpc.errors import InvalidInput
+from cagrpc.offline.reduced import PodTemplate
+from cagrpc.report import relaxed
+from cagrpc.report.obstacles import Gangs, PodsThatStay, obstacles
+from cagrpc.report.problem import NO_GANGS, Offered, RepackingQuestion, pod_document, workload_of
+from cagrpc.report.sources import Objects
+from cagrpc.report.standing import ReportedNode, StandingShape
+from solver.consolidation.model import ConsolidationProblem, StandingNode
+from solver.model import PODS, Limit, Node, NodeGroup, PodSet, PodSpec, RunningPods
+
+_READ = ("Namespace", *STORAGE_KINDS, *KINDS)
+
+
+@dataclass(frozen=True, slots=True)
+class MovingQuestion:
+    """The question, and what it leaves out."""
+
+    problem: ConsolidationProblem
+    obstacles: Mapping[str, tuple[PodsThatStay, ...]]
+    """By node that stays for its pods' sake."""
+
+
+def moving_question(
+    objects: Objects,
+    nodes: Sequence[ReportedNode],
+    shapes: Sequence[StandingShape],
+    offered: Offered,
+    asked: RepackingQuestion,
+) -> MovingQuestion:
+    """Return the question of the nodes that are not kept, with the pods of `asked`. Raises InvalidInput with every
+    object that cannot be read."""
+    free = [each for each in nodes if each.name not in asked.kept]
+    read = _read_nodes(objects, offered, {each.name for each in free})
+    gangs = Gangs(offered.gang_label)
+    pods = _pods_by_node(asked, gangs)
+    found = obstacles(objects, asked, free, gangs, offered.now_seconds)
+    groups = _Groups(free, shapes, offered, asked)
+    seen = any(map(_sees_others, {each.spec for each in asked.problem.pod_sets}))
+    standing = [
+        StandingNode(
+            _with_pods(read[each.name], each, pods[each.name], seen=seen),
+            groups.of[each.name],
+            tuple(pods[each.name]),
+            kept=found[each.name][0].obstacle.because.value if each.name in found else "",
+            takes_pods=each.takes_pods,
+        )
+        for each in free
+    ]
+    kept = (
+        StandingNode(each, kept=asked.kept[each.name].value, takes_pods=False)
+        for each in asked.problem.nodes
+        if each.name in asked.kept
+    )
+    problem = ConsolidationProblem((*standing, *kept), groups.all, groups.limits, asked.problem.daemon_sets)
+    return MovingQuestion(problem, found)
+
+
+def _sees_others(spec: PodSpec) -> bool:
+    return bool(spec.host_ports or relaxed.has_rules(spec) or spec.pod_affinity)
+
+
+def _pods_by_node(asked: RepackingQuestion, gangs: Gangs) -> defaultdict[str, list[PodSet]]:
+    """Return the pods of each node, equal ones as one pod set."""
+    found: defaultdict[str, list[PodSet]] = defaultdict(list)
+    for pod_set in asked.problem.pod_sets:
+        pods = asked.pods.get(pod_set.name, ())
+        if not pods:
+            continue
+        template = pods[0].template
+        named = replace(
+            pod_set,
+            name=workload_of(pod_set.name),
+            gang=None if _is_placeholder(template) else gangs.of(template),
+            placeholder=_is_placeholder(template),
+        )
+        of_count: dict[int, PodSet] = {}  # nodes share them
+        for node, count in Counter(pod.node for pod in pods).items():
+            if count not in of_count:
+                of_count[count] = replace(named, count=count)
+            found[node].append(of_count[count])
+    return found
+
+
+def _is_placeholder(template: PodTemplate) -> bool:
+    """Return whether its pods hold the slack's room: nobody misses one that is evicted."""
+    labels, spec = template.body["metadata"].get("labels") or {}, template.body["spec"]
+    return labels.get(PLACEHOLDER) == "true" and spec.get("priority") == PRIORITY
+
+
+# Nodes
+
+
+def _read_nodes(objects: Objects, offered: Offered, names: set[str]) -> dict[str, Node]:
+    """Return these nodes as the files' reader has them, with the pods that have volumes or claims: which devices are
+    free, and how many volumes a node still attaches."""
+    reader = ManifestReader(offered.now_seconds, NO_GANGS, offered.schedulers)
+    reader.documents += (each for each in objects.others if each.kind in _READ)
+    reader.documents += (each for each in objects.nodes if each.name in names)
+    reader.documents += (
+        pod_document(pod, pod.node) for pod in objects.pods if pod.template.claiming and pod.node in names
+    )
+    found = reader.resolve()
+    if reader.problems:
+        raise InvalidInput("\n".join(dict.fromkeys(reader.problems)))
+    return {each.name: each for each in found.nodes}
+
+
+def _with_pods(node: Node, facts: ReportedNode, pods: Iterable[PodSet], *, seen: bool) -> Node:
+    """Return the node with all of its pods; `seen` says whether constraints between pods see them."""
+    used: Counter[str] = Counter()
+    running: list[RunningPods] = []
+    for template, count in facts.pods.items():
+        if not template.claiming:  # those are counted already
+            used.update({name: count * amount for name, amount in template.requests.items()})
+    if seen:
+        running += (RunningPods(each.spec, each.count) for each in pods)
+        running += _taking_ports(facts)
+    return replace(node, free={PODS: 0, **left(node.free, used)}, running=tuple(running))
+
+
+def _taking_ports(facts: ReportedNode) -> Iterator[RunningPods]:
+    """Yield pods that came with the node and take its ports."""
+    for template, count in facts.pods.items():
+        ports = template.spec().host_ports if template.overhead else ()
+        if ports:
+            yield RunningPods(PodSpec(host_ports=ports), count)
+
+
+# Node groups
+
+
+class _Groups:
+    """The node groups of nodes that stand, and of new ones. A node is of a group that is offered if its provisioner,
+    instance type, zone, capacity type and price say so; else it is of one that does not grow."""
+
+    def __init__(
+        self, nodes: Sequence[ReportedNode], shapes: Sequence[StandingShape], offered: Offered, asked: RepackingQuestion
+    ) -> None:
+        groups = {each.id: each for each in asked.problem.node_groups}
+        self.of: dict[str, str] = {}
+        """The node group of each node, by names."""
+        free = {each.name for each in nodes}
+        for shape in shapes:
+            names = [each.name for each in shape.nodes if each.name in free]
+            group = self._group(shape.group, groups, asked.problem.node_groups, offered) if names else None
+            if group is not None:
+                groups[group.id] = _with_more(group, len(names))
+                self.of |= dict.fromkeys(names, group.id)
+        self.all = tuple(groups.values())
+        self.limits = tuple(self._limit(each, groups) for each in asked.problem.limits)
+
+    def _group(
+        self, shape: NodeGroup, groups: Mapping[str, NodeGroup], may: Sequence[NodeGroup], offered: Offered
+    ) -> NodeGroup:
+        if offered.expanded is None:
+            return groups[shape.id]
+        same = (groups[each.id] for each in may if _is_of(shape, each))
+        weight = max((each.weight for each in may if each.provisioner == shape.provisioner), default=0)
+        name = shape.id
+        while name in groups:
+            name += "'"
+        return next(same, replace(shape, id=name, max_size=0, weight=weight))
+
+    def _limit(self, limit: Limit, groups: Mapping[str, NodeGroup]) -> Limit:
+        """Return a limit, of which kept nodes are counted, with all that stands."""
+        mine = limit.node_groups
+        if mine is not None:
+            pools = {groups[each].provisioner for each in mine if each in groups}
+            mine = frozenset(each.id for each in groups.values() if each.id in mine or each.provisioner in pools)
+        used = Counter(limit.used)
+        for name in self.of.values():
+            if mine is None or name in mine:
+                used.update(groups[name].counted_capacity)
+        return replace(limit, node_groups=mine, used=dict(used))
+
+
+def _is_of(shape: NodeGroup, group: NodeGroup) -> bool:
+    return _place(shape) == _place(group) and isclose(shape.price_usd_per_hour, group.price_usd_per_hour)
+
+
+def _place(group: NodeGroup) -> tuple[str, str, str, str]:
+    return group.provisioner, group.instance_type, group.zone, group.capacity_type
+
+
+def _with_more(group: NodeGroup, count: int) -> NodeGroup:
+    """Return the group with so many more nodes that stand; of what is there already none is too many or missing."""
+    size = group.target_size + count
+    return replace(group, target_size=size, max_size=max(group.max_size, size), min_size=min(group.min_size, size))

@@ -1,0 +1,212 @@
+"""The question of consolidation: what stands, what may be moved, and why the rest may not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cagrpc.errors import InvalidInput
+from cagrpc.report.moving import MovingQuestion
+from cagrpc.report.obstacles import StaysBecause
+from solver.consolidation.model import StandingNode
+from solver.model import CPU, NODES, PODS
+from tests.report.clusters import Document, budget, daemons, half_empty, node, pod
+from tests.report.questions import asked
+
+LATELY = "2027-01-15T07:59:00Z"
+"""A minute before the report."""
+
+
+def standing(found: MovingQuestion, name: str) -> StandingNode:
+    return next(each for each in found.problem.nodes if each.node.name == name)
+
+
+def reasons(found: MovingQuestion) -> dict[str, list[tuple[StaysBecause, int]]]:
+    return {name: [(each.obstacle.because, each.count) for each in stays] for name, stays in found.obstacles.items()}
+
+
+def test_nodes_stand_with_what_runs_on_them(tmp_path: Path) -> None:
+    found = asked(tmp_path, half_empty())
+    assert not found.obstacles
+    n4 = standing(found, "n4")
+    assert sorted((each.name, each.count) for each in n4.pods) == [("shop/db", 1), ("shop/web", 1)]
+    assert n4.node.free[CPU] == 3920 - 2 * 1000 - 100
+    assert n4.node.free[PODS] == 58 - 3
+    assert sum(each.count for each in n4.node.running) == 2
+    groups = {each.id: each for each in found.problem.node_groups}
+    assert groups[n4.node_group].target_size == 3
+    assert sum(each.target_size for each in groups.values()) == 7
+    assert not standing(found, "n0").pods
+
+
+def test_nodes_that_are_not_compared_stay_as_they_are(tmp_path: Path) -> None:
+    items = [node("a"), node("odd", "made-here"), pod("web", "a"), pod("odd", "odd")]
+    odd = standing(asked(tmp_path, items), "odd")
+    assert (odd.node_group, odd.kept, odd.takes_pods, odd.pods) == ("", "no price", False, ())
+
+
+def test_pods_do_not_move_to_nodes_that_are_cordoned_or_not_ready(tmp_path: Path) -> None:
+    sick = node("sick")
+    sick["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
+    found = asked(tmp_path, [node("a"), node("cordoned", unschedulable=True), sick, pod("web", "a")])
+    assert {each.node.name: each.takes_pods for each in found.problem.nodes} == {
+        "a": True, "cordoned": False, "sick": False,
+    }  # fmt: skip
+
+
+def orphan(name: str, on: str) -> Document:
+    alone = pod(name, on)
+    del alone["metadata"]["ownerReferences"]
+    return alone
+
+
+def annotated(key: str, value: str) -> dict[str, Any]:
+    return {"annotations": {key: value}}
+
+
+KEEPS: dict[StaysBecause, dict[str, Any]] = {
+    StaysBecause.NOT_SAFE: annotated("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"),
+    StaysBecause.DO_NOT_DISRUPT: annotated("karpenter.sh/do-not-disrupt", "true"),
+    StaysBecause.REQUEST: annotated("autoscaling.x-k8s.io/consume-provisioning-request", "mine"),
+    StaysBecause.LOCAL_STORAGE: {"volumes": [{"name": "scratch", "emptyDir": {}}]},
+    StaysBecause.ENDS: {"owner": "Job", "restartPolicy": "Never"},
+    StaysBecause.SYSTEM: {"namespace": "kube-system", "created": LATELY},
+}
+
+
+@pytest.mark.parametrize("because", KEEPS)
+def test_pods_keep_their_nodes(because: StaysBecause, tmp_path: Path) -> None:
+    items = [node("a"), node("b"), pod("stays", "a", **KEEPS[because]), pod("other", "a"), pod("moves", "b")]
+    found = asked(tmp_path, items)
+    assert reasons(found) == {"a": [(because, 1)]}
+    assert standing(found, "a").kept == because.value
+    assert not standing(found, "b").kept
+    (stays,) = found.obstacles["a"]
+    assert stays.example is not None
+    assert stays.example.name == "stays"
+
+
+MOVES: dict[str, dict[str, Any]] = {
+    "a directory in memory": {"volumes": [{"name": "scratch", "emptyDir": {"medium": "Memory"}}]},
+    "local storage that may be lost": {
+        "volumes": [{"name": "scratch", "hostPath": {"path": "/tmp"}}],
+        **annotated("cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes", "scratch"),
+    },
+    "an annotation whose time is over": {
+        **annotated("karpenter.sh/do-not-disrupt", "30s"),
+        "started": LATELY,
+    },
+    "kube-system for long": {"namespace": "kube-system", "created": "2027-01-01T00:00:00Z"},
+}
+
+
+@pytest.mark.parametrize("case", MOVES)
+def test_pods_move_that_only_look_kept(case: str, tmp_path: Path) -> None:
+    assert not asked(tmp_path, [node("a"), pod("web", "a", **MOVES[case])]).obstacles
+
+
+def test_pods_without_a_controller_stay(tmp_path: Path) -> None:
+    found = asked(tmp_path, [node("a"), *daemons([node("a")]), orphan("alone", "a")])
+    assert reasons(found) == {"a": [(StaysBecause.NO_CONTROLLER, 1)]}
+
+
+def test_nodes_say_themselves_that_they_stay(tmp_path: Path) -> None:
+    nodes = [node(name) for name in ("karpenter", "autoscaler", "ours")]
+    off = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+    nodes[0]["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
+    nodes[1]["metadata"]["annotations"] = {off: "true"}
+    nodes[2]["metadata"]["annotations"] = {off: "true", "cagrpc.io/scale-down-disabled": "in use"}
+    found = asked(tmp_path, nodes)
+    assert reasons(found) == {"karpenter": [(StaysBecause.NODE, 0)], "autoscaler": [(StaysBecause.NODE, 0)]}
+
+
+def test_budgets_keep_pods_as_the_eviction_api_does(tmp_path: Path) -> None:
+    nodes = [node(name) for name in ("none", "some", "two", "elsewhere")]
+    pods = [
+        pod("none", "none", app="none"),
+        pod("some", "some", app="some"),
+        pod("two", "two", app="two"),
+        pod("elsewhere", "elsewhere", app="none", namespace="other"),
+    ]
+    budgets = [budget("b-none", "none", 0), budget("b-some", "some", 1)]
+    budgets += [budget("b-two", "two", 1), budget("b-more", "two", 1)]
+    found = asked(tmp_path, [*nodes, *pods, *budgets])
+    assert reasons(found) == {"none": [(StaysBecause.BUDGET, 1)], "two": [(StaysBecause.BUDGETS, 1)]}
+    (stays,) = found.obstacles["two"]
+    assert stays.obstacle.budgets == ("b-more", "b-two")
+
+
+def test_budgets_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    broken = budget("broken", "web", 0)
+    broken["status"]["disruptionsAllowed"] = "many"
+    with pytest.raises(InvalidInput, match=r"shop/broken\): status.disruptionsAllowed: 'many' is not a whole number"):
+        asked(tmp_path, [node("a"), pod("web", "a"), broken])
+
+
+def test_a_gang_of_which_a_pod_stays_keeps_all_its_nodes(tmp_path: Path) -> None:
+    nodes = [node(name) for name in "abcd"]
+
+    def member(name: str, on: str, gang: str, **more: Any) -> Document:
+        found = pod(name, on, **more)
+        found["metadata"]["labels"]["gang"] = gang
+        return found
+
+    no = annotated("karpenter.sh/do-not-disrupt", "true")
+    pods = [member("g-0", "a", "g", **no), member("g-1", "b", "g"), member("h-0", "b", "h"), member("h-1", "c", "h")]
+    found = asked(tmp_path, [*nodes, *pods, member("free-0", "d", "free"), member("free-1", "d", "free")])
+    assert {name: {because for because, _ in of} for name, of in reasons(found).items()} == {
+        "a": {StaysBecause.DO_NOT_DISRUPT},
+        "b": {StaysBecause.GANG},
+        "c": {StaysBecause.GANG},
+    }
+    assert {each.gang for each in standing(found, "d").pods} == {"podgroup.scheduling.x-k8s.io shop/free"}
+
+
+def test_a_volume_of_one_node_keeps_its_pod(tmp_path: Path) -> None:
+    where = [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["a"]}]
+    claim = {"namespace": "shop", "name": "disk"}
+    same = {"storageClassName": "local", "accessModes": ["ReadWriteOnce"]}
+    volume = {
+        "kind": "PersistentVolume",
+        "metadata": {"name": "disk"},
+        "spec": {
+            **same,
+            "capacity": {"storage": "1Gi"},
+            "local": {"path": "/disk"},
+            "claimRef": claim,
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": where}]}},
+        },
+        "status": {"phase": "Bound"},
+    }
+    bound = {
+        "kind": "PersistentVolumeClaim",
+        "metadata": {**claim, "annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
+        "spec": {**same, "resources": {"requests": {"storage": "1Gi"}}, "volumeName": "disk"},
+        "status": {"phase": "Bound"},
+    }
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "disk"}}]
+    found = asked(tmp_path, [node("a"), pod("db", "a", volumes=volumes), volume, bound])
+    assert reasons(found) == {"a": [(StaysBecause.UNPLANNED, 1)]}
+
+
+def test_nodes_are_of_the_groups_that_are_offered_where_these_have_them(tmp_path: Path) -> None:
+    pools = tmp_path / "pools.yaml"
+    kind = {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m7i.xlarge"]}
+    zone = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["zone-a"]}
+    limits = {"nodes": 5}
+    pools.write_text(json.dumps({"name": "general", "weight": 7, "requirements": [kind, zone], "limits": limits}))
+    nodes = [node("same", zone="zone-a"), node("large", "r7i.4xlarge"), node("theirs", pool="theirs")]
+    pods = [pod(f"web-{name}", name) for name in ("same", "large", "theirs")]
+    found = asked(tmp_path, [*nodes, *pods], pools)
+    groups = {each.id: each for each in found.problem.node_groups}
+    same, large, theirs = (groups[standing(found, name).node_group] for name in ("same", "large", "theirs"))
+    assert (same.weight, same.target_size) == (7, 1)
+    assert same.max_size > 1
+    assert (large.weight, large.target_size, large.max_size) == (7, 1, 1)
+    assert (theirs.weight, theirs.target_size, theirs.max_size) == (0, 1, 1)
+    (limit,) = found.problem.limits
+    assert limit.used[NODES] == 2
+    assert limit.node_groups == frozenset(each for each, of in groups.items() if of.provisioner == "general")
