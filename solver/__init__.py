@@ -5,8 +5,8 @@
 No I/O, no gRPC, no Kubernetes: values in, values out. The rooms, from the bottom up: `model` (the vocabulary: problems,
 plans, budgets), `verify` (the independent checker), `reduction` (to a small integer problem), `relaxation` (linear
 programs and bounds), `columns` (node patterns), `integral` (whole nodes), `planning` (`solve`, `rank`), `slack` (how
-much to hold in reserve) and `explanation` (`explain`). Everything is imported at its first use (PEP 562), so
-that whoever needs only the vocabulary loads neither OR-Tools nor numba.
+much to hold in reserve), `explanation` (`explain`) and `consolidation` (`consolidate`). Everything is imported at its
+first use (PEP 562), so that whoever needs only the vocabulary loads neither OR-Tools nor numba.
 """
 
 from __future__ import annotations
@@ -15,6 +15,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from solver.consolidation.consolidate import consolidate
+    from solver.consolidation.model import (
+        ConsolidationPlan,
+        ConsolidationProblem,
+        ConsolidationStep,
+        DisruptionReason,
+        StandingNode,
+    )
     from solver.explanation.explain import explain
     from solver.explanation.model import Explanation
     from solver.model import (
@@ -73,12 +81,18 @@ DISTRIBUTION = "cagrpc"
 """Whose `solver` this is: the name is not ours alone (docs/decisions/0018-solver-package-name.md)."""
 
 _HOMES = {
+    "ConsolidationPlan": "solver.consolidation.model",
+    "ConsolidationProblem": "solver.consolidation.model",
+    "ConsolidationStep": "solver.consolidation.model",
+    "DisruptionReason": "solver.consolidation.model",
     "Explanation": "solver.explanation.model",
     "PlanProgress": "solver.model.progress",
     "PlanRejectedError": "solver.model.errors",
     "ProblemError": "solver.model.errors",
     "ScaleUpCandidate": "solver.planning.rank",
     "Score": "solver.planning.rank",
+    "StandingNode": "solver.consolidation.model",
+    "consolidate": "solver.consolidation.consolidate",
     "explain": "solver.explanation.explain",
     "rank": "solver.planning.rank",
     "solve": "solver.planning.solve",
@@ -94,10 +108,14 @@ __all__ = [
     "PODS",
     "Budget",
     "Certificate",
+    "ConsolidationPlan",
+    "ConsolidationProblem",
+    "ConsolidationStep",
     "DeviceAlternative",
     "DeviceClaim",
     "DeviceRequest",
     "Devices",
+    "DisruptionReason",
     "Explanation",
     "Goal",
     "HostPort",
@@ -130,6 +148,7 @@ __all__ = [
     "ScaleUpCandidate",
     "Score",
     "StageValue",
+    "StandingNode",
     "Status",
     "Taint",
     "TaintEffect",
@@ -138,6 +157,7 @@ __all__ = [
     "TopologySpread",
     "Unplaced",
     "WhenUnsatisfiable",
+    "consolidate",
     "explain",
     "rank",
     "solve",

@@ -1,0 +1,273 @@
+"""The independent checker of consolidation plans: replays the steps on the problem, with the model, the checker of
+plans (`solver.verify`) and plain sums alone."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from solver.consolidation.model import ConsolidationPlan, ConsolidationProblem, ConsolidationStep, DisruptionReason
+from solver.model import Limit, Node, NodeGroup, Plan, PodClass, PodSet, PodSpec, Problem, RunningPods
+from solver.model.capacity import after_plan
+from solver.model.errors import PlanRejectedError
+from solver.verify.check import faults_of
+
+_TOLERANCE_USD = 2e-6
+"""Per node."""
+_MUST = (DisruptionReason.INTERRUPTED, DisruptionReason.UNHEALTHY)
+
+
+def check_consolidation(problem: ConsolidationProblem, plan: ConsolidationPlan) -> None:
+    """Raise `PlanRejectedError` naming everything that the plan breaks or states wrongly."""
+    faults = list(consolidation_faults(problem, plan))
+    if faults:
+        raise PlanRejectedError(faults)
+
+
+def consolidation_faults(problem: ConsolidationProblem, plan: ConsolidationPlan) -> Iterator[str]:
+    """Yield one sentence per fault; nothing for a valid plan."""
+    replay = _Replay(problem)
+    yield from _about(plan.cost_before_usd_per_hour, replay.cost(), "cost before", len(problem.nodes))
+    for number, step in enumerate(plan.steps):
+        yield from (f"step {number}: {fault}" for fault in replay.faults(step, number))
+    yield from _about(plan.cost_after_usd_per_hour, replay.cost(), "cost after", len(problem.nodes))
+    if plan.least_usd_per_hour > plan.cost_after_usd_per_hour + _TOLERANCE_USD:
+        yield f"at least {plan.least_usd_per_hour} $/h, and yet {plan.cost_after_usd_per_hour} after"
+    if plan.least_if_all_moved_usd_per_hour > plan.least_usd_per_hour + _TOLERANCE_USD:
+        yield (
+            f"at least {plan.least_if_all_moved_usd_per_hour} $/h if all moved, more than"
+            f" {plan.least_usd_per_hour} where some is kept"
+        )
+    standing = {each.node.name for each in problem.nodes} & set(replay.nodes)
+    yield from (f"{name} stays, it says, but it goes or never was" for name in sorted(set(plan.stays) - standing))
+
+
+def _about(stated: float, found: float, what: str, nodes: int) -> Iterator[str]:
+    if abs(stated - found) > _TOLERANCE_USD * max(1, nodes):
+        yield f"{what} is {found} $/h, not {stated}"
+
+
+@dataclass
+class _Standing:
+    node: Node
+    group: str
+    pods: Counter[PodClass]
+    """With a count of 0 and an index of 0: what they are alone."""
+    kept: bool
+    takes: bool
+    must_go: DisruptionReason | None
+    new: bool
+
+
+class _Replay:
+    """The cluster as the steps so far leave it."""
+
+    def __init__(self, problem: ConsolidationProblem) -> None:
+        self._problem = problem
+        self._groups = {group.id: group for group in problem.node_groups}
+        self._limits = problem.limits
+        self._least = {group.id: min(group.min_size, group.target_size) for group in problem.node_groups}
+        self.nodes = {
+            each.node.name: _Standing(
+                each.node,
+                each.node_group,
+                _pods(each.pods),
+                bool(each.kept),
+                each.takes_pods and each.must_go is None,
+                each.must_go,
+                new=False,
+            )
+            for each in problem.nodes
+        }
+
+    def cost(self) -> float:
+        return math.fsum(self._groups[each.group].price_usd_per_hour for each in self.nodes.values() if each.group)
+
+    def faults(self, step: ConsolidationStep, number: int) -> Iterator[str]:
+        """Yield what is wrong with the step, and carry it out."""
+        unknown = [name for name in step.nodes if name not in self.nodes]
+        if unknown or len(set(step.nodes)) < len(step.nodes) or not step.nodes:
+            yield f"takes away {list(step.nodes)}, of which {unknown} do not stand"
+            return
+        yield from self._may_go(step)
+        before, moving = self.cost(), self._moving(step)
+        yield from self._gangs(moving)
+        asked = sum((pods for pods in moving.values()), Counter[PodClass]())
+        planned = Counter({_bare(each): 0 for each in step.plan.pod_classes})
+        for each in step.plan.pod_classes:
+            planned[_bare(each)] += each.count
+        if +asked != +planned:
+            yield f"moves {planned.total()} pods, not the {asked.total()} of the nodes that go and of their gangs"
+            return
+        yield from (f"{each.count} pods of class {each.pod_class} have no place" for each in step.plan.unplaced)
+        question = self._question(step, moving)
+        faults = list(faults_of(question, step.plan))
+        yield from faults
+        closed = {name for name, each in self.nodes.items() if not each.takes}
+        for placed in step.plan.existing:
+            if placed.node in closed and any(placed.pods.values()):
+                yield f"puts pods onto {placed.node}, which takes none"
+        if faults:
+            return
+        old = self._cost_by_weight()
+        saved_nodes = len(step.nodes) + sum(each.delta for each in step.plan.increments)
+        self._carry_out(step, number, moving, question)
+        yield from self._sizes(step)
+        yield from _about(step.saving_usd_per_hour, before - self.cost(), "its saving", saved_nodes)
+        yield from self._worth_it(step, old, moved=asked)
+
+    def _may_go(self, step: ConsolidationStep) -> Iterator[str]:
+        for name in step.nodes:
+            each = self.nodes[name]
+            if each.kept or not each.group:
+                yield f"takes away {name}, which is kept or nobody's"
+            if each.new:
+                yield f"takes away {name}, which a step before opened"
+            if step.reason in _MUST and not any(self.nodes[n].must_go == step.reason for n in step.nodes):
+                yield f"takes away {name} as {step.reason}, which it is not"
+
+    def _moving(self, step: ConsolidationStep) -> dict[str, Counter[PodClass]]:
+        """Return the pods that move: those of the nodes that go, and of their gangs wherever they are."""
+        going = set(step.nodes)
+        gangs = {pods.gang for name in going for pods in self.nodes[name].pods if pods.gang is not None}
+        moving: dict[str, Counter[PodClass]] = {}
+        for name, each in self.nodes.items():
+            if name in going:
+                moving[name] = each.pods
+            elif gangs:
+                mine = Counter({pods: count for pods, count in each.pods.items() if pods.gang in gangs})
+                if mine:
+                    moving[name] = mine
+        return moving
+
+    def _gangs(self, moving: Mapping[str, Counter[PodClass]]) -> Iterator[str]:
+        for name, pods in moving.items():
+            if self.nodes[name].kept and pods:
+                yield f"moves pods of {name}, which is kept"
+
+    def _question(self, step: ConsolidationStep, moving: Mapping[str, Counter[PodClass]]) -> Problem:
+        """Return the problem that the step's plan answers: old nodes count against sizes and limits still."""
+        sets = tuple(
+            PodSet(pods.example, pods.spec, count, pods.priority, 0, pods.gang, pods.placeholder)
+            for pods, count in sum(moving.values(), Counter[PodClass]()).items()
+        )
+        nodes = tuple(
+            _without(each.node, moving.get(name, Counter()))
+            for name, each in self.nodes.items()
+            if name not in set(step.nodes)
+        )
+        groups = tuple(self._groups.values())
+        return Problem(sets, groups, nodes, self._limits, self._problem.daemon_sets)
+
+    def _carry_out(
+        self, step: ConsolidationStep, number: int, moving: Mapping[str, Counter[PodClass]], question: Problem
+    ) -> None:
+        after = after_plan(question, step.plan, range(len(step.plan.pod_classes)))
+        classes = [_bare(each) for each in step.plan.pod_classes]
+        lost = Counter(self.nodes[name].group for name in step.nodes)
+        for name in step.nodes:
+            del self.nodes[name]
+        for node in after.nodes[: len(question.nodes)]:
+            each, gone = self.nodes[node.name], moving.get(node.name, Counter())
+            each.node = _with_room_of(node, gone)
+            each.pods = each.pods - gone
+        for placed in step.plan.existing:
+            self.nodes[placed.node].pods.update({classes[i]: n for i, n in placed.pods.items()})
+        opened: Counter[str] = Counter()
+        new = iter(after.nodes[len(question.nodes) :])
+        for batch in step.plan.nodes:
+            for _ in range(batch.count):
+                name = f"{batch.node_group}/step-{number}-{opened[batch.node_group]}"
+                opened[batch.node_group] += 1
+                pods = Counter({classes[i]: n for i, n in batch.pods.items()})
+                node = replace(next(new), name=name)
+                self.nodes[name] = _Standing(node, batch.node_group, pods, False, True, None, new=True)
+        self._groups = {
+            group.id: replace(group, target_size=group.target_size - lost[group.id]) for group in after.node_groups
+        }
+        self._limits = tuple(_less_used(limit, self._groups, lost) for limit in after.limits)
+
+    def _sizes(self, step: ConsolidationStep) -> Iterator[str]:
+        for group in self._groups.values():
+            if group.target_size < self._least[group.id]:
+                yield f"leaves {group.target_size} nodes of {group.id}, fewer than {self._least[group.id]}"
+        if len(step.nodes) > self._problem.most_nodes_per_step and not any(each.gang for each in step.plan.pod_classes):
+            yield f"takes away {len(step.nodes)} nodes, at most {self._problem.most_nodes_per_step} allowed"
+
+    def _cost_by_weight(self) -> dict[int, float]:
+        cost: dict[int, float] = {group.weight: 0.0 for group in self._groups.values()}
+        for each in self.nodes.values():
+            if each.group:
+                cost[self._groups[each.group].weight] += self._groups[each.group].price_usd_per_hour
+        return cost
+
+    def _worth_it(
+        self, step: ConsolidationStep, before: Mapping[int, float], moved: Counter[PodClass]
+    ) -> Iterator[str]:
+        evicted = sum(count for pods, count in moved.items() if not pods.placeholder)
+        if step.reason in _MUST:
+            return
+        if step.reason is DisruptionReason.EMPTY:
+            if moved.total() or step.plan.increments:
+                yield "is not of empty nodes alone"
+            return
+        after = self._cost_by_weight()
+        change = [after[weight] - before[weight] for weight in sorted(before)]
+        first = next((each for each in change if abs(each) > _TOLERANCE_USD), 0.0)
+        if first >= 0 and not all(abs(each) <= _TOLERANCE_USD for each in change):
+            yield f"is not better in the order of the weights: {change}"
+        least = self._problem.least_saving_usd_per_hour_per_pod
+        saved = -math.fsum(change)
+        if step.reason is DisruptionReason.UNDERUTILIZED and saved < least * evicted - _TOLERANCE_USD:
+            yield f"saves {saved} $/h and moves {evicted} pods, at least {least} each asked for"
+
+
+def _bare(pods: PodClass) -> PodClass:
+    return PodClass(0, pods.spec, 0, "", pods.priority, pods.gang, pods.placeholder)
+
+
+def _pods(sets: tuple[PodSet, ...]) -> Counter[PodClass]:
+    found: Counter[PodClass] = Counter()
+    for each in sets:
+        found[PodClass(0, each.spec, 0, "", each.priority, each.gang, each.placeholder)] += each.count
+    return +found
+
+
+def _without(node: Node, pods: Counter[PodClass]) -> Node:
+    """Return the node with these pods on their way: others do not count them there, and their room is not yet free."""
+    leaving: Counter[PodSpec] = Counter()
+    for each, count in pods.items():
+        leaving[each.spec] += count
+    if not leaving:
+        return node
+    running = []
+    for here in node.running:
+        gone = min(here.count, leaving[here.spec])
+        leaving[here.spec] -= gone
+        if here.count > gone:
+            running.append(RunningPods(here.spec, here.count - gone))
+    return replace(node, running=tuple(running))
+
+
+def _with_room_of(node: Node, pods: Counter[PodClass]) -> Node:
+    if not pods:
+        return node
+    free = dict(node.free)
+    for each, count in pods.items():
+        for name, amount in (*each.spec.requests, ("pods", 1)):
+            free[name] = free.get(name, 0) + amount * count
+    return replace(node, free=free)
+
+
+def _less_used(limit: Limit, groups: Mapping[str, NodeGroup], lost: Mapping[str, int]) -> Limit:
+    used = dict(limit.used)
+    for group_id, count in lost.items():
+        if limit.node_groups is None or group_id in limit.node_groups:
+            for name, amount in groups[group_id].counted_capacity.items():
+                used[name] = max(0, used.get(name, 0) - amount * count)
+    return replace(limit, used=used)
+
+
+__all__ = ["Plan", "check_consolidation", "consolidation_faults"]

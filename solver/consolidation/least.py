@@ -1,0 +1,239 @@
+"""The least that consolidation could cost: bounds from the problem of packing anew everything that may move. And what a
+pod is worth there, by which a node costs more than its pods are worth.
+
+Each consolidation, however long, leaves a solution of that problem: pods are on nodes that stand, with the room that
+these have, or on new ones. What a cluster may be in and new pods may not (constraints between pods broken since,
+devices that nobody counts, sizes and limits exceeded) is left out, which only lowers the bound.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from solver.columns.pool import weighting
+from solver.consolidation.cluster import Cluster
+from solver.consolidation.model import StandingNode
+from solver.integral.wide import WideModel
+from solver.model import Budget, Limit, Node, NodeGroup, PodSet, PodSpec, Problem, Resources, Taint
+from solver.model.budget import RunningBudget
+from solver.model.capacity import on_new_node
+from solver.model.eligibility import node_label_keys, why_not_eligible
+from solver.model.objective import Goal, ObjectiveStage
+from solver.planning.incumbent import weights_of
+from solver.planning.solve import solve
+from solver.reduction.dominance import needed_kinds
+from solver.reduction.objective import stages
+from solver.reduction.reduce import reduce
+from solver.reduction.reduced import MICROS, Floats
+
+
+@dataclass(frozen=True)
+class Repacking:
+    """The problem of packing anew, and the nodes that stay in every case."""
+
+    problem: Problem
+    sunk: tuple[int, ...]
+    """Nodes that are paid for whatever moves."""
+
+
+def stripped(spec: PodSpec) -> PodSpec:
+    """Return what of a spec holds for pods that run, too: resources, selectors, tolerations, volumes."""
+    return PodSpec(
+        spec.requests, spec.node_selector, spec.affinity, spec.tolerations, node_terms=spec.node_terms
+    )  # fmt: skip
+
+
+def repacking(cluster: Cluster, *, everything: bool = False) -> Repacking:
+    """Return the problem for the cluster as it is; with `everything` for one in which nothing is kept, but nodes of
+    nobody's."""
+    return _Packing(cluster, everything=everything).made()
+
+
+class _Packing:
+    def __init__(self, cluster: Cluster, *, everything: bool) -> None:
+        self._cluster, self._everything = cluster, everything
+        self._specs = [stripped(each.spec) for each in cluster.classes]
+        self._keys = node_label_keys(self._specs)
+        self._templates = {
+            group.id: on_new_node(group, cluster.problem.daemon_sets)[0] for group in cluster.groups.values()
+        }
+        self._wanted: Counter[int] = Counter()
+        self._nodes: list[Node] = []
+        self._sunk: list[int] = []
+        self._lost: Counter[str] = Counter()
+        self._unlike: dict[object, tuple[NodeGroup, dict[str, int], int]] = {}
+        """Nodes that are not like new ones of their group: as a group that can have so many."""
+        self._eligible = _Eligible()
+
+    def made(self) -> Repacking:
+        for number, standing in enumerate(self._cluster.problem.nodes):
+            self._add(number, standing)
+        wanted: Counter[PodSpec] = Counter()
+        for k, count in self._wanted.items():
+            wanted[self._specs[k]] += count
+        sets = tuple(PodSet(f"class {n}", spec, count) for n, (spec, count) in enumerate(wanted.items()))
+        unlike = tuple(
+            self._group(group, f"{group.id}/standing-{number}", room, 0, count, 0)
+            for number, (group, room, count) in enumerate(self._unlike.values())
+        )
+        varied: dict[str, list[str]] = defaultdict(list)
+        for each, (group, _, _) in zip(unlike, self._unlike.values(), strict=True):
+            varied[group.id].append(each.id)
+        cluster, groups = self._cluster, []
+        for group in cluster.groups.values():
+            target = cluster.target[group.id]
+            least = 0 if group.id in varied else cluster.least[group.id]
+            most, stays = max(group.max_size, target), max(0, target - self._lost[group.id])
+            groups.append(self._group(group, group.id, self._templates[group.id], least, most, stays))
+        limits = tuple(
+            _limit(cluster, limit, cluster.used[number], self._lost, varied)
+            for number, limit in enumerate(cluster.problem.limits)
+        )
+        return Repacking(Problem(sets, (*groups, *unlike), tuple(self._nodes), limits), tuple(self._sunk))
+
+    def _add(self, number: int, standing: StandingNode) -> None:
+        cluster, node = self._cluster, standing.node
+        group = cluster.groups.get(standing.node_group)
+        if group is None:
+            moving: Mapping[int, int] = {}
+        elif self._everything:
+            moving = cluster.pods[number]
+        elif standing.kept:
+            moving = {}
+        else:
+            moving = {k: n for k, n in cluster.pods[number].items() if cluster.classes[k].gang not in cluster.frozen}
+        labels = {key: node.labels[key] for key in sorted(self._keys) if key in node.labels}
+        taints = tuple(taint for taint in node.taints if group is None or taint in group.taints)
+        for k, count in moving.items():
+            if self._eligible(self._specs[k], labels, taints, node.name):
+                self._wanted[k] += count
+        room = _room(cluster, number, moving)
+        if group is not None and (self._everything or cluster.may_go(number)):
+            self._lost[group.id] += 1
+            if not self._like_new(group, room, labels, taints):
+                self._collect(group, room, labels, taints)
+            return
+        if group is not None:
+            self._sunk.append(number)
+        if moving or standing.takes_pods:
+            self._nodes.append(Node(node.name, room, labels, taints if moving else node.taints))
+
+    def _like_new(
+        self, group: NodeGroup, room: Resources, labels: Mapping[str, str], taints: tuple[Taint, ...]
+    ) -> bool:
+        """Return whether the node has nothing that a new one of its group has not."""
+        template = self._templates[group.id]
+        return (
+            all(amount <= template.get(name, 0) for name, amount in room.items())
+            and all(group.labels.get(key) == labels.get(key) for key in self._keys)
+            and taints == group.taints
+        )
+
+    def _collect(self, group: NodeGroup, room: Resources, labels: Mapping[str, str], taints: tuple[Taint, ...]) -> None:
+        """Count the node among those of its group with the same labels and taints, of which each is given the most
+        that one of them has."""
+        key = group.id, tuple(labels.items()), taints
+        _, most, count = self._unlike.get(key, (group, {}, 0))
+        most = {name: max(most.get(name, 0), room.get(name, 0)) for name in {*most, *room}}
+        self._unlike[key] = replace(group, labels=labels, taints=taints), most, count + 1
+
+    def _group(self, group: NodeGroup, name: str, room: Resources, least: int, most: int, target: int) -> NodeGroup:
+        return replace(
+            group,
+            id=name,
+            allocatable=room,
+            capacity=group.capacity or group.allocatable,
+            min_size=least,
+            max_size=most,
+            target_size=target,
+            devices=(),
+        )
+
+
+def worth_micros(cluster: Cluster, packing: Repacking, budget: Budget) -> Floats:
+    """Return what a pod of each class is worth, in millionths of $/h: what one more costs, weights being equal."""
+    problem = packing.problem
+    equal = replace(problem, node_groups=tuple(replace(group, weight=0, min_size=0) for group in problem.node_groups))
+    values: dict[PodSpec, float] = {}
+    if problem.pod_sets and problem.node_groups:
+        running = RunningBudget(budget)
+        reduced = reduce(equal)
+        model = WideModel(reduced, needed_kinds(reduced), running)
+        fluid = model.weighed(weights_of(reduced, stages(reduced), weighting(reduced)), 1.0)
+        values = {demand.pod: float(fluid.pod_values[demand.spec]) for demand in reduced.demands}
+    return np.array([values.get(stripped(each.spec), 0.0) for each in cluster.classes])
+
+
+def least_micros(
+    cluster: Cluster, packing: Repacking, reached: Mapping[int, int], budget: Budget, *, plan: bool
+) -> int:
+    """Return a bound on what all nodes of groups cost together, in millionths of $/h: the sum, over the weights, of the
+    least that those of a weight cost where those of lower weights cost no more than what is `reached`. With `plan` it
+    is sought by planning, which proves more, where there is one weight."""
+    problem = packing.problem
+    sunk: Counter[int] = Counter()
+    for number in packing.sunk:
+        sunk[cluster.weight_of(number)] += cluster.micros_of(number)
+    total = sum(sunk.values())
+    if not problem.pod_sets and not any(group.min_size for group in problem.node_groups):
+        return total
+    running = RunningBudget(budget)
+    reduced = reduce(problem)
+    model = WideModel(reduced, needed_kinds(reduced), running)
+    fixed: dict[ObjectiveStage, int] = {}
+    for stage in stages(reduced):
+        if stage.goal is Goal.COST:
+            bound = model.minimise(stage, fixed, 1.0)
+            most = max(0, reached.get(stage.key, 0) - sunk[stage.key])
+            total += min(most, int(np.ceil(bound * (1 - 1e-9) - 1e-3)))
+            fixed[stage] = most
+        elif stage.goal is Goal.UNSERVED:
+            fixed[stage] = 0
+    if plan and len(reduced.tiers) == 1:
+        found = solve(problem, budget)
+        if not found.unplaced:
+            total = max(total, sum(sunk.values()) + round(found.certificate.lower_bound_usd_per_hour * MICROS))
+    return total
+
+
+def _room(cluster: Cluster, number: int, moving: Mapping[int, int]) -> dict[str, int]:
+    """Return what is free on a node when these pods are gone, of what pods ask for."""
+    row = cluster.free[number].copy()
+    for k, count in moving.items():
+        row += cluster.requests[k] * count
+    return {name: amount for name, amount in zip(cluster.resources, row.tolist(), strict=True) if amount > 0}
+
+
+def _limit(
+    cluster: Cluster, limit: Limit, used: Resources, lost: Mapping[str, int], members: Mapping[str, list[str]]
+) -> Limit:
+    """Return the limit for what is opened anew. What exceeds it may stay."""
+    bounded = limit.node_groups
+    left = dict(used)
+    for group_id, count in lost.items():
+        if bounded is None or group_id in bounded:
+            for name, amount in cluster.groups[group_id].counted_capacity.items():
+                left[name] = max(0, left.get(name, 0) - amount * count)
+    maxima = {name: max(most, used.get(name, 0)) for name, most in limit.maxima.items()}
+    names = None if bounded is None else frozenset({*bounded, *(n for g in bounded for n in members.get(g, ()))})
+    return replace(limit, maxima=maxima, used=left, node_groups=names)
+
+
+class _Eligible:
+    """Whether pods may run where they are; asked once per spec and distinct labels."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, object, object, str], bool] = {}
+        self._by_name: dict[int, bool] = {}
+
+    def __call__(self, spec: PodSpec, labels: Mapping[str, str], taints: tuple[Taint, ...], name: str) -> bool:
+        if not (spec.node_selector or spec.affinity or spec.node_terms or taints):
+            return True
+        key = (id(spec), tuple(labels.items()), taints, name)
+        if key not in self._known:
+            self._known[key] = why_not_eligible(spec, labels, taints, name) is None
+        return self._known[key]

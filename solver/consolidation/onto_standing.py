@@ -1,0 +1,138 @@
+"""Nodes that go with nothing opened for their pods: each pod onto the first node with room for it, those first that are
+most likely to stay. Only plain pods (`eligible.is_plain`) of no gang; for the others steps are planned."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from solver.consolidation.cluster import Cluster, Pods
+from solver.consolidation.eligible import Eligibility
+from solver.model import Certificate, PlacedOnNode, Plan, PodClass, Status, TierCost
+from solver.model.objective import Goal, ObjectiveStage, StageValue
+from solver.reduction.reduced import Ints
+
+
+@dataclass(frozen=True)
+class Emptied:
+    """Nodes that can go together, and where their pods go: node -> pods."""
+
+    nodes: tuple[int, ...]
+    placed: dict[int, Pods]
+
+
+def emptied(
+    cluster: Cluster,
+    eligibility: Eligibility,
+    candidates: Sequence[int],
+    targets: Sequence[int],
+    plain: Sequence[bool],
+    most_nodes: int,
+    worth_it: float,
+) -> Iterator[Emptied]:
+    """Yield nodes of the candidates, the first ones first, that can go, at most so many together; whoever asks for the
+    next has removed the ones before. `targets` are the nodes that take pods, those first that take them first;
+    candidates' pods only go to targets after which they do not come themselves. `worth_it` are millionths of $/h that
+    moving a pod has to save."""
+    order = np.array(targets, dtype=np.int64)
+    free = cluster.free[order].copy()
+    position = {node: rank for rank, node in enumerate(targets)}
+    going: list[int] = []
+    placed: dict[int, Pods] = defaultdict(Counter)
+    size = (cluster.requests / np.maximum(free.max(axis=0, initial=1), 1)).max(axis=1)
+    left = Counter(cluster.target)
+    open_to: dict[int, np.ndarray[tuple[int], np.dtype[np.bool_]]] = {}
+    for node in candidates:
+        if node in placed:  # it took pods: they go on in a step of their own
+            yield Emptied(tuple(going), dict(placed))
+            going, placed = [], defaultdict(Counter)
+        pods, group = cluster.pods[node], cluster.group_of[node]
+        if left[group] <= cluster.least[group] or not all(plain[k] for k in pods):
+            continue
+        if cluster.micros_of(node) < worth_it * cluster.evicted(pods):
+            continue
+        last = position.get(node, len(order))
+        found = _fit(cluster, eligibility, pods, order, free[:last], size, open_to)
+        if found is None:
+            continue
+        going.append(node)
+        left[group] -= 1
+        for target, k, count in found:
+            placed[target][k] += count
+        if node in position:
+            free[position[node]] = -1
+        if len(going) >= most_nodes:
+            yield Emptied(tuple(going), dict(placed))
+            going, placed = [], defaultdict(Counter)
+    if going:
+        yield Emptied(tuple(going), dict(placed))
+
+
+def _fit(
+    cluster: Cluster,
+    eligibility: Eligibility,
+    pods: Pods,
+    order: Ints,
+    free: Ints,
+    size: np.ndarray[tuple[int], np.dtype[np.float64]],
+    open_to: dict[int, np.ndarray[tuple[int], np.dtype[np.bool_]]],
+) -> list[tuple[int, int, int]] | None:
+    """Return (node, class, pods) for all of the pods, and take their room of `free`; None, and nothing is taken, where
+    one finds none."""
+    taken: list[tuple[int, int, int]] = []
+    for k in sorted(pods, key=lambda each: -size[each]):
+        request, count = cluster.requests[k], pods[k]
+        if k not in open_to:
+            open_to[k] = eligibility.of(k)[order]
+        asks = np.flatnonzero(request)
+        mask = open_to[k][: len(free)].copy()
+        for column in asks:
+            mask &= free[:, column] >= request[column]
+        for rank in np.flatnonzero(mask).tolist():
+            units = min(count, int((free[rank, asks] // request[asks]).min()))
+            free[rank] -= request * units
+            taken.append((rank, k, units))
+            count -= units
+            if not count:
+                break
+        if count:
+            for taker, other, units in taken:
+                free[taker] += cluster.requests[other] * units
+            return None
+    return [(int(order[rank]), k, units) for rank, k, units in taken]
+
+
+def plan_without_new_nodes(cluster: Cluster, placed: dict[int, Pods]) -> Plan:
+    """Return the plan that puts pods of no gang onto these nodes. It costs nothing, which is the least."""
+    total: Pods = Counter()
+    for pods in placed.values():
+        total.update(pods)
+    number = {k: index for index, k in enumerate(sorted(total))}
+    classes = []
+    for k, index in number.items():
+        each = cluster.classes[k]
+        classes.append(PodClass(index, each.spec, total[k], each.name, each.priority, each.gang, each.placeholder))
+    existing = tuple(
+        PlacedOnNode(cluster.nodes[node].name, {number[k]: count for k, count in sorted(pods.items())})
+        for node, pods in sorted(placed.items())
+        if pods
+    )
+    weights = sorted({group.weight for group in cluster.groups.values()})
+    priorities = sorted({each.priority for each in classes if not each.placeholder}, reverse=True)
+    at = [ObjectiveStage(goal, p) for p in priorities for goal in (Goal.UNSERVED, Goal.WAITING)]
+    at += [ObjectiveStage(Goal.PLACEHOLDERS)] if any(each.placeholder for each in classes) else []
+    at += [*(ObjectiveStage(Goal.COST, weight) for weight in weights), ObjectiveStage(Goal.NODES)]
+    tiers = tuple(TierCost(weight, 0.0, 0.0) for weight in reversed(weights))
+    return Plan(
+        tuple(classes),
+        (),
+        (),
+        existing,
+        (),
+        Certificate(Status.OPTIMAL, 0.0, 0.0, 0.0, tiers, 0.0),
+        0.0,
+        tuple(StageValue(stage, 0.0, 0.0) for stage in at),
+    )

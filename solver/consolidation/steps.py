@@ -1,0 +1,108 @@
+"""One step: whether these nodes can go together, where their pods go then, and whether that is better."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from solver.consolidation.cluster import Cluster, Pods, Removal
+from solver.consolidation.eligible import Eligibility, Rules, is_plain
+from solver.consolidation.model import DisruptionReason
+from solver.model import Budget, Plan, PodSet, Problem
+from solver.planning.solve import solve
+from solver.reduction.reduced import MICROS
+
+_MOST_TARGETS = 64
+"""How many nodes with room are enough: planning over thousands takes half a second, over these some hundredths."""
+
+
+class Steps:
+    """Finds and judges steps on a cluster; changes nothing."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.eligibility, self.rules = Eligibility(cluster), Rules(cluster)
+        self.plain = [
+            is_plain(each.spec) and each.gang is None and not bound
+            for each, bound in zip(cluster.classes, self.rules.bound, strict=True)
+        ]
+        self.least_micros_per_pod = cluster.problem.least_saving_usd_per_hour_per_pod * MICROS
+
+    def planned(
+        self, removal: Removal, targets: Sequence[int], budget: Budget, open_to: Iterable[str] | None = None
+    ) -> Plan:
+        """Plan the pods that move onto nodes of `targets`, those that have room and come first, and onto new nodes of
+        the groups `open_to` (None for all)."""
+        cluster, going = self.cluster, set(removal.nodes)
+        moved = cluster.moved(removal)
+        bound = any(self.rules.bound[k] for k in moved)
+        chosen = self._useful(moved, [n for n in targets if n not in going])
+        nodes = [cluster.node(number, removal.elsewhere.get(number)) for number in chosen]
+        if bound:
+            nodes.extend(self.rules.others({*chosen, *going}, removal.elsewhere))
+        sets = tuple(_counted(cluster.classes[k], moved[k]) for k in sorted(moved))
+        groups, limits = cluster.node_groups(removal.nodes), cluster.limits(open_to)
+        return solve(Problem(sets, groups, tuple(nodes), limits, cluster.problem.daemon_sets), budget)
+
+    def verdict(self, removal: Removal, plan: Plan) -> DisruptionReason | None:
+        """Return why the step is worth it; None where it is not, or not possible."""
+        cluster = self.cluster
+        if plan.unplaced or not self.keeps_minimum_sizes(removal, plan):
+            return None
+        change = self.change_micros(removal, plan)
+        saved, evicted = -sum(change.values()), cluster.evicted(cluster.moved(removal))
+        if not cluster.moved(removal):
+            return DisruptionReason.EMPTY if not plan.increments else None
+        first = next((change[weight] for weight in sorted(change) if change[weight]), 0)
+        if first >= 0:
+            return None
+        if saved > 0 and saved >= self.least_micros_per_pod * evicted:
+            dearer = any(micros > 0 for micros in change.values())
+            return DisruptionReason.BETTER_WEIGHT if dearer else DisruptionReason.UNDERUTILIZED
+        return DisruptionReason.BETTER_WEIGHT if self._is_better_weight(removal, plan) else None
+
+    def keeps_minimum_sizes(self, removal: Removal, plan: Plan) -> bool:
+        """Return whether no group falls below its minimum size."""
+        cluster = self.cluster
+        change = Counter({each.node_group: each.delta for each in plan.increments})
+        change.subtract(cluster.group_of[number] for number in removal.nodes)
+        return all(cluster.target[group] + n >= cluster.least[group] for group, n in change.items() if n < 0)
+
+    def change_micros(self, removal: Removal, plan: Plan) -> Counter[int]:
+        """Return, per weight, what its nodes cost more after the step than before, in millionths of $/h."""
+        cluster = self.cluster
+        change: Counter[int] = Counter()
+        for number in removal.nodes:
+            change[cluster.weight_of(number)] -= cluster.micros_of(number)
+        for each in plan.increments:
+            change[cluster.groups[each.node_group].weight] += cluster.micros[each.node_group] * each.delta
+        return change
+
+    def _is_better_weight(self, removal: Removal, plan: Plan) -> bool:
+        """Return whether every pod comes onto a node of a higher weight than all nodes that go."""
+        cluster = self.cluster
+        worst = max(cluster.weight_of(number) for number in removal.nodes)
+        onto = [cluster.groups[batch.node_group].weight for batch in plan.nodes]
+        for placed in plan.existing:
+            number = cluster.index[placed.node]
+            if cluster.group_of[number]:
+                onto.append(cluster.weight_of(number))
+        return bool(onto) and min(onto) > worst
+
+    def _useful(self, moved: Pods, targets: Sequence[int]) -> list[int]:
+        """Return the first of the targets on which one of the pods has room."""
+        cluster = self.cluster
+        order = np.array(targets, dtype=np.int64)
+        order = order[cluster.takes[order]] if len(order) else order
+        useful = np.zeros(len(order), dtype=bool)
+        free = cluster.free[order]
+        for k in moved:
+            useful |= self.eligibility.of(k)[order] & (free >= cluster.requests[k]).all(axis=1)
+        found: list[int] = order[np.flatnonzero(useful)[:_MOST_TARGETS]].tolist()
+        return found
+
+
+def _counted(pods: PodSet, count: int) -> PodSet:
+    return PodSet(pods.name, pods.spec, count, pods.priority, 0, pods.gang, pods.placeholder)
