@@ -119,6 +119,8 @@ class KueueSettings:
 
 
 class ConsolidationMode(StrEnum):
+    OFF = "off"
+    """Undoes what is under way, and no more."""
     DRY_RUN = "dry-run"
     """Says what it would do, and changes nothing."""
     ON = "on"

@@ -1,0 +1,245 @@
+"""The controller of consolidation: plans from time to time, publishes the plan, and in mode `on` has its steps walked,
+one at a time. What is asked is `question`'s, how a step is walked `walk`'s; the journal says what is under way, so a
+restart goes on where it was.
+
+The whole is planned without holding up anybody. The step that is begun is asked for anew, on the cluster as it is then
+and in turn with everybody who plans: it is small, and what it counts on is nobody else's.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from prometheus_client.registry import Collector
+
+from cagrpc.cluster.state import ClusterState
+from cagrpc.controllers.consolidation.choice import URGENT, NodesThatMayGo, candidates, narrowed
+from cagrpc.controllers.consolidation.metrics import ConsolidationMetrics
+from cagrpc.controllers.consolidation.pauses import Pause, pause
+from cagrpc.controllers.consolidation.status import PublishedPlan, Shown, in_full, in_short
+from cagrpc.controllers.settings import ConsolidationMode, ConsolidationSettings
+from cagrpc.fleet.model import FleetSnapshot, SnapshotSource
+from cagrpc.runtime.back_off import BackOff
+from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
+from cagrpc.runtime.controller import Controller, Json, JsonPage, described
+from cagrpc.runtime.stopping import STOP_SECONDS
+from solver.consolidation.model import ConsolidationPlan, ConsolidationProblem, ConsolidationStep
+from solver.model import Budget
+from solver.model.quantities import several
+from solver.planning.warm_up import COMPILING, warm_up
+
+log = logging.getLogger(__name__)
+
+STEP_SECONDS = 1.0
+_LOOK_SECONDS = 5.0
+"""How often to look whether planning may go on that had to wait."""
+_BEGIN_SHARE = 0.3
+"""Of the budget: to plan again the one step that is begun."""
+_MOST_TRIES = 3
+"""Of steps that turn out to be none, in one round."""
+
+QuestionT = TypeVar("QuestionT")
+_QuestionT_contra = TypeVar("_QuestionT_contra", contravariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked(Generic[QuestionT]):
+    """What the fleet and the cluster at one moment ask."""
+
+    snapshot: FleetSnapshot
+    state: ClusterState
+    problem: ConsolidationProblem
+    question: QuestionT
+    """The problem with what walking needs: which pods are which."""
+    why_not_now: str = ""
+    """Why nothing may be begun: pods wait, say."""
+
+
+class Walking(Protocol[_QuestionT_contra]):
+    """How a step is walked."""
+
+    def begin(self, step: ConsolidationStep, question: _QuestionT_contra) -> None:
+        """Journal the step. Raises FailedPrecondition where it cannot be begun after all, and Unavailable."""
+        ...
+
+    def advance(self) -> None:
+        """Do what is due of the step under way."""
+        ...
+
+    def undo(self, why: str) -> None:
+        """Undo the step under way, or go on with undoing it."""
+        ...
+
+
+class ConsolidationController(Controller, Generic[QuestionT]):
+    """Plans and walks. `step` is for one thread; all else is for any."""
+
+    name = "consolidation"
+    every_seconds = STEP_SECONDS
+    back_off = BackOff(STEP_SECONDS, 5.0)
+
+    def __init__(
+        self,
+        fleet: SnapshotSource,
+        observe: Callable[[], Asked[QuestionT]],
+        walk: Walking[QuestionT],
+        settings: ConsolidationSettings,
+        plan: Callable[[ConsolidationProblem, Budget], ConsolidationPlan],
+        *,
+        turn: threading.Lock | None = None,
+        now: EpochClock = epoch,
+        clock: MonotonicClock = monotonic,
+    ) -> None:
+        """`observe` raises Unavailable while the cluster or the fleet is not known. `turn` is held by whoever plans,
+        `now` is the fleet's clock."""
+        self._fleet = fleet
+        self._observe = observe
+        self._walk = walk
+        self._settings = settings
+        self._turn = turn or threading.Lock()
+        self._now, self._clock = now, clock
+        self._plan = plan
+        self._published: PublishedPlan | None = None
+        self._waits_for = "starting"
+        self._next = float("-inf")
+        self._metrics = ConsolidationMetrics(self._shown)
+        self._stopping = threading.Event()
+        self.patience_seconds = 900.0 + 4 * settings.budget_seconds
+
+    def stop(self, wait_seconds: float = STOP_SECONDS) -> None:
+        """Begin nothing more. What is under way stays in the journal, for whoever leads next."""
+        self._stopping.set()
+        super().stop(wait_seconds)
+
+    def warm_up(self) -> None:
+        """Compile what planning runs."""
+        self._waits_for = COMPILING
+        warm_up()
+
+    def status(self) -> Json:
+        """Return the plan in short, what is under way, and why nothing is."""
+        return {"consolidation": in_short(self._shown())}
+
+    def pages(self) -> Mapping[str, JsonPage]:
+        """Return `/consolidation`: all steps, and all nodes that stay."""
+        return {"/consolidation": JsonPage(lambda: in_full(self._shown()))}
+
+    def collectors(self) -> Iterable[Collector]:
+        """Return costs, nodes that stay, and what became of steps."""
+        return self._metrics.collectors()
+
+    def _shown(self) -> Shown:
+        disruptions = self._fleet.snapshot.disruptions
+        under_way = self._fleet.snapshot.disruption
+        ended = [each for each in disruptions if not each.phase.under_way]
+        return Shown(
+            mode=self._settings.mode.value,
+            waits_for="" if under_way is not None else self._waits_for,
+            published=self._published,
+            under_way=under_way,
+            last=ended[-1] if ended else None,
+            pause=self._pause(),
+        )
+
+    def step(self) -> None:
+        """Advance the step under way; without one plan, where that is due, and begin the next."""
+        try:
+            self._step()
+        except Exception as error:
+            self._waits_for = described(error)
+            raise
+
+    def _step(self) -> None:
+        snapshot = self._fleet.snapshot
+        if self._metrics.learn(snapshot.disruptions):
+            self._next = float("-inf")  # the cluster is another one now
+        if snapshot.disruption is not None:
+            self._continue()
+        elif self._clock() >= self._next and not self._stopping.is_set():
+            self._waits_for = self._round()
+
+    def _continue(self) -> None:
+        if self._settings.mode is ConsolidationMode.ON:
+            self._walk.advance()
+        else:
+            self._walk.undo(f"consolidation is {self._settings.mode}")
+
+    def _round(self) -> str:
+        """Plan, publish, and begin a step; return why none is begun."""
+        if self._settings.mode is ConsolidationMode.OFF:
+            return "it is off"
+        self._next = self._clock() + min(_LOOK_SECONDS, self._settings.every_seconds)
+        observed = self._observe()
+        if observed.why_not_now:
+            return observed.why_not_now
+        plan = self._plan(observed.problem, Budget(self._settings.budget_seconds))
+        self._published = PublishedPlan(self._now(), plan)
+        self._next = self._clock() + self._settings.every_seconds
+        log.debug("consolidation would save %.4f $/h in %d steps", plan.saving_usd_per_hour, len(plan.steps))
+        if not plan.steps:
+            return "nothing is worth moving"
+        if self._settings.mode is not ConsolidationMode.ON:
+            return "it is a dry run: nothing is changed"
+        return self._begin(observed, plan)
+
+    def _begin(self, planned: Asked[QuestionT], plan: ConsolidationPlan) -> str:
+        closed, paused = self._closed(), self._pause()
+        may = self._may_go(planned)
+        left_alone = paused.nodes if paused is not None else frozenset()
+        urgent_only = closed or paused is not None
+        tried = 0
+        for nodes in candidates(plan.steps, may, urgent_only=urgent_only, without=left_alone):
+            tried += 1
+            if tried > _MOST_TRIES:
+                break
+            with self._turn:
+                why = self._begin_with(frozenset(nodes), urgent_only=urgent_only)
+            if why is None:
+                return ""
+            if why:
+                return why
+        if tried:
+            return "the steps that were planned are none any more"
+        if paused is not None:
+            return f"paused after a step that was undone: {paused.why}"
+        return "no window is open" if closed else "the budgets of the provisioners let no node go now"
+
+    def _begin_with(self, nodes: frozenset[str], *, urgent_only: bool) -> str | None:
+        """Begin a step that takes away some of these nodes; return why none may be begun now, empty where there is none
+        with them, None where one was begun."""
+        observed = self._observe()
+        if observed.why_not_now or observed.snapshot.disruption is not None:
+            return observed.why_not_now or "a step is under way"
+        budget = Budget(max(1.0, _BEGIN_SHARE * self._settings.budget_seconds))
+        steps = self._plan(narrowed(observed.problem, nodes), budget).steps
+        may = self._may_go(observed)
+        if not steps or self._stopping.is_set():
+            return ""
+        found = steps[0]
+        if may.of(found) != found.nodes or (urgent_only and found.reason not in URGENT):
+            return ""
+        self._walk.begin(found, observed.question)
+        log.info(
+            "consolidation begins: %s of %s (%s) go, %s move, %.4f $/h are saved",
+            several(len(found.nodes), "node"),
+            ", ".join(sorted({may.provisioners[name] for name in found.nodes})),
+            found.reason,
+            several(found.pods_moved, "pod"),
+            found.saving_usd_per_hour,
+        )
+        return None
+
+    def _may_go(self, observed: Asked[QuestionT]) -> NodesThatMayGo:
+        return NodesThatMayGo(self._settings, observed.state, observed.snapshot, observed.problem, self._now())
+
+    def _closed(self) -> bool:
+        """Return whether there are windows, and none is open."""
+        windows = self._settings.windows
+        return bool(windows) and not any(each.open_at(self._now()) for each in windows)
+
+    def _pause(self) -> Pause | None:
+        return pause(self._fleet.snapshot.disruptions, self._settings, self._now())
