@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from cagrpc.cluster.state import ClusterNode, ClusterState
-from cagrpc.controllers.consolidation.controller import ConsolidationController, Asked
+from cagrpc.controllers.consolidation.controller import Asked, ConsolidationController
 from cagrpc.controllers.settings import ConsolidationMode, ConsolidationSettings, NodeBudget
 from cagrpc.fleet.model import (
     DisruptedNode,
