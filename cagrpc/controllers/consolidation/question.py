@@ -1,0 +1,313 @@
+"""From the cluster and the fleet to the question of consolidation: which nodes stand with which pods, what may be
+moved, and what room others hold. Pure. What is made of the plan is the walk's; which nodes must go is `must_go`'s."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+
+from cagrpc.api.core.movability import Kept
+from cagrpc.api.core.nodes import UNSCHEDULABLE
+from cagrpc.api.encoding.times import timestamp
+from cagrpc.cluster.fleet_capacity import deleting_instances, groups_as_planned
+from cagrpc.cluster.node_info import ClusterCapacity, PodOwner, merged
+from cagrpc.cluster.shortages import offering
+from cagrpc.cluster.state import ClusterNode, ClusterState, PodRef, PodsOnNode, ReschedulablePod
+from cagrpc.controllers.consolidation.must_go import GoingNodes
+from cagrpc.controllers.planning.problem import ClassKey
+from cagrpc.controllers.scale_down.choice import AT_MINIMUM, IN_FLIGHT, TO_BE_DELETED, Bookings, booked_for
+from cagrpc.controllers.scale_down.relocation import is_constrained_by_others, required
+from cagrpc.controllers.settings import ConsolidationPolicy, ConsolidationSettings
+from cagrpc.fleet.model import FleetSnapshot, PodKey
+from solver.consolidation.model import ConsolidationProblem, StandingNode
+from solver.model import Node, NodeGroup, PodSet, PodSpec, RunningPods
+
+NOT_OURS = "it is not a node of the fleet"
+NOT_SERVED = "its node group is not served any more"
+NOT_READY = "it is not Ready"
+BEING_REMOVED = "it is being removed"
+SCALE_DOWN_DISABLED_BY_OTHERS = "somebody has set its annotation cluster-autoscaler.kubernetes.io/scale-down-disabled"
+DO_NOT_DISRUPT_NODE = "it has the annotation karpenter.sh/do-not-disrupt"
+DISRUPTED_BY_KARPENTER = "karpenter.sh/disrupted"
+"""Karpenter's taint on a node that it drains itself."""
+ROOM_KEPT = "room on it is kept for pods that are to come"
+
+
+@dataclass(frozen=True, slots=True)
+class ConsolidationQuestion:
+    """A problem, and the pods that it is about. Each reschedulable pod of the cluster is once in `pods` or `left`."""
+
+    problem: ConsolidationProblem
+    pods: Mapping[str, Mapping[ClassKey, tuple[PodRef, ...]]] = field(default_factory=dict)
+    """By node, the pods of its `StandingNode.pods` by class, oldest first. Placeholders have none."""
+    left: Mapping[str, tuple[PodRef, ...]] = field(default_factory=dict)
+    """By node that must go, pods that nobody makes again, or that could not run elsewhere: no room is planned for them,
+    and they are not evicted."""
+    not_evicted: frozenset[str] = frozenset()
+    """UIDs of pods of nodes that must go that their owners keep there: room is planned for those that come in their
+    stead once the node is gone, and they are not evicted."""
+
+
+def question(
+    state: ClusterState,
+    snapshot: FleetSnapshot,
+    settings: ConsolidationSettings,
+    now_seconds: float,
+    *,
+    going: GoingNodes | None = None,
+    bookings: Bookings | None = None,
+    short: AbstractSet[str] = frozenset(),
+) -> ConsolidationQuestion:
+    """Return what to plan. `state` is with all that is bound; `now_seconds` is since the epoch; `going` are nodes that
+    must go; `bookings` is what others hold on nodes; of the offerings that are `short` no node is opened."""
+    return _Making(state, snapshot, settings, now_seconds, going or GoingNodes(), bookings or Bookings(), short).made()
+
+
+class _Making:
+    def __init__(
+        self,
+        state: ClusterState,
+        snapshot: FleetSnapshot,
+        settings: ConsolidationSettings,
+        now_seconds: float,
+        going: GoingNodes,
+        bookings: Bookings,
+        short: AbstractSet[str],
+    ) -> None:
+        self._state, self._snapshot, self._settings, self._now_seconds = state, snapshot, settings, now_seconds
+        self._going, self._bookings, self._short = going, bookings, short
+        self._deleting = deleting_instances(snapshot)
+        self._orphans = {each.id for each in snapshot.orphans}
+        held = merged(bookings.reservations, bookings.slack)
+        self._specs = _RequiredSpecs()
+        self._capacity = ClusterCapacity(_with_running(state, bookings, self._specs), held)
+        self._pods: dict[str, Mapping[ClassKey, tuple[PodRef, ...]]] = {}
+        self._left: dict[str, tuple[PodRef, ...]] = {}
+        self._not_evicted: set[str] = set()
+
+    def made(self) -> ConsolidationQuestion:
+        nodes = tuple(self._standing(each) for each in self._state.nodes)
+        problem = ConsolidationProblem(
+            nodes,
+            tuple(self._groups()),
+            limits=self._snapshot.limits,
+            daemon_sets=self._state.daemon_sets,
+            least_saving_usd_per_hour_per_pod=self._settings.least_saving_usd_per_hour_per_pod,
+            most_nodes_per_step=self._settings.most_nodes_per_step,
+        )
+        return ConsolidationQuestion(problem, self._pods, self._left, frozenset(self._not_evicted))
+
+    def _groups(self) -> Iterator[NodeGroup]:
+        for each in groups_as_planned(self._snapshot, self._state):
+            known = self._snapshot.groups[each.id].group
+            closed = offering(known) in self._short
+            yield replace(each, min_size=known.min_size, max_size=each.target_size if closed else each.max_size)
+
+    def _standing(self, node: ClusterNode) -> StandingNode:
+        name, group = node.node.name, self._group(node)
+        here = self._state.bound.get(name, PodsOnNode())
+        going = self._going.nodes.get(name) if group is not None else None
+        kept = self._why_fixed(node, group) or ("" if going else self._why_kept(node, group, here))
+        reason = None if kept or going is None else going.reason
+        pods = here.reschedulable if reason is None else tuple(self._replaced(name, here.reschedulable))
+        classes = self._pods[name] = _by_class(pods, self._specs)
+        return StandingNode(
+            node=self._capacity[name].node(),
+            node_group="" if group is None else group.id,
+            pods=(*_pod_sets(classes), *self._placeholders(name)),
+            kept=kept,
+            takes_pods=reason is None and _takes_pods(node) and node.provider_id not in self._deleting,
+            must_go=reason,
+        )
+
+    def _group(self, node: ClusterNode) -> NodeGroup | None:
+        """Return the group that counts the node; none for one that is being deleted, which no target counts."""
+        found = self._snapshot.groups.get(self._snapshot.group_of_instance.get(node.provider_id, ""))
+        return None if found is None or node.provider_id in self._deleting else found.group
+
+    def _replaced(self, name: str, pods: Iterable[ReschedulablePod]) -> Iterator[ReschedulablePod]:
+        """Yield the pods of a node that must go for which room is planned."""
+        left = []
+        for each in pods:
+            if each.kept_by is Kept.WITHOUT_SUCCESSOR:
+                left.append(each.ref)
+                continue
+            if each.kept_by is Kept.BY_OWNER:
+                self._not_evicted.add(each.ref.uid)
+            yield each
+        if left:
+            self._left[name] = tuple(left)
+
+    def _placeholders(self, name: str) -> Iterator[PodSet]:
+        for number, each in enumerate(self._bookings.slack.get(name, ())):
+            yield PodSet(f"placeholders {number} of {name}", self._specs.of(each.spec), each.count, placeholder=True)
+
+    def _why_fixed(self, node: ClusterNode, group: NodeGroup | None) -> str:
+        """Return why a node stays even where it would have to go."""
+        if node.provider_id in self._deleting or any(each.key == TO_BE_DELETED for each in node.node.taints):
+            return BEING_REMOVED
+        if group is None:
+            return NOT_SERVED if node.provider_id in self._orphans else NOT_OURS
+        if node.held or node.provider_id in self._snapshot.held_instances:
+            return IN_FLIGHT
+        if any(each.key == DISRUPTED_BY_KARPENTER for each in node.node.taints):
+            return f"{BEING_REMOVED}: it has the taint {DISRUPTED_BY_KARPENTER}"
+        return ""
+
+    def _why_kept(self, node: ClusterNode, group: NodeGroup | None, here: PodsOnNode) -> str:
+        """Return why a node stays that need not go; what holds longest comes first."""
+        name = node.node.name
+        if name in self._going.spared:
+            return self._going.spared[name]
+        if node.scale_down_disabled == "true" and not node.scale_down_disabled_by_us:
+            return SCALE_DOWN_DISABLED_BY_OTHERS
+        if node.do_not_disrupt:
+            return DO_NOT_DISRUPT_NODE
+        if not node.ready:
+            return NOT_READY
+        if name in self._bookings.nodes:
+            return booked_for(self._bookings.nodes[name])
+        return self._why_kept_by_pods(name, here) or self._why_kept_by_group(node, group, here)
+
+    def _why_kept_by_pods(self, name: str, here: PodsOnNode) -> str:
+        kept = next((each.kept for each in here.reschedulable if each.kept), "")
+        if kept:
+            return kept
+        if here.ending:
+            return f"{here.ending} is being deleted, and has its time"
+        if here.coming:
+            return f"the scheduler has nominated {here.coming} to it"
+        awaited = any(isinstance(each.owner, PodOwner) for each in self._bookings.reservations.get(name, ()))
+        return ROOM_KEPT if awaited else ""
+
+    def _why_kept_by_group(self, node: ClusterNode, group: NodeGroup | None, here: PodsOnNode) -> str:
+        """Return what keeps it of its provisioner, its age, or its group."""
+        if group is None:
+            return NOT_OURS
+        settings, now = self._settings, self._now_seconds
+        old_at = node.created_at_seconds + settings.minimum_node_age_seconds
+        if node.created_at_seconds and now < old_at:
+            return f"it is younger than the minimum age, until {timestamp(old_at)}"
+        said = settings.disruption_of(group.provisioner)
+        if said.consolidate_after_seconds is None:
+            return f"provisioner {group.provisioner} is never consolidated: consolidateAfter is Never"
+        if said.policy is ConsolidationPolicy.WHEN_EMPTY and here.reschedulable:
+            return f"provisioner {group.provisioner} is consolidated only where nodes are empty (WhenEmpty)"
+        newest = max((each.ref.created_at_seconds for each in here.reschedulable), default=0)
+        after = max(newest, node.created_at_seconds) + said.consolidate_after_seconds
+        if said.consolidate_after_seconds and now < after:
+            return f"its last pod came less than consolidateAfter ago, until {timestamp(after)}"
+        state = self._snapshot.groups[group.id]
+        return AT_MINIMUM if state.target_size <= group.min_size else ""
+
+
+def _takes_pods(node: ClusterNode) -> bool:
+    """Return whether the scheduler binds pods there, and nobody takes it away."""
+    keys = {each.key for each in node.node.taints}
+    going = keys & {TO_BE_DELETED, DISRUPTED_BY_KARPENTER, UNSCHEDULABLE.key}
+    return node.ready and not node.held and not going
+
+
+class _RequiredSpecs:
+    """Specs without preferences, which never prevent a move. Equal pods share one spec, and hashing one costs more than
+    all the rest: they are known by identity, while the state is there."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, PodSpec] = {}
+        self._own: dict[PodSpec, PodSpec] = {}
+
+    def of(self, spec: PodSpec) -> PodSpec:
+        """Return one object for equal ones."""
+        found = self._known.get(id(spec))
+        if found is None:
+            bare = required(spec)
+            found = self._known[id(spec)] = self._own.setdefault(bare, bare)
+        return found
+
+    def __iter__(self) -> Iterator[PodSpec]:
+        return iter(self._own)
+
+
+def _with_running(state: ClusterState, bookings: Bookings, specs: _RequiredSpecs) -> Iterator[Node]:
+    """Yield the nodes with the pods that those that move see by the constraints of either; with none where no
+    constraint sees any."""
+    for here in state.bound.values():
+        for pod in here.reschedulable:
+            specs.of(pod.spec)
+    for kept in bookings.slack.values():
+        for each in kept:
+            specs.of(each.spec)
+    others = {id(each.spec): each.spec for here in state.bound.values() for each in here.others}
+    seen = any(each.host_ports or is_constrained_by_others(each) for each in specs)
+    seen = seen or any(each.pod_anti_affinity for each in others.values())
+    for node in state.nodes:
+        here = state.bound.get(node.node.name, PodsOnNode())
+        yield replace(node.node, running=_running(here, specs) if seen else ())
+
+
+def _running(here: PodsOnNode, specs: _RequiredSpecs) -> tuple[RunningPods, ...]:
+    counts: dict[int, tuple[PodSpec, int]] = {}
+    for spec, count in (
+        *((pod.spec, 1) for pod in here.reschedulable),
+        *((each.spec, each.count) for each in here.others),
+    ):
+        bare = specs.of(spec)
+        counts[id(bare)] = bare, counts.get(id(bare), (bare, 0))[1] + count
+    return tuple(RunningPods(spec, count) for spec, count in counts.values())
+
+
+def _by_class(pods: Iterable[ReschedulablePod], specs: _RequiredSpecs) -> Mapping[ClassKey, tuple[PodRef, ...]]:
+    found: dict[tuple[int, int, str | None], tuple[ClassKey, list[PodRef]]] = {}
+    for each in pods:
+        spec = specs.of(each.spec)
+        alike = id(spec), each.priority, each.gang
+        if alike not in found:
+            found[alike] = (spec, each.priority, each.gang, False), []
+        found[alike][1].append(each.ref)
+    return {key: tuple(refs) for key, refs in found.values()}
+
+
+def _pod_sets(classes: Mapping[ClassKey, tuple[PodRef, ...]]) -> Iterator[PodSet]:
+    for (spec, priority, gang, _), refs in classes.items():
+        yield PodSet(f"{refs[0].namespace}/{refs[0].name}", spec, len(refs), priority=priority, gang=gang)
+
+
+def why_not_now(
+    state: ClusterState,
+    snapshot: FleetSnapshot,
+    *,
+    problem: str | None = None,
+    requests_due: int = 0,
+    unservable: AbstractSet[PodKey] = frozenset(),
+) -> tuple[str, ...]:
+    """Return why nothing may be begun now, for people; empty where something may. `problem` is what is wrong with the
+    view, `requests_due` how many ProvisioningRequests still need room, `unservable` the keys of pods that wait though
+    no node would serve them."""
+    found = [f"the cluster is not known: {problem}"] if problem else []
+    pods = [pod for each in state.waiting for pod in each.pods if pod.key not in unservable]
+    expected = sum(pod.is_expected for pod in pods)
+    if len(pods) > expected:
+        found.append(f"pods wait: {len(pods) - expected}")
+    if expected:
+        found.append(f"pods are to be created by their workloads: {expected}")
+    if requests_due:
+        found.append(f"ProvisioningRequests need room: {requests_due}")
+    own = snapshot.disruption
+    if own is not None:
+        found.append(f"disruption {own.id} is under way")
+    found += [
+        f"increment {each.id} is in flight"
+        for each in snapshot.increments
+        if each.phase.in_flight and (own is None or each.id != own.increment_id)
+    ]
+    return (*found, *_leaving(state, snapshot, {each.name for each in own.nodes} if own is not None else set()))
+
+
+def _leaving(state: ClusterState, snapshot: FleetSnapshot, own: AbstractSet[str]) -> Iterator[str]:
+    """Yield that nodes are taken away by others while pods still run there, which will need room."""
+    going = deleting_instances(snapshot)
+    for each in state.nodes:
+        taken = any(taint.key in (TO_BE_DELETED, DISRUPTED_BY_KARPENTER) for taint in each.node.taints)
+        if (taken or each.provider_id in going) and each.movable and each.node.name not in own:
+            yield f"node {each.node.name} is being removed, and has pods"
