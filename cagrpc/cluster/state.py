@@ -142,7 +142,8 @@ class ClusterNode:
     created_at_seconds: int = 0
     """Of its Node, since the epoch."""
     do_not_disrupt: bool = False
-    """Whether it has Karpenter's annotation `karpenter.sh/do-not-disrupt` with `true`."""
+    """Whether somebody has set Karpenter's annotation `karpenter.sh/do-not-disrupt` to `true`; Karpenter's copies of
+    what our own NodeClaims say do not count."""
     conditions: tuple[NodeCondition, ...] = ()
     """As its Node has them, one of a type."""
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from cagrpc.api.core.movability import SYSTEM_NAMESPACE, MovingRules, SharedFacts, why_kept, why_unplanned
+from cagrpc.api.core.movability import ORDINARY, SYSTEM_NAMESPACE, MovingRules, SharedFacts, why_kept, why_unplanned
 from cagrpc.api.core.selectors import LabelProjection
 from cagrpc.cluster.state import PodsOnNode, ReschedulablePod, oldest_first
 from cagrpc.cluster.view.budgets import DisruptionBudgets
@@ -25,6 +25,9 @@ class _Class(NamedTuple):
     priority: int
     gang: str | None
     shared: SharedFacts
+
+
+_NOTHING_SHARED = SharedFacts()
 
 
 class BoundPods:
@@ -60,6 +63,8 @@ class BoundPods:
         return replace(found, reschedulable=tuple(sorted(pods, key=lambda pod: oldest_first(pod.ref))))
 
     def _reschedulable(self, of: _Class, each: RememberedPod, rules: MovingRules) -> ReschedulablePod:
+        if each.eviction is ORDINARY and of.shared is _NOTHING_SHARED and not each.request:  # as of most pods
+            return ReschedulablePod(each.ref, of.spec, of.priority, of.gang)
         kept, by = why_kept(
             _name(each),
             each.eviction,
@@ -77,6 +82,7 @@ def _class(of: EquivalenceClass, budgets: DisruptionBudgets, sight: LabelProject
     shared = SharedFacts(
         why_unplanned(key.shape.spec), covering, budgets.exhausted(covering), key.namespace == SYSTEM_NAMESPACE
     )
+    shared = _NOTHING_SHARED if shared == _NOTHING_SHARED else shared
     return _Class(of.whole(sight), key.priority, key.gang.name if key.gang else None, shared)
 
 

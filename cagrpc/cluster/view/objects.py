@@ -19,7 +19,7 @@ from cagrpc.api.core.slack import SHAPE, Mark, is_pause_pod, mark
 from cagrpc.api.encoding.messages import parse, plain
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.api.provisioning.objects import cut
-from cagrpc.cluster.markers import PLACEMENT_FIELD_MANAGER, SCALE_DOWN_DISABLED, SCALE_DOWN_DISABLED_BY_US
+from cagrpc.cluster.markers import PLACEMENT_FIELD_MANAGER, SCALE_DOWN_DISABLED, SCALE_DOWN_DISABLED_BY_US, TOKEN
 from cagrpc.cluster.state import ConsumerStage, NodeCondition, PendingPod, PodRef
 from cagrpc.errors import InvalidInput
 
@@ -328,7 +328,8 @@ def read_node(data: bytes) -> ObservedNode:
         scale_down_disabled=metadata.annotations.get(SCALE_DOWN_DISABLED, ""),
         scale_down_disabled_by_us=SCALE_DOWN_DISABLED_BY_US in metadata.annotations,
         created_at_seconds=metadata.creationTimestamp.seconds,
-        do_not_disrupt=metadata.annotations.get(DO_NOT_DISRUPT) == "true",
+        # Karpenter copies a NodeClaim's annotations, and ours say so on purpose: to Karpenter.
+        do_not_disrupt=metadata.annotations.get(DO_NOT_DISRUPT) == "true" and TOKEN not in metadata.annotations,
         conditions=tuple(
             _condition(each.type, each.status, each.lastTransitionTime.seconds) for each in message.status.conditions
         ),

@@ -118,7 +118,7 @@ class ClusterView(Controller):
 
     def state_with_bound_pods(self, *, without: AbstractSet[PodKey] = frozenset()) -> ClusterState:
         """Return the same with who is bound, and why it may not be moved: of a view that remembers it. With 100,000
-        pods it takes half a second."""
+        pods it takes a second."""
         unknown = self._unknown()
         if unknown:
             raise Unavailable(unknown)

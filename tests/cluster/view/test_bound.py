@@ -168,6 +168,9 @@ def test_nodes_tell_their_age_their_conditions_and_whether_they_may_be_disrupted
     assert (one.created_at_seconds, one.do_not_disrupt) == (42, True)
     assert one.conditions == (NodeCondition("Ready", "False", 50), NodeCondition("DiskPressure", "False"))
     assert (two.created_at_seconds, two.do_not_disrupt) == (0, False)
+    there.metadata.annotations["cagrpc.io/token"] = "t"
+    fed.nodes(there)
+    assert not fed.state().nodes[0].do_not_disrupt, "Karpenter's copy of what our NodeClaim tells it"
     before = fed.model._nodes.use("n1").seen
     there.status.conditions[0].lastHeartbeatTime.seconds = 60
     fed.nodes(there)
