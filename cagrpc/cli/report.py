@@ -66,7 +66,7 @@ def _write(options: argparse.Namespace, report: object) -> None:
     from cagrpc.output import data_text, say, writing
     from cagrpc.report.as_json import as_json
     from cagrpc.report.model import Report
-    from cagrpc.report.sentences import sentence, summary
+    from cagrpc.report.sentences import sentence, summary, way
 
     assert isinstance(report, Report)
     if options.output in flags.FORMS:
@@ -84,4 +84,6 @@ def _write(options: argparse.Namespace, report: object) -> None:
     say(summary(report))
     for number, change in enumerate(report.changes, start=1):
         say(f"{number}. {sentence(change)}")
+    if report.consolidation is not None:
+        say(f"How to get there: {way(report.consolidation)}")
     say(f"{path} has it all")

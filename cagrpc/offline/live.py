@@ -52,7 +52,7 @@ OF_MOVING_PODS: tuple[tuple[str, str, str], ...] = (
     (
         "/apis/policy/v1/poddisruptionbudgets",
         BUDGET_KIND,
-        "which pods may not be evicted is not known: all are moved that have a controller and nothing else against it",
+        "pods that a budget keeps from being evicted are planned as if they could be moved",
     ),
 )
 """The same, of what matters for pods that move."""

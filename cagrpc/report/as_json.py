@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from cagrpc.report.model import ClusterName, Report
-from cagrpc.report.sentences import HOW, sentence, summary
+from cagrpc.report.sentences import HOW, sentence, step_sentence, summary, way
 
 
 def as_json(report: Report) -> dict[str, Any]:
@@ -18,6 +18,10 @@ def as_json(report: Report) -> dict[str, Any]:
         step["how"] = HOW[value.cause]
     for change, found in zip(document["changes"], report.changes, strict=True):
         change["sentence"] = sentence(found)
+    if report.consolidation is not None:
+        for step, moved in zip(document["consolidation"]["steps"], report.consolidation.steps, strict=True):
+            step["sentence"] = step_sentence(moved)
+        document["consolidation"] = {"summary": way(report.consolidation), **document["consolidation"]}
     return {"summary": summary(report), **document}
 
 

@@ -13,6 +13,7 @@ from cagrpc.report.model import (
     BestPlan,
     Bound,
     ClusterName,
+    Consolidation,
     Contribution,
     GroupDelta,
     KeptNodes,
@@ -42,6 +43,7 @@ def compose(
     nodes: Sequence[ReportedNode],
     shapes: Sequence[StandingShape],
     ladder: Ladder,
+    consolidation: Consolidation | None,
     elapsed_seconds: float,
 ) -> Report:
     """Return the report, with the names of the cluster."""
@@ -78,6 +80,7 @@ def compose(
         steps=tuple(
             Contribution(each.cause, each.usd_per_hour, each.left_usd_per_hour, each.applies) for each in ladder.steps
         ),
+        consolidation=consolidation,
         before=standing_packing(compared, group_of) if compared and objects.packed else None,
         after=planned_packing(question.problem, plan),
         changes=tuple(sorted(_changes(ladder, shapes), key=lambda each: -each.usd_per_hour)),

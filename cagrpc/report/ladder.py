@@ -15,8 +15,9 @@ from cagrpc.report.sources import Objects
 from cagrpc.report.standing import ReportedNode, StandingShape
 from solver import Budget, Plan, PlanRejectedError, Problem, ProblemError, solve
 
-_BEST, _SAME_NODES = 0.3, 0.2
-"""Shares of the budget: of the best plan, and of the plan on nodes that stand. The steps have the rest."""
+_BEST, _SAME_NODES, CONSOLIDATION = 0.3, 0.15, 0.25
+"""Shares of the budget: of the best plan, of the plan on nodes that stand, and of consolidation, which is not asked
+here. The steps have the rest."""
 _MOST_ROUNDS = 4
 _EXACT = 1e-9
 
@@ -85,7 +86,7 @@ def climb(
             plan, cost = _on_shapes(same_nodes, plan), packed
         steps.append(Step(Cause.SHAPES, packed - cost, cost))
     rules = list(_relaxations(asked.problem))
-    part = budget.part((1 - _BEST - _SAME_NODES) / max(1, sum(applies for _, _, applies in rules)))
+    part = budget.part((1 - _BEST - _SAME_NODES - CONSOLIDATION) / max(1, sum(applies for _, _, applies in rules)))
     bound = plan.certificate.lower_bound_usd_per_hour
     last = plan
     for cause, problem, applies in rules:

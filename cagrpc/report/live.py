@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cagrpc.api.files.documents import ManifestDocument
 from cagrpc.kube.client.client import Client
-from cagrpc.offline.live import RESOURCES, Listed, read_resources
+from cagrpc.offline.live import OF_MOVING_PODS, RESOURCES, Listed, read_resources
 from cagrpc.offline.reduced import RunningPod
 from cagrpc.report.sources import Objects
 
@@ -24,7 +24,7 @@ def read_cluster(kubeconfig: Path, context: str = "") -> Objects:
 def read_objects(client: Client) -> Objects:
     """Return what the cluster has."""
     found = Objects()
-    listed: Listed[ManifestDocument | RunningPod] = read_resources(client, RESOURCES, found.reduced)
+    listed: Listed[ManifestDocument | RunningPod] = read_resources(client, (*RESOURCES, *OF_MOVING_PODS), found.reduced)
     for each in listed.items:
         found.keep(each)
     found.unread += listed.unread

@@ -15,8 +15,10 @@ from cagrpc.errors import InvalidInput
 from cagrpc.fleet.catalogue import embedded_catalogue, read_catalogue
 from cagrpc.report.anonymise import anonymised
 from cagrpc.report.compose import compose
-from cagrpc.report.ladder import climb
+from cagrpc.report.consolidation import consolidated
+from cagrpc.report.ladder import CONSOLIDATION, climb
 from cagrpc.report.model import Report
+from cagrpc.report.moving import moving_question
 from cagrpc.report.prices import price_list
 from cagrpc.report.problem import Offered
 from cagrpc.report.sources import Objects, read_files
@@ -64,7 +66,11 @@ def make_report(inputs: ReportInputs) -> Report:
     found = shapes(nodes, texts_of(objects))
     offered = Offered(expanded, prices, devices, inputs.schedulers, inputs.gang_label, time.time())  # noqa: TID251 - ages
     ladder = climb(objects, nodes, found, offered, inputs.budget)
-    report = compose(source, objects, nodes, found, ladder, time.perf_counter() - started)
+    consolidation = None
+    if objects.packed and ladder.present_usd_per_hour:
+        moving = moving_question(objects, nodes, found, offered, ladder.question)
+        consolidation = consolidated(moving, nodes, inputs.budget.part(CONSOLIDATION))
+    report = compose(source, objects, nodes, found, ladder, consolidation, time.perf_counter() - started)
     return anonymised(report) if inputs.anonymise else report
 
 

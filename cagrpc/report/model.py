@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from cagrpc.report.ladder import Cause
+from cagrpc.report.obstacles import StaysBecause
 from cagrpc.report.problem import KeptBecause
+from solver.consolidation.model import DisruptionReason
 
 
 class NameKind(StrEnum):
@@ -22,6 +24,9 @@ class NameKind(StrEnum):
     WORKLOAD = "workload"
     RESOURCE = "resource"
     LIMIT = "limit"
+    NODE = "node"
+    POD = "pod"
+    BUDGET = "budget"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -172,6 +177,67 @@ class BestPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class DisruptedNodes:
+    """A step of consolidation: nodes that go together, once the new ones are there."""
+
+    reason: DisruptionReason
+    nodes: tuple[ClusterName, ...]
+    deltas: tuple[GroupDelta, ...]
+    """By node group: fewer of those that go, more of those that come."""
+    pods_moved: int
+    saving_usd_per_hour: float
+    saving_usd_per_hour_per_pod: float | None
+    """None where no pod is moved."""
+    left_usd_per_hour: float
+    """What the nodes cost after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodThatStays:
+    """An example of a pod that is not moved; its texts are empty where the node itself says so."""
+
+    namespace: ClusterName
+    name: ClusterName
+    node: ClusterName
+    budgets: tuple[ClusterName, ...]
+    """PodDisruptionBudgets that keep it, of its namespace."""
+
+
+@dataclass(frozen=True, slots=True)
+class StayingNodes:
+    """Nodes of which some pods may not be moved, for one reason. A node may stay for several."""
+
+    because: StaysBecause
+    nodes: int
+    nodes_for_this_alone: int
+    pods: int
+    """Those that stay for this reason themselves; the others of the node could be moved."""
+    usd_per_hour: float
+    unused_usd_per_hour: float
+    """The part of that which no pod asks for: of each node, what is left of the fuller of cpu and memory."""
+    examples: tuple[PodThatStays, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Consolidation:
+    """From what stands to less, step by step, by moving what may be moved. The nodes are those of the comparison."""
+
+    cost_before_usd_per_hour: float
+    cost_after_usd_per_hour: float
+    least_usd_per_hour: float
+    """Proven: moving only what may be moved, nothing leaves less."""
+    least_if_all_moved_usd_per_hour: float
+    """Proven: nothing leaves less, even if all pods could be moved."""
+    nodes_before: int
+    nodes_after: int
+    pods_moved: int
+    """In all steps: each is evicted, and runs again elsewhere. One may be moved more than once."""
+    steps: tuple[DisruptedNodes, ...]
+    stays: tuple[StayingNodes, ...]
+    """What is unused first, the dearest."""
+
+
+@dataclass(frozen=True, slots=True)
 class NotRead:
     """A resource that could not be read, and what follows; no text of the cluster."""
 
@@ -206,6 +272,8 @@ class Report:
     unpriced: tuple[Unpriced, ...]
     kept: tuple[KeptNodes, ...]
     steps: tuple[Contribution, ...]
+    consolidation: Consolidation | None
+    """None where it is not known which pods are on which nodes."""
     before: RoomUse | None
     after: RoomUse
     changes: tuple[Saving, ...]

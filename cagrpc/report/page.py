@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from cagrpc.report import charts
 from cagrpc.report.model import Report
-from cagrpc.report.sentences import HOW, a_month, counted, dollars, sentence, summary
+from cagrpc.report.sentences import HOW, a_month, counted, dollars, sentence, summary, way
 
 _MIB = 2**20
 
@@ -21,7 +21,7 @@ def as_html(report: Report) -> str:
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
     environment.filters.update(
-        counted=counted, dollars=dollars, a_month=a_month, sentence=sentence, mean=charts.mean, gib=_gib
+        counted=counted, dollars=dollars, a_month=a_month, sentence=sentence, mean=charts.mean, gib=_gib, way=way
     )
     template = environment.from_string((files("cagrpc.report") / "templates" / "report.html").read_text("utf-8"))
     return template.render(

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cagrpc.report.ladder import Cause
-from cagrpc.report.model import Bound, GroupDelta, Report, Saving
+from cagrpc.report.model import Bound, Consolidation, DisruptedNodes, GroupDelta, Report, Saving
 from solver.model import NODES
 from solver.model.quantities import format_quantity
 
 HOURS_A_MONTH = 730
 _MOST_GROUPS = 4
+_SHOWN_AS_NONE = 0.00005
+"""US dollars per hour."""
 
 HOW = {
     Cause.EMPTY: "Nodes on which nothing runs but what comes with every node, at their price.",
@@ -40,7 +42,7 @@ HOW = {
 
 def dollars(amount: float) -> str:
     """Return an amount of US dollars per hour."""
-    return f"{'−' if amount < -0.00005 else ''}${abs(amount):,.{2 if abs(amount) >= 100 else 4}f}/h"  # noqa: RUF001 - a minus
+    return f"{'−' if amount < -_SHOWN_AS_NONE else ''}${abs(amount):,.{2 if abs(amount) >= 100 else 4}f}/h"  # noqa: RUF001 - a minus
 
 
 def a_month(amount: float) -> str:
@@ -71,6 +73,35 @@ def summary(report: Report) -> str:
 def sentence(change: Saving) -> str:
     """Return what to change, and what that saves."""
     return f"{_what(change)} Saves {dollars(change.usd_per_hour)}, {a_month(change.usd_per_hour)}."
+
+
+def way(found: Consolidation) -> str:
+    """Return consolidation in a sentence or two."""
+    least, all_moved = found.least_usd_per_hour, found.least_if_all_moved_usd_per_hour
+    bound = f"Moving pods that may be moved leaves no less than {dollars(least)}"
+    bound += f", and {dollars(all_moved)} if all could be moved; both are proven."
+    if not found.steps:
+        return f"No step is worth taking: the nodes cost {dollars(found.cost_before_usd_per_hour)}. {bound}"
+    saved = found.cost_before_usd_per_hour - found.cost_after_usd_per_hour
+    verb = "save" if saved >= 0 else "cost"
+    verb = f"{verb}s" if len(found.steps) == 1 else verb
+    words = f"{verb} {dollars(saved)}, {a_month(saved)}" if saved >= 0 else f"{verb} {dollars(-saved)} more"
+    return (
+        f"{counted(len(found.steps), 'step')} {words}: from {dollars(found.cost_before_usd_per_hour)} and"
+        f" {counted(found.nodes_before, 'node')} to {dollars(found.cost_after_usd_per_hour)} and"
+        f" {counted(found.nodes_after, 'node')}, with {counted(found.pods_moved, 'pod')} evicted. {bound}"
+    )
+
+
+def step_sentence(step: DisruptedNodes) -> str:
+    """Return what a step of consolidation does, and what that saves."""
+    coming, going = (_groups(each for each in step.deltas if each.nodes * sign > 0) for sign in (1, -1))
+    pods = f"{counted(step.pods_moved, 'pod')} moved" if step.pods_moved else "no pod moved"
+    each_pod, saving = step.saving_usd_per_hour_per_pod, step.saving_usd_per_hour
+    share = "" if each_pod is None or saving < 0 else f", {dollars(each_pod)} for each pod"
+    words = "costs" if saving < -_SHOWN_AS_NONE else "saves"
+    nodes = f"{coming}, then {going}" if coming else going
+    return f"{step.reason.value}: {nodes}; {pods}; {words} {dollars(abs(saving))}{share}."
 
 
 def _what(change: Saving) -> str:

@@ -31,6 +31,7 @@ def test_a_cluster_is_only_listed_and_page_by_page() -> None:
         api.answers.append(page(pods[5:]))
         api.answers.extend([FORBIDDEN if "volumes" in path else page([]) for path, _, _ in RESOURCES[2:10]])
         api.answers.extend([NOT_SERVED] * 12)
+        api.answers.append(FORBIDDEN)
         found = read_objects(api.client())
         asked = [(each.method, each.path) for each in api.requests]
         limits = {each.query.get("limit") for each in api.requests}
@@ -38,7 +39,10 @@ def test_a_cluster_is_only_listed_and_page_by_page() -> None:
     assert limits == {"500"}
     assert len(found.nodes) == 7
     assert sorted(each.name for each in found.pods) == sorted(each["metadata"]["name"] for each in pods)
-    assert [each.resource for each in found.unread] == ["persistentvolumes (not allowed)"]
+    assert [each.resource for each in found.unread] == [
+        "persistentvolumes (not allowed)",
+        "poddisruptionbudgets (not allowed)",
+    ]
     assert not found.others
 
 

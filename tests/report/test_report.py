@@ -23,7 +23,7 @@ from cagrpc.report.model import Report
 from cagrpc.report.page import as_html
 from cagrpc.report.sources import read_files
 from solver import Budget, solve
-from tests.report.clusters import Document, apart, daemons, half_empty, node, pod, written
+from tests.report.clusters import Document, apart, budget, daemons, half_empty, node, pod, written
 
 DATA = Path(__file__).parents[1] / "data"
 EXACT = Budget(60, deterministic_seconds=2.0)
@@ -168,7 +168,9 @@ def test_a_recording_shows_what_was_ordered(tmp_path: Path) -> None:
 def test_the_command_writes_a_page_that_needs_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cluster, page = written(tmp_path / "cluster.json", half_empty()), tmp_path / "report.html"
     assert main(["report", "--nodes", str(cluster), "--budget", "1s", "--to", str(page)]) == 0
-    assert "7 pods on nodes that cost" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "7 pods on nodes that cost" in said
+    assert "How to get there: " in said
     text = page.read_text()
     assert "<script" not in text
     assert "http" not in text.replace("http-equiv", "")
@@ -204,12 +206,12 @@ _WORDS = st.text(alphabet="qxzjkvw", min_size=8, max_size=12)
 
 
 @settings(max_examples=8, deadline=None)
-@given(words=st.lists(_WORDS, min_size=12, max_size=12, unique=True))
+@given(words=st.lists(_WORDS, min_size=13, max_size=13, unique=True))
 def test_nothing_of_the_cluster_is_in_an_anonymised_report(
     words: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("anonymised")
-    first, second, kind, zone, pool, label, value, app, namespace, name, resource, taint = words
+    first, second, kind, zone, pool, label, value, app, namespace, name, resource, taint, kept_by = words
     more: Document = {"labels": {label: value}, "taints": [{"key": taint, "value": value, "effect": "NoSchedule"}]}
     nodes = [node(first, kind, zone, pool, **more), node(second, "m7i.xlarge", zone, pool)]
     tolerations = [{"key": taint, "operator": "Exists"}]
@@ -217,12 +219,14 @@ def test_nothing_of_the_cluster_is_in_an_anonymised_report(
     pods = [pod(f"{name}-{n}", first, affinity=apart(app), **tied) for n in range(1)]
     pods += [pod(f"{name}-{n}", second, app=app, namespace=namespace, schedulerName=resource) for n in range(2, 3)]
     unplaced = pod(name, "", namespace=namespace, app=app)
+    keeps = budget(kept_by, app, 0, namespace)
     table = path / "prices.csv"
     table.write_text(f"instance_type,usd_per_hour\n{kind},1\n")
-    report = report_of(path, [*nodes, *pods, unplaced], prices=table, anonymise=True)
+    report = report_of(path, [*nodes, *pods, unplaced, keeps], prices=table, anonymise=True)
     shown = as_html(report) + json.dumps(as_json(report))
     assert [word for word in words if word in shown] == []
     assert "type-1" in shown
+    assert "budget-1" in shown
     assert adds_up(report)
 
 

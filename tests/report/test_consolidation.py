@@ -1,0 +1,155 @@
+"""Consolidation in the report: the numbers are the solver's, in the page as in JSON, and names can be replaced."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cagrpc.report.as_json import as_json
+from cagrpc.report.consolidation import values
+from cagrpc.report.make import ReportInputs, make_report
+from cagrpc.report.model import Consolidation, Report
+from cagrpc.report.moving import MovingQuestion
+from cagrpc.report.obstacles import StaysBecause
+from cagrpc.report.page import as_html
+from cagrpc.report.sentences import dollars, step_sentence, way
+from solver import Budget, Problem, solve
+from solver.consolidation.model import ConsolidationPlan, ConsolidationStep, DisruptionReason
+from tests.report.clusters import Document, budget, daemons, half_empty, node, pod, written
+from tests.report.questions import asked, read
+
+EXACT = Budget(60, deterministic_seconds=2.0)
+XLARGE, LARGE = 0.2016, 1.0584
+
+
+def report_of(path: Path, items: list[Document], **more: object) -> Report:
+    return make_report(ReportInputs(files=(written(path / "cluster.json", items),), budget=EXACT, **more))  # type: ignore[arg-type]
+
+
+def consolidation(path: Path, items: list[Document]) -> Consolidation:
+    found = report_of(path, items).consolidation
+    assert found is not None
+    return found
+
+
+def planned(question: MovingQuestion) -> ConsolidationPlan:
+    """Two steps by hand: the empty node goes, then two nodes for a new one."""
+    by_name = {each.node.name: each for each in question.problem.nodes}
+    groups = {each.id: each for each in question.problem.node_groups}
+    new = groups[by_name["n1"].node_group]
+    moving = [by_name["n1"], by_name["n5"]]
+    second = solve(Problem(tuple(pods for each in moving for pods in each.pods), (new,)), EXACT)
+    steps = (
+        ConsolidationStep(DisruptionReason.EMPTY, ("n0",), solve(Problem(()), EXACT), XLARGE),
+        ConsolidationStep(DisruptionReason.UNDERUTILIZED, ("n1", "n5"), second, XLARGE),
+    )
+    return ConsolidationPlan(steps, 6 * XLARGE + LARGE, 4 * XLARGE + LARGE, 0.5, 0.4)
+
+
+def test_values_are_the_plans(tmp_path: Path) -> None:
+    question = asked(tmp_path, half_empty())
+    found = values(question, planned(question), read(tmp_path, half_empty()).nodes)
+    assert (found.nodes_before, found.nodes_after, found.pods_moved) == (7, 5, 2)
+    empty, second = found.steps
+    assert (empty.pods_moved, empty.saving_usd_per_hour_per_pod) == (0, None)
+    assert [str(each) for each in second.nodes] == ["n1", "n5"]
+    assert sorted(each.nodes for each in second.deltas) == [-2, 1]
+    assert second.saving_usd_per_hour_per_pod == pytest.approx(XLARGE / 2)
+    assert second.left_usd_per_hour == pytest.approx(found.cost_after_usd_per_hour)
+    group = second.deltas[0].group
+    assert step_sentence(second) == (
+        f"Underutilized: +1 {group}, then -2 {group}; 2 pods moved; saves $0.2016/h, $0.1008/h for each pod."
+    )
+    assert step_sentence(empty) == f"Empty: -1 {empty.deltas[0].group}; no pod moved; saves $0.2016/h."
+
+
+def test_a_step_to_a_better_weight_may_cost_more(tmp_path: Path) -> None:
+    question = asked(tmp_path, half_empty())
+    plan = planned(question)
+    dearer = replace(plan.steps[1], reason=DisruptionReason.BETTER_WEIGHT, saving_usd_per_hour=-0.1)
+    (step,) = values(question, replace(plan, steps=(dearer,)), ()).steps
+    assert step_sentence(step).endswith("2 pods moved; costs $0.1000/h.")
+
+
+def cluster_of_reasons() -> list[Document]:
+    """Three small nodes with a pod of one core each, one of which a budget keeps, and one that is nearly full."""
+    nodes = [node(name) for name in ("free-1", "free-2", "kept", "busy")]
+    pods = [pod(f"pod-{name}", name, app=name) for name in ("free-1", "free-2", "kept")]
+    pods += [pod("large", "busy", "3500m", app="busy")]
+    pods += [pod("single", "busy", "100m", app="busy", annotations={"karpenter.sh/do-not-disrupt": "true"})]
+    return [*nodes, *pods, *daemons(nodes), budget("keep-one", "kept", 0)]
+
+
+def test_the_best_steps_are_found_and_the_rest_is_explained(tmp_path: Path) -> None:
+    found = consolidation(tmp_path, cluster_of_reasons())
+    assert found.cost_before_usd_per_hour == pytest.approx(4 * XLARGE)
+    # both free pods find room on the node that stays
+    assert found.cost_after_usd_per_hour == pytest.approx(2 * XLARGE)
+    assert found.least_usd_per_hour == pytest.approx(2 * XLARGE)
+    assert (found.nodes_before, found.nodes_after, found.pods_moved) == (4, 2, 2)
+    assert {str(each) for step in found.steps for each in step.nodes} == {"free-1", "free-2"}
+    assert {step.reason for step in found.steps} == {DisruptionReason.UNDERUTILIZED}
+    kept, busy = found.stays
+    assert (kept.because, kept.nodes, kept.nodes_for_this_alone, kept.pods) == (StaysBecause.BUDGET, 1, 1, 1)
+    assert busy.because is StaysBecause.DO_NOT_DISRUPT
+    assert kept.unused_usd_per_hour == pytest.approx(XLARGE * (1 - 1100 / 3920))
+    (example,) = kept.examples
+    assert [str(each) for each in (example.namespace, example.name, example.node, *example.budgets)] == [
+        "shop", "pod-kept", "kept", "keep-one",
+    ]  # fmt: skip
+
+
+def test_a_nearly_empty_cluster_comes_to_the_proven_least(tmp_path: Path) -> None:
+    found = consolidation(tmp_path, half_empty())
+    assert found.cost_before_usd_per_hour == pytest.approx(6 * XLARGE + LARGE)
+    # three pods keep apart from each other
+    assert found.cost_after_usd_per_hour == pytest.approx(3 * XLARGE)
+    assert found.least_if_all_moved_usd_per_hour <= found.least_usd_per_hour <= found.cost_after_usd_per_hour + 1e-9
+    assert not found.stays
+
+
+def test_the_page_has_the_numbers_of_the_json(tmp_path: Path) -> None:
+    report = report_of(tmp_path, cluster_of_reasons())
+    found = report.consolidation
+    assert found is not None
+    told = as_json(report)["consolidation"]
+    assert told["summary"] == way(found)
+    assert told["cost_after_usd_per_hour"] == found.cost_after_usd_per_hour
+    assert told["pods_moved"] == sum(each["pods_moved"] for each in told["steps"]) == found.pods_moved
+    assert [each["sentence"] for each in told["steps"]] == [step_sentence(each) for each in found.steps]
+    assert [each["because"] for each in told["stays"]] == [each.because.value for each in found.stays]
+    section = as_html(report).split('id="consolidation"')[1].split("</section>")[0]
+    for amount in (
+        found.cost_before_usd_per_hour,
+        found.cost_after_usd_per_hour,
+        found.least_usd_per_hour,
+        found.least_if_all_moved_usd_per_hour,
+        *(each.saving_usd_per_hour for each in found.steps),
+        *(each.unused_usd_per_hour for each in found.stays),
+    ):
+        assert dollars(amount) in section
+    for text in (*(each["because"] for each in told["stays"]), "shop/pod-kept on kept (keep-one)", "2 pods evicted"):
+        assert text in section
+
+
+def test_names_of_steps_and_examples_are_replaced(tmp_path: Path) -> None:
+    report = report_of(tmp_path, cluster_of_reasons(), anonymise=True)
+    shown = as_html(report) + json.dumps(as_json(report))
+    names = ("free-1", "free-2", "busy", "pod-kept", "single", "keep-one", "shop")
+    assert [each for each in names if each in shown] == []
+    assert "budget-1" in shown
+    assert report.consolidation is not None
+    assert report.consolidation.steps
+    assert report.consolidation.stays
+
+
+def test_what_ran_where_has_to_be_known(tmp_path: Path) -> None:
+    report = make_report(ReportInputs(recording="three-deployments", budget=EXACT))
+    assert report.consolidation is None
+    page = as_html(report)
+    assert 'id="consolidation"' not in page
+    assert "Which pods are on which nodes is not known" in page
+    assert as_json(report)["consolidation"] is None
