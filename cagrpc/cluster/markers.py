@@ -17,6 +17,9 @@ SCALE_DOWN_DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 SCALE_DOWN_DISABLED_BY_US = "cagrpc.io/scale-down-disabled"
 """Marks the one above as ours; its value is the reason."""
 
+DISRUPTION = "cagrpc.io/disruption"
+"""On nodes that we have cordoned: the id of the disruption. Those that others have cordoned do not have it."""
+
 BOOKING_LABELS = "booking.cagrpc.io/"
 """Nodes that hold capacity of a request have a label of this prefix and the request's UID,"""
 BOOKED = "true"

@@ -65,6 +65,15 @@ class Disruptions:
         self._clock = clock
         self._times = times
 
+    def now(self) -> float:
+        """Return the time by which deadlines count."""
+        return self._clock()
+
+    def check(self) -> None:
+        """Raise `Unavailable` where another process may be the one to walk by now. Call it before each write to the
+        cluster."""
+        self._ledger.check()
+
     def begin(self, spec: DisruptionSpec) -> Disruption:
         """Journal a disruption together with the increment of its new nodes, which the next step of the fleet orders.
 

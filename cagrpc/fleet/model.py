@@ -230,6 +230,13 @@ class Disruption:
     saving_usd_per_hour: float = 0.0
     message: str = ""
     """Why it was undone, or how it ended."""
+    new_nodes: tuple[DisruptedNode, ...] = ()
+    """Of its increment, once they are there."""
+    moving_since_seconds: float | None = None
+    """None as long as no pod was evicted for it."""
+    newest_pod_seconds: int = 0
+    """Since the epoch, by the API server's clock: when the newest pod of the workloads that it moves was created, at
+    that moment. Those that are created later are successors."""
     finished_at_seconds: float | None = None
 
 

@@ -360,7 +360,8 @@ def disruption_from_json(text: str) -> Disruption:
     write."""
     value: dict[str, Any] = json.loads(text)
     value["phase"] = DisruptionPhase(value["phase"])
-    value["nodes"] = tuple(DisruptedNode(**each) for each in value["nodes"])
+    for name in ("nodes", "new_nodes"):
+        value[name] = tuple(DisruptedNode(**each) for each in value[name])
     value["moves"] = tuple(PodMove(**each) for each in value["moves"])
     return Disruption(**value)
 

@@ -84,6 +84,11 @@ class Places:
         """Return whether the pod is assumed on a node."""
         return uid in self._assumed
 
+    def nodes(self) -> Mapping[PodKey, str]:
+        """Return where pods are assumed."""
+        with self._lock:
+            return dict(self._assumed)
+
     def wanted(self, snapshot: FleetSnapshot, ours: Mapping[str, PendingPod], state: ClusterState) -> Wanted:
         """Return where every planned pod is to go. `ours` are pods that we have nominated, by UID: one without a place
         keeps its nomination. Pods that were expected take the places that were planned for them."""

@@ -324,9 +324,9 @@ class ReleaseController(Controller):
 
 
 def _withheld(snapshot: FleetSnapshot) -> str:
-    """Return the increment of a disruption that does not move pods yet, or any more: nobody is to go to its nodes."""
+    """Return the increment of a disruption that does not move pods yet: nobody else is to go to its nodes."""
     under_way = snapshot.disruption
-    waits = under_way is not None and under_way.phase is not DisruptionPhase.MOVING
+    waits = under_way is not None and under_way.phase is DisruptionPhase.CREATING
     return under_way.increment_id if under_way is not None and waits else ""
 
 

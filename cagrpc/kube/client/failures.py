@@ -23,11 +23,16 @@ class Forbidden(Unavailable):
     """A permission is missing (403)."""
 
 
+class TooManyRequests(Unavailable):
+    """Refused for now (429): the server is busy, or a PodDisruptionBudget does not let a pod go."""
+
+
 _KINDS: Mapping[int, type[CagrpcError]] = {
     **dict.fromkeys((400, 405, 406, 413, 415, 422), InvalidInput),
     404: NotFound,
     409: Conflict,
     410: Expired,
+    429: TooManyRequests,
 }
 
 
@@ -89,4 +94,6 @@ def failure(server: str, request: RequestInfo, code: int, status: api_pb2.Status
             f" ({message})"
         )
     kind = _KINDS.get(code)
+    if kind is TooManyRequests:
+        return TooManyRequests(f"{text} (HTTP {code})")
     return kind(text) if kind else Unavailable(f"{text} (HTTP {code})")

@@ -19,7 +19,7 @@ from cagrpc.errors import CagrpcError, Conflict, InvalidInput, NotFound, Unavail
 from cagrpc.kube.client.access import Access, from_kubeconfig
 from cagrpc.kube.client.client import Client, PatchKind
 from cagrpc.kube.client.envelopes import Encoding
-from cagrpc.kube.client.failures import Expired, Forbidden, request_info
+from cagrpc.kube.client.failures import Expired, Forbidden, TooManyRequests, request_info
 from cagrpc.kube.client.metrics import ApiRequestMetrics
 from cagrpc.server.certificates import ensure_certificates
 from cagrpc.services.metrics import Metrics
@@ -110,7 +110,7 @@ def test_deleting_what_is_gone_is_no_error() -> None:
         (409, Conflict),
         (410, Expired),
         (422, InvalidInput),
-        (429, Unavailable),
+        (429, TooManyRequests),
         (500, Unavailable),
         (504, Unavailable),
     ],

@@ -1,0 +1,223 @@
+"""Successors: the pods that workloads create in the stead of evicted ones, and the room that is kept for them. Nobody
+says which pod succeeds which; of one workload one is as good as another, so they are counted: as many as went have to
+run again.
+
+Everything follows from the disruption's record and the cluster, so it survives a restart, but for specs of pods that
+went without a successor before it: no room is kept for these.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Protocol
+
+from cagrpc.cluster.node_info import PodOwner, Reservation, Reservations
+from cagrpc.cluster.state import ClusterState, PendingPod, PodRef
+from cagrpc.controllers.placement.places import Places
+from cagrpc.fleet.model import Disruption, PodKey, PodMove
+from cagrpc.runtime.clock import MonotonicClock
+from solver.model import PodSpec
+
+SETTLE_SECONDS = 30.0
+"""A workload that for so long has created no pod, and has none that waits, wants no more: it was scaled down."""
+
+
+class PendingPods(Protocol):
+    """The part of `cagrpc.cluster.view.view.ClusterView` that is needed here."""
+
+    def pending(self, uids: Iterable[str]) -> Mapping[str, PendingPod]:
+        """Return those of these pods that are not bound."""
+        ...
+
+
+@dataclass(slots=True)
+class _Workload:
+    """What has become of the pods of one workload."""
+
+    open: list[PodMove] = field(default_factory=list)
+    """Pods that went and whose successors are not bound."""
+    bound: int = 0
+    """Successors that are bound."""
+    waiting: int = 0
+    """Pods that wait, or are expected."""
+    quiet_since: float = 0.0
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        return len(self.open), self.bound, self.waiting
+
+
+class Successors:
+    """Of the disruption under way. `observe` is for one thread, `reservations` for any."""
+
+    def __init__(self, places: Places, pods: PendingPods, clock: MonotonicClock) -> None:
+        self._places = places
+        self._pods = pods
+        self._clock = clock
+        self._lock = Lock()
+        self._id = ""
+        self._specs: dict[str, PodSpec] = {}
+        """Of pods that move, by UID."""
+        self._of: dict[str, _Workload] = {}
+        self._still_there: tuple[PodMove, ...] = ()
+        self._assumed: set[PodKey] = set()
+        """Pods that have got a place here once; one that has lost it is the planner's."""
+        self.elsewhere = 0
+        """Successors of the disruption under way that are bound to another node than was planned."""
+
+    def forget(self) -> None:
+        """Forget everything: no disruption is under way."""
+        with self._lock:
+            self._begin("")
+
+    def observe(self, disruption: Disruption, state: ClusterState, on_old_nodes: AbstractSet[str]) -> None:
+        """Take in the state, with bound pods. `on_old_nodes` are UIDs of pods that are not evicted yet."""
+        with self._lock:
+            if self._id != disruption.id:
+                self._begin(disruption.id)
+            before = self._of
+            self._of = self._went(disruption, on_old_nodes)
+            self._still_there = tuple(each for each in disruption.moves if each.uid in on_old_nodes)
+            self._note_bound(disruption, state)
+            self._assign(state)
+            now = self._clock()
+            for key, each in self._of.items():
+                known = before.get(key)
+                unchanged = known is not None and known.counts == each.counts
+                each.quiet_since = known.quiet_since if known is not None and unchanged else now
+
+    @property
+    def open(self) -> int:
+        """How many pods went and do not run again; without those that their workloads want no more."""
+        with self._lock:
+            now = self._clock()
+            return sum(
+                min(len(each.open), each.waiting) if now >= each.quiet_since + SETTLE_SECONDS else len(each.open)
+                for each in self._of.values()
+            )
+
+    @property
+    def bound(self) -> int:
+        """How many successors are bound."""
+        with self._lock:
+            return sum(each.bound for each in self._of.values())
+
+    def reservations(self, state: ClusterState) -> Reservations:
+        """Return the room that is kept for pods that are not bound or assumed anywhere yet, by node. Successors that
+        wait in this state get their places first, so that a planner which asks sees them placed."""
+        with self._lock:
+            unplaced = self._assign(state)
+            found: defaultdict[str, list[Reservation]] = defaultdict(list)
+            for move in (*self._still_there, *unplaced):
+                spec = self._specs.get(move.uid)
+                if spec is not None:
+                    found[move.target].append(Reservation(PodOwner(move.uid), spec))
+            return dict(found)
+
+    def spec(self, uid: str) -> PodSpec | None:
+        """Return the spec of a pod that moves, where it is known."""
+        return self._specs.get(uid)
+
+    def waiting_for(self) -> tuple[PodMove, ...]:
+        """Return pods that went and whose successors are not bound."""
+        with self._lock:
+            return tuple(move for each in self._of.values() for move in each.open)
+
+    def _begin(self, disruption_id: str) -> None:
+        self._id = disruption_id
+        self._specs, self._of, self._still_there, self._assumed = {}, {}, (), set()
+        self.elsewhere = 0
+
+    def _went(self, disruption: Disruption, on_old_nodes: AbstractSet[str]) -> dict[str, _Workload]:
+        found: dict[str, _Workload] = {}
+        if disruption.moving_since_seconds is not None:
+            for move in disruption.moves:
+                each = found.setdefault(move.workload, _Workload())
+                if move.uid not in on_old_nodes:
+                    each.open.append(move)
+        return found
+
+    def _note_bound(self, disruption: Disruption, state: ClusterState) -> None:
+        """Close for each successor that is bound one of the places of its workload, its own if there is one."""
+        uids = {move.uid for move in disruption.moves}
+        like: dict[str, PodSpec] = {}
+        elsewhere: Counter[str] = Counter()
+        workloads = {move.workload for move in disruption.moves}
+        for name, pods in state.bound.items():
+            for pod in pods.reschedulable:
+                workload = pod.ref.workload
+                if workload not in workloads:
+                    continue
+                if pod.ref.uid in uids:
+                    self._specs[pod.ref.uid] = pod.spec
+                    continue
+                like[workload] = pod.spec
+                if workload in self._of and pod.ref.created_at_seconds > disruption.newest_pod_seconds:
+                    of = self._of[workload]
+                    of.bound += 1
+                    if not _close(of.open, name):
+                        elsewhere[workload] += 1
+        for workload, count in elsewhere.items():
+            del self._of[workload].open[-count:]
+        self.elsewhere = elsewhere.total()
+        for move in disruption.moves:
+            if move.workload in like:
+                self._specs.setdefault(move.uid, like[move.workload])
+
+    def _assign(self, state: ClusterState) -> list[PodMove]:
+        """Assume pods that wait where the ones that went were planned to go, each once. Return the places that are
+        left."""
+        left = {key: list(each.open) for key, each in self._of.items()}
+        by_root = {state.roots.get(key, key): key for key in left}
+        found: list[tuple[PodRef, str, PodSpec]] = []
+        for each in state.waiting:
+            for ref in each.pods:
+                workload = by_root.get(ref.workload, ref.workload) if ref.is_expected else ref.workload
+                if workload in left:
+                    found.append((ref, workload, each.pod_set.spec))
+        counts = Counter(workload for _, workload, _ in found)
+        counts.update(ref.workload for gang in state.incomplete_gangs for ref in gang.pods)
+        for workload, of in self._of.items():
+            of.waiting = counts[workload]
+        if not found:
+            return [move for moves in left.values() for move in moves]
+        places, unplaced = self._places.nodes(), []
+        nominated = self._pods.pending([ref.uid for ref, _, _ in found if not ref.is_expected])
+        for ref, workload, spec in found:
+            pod = nominated.get(ref.uid)
+            at = places.get(ref.key, pod.nominated_node if pod is not None and pod.nominated_by_us else "")
+            if not _close(left[workload], at):
+                unplaced.append((ref, workload, spec, bool(places.get(ref.key)) or ref.key in self._assumed))
+        new: dict[PodKey, str] = {}
+        for ref, workload, spec, is_others in unplaced:
+            move = _take(left[workload], ref, spec, self._specs)
+            if move is not None and not is_others:
+                new[ref.key] = move.target
+        self._places.assume(new)
+        self._assumed.update(new)
+        return [move for moves in left.values() for move in moves]
+
+
+def _close(moves: list[PodMove], node: str) -> bool:
+    """Remove the first of the moves that goes to this node. Return whether there was one."""
+    for position, move in enumerate(moves):
+        if move.target == node:
+            del moves[position]
+            return True
+    return False
+
+
+def _take(moves: list[PodMove], ref: PodRef, spec: PodSpec, specs: Mapping[str, PodSpec]) -> PodMove | None:
+    """Remove and return the move that this pod comes in the stead of: of the same name, else of the same spec, else any
+    of its workload; None where there is none."""
+    if not moves:
+        return None
+
+    def rank(position: int) -> tuple[bool, bool]:
+        return moves[position].name != ref.name, specs.get(moves[position].uid) != spec
+
+    return moves.pop(min(range(len(moves)), key=rank))

@@ -1,0 +1,95 @@
+"""Undoing a disruption: cordons are lifted where pods are left, and of the nodes without pods, old and new, those go
+that nobody needs, once every pod that was evicted runs again. Of one that evicted nothing only cordons are lifted; its
+new nodes were withdrawn before."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+
+from cagrpc.cluster.state import ClusterState
+from cagrpc.controllers.consolidation.cordons import Cordons
+from cagrpc.controllers.consolidation.successors import Successors
+from cagrpc.controllers.consolidation.targets import standing_of
+from cagrpc.errors import FailedPrecondition
+from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.model import DisruptedNode, Disruption, DisruptionPhase, InstanceState, Phase
+from cagrpc.runtime.clock import MonotonicClock
+from solver.model.quantities import several
+
+log = logging.getLogger(__name__)
+
+PATIENCE_SECONDS = 300.0
+"""How long it waits for the successors of pods that were evicted. They may need any node; after that all nodes stay."""
+
+
+class Undoing:
+    """For one thread."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        cordons: Cordons,
+        successors: Successors,
+        needed: Callable[[ClusterState], AbstractSet[str]],
+        clock: MonotonicClock,
+    ) -> None:
+        """`needed` returns the nodes that somebody needs."""
+        self._fleet = fleet
+        self._cordons = cordons
+        self._successors = successors
+        self._needed = needed
+        self._clock = clock
+        self._since: float | None = None
+
+    def forget(self) -> None:
+        """Forget how long it has taken: another disruption begins."""
+        self._since = None
+
+    def advance(self, under_way: Disruption, state: ClusterState) -> str:
+        """Do what is due. Return what it waits for; empty once it is undone."""
+        now = self._clock()
+        self._since = now if self._since is None else self._since
+        patient = now < self._since + PATIENCE_SECONDS
+        status = next((each for each in self._fleet.snapshot.increments if each.id == under_way.increment_id), None)
+        if status is not None and status.phase in (Phase.PLANNED, Phase.CREATING):
+            self._fleet.withdraw(status.id, under_way.message)
+        if status is not None and status.phase is Phase.READY:
+            return "new nodes to be released"
+        moved = under_way.moving_since_seconds is not None
+        nodes = standing_of((*under_way.nodes, *under_way.new_nodes), state)
+        empty: AbstractSet[str] = frozenset()
+        if moved and patient:
+            waiting = self._successors.open
+            if not waiting:
+                empty = self._running(nodes) - self._needed(state)
+            self._cordons.write(nodes, empty, under_way.id)
+            if waiting:
+                return f"{several(waiting, 'evicted pod')} to run again"
+            if not self._cordons.are_as_written([each for each in nodes if each.name in empty]):
+                return "cordons to be seen"
+        else:
+            self._cordons.write(nodes, empty, under_way.id)
+        self._end(under_way, [each for each in nodes if each.name in empty])
+        return ""
+
+    def _end(self, under_way: Disruption, empty: Iterable[DisruptedNode]) -> None:
+        ended, doomed = replace(under_way, phase=DisruptionPhase.UNDONE), list(empty)
+        try:
+            self._fleet.disruptions.change(ended, delete=[each.instance_id for each in doomed])
+        except FailedPrecondition as error:
+            log.warning("disruption %s: its empty nodes stay: %s", under_way.id, error)
+            self._cordons.write(doomed, frozenset(), under_way.id)
+            self._fleet.disruptions.change(ended)
+
+    def _running(self, nodes: Iterable[DisruptedNode]) -> set[str]:
+        """Return the names of those of the nodes whose instances run."""
+        running = {
+            instance.id
+            for group in self._fleet.snapshot.groups.values()
+            for instance in group.instances
+            if instance.state is InstanceState.RUNNING
+        }
+        return {each.name for each in nodes if each.instance_id in running}

@@ -1,0 +1,387 @@
+"""The walk: one disruption at a time, from its record in the journal and the cluster as it is. Each `advance` does what
+is due and may be repeated, so that a process that ends anywhere is continued, or undone, by the next.
+
+    creating   old nodes are cordoned, new ones come and are held by their start-up taint
+    moving     the new nodes are released; pods are evicted, their successors nominated to where they were planned
+    done       the successors run, the old nodes are empty: these are deleted, in the commit that ends it
+    undoing    nothing is evicted any more; cordons are lifted where pods are left, and nodes that nobody needs go
+    undone
+
+Old nodes are cordoned first, as Karpenter taints them: else pods would come to them while the new nodes do.
+
+A step is undone where it can no longer end as it was planned: a new node does not come, a target is not Ready or has no
+room any more for a pod that is not evicted yet, a pod has come to an old node or may not be moved any more, somebody
+lifts a cordon, or its deadline passes. While the cluster is not known nothing happens, and the deadline is put off by
+as long. Of nodes that go whatever happens (`steps.MUST_GO`) pods are evicted all the same, and the planner finds room.
+
+Rights: get and patch nodes; create pods/eviction.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from typing import Protocol
+
+from cagrpc.api.core.movability import Kept
+from cagrpc.cluster.node_info import Reservations, nothing_reserved
+from cagrpc.cluster.state import ClusterState, PendingPod, PodsOnNode, ReschedulablePod
+from cagrpc.controllers.consolidation.cordons import Cordons, Nodes
+from cagrpc.controllers.consolidation.evictions import Evictions, Evictor
+from cagrpc.controllers.consolidation.steps import MUST_GO, AssignedStep
+from cagrpc.controllers.consolidation.successors import Successors
+from cagrpc.controllers.consolidation.targets import Targets, needed, standing_of
+from cagrpc.controllers.consolidation.undoing import Undoing
+from cagrpc.controllers.placement.places import Places
+from cagrpc.errors import FailedPrecondition
+from cagrpc.fleet.disruptions import DisruptionSpec
+from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.model import (
+    DisruptedNode,
+    Disruption,
+    DisruptionPhase,
+    IncrementSpec,
+    IncrementStatus,
+    Phase,
+    PodMove,
+)
+from cagrpc.kube.client.failures import Forbidden
+from cagrpc.runtime.clock import MonotonicClock, monotonic
+from solver.model.quantities import several
+
+log = logging.getLogger(__name__)
+
+MOST_IN_FLIGHT = 10
+"""So many pods are without a running successor at a time, but for gangs, which go at once."""
+
+
+class WalkClient(Nodes, Evictor, Protocol):
+    """The part of `kube.client.Client` that the walk needs."""
+
+
+class WalkCluster(Protocol):
+    """The part of `cagrpc.cluster.view.view.ClusterView` that the walk needs."""
+
+    @property
+    def problem(self) -> str | None: ...
+
+    def state_with_bound_pods(self) -> ClusterState: ...
+
+    def pending(self, uids: Iterable[str]) -> Mapping[str, PendingPod]: ...
+
+    def node_names(self) -> Mapping[str, str]: ...
+
+    def is_cordoned(self, name: str) -> bool: ...
+
+
+class Walk:
+    """Walks. `begin`, `advance` and `undo` are for one thread, everything else for any."""
+
+    def __init__(
+        self,
+        client: WalkClient,
+        fleet: Fleet,
+        cluster: WalkCluster,
+        places: Places,
+        *,
+        reserved: Callable[[ClusterState], Reservations] = nothing_reserved,
+        deadline_seconds: float = 900.0,
+        most_in_flight: int = MOST_IN_FLIGHT,
+        clock: MonotonicClock = monotonic,
+    ) -> None:
+        """`client` must not wait for Retry-After (`Client.hurried`); `reserved` are the reservations of all others."""
+        self._client = client
+        self._fleet = fleet
+        self._cluster = cluster
+        self._places = places
+        self._reserved = reserved
+        self._deadline_seconds = deadline_seconds
+        self._most_in_flight = most_in_flight
+        self._clock = clock
+        self._evictions = Evictions(client, clock)
+        self._successors = Successors(places, cluster, clock)
+        self._id = ""
+        self._cordons = Cordons(client, cluster)
+        self._undoing = Undoing(fleet, self._cordons, self._successors, self._needed, clock)
+        self._away_since: float | None = None
+        self._away_seconds = 0.0
+        self.waits_for = ""
+        """What the disruption under way waits for, for people."""
+
+    # ---- for any thread
+
+    @property
+    def under_way(self) -> Disruption | None:
+        """The disruption under way."""
+        return self._fleet.snapshot.disruption
+
+    @property
+    def finished(self) -> tuple[Disruption, ...]:
+        """The last ones that ended, oldest first."""
+        return tuple(each for each in self._fleet.snapshot.disruptions if not each.phase.under_way)
+
+    @property
+    def nodes_that_go(self) -> frozenset[str]:
+        """Names of the nodes of the disruption under way."""
+        return frozenset(each.name for each in self.under_way.nodes) if self.under_way is not None else frozenset()
+
+    @property
+    def evictions(self) -> Evictions:
+        """Of all disruptions, for counting."""
+        return self._evictions
+
+    @property
+    def successors(self) -> Successors:
+        """Of the disruption under way, for counting."""
+        return self._successors
+
+    def reservations(self, state: ClusterState) -> Reservations:
+        """Return the room on targets for pods whose successors are not bound or assumed yet. Nodes in flight go by
+        their `IncrementNode.name`, and by that of their Node where it is known."""
+        under_way = self.under_way
+        if under_way is None:
+            return {}
+        found = dict(self._successors.reservations(state))
+        status = self._increment(under_way)
+        names = self._cluster.node_names() if status is not None else {}
+        for node in status.held if status is not None else ():
+            if node.name in found and node.instance_id in names:
+                found[names[node.instance_id]] = found[node.name]
+        return found
+
+    # ---- for one thread
+
+    def begin(self, step: AssignedStep) -> Disruption:
+        """Journal a step, with the increment of its new nodes; `advance` does the rest. Raises as
+        `Disruptions.begin` does, with nothing changed."""
+        moves = tuple(
+            PodMove(
+                each.pod.ref.uid,
+                each.pod.ref.namespace,
+                each.pod.ref.name,
+                each.pod.ref.workload,
+                each.target,
+                each.pod.gang or "",
+            )
+            for each in step.pods
+        )
+        what = f"{several(len(step.nodes), 'node')} ({step.reason})"
+        spec = DisruptionSpec(
+            reason=step.reason,
+            nodes=step.nodes,
+            moves=moves,
+            new_nodes=IncrementSpec(
+                dict(step.new_nodes),
+                reason=f"consolidation: in place of {what}",
+                cost_usd_per_hour=step.cost_usd_per_hour,
+            )
+            if step.new_nodes
+            else None,
+            saving_usd_per_hour=step.saving_usd_per_hour,
+            deadline_seconds=self._deadline_seconds,
+        )
+        found = self._fleet.disruptions.begin(spec)
+        log.info("disruption %s begins: %s, %s", found.id, what, several(len(moves), "pod"), extra=_about(found))
+        return found
+
+    def advance(self) -> None:
+        """Do what is due. Raises Unavailable where cluster or journal are out of reach; a later call goes on."""
+        under_way = self.under_way
+        if under_way is None or under_way.id != self._id:
+            self._forget(under_way)
+        if under_way is None or self._is_away():
+            return
+        state = self._cluster.state_with_bound_pods()
+        on_old_nodes = {
+            pod.ref.uid: pod
+            for node in under_way.nodes
+            for pod in state.bound.get(node.name, PodsOnNode()).reschedulable
+        }
+        self._successors.observe(under_way, state, on_old_nodes.keys())
+        self._fleet.disruptions.check()
+        if under_way.phase is DisruptionPhase.UNDOING:
+            self.waits_for = self._undoing.advance(under_way, state)
+            return
+        hindered = self._hindrance(under_way, state, on_old_nodes)
+        if hindered:
+            self.undo(hindered)
+        elif under_way.phase is DisruptionPhase.CREATING:
+            self._create(under_way, state)
+        else:
+            self._move(under_way, state, on_old_nodes)
+
+    def undo(self, why: str) -> None:
+        """Evict nothing more, and bring back what can be; `advance` does it. New nodes that are held still are
+        withdrawn. Raises Unavailable with nothing changed."""
+        under_way = self.under_way
+        if under_way is None or under_way.phase is DisruptionPhase.UNDOING:
+            return
+        if under_way.phase is DisruptionPhase.CREATING and under_way.increment_id:
+            self._fleet.withdraw(under_way.increment_id, f"the disruption that it is for is undone: {why}")
+        log.warning("disruption %s is undone: %s", under_way.id, why, extra=_about(under_way))
+        self._fleet.disruptions.change(replace(under_way, phase=DisruptionPhase.UNDOING, message=why))
+
+    def _forget(self, under_way: Disruption | None) -> None:
+        self._id = under_way.id if under_way is not None else ""
+        self._away_since, self._away_seconds, self.waits_for = None, 0.0, ""
+        self._cordons.forget()
+        self._undoing.forget()
+        self._evictions.forget()
+        if under_way is None:
+            self._successors.forget()
+
+    def _is_away(self) -> bool:
+        """Return whether the cluster is not known. Time limits do not count meanwhile."""
+        problem, now = self._cluster.problem, self._clock()
+        if problem is not None:
+            self._away_since = now if self._away_since is None else self._away_since
+            self.waits_for = problem
+            return True
+        if self._away_since is not None:
+            self._away_seconds += now - self._away_since
+            self._away_since = None
+        return False
+
+    def _hindrance(self, under_way: Disruption, state: ClusterState, pods: Mapping[str, ReschedulablePod]) -> str:
+        """Return why it cannot end as it was planned; empty where it may."""
+        if self._fleet.disruptions.now() >= under_way.deadline_at_seconds + self._away_seconds:
+            seconds = under_way.deadline_at_seconds - under_way.created_at_seconds
+            return f"not through after {seconds:g} s: {self.waits_for}"
+        if under_way.reason in MUST_GO:
+            return ""
+        standing = standing_of(under_way.nodes, state)
+        moving = under_way.phase is DisruptionPhase.MOVING
+        lifted = [each.name for each in standing if moving and not self._cluster.is_cordoned(each.name)]
+        if lifted:
+            return f"somebody has lifted the cordon of node {lifted[0]}"
+        known = {move.uid for move in under_way.moves}
+        for pod in pods.values():
+            name = f"{pod.ref.namespace}/{pod.ref.name}"
+            if pod.ref.uid not in known and (moving or self._cordons.are_seen(standing)):
+                return f"pod {name} has come to a node that was to go"
+            if not _may_be_evicted(pod, under_way):
+                return f"pod {name} may not be moved any more: {pod.kept}"
+        return ""
+
+    def _increment(self, under_way: Disruption) -> IncrementStatus | None:
+        found = (each for each in self._fleet.snapshot.increments if each.id == under_way.increment_id)
+        return next(found, None)
+
+    def _create(self, under_way: Disruption, state: ClusterState) -> None:
+        standing = standing_of(under_way.nodes, state)
+        self._cordons.write(standing, {each.name for each in standing}, under_way.id)
+        if not self._cordons.are_seen(standing):
+            self.waits_for = "cordons to be seen"
+            return
+        if any(state.bound.get(each.name, PodsOnNode()).coming for each in standing):
+            self.waits_for = "pods that the scheduler has nominated to the nodes that go"
+            return
+        status, names = self._increment(under_way), dict[str, str]()
+        new: tuple[DisruptedNode, ...] = ()
+        if under_way.increment_id:
+            if status is None or status.phase in (Phase.DONE, Phase.ROLLING_BACK, Phase.ROLLED_BACK):
+                self.undo(f"its new nodes did not come: {status.message if status else 'increment gone'}")
+                return
+            if status.phase is not Phase.READY:
+                self.waits_for = f"new nodes: {status.message}"
+                return
+            known = self._cluster.node_names()
+            if len(status.held) < sum(status.increment.deltas.values()):
+                self.undo("a new node is gone")
+                return
+            if any(each.instance_id not in known for each in status.held):
+                self.waits_for = "new nodes to be seen"
+                return
+            names = {each.name: known[each.instance_id] for each in status.held}
+            new = tuple(DisruptedNode(names[each.name], each.instance_id, each.node_group) for each in status.held)
+        self._fleet.disruptions.change(
+            replace(
+                under_way,
+                phase=DisruptionPhase.MOVING,
+                moves=tuple(replace(each, target=names.get(each.target, each.target)) for each in under_way.moves),
+                new_nodes=new,
+                moving_since_seconds=self._fleet.disruptions.now(),
+                newest_pod_seconds=_newest_pod_seconds(under_way, state),
+            )
+        )
+
+    def _move(self, under_way: Disruption, state: ClusterState, pods: Mapping[str, ReschedulablePod]) -> None:
+        still_there = [each for each in under_way.moves if each.uid in pods]
+        open_now = self._successors.open
+        if not open_now and not {each.name for each in under_way.nodes} & self._needed(state):
+            self._end(under_way)
+            return
+        targets = Targets(state, self._reserved(state), self._successors)
+        lost = targets.lost(still_there)
+        must_go = under_way.reason in MUST_GO
+        if lost and not must_go:
+            self.undo(lost)
+            return
+        left = len(pods)
+        self.waits_for = self._evictions.problem or f"{several(left, 'pod')} to move, {open_now} to run again"
+        evictable = [each for each in still_there if _may_be_evicted(pods[each.uid], under_way)]
+        if not must_go:
+            evictable = [each for each in evictable if targets.is_open(each)]
+        known = {each.uid for each in under_way.moves}
+        strangers = [
+            _stranger(pod) for uid, pod in pods.items() if uid not in known and _may_be_evicted(pod, under_way)
+        ]
+        try:
+            self._evictions.evict(self._next([*evictable, *strangers], open_now))
+        except Forbidden as error:
+            self.undo(str(error))
+
+    def _next(self, pods: Sequence[PodMove], open_now: int) -> list[PodMove]:
+        """Return the pods to evict now: as many as may be without a successor at a time, and a gang at once."""
+        room = self._most_in_flight - open_now
+        gangs: dict[str, list[PodMove]] = {}
+        for each in pods:
+            gangs.setdefault(each.gang or f"/{each.uid}", []).append(each)
+        found: list[PodMove] = []
+        for members in gangs.values():
+            due = [pod for pod in members if self._evictions.is_due(pod.uid)]
+            if due and (len(due) <= room or not (found or open_now)):
+                found += due
+                room -= len(due)
+        return found
+
+    def _needed(self, state: ClusterState) -> AbstractSet[str]:
+        """Return the nodes that somebody needs: where a pod is, ends or is to come, or room is reserved."""
+        return needed(state, self._places.nodes().values(), self._reserved(state))
+
+    def _end(self, under_way: Disruption) -> None:
+        done = replace(
+            under_way, phase=DisruptionPhase.DONE, message=f"{several(len(under_way.nodes), 'node')} deleted"
+        )
+        try:
+            self._fleet.disruptions.change(done, delete=[each.instance_id for each in under_way.nodes])
+        except FailedPrecondition as error:
+            self.undo(str(error))
+            return
+        log.info("disruption %s is done", under_way.id, extra=_about(under_way))
+
+
+def _about(under_way: Disruption) -> dict[str, str]:
+    return {"disruption": under_way.id, **({"increment": under_way.increment_id} if under_way.increment_id else {})}
+
+
+def _may_be_evicted(pod: ReschedulablePod, under_way: Disruption) -> bool:
+    """Return whether the pod may be evicted; a PodDisruptionBudget is the API server's to heed."""
+    ending = pod.kept_by is Kept.UNTIL_IT_ENDS and under_way.reason in MUST_GO
+    return ending or pod.kept_by in (Kept.NOTHING, Kept.FOR_NOW)
+
+
+def _stranger(pod: ReschedulablePod) -> PodMove:
+    ref = pod.ref
+    return PodMove(ref.uid, ref.namespace, ref.name, ref.workload, "wherever there is room", pod.gang or "")
+
+
+def _newest_pod_seconds(under_way: Disruption, state: ClusterState) -> int:
+    """Return when the newest pod of the workloads was created."""
+    workloads = {each.workload for each in under_way.moves}
+    bound = (pod.ref for pods in state.bound.values() for pod in pods.reschedulable)
+    waiting = (ref for each in state.waiting for ref in each.pods if not ref.is_expected)
+    found = (ref.created_at_seconds for refs in (bound, waiting) for ref in refs if ref.workload in workloads)
+    return max(found, default=0)
