@@ -30,7 +30,7 @@ class _Class(NamedTuple):
 _NOTHING_SHARED = SharedFacts()
 
 
-class BoundPods:
+class BoundSnapshot:
     """What is bound at one moment, as the tables have it. It is made while they do not change, and laid out (`shown`)
     whatever becomes of them."""
 

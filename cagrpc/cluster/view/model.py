@@ -17,7 +17,7 @@ from cagrpc.api.devices.objects import Device
 from cagrpc.api.provisioning.objects import TemplatePod
 from cagrpc.cluster.exclusion import Exclusion
 from cagrpc.cluster.state import Arrivals, ClusterState, PendingPod, PodRef, SlackSeen
-from cagrpc.cluster.view.bound import BoundPods
+from cagrpc.cluster.view.bound import BoundSnapshot
 from cagrpc.cluster.view.budgets import POD_DISRUPTION_BUDGETS, DisruptionBudgets, disruption_budget
 from cagrpc.cluster.view.classes import Classes
 from cagrpc.cluster.view.context import (
@@ -310,7 +310,7 @@ class ClusterModel:
             )
             bound = None
             if with_bound:
-                bound = BoundPods(self._pods, self._nodes, self._budgets, classes.sight(), self._now())
+                bound = BoundSnapshot(self._pods, self._nodes, self._budgets, classes.sight(), self._now())
         # Evaluating selectors, and laying out 100,000 pods, takes its time: what is watched goes on meanwhile.
         if bound is not None and self._moving is not None:
             found = replace(found, bound=bound.shown(self._moving))
