@@ -14,7 +14,7 @@ from solver.consolidation.model import ConsolidationProblem, StandingNode
 from solver.model import NODES, PODS, Limit, Node, NodeGroup, Plan, PodClass, PodSet, PodSpec, RunningPods
 from solver.model.allocation import after_pods
 from solver.model.capacity import on_new_node
-from solver.reduction.reduced import price_micros
+from solver.reduction.reduced import Floats, Ints, price_micros
 
 _ClassKey = tuple[int, int, str | None, bool]
 
@@ -57,6 +57,7 @@ class Cluster:
         self.nodes: list[Node] = [standing.node for standing in problem.nodes]
         self.standing: list[StandingNode | None] = list(problem.nodes)
         """None for nodes of steps."""
+        self.micros_per_node = np.array([self.micros.get(each.node_group, 0) for each in problem.nodes], dtype=np.int64)
         self.index = {node.name: number for number, node in enumerate(self.nodes)}
         self.group_of = [standing.node_group for standing in problem.nodes]
         self.pods: list[Pods] = [self._pods(standing) for standing in problem.nodes]
@@ -81,6 +82,22 @@ class Cluster:
         for number, here in enumerate(self.pods):
             self._enter_gangs(number, here)
         self.frozen = self._frozen()
+        real = np.array([not each.placeholder for each in self.classes], dtype=np.int64)
+        self.evictions = np.array([self.summed(real, here) for here in self.pods], dtype=np.int64)
+        """Per node, how many of its pods are real ones."""
+        self._real = real
+        self.set_worth(np.zeros(len(self.classes)))
+
+    def set_worth(self, micros: Floats) -> None:
+        """Take note of what a pod of each class is worth, in millionths of $/h."""
+        self._pod_worth = micros
+        self.worth = np.array([self.summed(micros, here) for here in self.pods])
+        """Per node, what its pods are worth."""
+
+    @staticmethod
+    def summed(per_class: Ints | Floats, pods: Mapping[int, int]) -> float:
+        """Return the sum over pods of what each counts by its class."""
+        return float(sum(per_class.item(k) * count for k, count in pods.items()))
 
     def spec_number(self, spec: PodSpec) -> int:
         """Return a number that equal specs share. Equal specs are mostly one object."""
@@ -159,6 +176,13 @@ class Cluster:
         free.update(zip(self.resources, self.free[number].tolist(), strict=True))
         return replace(node, free=free, devices=self._devices.get(number, ()))
 
+    def running(self, number: int) -> Counter[int]:
+        """Return the pods on a node that constraints between pods see, by spec."""
+        found = Counter(self._came.get(number, {}))
+        for each in self.nodes[number].running:
+            found[self.spec_number(each.spec)] += each.count
+        return found
+
     def node_groups(self, going: Iterable[int] = ()) -> tuple[NodeGroup, ...]:
         """Return the groups as they are now; obliged to open what keeps them at their minimum sizes when these nodes
         are gone."""
@@ -186,6 +210,7 @@ class Cluster:
         for number, pods in removal.elsewhere.items():
             self._leave_gangs(number, pods)
             self.pods[number] -= pods
+            self._weigh(number, pods, -1)
             for k, count in pods.items():
                 self.free[number] += self.requests[k] * count
                 self._came[number][self.class_spec[k]] -= count
@@ -212,6 +237,7 @@ class Cluster:
         self.index[name] = number
         self.group_of.append(group_id)
         self.pods.append(Counter())
+        self.worth, self.evictions = np.append(self.worth, 0.0), np.append(self.evictions, 0)
         self.alive, self.takes = np.append(self.alive, True), np.append(self.takes, True)
         self.free = np.vstack([self.free, np.array([self._row(node.free)], dtype=np.int64)])
         if node.devices:
@@ -227,7 +253,12 @@ class Cluster:
         if claims:
             self._devices[number] = after_pods(self._devices.get(number, ()), claims)
         self.pods[number].update(pods)
+        self._weigh(number, pods, 1)
         self._enter_gangs(number, pods)
+
+    def _weigh(self, number: int, pods: Pods, sign: int) -> None:
+        self.worth[number] += sign * self.summed(self._pod_worth, pods)
+        self.evictions[number] += sign * round(self.summed(self._real, pods))
 
     def _count(self, group_id: str, nodes: int) -> None:
         self.target[group_id] += nodes

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from solver.consolidation.cluster import Cluster, Removal
+from solver.consolidation.eligible import Spread
 from solver.consolidation.least import least_micros, repacking, worth_micros
 from solver.consolidation.model import (
     ConsolidationPlan,
@@ -26,6 +28,7 @@ from solver.consolidation.steps import Steps
 from solver.consolidation.validation import validate_consolidation
 from solver.model import Budget, Plan
 from solver.model.budget import RunningBudget
+from solver.model.capacity import limits_broken
 from solver.planning.warm_up import warm_up
 from solver.reduction.objective import dollars
 from solver.reduction.reduced import MICROS, Floats
@@ -55,22 +58,24 @@ def consolidate(problem: ConsolidationProblem, budget: Budget | None = None) -> 
 class _Consolidation:
     def __init__(self, problem: ConsolidationProblem, budget: RunningBudget) -> None:
         self.problem, self.budget = problem, budget
+        self._search = replace(budget, until=_SEARCH_SHARE)
         self.cluster = Cluster(problem)
         self.steps = Steps(self.cluster)
         self.found: list[ConsolidationStep] = []
         self.stays: dict[str, str] = {}
-        self.before = self._cost()
+        self.before = self._usd()
         self.packing = repacking(self.cluster)
-        self.worth: Floats = worth_micros(self.cluster, self.packing, budget.granted.part(_WORTH_SHARE))
-        self._search = RunningBudget(budget.granted, _SEARCH_SHARE)
+        kept = any(standing.kept and standing.node_group for standing in problem.nodes)
+        self.free_packing = repacking(self.cluster, everything=True) if kept else None
+        self.cluster.set_worth(worth_micros(self.cluster, self.packing, budget.granted.part(_WORTH_SHARE)))
 
     def plan(self) -> ConsolidationPlan:
         self._replace_what_must_go()
         self._remove_empty()
         while not self._search.exhausted:
             known = len(self.found)
-            self._improve_weights()
             self._empty_onto_others()
+            self._improve_weights()
             self._replace()
             if len(self.found) == known:
                 break
@@ -133,6 +138,7 @@ class _Consolidation:
         found = emptied(
             self.cluster,
             self.steps.eligibility,
+            Spread(self.cluster, self.steps.rules),
             candidates,
             self._targets(candidates),
             self.steps.plain,
@@ -155,7 +161,7 @@ class _Consolidation:
         """Try the candidates by as many as a step may have; where that is no step, both halves of them."""
         most = self.problem.most_nodes_per_step
         waiting = deque(tuple(candidates[i : i + most]) for i in range(0, len(candidates), most))
-        while waiting and not self._search.exhausted:
+        while waiting and not self._search.exhausted and (open_to is None or self._can_grow(open_to)):
             nodes = tuple(n for n in waiting.popleft() if self.cluster.may_go(n))
             if nodes and not self._try(nodes, targets, open_to) and len(nodes) > 1:
                 half = (len(nodes) + 1) // 2
@@ -177,6 +183,15 @@ class _Consolidation:
         self._take(removal, plan, reason)
         return True
 
+    def _can_grow(self, groups: Sequence[str]) -> bool:
+        """Return whether there can be one more node of one of the groups."""
+        cluster, limits = self.cluster, self.cluster.limits()
+        for name in groups:
+            group = cluster.groups[name]
+            if cluster.target[name] < group.max_size and not limits_broken(limits, group, 1):
+                return True
+        return False
+
     def _less_exchanged(self, removal: Removal, plan: Plan) -> list[int]:
         """Return the nodes without those that would be exchanged for new ones of their group; none where that is all
         or none of them."""
@@ -194,13 +209,9 @@ class _Consolidation:
 
     def _surplus(self) -> Floats:
         """Return, per node, what it costs more than its pods are worth, in millionths of $/h."""
-        cluster = self.cluster
-        return np.array(
-            [
-                cluster.micros_of(n) - sum(self.worth[k] * count for k, count in cluster.pods[n].items())
-                for n in range(len(cluster.nodes))
-            ]
-        )
+        count = len(self.problem.nodes)
+        surplus: Floats = self.cluster.micros_per_node - self.cluster.worth[:count]
+        return surplus
 
     def _candidates(self, *, price_order: bool = False) -> list[int]:
         """Return nodes that may go, in the order in which they are tried."""
@@ -211,10 +222,8 @@ class _Consolidation:
 
     def _in_order(self, nodes: Iterable[int]) -> list[int]:
         """Sort nodes: the lowest weights first, then those with the largest surplus for each pod that moves."""
-        surplus, cluster = self._surplus(), self.cluster
-        return sorted(
-            nodes, key=lambda n: (cluster.weight_of(n), -surplus[n] / (1 + cluster.evicted(cluster.pods[n])), n)
-        )
+        per_pod = (self._surplus() / (1 + self.cluster.evictions[: len(self.problem.nodes)])).tolist()
+        return sorted(nodes, key=lambda n: (self.cluster.weight_of(n), -per_pod[n], n))
 
     def _targets(self, candidates: Sequence[int]) -> list[int]:
         """Return the nodes that take pods: those first that stay in any case, then the last of the candidates."""
@@ -235,19 +244,16 @@ class _Consolidation:
         return dollars(groups[cluster.group_of[n]].price_usd_per_hour for n in alive if cluster.group_of[n])
 
     def _result(self) -> ConsolidationPlan:
-        start = Cluster(self.problem)
-        before = dollars(start.groups[group].price_usd_per_hour for group in start.group_of if group)
         reached = self._cost()
-        share = self.budget.granted.part(_BOUND_SHARE)
-        least = least_micros(start, self.packing, reached, share, plan=True)
+        least = least_micros(self.cluster, self.packing, reached, self.budget.next_plan(_BOUND_SHARE), plan=True)
         least_free = least
-        if any(standing.kept and standing.node_group for standing in self.problem.nodes):
-            free = repacking(start, everything=True)
-            least_free = min(least, least_micros(start, free, reached, share, plan=True))
+        if self.free_packing is not None:
+            share = self.budget.next_plan(_BOUND_SHARE)
+            least_free = min(least, least_micros(self.cluster, self.free_packing, reached, share, plan=True))
         after = self._usd()
         return ConsolidationPlan(
             tuple(self.found),
-            before,
+            self.before,
             after,
             min(after, least / MICROS),
             min(after, least_free / MICROS),

@@ -67,10 +67,12 @@ class Rules:
             for item in labels.items():
                 self._with[item].add(number)
         guards = {n for n in self._labels if cluster.specs[n].pod_anti_affinity}
-        kept_out = self._counted(term.selector for n in guards for term in cluster.specs[n].pod_anti_affinity)
+        kept_out = self.counted(term.selector for n in guards for term in cluster.specs[n].pod_anti_affinity)
         self.bound = [bool(_terms(movable[n])) or n in kept_out for n in cluster.class_spec]
         """Per class, whether where other pods are matters to it."""
-        seen = self._counted(term.selector for spec in movable.values() for term in _terms(spec))
+        self.plain = [is_plain(movable[n]) and n not in kept_out for n in cluster.class_spec]
+        """Per class, whether at most spread over domains does."""
+        seen = self.counted(term.selector for spec in movable.values() for term in _terms(spec))
         self._seen = frozenset(seen | guards)
         keys = {term.topology_key for n in {*movable, *guards} for term in _terms(cluster.specs[n])} - {HOSTNAME}
         specs = list(movable.values())
@@ -84,18 +86,21 @@ class Rules:
         for number in np.flatnonzero(cluster.alive).tolist():
             if number in apart:
                 continue
-            node = cluster.node(number, leaving.get(number))
+            node = cluster.nodes[number]
             key = tuple(map(node.labels.get, self._keys)), node.taints, node.name if self._by_name else ""
             sums = merged.setdefault(key, (node, Counter()))[1]
-            for each in node.running:
-                spec = cluster.spec_number(each.spec)
+            here = cluster.running(number)
+            for k, count in leaving.get(number, {}).items():
+                here[cluster.class_spec[k]] -= count
+            for spec, count in here.items():
                 if spec in self._seen:
-                    sums[spec] += each.count
+                    sums[spec] += count
         for node, sums in merged.values():
-            running = tuple(RunningPods(cluster.specs[spec], count) for spec, count in sums.items())
+            running = tuple(RunningPods(cluster.specs[spec], count) for spec, count in sums.items() if count > 0)
             yield Node(node.name, {}, node.labels, node.taints, running)
 
-    def _counted(self, selectors: Iterable[PodSelector]) -> set[int]:
+    def counted(self, selectors: Iterable[PodSelector]) -> set[int]:
+        """Return the specs whose pods one of the selectors counts."""
         return {number for selector in set(selectors) for number in self._select(selector)}
 
     def _select(self, selector: PodSelector) -> Iterator[int]:
@@ -105,6 +110,73 @@ class Rules:
                 candidates = set().union(*(self._with[requirement.key, value] for value in requirement.values))
                 break
         return (number for number in candidates if selects(selector, *self._labels[number]))
+
+
+class Spread:
+    """Topology spread where pods stay in their domains: moved so, they change no count, so it is kept where it was."""
+
+    def __init__(self, cluster: Cluster, rules: Rules) -> None:
+        self._cluster = cluster
+        self._counts: dict[PodAffinityTerm, Counter[str]] = {}
+        self._least: dict[PodAffinityTerm, int] = {}
+        self._by_key: dict[str, list[str | None]] = {}
+        self._same: dict[tuple[str, str], Bools] = {}
+        specs = {number: cluster.specs[number] for number in cluster.class_spec}
+        spreads = {each for spec in specs.values() for each in spec.topology_spread if each.topology_key != HOSTNAME}
+        counted = {each: rules.counted((each,)) for each in {spread.selector for spread in spreads}}
+        self._keys: list[frozenset[str]] = []
+        """Per class, the keys of which its pods stay in their domains."""
+        keys = {
+            number: frozenset(
+                each.topology_key
+                for each in spreads
+                if number in counted[each.selector] or each in specs[number].topology_spread
+            )
+            for number in specs
+        }
+        self._keys = [keys[number] for number in cluster.class_spec]
+        for key in {each.topology_key for each in spreads}:
+            self._by_key[key] = [node.labels.get(key) for node in cluster.nodes]
+        if spreads:
+            self._count({PodAffinityTerm(s.topology_key, s.selector): counted[s.selector] for s in spreads})
+
+    def keeps_pods_in(self, k: int) -> frozenset[str]:
+        """Return the topology keys of which a pod of the class should stay in its domain."""
+        return self._keys[k]
+
+    def is_kept(self, k: int, node: int) -> bool:
+        """Return whether pods of the class keep all of their spread where they are."""
+        for each in self._cluster.classes[k].spec.topology_spread:
+            term, domain = PodAffinityTerm(each.topology_key, each.selector), self._by_key[each.topology_key][node]
+            emptiest = self._least[term] if each.min_domains == 1 else 0
+            if domain is None or self._counts[term][domain] > each.max_skew + emptiest:
+                return False
+        return True
+
+    def same(self, key: str, node: int) -> Bools:
+        """Return, per node, whether it is in the same domain as this one."""
+        domain = self._by_key[key][node]
+        if domain is None:
+            return np.zeros(len(self._cluster.nodes), dtype=bool)
+        if (key, domain) not in self._same:
+            self._same[key, domain] = np.array([each == domain for each in self._by_key[key]], dtype=bool)
+        return self._same[key, domain]
+
+    def _count(self, counted: Mapping[PodAffinityTerm, set[int]]) -> None:
+        cluster = self._cluster
+        per_domain: dict[str, dict[str, Counter[int]]] = {key: defaultdict(Counter) for key in self._by_key}
+        for number in np.flatnonzero(cluster.alive).tolist():
+            here = cluster.running(number)
+            for key, domains in self._by_key.items():
+                domain = domains[number]
+                if domain is not None:
+                    per_domain[key][domain].update(here)
+        for key, found in per_domain.items():
+            every = {group.labels[key] for group in cluster.groups.values() if key in group.labels} | set(found)
+            for term, specs in counted.items():
+                if term.topology_key == key:
+                    sums = Counter({domain: sum(found[domain][spec] for spec in specs) for domain in every})
+                    self._counts[term], self._least[term] = sums, min(sums.values(), default=0)
 
 
 def _terms(spec: PodSpec) -> tuple[PodAffinityTerm, ...]:
@@ -118,5 +190,14 @@ def _terms(spec: PodSpec) -> tuple[PodAffinityTerm, ...]:
 
 
 def is_plain(spec: PodSpec) -> bool:
-    """Return whether nothing but resources, selectors and taints decides where the pod runs."""
-    return not (_terms(spec) or spec.host_ports or spec.claims or spec.preferred_nodes or spec.unschedulable)
+    """Return whether nothing decides where the pod runs but resources, selectors, taints, and spread over domains."""
+    return not (
+        spec.pod_affinity
+        or spec.pod_anti_affinity
+        or any(each.topology_key == HOSTNAME for each in spec.topology_spread)
+        or spec.preferred_pods
+        or spec.preferred_nodes
+        or spec.host_ports
+        or spec.claims
+        or spec.unschedulable
+    )

@@ -1,5 +1,6 @@
 """Nodes that go with nothing opened for their pods: each pod onto the first node with room for it, those first that are
-most likely to stay. Only plain pods (`eligible.is_plain`) of no gang; for the others steps are planned."""
+most likely to stay. Only plain pods (`Rules.plain`) of no gang, which stay in the domains that they are spread over;
+for the others steps are planned."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from solver.consolidation.cluster import Cluster, Pods
-from solver.consolidation.eligible import Eligibility
+from solver.consolidation.eligible import Eligibility, Spread
 from solver.model import Certificate, PlacedOnNode, Plan, PodClass, Status, TierCost
 from solver.model.objective import Goal, ObjectiveStage, StageValue
 from solver.reduction.reduced import Ints
@@ -27,6 +28,7 @@ class Emptied:
 def emptied(
     cluster: Cluster,
     eligibility: Eligibility,
+    spread: Spread,
     candidates: Sequence[int],
     targets: Sequence[int],
     plain: Sequence[bool],
@@ -38,11 +40,12 @@ def emptied(
     candidates' pods only go to targets after which they do not come themselves. `worth_it` are millionths of $/h that
     moving a pod has to save."""
     order = np.array(targets, dtype=np.int64)
-    free = cluster.free[order].copy()
+    free = np.ascontiguousarray(cluster.free[order].T)
+    """Resources x targets, for comparing one resource at a time."""
     position = {node: rank for rank, node in enumerate(targets)}
     going: list[int] = []
     placed: dict[int, Pods] = defaultdict(Counter)
-    size = (cluster.requests / np.maximum(free.max(axis=0, initial=1), 1)).max(axis=1)
+    size = (cluster.requests / np.maximum(free.max(axis=1, initial=1), 1)).max(axis=1)
     left = Counter(cluster.target)
     open_to: dict[int, np.ndarray[tuple[int], np.dtype[np.bool_]]] = {}
     for node in candidates:
@@ -55,7 +58,7 @@ def emptied(
         if cluster.micros_of(node) < worth_it * cluster.evicted(pods):
             continue
         last = position.get(node, len(order))
-        found = _fit(cluster, eligibility, pods, order, free[:last], size, open_to)
+        found = _fit(cluster, eligibility, spread, node, pods, order, free[:, :last], size, open_to)
         if found is None:
             continue
         going.append(node)
@@ -63,7 +66,7 @@ def emptied(
         for target, k, count in found:
             placed[target][k] += count
         if node in position:
-            free[position[node]] = -1
+            free[:, position[node]] = -1
         if len(going) >= most_nodes:
             yield Emptied(tuple(going), dict(placed))
             going, placed = [], defaultdict(Counter)
@@ -74,6 +77,8 @@ def emptied(
 def _fit(
     cluster: Cluster,
     eligibility: Eligibility,
+    spread: Spread,
+    node: int,
     pods: Pods,
     order: Ints,
     free: Ints,
@@ -87,20 +92,26 @@ def _fit(
         request, count = cluster.requests[k], pods[k]
         if k not in open_to:
             open_to[k] = eligibility.of(k)[order]
-        asks = np.flatnonzero(request)
-        mask = open_to[k][: len(free)].copy()
-        for column in asks:
-            mask &= free[:, column] >= request[column]
-        for rank in np.flatnonzero(mask).tolist():
-            units = min(count, int((free[rank, asks] // request[asks]).min()))
-            free[rank] -= request * units
+        asks = [(column, int(request[column])) for column in np.flatnonzero(request).tolist()]
+        mask = open_to[k][: free.shape[1]].copy()
+        keys = spread.keeps_pods_in(k)
+        if keys and not spread.is_kept(k, node):
+            mask[:] = False
+        for key in keys:
+            mask &= spread.same(key, node)[order[: len(mask)]]
+        for column, amount in asks:
+            mask &= free[column] >= amount
+        while count and mask.any():
+            rank = int(mask.argmax())
+            units = min(count, *(int(free[column, rank]) // amount for column, amount in asks))
+            for column, amount in asks:
+                free[column, rank] -= amount * units
             taken.append((rank, k, units))
             count -= units
-            if not count:
-                break
+            mask[rank] = False
         if count:
             for taker, other, units in taken:
-                free[taker] += cluster.requests[other] * units
+                free[:, taker] += cluster.requests[other] * units
             return None
     return [(int(order[rank]), k, units) for rank, k, units in taken]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from solver.consolidation.cluster import Cluster, Pods, Removal
-from solver.consolidation.eligible import Eligibility, Rules, is_plain
+from solver.consolidation.eligible import Eligibility, Rules
 from solver.consolidation.model import DisruptionReason
 from solver.model import Budget, Plan, PodSet, Problem
 from solver.planning.solve import solve
@@ -16,6 +16,8 @@ from solver.reduction.reduced import MICROS
 
 _MOST_TARGETS = 64
 """How many nodes with room are enough: planning over thousands takes half a second, over these some hundredths."""
+_LEAST_SHARE = 0.02
+"""Of what the nodes cost that go: what replacing them saves at least. For less, a whole step's pods would move."""
 
 
 class Steps:
@@ -25,8 +27,7 @@ class Steps:
         self.cluster = cluster
         self.eligibility, self.rules = Eligibility(cluster), Rules(cluster)
         self.plain = [
-            is_plain(each.spec) and each.gang is None and not bound
-            for each, bound in zip(cluster.classes, self.rules.bound, strict=True)
+            each.gang is None and plain for each, plain in zip(cluster.classes, self.rules.plain, strict=True)
         ]
         self.least_micros_per_pod = cluster.problem.least_saving_usd_per_hour_per_pod * MICROS
 
@@ -58,7 +59,9 @@ class Steps:
         first = next((change[weight] for weight in sorted(change) if change[weight]), 0)
         if first >= 0:
             return None
-        if saved > 0 and saved >= self.least_micros_per_pod * evicted:
+        gone = sum(cluster.micros_of(number) for number in removal.nodes)
+        least = max(self.least_micros_per_pod * evicted, _LEAST_SHARE * gone if plan.increments else 0)
+        if saved > 0 and saved >= least:
             dearer = any(micros > 0 for micros in change.values())
             return DisruptionReason.BETTER_WEIGHT if dearer else DisruptionReason.UNDERUTILIZED
         return DisruptionReason.BETTER_WEIGHT if self._is_better_weight(removal, plan) else None

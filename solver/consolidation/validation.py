@@ -16,10 +16,14 @@ _REPLACED = (DisruptionReason.INTERRUPTED, DisruptionReason.UNHEALTHY)
 def validate_consolidation(problem: ConsolidationProblem, budget: Budget | None = None) -> None:
     """Raises `ProblemError` with every fault, of the budget too where one is given."""
     faults: list[str] = []
-    sets = tuple(_named(standing, pods) for standing in problem.nodes for pods in standing.pods)
+    sets: dict[tuple[int, int, str | None, bool], PodSet] = {}
+    for standing in problem.nodes:
+        for each in standing.pods:
+            faults.extend(_count(standing, each))
+            sets.setdefault((id(each.spec), each.priority, each.gang, each.placeholder), each)
     nodes = tuple(standing.node for standing in problem.nodes)
     try:
-        validate(Problem(sets, problem.node_groups, nodes, problem.limits, problem.daemon_sets), budget)
+        validate(Problem(tuple(sets.values()), problem.node_groups, nodes, problem.limits, problem.daemon_sets), budget)
     except ProblemError as error:
         faults.extend(error.problems)
     groups = {group.id for group in problem.node_groups}
@@ -35,10 +39,9 @@ def validate_consolidation(problem: ConsolidationProblem, budget: Budget | None 
         raise ProblemError(faults)
 
 
-def _named(standing: StandingNode, pods: PodSet) -> PodSet:
-    """Faults of pods name their node too."""
-    return PodSet(f"{pods.name} on {standing.node.name}", pods.spec, pods.count, pods.priority, pods.waiting_seconds,
-                  pods.gang, pods.placeholder)  # fmt: skip
+def _count(standing: StandingNode, pods: PodSet) -> Iterator[str]:
+    if not 0 <= pods.count <= MAX_COUNT:
+        yield f"node {standing.node.name}: pod set {pods.name}: count {pods.count} is not between 0 and {MAX_COUNT}"
 
 
 def _standing(standing: StandingNode, groups: set[str]) -> Iterator[str]:
@@ -50,5 +53,3 @@ def _standing(standing: StandingNode, groups: set[str]) -> Iterator[str]:
         yield f"{place}: must go because {standing.must_go}, which is decided by cost; expected {known}"
     if standing.must_go is not None and not standing.node_group:
         yield f"{place}: must go, but is of no node group; name the group that replaces it"
-    if standing.must_go is not None and standing.takes_pods:
-        yield f"{place}: must go, and yet takes pods; give takes_pods=False"

@@ -167,4 +167,4 @@ def test_every_fault_is_named_at_once() -> None:
     )
     with pytest.raises(ProblemError) as raised:
         consolidate(problem, BUDGET)
-    assert len(raised.value.problems) == 6
+    assert len(raised.value.problems) == 5

@@ -1,0 +1,217 @@
+"""Large clusters whose pods have gone, consolidated: `python -m bench.consolidation [--seconds S] [case …]`.
+
+Deployments of random sizes are planned onto nodes, as well as `solve` does it, or put onto nodes of random groups by
+first fit; then pods go at random. Printed are the seconds of one plan (of the wall, and of CPU), its steps, and what
+share of the saving that is proven possible it reaches. Every plan is checked by replaying it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from solver import (
+    Budget,
+    ConsolidationPlan,
+    ConsolidationProblem,
+    Limit,
+    Node,
+    NodeGroup,
+    PodSelector,
+    PodSet,
+    PodSpec,
+    Problem,
+    Requirement,
+    RunningPods,
+    StandingNode,
+    TopologySpread,
+    consolidate,
+    solve,
+)
+from solver.consolidation.check import check_consolidation
+from solver.model import PODS, Operator
+from solver.planning.warm_up import warm_up
+
+GIB = 2**30
+ZONE = "topology.kubernetes.io/zone"
+_FAMILIES = (("c", 2, 0.0425), ("m", 4, 0.048), ("r", 8, 0.063))
+"""Name, GiB for each core, $/h for each core."""
+_CORES = (4, 8, 16, 32)
+_OPEN = 12
+"""Nodes of random groups that are filled at a time."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A cluster from which pods have gone."""
+
+    pods: int
+    """That are left."""
+    seed: int
+    left: float = 0.5
+    """The share of pods that are left."""
+    planned: bool = True
+    """Whether the nodes were planned, else filled one after the other, whatever their shape."""
+    spread: float = 0.0
+    """The share of deployments that spread over zones."""
+    tiers: bool = False
+    """Whether there are two weights: the better one was short when the nodes were made, and has room for half now."""
+
+    def problem(self) -> ConsolidationProblem:
+        rng = random.Random(self.seed)
+        specs = list(self._deployments(rng))
+        groups = _groups(50 if self.tiers else 0)
+        made = (_planned if self.planned else _filled)(specs, groups, rng)
+        standing = [_standing(f"node-{n:05}", *each, specs, rng, self.left) for n, each in enumerate(made)]
+        sizes = Counter(each.node_group for each in standing)
+        groups = tuple(replace(group, target_size=sizes[group.id]) for group in groups)
+        if not self.tiers:
+            return ConsolidationProblem(tuple(standing), groups)
+        better = tuple(replace(g, id=f"spot-{g.id}", weight=100, target_size=0) for g in groups)
+        asked = sum(dict(each.spec.requests)["cpu"] * each.count for node in standing for each in node.pods)
+        limit = Limit("spot", {"cpu": asked // 2}, {}, frozenset(group.id for group in better))
+        return ConsolidationProblem(tuple(standing), (*groups, *better), (limit,))
+
+    def _deployments(self, rng: random.Random) -> Iterator[tuple[PodSpec, int]]:
+        total = round(self.pods / self.left)
+        number = 0
+        while total:
+            count = min(total, max(1, round(rng.paretovariate(0.9) * 8)), 2000)
+            cpu = rng.choice((100, 200, 250, 500, 500, 1000, 1000, 2000))
+            memory = int(cpu / 1000 * rng.choice((1, 2, 4, 4, 8)) * GIB)
+            name = f"app-{number}"
+            rules: tuple[TopologySpread, ...] = ()
+            if rng.random() < self.spread:
+                selector = PodSelector((Requirement("app", Operator.IN, (name,)),), ("default",))
+                rules = (TopologySpread(ZONE, max(1, count // 2), selector),)
+            requests = (("cpu", cpu), ("memory", memory))
+            yield PodSpec(requests, namespace="default", labels=(("app", name),), topology_spread=rules), count
+            total, number = total - count, number + 1
+
+
+Held = tuple[NodeGroup, Counter[int]]
+"""A node's group, and its pods by deployment."""
+
+
+def _groups(weight: int) -> tuple[NodeGroup, ...]:
+    return tuple(
+        NodeGroup(
+            f"{family}{cores}-{zone}",
+            {"cpu": cores * 1000 - 120, "memory": int(cores * ratio * GIB * 0.92), PODS: 110},
+            round(cores * price, 6),
+            labels={ZONE: zone},
+            weight=weight,
+        )
+        for zone in "abc"
+        for cores in _CORES
+        for family, ratio, price in _FAMILIES
+    )
+
+
+def _planned(specs: Sequence[tuple[PodSpec, int]], groups: Sequence[NodeGroup], rng: random.Random) -> Iterator[Held]:
+    """Yield the nodes of a plan for all pods at once, each in a zone of its own choice."""
+    sets = tuple(PodSet(f"{n}", replace(spec, topology_spread=()), count) for n, (spec, count) in enumerate(specs))
+    one_zone = tuple(group for group in groups if group.id.endswith("-a"))
+    plan = solve(Problem(sets, one_zone), Budget(5.0))
+    zones = {group.id: group for group in groups}
+    numbers = [int(each.example) for each in plan.pod_classes]
+    for batch in plan.nodes:
+        for _ in range(batch.count):
+            group = zones[f"{batch.node_group[:-1]}{rng.choice('abc')}"]
+            yield group, Counter({numbers[i]: count for i, count in batch.pods.items()})
+
+
+def _filled(specs: Sequence[tuple[PodSpec, int]], groups: Sequence[NodeGroup], rng: random.Random) -> Iterator[Held]:
+    """Yield nodes of random groups, filled by the first pods that fit."""
+    queue = [number for number, (_, count) in enumerate(specs) for _ in range(count)]
+    rng.shuffle(queue)
+    needs = [{**dict(spec.requests), PODS: 1} for spec, _ in specs]
+    opened: list[tuple[dict[str, int], Held]] = []
+    for number in queue:
+        need = needs[number]
+        place = next((each for each in opened if all(each[0][n] >= a for n, a in need.items())), None)
+        if place is None:
+            fitting = [group for group in groups if all(group.allocatable[n] >= a for n, a in need.items())]
+            group = rng.choice(fitting)
+            place = (dict(group.allocatable), (group, Counter()))
+            opened.append(place)
+            if len(opened) > _OPEN:
+                yield opened.pop(0)[1]
+        for name, amount in need.items():
+            place[0][name] -= amount
+        place[1][1][number] += 1
+    yield from (held for _, held in opened)
+
+
+def _standing(
+    name: str,
+    group: NodeGroup,
+    held: Counter[int],
+    specs: Sequence[tuple[PodSpec, int]],
+    rng: random.Random,
+    left: float,
+) -> StandingNode:
+    pods = Counter(number for number in held.elements() if rng.random() < left)
+    free = dict(group.allocatable)
+    for number, count in pods.items():
+        for resource, amount in (*specs[number][0].requests, (PODS, 1)):
+            free[resource] -= amount * count
+    running = tuple(RunningPods(specs[number][0], count) for number, count in pods.items())
+    sets = tuple(PodSet(f"default/app-{number}", specs[number][0], count) for number, count in pods.items())
+    return StandingNode(Node(name, free, group.labels, group.taints, running), group.id, sets)
+
+
+CASES: dict[str, Case] = {
+    "half-gone": Case(100_000, 1),
+    "spread": Case(100_000, 2, spread=0.05),
+    "tiers": Case(100_000, 3, tiers=True),
+    "wrong-shapes": Case(50_000, 4, planned=False),
+    "nearly-full": Case(100_000, 5, left=0.95),
+    "small": Case(2000, 6),
+}
+
+
+def _measured(plan: Callable[[], ConsolidationPlan]) -> tuple[ConsolidationPlan, float, float]:
+    wall, cpu = time.perf_counter(), time.process_time()
+    found = plan()
+    return found, time.perf_counter() - wall, time.process_time() - cpu
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("cases", nargs="*", choices=[*CASES, []], help="all of them where none is named")
+    parser.add_argument("--seconds", type=float, default=10.0, help="the budget of a plan")
+    parser.add_argument("--unchecked", action="store_true", help="do not replay the plan")
+    options = parser.parse_args()
+    warm_up()
+    for name in options.cases or CASES:
+        problem = CASES[name].problem()
+        budget = Budget(options.seconds, workers=2)
+        plan, wall, cpu = _measured(lambda problem=problem, budget=budget: consolidate(problem, budget))  # type: ignore[misc]
+        pods = sum(each.count for standing in problem.nodes for each in standing.pods)
+        opened = sum(each.delta for step in plan.steps for each in step.plan.increments)
+        proven = plan.proven_saving_usd_per_hour
+        share = plan.saving_usd_per_hour / proven if proven else 1.0
+        print(f"{name}: {len(problem.nodes)} nodes, {pods} pods, {wall:.1f} s ({cpu:.1f} s of CPU)")
+        print(
+            f"  {len(plan.steps)} steps {dict(Counter(str(step.reason) for step in plan.steps))}:"
+            f" {sum(len(step.nodes) for step in plan.steps)} nodes go, {opened} come,"
+            f" {sum(step.pods_moved for step in plan.steps)} pods move"
+        )
+        print(
+            f"  ${plan.cost_before_usd_per_hour:.2f}/h -> ${plan.cost_after_usd_per_hour:.2f}/h, at least"
+            f" ${plan.least_usd_per_hour:.2f}/h: ${plan.saving_usd_per_hour:.2f}/h, {share:.1%} of what is"
+            " proven possible"
+        )
+        if not options.unchecked:
+            began = time.perf_counter()
+            check_consolidation(problem, plan)
+            print(f"  replayed and checked in {time.perf_counter() - began:.1f} s")
+
+
+if __name__ == "__main__":
+    main()
