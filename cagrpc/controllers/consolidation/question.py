@@ -13,13 +13,13 @@ from cagrpc.api.encoding.times import timestamp
 from cagrpc.cluster.fleet_capacity import deleting_instances, groups_as_planned
 from cagrpc.cluster.node_info import ClusterCapacity, PodOwner, merged
 from cagrpc.cluster.shortages import offering
-from cagrpc.cluster.state import ClusterNode, ClusterState, PodRef, PodsOnNode, ReschedulablePod
+from cagrpc.cluster.state import ClusterNode, ClusterState, PodsOnNode, ReschedulablePod
 from cagrpc.controllers.consolidation.must_go import GoingNodes
 from cagrpc.controllers.planning.problem import ClassKey
 from cagrpc.controllers.scale_down.choice import AT_MINIMUM, IN_FLIGHT, TO_BE_DELETED, Bookings, booked_for
 from cagrpc.controllers.scale_down.relocation import is_constrained_by_others, required
 from cagrpc.controllers.settings import ConsolidationPolicy, ConsolidationSettings
-from cagrpc.fleet.model import FleetSnapshot, PodKey
+from cagrpc.fleet.model import DisruptedNode, FleetSnapshot, PodKey
 from solver.consolidation.model import ConsolidationProblem, StandingNode
 from solver.model import Node, NodeGroup, PodSet, PodSpec, RunningPods
 
@@ -39,14 +39,15 @@ class ConsolidationQuestion:
     """A problem, and the pods that it is about. Each reschedulable pod of the cluster is once in `pods` or `left`."""
 
     problem: ConsolidationProblem
-    pods: Mapping[str, Mapping[ClassKey, tuple[PodRef, ...]]] = field(default_factory=dict)
-    """By node, the pods of its `StandingNode.pods` by class, oldest first. Placeholders have none."""
-    left: Mapping[str, tuple[PodRef, ...]] = field(default_factory=dict)
+    pods: Mapping[str, Mapping[ClassKey, tuple[ReschedulablePod, ...]]] = field(default_factory=dict)
+    """By node, the pods of its `StandingNode.pods` by class, oldest first. Placeholders have none. Of a node that must
+    go there are some that their owners keep there (`Kept.BY_OWNER`): they are not evicted, and room is planned for
+    those that come in their stead once the node is gone."""
+    left: Mapping[str, tuple[ReschedulablePod, ...]] = field(default_factory=dict)
     """By node that must go, pods that nobody makes again, or that could not run elsewhere: no room is planned for them,
     and they are not evicted."""
-    not_evicted: frozenset[str] = frozenset()
-    """UIDs of pods of nodes that must go that their owners keep there: room is planned for those that come in their
-    stead once the node is gone, and they are not evicted."""
+    nodes: Mapping[str, DisruptedNode] = field(default_factory=dict)
+    """The nodes of the fleet, by name."""
 
 
 def question(
@@ -82,9 +83,9 @@ class _Making:
         held = merged(bookings.reservations, bookings.slack)
         self._specs = _RequiredSpecs()
         self._capacity = ClusterCapacity(_with_running(state, bookings, self._specs), held)
-        self._pods: dict[str, Mapping[ClassKey, tuple[PodRef, ...]]] = {}
-        self._left: dict[str, tuple[PodRef, ...]] = {}
-        self._not_evicted: set[str] = set()
+        self._pods: dict[str, Mapping[ClassKey, tuple[ReschedulablePod, ...]]] = {}
+        self._left: dict[str, tuple[ReschedulablePod, ...]] = {}
+        self._nodes: dict[str, DisruptedNode] = {}
 
     def made(self) -> ConsolidationQuestion:
         nodes = tuple(self._standing(each) for each in self._state.nodes)
@@ -96,7 +97,7 @@ class _Making:
             least_saving_usd_per_hour_per_pod=self._settings.least_saving_usd_per_hour_per_pod,
             most_nodes_per_step=self._settings.most_nodes_per_step,
         )
-        return ConsolidationQuestion(problem, self._pods, self._left, frozenset(self._not_evicted))
+        return ConsolidationQuestion(problem, self._pods, self._left, self._nodes)
 
     def _groups(self) -> Iterator[NodeGroup]:
         for each in groups_as_planned(self._snapshot, self._state):
@@ -111,6 +112,8 @@ class _Making:
         kept = self._why_fixed(node, group) or ("" if going else self._why_kept(node, group, here))
         reason = None if kept or going is None else going.reason
         pods = here.reschedulable if reason is None else tuple(self._replaced(name, here.reschedulable))
+        if group is not None:
+            self._nodes[name] = DisruptedNode(name, node.provider_id, group.id)
         classes = self._pods[name] = _by_class(pods, self._specs)
         return StandingNode(
             node=self._capacity[name].node(),
@@ -126,18 +129,12 @@ class _Making:
         found = self._snapshot.groups.get(self._snapshot.group_of_instance.get(node.provider_id, ""))
         return None if found is None or node.provider_id in self._deleting else found.group
 
-    def _replaced(self, name: str, pods: Iterable[ReschedulablePod]) -> Iterator[ReschedulablePod]:
-        """Yield the pods of a node that must go for which room is planned."""
-        left = []
-        for each in pods:
-            if each.kept_by is Kept.WITHOUT_SUCCESSOR:
-                left.append(each.ref)
-                continue
-            if each.kept_by is Kept.BY_OWNER:
-                self._not_evicted.add(each.ref.uid)
-            yield each
+    def _replaced(self, name: str, pods: tuple[ReschedulablePod, ...]) -> Iterator[ReschedulablePod]:
+        """Return the pods of a node that must go for which room is planned."""
+        left = tuple(each for each in pods if each.kept_by is Kept.WITHOUT_SUCCESSOR)
         if left:
-            self._left[name] = tuple(left)
+            self._left[name] = left
+        return (each for each in pods if each.kept_by is not Kept.WITHOUT_SUCCESSOR)
 
     def _placeholders(self, name: str) -> Iterator[PodSet]:
         for number, each in enumerate(self._bookings.slack.get(name, ())):
@@ -257,20 +254,23 @@ def _running(here: PodsOnNode, specs: _RequiredSpecs) -> tuple[RunningPods, ...]
     return tuple(RunningPods(spec, count) for spec, count in counts.values())
 
 
-def _by_class(pods: Iterable[ReschedulablePod], specs: _RequiredSpecs) -> Mapping[ClassKey, tuple[PodRef, ...]]:
-    found: dict[tuple[int, int, str | None], tuple[ClassKey, list[PodRef]]] = {}
+def _by_class(
+    pods: Iterable[ReschedulablePod], specs: _RequiredSpecs
+) -> Mapping[ClassKey, tuple[ReschedulablePod, ...]]:
+    found: dict[tuple[int, int, str | None], tuple[ClassKey, list[ReschedulablePod]]] = {}
     for each in pods:
         spec = specs.of(each.spec)
         alike = id(spec), each.priority, each.gang
         if alike not in found:
             found[alike] = (spec, each.priority, each.gang, False), []
-        found[alike][1].append(each.ref)
-    return {key: tuple(refs) for key, refs in found.values()}
+        found[alike][1].append(each)
+    return {key: tuple(alike) for key, alike in found.values()}
 
 
-def _pod_sets(classes: Mapping[ClassKey, tuple[PodRef, ...]]) -> Iterator[PodSet]:
-    for (spec, priority, gang, _), refs in classes.items():
-        yield PodSet(f"{refs[0].namespace}/{refs[0].name}", spec, len(refs), priority=priority, gang=gang)
+def _pod_sets(classes: Mapping[ClassKey, tuple[ReschedulablePod, ...]]) -> Iterator[PodSet]:
+    for (spec, priority, gang, _), pods in classes.items():
+        first = pods[0].ref
+        yield PodSet(f"{first.namespace}/{first.name}", spec, len(pods), priority=priority, gang=gang)
 
 
 def why_not_now(

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc.api.core.movability import Kept
+from cagrpc.api.core.pods import NOWHERE
 from cagrpc.cluster.node_info import PlaceholderOwner, PodOwner, RequestOwner, Reservation
 from cagrpc.cluster.shortages import offering
 from cagrpc.cluster.state import ClusterNode, ClusterState, PodRef, PodsOnNode, ReschedulablePod, WaitingPods
@@ -30,6 +31,7 @@ from cagrpc.controllers.consolidation.question import (
 from cagrpc.controllers.scale_down.choice import AT_MINIMUM, IN_FLIGHT, Bookings
 from cagrpc.controllers.settings import ConsolidationPolicy, ConsolidationSettings, ProvisionerDisruption
 from cagrpc.fleet.model import (
+    DisruptedNode,
     Disruption,
     DisruptionPhase,
     ExpectedPod,
@@ -42,6 +44,7 @@ from cagrpc.fleet.model import (
     Phase,
 )
 from solver.consolidation.model import DisruptionReason, StandingNode
+from solver.consolidation.validation import validate_consolidation
 from solver.model import (
     HostPort,
     Limit,
@@ -130,14 +133,15 @@ def test_equal_pods_of_a_node_are_one_pod_set_and_come_back_as_pods() -> None:
         PodSet("shop/d", SPEC, 1, gang="x"),
         PodSet("shop/e", PodSpec(), 1),
     ), "preferences never prevent a move"
-    names = {key: [ref.name for ref in refs] for key, refs in found.pods["n"].items()}
+    names = {key: [pod.ref.name for pod in pods] for key, pods in found.pods["n"].items()}
     assert names == {
         (SPEC, 0, None, False): ["a", "b"],
         (SPEC, 5, None, False): ["c"],
         (SPEC, 0, "x", False): ["d"],
         (PodSpec(), 0, None, False): ["e"],
     }
-    assert (found.left, found.not_evicted) == ({}, frozenset())
+    assert not found.left
+    assert found.nodes == {"n": DisruptedNode("n", "id-n", "g")}
 
 
 def test_groups_keep_their_minimum_and_limits_and_rules_are_passed_on() -> None:
@@ -252,8 +256,7 @@ def test_of_a_node_that_must_go_all_pods_are_planned_that_somebody_makes_again()
     (node,) = found.problem.nodes
     assert (node.must_go, node.kept, node.takes_pods) == (DisruptionReason.INTERRUPTED, "", False)
     assert [(each.name, each.count) for each in node.pods] == [("shop/a", 4)]
-    assert [ref.name for ref in found.left["n"]] == ["alone"]
-    assert found.not_evicted == {"uid-asks"}
+    assert [pod.ref.name for pod in found.left["n"]] == ["alone"]
 
 
 @pytest.mark.parametrize(
@@ -313,10 +316,18 @@ def test_pods_are_seen_by_each_other_where_constraints_look(spec: PodSpec, other
 def test_a_gang_or_a_class_over_several_nodes_is_told_by_node() -> None:
     found = _asked(_state(_node("n"), _node("m"), n=[_pod("a", gang="x")], m=[_pod("b", gang="x")]))
     key = (SPEC, 0, "x", False)
-    assert {name: [ref.name for ref in of[key]] for name, of in found.pods.items()} == {"n": ["a"], "m": ["b"]}
+    assert {name: [pod.ref.name for pod in of[key]] for name, of in found.pods.items()} == {"n": ["a"], "m": ["b"]}
 
 
-specs = st.sampled_from((SPEC, PodSpec(), replace(SPEC, host_ports=(HostPort(80),))))
+specs = st.sampled_from(
+    (
+        SPEC,
+        PodSpec(),
+        NOWHERE,
+        replace(SPEC, host_ports=(HostPort(80),)),
+        replace(SPEC, unschedulable="a claim is gone"),
+    )
+)
 kept = st.sampled_from(tuple(Kept))
 
 
@@ -347,13 +358,14 @@ def _clusters(draw: st.DrawFn) -> tuple[ClusterState, FleetSnapshot, GoingNodes]
 def test_every_pod_is_asked_about_once(cluster: tuple[ClusterState, FleetSnapshot, GoingNodes]) -> None:
     state, fleet, going = cluster
     found = _asked(state, fleet, going=going)
+    validate_consolidation(found.problem)
     for each in found.problem.nodes:
         name = each.node.name
-        mapped: Mapping[Any, tuple[PodRef, ...]] = found.pods[name]
+        mapped: Mapping[Any, tuple[ReschedulablePod, ...]] = found.pods[name]
         of_sets = {(s.spec, s.priority, s.gang, s.placeholder): s.count for s in each.pods}
-        assert of_sets == {key: len(refs) for key, refs in mapped.items()}
-        refs = [ref for of in mapped.values() for ref in of] + list(found.left.get(name, ()))
-        assert sorted(ref.uid for ref in refs) == sorted(pod.ref.uid for pod in state.bound[name].reschedulable)
+        assert of_sets == {key: len(alike) for key, alike in mapped.items()}
+        pods = [pod for alike in mapped.values() for pod in alike] + list(found.left.get(name, ()))
+        assert sorted(pod.ref.uid for pod in pods) == sorted(pod.ref.uid for pod in state.bound[name].reschedulable)
         assert each.must_go is None or not each.kept
         assert each.must_go is None or not each.takes_pods
         if not each.kept and each.must_go is None:
