@@ -19,6 +19,7 @@ from typing import Any
 
 from cagrpc.fleet.catalogue import embedded_catalogue
 from cagrpc.report.make import ReportInputs, make_report
+from cagrpc.report.model import Consolidation
 from cagrpc.report.prices import price_list
 from cagrpc.report.problem import Offered, first_kept, question
 from cagrpc.report.sources import read_files
@@ -48,6 +49,12 @@ def items() -> Iterator[dict[str, Any]]:
         }
         status = {"allocatable": {"cpu": cpu, "memory": memory, "pods": "110"}, "images": _PADDING}
         yield {"kind": "Node", "metadata": {"name": f"node-{index}", "labels": labels}, "status": status}
+    for workload in range(0, WORKLOADS, 20):
+        selector = {"matchLabels": {"app": f"app-{workload}"}}
+        metadata = {"name": f"app-{workload}", "namespace": f"team-{workload % 40}"}
+        allowed = {"disruptionsAllowed": 0 if workload % 200 == 100 else 2}
+        spec = {"selector": selector, "maxUnavailable": 2}
+        yield {"kind": "PodDisruptionBudget", "metadata": metadata, "spec": spec, "status": allowed}
     for index in range(PODS):
         daemon = index < NODES * DAEMONS
         workload = index % DAEMONS if daemon else index % WORKLOADS
@@ -67,6 +74,8 @@ def _pod(index: int, workload: int, node: int, *, daemon: bool) -> dict[str, Any
         zone = "topology.kubernetes.io/zone"
         spread = {"maxSkew": 1, "topologyKey": zone, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": same}
         spec["topologySpreadConstraints"] = [spread]
+    if not daemon and workload % 100 == 7:
+        spec["volumes"] = [{"name": "scratch", "emptyDir": {}}]
     owner = {"kind": "DaemonSet" if daemon else "ReplicaSet", "name": app, "controller": True}
     metadata = {"name": f"{app}-{index}", "namespace": f"team-{workload % 40}", "labels": {"app": app}}
     managed = {**metadata, "managedFields": _PADDING, "ownerReferences": [owner]}
@@ -94,6 +103,7 @@ def main(budget: Budget) -> None:
         _print("report, CPU", cpu, "s")
         _print("peak memory", mib, "MiB", MOST_MIB)
         _print("gap of the best plan", 100 * report.planned.gap, "%")
+        _print_consolidation(report.consolidation)
         objects = read_files((path,))
         prices = price_list(embedded_catalogue(), None)
         nodes = standing_nodes(objects, prices)
@@ -105,9 +115,19 @@ def main(budget: Budget) -> None:
         _print("report / one plan, CPU", cpu / (time.process_time() - before), "x")
 
 
+def _print_consolidation(found: Consolidation | None) -> None:
+    assert found is not None
+    possible = found.cost_before_usd_per_hour - found.least_usd_per_hour
+    saved = found.cost_before_usd_per_hour - found.cost_after_usd_per_hour
+    _print("consolidation, steps", len(found.steps), "")
+    _print("consolidation, pods moved", found.pods_moved, "")
+    _print("consolidation, nodes that stay", sum(each.nodes_for_this_alone for each in found.stays), "")
+    _print("consolidation, of what is proven possible", 100 * saved / possible, "%")
+
+
 def _print(name: str, value: float, unit: str, goal: float | None = None) -> None:
     said = "" if goal is None else f"  goal < {goal:g}: {'met' if value < goal else 'not met'}"
-    print(f"{name:<30} {value:>10.2f} {unit:<4}{said}", flush=True)
+    print(f"{name:<42} {value:>10.2f} {unit:<4}{said}", flush=True)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from cagrpc.api.core.slack import PLACEHOLDER, PRIORITY
 from cagrpc.api.files.manifest_devices import KINDS
 from cagrpc.api.files.manifest_storage import STORAGE_KINDS
 from cagrpc.api.files.manifests import ManifestReader
+from cagrpc.controllers.scale_down.relocation import required
 from cagrpc.errors import InvalidInput
 from cagrpc.offline.reduced import PodTemplate
 from cagrpc.report import relaxed
@@ -85,6 +86,7 @@ def _pods_by_node(asked: RepackingQuestion, gangs: Gangs) -> defaultdict[str, li
         named = replace(
             pod_set,
             name=workload_of(pod_set.name),
+            spec=required(pod_set.spec),  # preferences never prevent a move
             gang=None if _is_placeholder(template) else gangs.of(template),
             placeholder=_is_placeholder(template),
         )

@@ -49,7 +49,9 @@ class StaysBecause(StrEnum):
     BUDGET = "a PodDisruptionBudget that lets none go now"
     SYSTEM = f"{SYSTEM_NAMESPACE}, no PodDisruptionBudget, younger than an hour"
     GANG = "a pod of its gang stays"
+    GOING = "its node is being taken away anyway"
     NODE = "its node is not to be disrupted, by an annotation"
+    NOT_READY = "its node is not Ready"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,6 @@ class Gangs:
         return self._known[template]
 
 
-_OF_NODE = Obstacle(StaysBecause.NODE)
 Found = defaultdict[str, dict[Obstacle, PodsThatStay]]
 
 
@@ -102,8 +103,9 @@ def obstacles(
     unplanned = _unplanned(asked)
     found: Found = defaultdict(dict)
     for node in nodes:
-        if node.do_not_disrupt and node.name not in asked.kept:
-            found[node.name][_OF_NODE] = PodsThatStay(_OF_NODE, 0, None)
+        of_node = _of_node(node)
+        if of_node is not None and node.name not in asked.kept:
+            found[node.name][of_node] = PodsThatStay(of_node, 0, None)
     for pod in objects.pods:
         if pod.template.overhead or pod.node in asked.kept:
             continue
@@ -112,6 +114,15 @@ def obstacles(
             _add(found[pod.node], obstacle, pod, 1)
     _tie_gangs(found, objects, asked.kept.keys(), gangs)
     return {node: tuple(stays.values()) for node, stays in found.items()}
+
+
+def _of_node(node: ReportedNode) -> Obstacle | None:
+    """Return why a node stays whatever its pods are."""
+    if node.going:
+        return Obstacle(StaysBecause.GOING)
+    if node.do_not_disrupt:
+        return Obstacle(StaysBecause.NODE)
+    return None if node.ready else Obstacle(StaysBecause.NOT_READY)
 
 
 def _unplanned(asked: RepackingQuestion) -> dict[int, str]:

@@ -13,6 +13,9 @@ from cagrpc.api.core.movability import DO_NOT_DISRUPT
 from cagrpc.api.core.nodes import ARCH, INSTANCE_TYPE, OS, READY, UNSCHEDULABLE, ZONE, facts_of_document
 from cagrpc.api.core.resources import mapping, members
 from cagrpc.cluster.markers import SCALE_DOWN_DISABLED, SCALE_DOWN_DISABLED_BY_US
+from cagrpc.controllers.consolidation.question import DISRUPTED_BY_KARPENTER
+from cagrpc.controllers.scale_down.choice import TO_BE_DELETED
+from cagrpc.controllers.settings import DEFAULT_INTERRUPTION_TAINTS
 from cagrpc.errors import InvalidInput
 from cagrpc.fleet.catalogue import CAPACITY_TYPE
 from cagrpc.offline.reduced import PodTemplate
@@ -51,6 +54,8 @@ _PASSING = (
     "karpenter.sh/disrupt",
 )
 """How taints begin that a node has for a while."""
+_GOING = frozenset({TO_BE_DELETED, DISRUPTED_BY_KARPENTER, *DEFAULT_INTERRUPTION_TAINTS})
+"""Keys of taints of a node that is being taken away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +74,20 @@ class ReportedNode:
     taints: tuple[Taint, ...]
     pods: Mapping[PodTemplate, int]
     control_plane: bool = False
-    takes_pods: bool = True
-    """Whether it is Ready and not cordoned, as far as is known."""
+    ready: bool = True
+    """As far as is known."""
     do_not_disrupt: bool = False
     """Whether an annotation of CA's or Karpenter's keeps it."""
+
+    @property
+    def going(self) -> bool:
+        """Whether somebody is taking it away, CA, Karpenter or its cloud."""
+        return any(each.key in _GOING for each in self.taints)
+
+    @property
+    def takes_pods(self) -> bool:
+        """Whether the scheduler binds pods there that tolerate its taints for good."""
+        return self.ready and not self.going and UNSCHEDULABLE not in self.taints
 
     @property
     def movable(self) -> int:
@@ -123,7 +138,7 @@ def standing_nodes(objects: Objects, prices: PriceList) -> tuple[ReportedNode, .
             facts.taints,
             dict(pods.get(facts.name, {})),
             any(role in roles for role in _CONTROL_PLANE),
-            UNSCHEDULABLE not in facts.taints and _is_ready(document.body),
+            _is_ready(document.body),
             _is_kept(document.metadata),
         )
     if problems:

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cagrpc.report.as_json import as_json
 from cagrpc.report.consolidation import values
@@ -18,7 +20,7 @@ from cagrpc.report.page import as_html
 from cagrpc.report.sentences import dollars, step_sentence, way
 from solver import Budget, Problem, solve
 from solver.consolidation.model import ConsolidationPlan, ConsolidationStep, DisruptionReason
-from tests.report.clusters import Document, budget, daemons, half_empty, node, pod, written
+from tests.report.clusters import Document, apart, budget, daemons, half_empty, node, pod, written
 from tests.report.questions import asked, read
 
 EXACT = Budget(60, deterministic_seconds=2.0)
@@ -153,3 +155,55 @@ def test_what_ran_where_has_to_be_known(tmp_path: Path) -> None:
     assert 'id="consolidation"' not in page
     assert "Which pods are on which nodes is not known" in page
     assert as_json(report)["consolidation"] is None
+
+
+def test_pods_go_back_to_a_better_weight(tmp_path: Path) -> None:
+    pools = tmp_path / "pools.yaml"
+    pools.write_text("\n---\n".join(json.dumps(each) for each in (_pool("better", 50, LARGE_TYPE), _pool("other", 10))))
+    items = [node("a", zone="zone-a", pool="other"), pod("web", "a")]
+    found = report_of(tmp_path, items, provisioners=(pools,)).consolidation
+    assert found is not None
+    (step,) = found.steps
+    assert step.reason is DisruptionReason.BETTER_WEIGHT
+    assert step.saving_usd_per_hour == pytest.approx(XLARGE - LARGE)
+    assert "1 step costs $0.8568/h more: from $0.2016/h" in way(found)
+
+
+LARGE_TYPE = "r7i.4xlarge"
+
+
+def _pool(name: str, weight: int, kind: str = "m7i.xlarge") -> Document:
+    of_type = {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": [kind]}
+    return {"name": name, "weight": weight, "requirements": [of_type]}
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> list[Document]:
+    nodes = [
+        node(f"n{index}", draw(st.sampled_from(["m7i.xlarge", "m7i.4xlarge"])))
+        for index in range(draw(st.integers(1, 6)))
+    ]
+    pods = []
+    for index in range(draw(st.integers(0, 9))):
+        on = draw(st.integers(0, len(nodes) - 1))
+        more: Document = draw(st.sampled_from([{}, {}, {"affinity": apart("web")}, {"owner": "Job"}]))
+        pods.append(pod(f"p{index}", f"n{on}", draw(st.sampled_from(["500m", "1"])), **more))
+    return [*nodes, *pods, budget("some", "web", draw(st.sampled_from([0, 1, 1])))]
+
+
+@settings(max_examples=15, deadline=None)
+@given(items=clusters())
+def test_costs_fit_together(items: list[Document], tmp_path_factory: pytest.TempPathFactory) -> None:
+    report = report_of(tmp_path_factory.mktemp("clusters"), items)
+    found = report.consolidation
+    assert found is not None
+    tiny = 1e-6
+    assert found.cost_before_usd_per_hour == pytest.approx(report.present_usd_per_hour)
+    assert found.least_if_all_moved_usd_per_hour <= found.least_usd_per_hour + tiny
+    assert found.least_usd_per_hour <= found.cost_after_usd_per_hour + tiny
+    assert found.cost_after_usd_per_hour <= found.cost_before_usd_per_hour + tiny
+    saved = sum(each.saving_usd_per_hour for each in found.steps)
+    assert found.cost_before_usd_per_hour - saved == pytest.approx(found.cost_after_usd_per_hour)
+    gone = [str(name) for step in found.steps for name in step.nodes]
+    assert len(gone) == len(set(gone))
+    assert not {str(pod.node) for each in found.stays for pod in each.examples} & set(gone)

@@ -55,6 +55,25 @@ def test_pods_do_not_move_to_nodes_that_are_cordoned_or_not_ready(tmp_path: Path
     assert {each.node.name: each.takes_pods for each in found.problem.nodes} == {
         "a": True, "cordoned": False, "sick": False,
     }  # fmt: skip
+    assert reasons(found) == {"sick": [(StaysBecause.NOT_READY, 0)]}
+
+
+@pytest.mark.parametrize(
+    "taint",
+    ["ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "aws-node-termination-handler/spot-itn"],
+)
+def test_nodes_that_somebody_takes_away_are_left_to_him(taint: str, tmp_path: Path) -> None:
+    going = node("going", taints=[{"key": taint, "effect": "NoSchedule"}])
+    found = asked(tmp_path, [node("a"), going, pod("web", "going")])
+    assert reasons(found) == {"going": [(StaysBecause.GOING, 0)]}
+    assert not standing(found, "going").takes_pods
+
+
+def test_preferences_never_prevent_a_move(tmp_path: Path) -> None:
+    labels = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname", "maxSkew": 1}
+    spread = [{**labels, "whenUnsatisfiable": "ScheduleAnyway"}]
+    found = asked(tmp_path, [node("a"), pod("web", "a", topologySpreadConstraints=spread)])
+    assert [each.spec.topology_spread for each in standing(found, "a").pods] == [()]
 
 
 def orphan(name: str, on: str) -> Document:
