@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
+from cagrpc.api.core.movability import MovingRules
 from cagrpc.cluster.markers import NAMESPACE
 from cagrpc.runtime.schedules import Schedule
 
@@ -187,6 +188,7 @@ class ConsolidationSettings:
     least_saving_usd_per_hour_per_pod: float = 0.0
     most_nodes_per_step: int = 50
     minimum_node_age_seconds: float = 600.0
+    moving: MovingRules = field(default_factory=MovingRules)
     step_deadline_seconds: float = 900.0
     """A step that is not through by then is undone."""
     windows: tuple[Schedule, ...] = ()

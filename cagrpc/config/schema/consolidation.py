@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
+from cagrpc.api.core.movability import MovingRules
 from cagrpc.config.problems import shown
 from cagrpc.config.schema.disruption import Budgets, NodeBudgetForm
 from cagrpc.config.schema.fields import LabelKey
@@ -63,6 +64,11 @@ class Consolidation(Form):
     """How many nodes one step takes away at most; one that gangs tie together may be larger."""
     minimum_node_age: Annotated[str, between("1s", "168h", '"10m"')] = "10m"
     """A younger node stays, unless it must go."""
+    skip_nodes_with_local_storage: bool = True
+    """Whether hostPath and emptyDir volumes (but in memory) keep a pod where it is, as CA's flag of this name;
+    Karpenter has no such rule."""
+    skip_nodes_with_system_pods: bool = True
+    """Whether pods of kube-system without a PodDisruptionBudget stay for an hour, as CA's flag of this name."""
     step_deadline: Annotated[str, between("1m", "24h", '"15m"')] = "15m"
     """A step that is not through by then is undone; longer than increment_deadline_seconds."""
     windows: list[WindowForm] = Field(default_factory=list)
@@ -100,6 +106,10 @@ class Consolidation(Form):
             least_saving_usd_per_hour_per_pod=self.least_saving_usd_per_hour_per_pod,
             most_nodes_per_step=self.most_nodes_per_step,
             minimum_node_age_seconds=seconds(self.minimum_node_age),
+            moving=MovingRules(
+                keeps_local_storage=self.skip_nodes_with_local_storage,
+                keeps_system_pods=self.skip_nodes_with_system_pods,
+            ),
             step_deadline_seconds=seconds(self.step_deadline),
             windows=tuple(each.schedule() for each in self.windows),
             budgets=tuple(each.settings() for each in self.budgets),

@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from cagrpc.api.core.movability import MovingRules
 from cagrpc.config.load import parse_settings
 from cagrpc.controllers.settings import (
     ConsolidationMode,
@@ -66,6 +67,8 @@ def test_every_field() -> None:
   least_saving_usd_per_hour_per_pod: 0.01
   most_nodes_per_step: 7
   minimum_node_age: 1h
+  skip_nodes_with_local_storage: false
+  skip_nodes_with_system_pods: false
   step_deadline: 1h30m
   windows: [{cron: "0 1 * * *", time_zone: Europe/Berlin, duration: 4h}]
   budgets: [{nodes: 5}, {nodes: "20%", reasons: [Empty]}]
@@ -81,6 +84,7 @@ def test_every_field() -> None:
         least_saving_usd_per_hour_per_pod=0.01,
         most_nodes_per_step=7,
         minimum_node_age_seconds=3600.0,
+        moving=MovingRules(keeps_local_storage=False, keeps_system_pods=False),
         step_deadline_seconds=5400.0,
         windows=(Schedule(parse_cron("0 1 * * *"), ZoneInfo("Europe/Berlin"), 4 * 3600.0),),
         budgets=(NodeBudget(5), NodeBudget(20, is_percentage=True, reasons=frozenset({"Empty"}))),
