@@ -49,6 +49,7 @@ MANIFESTS: Mapping[str, Manifest] = {
     "rbac-cluster-api": Manifest(("rbac-cluster-api",), "cluster-api"),
     "rbac-kueue": Manifest(("rbac-kueue",), "kueue"),
     "rbac-dedicated-nodes": Manifest(("rbac-dedicated-nodes",), "dedicated-nodes"),
+    "rbac-consolidation": Manifest(("rbac-consolidation",), "consolidation"),
     "policies": Manifest(("policies",)),
     "flow-schemas": Manifest(("flow-schemas",)),
     "network-policy": Manifest(("network-policy",)),

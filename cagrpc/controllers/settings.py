@@ -120,10 +120,8 @@ class KueueSettings:
 
 
 class ConsolidationMode(StrEnum):
-    OFF = "off"
-    """Undoes what is under way, and no more."""
     DRY_RUN = "dry-run"
-    """Says what it would do, and changes nothing."""
+    """Says what it would do, and changes nothing, but that it undoes what is under way."""
     ON = "on"
 
 

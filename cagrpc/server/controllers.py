@@ -8,10 +8,11 @@ from collections.abc import Callable
 from functools import partial
 
 from cagrpc.backends.plugin import OpenBackend
-from cagrpc.cluster.node_info import nothing_reserved
+from cagrpc.cluster.node_info import Reservations, merged, nothing_reserved
 from cagrpc.cluster.state import ClusterState
 from cagrpc.config.settings import Settings
 from cagrpc.controllers.admission_checks.controller import AdmissionCheckController
+from cagrpc.controllers.consolidation.controller import UnfinishedStep
 from cagrpc.controllers.events import EventRecorder, Note
 from cagrpc.controllers.placement.controller import PlacementController
 from cagrpc.controllers.placement.dedication import Dedication
@@ -31,6 +32,7 @@ from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.runtime.clock import EpochClock
 from cagrpc.runtime.controller import Controller
 from cagrpc.server.cluster import ClusterConnection
+from cagrpc.server.consolidation import consolidation_controller, walk_of
 from cagrpc.server.slack import slack_controller
 
 
@@ -62,7 +64,11 @@ def cluster_controllers(
             wanted=partial(_wanted, places, cluster),
         )
         built += [requests, recorder]
-    reservations = requests.reservations if requests is not None else nothing_reserved
+    of_requests = requests.reservations if requests is not None else nothing_reserved
+    walk = None
+    if settings.consolidation is not None:
+        walk = walk_of(settings.consolidation, client, view, fleet, places, of_requests)
+    reservations = of_requests if walk is None else partial(_merged, of_requests, walk.reservations)
 
     placement = PlacementController(
         client,
@@ -103,6 +109,24 @@ def cluster_controllers(
         )
         built += [planner, recorder]
 
+    held_by_slack = slack.reservations if slack is not None else dict
+    if settings.consolidation is not None and walk is not None:
+        built.append(
+            consolidation_controller(
+                settings.consolidation,
+                walk,
+                view,
+                fleet,
+                requests,
+                held_by_slack,
+                shortage_seconds=settings.planner.shortage_seconds,
+                turn=turn,
+                now=now,
+            )
+        )
+    elif fleet.snapshot.disruption is not None:
+        built.append(UnfinishedStep(fleet))
+
     built.append(
         ScaleDownController(
             view,
@@ -111,7 +135,7 @@ def cluster_controllers(
             rules=Rules.for_thresholds(each.scale_down_utilization_threshold for each in settings.options.values()),
             reservations=reservations,
             booked=requests.booked_nodes if requests is not None else dict,
-            slack=slack.reservations if slack is not None else dict,
+            slack=held_by_slack,
             undrainable=view.undrainable,
             consolidates=_consolidates(settings),
         )
@@ -129,6 +153,14 @@ def _always() -> bool:
 def _consolidates(settings: Settings) -> bool:
     """Return whether cagrpc alone takes nodes away."""
     return settings.consolidation is not None and settings.consolidation.mode is ConsolidationMode.ON
+
+
+def _merged(
+    first: Callable[[ClusterState], Reservations],
+    second: Callable[[ClusterState], Reservations],
+    state: ClusterState,
+) -> Reservations:
+    return merged(first(state), second(state))
 
 
 def _wanted(places: Places, cluster: ClusterConnection, snapshot: FleetSnapshot, state: ClusterState) -> Wanted:

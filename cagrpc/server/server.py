@@ -53,6 +53,7 @@ _COMPILED_BEFORE_SECONDS = 3.0
 _EMPTY_PAGES: Mapping[str, JsonPage] = {
     **dict.fromkeys(("/nodegroups", "/increments", "/plans", "/provisioningrequests"), JsonPage(lambda: JsonList(()))),
     "/slack": JsonPage(dict),
+    "/consolidation": JsonPage(dict),
 }
 """Pages that exist without their controller too: in a standby, and where it is not configured."""
 

@@ -46,6 +46,7 @@ OPTIONAL = (
     "rbac-simulated-nodes.yaml",
     "rbac-kueue.yaml",
     "rbac-dedicated-nodes.yaml",
+    "rbac-consolidation.yaml",
     "slack.yaml",
 )
 FENCES = ("policies.yaml", "flow-schemas.yaml", "network-policy.yaml")

@@ -21,7 +21,13 @@ from tests.support.controlplane.cluster import NODES, Cluster
 from tests.support.controlplane.deployed import apply, documents, remove
 from tests.support.controlplane.processes import wait_for
 
-FILES = ("rbac.yaml", "rbac-simulated-nodes.yaml", "rbac-dedicated-nodes.yaml", "policies.yaml")
+FILES = (
+    "rbac.yaml",
+    "rbac-simulated-nodes.yaml",
+    "rbac-dedicated-nodes.yaml",
+    "rbac-consolidation.yaml",
+    "policies.yaml",
+)
 REAL, MADE_UP = "real", "made-up"
 OTHER_TAINT = {"key": "example.com/theirs", "effect": "NoSchedule"}
 OUR_TAINT = {"key": START_UP_TAINT, "effect": "NoSchedule"}
@@ -133,6 +139,21 @@ def test_an_annotation_that_somebody_else_set_stays(fenced: Cluster, ours: Api) 
     for key, value in ((SCALE_DOWN_DISABLED, None), (SCALE_DOWN_DISABLED, "false"), (SCALE_DOWN_DISABLED_BY_US, "a")):
         body = {"metadata": {"annotations": {key: value}}}
         assert "somebody else" in refusal(patched, ours, f"{NODES}/{REAL}", body)
+
+
+def test_only_cordons_of_its_own_are_set_and_lifted(fenced: Cluster, ours: Api) -> None:
+    node, mark = f"{NODES}/{REAL}", "cagrpc.io/disruption"
+    cordoned = {"metadata": {"annotations": {mark: "one"}}, "spec": {"unschedulable": True}}
+    lifted = {"metadata": {"annotations": {mark: None}}, "spec": {"unschedulable": None}}
+    assert not refusal(patched, ours, node, cordoned)
+    assert not refusal(patched, ours, node, lifted)
+    patched(fenced.admin, node, {"spec": {"unschedulable": True}})
+    assert "spec.unschedulable" in refusal(patched, ours, node, {"spec": {"unschedulable": None}})
+    patched(fenced.admin, node, {"spec": {"unschedulable": None}})
+    patched(ours, node, cordoned)
+    remove(fenced.admin, "rbac-consolidation.yaml")  # it is not on any more: what it began is undone
+    patched(ours, node, lifted)
+    wait_for(lambda: bool(refusal(patched, ours, node, cordoned, dry=True)), "the right is gone")
 
 
 def test_only_simulated_nodes_are_made_up_and_played(fenced: Cluster, ours: Api) -> None:

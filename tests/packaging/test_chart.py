@@ -171,6 +171,17 @@ FEATURES: dict[str, tuple[dict[str, Any], set[Right], set[str]]] = {
         {("", "", "pods", "patch")},
         {"cagrpc-dedicated-nodes"},
     ),
+    "consolidation": (
+        {"consolidation": {"mode": "on"}},
+        {("", "", "pods/eviction", "create")},
+        {"cagrpc-consolidation"},
+    ),
+    "consolidation as YAML reads it": (
+        {"consolidation": {"mode": True}},
+        {("", "", "pods/eviction", "create")},
+        {"cagrpc-consolidation"},
+    ),
+    "consolidation as a dry run": ({"consolidation": {}}, set(), set()),
     "Kueue": (
         {"kueue": {"enabled": True}},
         {

@@ -38,6 +38,7 @@ NAMES = (
     "the slack",
     "the planner loop",
     "writing Events of cagrpc.io/planner",
+    "consolidation",
     "what the autoscaler may scale down",
     "Kueue's admission checks",
     "writing Events of cagrpc.io/provisioning-request",
@@ -67,6 +68,7 @@ def _controllers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[di
     """By name, as a leader with everything configured has them; none is started, and nothing is compiled for them."""
     monkeypatch.setattr("cagrpc.controllers.planning.controller.warm_up", lambda: None)
     monkeypatch.setattr("cagrpc.controllers.provisioning.controller.warm_up", lambda: None)
+    monkeypatch.setattr("cagrpc.controllers.consolidation.controller.warm_up", lambda: None)
     with ExitStack() as stack:
         _, url = stack.enter_context(serving(_Failing))
         settings = settings_of_everything(tmp_path, url)
@@ -159,4 +161,12 @@ def test_members_of_the_status_and_pages_belong_to_one_controller_each(controlle
     members = Counter(member for each in controllers.values() for member in each.status())
     pages = Counter(path for each in controllers.values() for path in each.pages())
     assert [name for name, count in (members + pages).items() if count > 1] == []
-    assert {*pages} == {"/nodegroups", "/increments", "/simulation", "/plans", "/provisioningrequests", "/slack"}
+    assert {*pages} == {
+        "/nodegroups",
+        "/increments",
+        "/simulation",
+        "/plans",
+        "/provisioningrequests",
+        "/slack",
+        "/consolidation",
+    }

@@ -25,7 +25,14 @@ from cagrpc.api.gen import externalgrpc_pb2 as pb
 from cagrpc.config.load import load_settings
 from cagrpc.config.schema.listen import Address
 from cagrpc.config.settings import Settings
-from cagrpc.controllers.settings import ClusterSettings, Drive, JournalKind, KueueSettings, RequestSettings
+from cagrpc.controllers.settings import (
+    ClusterSettings,
+    ConsolidationSettings,
+    Drive,
+    JournalKind,
+    KueueSettings,
+    RequestSettings,
+)
 from cagrpc.controllers.slack.model import SlackSettings
 from cagrpc.replay.recording import PROVIDER
 from cagrpc.server.server import Server
@@ -99,6 +106,7 @@ def settings_of_everything(directory: Path, api_server: str) -> Settings:
         requests=RequestSettings(),
         kueue=KueueSettings(),
         slack=SlackSettings(),
+        consolidation=ConsolidationSettings(),
     )
 
 

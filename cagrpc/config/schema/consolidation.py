@@ -43,7 +43,7 @@ class RepairForm(Form, title="Repair"):
         return RepairRule(self.condition, self.status, seconds(self.toleration))
 
 
-class Consolidation(Form):
+class ConsolidationForm(Form, title="Consolidation"):
     """Replaces nodes by cheaper ones, or ones of a better weight, step by step (docs/guides/consolidation.md)."""
 
     mode: Annotated[

@@ -12,7 +12,7 @@ from pydantic import Field, field_validator, model_validator
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER
 from cagrpc.backends import registry
 from cagrpc.config.problems import shown
-from cagrpc.config.schema.consolidation import Consolidation
+from cagrpc.config.schema.consolidation import ConsolidationForm
 from cagrpc.config.schema.devices import DevicesForm
 from cagrpc.config.schema.fields import LabelKey, Limits
 from cagrpc.config.schema.http import Http
@@ -56,7 +56,7 @@ class Configuration(Form):
     provisioning_requests: ProvisioningRequests = ProvisioningRequests()
     kueue: Kueue = Kueue()
     slack: Slack | None = None
-    consolidation: Consolidation | None = None
+    consolidation: ConsolidationForm | None = None
     listen: Listen = Listen()
     tls: Tls = Tls()
     http: Http = Http()

@@ -22,6 +22,7 @@ from cagrpc.controllers.consolidation.metrics import ConsolidationMetrics
 from cagrpc.controllers.consolidation.pauses import Pause, pause
 from cagrpc.controllers.consolidation.status import PublishedPlan, Shown, in_full, in_short
 from cagrpc.controllers.settings import ConsolidationMode, ConsolidationSettings
+from cagrpc.errors import FailedPrecondition
 from cagrpc.fleet.model import FleetSnapshot, SnapshotSource
 from cagrpc.runtime.back_off import BackOff
 from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
@@ -43,11 +44,10 @@ _MOST_TRIES = 3
 """Of steps that turn out to be none, in one round."""
 
 QuestionT = TypeVar("QuestionT")
-_QuestionT_contra = TypeVar("_QuestionT_contra", contravariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked(Generic[QuestionT]):
+class AskedQuestion(Generic[QuestionT]):
     """What the fleet and the cluster at one moment ask."""
 
     snapshot: FleetSnapshot
@@ -55,15 +55,29 @@ class Asked(Generic[QuestionT]):
     problem: ConsolidationProblem
     question: QuestionT
     """The problem with what walking needs: which pods are which."""
-    why_not_now: str = ""
-    """Why nothing may be begun: pods wait, say."""
 
 
-class Walking(Protocol[_QuestionT_contra]):
-    """How a step is walked."""
+class Walking(Protocol[QuestionT]):
+    """How a step is walked. What it shows is for any thread."""
 
-    def begin(self, step: ConsolidationStep, question: _QuestionT_contra) -> None:
-        """Journal the step. Raises FailedPrecondition where it cannot be begun after all, and Unavailable."""
+    @property
+    def waits_for(self) -> str:
+        """What the step under way waits for, for people."""
+        ...
+
+    @property
+    def evicted(self) -> int:
+        """How many pods were evicted so far."""
+        ...
+
+    @property
+    def refused(self) -> int:
+        """How many evictions were refused so far."""
+        ...
+
+    def begin(self, step: ConsolidationStep, asked: AskedQuestion[QuestionT]) -> None:
+        """Journal the step, the first of a plan for what was asked. Raises FailedPrecondition where it cannot be begun
+        after all, and Unavailable."""
         ...
 
     def advance(self) -> None:
@@ -85,7 +99,7 @@ class ConsolidationController(Controller, Generic[QuestionT]):
     def __init__(
         self,
         fleet: SnapshotSource,
-        observe: Callable[[], Asked[QuestionT]],
+        observe: Callable[[], AskedQuestion[QuestionT] | str],
         walk: Walking[QuestionT],
         settings: ConsolidationSettings,
         plan: Callable[[ConsolidationProblem, Budget], ConsolidationPlan],
@@ -94,7 +108,8 @@ class ConsolidationController(Controller, Generic[QuestionT]):
         now: EpochClock = epoch,
         clock: MonotonicClock = monotonic,
     ) -> None:
-        """`observe` raises Unavailable while the cluster or the fleet is not known. `turn` is held by whoever plans,
+        """`observe` returns what is asked, or why nothing may be begun now: pods wait, say. It raises Unavailable while
+        the cluster is not known. `plan` answers. `turn` is held by whoever plans,
         `now` is the fleet's clock."""
         self._fleet = fleet
         self._observe = observe
@@ -106,7 +121,7 @@ class ConsolidationController(Controller, Generic[QuestionT]):
         self._published: PublishedPlan | None = None
         self._waits_for = "starting"
         self._next = float("-inf")
-        self._metrics = ConsolidationMetrics(self._shown)
+        self._metrics = ConsolidationMetrics(self._shown, walk)
         self._stopping = threading.Event()
         self.patience_seconds = 900.0 + 4 * settings.budget_seconds
 
@@ -138,7 +153,7 @@ class ConsolidationController(Controller, Generic[QuestionT]):
         ended = [each for each in disruptions if not each.phase.under_way]
         return Shown(
             mode=self._settings.mode.value,
-            waits_for="" if under_way is not None else self._waits_for,
+            waits_for=self._walk.waits_for if under_way is not None else self._waits_for,
             published=self._published,
             under_way=under_way,
             last=ended[-1] if ended else None,
@@ -163,19 +178,16 @@ class ConsolidationController(Controller, Generic[QuestionT]):
             self._waits_for = self._round()
 
     def _continue(self) -> None:
-        if self._settings.mode is ConsolidationMode.ON:
-            self._walk.advance()
-        else:
-            self._walk.undo(f"consolidation is {self._settings.mode}")
+        if self._settings.mode is not ConsolidationMode.ON:
+            self._walk.undo("consolidation is a dry run now")
+        self._walk.advance()
 
     def _round(self) -> str:
         """Plan, publish, and begin a step; return why none is begun."""
-        if self._settings.mode is ConsolidationMode.OFF:
-            return "it is off"
         self._next = self._clock() + min(_LOOK_SECONDS, self._settings.every_seconds)
         observed = self._observe()
-        if observed.why_not_now:
-            return observed.why_not_now
+        if isinstance(observed, str):
+            return observed
         plan = self._plan(observed.problem, Budget(self._settings.budget_seconds))
         self._published = PublishedPlan(self._now(), plan)
         self._next = self._clock() + self._settings.every_seconds
@@ -186,7 +198,7 @@ class ConsolidationController(Controller, Generic[QuestionT]):
             return "it is a dry run: nothing is changed"
         return self._begin(observed, plan)
 
-    def _begin(self, planned: Asked[QuestionT], plan: ConsolidationPlan) -> str:
+    def _begin(self, planned: AskedQuestion[QuestionT], plan: ConsolidationPlan) -> str:
         closed, paused = self._closed(), self._pause()
         may = self._may_go(planned)
         left_alone = paused.nodes if paused is not None else frozenset()
@@ -212,8 +224,8 @@ class ConsolidationController(Controller, Generic[QuestionT]):
         """Begin a step that takes away some of these nodes; return why none may be begun now, empty where there is none
         with them, None where one was begun."""
         observed = self._observe()
-        if observed.why_not_now or observed.snapshot.disruption is not None:
-            return observed.why_not_now or "a step is under way"
+        if isinstance(observed, str):
+            return observed
         budget = Budget(max(1.0, _BEGIN_SHARE * self._settings.budget_seconds))
         steps = self._plan(narrowed(observed.problem, nodes), budget).steps
         may = self._may_go(observed)
@@ -222,7 +234,7 @@ class ConsolidationController(Controller, Generic[QuestionT]):
         found = steps[0]
         if may.of(found) != found.nodes or (urgent_only and found.reason not in URGENT):
             return ""
-        self._walk.begin(found, observed.question)
+        self._walk.begin(found, observed)
         log.info(
             "consolidation begins: %s of %s (%s) go, %s move, %.4f $/h are saved",
             several(len(found.nodes), "node"),
@@ -233,7 +245,7 @@ class ConsolidationController(Controller, Generic[QuestionT]):
         )
         return None
 
-    def _may_go(self, observed: Asked[QuestionT]) -> NodesThatMayGo:
+    def _may_go(self, observed: AskedQuestion[QuestionT]) -> NodesThatMayGo:
         return NodesThatMayGo(self._settings, observed.state, observed.snapshot, observed.problem, self._now())
 
     def _closed(self) -> bool:
@@ -243,3 +255,23 @@ class ConsolidationController(Controller, Generic[QuestionT]):
 
     def _pause(self) -> Pause | None:
         return pause(self._fleet.snapshot.disruptions, self._settings, self._now())
+
+
+class UnfinishedStep(Controller):
+    """Where consolidation is off and the journal has a step under way: nobody walks it, and the view does not know what
+    that takes."""
+
+    name = "a step of consolidation that is under way"
+    every_seconds = 30.0
+
+    def __init__(self, fleet: SnapshotSource) -> None:
+        self._fleet = fleet
+
+    def step(self) -> None:
+        """Raise FailedPrecondition as long as it is under way."""
+        under_way = self._fleet.snapshot.disruption
+        if under_way is not None:
+            raise FailedPrecondition(
+                f"disruption {under_way.id} is under way and consolidation is off: with consolidation.mode dry-run it"
+                " is undone, and its nodes are uncordoned"
+            )

@@ -3,31 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 from prometheus_client import Counter, Histogram
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from cagrpc.controllers.consolidation.status import Shown, by_kind
-from cagrpc.fleet.model import Disruption, DisruptionPhase
+from cagrpc.fleet.model import Disruption
 
 _SECONDS_BUCKETS = (5.0, 15.0, 30.0, 60.0, 120.0, 180.0, 300.0, 450.0, 600.0, 900.0, 1800.0, 3600.0)
 """From empty nodes to new ones that come and pods that take long to end."""
 
 
+class CountsEvictions(Protocol):
+    """Who evicts pods."""
+
+    @property
+    def evicted(self) -> int: ...
+
+    @property
+    def refused(self) -> int: ...
+
+
 class ConsolidationMetrics:
     """Steps that ended since the start, and what is shown now."""
 
-    def __init__(self, shown: Callable[[], Shown]) -> None:
-        self._now = _ConsolidationNow(shown)
+    def __init__(self, shown: Callable[[], Shown], evictions: CountsEvictions) -> None:
+        self._now = _ConsolidationNow(shown, evictions)
         self._steps = Counter(
             "cagrpc_consolidation_steps",
             "Steps of consolidation that ended, by reason and outcome: done or undone.",
             ("reason", "outcome"),
             registry=None,
-        )
-        self._pods = Counter(
-            "cagrpc_consolidation_pods_moved", "Pods that were moved by steps of consolidation.", registry=None
         )
         self._seconds = Histogram(
             "cagrpc_consolidation_step_duration_seconds",
@@ -48,18 +56,17 @@ class ConsolidationMetrics:
             self._steps.labels(each.reason, each.phase.value).inc()
             seconds = (each.finished_at_seconds or each.created_at_seconds) - each.created_at_seconds
             self._seconds.labels(each.phase.value).observe(max(0.0, seconds))
-            if each.phase is DisruptionPhase.DONE:
-                self._pods.inc(each.pods)
         return bool(new)
 
     def collectors(self) -> tuple[Collector, ...]:
         """Return them for a registry."""
-        return self._now, self._steps, self._pods, self._seconds
+        return self._now, self._steps, self._seconds
 
 
 class _ConsolidationNow(Collector):
-    def __init__(self, shown: Callable[[], Shown]) -> None:
+    def __init__(self, shown: Callable[[], Shown], evictions: CountsEvictions) -> None:
         self._shown = shown
+        self._evictions = evictions
 
     def collect(self) -> Iterator[Metric]:
         shown = self._shown()
@@ -88,4 +95,12 @@ class _ConsolidationNow(Collector):
             "cagrpc_consolidation_paused",
             "Whether no step is begun for a while after one that was undone.",
             value=shown.pause is not None,
+        )
+        yield CounterMetricFamily(
+            "cagrpc_consolidation_pods_moved", "Pods evicted by steps of consolidation.", value=self._evictions.evicted
+        )
+        yield CounterMetricFamily(
+            "cagrpc_consolidation_evictions_refused",
+            "Evictions refused for now, by PodDisruptionBudgets or an API server that is busy; they are tried again.",
+            value=self._evictions.refused,
         )

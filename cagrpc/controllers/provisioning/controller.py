@@ -182,6 +182,11 @@ class ProvisioningController(Controller):
         pods as they are."""
         return self._seen.consumer_nodes(nominated) if self._seen is not None else {}
 
+    def due(self) -> int:
+        """Return the number of requests that are to be decided now."""
+        seen = self._seen
+        return 0 if seen is None else sum(each.wants for each in seen.nexts.values())
+
     def bookings(self) -> int:
         """Return the number of requests with a reservation."""
         return len(self._bookings())

@@ -44,6 +44,11 @@ cagrpc.{{ .Release.Namespace }}.svc
 {{- if kindIs "map" .Values.config.slack -}}true{{- end -}}
 {{- end -}}
 
+{{/* Whether it takes nodes away; YAML reads `on` without quotes as true. */}}
+{{- define "cagrpc.consolidates" -}}
+{{- if has (toString (.Values.config.consolidation | default dict).mode) (list "on" "true") -}}true{{- end -}}
+{{- end -}}
+
 {{- define "cagrpc.isPlain" -}}
 {{- if (.Values.config.http | default dict).insecure -}}true{{- end -}}
 {{- end -}}

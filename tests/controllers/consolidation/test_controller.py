@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from prometheus_client import CollectorRegistry
 
-from cagrpc.controllers.consolidation.controller import ConsolidationController
+from cagrpc.controllers.consolidation.controller import ConsolidationController, UnfinishedStep
 from cagrpc.controllers.settings import ConsolidationMode, NodeBudget
 from cagrpc.errors import FailedPrecondition, Unavailable
 from cagrpc.fleet.model import DisruptionPhase
@@ -18,7 +18,7 @@ from cagrpc.runtime.schedules import Schedule, parse_cron
 from solver.consolidation.model import DisruptionReason
 from tests.support.controllers.consolidation import PlayedConsolidation, disruption, plan_with, settings, step
 
-ON, DRY_RUN, OFF = ConsolidationMode.ON, ConsolidationMode.DRY_RUN, ConsolidationMode.OFF
+ON, DRY_RUN = ConsolidationMode.ON, ConsolidationMode.DRY_RUN
 NIGHTLY = Schedule(parse_cron("0 1 * * *"), ZoneInfo("UTC"), 4 * 3600.0)
 NOON, NIGHT = (datetime(2026, 3, 4, hour, 30, tzinfo=UTC).timestamp() for hour in (12, 2))
 
@@ -140,6 +140,8 @@ def test_the_first_step_is_begun_for_what_is_then() -> None:
     found = controller.status()["consolidation"]
     assert found["under_way"]["nodes"] == ["a", "b"]
     assert found["waits_for"] == ""
+    play.waits_for = "2 pods to run again"
+    assert waits_for(controller) == "2 pods to run again"
 
 
 def test_the_next_step_begins_once_the_one_before_has_ended_and_at_once() -> None:
@@ -160,17 +162,25 @@ def test_after_a_restart_the_step_under_way_goes_on() -> None:
     assert (play.advanced, play.asked) == (1, [])
 
 
-@pytest.mark.parametrize("mode", [DRY_RUN, OFF])
-def test_what_is_under_way_is_undone_where_it_is_not_on_any_more(mode: ConsolidationMode) -> None:
+def test_what_is_under_way_is_undone_where_it_is_a_dry_run_now() -> None:
     under_way = disruption("one", DisruptionPhase.MOVING, "a")
-    play = PlayedConsolidation(disruptions=[under_way], settings=settings(mode), plan=plan_with(step("b")))
+    play = PlayedConsolidation(disruptions=[under_way], settings=settings(DRY_RUN), plan=plan_with(step("b")))
     controller = play.controller()
     controller.step()
-    assert (play.advanced, play.undone) == (0, [f"consolidation is {mode}"])
+    assert (play.advanced, play.undone) == (1, ["consolidation is a dry run now"])
     play.end(DisruptionPhase.UNDONE)
     controller.step()
     assert not play.begun
-    assert len(play.asked) == (mode is DRY_RUN)
+    assert len(play.asked) == 1
+
+
+def test_what_is_under_way_is_a_problem_where_it_is_off() -> None:
+    play = PlayedConsolidation(disruptions=[disruption("one", DisruptionPhase.MOVING, "a")])
+    controller = UnfinishedStep(play)
+    with pytest.raises(FailedPrecondition, match="disruption one is under way and consolidation is off"):
+        controller.step()
+    play.end(DisruptionPhase.UNDONE)
+    controller.step()
 
 
 def test_a_step_that_is_none_any_more_is_not_begun() -> None:
@@ -383,6 +393,8 @@ def test_metrics_of_the_plan_and_of_steps_that_end() -> None:
         for outcome in ("done", "undone")
     }
     assert outcomes == {"done": 1.0, "undone": 1.0}
-    assert registry.get_sample_value("cagrpc_consolidation_pods_moved_total") == 5.0
+    play.evicted, play.refused = 7, 2
+    assert registry.get_sample_value("cagrpc_consolidation_pods_moved_total") == 7.0
+    assert registry.get_sample_value("cagrpc_consolidation_evictions_refused_total") == 2.0
     seconds = registry.get_sample_value("cagrpc_consolidation_step_duration_seconds_sum", {"outcome": "done"})
     assert seconds == 100.0

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from cagrpc.cluster.state import ClusterNode, ClusterState
-from cagrpc.controllers.consolidation.controller import Asked, ConsolidationController
+from cagrpc.controllers.consolidation.controller import AskedQuestion, ConsolidationController
 from cagrpc.controllers.settings import ConsolidationMode, ConsolidationSettings, NodeBudget
 from cagrpc.fleet.model import (
     DisruptedNode,
@@ -73,6 +73,9 @@ class PlayedConsolidation:
     asked: list[ConsolidationProblem] = field(default_factory=list)
     begun: list[tuple[ConsolidationStep, str]] = field(default_factory=list)
     advanced: int = 0
+    waits_for: str = ""
+    evicted: int = 0
+    refused: int = 0
     undone: list[str] = field(default_factory=list)
     on_begin: Callable[[], None] = lambda: None
     on_ask: Callable[[], None] = lambda: None
@@ -89,7 +92,9 @@ class PlayedConsolidation:
         of_instance = {f"id-{node}": group for node, group in self.nodes.items()}
         return FleetSnapshot(1, groups, (), of_instance, disruptions=tuple(self.disruptions))
 
-    def observe(self) -> Asked[str]:
+    def observe(self) -> AskedQuestion[str] | str:
+        if self.why_not_now:
+            return self.why_not_now
         state = ClusterState(
             waiting=(),
             nodes=tuple(
@@ -103,7 +108,7 @@ class PlayedConsolidation:
             StandingNode(Node(name, {"cpu": 4000}), group, must_go=self.must_go.get(name))
             for name, group in self.nodes.items()
         )
-        return Asked(self.snapshot, state, ConsolidationProblem(standing, groups), "who is who", self.why_not_now)
+        return AskedQuestion(self.snapshot, state, ConsolidationProblem(standing, groups), "who is who")
 
     def answer(self, problem: ConsolidationProblem, budget: Budget) -> ConsolidationPlan:
         self.asked.append(problem)
@@ -112,9 +117,9 @@ class PlayedConsolidation:
         steps = [replace(each, nodes=tuple(n for n in each.nodes if n in free)) for each in self.plan.steps]
         return replace(self.plan, steps=tuple(each for each in steps if each.nodes))
 
-    def begin(self, step: ConsolidationStep, question: str) -> None:
+    def begin(self, step: ConsolidationStep, asked: AskedQuestion[str]) -> None:
         self.on_begin()
-        self.begun.append((step, question))
+        self.begun.append((step, asked.question))
         name = f"step-{len(self.begun)}"
         self.disruptions.append(disruption(name, DisruptionPhase.CREATING, *step.nodes, at=self.now))
 
