@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from cagrpc.api.core.movability import MovingRules
 from cagrpc.api.core.nodes import group_labels
 from cagrpc.cluster.view.view import ClusterView
 from cagrpc.config.settings import Settings
@@ -32,7 +31,6 @@ class ClusterConnection:
             slack=settings.slack.exclude if settings.slack is not None else None,
             devices=settings.devices,
             labels_of_groups={each.id: group_labels(each) for each in settings.groups},
-            moving=MovingRules() if settings.consolidation is not None else None,
             expects=settings.drive is Drive.PLAN and settings.planner.expected_pods,
             moving=settings.consolidation.moving if settings.consolidation is not None else None,
         )
