@@ -40,9 +40,10 @@ class Cordons:
         self._written: dict[str, bool] = {}
         """What was written last, by node."""
 
-    def write(self, nodes: Iterable[DisruptedNode], cordoned: AbstractSet[str], disruption_id: str) -> None:
+    def write(self, nodes: Iterable[DisruptedNode], cordoned: AbstractSet[str], disruption_id: str) -> bool:
         """Cordon those of the nodes that are in `cordoned`, and lift our cordons of the others. Nothing is written
-        twice: what others change afterwards stays."""
+        twice: what others change afterwards stays. Return whether there was anything to write."""
+        before = dict(self._written)
         for name in [each.name for each in nodes]:
             wanted = name in cordoned
             if self._written.get(name) is wanted:
@@ -52,6 +53,7 @@ class Cordons:
             else:
                 uncordon(self._client, name)
             self._written[name] = wanted
+        return self._written != before
 
     def are_seen(self, nodes: Iterable[DisruptedNode]) -> bool:
         """Return whether all of these nodes were cordoned here and are seen to be."""

@@ -30,6 +30,7 @@ from cagrpc.cluster.node_info import Reservations, nothing_reserved
 from cagrpc.cluster.state import ClusterState, PendingPod, PodsOnNode, ReschedulablePod
 from cagrpc.controllers.consolidation.cordons import Cordons, Nodes
 from cagrpc.controllers.consolidation.evictions import Evictions, Evictor
+from cagrpc.controllers.consolidation.new_nodes import NewNodes
 from cagrpc.controllers.consolidation.steps import MUST_GO, AssignedStep
 from cagrpc.controllers.consolidation.successors import Successors
 from cagrpc.controllers.consolidation.targets import Targets, needed, standing_of
@@ -39,12 +40,9 @@ from cagrpc.errors import FailedPrecondition
 from cagrpc.fleet.disruptions import DisruptionSpec
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import (
-    DisruptedNode,
     Disruption,
     DisruptionPhase,
     IncrementSpec,
-    IncrementStatus,
-    Phase,
     PodMove,
 )
 from cagrpc.kube.client.failures import Forbidden
@@ -102,6 +100,7 @@ class Walk:
         self._clock = clock
         self._evictions = Evictions(client, clock)
         self._successors = Successors(places, cluster, clock)
+        self._new_nodes = NewNodes(fleet, cluster, places, clock)
         self._id = ""
         self._cordons = Cordons(client, cluster)
         self._undoing = Undoing(fleet, self._cordons, self._successors, self._needed, clock)
@@ -144,7 +143,7 @@ class Walk:
         if under_way is None:
             return {}
         found = dict(self._successors.reservations(state))
-        status = self._increment(under_way)
+        status = self._new_nodes.status(under_way)
         names = self._cluster.node_names() if status is not None else {}
         for node in status.held if status is not None else ():
             if node.name in found and node.instance_id in names:
@@ -208,7 +207,7 @@ class Walk:
         if hindered:
             self.undo(hindered)
         elif under_way.phase is DisruptionPhase.CREATING:
-            self._create(under_way, state)
+            self._create(under_way, state, on_old_nodes.keys())
         else:
             self._move(under_way, state, on_old_nodes)
 
@@ -226,6 +225,7 @@ class Walk:
     def _forget(self, under_way: Disruption | None) -> None:
         self._id = under_way.id if under_way is not None else ""
         self._away_since, self._away_seconds, self.waits_for = None, 0.0, ""
+        self._new_nodes.forget()
         self._cordons.forget()
         self._undoing.forget()
         self._evictions.forget()
@@ -265,43 +265,32 @@ class Walk:
                 return f"pod {name} may not be moved any more: {pod.kept}"
         return ""
 
-    def _increment(self, under_way: Disruption) -> IncrementStatus | None:
-        found = (each for each in self._fleet.snapshot.increments if each.id == under_way.increment_id)
-        return next(found, None)
-
-    def _create(self, under_way: Disruption, state: ClusterState) -> None:
+    def _create(self, under_way: Disruption, state: ClusterState, on_old_nodes: AbstractSet[str]) -> None:
         standing = standing_of(under_way.nodes, state)
-        self._cordons.write(standing, {each.name for each in standing}, under_way.id)
-        if not self._cordons.are_seen(standing):
+        written = self._cordons.write(standing, {each.name for each in standing}, under_way.id)
+        if written or not self._cordons.are_seen(standing):  # pods may have come until then
             self.waits_for = "cordons to be seen"
             return
         if any(state.bound.get(each.name, PodsOnNode()).coming for each in standing):
             self.waits_for = "pods that the scheduler has nominated to the nodes that go"
             return
-        status, names = self._increment(under_way), dict[str, str]()
-        new: tuple[DisruptedNode, ...] = ()
-        if under_way.increment_id:
-            if status is None or status.phase in (Phase.DONE, Phase.ROLLING_BACK, Phase.ROLLED_BACK):
-                self.undo(f"its new nodes did not come: {status.message if status else 'increment gone'}")
-                return
-            if status.phase is not Phase.READY:
-                self.waits_for = f"new nodes: {status.message}"
-                return
-            known = self._cluster.node_names()
-            if len(status.held) < sum(status.increment.deltas.values()):
-                self.undo("a new node is gone")
-                return
-            if any(each.instance_id not in known for each in status.held):
-                self.waits_for = "new nodes to be seen"
-                return
-            names = {each.name: known[each.instance_id] for each in status.held}
-            new = tuple(DisruptedNode(names[each.name], each.instance_id, each.node_group) for each in status.held)
+        coming = self._new_nodes.coming(under_way)
+        if coming.lost:
+            self.undo(coming.lost)
+            return
+        self.waits_for = coming.waits_for
+        if coming.waits_for:
+            return
         self._fleet.disruptions.change(
             replace(
                 under_way,
                 phase=DisruptionPhase.MOVING,
-                moves=tuple(replace(each, target=names.get(each.target, each.target)) for each in under_way.moves),
-                new_nodes=new,
+                moves=tuple(
+                    replace(each, target=coming.nodes[each.target].name) if each.target in coming.nodes else each
+                    for each in under_way.moves
+                    if each.uid in on_old_nodes  # what has gone by itself needs no successor
+                ),
+                new_nodes=tuple(coming.nodes.values()),
                 moving_since_seconds=self._fleet.disruptions.now(),
                 newest_pod_seconds=_newest_pod_seconds(under_way, state),
             )

@@ -187,6 +187,8 @@ class WalkHarness(PlannerHarness):
     def __init__(self, groups: Sequence[NodeGroup], *, plans: bool = False, **more: Any) -> None:
         self.plans = plans
         self.most_in_flight = 10
+        self.prompt = False
+        """Whether the scheduler binds pods before anybody else has seen them."""
         self.fault: Callable[[str, Callable[[], dict[str, Any]]], dict[str, Any]] = lambda _, do: do()
         super().__init__(groups, **more)
 
@@ -272,12 +274,14 @@ class WalkHarness(PlannerHarness):
         now = self.clock()
         self.cluster.terminating = {uid: at for uid, at in self.cluster.terminating.items() if at[1] > now}
         self.cluster.drop_lost_pods()
+        if self.cluster.scheduling and not self.prompt:
+            self.cluster.schedule()
         for each in self.cluster.workloads.values():
             there = sum(pod.ref.workload == each.key for pod in self.cluster.pods.values())
             for _ in range(each.replicas - there if each.creates else 0):
                 uid = self._make(each.spec, 0, each.gang, each.key)
                 self.cluster.pods[uid].was_expected = False
-        if self.cluster.scheduling:
+        if self.cluster.scheduling and self.prompt:
             self.cluster.schedule()
         if self.plans:
             self.planning.take()

@@ -1,0 +1,83 @@
+"""The new nodes of a disruption, from the order to the moment in which pods may go there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from cagrpc.controllers.placement.places import Places
+from cagrpc.fleet.model import DisruptedNode, Disruption, IncrementStatus, Phase, SnapshotSource
+from cagrpc.runtime.clock import MonotonicClock
+
+OTHERS_SECONDS = 60.0
+"""So long they stay held for pods that are planned for other nodes and not bound yet: the scheduler would bind them
+here."""
+
+
+class NodeNames(Protocol):
+    """The part of `cagrpc.cluster.view.view.ClusterView` that is needed here."""
+
+    def node_names(self) -> Mapping[str, str]:
+        """Return provider ids and names of all nodes."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """What has become of them."""
+
+    lost: str = ""
+    """Why they do not come; empty where they may."""
+    waits_for: str = ""
+    """Empty once all are ready."""
+    nodes: Mapping[str, DisruptedNode] = field(default_factory=dict)
+    """All of them, by `IncrementNode.name`, once they are ready."""
+
+
+class NewNodes:
+    """Of the disruption under way. For one thread, but for `status`."""
+
+    def __init__(self, fleet: SnapshotSource, cluster: NodeNames, places: Places, clock: MonotonicClock) -> None:
+        self._fleet = fleet
+        self._cluster = cluster
+        self._places = places
+        self._clock = clock
+        self._ready_since: float | None = None
+
+    def forget(self) -> None:
+        """Forget since when they are ready: another disruption begins."""
+        self._ready_since = None
+
+    def status(self, under_way: Disruption) -> IncrementStatus | None:
+        """Return their increment; None without one, or where it is not known any more."""
+        found = (each for each in self._fleet.snapshot.increments if each.id == under_way.increment_id)
+        return next(found, None)
+
+    def coming(self, under_way: Disruption) -> Coming:
+        """Return what has become of them."""
+        status = self.status(under_way)
+        if not under_way.increment_id:
+            return Coming()
+        if status is None or status.phase in (Phase.DONE, Phase.ROLLING_BACK, Phase.ROLLED_BACK):
+            return Coming(f"its new nodes did not come: {status.message if status else 'nothing is known of them'}")
+        if status.phase is not Phase.READY:
+            return Coming(waits_for=f"new nodes: {status.message}")
+        if len(status.held) < sum(status.increment.deltas.values()):
+            return Coming("a new node is gone")
+        return self._ready(status)
+
+    def _ready(self, status: IncrementStatus) -> Coming:
+        known, now = self._cluster.node_names(), self._clock()
+        if any(each.instance_id not in known for each in status.held):
+            return Coming(waits_for="new nodes to be seen")
+        self._ready_since = now if self._ready_since is None else self._ready_since
+        planned = self._fleet.snapshot.in_flight_pods or self._places.nodes()
+        if planned and now < self._ready_since + OTHERS_SECONDS:
+            return Coming(waits_for="pods that are planned for other nodes to be bound")
+        return Coming(
+            nodes={
+                each.name: DisruptedNode(known[each.instance_id], each.instance_id, each.node_group)
+                for each in status.held
+            }
+        )
