@@ -116,20 +116,12 @@ class ClusterModel:
         self._devices = DeviceTable(self._references, clock, devices, labels_of_groups)
         self._context = ReadingContext(self._references)
         # Each reader is for one thread: this one is used under the lock.
-        again = PodReader(gang_label, schedulers, namespace, self._context.namespaces)
+        again = PodReader(gang_label, schedulers, namespace, self._context.namespaces, evictions=moving is not None)
         self._read_again = WorkloadReader(again, self._context)
         resolving = (self._storage, self._devices, self._references)
         self._expected = ExpectedPods(classes, clock, now, self._triggers, *resolving) if expects else None
         self._pods = PodTable(
-            self._nodes,
-            clock,
-            classes,
-            self._triggers,
-            self._slack,
-            self._expected,
-            *resolving,
-            again.read,
-            remembers_bound=moving is not None,
+            self._nodes, clock, classes, self._triggers, self._slack, self._expected, *resolving, again.read
         )
         to_come = TemplateReader(*resolving)
         self._templates = TemplateTable(to_come, self._devices, self._references)
@@ -137,7 +129,7 @@ class ClusterModel:
         self._priorities = Priorities()
         self._budgets = DisruptionBudgets()
         self._pod_groups: tuple[Values[int | None], ...] = tuple(Values() for _ in POD_GROUPS)
-        reader = PodReader(gang_label, schedulers, namespace, self._context.namespaces)
+        reader = PodReader(gang_label, schedulers, namespace, self._context.namespaces, evictions=moving is not None)
         ending = None if self._expected is None else self._expected.put_ending
         self.followed: tuple[Followed[Any], ...] = (
             self._fed(Resource(NODES, read_node), self._nodes),

@@ -91,7 +91,7 @@ class ObservedPod:
     """Its v1.Pod, where its spec depends on the labels of Namespaces: it is read again when these change."""
     eviction: EvictionFacts | None = None
     """What keeps it on its node; None where it is not bound, has finished, or goes with its node (DaemonSets' and
-    mirror pods)."""
+    mirror pods), and where nobody asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +134,13 @@ class PodReader:
         schedulers: AbstractSet[str],
         namespace: str,
         namespaces: Callable[[], Namespaces] = Namespaces,
+        *,
+        evictions: bool = False,
     ) -> None:
         """Pods of other schedulers than these are never planned. `namespace` is cagrpc's own, where the slack's pause
-        pods are. `namespaces` returns the Namespaces that are known (`PodDecoder`)."""
+        pods are. `namespaces` returns the Namespaces that are known (`PodDecoder`). With `evictions` it reads what
+        keeps bound pods on their nodes."""
+        self._evictions = evictions
         self._gang_label = gang_label
         self._schedulers = schedulers
         self.namespace = namespace
@@ -154,7 +158,8 @@ class PodReader:
         by_status = self._stage(message, node, daemon=daemon)
         priority_class = spec.priorityClassName if spec.priority == 0 else ""
         life = _life(message)
-        eviction = self._eviction(message) if _is_rescheduled(message, by_status, daemon=daemon) else None
+        rescheduled = self._evictions and _is_rescheduled(message, by_status, daemon=daemon)
+        eviction = self._eviction(message) if rescheduled else None
         pod, problem = self._decode(data, message, by_status, daemon=daemon)  # after it the message's spec is cut
         stage = None if pause_shape is not None else _planned_stage(by_status, pod, readable=not problem)
         ref = PodRef(metadata.uid, metadata.namespace, metadata.name, pod.created_at_seconds, owner)

@@ -157,14 +157,10 @@ class PodTable:
         devices: DeviceTable | None = None,
         references: References | None = None,
         read: Callable[[bytes], ObservedPod] | None = None,
-        *,
-        remembers_bound: bool = False,
     ) -> None:
         """`classes`, `slack` and `expected` are updated, too. `triggers` records waiting pods that were not
         expected. `storage` says what the volumes of pods require, `devices` what their resource claims do; `references`
-        reads pods again when that changes, `read` those that select namespaces by their labels. With `remembers_bound`
-        it knows who is bound (`bound`)."""
-        self._remembers_bound = remembers_bound
+        reads pods again when that changes, `read` those that select namespaces by their labels."""
         self._read = read
         self._references = references or References()
         self._storage = storage or Storage(self._references)
@@ -201,8 +197,8 @@ class PodTable:
         return {uid: placed.on.name for uid, placed in found if placed is not None and placed.on is not None}
 
     def bound(self) -> Iterable[tuple[str, EquivalenceClass, RememberedPod]]:
-        """Yield the pods that are bound and do not go with their node, with its name and their class. Only of a table
-        that remembers them."""
+        """Yield the pods that are bound and do not go with their node, with its name and their class; those that
+        were read with what keeps them there."""
         return ((each.on.name, each.of, each.bound) for each in self._pods.values() if each.bound and each.on)
 
     def nominated(self) -> Iterable[tuple[str, ObservedPod]]:
@@ -246,7 +242,7 @@ class PodTable:
         on = self._nodes.use(node) if node and stage in _TAKING else None
         of = self.classes.of(seen)
         counted = self._slack.counted(seen, of, stage) if self._slack is not None else None
-        bound = _remembered(seen, of) if self._remembers_bound and on else None
+        bound = _remembered(seen, of) if on else None
         now = _Placed(of, stage, on, counted, volumes.attached if on else (), bound)
         if stage is PodStage.WAITING and key not in self.waiting and not was_expected:
             self._triggers.record(seen.ref.namespace)
