@@ -40,7 +40,7 @@ GIB = 2**30
 ZONE = "topology.kubernetes.io/zone"
 _FAMILIES = (("c", 2, 0.0425), ("m", 4, 0.048), ("r", 8, 0.063))
 """Name, GiB for each core, $/h for each core."""
-_CORES = (4, 8, 16, 32)
+_CORES = (8, 16, 32)
 _OPEN = 12
 """Nodes of random groups that are filled at a time."""
 
@@ -101,7 +101,7 @@ def _groups(weight: int) -> tuple[NodeGroup, ...]:
     return tuple(
         NodeGroup(
             f"{family}{cores}-{zone}",
-            {"cpu": cores * 1000 - 120, "memory": int(cores * ratio * GIB * 0.92), PODS: 110},
+            {"cpu": cores * 1000 - 500, "memory": int(cores * ratio * GIB * 0.95) - 2 * GIB, PODS: 110},
             round(cores * price, 6),
             labels={ZONE: zone},
             weight=weight,
@@ -116,7 +116,7 @@ def _planned(specs: Sequence[tuple[PodSpec, int]], groups: Sequence[NodeGroup], 
     """Yield the nodes of a plan for all pods at once, each in a zone of its own choice."""
     sets = tuple(PodSet(f"{n}", replace(spec, topology_spread=()), count) for n, (spec, count) in enumerate(specs))
     one_zone = tuple(group for group in groups if group.id.endswith("-a"))
-    plan = solve(Problem(sets, one_zone), Budget(5.0))
+    plan = solve(Problem(sets, one_zone), Budget(deterministic_seconds=0.5))
     zones = {group.id: group for group in groups}
     numbers = [int(each.example) for each in plan.pod_classes]
     for batch in plan.nodes:
@@ -207,6 +207,11 @@ def main() -> None:
             f" ${plan.least_usd_per_hour:.2f}/h: ${plan.saving_usd_per_hour:.2f}/h, {share:.1%} of what is"
             " proven possible"
         )
+        for tier in plan.tiers if len(plan.tiers) > 1 else ():
+            print(
+                f"  weight {tier.weight}: ${tier.cost_usd_per_hour:.2f}/h,"
+                f" at least ${tier.lower_bound_usd_per_hour:.2f}/h"
+            )
         if not options.unchecked:
             began = time.perf_counter()
             check_consolidation(problem, plan)

@@ -40,6 +40,7 @@ def consolidation_faults(problem: ConsolidationProblem, plan: ConsolidationPlan)
             f"at least {plan.least_if_all_moved_usd_per_hour} $/h if all moved, more than"
             f" {plan.least_usd_per_hour} where some is kept"
         )
+    yield from replay.tier_faults(plan)
     standing = {each.node.name for each in problem.nodes} & set(replay.nodes)
     yield from (f"{name} stays, it says, but it goes or never was" for name in sorted(set(plan.stays) - standing))
 
@@ -84,6 +85,15 @@ class _Replay:
 
     def cost(self) -> float:
         return math.fsum(self._groups[each.group].price_usd_per_hour for each in self.nodes.values() if each.group)
+
+    def tier_faults(self, plan: ConsolidationPlan) -> Iterator[str]:
+        """Yield what the plan states wrongly of the weights after its last step."""
+        after = self._cost_by_weight()
+        for tier in plan.tiers:
+            what = f"cost of weight {tier.weight}"
+            yield from _about(tier.cost_usd_per_hour, after.get(tier.weight, 0.0), what, len(self.nodes))
+            if tier.lower_bound_usd_per_hour > tier.cost_usd_per_hour + _TOLERANCE_USD:
+                yield f"{what}: lower bound {tier.lower_bound_usd_per_hour} above {tier.cost_usd_per_hour}"
 
     def faults(self, step: ConsolidationStep, number: int) -> Iterator[str]:
         """Yield what is wrong with the step, and carry it out."""

@@ -16,17 +16,19 @@ import numpy as np
 
 from solver.consolidation.cluster import Cluster, Removal
 from solver.consolidation.eligible import Spread
-from solver.consolidation.least import least_micros, repacking, worth_micros
+from solver.consolidation.least import least, repacking, worth_micros
 from solver.consolidation.model import (
     ConsolidationPlan,
     ConsolidationProblem,
     ConsolidationStep,
     DisruptionReason,
 )
-from solver.consolidation.onto_standing import emptied, plan_without_new_nodes
+from solver.consolidation.one_for_one import OneForOne
+from solver.consolidation.onto_standing import emptied
 from solver.consolidation.steps import Steps
 from solver.consolidation.validation import validate_consolidation
-from solver.model import Budget, Plan
+from solver.consolidation.written import written
+from solver.model import Budget, Plan, TierCost
 from solver.model.budget import RunningBudget
 from solver.model.capacity import limits_broken
 from solver.planning.warm_up import warm_up
@@ -39,6 +41,8 @@ _SEARCH_SHARE = 0.8
 """By when steps are found."""
 _LEAST_SURPLUS = 0.01
 """Of a node's price: what it costs more than its pods are worth, at least, to be replaced."""
+_HARDLY = 1.06
+"""Of what pods are worth: what new nodes for them may cost, for their pods not to be packed anew."""
 
 
 def consolidate(problem: ConsolidationProblem, budget: Budget | None = None) -> ConsolidationPlan:
@@ -120,7 +124,7 @@ class _Consolidation:
         most = self.problem.most_nodes_per_step
         for start in range(0, len(going), most):
             removal = Removal(tuple(sorted(going[start : start + most])), {})
-            self._take(removal, plan_without_new_nodes(self.cluster, {}), DisruptionReason.EMPTY)
+            self._take(removal, written(self.cluster, {}), DisruptionReason.EMPTY)
 
     def _improve_weights(self) -> None:
         """Bring pods to better weights, from the lowest weight up."""
@@ -146,7 +150,7 @@ class _Consolidation:
             self.steps.least_micros_per_pod,
         )
         for each in found:
-            plan = plan_without_new_nodes(self.cluster, each.placed)
+            plan = written(self.cluster, each.placed)
             self._take(Removal(tuple(sorted(each.nodes)), {}), plan, DisruptionReason.UNDERUTILIZED)
             if self._search.exhausted:
                 break
@@ -161,11 +165,31 @@ class _Consolidation:
         """Try the candidates by as many as a step may have; where that is no step, both halves of them."""
         most = self.problem.most_nodes_per_step
         waiting = deque(tuple(candidates[i : i + most]) for i in range(0, len(candidates), most))
+        one_for_one = OneForOne(self.cluster, Spread(self.cluster, self.steps.rules), self.steps.plain, open_to)
         while waiting and not self._search.exhausted and (open_to is None or self._can_grow(open_to)):
             nodes = tuple(n for n in waiting.popleft() if self.cluster.may_go(n))
-            if nodes and not self._try(nodes, targets, open_to) and len(nodes) > 1:
+            if not nodes:
+                continue
+            if self._exchange(nodes, one_for_one):
+                rest = tuple(n for n in nodes if self.cluster.may_go(n))
+                waiting.extend((rest,) if rest else ())
+            elif self._try(nodes, targets, open_to):
+                one_for_one = OneForOne(self.cluster, Spread(self.cluster, self.steps.rules), self.steps.plain, open_to)
+            elif len(nodes) > 1:
                 half = (len(nodes) + 1) // 2
                 waiting.extend((nodes[:half], nodes[half:]))
+
+    def _exchange(self, nodes: Sequence[int], one_for_one: OneForOne) -> bool:
+        """Take the step that replaces nodes one by one, where packing their pods anew would hardly cost less."""
+        going, opened = one_for_one.found(nodes)
+        cost = sum(self.cluster.micros[group] for group, _ in opened)
+        if not going or cost > _HARDLY * sum(self.cluster.worth[n] for n in going):
+            return False
+        removal, plan = Removal(tuple(sorted(going)), {}), written(self.cluster, {}, opened)
+        reason = self.steps.verdict(removal, plan)
+        if reason is not None:
+            self._take(removal, plan, reason)
+        return reason is not None
 
     def _try(self, nodes: Sequence[int], targets: Sequence[int], open_to: Sequence[str] | None) -> bool:
         removal = self.cluster.removal(nodes)
@@ -245,20 +269,25 @@ class _Consolidation:
 
     def _result(self) -> ConsolidationPlan:
         reached = self._cost()
-        least = least_micros(self.cluster, self.packing, reached, self.budget.next_plan(_BOUND_SHARE), plan=True)
-        least_free = least
+        found = least(self.cluster, self.packing, reached, self.budget.next_plan(_BOUND_SHARE))
+        free = found
         if self.free_packing is not None:
-            share = self.budget.next_plan(_BOUND_SHARE)
-            least_free = min(least, least_micros(self.cluster, self.free_packing, reached, share, plan=True))
+            free = least(self.cluster, self.free_packing, reached, self.budget.next_plan(_BOUND_SHARE))
         after = self._usd()
+        lowest = min(after, found.total / MICROS)
+        tiers = tuple(
+            TierCost(weight, reached[weight] / MICROS, min(reached[weight], found.by_weight.get(weight, 0)) / MICROS)
+            for weight in sorted({group.weight for group in self.cluster.groups.values()}, reverse=True)
+        )
         return ConsolidationPlan(
             tuple(self.found),
             self.before,
             after,
-            min(after, least / MICROS),
-            min(after, least_free / MICROS),
+            lowest,
+            min(lowest, free.total / MICROS),
             self._why_stays(),
             self.budget.elapsed_seconds(),
+            tiers,
         )
 
     def _why_stays(self) -> Mapping[str, str]:

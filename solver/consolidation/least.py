@@ -8,6 +8,7 @@ devices that nobody counts, sizes and limits exceeded) is left out, which only l
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ import numpy as np
 from solver.columns.pool import weighting
 from solver.consolidation.cluster import Cluster
 from solver.consolidation.model import StandingNode
-from solver.integral.wide import WideModel
+from solver.integral.wide import WideModel, dominant_shares
 from solver.model import Budget, Limit, Node, NodeGroup, PodSet, PodSpec, Problem, Resources, Taint
 from solver.model.budget import RunningBudget
 from solver.model.capacity import on_new_node
@@ -163,41 +164,61 @@ def worth_micros(cluster: Cluster, packing: Repacking, budget: Budget) -> Floats
         running = RunningBudget(budget)
         reduced = reduce(equal)
         model = WideModel(reduced, needed_kinds(reduced), running)
-        fluid = model.weighed(weights_of(reduced, stages(reduced), weighting(reduced)), 1.0)
-        values = {demand.pod: float(fluid.pod_values[demand.spec]) for demand in reduced.demands}
+        weights = weighting(reduced)
+        fluid = model.weighed(weights_of(reduced, stages(reduced), weights), 1.0)
+        # Where programs have many duals, that may be a price of leaving pods out: no pod is worth more than its share
+        # of a node alone.
+        new = np.flatnonzero(~reduced.existing)
+        capped = np.minimum(fluid.pod_values, dominant_shares(reduced, new, weights.node_cost))
+        values = {demand.pod: float(capped[demand.spec]) for demand in reduced.demands}
     return np.array([values.get(stripped(each.spec), 0.0) for each in cluster.classes])
 
 
-def least_micros(
-    cluster: Cluster, packing: Repacking, reached: Mapping[int, int], budget: Budget, *, plan: bool
-) -> int:
-    """Return a bound on what all nodes of groups cost together, in millionths of $/h: the sum, over the weights, of the
-    least that those of a weight cost where those of lower weights cost no more than what is `reached`. With `plan` it
-    is sought by planning, which proves more, where there is one weight."""
+@dataclass(frozen=True)
+class Least:
+    """Proven bounds, in millionths of $/h."""
+
+    total: int
+    """On what all nodes of groups cost together."""
+    by_weight: Mapping[int, int]
+    """On what those of a weight cost where those of lower weights cost no more than they do."""
+
+
+def least(cluster: Cluster, packing: Repacking, reached: Mapping[int, int], budget: Budget) -> Least:
+    """Return bounds for a plan that leaves nodes that cost what is `reached`, by weight."""
     problem = packing.problem
-    sunk: Counter[int] = Counter()
+    sunk: Counter[int] = Counter({group.weight: 0 for group in problem.node_groups})
     for number in packing.sunk:
         sunk[cluster.weight_of(number)] += cluster.micros_of(number)
-    total = sum(sunk.values())
     if not problem.pod_sets and not any(group.min_size for group in problem.node_groups):
-        return total
+        return Least(sunk.total(), sunk)
+    by_weight = dict(sunk)
+    if len(sunk) > 1:
+        by_weight |= _by_weight(problem, sunk, reached, budget.part(0.5))
+    equal = replace(problem, node_groups=tuple(replace(group, weight=0) for group in problem.node_groups))
+    found = solve(equal, budget.part(0.5 if len(sunk) > 1 else 1.0))
+    # With pods left out there would be no bound on what serving them costs; the relaxation never leaves any out.
+    certified = round(found.certificate.lower_bound_usd_per_hour * MICROS) if not found.unplaced else 0
+    total = max(sunk.total() + certified, sum(by_weight.values()))
+    if len(sunk) == 1:
+        by_weight = dict.fromkeys(sunk, total)
+    return Least(total, by_weight)
+
+
+def _by_weight(problem: Problem, sunk: Mapping[int, int], reached: Mapping[int, int], budget: Budget) -> dict[int, int]:
     running = RunningBudget(budget)
     reduced = reduce(problem)
     model = WideModel(reduced, needed_kinds(reduced), running)
     fixed: dict[ObjectiveStage, int] = {}
+    found: dict[int, int] = {}
     for stage in stages(reduced):
         if stage.goal is Goal.COST:
             bound = model.minimise(stage, fixed, 1.0)
-            most = max(0, reached.get(stage.key, 0) - sunk[stage.key])
-            total += min(most, int(np.ceil(bound * (1 - 1e-9) - 1e-3)))
-            fixed[stage] = most
+            fixed[stage] = max(0, reached.get(stage.key, 0) - sunk[stage.key])
+            found[stage.key] = sunk[stage.key] + min(fixed[stage], math.ceil(bound * (1 - 1e-9) - 1e-3))
         elif stage.goal is Goal.UNSERVED:
             fixed[stage] = 0
-    if plan and len(reduced.tiers) == 1:
-        found = solve(problem, budget)
-        if not found.unplaced:
-            total = max(total, sum(sunk.values()) + round(found.certificate.lower_bound_usd_per_hour * MICROS))
-    return total
+    return found
 
 
 def _room(cluster: Cluster, number: int, moving: Mapping[int, int]) -> dict[str, int]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from solver.model import Limit, Node, NodeGroup, Plan, PodSet, PodSpec
+from solver.model import Limit, Node, NodeGroup, Plan, PodSet, PodSpec, TierCost
 
 
 class DisruptionReason(StrEnum):
@@ -70,7 +70,7 @@ class ConsolidationStep:
     """Names of the nodes that go."""
     plan: Plan
     """Where their pods go, and those of gangs that move with them: its increments are the new nodes. All pods have a
-    place."""
+    place. Nodes that steps before this one opened are called `<node group>/step-<index of the step>-<number>` there."""
     saving_usd_per_hour: float
     """Negative where nodes of a better weight, or in place of ones that must go, cost more."""
 
@@ -90,13 +90,17 @@ class ConsolidationPlan:
     cost_before_usd_per_hour: float
     cost_after_usd_per_hour: float
     least_usd_per_hour: float
-    """Proven: no consolidation that moves only what may be moved leaves less."""
+    """Proven: no consolidation that moves only what may be moved leaves less, whatever weights say, nor, where there
+    are several, one after which no lower weight costs more than after this one."""
     least_if_all_moved_usd_per_hour: float
     """Proven: none leaves less if all that is kept could be moved too, but nodes of nobody's. The difference is what
     the constraints on moving cost."""
     stays: Mapping[str, str] = field(default_factory=dict)
     """By node that stays though it costs more than its pods are worth: why, for people."""
     elapsed_seconds: float = 0.0
+    tiers: tuple[TierCost, ...] = ()
+    """What the nodes of each weight cost after the steps, the highest first, and the least that they cost in any
+    consolidation after which those of lower weights cost no more than they do here."""
 
     @property
     def saving_usd_per_hour(self) -> float:

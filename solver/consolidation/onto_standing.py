@@ -12,8 +12,6 @@ import numpy as np
 
 from solver.consolidation.cluster import Cluster, Pods
 from solver.consolidation.eligible import Eligibility, Spread
-from solver.model import Certificate, PlacedOnNode, Plan, PodClass, Status, TierCost
-from solver.model.objective import Goal, ObjectiveStage, StageValue
 from solver.reduction.reduced import Ints
 
 
@@ -114,36 +112,3 @@ def _fit(
                 free[:, taker] += cluster.requests[other] * units
             return None
     return [(int(order[rank]), k, units) for rank, k, units in taken]
-
-
-def plan_without_new_nodes(cluster: Cluster, placed: dict[int, Pods]) -> Plan:
-    """Return the plan that puts pods of no gang onto these nodes. It costs nothing, which is the least."""
-    total: Pods = Counter()
-    for pods in placed.values():
-        total.update(pods)
-    number = {k: index for index, k in enumerate(sorted(total))}
-    classes = []
-    for k, index in number.items():
-        each = cluster.classes[k]
-        classes.append(PodClass(index, each.spec, total[k], each.name, each.priority, each.gang, each.placeholder))
-    existing = tuple(
-        PlacedOnNode(cluster.nodes[node].name, {number[k]: count for k, count in sorted(pods.items())})
-        for node, pods in sorted(placed.items())
-        if pods
-    )
-    weights = sorted({group.weight for group in cluster.groups.values()})
-    priorities = sorted({each.priority for each in classes if not each.placeholder}, reverse=True)
-    at = [ObjectiveStage(goal, p) for p in priorities for goal in (Goal.UNSERVED, Goal.WAITING)]
-    at += [ObjectiveStage(Goal.PLACEHOLDERS)] if any(each.placeholder for each in classes) else []
-    at += [*(ObjectiveStage(Goal.COST, weight) for weight in weights), ObjectiveStage(Goal.NODES)]
-    tiers = tuple(TierCost(weight, 0.0, 0.0) for weight in reversed(weights))
-    return Plan(
-        tuple(classes),
-        (),
-        (),
-        existing,
-        (),
-        Certificate(Status.OPTIMAL, 0.0, 0.0, 0.0, tiers, 0.0),
-        0.0,
-        tuple(StageValue(stage, 0.0, 0.0) for stage in at),
-    )
