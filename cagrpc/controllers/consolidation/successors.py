@@ -74,14 +74,14 @@ class Successors:
         with self._lock:
             self._begin("")
 
-    def observe(self, disruption: Disruption, state: ClusterState, on_old_nodes: AbstractSet[str]) -> None:
-        """Take in the state, with bound pods. `on_old_nodes` are UIDs of pods that are not evicted yet."""
+    def observe(self, disruption: Disruption, state: ClusterState, there: AbstractSet[str]) -> None:
+        """Take in the state, with bound pods. `there` are UIDs of pods that are not evicted yet."""
         with self._lock:
             if self._id != disruption.id:
                 self._begin(disruption.id)
             before = self._of
-            self._of = self._went(disruption, on_old_nodes)
-            self._still_there = tuple(each for each in disruption.moves if each.uid in on_old_nodes)
+            self._of = self._went(disruption, there)
+            self._still_there = tuple(each for each in disruption.moves if each.uid in there)
             self._note_bound(disruption, state)
             self._assign(state)
             now = self._clock()
@@ -132,12 +132,12 @@ class Successors:
         self._specs, self._of, self._still_there, self._assumed = {}, {}, (), set()
         self.elsewhere = 0
 
-    def _went(self, disruption: Disruption, on_old_nodes: AbstractSet[str]) -> dict[str, _Workload]:
+    def _went(self, disruption: Disruption, there: AbstractSet[str]) -> dict[str, _Workload]:
         found: dict[str, _Workload] = {}
         if disruption.moving_since_seconds is not None:
             for move in disruption.moves:
                 each = found.setdefault(move.workload, _Workload())
-                if move.uid not in on_old_nodes:
+                if move.uid not in there:
                     each.open.append(move)
         return found
 

@@ -3,13 +3,15 @@ pods that are to go there. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 
-from cagrpc.cluster.node_info import ClusterCapacity, PodOwner, Reservations
-from cagrpc.cluster.state import ClusterState, PodsOnNode
+from cagrpc.cluster.node_info import ClusterCapacity, PodOwner, Reservations, requested
+from cagrpc.cluster.state import ClusterState, PodsOnNode, ReschedulablePod
 from cagrpc.controllers.consolidation.successors import Successors
 from cagrpc.fleet.model import DisruptedNode, PodMove
+from solver.model import Node
 
 
 def standing_of(nodes: Iterable[DisruptedNode], state: ClusterState) -> list[DisruptedNode]:
@@ -31,11 +33,27 @@ def _has_pods(pods: PodsOnNode) -> bool:
 class Targets:
     """Ready nodes with what is free beside the reservations of others."""
 
-    def __init__(self, state: ClusterState, others: Reservations, successors: Successors) -> None:
-        self._there = {each.node.name: each for each in state.nodes}
-        ready = (each.node for each in state.nodes if each.ready)
+    def __init__(
+        self,
+        names: AbstractSet[str],
+        state: ClusterState,
+        others: Reservations,
+        successors: Successors,
+        pods: Mapping[str, ReschedulablePod],
+    ) -> None:
+        """`pods` are those that are not evicted yet, by UID: their room is free in the end, also on nodes that stay
+        (pods of gangs that move whole)."""
+        self._there = {each.node.name: each for each in state.nodes if each.node.name in names}
+        ready = (self._as_it_will_be(each.node, state, pods) for each in self._there.values() if each.ready)
         self._capacity = ClusterCapacity(ready, others)
         self._successors = successors
+
+    def _as_it_will_be(self, node: Node, state: ClusterState, pods: Mapping[str, ReschedulablePod]) -> Node:
+        leaving = [pod.spec for pod in state.bound.get(node.name, PodsOnNode()).reschedulable if pod.ref.uid in pods]
+        if not leaving:
+            return node
+        room = requested((spec, 1) for spec in leaving)
+        return replace(node, free={name: node.free.get(name, 0) + room.get(name, 0) for name in {**node.free, **room}})
 
     def lost(self, pods: Iterable[PodMove]) -> str:
         """Return why one of these pods, which are not evicted yet, has no place any more beside those that are;

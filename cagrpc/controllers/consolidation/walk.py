@@ -193,23 +193,19 @@ class Walk:
         if under_way is None or self._is_away():
             return
         state = self._cluster.state_with_bound_pods()
-        on_old_nodes = {
-            pod.ref.uid: pod
-            for node in under_way.nodes
-            for pod in state.bound.get(node.name, PodsOnNode()).reschedulable
-        }
-        self._successors.observe(under_way, state, on_old_nodes.keys())
+        pods = _to_go(under_way, state)
+        self._successors.observe(under_way, state, pods.keys())
         self._fleet.disruptions.check()
         if under_way.phase is DisruptionPhase.UNDOING:
             self.waits_for = self._undoing.advance(under_way, state)
             return
-        hindered = self._hindrance(under_way, state, on_old_nodes)
+        hindered = self._hindrance(under_way, state, pods)
         if hindered:
             self.undo(hindered)
         elif under_way.phase is DisruptionPhase.CREATING:
-            self._create(under_way, state, on_old_nodes.keys())
+            self._create(under_way, state, pods.keys())
         else:
-            self._move(under_way, state, on_old_nodes)
+            self._move(under_way, state, pods)
 
     def undo(self, why: str) -> None:
         """Evict nothing more, and bring back what can be; `advance` does it. New nodes that are held still are
@@ -265,7 +261,7 @@ class Walk:
                 return f"pod {name} may not be moved any more: {pod.kept}"
         return ""
 
-    def _create(self, under_way: Disruption, state: ClusterState, on_old_nodes: AbstractSet[str]) -> None:
+    def _create(self, under_way: Disruption, state: ClusterState, there: AbstractSet[str]) -> None:
         standing = standing_of(under_way.nodes, state)
         written = self._cordons.write(standing, {each.name for each in standing}, under_way.id)
         if written or not self._cordons.are_seen(standing):  # pods may have come until then
@@ -288,7 +284,7 @@ class Walk:
                 moves=tuple(
                     replace(each, target=coming.nodes[each.target].name) if each.target in coming.nodes else each
                     for each in under_way.moves
-                    if each.uid in on_old_nodes  # what has gone by itself needs no successor
+                    if each.uid in there  # what has gone by itself needs no successor
                 ),
                 new_nodes=tuple(coming.nodes.values()),
                 moving_since_seconds=self._fleet.disruptions.now(),
@@ -299,10 +295,12 @@ class Walk:
     def _move(self, under_way: Disruption, state: ClusterState, pods: Mapping[str, ReschedulablePod]) -> None:
         still_there = [each for each in under_way.moves if each.uid in pods]
         open_now = self._successors.open
-        if not open_now and not {each.name for each in under_way.nodes} & self._needed(state):
+        needed_still = {each.name for each in under_way.nodes} & self._needed(state)
+        if not (still_there or open_now or needed_still):
             self._end(under_way)
             return
-        targets = Targets(state, self._reserved(state), self._successors)
+        names = {each.target for each in under_way.moves}
+        targets = Targets(names, state, self._reserved(state), self._successors, pods)
         lost = targets.lost(still_there)
         must_go = under_way.reason in MUST_GO
         if lost and not must_go:
@@ -354,6 +352,17 @@ class Walk:
 
 def _about(under_way: Disruption) -> dict[str, str]:
     return {"disruption": under_way.id, **({"increment": under_way.increment_id} if under_way.increment_id else {})}
+
+
+def _to_go(under_way: Disruption, state: ClusterState) -> dict[str, ReschedulablePod]:
+    """Return the pods, by UID, that are on nodes that go, and those of gangs that move with them from others."""
+    old, moved = {each.name for each in under_way.nodes}, {each.uid for each in under_way.moves}
+    return {
+        pod.ref.uid: pod
+        for name, on in state.bound.items()
+        for pod in on.reschedulable
+        if name in old or pod.ref.uid in moved
+    }
 
 
 def _may_be_evicted(pod: ReschedulablePod, under_way: Disruption) -> bool:

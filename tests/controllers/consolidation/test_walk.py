@@ -11,6 +11,7 @@ from cagrpc.api.core.movability import Kept
 from cagrpc.backends.simulated.behaviour import Behaviour
 from cagrpc.cluster.state import PodRef
 from cagrpc.controllers.consolidation.evictions import REFUSED_SECONDS
+from cagrpc.controllers.consolidation.steps import AssignedStep, MovedPod
 from cagrpc.controllers.consolidation.successors import SETTLE_SECONDS
 from cagrpc.fleet.model import DisruptionPhase, Phase
 from cagrpc.kube.client.failures import Forbidden
@@ -157,6 +158,21 @@ def test_a_gang_goes_at_once(scene: WalkHarness) -> None:
         counts.add(len(scene.cluster.evicted))
     assert counts == {0, 4}
     assert scene.ended() is DONE
+
+
+def test_a_gang_moves_from_nodes_that_stay_as_well(scene: WalkHarness) -> None:
+    """Its pod on a node that stays goes with it, and to where it was: the room is its own."""
+    old, other = scene.stand("big", 2)
+    scene.workload("full", 5, on=[other])
+    scene.workload("train", 3, on=[old, other, old], gang="train")
+    bound = scene.cluster.state_with_bound_pods().bound
+    train = [pod for name in (old, other) for pod in bound[name].reschedulable if pod.gang]
+    moved = tuple(MovedPod(pod, other) for pod in train)
+    scene.walk.begin(AssignedStep(DisruptionReason.UNDERUTILIZED, scene.disrupted([old]), moved))
+    scene.run(60)
+    assert scene.ended() is DONE, scene.last()
+    assert len(scene.cluster.evicted) == 3
+    assert scene.pods_by_node() == {other: 8}
 
 
 def test_a_node_goes_only_when_its_pods_have_ended(scene: WalkHarness) -> None:
