@@ -67,7 +67,7 @@ def make_report(inputs: ReportInputs) -> Report:
     offered = Offered(expanded, prices, devices, inputs.schedulers, inputs.gang_label, time.time())  # noqa: TID251 - ages
     ladder = climb(objects, nodes, found, offered, inputs.budget)
     consolidation = None
-    if objects.packed and ladder.present_usd_per_hour:
+    if objects.packed and objects.pods and ladder.present_usd_per_hour:
         moving = moving_question(objects, nodes, found, offered, ladder.question)
         consolidation = consolidated(moving, nodes, inputs.budget.part(CONSOLIDATION))
     report = compose(source, objects, nodes, found, ladder, consolidation, time.perf_counter() - started)

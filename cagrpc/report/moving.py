@@ -10,7 +10,10 @@ from math import isclose
 
 from cagrpc.api.core.nodes import left
 from cagrpc.api.core.slack import PLACEHOLDER, PRIORITY
-from cagrpc.api.files.manifest_devices import KINDS
+from cagrpc.api.devices.collection import taken_by
+from cagrpc.api.devices.objects import DeviceId
+from cagrpc.api.devices.reading import resource_claim
+from cagrpc.api.files.manifest_devices import with_devices
 from cagrpc.api.files.manifest_storage import STORAGE_KINDS
 from cagrpc.api.files.manifests import ManifestReader
 from cagrpc.controllers.scale_down.relocation import required
@@ -23,8 +26,6 @@ from cagrpc.report.sources import Objects
 from cagrpc.report.standing import ReportedNode, StandingShape
 from solver.consolidation.model import ConsolidationProblem, StandingNode
 from solver.model import PODS, Limit, Node, NodeGroup, PodSet, PodSpec, RunningPods
-
-_READ = ("Namespace", *STORAGE_KINDS, *KINDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ def moving_question(
     object that cannot be read."""
     free = [each for each in nodes if each.name not in asked.kept]
     read = _read_nodes(objects, offered, {each.name for each in free})
+    devices = asked.devices.with_taken(_taken(objects))
     gangs = Gangs(offered.gang_label)
     pods = _pods_by_node(asked, gangs)
     found = obstacles(objects, asked, free, gangs, offered.now_seconds)
@@ -54,7 +56,7 @@ def moving_question(
     seen = any(map(_sees_others, {each.spec for each in asked.problem.pod_sets}))
     standing = [
         StandingNode(
-            _with_pods(read[each.name], each, pods[each.name], seen=seen),
+            with_devices(_with_pods(read[each.name], each, pods[each.name], seen=seen), devices),
             groups.of[each.name],
             tuple(pods[each.name]),
             kept=found[each.name][0].obstacle.because.value if each.name in found else "",
@@ -108,10 +110,10 @@ def _is_placeholder(template: PodTemplate) -> bool:
 
 
 def _read_nodes(objects: Objects, offered: Offered, names: set[str]) -> dict[str, Node]:
-    """Return these nodes as the files' reader has them, with the pods that have volumes or claims: which devices are
-    free, and how many volumes a node still attaches."""
+    """Return these nodes as the files' reader has them, with the pods that have volumes or claims: how many volumes a
+    node still attaches."""
     reader = ManifestReader(offered.now_seconds, NO_GANGS, offered.schedulers)
-    reader.documents += (each for each in objects.others if each.kind in _READ)
+    reader.documents += (each for each in objects.others if each.kind in STORAGE_KINDS)
     reader.documents += (each for each in objects.nodes if each.name in names)
     reader.documents += (
         pod_document(pod, pod.node) for pod in objects.pods if pod.template.claiming and pod.node in names
@@ -120,6 +122,12 @@ def _read_nodes(objects: Objects, offered: Offered, names: set[str]) -> dict[str
     if reader.problems:
         raise InvalidInput("\n".join(dict.fromkeys(reader.problems)))
     return {each.name: each for each in found.nodes}
+
+
+def _taken(objects: Objects) -> frozenset[DeviceId]:
+    """Return the devices that pods have."""
+    claims = (each for each in objects.others if each.kind == "ResourceClaim")
+    return taken_by(resource_claim(each.body, []) for each in claims)  # what is malformed has been reported
 
 
 def _with_pods(node: Node, facts: ReportedNode, pods: Iterable[PodSet], *, seen: bool) -> Node:

@@ -13,6 +13,7 @@ from typing import Any
 
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
 from cagrpc.api.core.selectors import NOBODY
+from cagrpc.api.devices.matching import NodeMatching
 from cagrpc.api.devices.objects import Device
 from cagrpc.api.files.documents import ManifestDocument
 from cagrpc.api.files.manifests import ManifestReader, Manifests
@@ -57,6 +58,8 @@ class RepackingQuestion:
     """The same pods on nodes of the shapes that stand, at most as many as stand with pods."""
     kept: Mapping[str, KeptBecause]
     warnings: tuple[str, ...]
+    devices: NodeMatching = field(compare=False)
+    """What devices are to the pods, with those of kept nodes' pods alone taken."""
     pods: Mapping[str, tuple[RunningPod, ...]] = field(default_factory=dict, repr=False)
     """The pods of a pod set, by its name: all of one template."""
 
@@ -150,7 +153,7 @@ def question(
     problem = replace(problem, limits=offered.limits(nodes, kept.keys()))
     empty = {each.name for each in nodes if objects.packed and not each.movable}
     standing = _problem(found, as_they_stand(shapes, kept.keys() | empty), offered, seen)
-    return RepackingQuestion(problem, standing, kept, found.warnings, pods)
+    return RepackingQuestion(problem, standing, kept, found.warnings, found.devices, pods)
 
 
 def _problem(found: Manifests, groups: tuple[NodeGroup, ...], offered: Offered, seen: Sequence[Node]) -> Problem:

@@ -157,6 +157,13 @@ def test_what_ran_where_has_to_be_known(tmp_path: Path) -> None:
     assert as_json(report)["consolidation"] is None
 
 
+def test_nodes_whose_pods_are_not_known_are_not_called_empty(tmp_path: Path) -> None:
+    table = tmp_path / "pods.csv"
+    table.write_text("name,cpu_milli,memory_mib,num_gpu,count\nweb,1000,1024,0,3\n")
+    cluster = written(tmp_path / "cluster.json", [node("a"), node("b")])
+    assert make_report(ReportInputs(files=(cluster, table), budget=EXACT)).consolidation is None
+
+
 def test_pods_go_back_to_a_better_weight(tmp_path: Path) -> None:
     pools = tmp_path / "pools.yaml"
     pools.write_text("\n---\n".join(json.dumps(each) for each in (_pool("better", 50, LARGE_TYPE), _pool("other", 10))))

@@ -15,6 +15,7 @@ from solver.consolidation.model import StandingNode
 from solver.model import CPU, NODES, PODS
 from tests.report.clusters import Document, budget, daemons, half_empty, node, pod
 from tests.report.questions import asked
+from tests.support.devices import claim, device_class, gpus
 
 LATELY = "2027-01-15T07:59:00Z"
 """A minute before the report."""
@@ -209,6 +210,54 @@ def test_a_volume_of_one_node_keeps_its_pod(tmp_path: Path) -> None:
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "disk"}}]
     found = asked(tmp_path, [node("a"), pod("db", "a", volumes=volumes), volume, bound])
     assert reasons(found) == {"a": [(StaysBecause.UNPLANNED, 1)]}
+
+
+def test_devices_that_pods_have_are_not_free(tmp_path: Path) -> None:
+    nodes = [node("a"), node("b")]
+    items = [device_class(), gpus(2, "a"), gpus(2, "b")]
+    claims: list[Document] = [{"name": "gpu", "resourceClaimName": "one"}]
+    items += [claim("one", "gpu-0", on="a"), pod("p", "a", namespace="default", resourceClaims=claims)]
+    found = asked(tmp_path, [*nodes, *items])
+    assert not found.obstacles
+    (moving,) = standing(found, "a").pods
+    assert len(moving.spec.claims) == 1
+    assert [sum(each.count for each in standing(found, name).node.devices) for name in "ab"] == [1, 2]
+
+
+def test_volumes_count_on_the_nodes_that_attach_them(tmp_path: Path) -> None:
+    shared = {"storageClassName": "fast", "accessModes": ["ReadWriteOnce"]}
+    items: list[Document] = [
+        {"kind": "StorageClass", "metadata": {"name": "fast"}, "provisioner": "d", "volumeBindingMode": "Immediate"},
+        {
+            "kind": "PersistentVolumeClaim",
+            "metadata": {
+                "namespace": "shop",
+                "name": "disk",
+                "annotations": {"pv.kubernetes.io/bind-completed": "yes"},
+            },
+            "spec": {**shared, "resources": {"requests": {"storage": "1Gi"}}, "volumeName": "disk"},
+            "status": {"phase": "Bound"},
+        },
+        {
+            "kind": "PersistentVolume",
+            "metadata": {"name": "disk"},
+            "spec": {
+                **shared,
+                "capacity": {"storage": "1Gi"},
+                "claimRef": {"namespace": "shop", "name": "disk"},
+                "csi": {"driver": "d", "volumeHandle": "disk"},
+            },
+            "status": {"phase": "Bound"},
+        },
+    ]
+    limit = {"drivers": [{"name": "d", "nodeID": "x", "allocatable": {"count": 3}}]}
+    items += [{"kind": "CSINode", "metadata": {"name": name}, "spec": limit} for name in "ab"]
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "disk"}}]
+    found = asked(tmp_path, [node("a"), node("b"), *items, pod("db", "a", volumes=volumes)])
+    (moving,) = standing(found, "a").pods
+    assert dict(moving.spec.requests)["attachable-volumes-csi-d"] == 1
+    left = [standing(found, name).node.free["attachable-volumes-csi-d"] for name in "ab"]
+    assert left == [2, 3]
 
 
 def test_nodes_are_of_the_groups_that_are_offered_where_these_have_them(tmp_path: Path) -> None:

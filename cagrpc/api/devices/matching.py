@@ -217,6 +217,14 @@ class NodeMatching:
         self._memory = memory or Memory()
         self.unplanned = self._memory.unplanned
 
+    def with_taken(self, taken: AbstractSet[DeviceId]) -> NodeMatching:
+        """Return the same where claims have these devices."""
+        found = NodeMatching(
+            self._matcher, self._selectors, self._attributes, keys=self._keys, nodes=self._nodes, taken=taken
+        )
+        found.shared_by_nodes()
+        return found
+
     @property
     def any(self) -> bool:
         """Whether any pod asks for devices."""
