@@ -191,7 +191,7 @@ def clusters(draw: st.DrawFn) -> list[Document]:
         for index in range(draw(st.integers(1, 6)))
     ]
     pods = []
-    for index in range(draw(st.integers(0, 9))):
+    for index in range(draw(st.integers(1, 9))):
         on = draw(st.integers(0, len(nodes) - 1))
         more: Document = draw(st.sampled_from([{}, {}, {"affinity": apart("web")}, {"owner": "Job"}]))
         pods.append(pod(f"p{index}", f"n{on}", draw(st.sampled_from(["500m", "1"])), **more))
