@@ -216,6 +216,18 @@ def test_a_group_at_its_minimum_keeps_its_nodes_but_those_that_must_go() -> None
     assert not _only(_state(), _fleet(group=replace(GROUP, min_size=0))).kept
 
 
+def test_a_node_of_an_increment_in_flight_stays() -> None:
+    assert _only(_state(), replace(_fleet(), held_instances=frozenset(("id-n",)))).kept == IN_FLIGHT
+    assert not _only(_state(), replace(_fleet(), held_instances=frozenset(("id-m",)))).kept
+
+
+def test_consolidate_after_counts_from_the_start_of_a_node_without_pods() -> None:
+    settings = replace(SETTINGS, disruption={"p": ProvisionerDisruption(consolidate_after_seconds=3600.0)})
+    young = _node(created_at_seconds=int(NOW) - 3599)
+    assert "consolidateAfter" in _only(_state(young), settings=settings).kept
+    assert not _only(_state(_node(created_at_seconds=int(NOW) - 3600)), settings=settings).kept
+
+
 @pytest.mark.parametrize("taint", ["node.kubernetes.io/unschedulable", "ToBeDeletedByClusterAutoscaler"])
 def test_nobody_moves_to_a_node_that_takes_no_pods(taint: str) -> None:
     assert not _only(_state(_node("n", taint))).takes_pods
@@ -413,3 +425,5 @@ def test_nothing_is_begun_while_others_take_away_nodes_with_pods() -> None:
     node = _node("n", "ToBeDeletedByClusterAutoscaler", movable=(RunningPods(SPEC, 1),))
     assert why_not_now(_state(node), _fleet()) == ("node n is being removed, and has pods",)
     assert why_not_now(_state(replace(node, movable=())), _fleet()) == ()
+    own = replace(STEP, nodes=(DisruptedNode("n", "id-n", "g"),))
+    assert why_not_now(_state(node), _fleet(disruptions=(own,))) == ("disruption d1 is under way",)
