@@ -55,6 +55,11 @@ MOST_IN_FLIGHT = 10
 """So many pods are without a running successor at a time, but for gangs, which go at once."""
 
 
+_REST = 3.0
+"""Reading the cluster takes a second with 100,000 pods, for a part of which the view stands still: it is read again
+after so many times as long."""
+
+
 class WalkClient(Nodes, Evictor, Protocol):
     """The part of `kube.client.Client` that the walk needs."""
 
@@ -104,6 +109,7 @@ class Walk:
         self._id = ""
         self._cordons = Cordons(client, cluster)
         self._undoing = Undoing(fleet, self._cordons, self._successors, self._needed, clock)
+        self._rests_until = float("-inf")
         self._away_since: float | None = None
         self._away_seconds = 0.0
         self.waits_for = ""
@@ -190,9 +196,11 @@ class Walk:
         under_way = self.under_way
         if under_way is None or under_way.id != self._id:
             self._forget(under_way)
-        if under_way is None or self._is_away():
+        if under_way is None or self._is_away() or self._clock() < self._rests_until:
             return
+        began = self._clock()
         state = self._cluster.state_with_bound_pods()
+        self._rests_until = self._clock() + _REST * (self._clock() - began)
         pods = _to_go(under_way, state)
         self._successors.observe(under_way, state, pods.keys())
         self._fleet.disruptions.check()
