@@ -16,6 +16,7 @@ from solver.model.quantities import several
 FINISHED = ("done", "rolled-back")
 _ROUNDS = 5
 _LEFT_OUT = 10
+_STAYS = 5
 
 
 def print_status(
@@ -24,7 +25,9 @@ def print_status(
     """Print the status, increments in flight, and the last planning rounds."""
     out.print("ready" if status["ready"] else f"not ready: {status['why_not_ready']}", soft_wrap=True)
     for name, value in status.items():
-        if name not in ("ready", "why_not_ready", "increments_in_flight") and value not in (None, "", {}):
+        if name == "consolidation":
+            _print_consolidation(value, out)
+        elif name not in ("ready", "why_not_ready", "increments_in_flight") and value not in (None, "", {}):
             shown = (
                 ", ".join(f"{what}: {each}" for what, each in value.items()) if isinstance(value, Mapping) else value
             )
@@ -37,6 +40,33 @@ def print_status(
     if plans:
         out.print(_rounds(plans[-_ROUNDS:]))
         _print_left_out(plans[-1], out)
+
+
+def _print_consolidation(shown: Mapping[str, Any], out: Console) -> None:
+    plan, under_way = shown["plan"], shown["under_way"]
+    out.print(f"consolidation: {shown['mode']}; {_what_it_does(shown)}", soft_wrap=True)
+    if plan is not None:
+        out.print(
+            f"  {plan['cost_usd_per_hour']:.4f} $/h now, {plan['cost_after_usd_per_hour']:.4f} after"
+            f" {several(plan['steps_planned'], 'step')}, {plan['least_usd_per_hour']:.4f} at least,"
+            f" {plan['least_if_all_moved_usd_per_hour']:.4f} if all could be moved",
+            soft_wrap=True,
+        )
+        for each in plan["stays"][:_STAYS]:
+            out.print(f"  {each['reason']}: {several(each['nodes'], 'node')}", soft_wrap=True)
+    if under_way is None and shown["last"] is not None:
+        last = shown["last"]
+        out.print(f"  last step: {last['phase']}, {timestamp(last['finished_at_seconds'])}: {last['message']}",
+                  soft_wrap=True)  # fmt: skip
+
+
+def _what_it_does(shown: Mapping[str, Any]) -> str:
+    under_way = shown["under_way"]
+    if under_way is None:
+        return str(shown["waits_for"])
+    nodes, pods = several(len(under_way["nodes"]), "node"), several(under_way["pods_moved"], "pod")
+    said = f"step {under_way['id']} ({under_way['reason']}, {nodes}, {pods}) is {under_way['phase']}"
+    return f"{said}, waits for {shown['waits_for']}" if shown["waits_for"] else said
 
 
 def _increments(in_flight: Sequence[Mapping[str, Any]]) -> Any:

@@ -35,6 +35,7 @@ EMPTY_ON_PURPOSE = {
     ("Instances of nobody", "A"): "there are orphans only after a journal was lost",
     ("ProvisioningRequests", "A"): "nobody asks for one here; tests/controlplane/test_provisioning_requests.py does",
     ("From request to provisioned", "A"): "the same",
+    ("Steps", "A"): "a dry run begins none; tests/controllers/consolidation/test_controller.py has some",
     ("For Kueue", "A"): "Kueue is not installed here; tests/controlplane/test_kueue.py has it",
 }
 VARIABLES = {"$namespace": "test", "$job": "cagrpc", "$__rate_interval": "1m"}
@@ -57,6 +58,7 @@ class _Watched:
             planner={"idle_seconds": 1, "window_seconds": 60},
             provisioning_requests={},
             slack=SLACK,
+            consolidation={"every": "1s", "budget": "1s"},
             http={"insecure": False},
         )
         create_account(cluster, "prometheus", "cagrpc-reader")

@@ -28,6 +28,29 @@ def test_counts_by_name_are_told_one_after_the_other() -> None:
     assert "scale down: may go: 2, in use: 3\nno increment" in text
 
 
+def test_consolidation_says_what_it_would_save_and_what_it_does() -> None:
+    plan = {
+        "cost_usd_per_hour": 3.2,
+        "cost_after_usd_per_hour": 0.4,
+        "least_usd_per_hour": 0.4,
+        "least_if_all_moved_usd_per_hour": 0.2,
+        "steps_planned": 2,
+        "stays": [{"reason": "it is not Ready", "nodes": 1, "examples": []}],
+    }
+    dry = {"mode": "dry-run", "waits_for": "it is a dry run: nothing is changed", "plan": plan}
+    last = {"phase": "done", "finished_at_seconds": 3600.0, "message": "1 node deleted"}
+    text = printed({**READY, "consolidation": {**dry, "under_way": None, "last": last}}, [], [])
+    assert "consolidation: dry-run; it is a dry run: nothing is changed\n" in text
+    assert "  3.2000 $/h now, 0.4000 after 2 steps, 0.4000 at least, 0.2000 if all could be moved\n" in text
+    assert "  it is not Ready: 1 node\n" in text
+    assert "  last step: done, 1970-01-01T01:00:00Z: 1 node deleted\n" in text
+    step = {"id": "ab12", "reason": "Empty", "nodes": ["a"], "pods_moved": 3, "phase": "moving"}
+    on = {"mode": "on", "waits_for": "2 pods to run again", "plan": None, "under_way": step, "last": last}
+    text = printed({**READY, "consolidation": on}, [], [])
+    assert "step ab12 (Empty, 1 node, 3 pods) is moving, waits for 2 pods to run again\n" in text
+    assert "last step" not in text
+
+
 def test_why_it_is_not_ready_and_what_is_in_flight() -> None:
     status = {**READY, "ready": False, "why_not_ready": "the API server is out of reach"}
     done = {**INCREMENT, "id": "cd34", "phase": "done", "message": ""}

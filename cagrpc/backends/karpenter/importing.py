@@ -1,6 +1,6 @@
 """Provisioners from a cluster's NodePools, with the Karpenter backend's parameters. The result is sections of a
-configuration, in YAML shape; nothing is changed in the cluster. Disruption, expiry and kubelet settings are Karpenter's
-and have no counterpart: cluster-autoscaler scales down."""
+configuration, in YAML shape; nothing is changed in the cluster. Expiry and kubelet settings are Karpenter's and have no
+counterpart."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ def _provisioner(name: str, spec: Document, place: str, warnings: list[str], dis
     frozen = [resource for resource, amount in limits.items() if is_zero(amount)]
     if frozen:
         warnings.append(
-            f"{place}: spec.limits.{frozen[0]} is 0, which freezes it and is not taken; write the limits that it had"
+            f"{place}: spec.limits.{frozen[0]} is 0, which freezes it and is not taken, nor is spec.disruption; write"
+            " those that it had"
         )
     requirements = []
     for requirement, path in members(of_nodes, "requirements", "spec.template.spec", []):
@@ -77,9 +78,23 @@ def _provisioner(name: str, spec: Document, place: str, warnings: list[str], dis
         "taints": _taints(of_nodes, "taints"),
         "startup_taints": _taints(of_nodes, "startupTaints"),
         "limits": {resource: amount for resource, amount in limits.items() if resource not in frozen},
+        "disruption": {} if frozen else _disruption(spec),
         "allocatable": {} if disk is None else {EPHEMERAL_STORAGE: _allocatable_of(disk)},
     }
     return {key: value for key, value in found.items() if value}
+
+
+def _disruption(spec: Document) -> dict[str, Any]:
+    written = mapping(spec, "disruption", "", [])
+    found = {
+        ours: written[theirs]
+        for ours, theirs in (("consolidation_policy", "consolidationPolicy"), ("consolidate_after", "consolidateAfter"))
+        if written.get(theirs)
+    }
+    if written.get("budgets") is not None:
+        budgets = members(written, "budgets", "spec.disruption", [])
+        found["budgets"] = [_given(each, "nodes", "reasons", "schedule", "duration") for each, _ in budgets]
+    return found
 
 
 def _allocatable_of(disk: int) -> str:

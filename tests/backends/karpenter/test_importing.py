@@ -39,7 +39,11 @@ GPU: dict[str, Any] = {
         },
         "weight": 50,
         "limits": {"cpu": "1k", "nvidia.com/gpu": 64},
-        "disruption": {"consolidateAfter": "1m", "budgets": [{"nodes": "10%"}]},
+        "disruption": {
+            "consolidationPolicy": "WhenEmptyOrUnderutilized",
+            "consolidateAfter": "1m",
+            "budgets": [{"nodes": "0", "schedule": "@daily", "duration": "8h0m0s", "reasons": ["Empty"]}],
+        },
     },
     "status": {"nodes": 3},
 }
@@ -61,12 +65,12 @@ def test_a_server_reads_what_the_cluster_has(api: ApiServer, tmp_path: Path) -> 
     put(api, "static", replicas=3)
     found = read(api.client(), "", "")
     assert [warning.partition(";")[0].partition(": each")[0] for warning in found.warnings] == [
-        'NodePool "frozen": spec.limits.cpu is 0, which freezes it and is not taken',
+        'NodePool "frozen": spec.limits.cpu is 0, which freezes it and is not taken, nor is spec.disruption',
         'NodePool "frozen": spec.template.spec.requirements[1].minValues is left out',
         'NodePool "gpu": spec.template.spec.requirements[1].minValues is left out',
         'NodePool "static": is static (spec.replicas: 3) and left out',
     ]
-    text = yaml.safe_dump({**found.sections, "kubernetes": {"in_cluster": True}})
+    text = yaml.safe_dump({**found.sections, "kubernetes": {"in_cluster": True}, "consolidation": {}})
     settings = parse_settings(text, "c.yaml", tmp_path)
     by_provisioner = {group.provisioner: group for group in settings.groups}
     assert by_provisioner.keys() == {"gpu", "frozen"}
@@ -78,6 +82,14 @@ def test_a_server_reads_what_the_cluster_has(api: ApiServer, tmp_path: Path) -> 
     limits = {limit.name: limit.maxima for limit in settings.limits}
     assert limits["provisioner gpu"] == {"cpu": 1_000_000, "nvidia.com/gpu": 64}
     assert limits["provisioner frozen"] == {"memory": 2**40}
+    assert settings.consolidation is not None
+    (disruption,) = settings.consolidation.disruption.items()
+    assert disruption[0] == "gpu"
+    assert disruption[1].consolidate_after_seconds == 60.0
+    (budget,) = disruption[1].budgets or ()
+    assert (budget.amount, budget.reasons) == (0, {"Empty"})
+    assert budget.schedule is not None
+    assert budget.schedule.duration_seconds == 8 * 3600
     assert isinstance(settings.backend, OpenedLater)
     backend = settings.backend.settings
     assert isinstance(backend, KarpenterSettings)
