@@ -113,9 +113,9 @@ def _groups(weight: int) -> tuple[NodeGroup, ...]:
 
 
 def _planned(specs: Sequence[tuple[PodSpec, int]], groups: Sequence[NodeGroup], rng: random.Random) -> Iterator[Held]:
-    """Yield the nodes of a plan for all pods at once, each in a zone of its own choice."""
+    """Yield the nodes of a plan for all pods at once, of the largest groups, each in any zone."""
     sets = tuple(PodSet(f"{n}", replace(spec, topology_spread=()), count) for n, (spec, count) in enumerate(specs))
-    one_zone = tuple(group for group in groups if group.id.endswith("-a"))
+    one_zone = tuple(group for group in groups if group.id.endswith(f"{_CORES[-1]}-a"))
     plan = solve(Problem(sets, one_zone), Budget(deterministic_seconds=0.5))
     zones = {group.id: group for group in groups}
     numbers = [int(each.example) for each in plan.pod_classes]

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from solver.consolidation.model import ConsolidationPlan, ConsolidationProblem, ConsolidationStep, DisruptionReason
-from solver.model import Limit, Node, NodeGroup, Plan, PodClass, PodSet, PodSpec, Problem, RunningPods
+from solver.model import Limit, Node, NodeGroup, PodClass, PodSet, PodSpec, Problem, RunningPods
 from solver.model.capacity import after_plan
 from solver.model.errors import PlanRejectedError
 from solver.verify.check import faults_of
@@ -50,12 +50,50 @@ def _about(stated: float, found: float, what: str, nodes: int) -> Iterator[str]:
         yield f"{what} is {found} $/h, not {stated}"
 
 
+Pods = Counter[int]
+"""Pods by what they are: numbers of `_Kinds`."""
+
+
+class _Kinds:
+    """Numbers for spec, priority, gang and being a placeholder. Equal specs are mostly one object, compared by value
+    once for each object."""
+
+    def __init__(self) -> None:
+        self.examples: list[PodClass | PodSet] = []
+        self.spec_of: list[int] = []
+        self._specs: dict[PodSpec, int] = {}
+        self._objects: dict[int, tuple[int, PodSpec]] = {}
+        self._numbers: dict[tuple[int, int, str | None, bool], int] = {}
+
+    def spec(self, spec: PodSpec) -> int:
+        known = self._objects.get(id(spec))
+        if known is None:  # the spec is held, so that its id is nobody else's
+            known = self._objects[id(spec)] = self._specs.setdefault(spec, len(self._specs)), spec
+        return known[0]
+
+    def of(self, pods: PodClass | PodSet) -> int:
+        key = self.spec(pods.spec), pods.priority, pods.gang, pods.placeholder
+        number = self._numbers.setdefault(key, len(self.examples))
+        if number == len(self.examples):
+            self.examples.append(pods)
+            self.spec_of.append(key[0])
+        return number
+
+    def counted(self, sets: Iterable[PodClass | PodSet]) -> Pods:
+        found: Pods = Counter()
+        for each in sets:
+            found[self.of(each)] += each.count
+        return +found
+
+    def gang(self, number: int) -> str | None:
+        return self.examples[number].gang
+
+
 @dataclass
 class _Standing:
     node: Node
     group: str
-    pods: Counter[PodClass]
-    """With a count of 0 and an index of 0: what they are alone."""
+    pods: Pods
     kept: bool
     takes: bool
     must_go: DisruptionReason | None
@@ -66,7 +104,7 @@ class _Replay:
     """The cluster as the steps so far leave it."""
 
     def __init__(self, problem: ConsolidationProblem) -> None:
-        self._problem = problem
+        self._problem, self._kinds = problem, _Kinds()
         self._groups = {group.id: group for group in problem.node_groups}
         self._limits = problem.limits
         self._least = {group.id: min(group.min_size, group.target_size) for group in problem.node_groups}
@@ -74,7 +112,7 @@ class _Replay:
             each.node.name: _Standing(
                 each.node,
                 each.node_group,
-                _pods(each.pods),
+                self._kinds.counted(each.pods),
                 bool(each.kept),
                 each.takes_pods and each.must_go is None,
                 each.must_go,
@@ -104,11 +142,9 @@ class _Replay:
         yield from self._may_go(step)
         before, moving = self.cost(), self._moving(step)
         yield from self._gangs(moving)
-        asked = sum((pods for pods in moving.values()), Counter[PodClass]())
-        planned = Counter({_bare(each): 0 for each in step.plan.pod_classes})
-        for each in step.plan.pod_classes:
-            planned[_bare(each)] += each.count
-        if +asked != +planned:
+        asked = _sum(moving.values())
+        planned = self._kinds.counted(step.plan.pod_classes)
+        if +asked != planned:
             yield f"moves {planned.total()} pods, not the {asked.total()} of the nodes that go and of their gangs"
             return
         yield from (f"{each.count} pods of class {each.pod_class} have no place" for each in step.plan.unplaced)
@@ -138,51 +174,53 @@ class _Replay:
             if step.reason in _MUST and not any(self.nodes[n].must_go == step.reason for n in step.nodes):
                 yield f"takes away {name} as {step.reason}, which it is not"
 
-    def _moving(self, step: ConsolidationStep) -> dict[str, Counter[PodClass]]:
+    def _moving(self, step: ConsolidationStep) -> dict[str, Pods]:
         """Return the pods that move: those of the nodes that go, and of their gangs wherever they are."""
         going = set(step.nodes)
-        gangs = {pods.gang for name in going for pods in self.nodes[name].pods if pods.gang is not None}
-        moving: dict[str, Counter[PodClass]] = {}
+        gangs = {self._kinds.gang(pods) for name in going for pods in self.nodes[name].pods} - {None}
+        moving: dict[str, Pods] = {}
         for name, each in self.nodes.items():
             if name in going:
                 moving[name] = each.pods
             elif gangs:
-                mine = Counter({pods: count for pods, count in each.pods.items() if pods.gang in gangs})
+                mine = Counter({pods: count for pods, count in each.pods.items() if self._kinds.gang(pods) in gangs})
                 if mine:
                     moving[name] = mine
         return moving
 
-    def _gangs(self, moving: Mapping[str, Counter[PodClass]]) -> Iterator[str]:
+    def _gangs(self, moving: Mapping[str, Pods]) -> Iterator[str]:
         for name, pods in moving.items():
             if self.nodes[name].kept and pods:
                 yield f"moves pods of {name}, which is kept"
 
-    def _question(self, step: ConsolidationStep, moving: Mapping[str, Counter[PodClass]]) -> Problem:
+    def _question(self, step: ConsolidationStep, moving: Mapping[str, Pods]) -> Problem:
         """Return the problem that the step's plan answers: old nodes count against sizes and limits still."""
         sets = tuple(
-            PodSet(pods.example, pods.spec, count, pods.priority, 0, pods.gang, pods.placeholder)
-            for pods, count in sum(moving.values(), Counter[PodClass]()).items()
+            PodSet("pods", pods.spec, count, pods.priority, 0, pods.gang, pods.placeholder)
+            for number, count in _sum(moving.values()).items()
+            for pods in (self._kinds.examples[number],)
         )
+        going = set(step.nodes)
         nodes = tuple(
-            _without(each.node, moving.get(name, Counter()))
+            self._without(each.node, moving[name]) if name in moving else each.node
             for name, each in self.nodes.items()
-            if name not in set(step.nodes)
+            if name not in going
         )
         groups = tuple(self._groups.values())
         return Problem(sets, groups, nodes, self._limits, self._problem.daemon_sets)
 
-    def _carry_out(
-        self, step: ConsolidationStep, number: int, moving: Mapping[str, Counter[PodClass]], question: Problem
-    ) -> None:
+    def _carry_out(self, step: ConsolidationStep, number: int, moving: Mapping[str, Pods], question: Problem) -> None:
         after = after_plan(question, step.plan, range(len(step.plan.pod_classes)))
-        classes = [_bare(each) for each in step.plan.pod_classes]
+        classes = [self._kinds.of(each) for each in step.plan.pod_classes]
         lost = Counter(self.nodes[name].group for name in step.nodes)
         for name in step.nodes:
             del self.nodes[name]
         for node in after.nodes[: len(question.nodes)]:
-            each, gone = self.nodes[node.name], moving.get(node.name, Counter())
-            each.node = _with_room_of(node, gone)
-            each.pods = each.pods - gone
+            each = self.nodes[node.name]
+            each.node = node
+            if node.name in moving:
+                each.node = self._with_room_of(node, moving[node.name])
+                each.pods = each.pods - moving[node.name]
         for placed in step.plan.existing:
             self.nodes[placed.node].pods.update({classes[i]: n for i, n in placed.pods.items()})
         opened: Counter[str] = Counter()
@@ -199,6 +237,27 @@ class _Replay:
         }
         self._limits = tuple(_less_used(limit, self._groups, lost) for limit in after.limits)
 
+    def _without(self, node: Node, pods: Pods) -> Node:
+        """Return the node with these pods on their way: others do not count them there, their room is not yet free."""
+        leaving: Counter[int] = Counter()
+        for number, count in pods.items():
+            leaving[self._kinds.spec_of[number]] += count
+        running = []
+        for here in node.running:
+            spec = self._kinds.spec(here.spec)
+            gone = min(here.count, leaving[spec])
+            leaving[spec] -= gone
+            if here.count > gone:
+                running.append(RunningPods(here.spec, here.count - gone))
+        return replace(node, running=tuple(running))
+
+    def _with_room_of(self, node: Node, pods: Pods) -> Node:
+        free = dict(node.free)
+        for number, count in pods.items():
+            for name, amount in (*self._kinds.examples[number].spec.requests, ("pods", 1)):
+                free[name] = free.get(name, 0) + amount * count
+        return replace(node, free=free)
+
     def _sizes(self, step: ConsolidationStep) -> Iterator[str]:
         for group in self._groups.values():
             if group.target_size < self._least[group.id]:
@@ -213,10 +272,8 @@ class _Replay:
                 cost[self._groups[each.group].weight] += self._groups[each.group].price_usd_per_hour
         return cost
 
-    def _worth_it(
-        self, step: ConsolidationStep, before: Mapping[int, float], moved: Counter[PodClass]
-    ) -> Iterator[str]:
-        evicted = sum(count for pods, count in moved.items() if not pods.placeholder)
+    def _worth_it(self, step: ConsolidationStep, before: Mapping[int, float], moved: Pods) -> Iterator[str]:
+        evicted = sum(count for pods, count in moved.items() if not self._kinds.examples[pods].placeholder)
         if step.reason in _MUST:
             return
         if step.reason is DisruptionReason.EMPTY:
@@ -234,41 +291,11 @@ class _Replay:
             yield f"saves {saved} $/h and moves {evicted} pods, at least {least} each asked for"
 
 
-def _bare(pods: PodClass) -> PodClass:
-    return PodClass(0, pods.spec, 0, "", pods.priority, pods.gang, pods.placeholder)
-
-
-def _pods(sets: tuple[PodSet, ...]) -> Counter[PodClass]:
-    found: Counter[PodClass] = Counter()
-    for each in sets:
-        found[PodClass(0, each.spec, 0, "", each.priority, each.gang, each.placeholder)] += each.count
-    return +found
-
-
-def _without(node: Node, pods: Counter[PodClass]) -> Node:
-    """Return the node with these pods on their way: others do not count them there, and their room is not yet free."""
-    leaving: Counter[PodSpec] = Counter()
-    for each, count in pods.items():
-        leaving[each.spec] += count
-    if not leaving:
-        return node
-    running = []
-    for here in node.running:
-        gone = min(here.count, leaving[here.spec])
-        leaving[here.spec] -= gone
-        if here.count > gone:
-            running.append(RunningPods(here.spec, here.count - gone))
-    return replace(node, running=tuple(running))
-
-
-def _with_room_of(node: Node, pods: Counter[PodClass]) -> Node:
-    if not pods:
-        return node
-    free = dict(node.free)
-    for each, count in pods.items():
-        for name, amount in (*each.spec.requests, ("pods", 1)):
-            free[name] = free.get(name, 0) + amount * count
-    return replace(node, free=free)
+def _sum(parts: Iterable[Pods]) -> Pods:
+    total: Pods = Counter()
+    for each in parts:
+        total.update(each)
+    return total
 
 
 def _less_used(limit: Limit, groups: Mapping[str, NodeGroup], lost: Mapping[str, int]) -> Limit:
@@ -278,6 +305,3 @@ def _less_used(limit: Limit, groups: Mapping[str, NodeGroup], lost: Mapping[str,
             for name, amount in groups[group_id].counted_capacity.items():
                 used[name] = max(0, used.get(name, 0) - amount * count)
     return replace(limit, used=used)
-
-
-__all__ = ["Plan", "check_consolidation", "consolidation_faults"]

@@ -38,7 +38,7 @@ def cluster(
 
 
 @pytest.mark.parametrize("rules", [False, True], ids=["plain", "rules"])
-@pytest.mark.parametrize("start", range(0, 120, 10))
+@pytest.mark.parametrize("start", range(0, 60, 10))
 def test_the_checker_passes_every_plan(start: int, *, rules: bool) -> None:
     for seed in range(start, start + 10):
         problem = random_cluster(seed, Draw(rules=rules))

@@ -37,6 +37,8 @@ class Draw:
     obstacles: bool = True
     """Nodes that are kept, must go or are nobody's, gangs, limits, sizes and a least saving."""
     weights: tuple[int, ...] = (0, 0, 10, 50)
+    kept: float = 0.0
+    """The share of nodes that are kept; with obstacles there are others."""
 
 
 def random_cluster(seed: int, draw: Draw) -> ConsolidationProblem:
@@ -116,7 +118,7 @@ def _standing(rng: random.Random, name: str, group: NodeGroup, specs: list[PodSp
             pods.append(PodSet(f"x/{spec.labels[0][1]}", spec, 1, gang=gang))
     found = standing_node(name, group, tuple(pods))
     if not draw.obstacles:
-        return found
+        return replace(found, kept="so") if rng.random() < draw.kept else found
     match rng.randint(0, 15):
         case 0:
             return replace(found, node_group="")
