@@ -192,11 +192,9 @@ def least(cluster: Cluster, packing: Repacking, reached: Mapping[int, int], budg
         sunk[cluster.weight_of(number)] += cluster.micros_of(number)
     if not problem.pod_sets and not any(group.min_size for group in problem.node_groups):
         return Least(sunk.total(), sunk)
-    by_weight = dict(sunk)
-    if len(sunk) > 1:
-        by_weight |= _by_weight(problem, sunk, reached, budget.part(0.5))
+    by_weight = _by_weight(problem, sunk, reached, budget.part(0.5))
     equal = replace(problem, node_groups=tuple(replace(group, weight=0) for group in problem.node_groups))
-    found = solve(equal, budget.part(0.5 if len(sunk) > 1 else 1.0))
+    found = solve(equal, budget.part(0.5))
     # With pods left out there would be no bound on what serving them costs; the relaxation never leaves any out.
     certified = round(found.certificate.lower_bound_usd_per_hour * MICROS) if not found.unplaced else 0
     total = max(sunk.total() + certified, sum(by_weight.values()))
