@@ -120,6 +120,8 @@ class ConsolidationController(Controller, Generic[QuestionT]):
         self._plan = plan
         self._published: PublishedPlan | None = None
         self._waits_for = "starting"
+        self._none: set[tuple[str, ...]] = set()
+        """Nodes with which no step could be begun lately: others come first."""
         self._next = float("-inf")
         self._metrics = ConsolidationMetrics(self._shown, walk)
         self._stopping = threading.Event()
@@ -203,17 +205,18 @@ class ConsolidationController(Controller, Generic[QuestionT]):
         may = self._may_go(planned)
         left_alone = paused.nodes if paused is not None else frozenset()
         urgent_only = closed or paused is not None
-        tried = 0
-        for nodes in candidates(plan.steps, may, urgent_only=urgent_only, without=left_alone):
-            tried += 1
-            if tried > _MOST_TRIES:
-                break
+        found = list(candidates(plan.steps, may, urgent_only=urgent_only, without=left_alone))
+        tried = [nodes for nodes in found if nodes not in self._none] or found
+        for nodes in tried[:_MOST_TRIES]:
             with self._turn:
                 why = self._begin_with(frozenset(nodes), urgent_only=urgent_only)
             if why is None:
+                self._none.clear()
                 return ""
             if why:
                 return why
+            self._none.add(nodes)
+        self._none.intersection_update(found if len(tried) > _MOST_TRIES else ())
         if tried:
             return "the steps that were planned are none any more"
         if paused is not None:

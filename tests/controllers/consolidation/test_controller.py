@@ -197,6 +197,23 @@ def test_a_step_that_is_none_any_more_is_not_begun() -> None:
     assert waits_for(controller) == "the steps that were planned are none any more"
 
 
+def test_steps_that_turn_out_to_be_none_do_not_hold_up_later_ones_for_ever() -> None:
+    names = [f"n{number}" for number in range(7)]
+    play = PlayedConsolidation(nodes=dict.fromkeys(names, "web"), plan=plan_with(*map(step, names)))
+    controller = play.controller()
+    whole = play.plan
+
+    def only_the_last() -> None:
+        asked_all = not any(each.kept for each in play.asked[-1].nodes)
+        play.plan = whole if asked_all else plan_with(step("n6"))
+
+    play.on_ask = only_the_last
+    for _ in range(3):
+        controller.step()
+        play.now += 60.0
+    assert play.nodes_begun == [("n6",)]
+
+
 def test_pods_that_come_while_it_is_planned_are_first() -> None:
     play = PlayedConsolidation(plan=plan_with(step("a")))
 
