@@ -3,15 +3,17 @@ pods that are to go there. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from cagrpc.cluster.node_info import ClusterCapacity, PodOwner, Reservations, requested
 from cagrpc.cluster.state import ClusterState, PodsOnNode, ReschedulablePod
 from cagrpc.controllers.consolidation.successors import Successors
-from cagrpc.fleet.model import DisruptedNode, PodMove
-from solver.model import Node
+from cagrpc.controllers.scale_down.relocation import is_constrained_by_others
+from cagrpc.fleet.model import DisruptedNode, Disruption, PodMove
+from solver.model import CPU, MEMORY, Node
 
 
 def standing_of(nodes: Iterable[DisruptedNode], state: ClusterState) -> list[DisruptedNode]:
@@ -26,16 +28,49 @@ def needed(state: ClusterState, assumed: Iterable[str], reserved: Reservations) 
     return {*on, *assumed, *(name for name, kept in reserved.items() if kept)}
 
 
+def pods_to_go(under_way: Disruption, state: ClusterState) -> dict[str, ReschedulablePod]:
+    """Return the pods, by UID, that are on nodes that go, and those of gangs that move with them from others."""
+    old, moved = {each.name for each in under_way.nodes}, {each.uid for each in under_way.moves}
+    return {
+        pod.ref.uid: pod
+        for name, on in state.bound.items()
+        for pod in on.reschedulable
+        if name in old or pod.ref.uid in moved
+    }
+
+
+def newest_pod_seconds(under_way: Disruption, state: ClusterState) -> int:
+    """Return when the newest pod of the workloads was created."""
+    workloads = {each.workload for each in under_way.moves}
+    bound = (pod.ref for pods in state.bound.values() for pod in pods.reschedulable)
+    waiting = (ref for each in state.waiting for ref in each.pods if not ref.is_expected)
+    found = (ref.created_at_seconds for refs in (bound, waiting) for ref in refs if ref.workload in workloads)
+    return max(found, default=0)
+
+
 def _has_pods(pods: PodsOnNode) -> bool:
     return bool(pods.reschedulable or pods.coming or pods.ending)
 
 
+@dataclass(frozen=True, slots=True)
+class Adjustment:
+    """How a step has to change, since the scheduler bound successors elsewhere than was planned, or others came."""
+
+    targets: Mapping[str, str] = field(default_factory=dict)
+    """By UID of a pod that is not evicted yet: the node that has room for it in place of the planned one."""
+    staying: Mapping[str, str] = field(default_factory=dict)
+    """By old node that stays after all: why. One of its pods, or one that was evicted, finds room nowhere else."""
+
+    def __bool__(self) -> bool:
+        return bool(self.targets or self.staying)
+
+
 class Targets:
-    """Ready nodes with what is free beside the reservations of others."""
+    """Ready nodes that take pods, with what is free beside the reservations of others."""
 
     def __init__(
         self,
-        names: AbstractSet[str],
+        under_way: Disruption,
         state: ClusterState,
         others: Reservations,
         successors: Successors,
@@ -43,9 +78,13 @@ class Targets:
     ) -> None:
         """`pods` are those that are not evicted yet, by UID: their room is free in the end, also on nodes that stay
         (pods of gangs that move whole)."""
-        self._there = {each.node.name: each for each in state.nodes if each.node.name in names}
+        self._old = {each.name for each in under_way.nodes}
+        planned = {each.target for each in under_way.moves}
+        self._there = {each.node.name: each for each in state.nodes if each.node.name not in self._old - planned}
         ready = (self._as_it_will_be(each.node, state, pods) for each in self._there.values() if each.ready)
         self._capacity = ClusterCapacity(ready, others)
+        self._left = ClusterCapacity(each.node for each in state.nodes if each.node.name in self._old)
+        self._on = {uid: name for name, on in state.bound.items() for uid in _uids(on) if uid in pods}
         self._successors = successors
 
     def _as_it_will_be(self, node: Node, state: ClusterState, pods: Mapping[str, ReschedulablePod]) -> Node:
@@ -55,23 +94,92 @@ class Targets:
         room = requested((spec, 1) for spec in leaving)
         return replace(node, free={name: node.free.get(name, 0) + room.get(name, 0) for name in {**node.free, **room}})
 
+    def on(self, uid: str) -> str:
+        """Return the node of a pod that is not evicted yet."""
+        return self._on.get(uid, "")
+
     def lost(self, pods: Iterable[PodMove]) -> str:
-        """Return why one of these pods, which are not evicted yet, has no place any more beside those that are;
-        empty where all have one."""
-        for move in self._successors.waiting_for():
-            info, spec = self._capacity.get(move.target), self._successors.spec(move.uid)
-            if info is not None and spec is not None:
-                info.assume(PodOwner(move.uid), spec)
+        """Return why one of these pods, which are not evicted yet, can go nowhere: its target is gone or not Ready.
+        Empty where all are there."""
         for move in pods:
-            info, spec = self._capacity.get(move.target), self._successors.spec(move.uid)
-            pod = f"pod {move.namespace}/{move.name}"
-            if info is None:
-                return f"{pod} was to go to node {move.target}, which is gone or not Ready"
-            if spec is not None:
-                if not info.has_room(spec):
-                    return f"{pod} was to go to node {move.target}, which has no room for it any more"
-                info.assume(PodOwner(move.uid), spec)
+            if self._capacity.get(move.target) is None:
+                return f"pod {_name(move)} was to go to node {move.target}, which is gone or not Ready"
         return ""
+
+    def adjustment(self, pods: Sequence[PodMove]) -> Adjustment:
+        """Return what has to change so that each of these pods, which are not evicted yet, and each successor that
+        waits has room: another target where there is one, else its old node stays. Pods of one gang stay together."""
+        waiting = [each for each in self._successors.waiting_for() if not self._take_planned(each)]
+        displaced = [each for each in pods if not self._take_planned(each)]
+        targets: dict[str, str] = {}
+        staying: dict[str, str] = {}
+        for move in waiting:
+            if not self._take_any(move):
+                self._reopen(move, pods, staying)
+        for move in displaced:
+            if self.on(move.uid) in staying:
+                continue
+            target = self._take_any(move)
+            if target:
+                targets[move.uid] = target
+            else:
+                why = f"pod {_name(move)} was to go to node {move.target}, which has no room for it any more"
+                self._stay(self.on(move.uid), why, pods, staying)
+        left = {uid: target for uid, target in targets.items() if self.on(uid) not in staying}
+        return Adjustment(left, {name: why for name, why in staying.items() if name in self._old})
+
+    def _take_planned(self, move: PodMove) -> bool:
+        info, spec = self._capacity.get(move.target), self._successors.spec(move.uid)
+        if info is None or spec is None:
+            return True  # nothing is known of it
+        if not info.has_room(spec):
+            return False
+        info.assume(PodOwner(move.uid), spec)
+        return True
+
+    def _take_any(self, move: PodMove) -> str:
+        """Take the fullest node that has room, so that larger pods find theirs. Return its name; empty where there is
+        none, and for pods that see others, which stay where they were planned."""
+        spec = self._successors.spec(move.uid)
+        if spec is None or is_constrained_by_others(spec):
+            return ""
+        found = [
+            info
+            for info in self._capacity
+            if info.name not in self._old
+            and not self._there[info.name].held
+            and info.has_room(spec)
+            and info.admits(spec)
+        ]
+        if not found:
+            return ""
+        best = min(found, key=lambda info: (info.free.get(CPU, 0), info.free.get(MEMORY, 0), info.name))
+        best.assume(PodOwner(move.uid), spec)
+        return best.name
+
+    def _reopen(self, move: PodMove, pods: Iterable[PodMove], staying: dict[str, str]) -> None:
+        """Keep the old node that has room for a pod that waits, one that stays anyway first. One without pods goes all
+        the same: the planner may have opened another by now."""
+        spec, full = self._successors.spec(move.uid), Counter(self._on.values())
+        with_room = [info for info in self._left if full[info.name] and spec is not None and info.has_room(spec)]
+        if spec is None or not with_room:
+            return
+        best = min(with_room, key=lambda info: (info.name not in staying, -full[info.name], info.name))
+        best.assume(PodOwner(move.uid), spec)
+        self._stay(best.name, f"a pod in place of {_name(move)} finds room nowhere else", pods, staying)
+
+    def _stay(self, node: str, why: str, pods: Iterable[PodMove], staying: dict[str, str]) -> None:
+        """Keep a node, and others that have pods of its gangs; the room of their pods elsewhere is free again."""
+        if node in staying:
+            return
+        staying[node] = why
+        all_pods = list(pods)
+        for each in all_pods:
+            if self.on(each.uid) == node:
+                self._capacity.forget(PodOwner(each.uid))
+                for other in all_pods:
+                    if each.gang and other.gang == each.gang:
+                        self._stay(self.on(other.uid), why, all_pods, staying)
 
     def is_open(self, move: PodMove) -> bool:
         """Return whether the scheduler may bind the pod there: the start-up taint is gone, and others that young nodes
@@ -79,3 +187,11 @@ class Targets:
         node, info = self._there.get(move.target), self._capacity.get(move.target)
         spec = self._successors.spec(move.uid)
         return node is not None and not node.held and info is not None and (spec is None or info.admits(spec))
+
+
+def _uids(on: PodsOnNode) -> Iterable[str]:
+    return (pod.ref.uid for pod in on.reschedulable)
+
+
+def _name(move: PodMove) -> str:
+    return f"{move.namespace}/{move.name}"

@@ -9,10 +9,13 @@ is due and may be repeated, so that a process that ends anywhere is continued, o
 
 Old nodes are cordoned first, as Karpenter taints them: else pods would come to them while the new nodes do.
 
-A step is undone where it can no longer end as it was planned: a new node does not come, a target is not Ready or has no
-room any more for a pod that is not evicted yet, a pod has come to an old node or may not be moved any more, somebody
-lifts a cordon, or its deadline passes. While the cluster is not known nothing happens, and the deadline is put off by
-as long. Of nodes that go whatever happens (`steps.MUST_GO`) pods are evicted all the same, and the planner finds room.
+Room that the scheduler gave to other successors is missed by those it was planned for: they get
+another target, or their old node stays (`targets`).
+
+A step is undone where it can no longer end: a new node does not come, a target is not Ready, all old nodes have to
+stay, a pod has come to an old node or may not be moved any more, somebody lifts a cordon, or its deadline passes. While
+the cluster is not known nothing happens, and the deadline is put off by as long. Of nodes that go whatever happens
+(`steps.MUST_GO`) pods are evicted all the same, and the planner finds room.
 
 Rights: get and patch nodes; create pods/eviction.
 """
@@ -33,7 +36,14 @@ from cagrpc.controllers.consolidation.evictions import Evictions, Evictor
 from cagrpc.controllers.consolidation.new_nodes import NewNodes
 from cagrpc.controllers.consolidation.steps import MUST_GO, AssignedStep
 from cagrpc.controllers.consolidation.successors import Successors
-from cagrpc.controllers.consolidation.targets import Targets, needed, standing_of
+from cagrpc.controllers.consolidation.targets import (
+    Adjustment,
+    Targets,
+    needed,
+    newest_pod_seconds,
+    pods_to_go,
+    standing_of,
+)
 from cagrpc.controllers.consolidation.undoing import Undoing
 from cagrpc.controllers.placement.places import Places
 from cagrpc.errors import FailedPrecondition
@@ -201,7 +211,7 @@ class Walk:
         began = self._clock()
         state = self._cluster.state_with_bound_pods()
         self._rests_until = self._clock() + _REST * (self._clock() - began)
-        pods = _to_go(under_way, state)
+        pods = pods_to_go(under_way, state)
         self._successors.observe(under_way, state, pods.keys())
         self._fleet.disruptions.check()
         if under_way.phase is DisruptionPhase.UNDOING:
@@ -296,7 +306,7 @@ class Walk:
                 ),
                 new_nodes=tuple(coming.nodes.values()),
                 moving_since_seconds=self._fleet.disruptions.now(),
-                newest_pod_seconds=_newest_pod_seconds(under_way, state),
+                newest_pod_seconds=newest_pod_seconds(under_way, state),
             )
         )
 
@@ -307,12 +317,9 @@ class Walk:
         if not (still_there or open_now or needed_still):
             self._end(under_way)
             return
-        names = {each.target for each in under_way.moves}
-        targets = Targets(names, state, self._reserved(state), self._successors, pods)
-        lost = targets.lost(still_there)
+        targets = Targets(under_way, state, self._reserved(state), self._successors, pods)
         must_go = under_way.reason in MUST_GO
-        if lost and not must_go:
-            self.undo(lost)
+        if not must_go and self._adjusted(under_way, targets, still_there):
             return
         left = len(pods)
         self.waits_for = self._evictions.problem or f"{several(left, 'pod')} to move, {open_now} to run again"
@@ -327,6 +334,26 @@ class Walk:
             self._evictions.evict(self._next([*evictable, *strangers], open_now))
         except Forbidden as error:
             self.undo(str(error))
+
+    def _adjusted(self, under_way: Disruption, targets: Targets, still_there: Sequence[PodMove]) -> bool:
+        """Undo the step, or change it, where planned room is taken. Return whether it did."""
+        lost = targets.lost(still_there)
+        change = Adjustment() if lost else targets.adjustment(still_there)
+        rest = tuple(each for each in under_way.nodes if each.name not in change.staying)
+        if lost or not rest:
+            self.undo(lost or next(iter(change.staying.values())))
+        elif change:
+            staying = {each.uid for each in still_there if targets.on(each.uid) in change.staying}
+            # Before the record: of a node that is no part of the step any more nobody would lift it.
+            self._cordons.write([each for each in under_way.nodes if each not in rest], frozenset(), under_way.id)
+            moves = tuple(
+                replace(each, target=change.targets.get(each.uid, each.target))
+                for each in under_way.moves
+                if each.uid not in staying
+            )
+            log.info("disruption %s is changed: %s", under_way.id, change, extra=_about(under_way))
+            self._fleet.disruptions.change(replace(under_way, nodes=rest, moves=moves))
+        return bool(lost or change)
 
     def _next(self, pods: Sequence[PodMove], open_now: int) -> list[PodMove]:
         """Return the pods to evict now: as many as may be without a successor at a time, and a gang at once."""
@@ -362,17 +389,6 @@ def _about(under_way: Disruption) -> dict[str, str]:
     return {"disruption": under_way.id, **({"increment": under_way.increment_id} if under_way.increment_id else {})}
 
 
-def _to_go(under_way: Disruption, state: ClusterState) -> dict[str, ReschedulablePod]:
-    """Return the pods, by UID, that are on nodes that go, and those of gangs that move with them from others."""
-    old, moved = {each.name for each in under_way.nodes}, {each.uid for each in under_way.moves}
-    return {
-        pod.ref.uid: pod
-        for name, on in state.bound.items()
-        for pod in on.reschedulable
-        if name in old or pod.ref.uid in moved
-    }
-
-
 def _may_be_evicted(pod: ReschedulablePod, under_way: Disruption) -> bool:
     """Return whether the pod may be evicted; a PodDisruptionBudget is the API server's to heed."""
     ending = pod.kept_by is Kept.UNTIL_IT_ENDS and under_way.reason in MUST_GO
@@ -382,12 +398,3 @@ def _may_be_evicted(pod: ReschedulablePod, under_way: Disruption) -> bool:
 def _stranger(pod: ReschedulablePod) -> PodMove:
     ref = pod.ref
     return PodMove(ref.uid, ref.namespace, ref.name, ref.workload, "wherever there is room", pod.gang or "")
-
-
-def _newest_pod_seconds(under_way: Disruption, state: ClusterState) -> int:
-    """Return when the newest pod of the workloads was created."""
-    workloads = {each.workload for each in under_way.moves}
-    bound = (pod.ref for pods in state.bound.values() for pod in pods.reschedulable)
-    waiting = (ref for each in state.waiting for ref in each.pods if not ref.is_expected)
-    found = (ref.created_at_seconds for refs in (bound, waiting) for ref in refs if ref.workload in workloads)
-    return max(found, default=0)

@@ -305,6 +305,32 @@ def test_room_that_others_took_after_an_eviction_is_the_planners_to_find() -> No
         scene.close()
 
 
+def test_where_successors_take_room_of_others_these_get_another_target(scene: WalkHarness) -> None:
+    old, one, two = scene.stand("big", 3)
+    scene.workload("web", 4, on=[old])
+    scene.begin([old], onto=[one])
+    scene.workload("thief", 6, on=[one])
+    scene.run(60)
+    assert scene.ended() is DONE
+    assert len(scene.cluster.evicted) == 4
+    assert scene.names() == {one, two}
+    nothing_is_left(scene)
+
+
+def test_a_node_whose_pods_have_no_room_any_more_stays_and_the_others_go(scene: WalkHarness) -> None:
+    first, second, other = scene.stand("big", 3)
+    scene.workload("web", 2, on=[first])
+    scene.workload("more", 2, on=[second])
+    scene.begin([first, second], onto=[other])
+    scene.workload("thief", 6, on=[other])
+    scene.run(60)
+    assert scene.ended() is DONE
+    assert len(scene.cluster.evicted) == 2
+    assert len(scene.names()) == 2
+    assert scene.names() > {other}
+    nothing_is_left(scene)
+
+
 def test_a_target_that_is_not_ready_any_more_undoes_it(scene: WalkHarness) -> None:
     old, other = scene.stand("big", 2)
     scene.workload("web", 2, on=[old], budget=0)
