@@ -72,6 +72,7 @@ def walk_of(
         places,
         reserved=reservations,
         deadline_seconds=settings.step_deadline_seconds,
+        minimum_node_age_seconds=settings.minimum_node_age_seconds,
     )
 
 

@@ -1,6 +1,7 @@
 """Undoing a disruption: cordons are lifted where pods are left, and of the nodes without pods, old and new, those go
-that nobody needs, once every pod that was evicted runs again. Of one that evicted nothing only cordons are lifted; its
-new nodes were withdrawn before."""
+that nobody needs, once every pod that was evicted runs again; a node that is younger than the minimum age goes when it
+is older, as any other empty one. Of one that evicted nothing only cordons are lifted; its new nodes were withdrawn
+before."""
 
 from __future__ import annotations
 
@@ -35,6 +36,7 @@ class Undoing:
         successors: Successors,
         needed: Callable[[ClusterState], AbstractSet[str]],
         clock: MonotonicClock,
+        minimum_node_age_seconds: float = 0.0,
     ) -> None:
         """`needed` returns the nodes that somebody needs."""
         self._fleet = fleet
@@ -42,6 +44,7 @@ class Undoing:
         self._successors = successors
         self._needed = needed
         self._clock = clock
+        self._minimum_node_age_seconds = minimum_node_age_seconds
         self._since: float | None = None
 
     def forget(self) -> None:
@@ -64,7 +67,7 @@ class Undoing:
         if moved and patient:
             waiting = self._successors.open
             if not waiting:
-                empty = self._running(nodes) - self._needed(state)
+                empty = self._running(nodes) - self._needed(state) - self._young(state)
             self._cordons.write(nodes, empty, under_way.id)
             if waiting:
                 return f"{several(waiting, 'evicted pod')} to run again"
@@ -83,6 +86,11 @@ class Undoing:
             log.warning("disruption %s: its empty nodes stay: %s", under_way.id, error)
             self._cordons.write(doomed, frozenset(), under_way.id)
             self._fleet.disruptions.change(ended)
+
+    def _young(self, state: ClusterState) -> set[str]:
+        """Return the names of nodes that are younger than the minimum age."""
+        since = self._fleet.disruptions.now() - self._minimum_node_age_seconds
+        return {each.node.name for each in state.nodes if each.created_at_seconds > since}
 
     def _running(self, nodes: Iterable[DisruptedNode]) -> set[str]:
         """Return the names of those of the nodes whose instances run."""

@@ -9,12 +9,10 @@ is due and may be repeated, so that a process that ends anywhere is continued, o
 
 Old nodes are cordoned first, as Karpenter taints them: else pods would come to them while the new nodes do.
 
-Room that the scheduler gave to other successors is missed by those it was planned for: they get
-another target, or their old node stays (`targets`).
-
-A step is undone where it can no longer end: a new node does not come, a target is not Ready, all old nodes have to
-stay, a pod has come to an old node or may not be moved any more, somebody lifts a cordon, or its deadline passes. While
-the cluster is not known nothing happens, and the deadline is put off by as long. Of nodes that go whatever happens
+Pods whose planned room the scheduler gave to others get another target, or their old node stays (`targets`). A step is
+undone where it can no longer end: a new node does not come, a target is not Ready, all old nodes have to stay, a pod
+has come to an old node or may not be moved any more, somebody lifts a cordon, or its deadline passes. While the cluster
+is not known nothing happens, and the deadline is put off by as long. Of nodes that go whatever happens
 (`steps.MUST_GO`) pods are evicted all the same, and the planner finds room.
 
 Rights: get and patch nodes; create pods/eviction.
@@ -101,6 +99,7 @@ class Walk:
         *,
         reserved: Callable[[ClusterState], Reservations] = nothing_reserved,
         deadline_seconds: float = 900.0,
+        minimum_node_age_seconds: float = 0.0,
         most_in_flight: int = MOST_IN_FLIGHT,
         clock: MonotonicClock = monotonic,
     ) -> None:
@@ -118,7 +117,7 @@ class Walk:
         self._new_nodes = NewNodes(fleet, cluster, places, clock)
         self._id = ""
         self._cordons = Cordons(client, cluster)
-        self._undoing = Undoing(fleet, self._cordons, self._successors, self._needed, clock)
+        self._undoing = Undoing(fleet, self._cordons, self._successors, self._needed, clock, minimum_node_age_seconds)
         self._rests_until = float("-inf")
         self._away_since: float | None = None
         self._away_seconds = 0.0

@@ -248,6 +248,24 @@ def test_undone_half_way_pods_stay_where_they_are_and_what_is_empty_goes(scene: 
     nothing_is_left(scene)
 
 
+def test_undone_half_way_young_nodes_stay_until_they_are_older(scene: WalkHarness) -> None:
+    """A node that has just been made may be wanted by the next pods; the next plan finds it empty, and old enough."""
+    scene.most_in_flight, scene.minimum_node_age_seconds, scene.cluster.tells_ages = 1, 3600.0, True
+    first, second = scene.stand("big", 2)
+    scene.clock.advance(3600.0)
+    scene.restart()
+    scene.workload("web", 2, on=[first])
+    scene.workload("stuck", 2, on=[second], budget=0)
+    scene.begin([first, second], new={"small": 4})
+    until(scene, lambda: first not in scene.pods_by_node() and not scene.pending())
+    scene.walk.undo("enough")
+    scene.run(60)
+    assert scene.ended() is UNDONE
+    assert len(scene.names()) == 1 + 4, "the old node without pods is gone"
+    assert first not in scene.names()
+    nothing_is_left(scene)
+
+
 def test_a_deadline_that_passes_undoes_it(scene: WalkHarness) -> None:
     old = scene.stand("big", 1)
     scene.workload("web", 2, on=old, budget=0)
@@ -283,6 +301,18 @@ def test_room_that_others_took_before_an_eviction_undoes_it(scene: WalkHarness) 
     assert scene.ended() is UNDONE
     assert "has no room for it any more" in scene.last().message
     assert not scene.cluster.evicted
+    nothing_is_left(scene)
+
+
+def test_pods_whose_room_others_took_go_to_other_nodes_that_stay(scene: WalkHarness) -> None:
+    old, other, third = scene.stand("big", 3)
+    scene.workload("web", 2, on=[old])
+    scene.begin([old], onto=[other])
+    scene.workload("thief", 7, on=[other])
+    scene.run(30)
+    assert scene.ended() is DONE
+    assert scene.pods_by_node() == {other: 8, third: 1}
+    assert scene.names() == {other, third}
     nothing_is_left(scene)
 
 

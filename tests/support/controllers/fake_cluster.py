@@ -83,6 +83,8 @@ class FakeCluster:
     gangs: dict[str, int] = field(default_factory=dict)
     """Minimum count by gang; a gang without an entry needs as many pods as it has."""
     scheduling: bool = True
+    tells_ages: bool = False
+    """Whether nodes say when they were created."""
     daemons_come: bool = True
     """Whether DaemonSets' pods run on nodes from the start; otherwise they are always late."""
     mirrors: tuple[Mirror, ...] = ()
@@ -217,7 +219,8 @@ class FakeCluster:
                 labels = {**group_labels(group), HOSTNAME: name}
                 node = Node(name, free, labels, group.taints, allocatable=group.allocatable)
                 ready = now >= running[machine.id] + REGISTER_SECONDS
-                found.append(ClusterNode(self._with_pods(node), machine.id, ready, held=machine.id not in self.lifted))
+                held, since = machine.id not in self.lifted, int(running[machine.id]) if self.tells_ages else 0
+                found.append(ClusterNode(self._with_pods(node), machine.id, ready, held, created_at_seconds=since))
         self.running_since = running
         return found
 

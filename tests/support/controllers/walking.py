@@ -187,6 +187,7 @@ class WalkHarness(PlannerHarness):
     def __init__(self, groups: Sequence[NodeGroup], *, plans: bool = False, **more: Any) -> None:
         self.plans = plans
         self.most_in_flight = 10
+        self.minimum_node_age_seconds = 0.0
         self.prompt = False
         """Whether the scheduler binds pods before anybody else has seen them."""
         self.fault: Callable[[str, Callable[[], dict[str, Any]]], dict[str, Any]] = lambda _, do: do()
@@ -206,6 +207,7 @@ class WalkHarness(PlannerHarness):
             self.places,
             reserved=super().reservations,
             deadline_seconds=900.0,
+            minimum_node_age_seconds=self.minimum_node_age_seconds,
             most_in_flight=self.most_in_flight,
             clock=self.clock,
         )
