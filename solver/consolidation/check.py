@@ -90,7 +90,7 @@ class _Kinds:
 
 
 @dataclass
-class _Standing:
+class _StandingNow:
     node: Node
     group: str
     pods: Pods
@@ -109,7 +109,7 @@ class _Replay:
         self._limits = problem.limits
         self._least = {group.id: min(group.min_size, group.target_size) for group in problem.node_groups}
         self.nodes = {
-            each.node.name: _Standing(
+            each.node.name: _StandingNow(
                 each.node,
                 each.node_group,
                 self._kinds.counted(each.pods),
@@ -231,7 +231,7 @@ class _Replay:
                 opened[batch.node_group] += 1
                 pods = Counter({classes[i]: n for i, n in batch.pods.items()})
                 node = replace(next(new), name=name)
-                self.nodes[name] = _Standing(node, batch.node_group, pods, False, True, None, new=True)
+                self.nodes[name] = _StandingNow(node, batch.node_group, pods, False, True, None, new=True)
         self._groups = {
             group.id: replace(group, target_size=group.target_size - lost[group.id]) for group in after.node_groups
         }

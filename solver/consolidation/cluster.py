@@ -30,7 +30,7 @@ def step_node_name(group: str, step: int, number: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Removal:
+class NodeRemoval:
     """Nodes to take away together, and all pods that move: theirs, and those of their gangs on other nodes."""
 
     nodes: tuple[int, ...]
@@ -133,7 +133,7 @@ class Cluster:
             and not any(self.classes[k].gang in self.frozen for k in self.pods[node])
         )
 
-    def removal(self, nodes: Iterable[int]) -> Removal:
+    def removal(self, nodes: Iterable[int]) -> NodeRemoval:
         """Return what moves where these nodes go. Nodes that only held pods of their gangs go, too."""
         going = set(nodes)
         gangs = {gang for n in going for k in self.pods[n] if (gang := self.classes[k].gang) is not None}
@@ -144,9 +144,9 @@ class Cluster:
                 going.add(other)
             else:
                 elsewhere[other] = mine
-        return Removal(tuple(sorted(going)), elsewhere)
+        return NodeRemoval(tuple(sorted(going)), elsewhere)
 
-    def moved(self, removal: Removal) -> Pods:
+    def moved(self, removal: NodeRemoval) -> Pods:
         total: Pods = Counter()
         for node in removal.nodes:
             total.update(self.pods[node])
@@ -201,7 +201,7 @@ class Cluster:
             return now
         return (*now, Limit(_CLOSED, {NODES: 0}, {}, frozenset(self.groups) - frozenset(open_to)))
 
-    def remove(self, removal: Removal, plan: Plan) -> None:
+    def remove(self, removal: NodeRemoval, plan: Plan) -> None:
         """Carry out a step that places all pods."""
         for number in removal.nodes:
             self.alive[number] = self.takes[number] = False

@@ -14,8 +14,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from solver.consolidation.cluster import Cluster, Removal
-from solver.consolidation.eligible import Spread
+from solver.consolidation.cluster import Cluster, NodeRemoval
+from solver.consolidation.eligible import DomainSpread
 from solver.consolidation.least import least, repacking, worth_micros
 from solver.consolidation.model import (
     ConsolidationPlan,
@@ -25,7 +25,7 @@ from solver.consolidation.model import (
 )
 from solver.consolidation.one_for_one import OneForOne
 from solver.consolidation.onto_standing import emptied
-from solver.consolidation.steps import Steps
+from solver.consolidation.steps import StepTrials
 from solver.consolidation.validation import validate_consolidation
 from solver.consolidation.written import written
 from solver.model import Budget, Plan, TierCost
@@ -64,7 +64,7 @@ class _Consolidation:
         self.problem, self.budget = problem, budget
         self._search = replace(budget, until=_SEARCH_SHARE)
         self.cluster = Cluster(problem)
-        self.steps = Steps(self.cluster)
+        self.steps = StepTrials(self.cluster)
         self.found: list[ConsolidationStep] = []
         self.stays: dict[str, str] = {}
         self.before = self._usd()
@@ -85,7 +85,7 @@ class _Consolidation:
                 break
         return self._result()
 
-    def _take(self, removal: Removal, plan: Plan, reason: DisruptionReason) -> None:
+    def _take(self, removal: NodeRemoval, plan: Plan, reason: DisruptionReason) -> None:
         saved = -sum(self.steps.change_micros(removal, plan).values()) / MICROS
         names = tuple(self.cluster.nodes[number].name for number in removal.nodes)
         self.found.append(ConsolidationStep(reason, names, plan, round(saved, 9)))
@@ -123,7 +123,7 @@ class _Consolidation:
                 going.append(number)
         most = self.problem.most_nodes_per_step
         for start in range(0, len(going), most):
-            removal = Removal(tuple(sorted(going[start : start + most])), {})
+            removal = NodeRemoval(tuple(sorted(going[start : start + most])), {})
             self._take(removal, written(self.cluster, {}), DisruptionReason.EMPTY)
 
     def _improve_weights(self) -> None:
@@ -142,7 +142,7 @@ class _Consolidation:
         found = emptied(
             self.cluster,
             self.steps.eligibility,
-            Spread(self.cluster, self.steps.rules),
+            DomainSpread(self.cluster, self.steps.rules),
             candidates,
             self._targets(candidates),
             self.steps.plain,
@@ -151,7 +151,7 @@ class _Consolidation:
         )
         for each in found:
             plan = written(self.cluster, each.placed)
-            self._take(Removal(tuple(sorted(each.nodes)), {}), plan, DisruptionReason.UNDERUTILIZED)
+            self._take(NodeRemoval(tuple(sorted(each.nodes)), {}), plan, DisruptionReason.UNDERUTILIZED)
             if self._search.exhausted:
                 break
 
@@ -165,7 +165,7 @@ class _Consolidation:
         """Try the candidates by as many as a step may have; where that is no step, both halves of them."""
         most = self.problem.most_nodes_per_step
         waiting = deque(tuple(candidates[i : i + most]) for i in range(0, len(candidates), most))
-        one_for_one = OneForOne(self.cluster, Spread(self.cluster, self.steps.rules), self.steps.plain, open_to)
+        one_for_one = OneForOne(self.cluster, DomainSpread(self.cluster, self.steps.rules), self.steps.plain, open_to)
         while waiting and not self._search.exhausted and (open_to is None or self._can_grow(open_to)):
             nodes = tuple(n for n in waiting.popleft() if self.cluster.may_go(n))
             if not nodes:
@@ -174,7 +174,9 @@ class _Consolidation:
                 rest = tuple(n for n in nodes if self.cluster.may_go(n))
                 waiting.extend((rest,) if rest else ())
             elif self._try(nodes, targets, open_to):
-                one_for_one = OneForOne(self.cluster, Spread(self.cluster, self.steps.rules), self.steps.plain, open_to)
+                one_for_one = OneForOne(
+                    self.cluster, DomainSpread(self.cluster, self.steps.rules), self.steps.plain, open_to
+                )
             elif len(nodes) > 1:
                 half = (len(nodes) + 1) // 2
                 waiting.extend((nodes[:half], nodes[half:]))
@@ -185,7 +187,7 @@ class _Consolidation:
         cost = sum(self.cluster.micros[group] for group, _ in opened)
         if not going or cost > _HARDLY * sum(self.cluster.worth[n] for n in going):
             return False
-        removal, plan = Removal(tuple(sorted(going)), {}), written(self.cluster, {}, opened)
+        removal, plan = NodeRemoval(tuple(sorted(going)), {}), written(self.cluster, {}, opened)
         reason = self.steps.verdict(removal, plan)
         if reason is not None:
             self._take(removal, plan, reason)
@@ -216,7 +218,7 @@ class _Consolidation:
                 return True
         return False
 
-    def _less_exchanged(self, removal: Removal, plan: Plan) -> list[int]:
+    def _less_exchanged(self, removal: NodeRemoval, plan: Plan) -> list[int]:
         """Return the nodes without those that would be exchanged for new ones of their group; none where that is all
         or none of them."""
         opened = Counter({each.node_group: each.delta for each in plan.increments})
@@ -228,7 +230,7 @@ class _Consolidation:
                 kept.append(number)
         return kept if len(kept) < len(removal.nodes) else []
 
-    def _saved(self, removal: Removal, plan: Plan) -> int:
+    def _saved(self, removal: NodeRemoval, plan: Plan) -> int:
         return -sum(self.steps.change_micros(removal, plan).values())
 
     def _surplus(self) -> Floats:

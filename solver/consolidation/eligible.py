@@ -54,7 +54,7 @@ class Eligibility:
         return self._sight
 
 
-class Rules:
+class PodRules:
     """Constraints between pods: which classes have any, and what nodes that are no targets mean to them."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -112,10 +112,10 @@ class Rules:
         return (number for number in candidates if selects(selector, *self._labels[number]))
 
 
-class Spread:
+class DomainSpread:
     """Topology spread where pods stay in their domains: moved so, they change no count, so it is kept where it was."""
 
-    def __init__(self, cluster: Cluster, rules: Rules) -> None:
+    def __init__(self, cluster: Cluster, rules: PodRules) -> None:
         self._cluster = cluster
         self._counts: dict[PodAffinityTerm, Counter[str]] = {}
         self._least: dict[PodAffinityTerm, int] = {}

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from solver.consolidation.cluster import Cluster, Pods
-from solver.consolidation.eligible import Spread
+from solver.consolidation.eligible import DomainSpread
 from solver.model import Limit, NodeGroup, PodSpec
 from solver.model.capacity import limits_broken, on_new_node
 from solver.model.eligibility import on_nodes, why_not_eligible
@@ -19,7 +19,9 @@ from solver.model.eligibility import on_nodes, why_not_eligible
 class OneForOne:
     """Groups that may replace nodes, in the order in which they are better."""
 
-    def __init__(self, cluster: Cluster, spread: Spread, plain: Sequence[bool], open_to: Iterable[str] | None) -> None:
+    def __init__(
+        self, cluster: Cluster, spread: DomainSpread, plain: Sequence[bool], open_to: Iterable[str] | None
+    ) -> None:
         self._cluster, self._spread, self._plain = cluster, spread, plain
         allowed = set(cluster.groups) if open_to is None else set(open_to)
         groups = [group for group in cluster.groups.values() if group.id in allowed]

@@ -1,5 +1,5 @@
 """Nodes that go with nothing opened for their pods: each pod onto the first node with room for it, those first that are
-most likely to stay. Only plain pods (`Rules.plain`) of no gang, which stay in the domains that they are spread over;
+most likely to stay. Only plain pods (`PodRules.plain`) of no gang, which stay in the domains that they are spread over;
 for the others steps are planned."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from solver.consolidation.cluster import Cluster, Pods
-from solver.consolidation.eligible import Eligibility, Spread
+from solver.consolidation.eligible import DomainSpread, Eligibility
 from solver.reduction.reduced import Ints
 
 
@@ -26,7 +26,7 @@ class Emptied:
 def emptied(
     cluster: Cluster,
     eligibility: Eligibility,
-    spread: Spread,
+    spread: DomainSpread,
     candidates: Sequence[int],
     targets: Sequence[int],
     plain: Sequence[bool],
@@ -75,7 +75,7 @@ def emptied(
 def _fit(
     cluster: Cluster,
     eligibility: Eligibility,
-    spread: Spread,
+    spread: DomainSpread,
     node: int,
     pods: Pods,
     order: Ints,

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from solver.consolidation.cluster import Cluster, Pods, Removal
-from solver.consolidation.eligible import Eligibility, Rules
+from solver.consolidation.cluster import Cluster, NodeRemoval, Pods
+from solver.consolidation.eligible import Eligibility, PodRules
 from solver.consolidation.model import DisruptionReason
 from solver.model import Budget, Plan, PodSet, Problem
 from solver.planning.solve import solve
@@ -20,19 +20,19 @@ _LEAST_SHARE = 0.02
 """Of what the nodes cost that go: what replacing them saves at least. For less, a whole step's pods would move."""
 
 
-class Steps:
+class StepTrials:
     """Finds and judges steps on a cluster; changes nothing."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.eligibility, self.rules = Eligibility(cluster), Rules(cluster)
+        self.eligibility, self.rules = Eligibility(cluster), PodRules(cluster)
         self.plain = [
             each.gang is None and plain for each, plain in zip(cluster.classes, self.rules.plain, strict=True)
         ]
         self.least_micros_per_pod = cluster.problem.least_saving_usd_per_hour_per_pod * MICROS
 
     def planned(
-        self, removal: Removal, targets: Sequence[int], budget: Budget, open_to: Iterable[str] | None = None
+        self, removal: NodeRemoval, targets: Sequence[int], budget: Budget, open_to: Iterable[str] | None = None
     ) -> Plan:
         """Plan the pods that move onto nodes of `targets`, those that have room and come first, and onto new nodes of
         the groups `open_to` (None for all)."""
@@ -47,7 +47,7 @@ class Steps:
         groups, limits = cluster.node_groups(removal.nodes), cluster.limits(open_to)
         return solve(Problem(sets, groups, tuple(nodes), limits, cluster.problem.daemon_sets), budget)
 
-    def verdict(self, removal: Removal, plan: Plan) -> DisruptionReason | None:
+    def verdict(self, removal: NodeRemoval, plan: Plan) -> DisruptionReason | None:
         """Return why the step is worth it; None where it is not, or not possible."""
         cluster = self.cluster
         if plan.unplaced or not self.keeps_minimum_sizes(removal, plan):
@@ -66,14 +66,14 @@ class Steps:
             return DisruptionReason.BETTER_WEIGHT if dearer else DisruptionReason.UNDERUTILIZED
         return DisruptionReason.BETTER_WEIGHT if self._is_better_weight(removal, plan) else None
 
-    def keeps_minimum_sizes(self, removal: Removal, plan: Plan) -> bool:
+    def keeps_minimum_sizes(self, removal: NodeRemoval, plan: Plan) -> bool:
         """Return whether no group falls below its minimum size."""
         cluster = self.cluster
         change = Counter({each.node_group: each.delta for each in plan.increments})
         change.subtract(cluster.group_of[number] for number in removal.nodes)
         return all(cluster.target[group] + n >= cluster.least[group] for group, n in change.items() if n < 0)
 
-    def change_micros(self, removal: Removal, plan: Plan) -> Counter[int]:
+    def change_micros(self, removal: NodeRemoval, plan: Plan) -> Counter[int]:
         """Return, per weight, what its nodes cost more after the step than before, in millionths of $/h."""
         cluster = self.cluster
         change: Counter[int] = Counter()
@@ -83,7 +83,7 @@ class Steps:
             change[cluster.groups[each.node_group].weight] += cluster.micros[each.node_group] * each.delta
         return change
 
-    def _is_better_weight(self, removal: Removal, plan: Plan) -> bool:
+    def _is_better_weight(self, removal: NodeRemoval, plan: Plan) -> bool:
         """Return whether every pod comes onto a node of a higher weight than all nodes that go."""
         cluster = self.cluster
         worst = max(cluster.weight_of(number) for number in removal.nodes)

@@ -15,7 +15,7 @@ from cagrpc.kube.client.client import PatchKind
 _TRIES = 5
 
 
-class Nodes(Protocol):
+class PatchableNodes(Protocol):
     """The part of `kube.client.Client` that cordoning needs."""
 
     def get(self, path: str) -> dict[str, Any]: ...
@@ -34,7 +34,7 @@ class SeenCordons(Protocol):
 class Cordons:
     """The cordons of the disruption under way. For one thread."""
 
-    def __init__(self, client: Nodes, cluster: SeenCordons) -> None:
+    def __init__(self, client: PatchableNodes, cluster: SeenCordons) -> None:
         self._client = client
         self._cluster = cluster
         self._written: dict[str, bool] = {}
@@ -68,7 +68,7 @@ class Cordons:
         self._written.clear()
 
 
-def cordon(client: Nodes, node: str, disruption_id: str) -> None:
+def cordon(client: PatchableNodes, node: str, disruption_id: str) -> None:
     """Cordon the Node, unless it is cordoned. It is no error if there is no such Node. Raises Conflict where others
     write the node all the time, and Unavailable."""
 
@@ -80,7 +80,7 @@ def cordon(client: Nodes, node: str, disruption_id: str) -> None:
     _change(client, node, wanted)
 
 
-def uncordon(client: Nodes, node: str) -> None:
+def uncordon(client: PatchableNodes, node: str) -> None:
     """Lift a cordon of ours; one that somebody else has lifted meanwhile leaves only the annotation to remove. As
     `cordon` otherwise."""
 
@@ -93,7 +93,7 @@ def uncordon(client: Nodes, node: str) -> None:
     _change(client, node, wanted)
 
 
-def _change(client: Nodes, node: str, wanted: Any) -> None:
+def _change(client: PatchableNodes, node: str, wanted: Any) -> None:
     """Read the Node and patch what is wanted of it, with the resource version as precondition."""
     path = f"/api/v1/nodes/{node}"
     for _ in range(_TRIES):

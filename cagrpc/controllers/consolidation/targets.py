@@ -65,7 +65,7 @@ class Adjustment:
         return bool(self.targets or self.staying)
 
 
-class Targets:
+class MoveTargets:
     """Ready nodes that take pods, with what is free beside the reservations of others."""
 
     def __init__(

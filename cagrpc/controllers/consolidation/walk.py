@@ -29,14 +29,14 @@ from typing import Protocol
 from cagrpc.api.core.movability import Kept
 from cagrpc.cluster.node_info import Reservations, nothing_reserved
 from cagrpc.cluster.state import ClusterState, PendingPod, PodsOnNode, ReschedulablePod
-from cagrpc.controllers.consolidation.cordons import Cordons, Nodes
+from cagrpc.controllers.consolidation.cordons import Cordons, PatchableNodes
 from cagrpc.controllers.consolidation.evictions import Evictions, Evictor
 from cagrpc.controllers.consolidation.new_nodes import NewNodes
 from cagrpc.controllers.consolidation.steps import MUST_GO, AssignedStep
 from cagrpc.controllers.consolidation.successors import Successors
 from cagrpc.controllers.consolidation.targets import (
     Adjustment,
-    Targets,
+    MoveTargets,
     needed,
     newest_pod_seconds,
     pods_to_go,
@@ -68,7 +68,7 @@ _REST = 3.0
 after so many times as long."""
 
 
-class WalkClient(Nodes, Evictor, Protocol):
+class WalkClient(PatchableNodes, Evictor, Protocol):
     """The part of `kube.client.Client` that the walk needs."""
 
 
@@ -316,7 +316,7 @@ class Walk:
         if not (still_there or open_now or needed_still):
             self._end(under_way)
             return
-        targets = Targets(under_way, state, self._reserved(state), self._successors, pods)
+        targets = MoveTargets(under_way, state, self._reserved(state), self._successors, pods)
         must_go = under_way.reason in MUST_GO
         if not must_go and self._adjusted(under_way, targets, still_there):
             return
@@ -334,7 +334,7 @@ class Walk:
         except Forbidden as error:
             self.undo(str(error))
 
-    def _adjusted(self, under_way: Disruption, targets: Targets, still_there: Sequence[PodMove]) -> bool:
+    def _adjusted(self, under_way: Disruption, targets: MoveTargets, still_there: Sequence[PodMove]) -> bool:
         """Undo the step, or change it, where planned room is taken. Return whether it did."""
         lost = targets.lost(still_there)
         change = Adjustment() if lost else targets.adjustment(still_there)
