@@ -14,6 +14,7 @@ from cagrpc.controllers.consolidation.successors import Successors
 from cagrpc.controllers.scale_down.relocation import is_constrained_by_others
 from cagrpc.fleet.model import DisruptedNode, Disruption, PodMove
 from solver.model import CPU, MEMORY, Node
+from solver.model.quantities import several
 
 
 def standing_of(nodes: Iterable[DisruptedNode], state: ClusterState) -> list[DisruptedNode]:
@@ -37,6 +38,17 @@ def pods_to_go(under_way: Disruption, state: ClusterState) -> dict[str, Reschedu
         for pod in on.reschedulable
         if name in old or pod.ref.uid in moved
     }
+
+
+def largest_first(moves: Iterable[PodMove], pods: Mapping[str, ReschedulablePod]) -> list[PodMove]:
+    """Return the moves of these pods in the order to evict them: small ones fit into what large ones leave, wherever
+    the scheduler binds those."""
+
+    def size(move: PodMove) -> tuple[int, int]:
+        room = requested([(pods[move.uid].spec, 1)])
+        return -room.get(CPU, 0), -room.get(MEMORY, 0)
+
+    return sorted(moves, key=size)
 
 
 def newest_pod_seconds(under_way: Disruption, state: ClusterState) -> int:
@@ -63,6 +75,11 @@ class Adjustment:
 
     def __bool__(self) -> bool:
         return bool(self.targets or self.staying)
+
+    def summary(self) -> str:
+        """Return it for people."""
+        stays = "; ".join(f"node {name} stays: {why}" for name, why in self.staying.items())
+        return f"{several(len(self.targets), 'pod')} with another target{'; ' if stays else ''}{stays}"
 
 
 class MoveTargets:

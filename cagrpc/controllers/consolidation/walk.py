@@ -37,6 +37,7 @@ from cagrpc.controllers.consolidation.successors import Successors
 from cagrpc.controllers.consolidation.targets import (
     Adjustment,
     MoveTargets,
+    largest_first,
     needed,
     newest_pod_seconds,
     pods_to_go,
@@ -310,7 +311,7 @@ class Walk:
         )
 
     def _move(self, under_way: Disruption, state: ClusterState, pods: Mapping[str, ReschedulablePod]) -> None:
-        still_there = [each for each in under_way.moves if each.uid in pods]
+        still_there = largest_first([each for each in under_way.moves if each.uid in pods], pods)
         open_now = self._successors.open
         needed_still = {each.name for each in under_way.nodes} & self._needed(state)
         if not (still_there or open_now or needed_still):
@@ -350,7 +351,7 @@ class Walk:
                 for each in under_way.moves
                 if each.uid not in staying
             )
-            log.info("disruption %s is changed: %s", under_way.id, change, extra=_about(under_way))
+            log.info("disruption %s is changed: %s", under_way.id, change.summary(), extra=_about(under_way))
             self._fleet.disruptions.change(replace(under_way, nodes=rest, moves=moves))
         return bool(lost or change)
 

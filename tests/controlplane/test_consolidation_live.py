@@ -1,0 +1,79 @@
+"""`cagrpc serve` consolidates a cluster of which half of the pods have gone, on a real control plane: near the proven
+least cost, with every budget kept and every moved pod running before the next step begins, whatever happens meanwhile.
+bench/consolidation_live.py does the same with 400 nodes and 2,000 pods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import sleep
+
+import pytest
+
+from tests.support.controlplane.consolidating import (
+    LEAST_AGE_SECONDS,
+    Outcome,
+    consolidated,
+    rotten,
+)
+from tests.support.controlplane.live import Live
+from tests.support.controlplane.plane import ControlPlane
+from tests.support.controlplane.rotting import Workload, workloads
+
+PODS = 200
+MOST_ABOVE_LEAST = 1.05
+STEPS = (
+    "before commit disruption creating",
+    "after commit disruption creating",
+    "after order",
+    "after cordon#2",
+    "before commit disruption moving",
+    "after evict",
+    "after evict#3",
+    "before commit disruption done",
+    "after commit disruption done",
+    "after delete",
+)
+
+
+def assert_consolidated(outcome: Outcome, found: Sequence[Workload]) -> None:
+    print(outcome)
+    after = outcome.history
+    assert after.violations == []
+    assert after.short_lived(LEAST_AGE_SECONDS) == []
+    assert {app: count for app, count in after.healthy.items() if count} == {each.name: each.left for each in found}
+    assert outcome.above_least <= MOST_ABOVE_LEAST
+
+
+def test_half_of_the_pods_have_gone(live: Live) -> None:
+    found = workloads(PODS)
+    with rotten(live, found) as observer:
+        before = observer.history()
+        live.start()
+        assert_consolidated(consolidated(live, observer, before, found), found)
+
+
+def test_killed_at_each_step(live: Live) -> None:
+    found = workloads(PODS)
+    with rotten(live, found) as observer:
+        before = observer.history()
+        for step in STEPS:
+            live.serve_until(step)
+        live.start()
+        assert_consolidated(consolidated(live, observer, before, found), found)
+
+
+def away(plane: ControlPlane) -> None:
+    plane.stop_apiserver()
+    sleep(30)
+    plane.start_apiserver()
+
+
+@pytest.mark.parametrize("fault", [away, ControlPlane.forget], ids=["away for 30 s", "the past is forgotten"])
+def test_the_api_server_fails_in_the_middle_of_a_step(live: Live, fault: Callable[[ControlPlane], None]) -> None:
+    found = workloads(PODS)
+    with rotten(live, found) as observer:
+        before = observer.history()
+        live.start()
+        live.wait_for(lambda: observer.history().evictions, "the first pods are evicted", seconds=300)
+        fault(live.cluster.plane)
+        assert_consolidated(consolidated(live, observer, before, found), found)
