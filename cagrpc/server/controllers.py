@@ -13,6 +13,7 @@ from cagrpc.cluster.state import ClusterState
 from cagrpc.config.settings import Settings
 from cagrpc.controllers.admission_checks.controller import AdmissionCheckController
 from cagrpc.controllers.consolidation.controller import UnfinishedStep
+from cagrpc.controllers.consolidation.walk import Walk
 from cagrpc.controllers.events import EventRecorder, Note
 from cagrpc.controllers.placement.controller import PlacementController
 from cagrpc.controllers.placement.dedication import Dedication
@@ -80,7 +81,16 @@ def cluster_controllers(
     )
     known = requests.observed_once if requests is not None else _always
     dedication = Dedication(client) if settings.planner.dedicated_nodes else None
-    release = ReleaseController(client, fleet, view, placement, places, requests_known=known, dedication=dedication)
+    release = ReleaseController(
+        client,
+        fleet,
+        view,
+        placement,
+        places,
+        requests_known=known,
+        dedication=dedication,
+        to_hold=frozenset if walk is None else partial(_held_by, walk),
+    )
     built += [placement, release]
     if settings.tracing:
         built.append(ReleasedTraces(fleet, view, now))
@@ -148,6 +158,10 @@ def cluster_controllers(
 
 def _always() -> bool:
     return True
+
+
+def _held_by(walk: Walk) -> frozenset[str]:
+    return walk.instances_to_hold
 
 
 def _consolidates(settings: Settings) -> bool:

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -14,7 +12,7 @@ import pytest
 from cagrpc.api.core.nodes import START_UP_TAINT
 from tests.support.controlplane.dra_driver import dra_driver
 from tests.support.controlplane.live import Live, group
-from tests.support.controlplane.processes import meanwhile
+from tests.support.controlplane.nominations import nominations
 from tests.support.devices import DRIVER, claim_spec, device_class
 
 API = "apis/resource.k8s.io/v1"
@@ -119,25 +117,10 @@ def create(live: Live, name: str, template: str, cpu: str = "1", gang: str = "",
     live.cluster.create_pod(name, {"cpu": cpu}, resourceClaims=claims, metadata=metadata)
 
 
-@contextmanager
-def nominations(live: Live) -> Iterator[dict[str, str]]:
-    """The last place that each pod was nominated to before it was bound, as far as it was seen."""
-    found: dict[str, str] = {}
-
-    def look() -> None:
-        for pod in live.cluster.pods():
-            nominated = pod["status"].get("nominatedNodeName")
-            if nominated and not pod["spec"].get("nodeName"):
-                found[pod["metadata"]["name"]] = nominated
-
-    with meanwhile(look, 0.1):
-        yield found
-
-
 def assert_where_planned(live: Live, nominated: dict[str, str]) -> None:
     places = {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in live.cluster.pods()}
     elsewhere = {name: (node, places[name]) for name, node in nominated.items() if places[name] != node}
-    assert not elsewhere, live.what_it_says()
+    assert not elsewhere, (elsewhere, live.what_it_says())
     assert live.ordered() == len(live.nodes()), live.what_it_says()
 
 
@@ -169,7 +152,7 @@ def random_pods(live: Live, seed: int, count: int) -> int:
 
 @pytest.mark.smoke
 def test_random_pods_with_claims_run_where_they_were_planned(live: Live) -> None:
-    with dra_driver(live.cluster.plane, devices_of, [device_class()]), nominations(live) as nominated:
+    with dra_driver(live.cluster.plane, devices_of, [device_class()]), nominations(live.cluster) as nominated:
         create_templates(live)
         pods = random_pods(live, 1, 24)
         start(live, dedicated_nodes=True)
@@ -183,7 +166,7 @@ def test_random_pods_with_claims_run_where_they_were_planned(live: Live) -> None
 @pytest.mark.parametrize("seed", [2, 3])
 def test_many_random_pods_with_claims_run_where_they_were_planned(live: Live, seed: int) -> None:
     """With nodes that are dedicated to their pods: none takes the devices of others."""
-    with dra_driver(live.cluster.plane, devices_of, [device_class()]), nominations(live) as nominated:
+    with dra_driver(live.cluster.plane, devices_of, [device_class()]), nominations(live.cluster) as nominated:
         create_templates(live)
         pods = random_pods(live, seed, 300)
         start(live, dedicated_nodes=True)

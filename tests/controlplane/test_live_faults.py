@@ -95,7 +95,8 @@ def test_a_pod_that_somebody_else_binds_first_stays_there(live: Live) -> None:
         "/api/v1/nodes/foreign", {"spec": {"taints": [{"key": "foreign", "effect": "NoSchedule"}]}}
     )
     start_increment(live)
-    live.wait_for(lambda: "creating" in live.phases(), "machines are ordered")
+    live.wait_for(lambda: len(live.cluster.pods()) == PODS, "its pods are there")  # nodes are ordered for them before
+    live.wait_for(live.phases, "machines are ordered")
     taken = live.cluster.pods()[0]["metadata"]["name"]
     binding = {"metadata": {"name": taken}, "target": {"apiVersion": "v1", "kind": "Node", "name": "foreign"}}
     live.cluster.admin.create(live.cluster.path("pods", taken) + "/binding", binding)

@@ -220,7 +220,7 @@ class ConsolidationController(Controller, Generic[QuestionT]):
         if tried:
             return "the steps that were planned are none any more"
         if paused is not None:
-            return f"paused after a step that was undone: {paused.why}"
+            return f"paused after a step that failed: {paused.why}"
         return "no window is open" if closed else "the budgets of the provisioners let no node go now"
 
     def _begin_with(self, nodes: frozenset[str], *, urgent_only: bool) -> str | None:

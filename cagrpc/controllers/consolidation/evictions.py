@@ -47,6 +47,10 @@ class Evictions:
         """Return whether the pod was not refused a moment ago."""
         return self._clock() >= self._again_at.get(uid, float("-inf"))
 
+    def is_refused(self, uid: str) -> bool:
+        """Return whether the API server did not let the pod go when it was asked last."""
+        return uid in self._refusals
+
     def evict(self, pods: Iterable[PodMove]) -> None:
         """Evict these pods. One that is gone, or whose name another has, is evicted; one that is refused is due again
         later. Raises Forbidden where the right is missing. Whatever else fails leaves the pod to a later try, and

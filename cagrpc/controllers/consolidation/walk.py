@@ -2,7 +2,7 @@
 is due and may be repeated, so that a process that ends anywhere is continued, or undone, by the next.
 
     creating   old nodes are cordoned, new ones come and are held by their start-up taint
-    moving     the new nodes are released; pods are evicted, their successors nominated to where they were planned
+    moving     pods are evicted, their successors nominated to where they were planned; new nodes are released in turn
     done       the successors run, the old nodes are empty: these are deleted, in the commit that ends it
     undoing    nothing is evicted any more; cordons are lifted where pods are left, and nodes that nobody needs go
     undone
@@ -26,7 +26,6 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Protocol
 
-from cagrpc.api.core.movability import Kept
 from cagrpc.cluster.node_info import Reservations, nothing_reserved
 from cagrpc.cluster.state import ClusterState, PendingPod, PodsOnNode, ReschedulablePod
 from cagrpc.controllers.consolidation.cordons import Cordons, PatchableNodes
@@ -43,6 +42,7 @@ from cagrpc.controllers.consolidation.targets import (
     pods_to_go,
     standing_of,
 )
+from cagrpc.controllers.consolidation.turns import Turns, may_be_evicted, next_evictions, stranger, with_open_targets
 from cagrpc.controllers.consolidation.undoing import Undoing
 from cagrpc.controllers.placement.places import Places
 from cagrpc.errors import FailedPrecondition
@@ -116,6 +116,7 @@ class Walk:
         self._evictions = Evictions(client, clock)
         self._successors = Successors(places, cluster, clock)
         self._new_nodes = NewNodes(fleet, cluster, places, clock)
+        self._turns = Turns()
         self._id = ""
         self._cordons = Cordons(client, cluster)
         self._undoing = Undoing(fleet, self._cordons, self._successors, self._needed, clock, minimum_node_age_seconds)
@@ -141,6 +142,11 @@ class Walk:
     def nodes_that_go(self) -> frozenset[str]:
         """Names of the nodes of the disruption under way."""
         return frozenset(each.name for each in self.under_way.nodes) if self.under_way is not None else frozenset()
+
+    @property
+    def instances_to_hold(self) -> frozenset[str]:
+        """New nodes whose turn to take pods is still to come."""
+        return self._turns.held(self.under_way)
 
     @property
     def evictions(self) -> Evictions:
@@ -240,6 +246,7 @@ class Walk:
         self._id = under_way.id if under_way is not None else ""
         self._away_since, self._away_seconds, self.waits_for = None, 0.0, ""
         self._new_nodes.forget()
+        self._turns.forget()
         self._cordons.forget()
         self._undoing.forget()
         self._evictions.forget()
@@ -275,7 +282,7 @@ class Walk:
             name = f"{pod.ref.namespace}/{pod.ref.name}"
             if pod.ref.uid not in known and (moving or self._cordons.are_seen(standing)):
                 return f"pod {name} has come to a node that was to go"
-            if not _may_be_evicted(pod, under_way):
+            if not may_be_evicted(pod, under_way):
                 return f"pod {name} may not be moved any more: {pod.kept}"
         return ""
 
@@ -323,15 +330,22 @@ class Walk:
             return
         left = len(pods)
         self.waits_for = self._evictions.problem or f"{several(left, 'pod')} to move, {open_now} to run again"
-        evictable = [each for each in still_there if _may_be_evicted(pods[each.uid], under_way)]
+        evictable = [each for each in still_there if may_be_evicted(pods[each.uid], under_way)]
         if not must_go:
-            evictable = [each for each in evictable if targets.is_open(each)]
+            self._turns.advance(
+                under_way,
+                evictable,
+                is_open=targets.is_open,
+                is_refused=lambda each: self._evictions.is_refused(each.uid),
+                needed=set(self._places.nodes().values()),
+                open_now=open_now,
+            )
+            evictable = with_open_targets(evictable, targets.is_open)
         known = {each.uid for each in under_way.moves}
-        strangers = [
-            _stranger(pod) for uid, pod in pods.items() if uid not in known and _may_be_evicted(pod, under_way)
-        ]
+        strangers = [stranger(pod) for uid, pod in pods.items() if uid not in known and may_be_evicted(pod, under_way)]
         try:
-            self._evictions.evict(self._next([*evictable, *strangers], open_now))
+            due = next_evictions([*evictable, *strangers], self._evictions.is_due, self._most_in_flight, open_now)
+            self._evictions.evict(due)
         except Forbidden as error:
             self.undo(str(error))
 
@@ -352,22 +366,15 @@ class Walk:
                 if each.uid not in staying
             )
             log.info("disruption %s is changed: %s", under_way.id, change.summary(), extra=_about(under_way))
-            self._fleet.disruptions.change(replace(under_way, nodes=rest, moves=moves))
+            saving = under_way.saving_usd_per_hour - self._cost(change.staying.keys(), under_way)
+            self._fleet.disruptions.change(replace(under_way, nodes=rest, moves=moves, saving_usd_per_hour=saving))
         return bool(lost or change)
 
-    def _next(self, pods: Sequence[PodMove], open_now: int) -> list[PodMove]:
-        """Return the pods to evict now: as many as may be without a successor at a time, and a gang at once."""
-        room = self._most_in_flight - open_now
-        gangs: dict[str, list[PodMove]] = {}
-        for each in pods:
-            gangs.setdefault(each.gang or f"/{each.uid}", []).append(each)
-        found: list[PodMove] = []
-        for members in gangs.values():
-            due = [pod for pod in members if self._evictions.is_due(pod.uid)]
-            if due and (len(due) <= room or not (found or open_now)):
-                found += due
-                room -= len(due)
-        return found
+    def _cost(self, names: AbstractSet[str], under_way: Disruption) -> float:
+        """Return what these of its nodes cost, in US dollars per hour."""
+        groups = self._fleet.snapshot.groups
+        of = [each.node_group for each in under_way.nodes if each.name in names]
+        return round(sum(groups[each].group.price_usd_per_hour for each in of if each in groups), 9)
 
     def _needed(self, state: ClusterState) -> AbstractSet[str]:
         """Return the nodes that somebody needs: where a pod is, ends or is to come, or room is reserved."""
@@ -387,14 +394,3 @@ class Walk:
 
 def _about(under_way: Disruption) -> dict[str, str]:
     return {"disruption": under_way.id, **({"increment": under_way.increment_id} if under_way.increment_id else {})}
-
-
-def _may_be_evicted(pod: ReschedulablePod, under_way: Disruption) -> bool:
-    """Return whether the pod may be evicted; a PodDisruptionBudget is the API server's to heed."""
-    ending = pod.kept_by is Kept.UNTIL_IT_ENDS and under_way.reason in MUST_GO
-    return ending or pod.kept_by in (Kept.NOTHING, Kept.FOR_NOW)
-
-
-def _stranger(pod: ReschedulablePod) -> PodMove:
-    ref = pod.ref
-    return PodMove(ref.uid, ref.namespace, ref.name, ref.workload, "wherever there is room", pod.gang or "")

@@ -133,11 +133,13 @@ class ReleaseController(Controller):
         *,
         requests_known: Callable[[], bool] = lambda: True,
         dedication: Dedication | None = None,
+        to_hold: Callable[[], AbstractSet[str]] = frozenset,
         clock: MonotonicClock = monotonic,
     ) -> None:
         """`requests_known` returns whether increments that no ProvisioningRequest asks for any more have been
         withdrawn: until it is true, increments for such requests stay held. With `dedication` nodes are dedicated to
-        the pods planned there until these are bound."""
+        the pods planned there until these are bound. `to_hold` returns instances that stay held for now: new nodes of
+        a disruption whose turn is still to come."""
         self._client = client
         self._fleet = fleet
         self._view = view
@@ -145,6 +147,7 @@ class ReleaseController(Controller):
         self._places = places
         self._requests_known = requests_known
         self._dedication = dedication
+        self._to_hold = to_hold
         self._to_be_bound: Mapping[str, int] = {}
         """The number of pods with places on held nodes, by increment, where nodes are dedicated."""
         self._all_admitted = False
@@ -203,11 +206,13 @@ class ReleaseController(Controller):
 
     def _release_all(self, ready: Iterable[IncrementStatus], held: Mapping[str, str]) -> None:
         """Queue the nodes that are due, of all increments together."""
+        to_hold = self._to_hold()
         waiting = [
             _Due(held[node.instance_id], status.id, node)
             for status in ready
             for node in status.held
             if node.instance_id in held and held[node.instance_id] not in self._lifted
+            if node.instance_id not in to_hold
         ]
         if self._dedication is not None:
             self._due = self._due_where_dedicated(waiting, self._dedication)

@@ -355,7 +355,7 @@ def test_after_failures_nothing_is_begun_for_longer_and_longer_also_after_a_rest
             controller = play.controller()
             controller.step()
             if not play.disruptions[-1].phase.under_way:
-                assert waits_for(controller) == "paused after a step that was undone: node web-1 did not come"
+                assert waits_for(controller) == "paused after a step that failed: node web-1 did not come"
                 assert controller.status()["consolidation"]["paused"]["until_seconds"] > play.now
                 assert metrics(controller).get_sample_value("cagrpc_consolidation_paused") == 1.0
                 play.now += 10.0
@@ -370,6 +370,15 @@ def test_a_step_that_is_done_ends_the_pauses() -> None:
     play = PlayedConsolidation(plan=plan_with(step("a")), disruptions=[undone, done])
     play.controller().step()
     assert play.nodes_begun == [("a",)]
+
+
+def test_after_a_step_that_saved_nothing_there_is_a_pause() -> None:
+    vain = disruption("one", DisruptionPhase.DONE, "a", ended=999_990.0, saving=-0.1)
+    play = PlayedConsolidation(plan=plan_with(step("a")), disruptions=[vain])
+    controller = play.controller()
+    controller.step()
+    assert play.nodes_begun == []
+    assert waits_for(controller) == "paused after a step that failed: it saved nothing: nodes had to stay"
 
 
 def test_in_a_pause_a_node_that_must_go_is_replaced_unless_it_was_the_one_that_failed() -> None:

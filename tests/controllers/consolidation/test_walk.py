@@ -117,6 +117,32 @@ def test_where_the_scheduler_is_faster_the_step_ends_all_the_same(scene: WalkHar
     assert scene.pods_by_node() == {liked: 2}
 
 
+def test_new_nodes_take_pods_one_after_the_other(scene: WalkHarness) -> None:
+    """With both open the scheduler, which likes the emptiest, would leave no room for the last pod."""
+    scene.prompt = True
+    old = scene.stand("big", 1)
+    planned = {"small/0": (1000, 500, 500), "small/1": (700, 700, 600)}
+    targets: dict[str, str] = {}
+    for name, sizes in planned.items():
+        for size in sizes:
+            made = scene.workload(f"{name}-{size}-{len(targets)}", 1, on=old, cpu=size)
+            targets[made.key] = name
+    pods = scene.cluster.state_with_bound_pods().bound[old[0]].reschedulable
+    moved = tuple(MovedPod(pod, targets[pod.ref.workload]) for pod in pods)
+    reason = DisruptionReason.UNDERUTILIZED
+    scene.walk.begin(AssignedStep(reason, scene.disrupted(old), moved, {"small": 2}, 0.4))
+    until(scene, lambda: moving(scene))
+    until(scene, lambda: scene.pods_by_node().get(old[0], 0) == 3)
+    assert len(scene.walk.instances_to_hold) == 1
+    assert len(scene.cluster.held_nodes()) == 1
+    scene.restart()
+    scene.run(60)
+    assert scene.ended() is DONE
+    assert set(scene.pods_by_node().values()) == {3}
+    assert scene.walk.instances_to_hold == frozenset()
+    nothing_is_left(scene)
+
+
 @pytest.mark.parametrize("most", [1, 3])
 def test_only_so_many_pods_are_away_at_a_time(scene: WalkHarness, most: int) -> None:
     scene.most_in_flight = most

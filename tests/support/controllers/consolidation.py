@@ -49,11 +49,27 @@ def plan_with(*steps: ConsolidationStep, **changes: object) -> ConsolidationPlan
 
 
 def disruption(
-    name: str, phase: DisruptionPhase, *nodes: str, at: float = 0.0, ended: float | None = None, message: str = ""
+    name: str,
+    phase: DisruptionPhase,
+    *nodes: str,
+    at: float = 0.0,
+    ended: float | None = None,
+    message: str = "",
+    saving: float = 0.5,
 ) -> Disruption:
     going = tuple(DisruptedNode(each, f"id-{each}", "web") for each in nodes)
-    return Disruption(name, "Underutilized", phase, going, at, at + 900, pods=5, finished_at_seconds=ended,
-                      message=message)  # fmt: skip
+    return Disruption(
+        name,
+        "Underutilized",
+        phase,
+        going,
+        at,
+        at + 900,
+        pods=5,
+        saving_usd_per_hour=saving,
+        finished_at_seconds=ended,
+        message=message,
+    )
 
 
 @dataclass

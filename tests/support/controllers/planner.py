@@ -117,7 +117,13 @@ class PlannerHarness:
         self.placement = self._placement()
         client: Any = self.cluster_api()
         self.release = ReleaseController(
-            client, self.fleet, self.cluster, self.placement, self.places, clock=self.clock
+            client,
+            self.fleet,
+            self.cluster,
+            self.placement,
+            self.places,
+            to_hold=self.instances_to_hold,
+            clock=self.clock,
         )
         self.loop = PlanningController(
             self.fleet,
@@ -134,6 +140,10 @@ class PlannerHarness:
             lost=lambda: self.placement.news,
         )
         self.planning = Steps(self.loop, self.clock)
+
+    def instances_to_hold(self) -> frozenset[str]:
+        """Return instances that nobody is to release yet."""
+        return frozenset()
 
     def cluster_api(self) -> Any:
         return ClusterApi(self.cluster)

@@ -215,6 +215,10 @@ class WalkHarness(PlannerHarness):
     def _with_fault(self, what: str, do: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         return self.fault(what, do)
 
+    def instances_to_hold(self) -> frozenset[str]:
+        walk = getattr(self, "walk", None)
+        return walk.instances_to_hold if walk is not None else frozenset()
+
     def cluster_api(self) -> Any:
         return WalkApi(self.cluster)
 

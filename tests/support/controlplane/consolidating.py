@@ -21,7 +21,7 @@ from tests.support.controlplane.rotting import (
 
 KIND = "pool"
 """The label of a node that has its node group."""
-LEAST_AGE_SECONDS = 30.0
+LEAST_AGE_SECONDS = 15.0
 ON: Mapping[str, Any] = {
     "mode": "on",
     "every": "3s",
@@ -30,7 +30,8 @@ ON: Mapping[str, Any] = {
     "budgets": [{"nodes": "50%"}],
     "pause_after_failure": "1s",
 }
-QUIET_SECONDS = 20.0
+QUIET_SECONDS = LEAST_AGE_SECONDS + 15.0
+"""Of a node that is too young to go nothing is heard before."""
 PATIENCE_SECONDS = 1200.0
 _PLANNER = {"idle_seconds": 3, "budget_seconds": 10}
 
