@@ -17,7 +17,7 @@ from cagrpc.controllers.consolidation.steps import MUST_GO
 from cagrpc.fleet.model import Disruption, DisruptionPhase, PodMove
 
 
-class Turns:
+class NewNodeTurns:
     """Of the new nodes of the disruption under way. `advance` and `forget` are for one thread, `held` for any. After a
     restart nodes that are open already are, and all others are held anew."""
 

@@ -42,7 +42,13 @@ from cagrpc.controllers.consolidation.targets import (
     pods_to_go,
     standing_of,
 )
-from cagrpc.controllers.consolidation.turns import Turns, may_be_evicted, next_evictions, stranger, with_open_targets
+from cagrpc.controllers.consolidation.turns import (
+    NewNodeTurns,
+    may_be_evicted,
+    next_evictions,
+    stranger,
+    with_open_targets,
+)
 from cagrpc.controllers.consolidation.undoing import Undoing
 from cagrpc.controllers.placement.places import Places
 from cagrpc.errors import FailedPrecondition
@@ -116,7 +122,7 @@ class Walk:
         self._evictions = Evictions(client, clock)
         self._successors = Successors(places, cluster, clock)
         self._new_nodes = NewNodes(fleet, cluster, places, clock)
-        self._turns = Turns()
+        self._turns = NewNodeTurns()
         self._id = ""
         self._cordons = Cordons(client, cluster)
         self._undoing = Undoing(fleet, self._cordons, self._successors, self._needed, clock, minimum_node_age_seconds)

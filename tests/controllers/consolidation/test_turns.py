@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from cagrpc.controllers.consolidation.turns import Turns, next_evictions, with_open_targets
+from cagrpc.controllers.consolidation.turns import NewNodeTurns, next_evictions, with_open_targets
 from cagrpc.fleet.model import DisruptedNode, Disruption, DisruptionPhase, PodMove
 from solver.consolidation.model import DisruptionReason
 
@@ -22,7 +22,7 @@ def disruption(
 
 
 def advance(
-    turns: Turns,
+    turns: NewNodeTurns,
     left: list[PodMove],
     *,
     refused: Collection[str] = (),
@@ -47,7 +47,7 @@ def advance(
 
 
 def test_a_node_opens_once_those_before_have_their_pods() -> None:
-    turns, left = Turns(), [move("1", "b"), move("2", "a"), move("3", "c")]
+    turns, left = NewNodeTurns(), [move("1", "b"), move("2", "a"), move("3", "c")]
     assert advance(turns, left) == {"a", "c"}
     assert advance(turns, left) == {"a", "c"}
     assert advance(turns, left[1:], open_now=1) == {"a", "c"}
@@ -56,30 +56,30 @@ def test_a_node_opens_once_those_before_have_their_pods() -> None:
 
 
 def test_pods_go_to_nodes_that_stand_first() -> None:
-    turns, left = Turns(), [move("1", "a"), move("2", "standing")]
+    turns, left = NewNodeTurns(), [move("1", "a"), move("2", "standing")]
     assert advance(turns, left) == {"a", "b", "c"}
     assert advance(turns, left[:1]) == {"b", "c"}
 
 
 def test_a_pod_that_may_not_go_yet_holds_up_nobody() -> None:
-    turns, left = Turns(), [move("1", "a"), move("2", "b")]
+    turns, left = NewNodeTurns(), [move("1", "a"), move("2", "b")]
     advance(turns, left)
     assert advance(turns, left, refused={"1"}) == {"c"}
 
 
 def test_a_node_that_others_need_opens_at_once() -> None:
-    turns, left = Turns(), [move("1", "a"), move("2", "b")]
+    turns, left = NewNodeTurns(), [move("1", "a"), move("2", "b")]
     advance(turns, left)
     assert advance(turns, left, needed={"c", "standing"}) == {"b"}
 
 
 def test_all_nodes_of_a_gang_open_together() -> None:
-    turns, left = Turns(), [move("1", "a", "x"), move("2", "b", "x"), move("3", "b", "y"), move("4", "c", "y")]
+    turns, left = NewNodeTurns(), [move("1", "a", "x"), move("2", "b", "x"), move("3", "b", "y"), move("4", "c", "y")]
     assert advance(turns, left) == set()
 
 
 def test_before_pods_move_and_after_it_and_for_nodes_that_must_go_nothing_is_held() -> None:
-    turns = Turns()
+    turns = NewNodeTurns()
     assert turns.held(None) == frozenset()
     for phase in (DisruptionPhase.CREATING, DisruptionPhase.UNDOING, DisruptionPhase.DONE):
         assert turns.held(disruption(phase)) == frozenset()
@@ -87,7 +87,7 @@ def test_before_pods_move_and_after_it_and_for_nodes_that_must_go_nothing_is_hel
 
 
 def test_what_was_open_for_another_disruption_is_held() -> None:
-    turns = Turns()
+    turns = NewNodeTurns()
     advance(turns, [move("1", "a")])
     assert len(turns.held(disruption(name="two"))) == len(NEW)
 
