@@ -11,7 +11,9 @@ import pytest
 
 from tests.support.controlplane.consolidating import (
     LEAST_AGE_SECONDS,
+    ON,
     Outcome,
+    configure,
     consolidated,
     rotten,
 )
@@ -24,15 +26,18 @@ MOST_ABOVE_LEAST = 1.05
 STEPS = (
     "before commit disruption creating",
     "after commit disruption creating",
-    "after order",
     "after cordon#2",
     "before commit disruption moving",
     "after evict",
-    "after evict#3",
+    "after evict#2",
     "before commit disruption done",
     "after commit disruption done",
     "after delete",
 )
+LATER_STEP = "after order"
+"""Nodes are replaced by new ones once no node can be emptied onto others."""
+SMALL_STEPS = {**ON, "budgets": [{"nodes": "10%"}]}
+"""So that there is one left to be killed in."""
 
 
 def assert_consolidated(outcome: Outcome, found: Sequence[Workload]) -> None:
@@ -54,10 +59,12 @@ def test_half_of_the_pods_have_gone(live: Live) -> None:
 
 def test_killed_at_each_step(live: Live) -> None:
     found = workloads(PODS)
-    with rotten(live, found) as observer:
+    with rotten(live, found, SMALL_STEPS) as observer:
         before = observer.history()
         for step in STEPS:
             live.serve_until(step)
+        configure(live, ON)
+        live.serve_until(LATER_STEP)
         live.start()
         assert_consolidated(consolidated(live, observer, before, found), found)
 

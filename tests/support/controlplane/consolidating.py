@@ -66,6 +66,11 @@ def provisioners() -> list[dict[str, Any]]:
     return [{"name": "all", "node_groups": groups}]
 
 
+def configure(live: Live, consolidation: Mapping[str, Any]) -> None:
+    """For the next process."""
+    live.configure(provisioners(), planner=_PLANNER, consolidation=consolidation)
+
+
 @contextmanager
 def rotten(live: Live, found: Sequence[Workload], consolidation: Mapping[str, Any] = ON) -> Iterator[Observer]:
     """Nobody serves; the configuration is one that consolidates."""
@@ -76,7 +81,7 @@ def rotten(live: Live, found: Sequence[Workload], consolidation: Mapping[str, An
     live.wait_until_settled()
     rot(live.cluster, found)
     live.kill()
-    live.configure(provisioners(), planner=_PLANNER, consolidation=consolidation)
+    configure(live, consolidation)
     with observing(live.cluster.plane, found, PRICES, KIND) as observer:
         yield observer
 
