@@ -17,9 +17,9 @@ from tests.support.controlplane.consolidating import (
     consolidated,
     rotten,
 )
-from tests.support.controlplane.live import Live
+from tests.support.controlplane.live import Live, group
 from tests.support.controlplane.plane import ControlPlane
-from tests.support.controlplane.rotting import Workload, workloads
+from tests.support.controlplane.rotting import Workload, scale, workloads
 
 PODS = 200
 MOST_ABOVE_LEAST = 1.05
@@ -34,8 +34,6 @@ STEPS = (
     "after commit disruption done",
     "after delete",
 )
-LATER_STEP = "after order"
-"""Nodes are replaced by new ones once no node can be emptied onto others."""
 SMALL_STEPS = {**ON, "budgets": [{"nodes": "10%"}]}
 """So that there is one left to be killed in."""
 
@@ -64,9 +62,27 @@ def test_killed_at_each_step(live: Live) -> None:
         for step in STEPS:
             live.serve_until(step)
         configure(live, ON)
-        live.serve_until(LATER_STEP)
         live.start()
         assert_consolidated(consolidated(live, observer, before, found), found)
+
+
+def test_killed_once_a_new_node_is_ordered(live: Live) -> None:
+    large, medium = group("large", "8", "16Gi", 0.4), group("medium", "4", "8Gi", 0.2)
+    live.configure([{"name": "all", "node_groups": [large]}])
+    live.start()
+    live.cluster.create_deployment("web", 2, {"cpu": "3500m", "memory": "1Gi"})
+    live.wait_for_running(2)
+    live.wait_until_settled()
+    scale(live.cluster, "web", 1)
+    live.wait_for_running(1)
+    live.kill()
+    live.configure(
+        [{"name": "all", "node_groups": [large, medium]}], consolidation={**ON, "budgets": [{"nodes": "100%"}]}
+    )
+    live.serve_until("after order")
+    live.start()
+    live.wait_for(lambda: live.pools() == {"medium": 1}, "the cheaper node is alone")
+    live.wait_for_running(1)
 
 
 def away(plane: ControlPlane) -> None:
