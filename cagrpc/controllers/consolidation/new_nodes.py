@@ -38,8 +38,16 @@ class Coming:
 class NewNodes:
     """Of the disruption under way. For one thread, but for `status`."""
 
-    def __init__(self, fleet: SnapshotSource, cluster: NodeNames, places: Places, clock: MonotonicClock) -> None:
+    def __init__(
+        self,
+        fleet: SnapshotSource,
+        cluster: NodeNames,
+        places: Places,
+        clock: MonotonicClock,
+        minimum_node_age_seconds: float = 0.0,
+    ) -> None:
         self._fleet = fleet
+        self._minimum_node_age_seconds = minimum_node_age_seconds
         self._cluster = cluster
         self._places = places
         self._clock = clock
@@ -53,6 +61,11 @@ class NewNodes:
         """Return their increment; None without one, or where it is not known any more."""
         found = (each for each in self._fleet.snapshot.increments if each.id == under_way.increment_id)
         return next(found, None)
+
+    def may_be_withdrawn(self, status: IncrementStatus) -> bool:
+        """Return whether no node of it is there yet: one that is stays for the minimum age, as any other."""
+        known = self._cluster.node_names() if self._minimum_node_age_seconds else {}
+        return not any(each.instance_id in known for each in status.nodes)
 
     def coming(self, under_way: Disruption) -> Coming:
         """Return what has become of them."""

@@ -1,7 +1,7 @@
 """Undoing a disruption: cordons are lifted where pods are left, and of the nodes without pods, old and new, those go
 that nobody needs, once every pod that was evicted runs again; a node that is younger than the minimum age goes when it
-is older, as any other empty one. Of one that evicted nothing only cordons are lifted; its new nodes were withdrawn
-before."""
+is older, as any other empty one. Of one that evicted nothing only cordons are lifted; its new nodes are withdrawn, but
+where some are there already."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from cagrpc.cluster.state import ClusterState
 from cagrpc.controllers.consolidation.cordons import Cordons
+from cagrpc.controllers.consolidation.new_nodes import NewNodes
 from cagrpc.controllers.consolidation.successors import Successors
 from cagrpc.controllers.consolidation.targets import standing_of
 from cagrpc.errors import FailedPrecondition
@@ -36,6 +37,7 @@ class Undoing:
         successors: Successors,
         needed: Callable[[ClusterState], AbstractSet[str]],
         clock: MonotonicClock,
+        new_nodes: NewNodes,
         minimum_node_age_seconds: float = 0.0,
     ) -> None:
         """`needed` returns the nodes that somebody needs."""
@@ -44,6 +46,7 @@ class Undoing:
         self._successors = successors
         self._needed = needed
         self._clock = clock
+        self._new_nodes = new_nodes
         self._minimum_node_age_seconds = minimum_node_age_seconds
         self._since: float | None = None
 
@@ -51,14 +54,24 @@ class Undoing:
         """Forget how long it has taken: another disruption begins."""
         self._since = None
 
+    def withdraw(self, under_way: Disruption, why: str) -> bool:
+        """Withdraw the new nodes, but where some are there already. Return whether none comes any more."""
+        status = self._new_nodes.status(under_way)
+        if status is not None and not self._new_nodes.may_be_withdrawn(status):
+            return False
+        if under_way.increment_id:
+            self._fleet.withdraw(under_way.increment_id, why)
+        return True
+
     def advance(self, under_way: Disruption, state: ClusterState) -> str:
         """Do what is due. Return what it waits for; empty once it is undone."""
         now = self._clock()
         self._since = now if self._since is None else self._since
         patient = now < self._since + PATIENCE_SECONDS
-        status = next((each for each in self._fleet.snapshot.increments if each.id == under_way.increment_id), None)
-        if status is not None and status.phase in (Phase.PLANNED, Phase.CREATING):
-            self._fleet.withdraw(status.id, under_way.message)
+        status = self._new_nodes.status(under_way)
+        coming = status is not None and status.phase in (Phase.PLANNED, Phase.CREATING)
+        if coming and not self.withdraw(under_way, under_way.message):
+            return "new nodes, the first of which are there"
         if status is not None and status.phase is Phase.READY:
             return "new nodes to be released"
         moved = under_way.moving_since_seconds is not None

@@ -54,12 +54,7 @@ from cagrpc.controllers.placement.places import Places
 from cagrpc.errors import FailedPrecondition
 from cagrpc.fleet.disruptions import DisruptionSpec
 from cagrpc.fleet.fleet import Fleet
-from cagrpc.fleet.model import (
-    Disruption,
-    DisruptionPhase,
-    IncrementSpec,
-    PodMove,
-)
+from cagrpc.fleet.model import Disruption, DisruptionPhase, IncrementSpec, PodMove
 from cagrpc.kube.client.failures import Forbidden
 from cagrpc.runtime.clock import MonotonicClock, monotonic
 from solver.model.quantities import several
@@ -121,11 +116,13 @@ class Walk:
         self._clock = clock
         self._evictions = Evictions(client, clock)
         self._successors = Successors(places, cluster, clock)
-        self._new_nodes = NewNodes(fleet, cluster, places, clock)
+        self._new_nodes = NewNodes(fleet, cluster, places, clock, minimum_node_age_seconds)
         self._turns = NewNodeTurns()
         self._id = ""
         self._cordons = Cordons(client, cluster)
-        self._undoing = Undoing(fleet, self._cordons, self._successors, self._needed, clock, minimum_node_age_seconds)
+        self._undoing = Undoing(
+            fleet, self._cordons, self._successors, self._needed, clock, self._new_nodes, minimum_node_age_seconds
+        )
         self._rests_until = float("-inf")
         self._away_since: float | None = None
         self._away_seconds = 0.0
@@ -238,13 +235,13 @@ class Walk:
             self._move(under_way, state, pods)
 
     def undo(self, why: str) -> None:
-        """Evict nothing more, and bring back what can be; `advance` does it. New nodes that are held still are
-        withdrawn. Raises Unavailable with nothing changed."""
+        """Evict nothing more, and bring back what can be; `advance` does it. New nodes that nobody has seen
+        yet are withdrawn. Raises Unavailable with nothing changed."""
         under_way = self.under_way
         if under_way is None or under_way.phase is DisruptionPhase.UNDOING:
             return
-        if under_way.phase is DisruptionPhase.CREATING and under_way.increment_id:
-            self._fleet.withdraw(under_way.increment_id, f"the disruption that it is for is undone: {why}")
+        if under_way.phase is DisruptionPhase.CREATING:
+            self._undoing.withdraw(under_way, f"the disruption that it is for is undone: {why}")
         log.warning("disruption %s is undone: %s", under_way.id, why, extra=_about(under_way))
         self._fleet.disruptions.change(replace(under_way, phase=DisruptionPhase.UNDOING, message=why))
 

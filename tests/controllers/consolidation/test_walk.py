@@ -143,6 +143,23 @@ def test_new_nodes_take_pods_one_after_the_other(scene: WalkHarness) -> None:
     nothing_is_left(scene)
 
 
+def test_new_nodes_that_are_there_stay_for_the_minimum_age_though_the_step_is_undone(scene: WalkHarness) -> None:
+    scene.minimum_node_age_seconds = 60.0
+    scene.restart()
+    old = scene.stand("big", 1)
+    web = scene.workload("web", 2, on=old)
+    scene.begin(old, new={"small": 2})
+    until(scene, lambda: len(scene.names()) > 1)
+    assert scene.last().phase is DisruptionPhase.CREATING
+    scene.walk.undo("a test wants it")
+    scene.run(30)
+    assert scene.ended() is UNDONE
+    assert len(scene.names()) == 3
+    assert scene.pods_by_node() == {old[0]: 2}
+    assert scene.cluster.running(web.key) == 2
+    nothing_is_left(scene)
+
+
 @pytest.mark.parametrize("most", [1, 3])
 def test_only_so_many_pods_are_away_at_a_time(scene: WalkHarness, most: int) -> None:
     scene.most_in_flight = most
