@@ -32,6 +32,8 @@ ON: Mapping[str, Any] = {
 }
 QUIET_SECONDS = LEAST_AGE_SECONDS + 15.0
 """Of a node that is too young to go nothing is heard before."""
+AT_ITS_END = ("nothing is worth moving", "the steps that were planned are none any more")
+"""What the server says it waits for."""
 PATIENCE_SECONDS = 1200.0
 _PLANNER = {"idle_seconds": 3, "budget_seconds": 10}
 
@@ -86,14 +88,20 @@ def rotten(live: Live, found: Sequence[Workload], consolidation: Mapping[str, An
         yield observer
 
 
+def at_its_end(live: Live) -> bool:
+    """Return whether no step is under way, and none is to be begun: neither after a pause nor once pods are bound."""
+    found = live.serving.get("/status")["consolidation"]
+    return found["under_way"] is None and found["waits_for"] in AT_ITS_END
+
+
 def consolidated(live: Live, observer: Observer, before: History, found: Sequence[Workload]) -> Outcome:
-    """Wait until nothing comes, goes or moves any more, and all pods run."""
+    """Wait until nothing comes, goes or moves any more, all pods run, and the server finds nothing more to do."""
     began, left = observer.now(), sum(each.left for each in found)
 
     def quiet() -> bool:
         history = observer.history()
         still = observer.now() - max(began, history.last_change_seconds)
-        return still > QUIET_SECONDS and history.healthy.total() == left
+        return still > QUIET_SECONDS and history.healthy.total() == left and at_its_end(live)
 
     live.wait_for(quiet, "nothing changes any more", seconds=PATIENCE_SECONDS)
     least = least_usd_per_hour(found, before.kinds, before.places)

@@ -25,6 +25,8 @@ from tests.support.controlplane.rotting import Workload
 DISRUPTION_TARGET = "DisruptionTarget"
 DISRUPTED = "karpenter.sh/disrupted"
 """Karpenter's taint on a node that it is about to drain."""
+_FIRST_SECONDS = 0.001
+"""Creation timestamps are whole seconds: one of the first second is not from before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,8 @@ class WatchedNode:
     """What has a price: its instance type, or its node group."""
     drained: bool
     """Cordoned, or tainted as one that is drained."""
+    created_seconds: float
+    """Seconds since watching began, by the API server: whoever watches may have been cut off for a while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +184,7 @@ class Observer:
         self._noted: list[_Noted] = []
         self._lock = Lock()
         self._began = time.monotonic()
+        self._began_epoch_seconds = time.time()
 
     def note(self, at_seconds: float, what: _Change) -> None:
         with self._lock:
@@ -207,7 +212,8 @@ class Observer:
         node = kubernetes_pb2.Node.FromString(data)
         drained = node.spec.unschedulable or any(taint.key == DISRUPTED for taint in node.spec.taints)
         kind = node.metadata.labels[self._kind_label]
-        return WatchedNode(node.metadata.name, int(node.metadata.resourceVersion), kind, drained)
+        created = node.metadata.creationTimestamp.seconds - self._began_epoch_seconds
+        return WatchedNode(node.metadata.name, int(node.metadata.resourceVersion), kind, drained, created)
 
     def history(self) -> History:
         """All of it so far."""
@@ -268,7 +274,8 @@ class _Replay:
         before = self._nodes.get(node.key)
         self._nodes[node.key] = node
         if before is None:
-            self.history.lives[node.key] = Life(node.kind, at_seconds)
+            made = min(at_seconds, max(_FIRST_SECONDS, node.created_seconds))
+            self.history.lives[node.key] = Life(node.kind, made)
             self._costs(at_seconds)
         elif node.drained and not before.drained and self._on[node.key] and self._evicted_since_step:
             self._evicted_since_step = False
