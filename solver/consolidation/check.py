@@ -28,7 +28,7 @@ def check_consolidation(problem: ConsolidationProblem, plan: ConsolidationPlan) 
 
 def consolidation_faults(problem: ConsolidationProblem, plan: ConsolidationPlan) -> Iterator[str]:
     """Yield one sentence per fault; nothing for a valid plan."""
-    replay = _Replay(problem)
+    replay = _Replay(problem.with_hard_taints_only())
     yield from _about(plan.cost_before_usd_per_hour, replay.cost(), "cost before", len(problem.nodes))
     for number, step in enumerate(plan.steps):
         yield from (f"step {number}: {fault}" for fault in replay.faults(step, number))

@@ -51,12 +51,12 @@ def consolidate(problem: ConsolidationProblem, budget: Budget | None = None) -> 
 
     Raises `ProblemError` for an invalid problem or budget, naming every fault. The result depends on nothing but the
     arguments where the budget is deterministic. Nodes that cost the same are never exchanged for fewer: that moves pods
-    and saves nothing.
+    and saves nothing. Taints of `PreferNoSchedule` prevent no move.
     """
     warm_up()
     running = RunningBudget(budget or Budget(10.0))
     validate_consolidation(problem, running.granted)
-    return _Consolidation(problem, running).plan()
+    return _Consolidation(problem.with_hard_taints_only(), running).plan()
 
 
 class _Consolidation:

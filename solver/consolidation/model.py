@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from solver.model import Limit, Node, NodeGroup, Plan, PodSet, PodSpec, TierCost
+from solver.model import Limit, Node, NodeGroup, Plan, PodSet, PodSpec, Taint, TaintEffect, TierCost
 
 
 class DisruptionReason(StrEnum):
@@ -59,6 +59,23 @@ class ConsolidationProblem:
     to a better weight are moved all the same."""
     most_nodes_per_step: int = 50
     """How many nodes a step takes away at most; one that gangs tie together may be larger."""
+
+    def with_hard_taints_only(self) -> ConsolidationProblem:
+        """Return the same without taints of `PreferNoSchedule`, which prevent no move: the cluster-autoscaler has them
+        on nodes that it may take one day (DeletionCandidateOfClusterAutoscaler)."""
+        if not any(taint.effect is TaintEffect.PREFER_NO_SCHEDULE for taint in self._taints()):
+            return self
+        nodes = (replace(each, node=replace(each.node, taints=_hard(each.node.taints))) for each in self.nodes)
+        groups = (replace(each, taints=_hard(each.taints)) for each in self.node_groups)
+        return replace(self, nodes=tuple(nodes), node_groups=tuple(groups))
+
+    def _taints(self) -> Iterable[Taint]:
+        yield from (taint for each in self.nodes for taint in each.node.taints)
+        yield from (taint for each in self.node_groups for taint in each.taints)
+
+
+def _hard(taints: tuple[Taint, ...]) -> tuple[Taint, ...]:
+    return tuple(taint for taint in taints if taint.effect is not TaintEffect.PREFER_NO_SCHEDULE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,8 @@ from solver import (
     PodSpec,
     ProblemError,
     StandingNode,
+    Taint,
+    TaintEffect,
     consolidate,
 )
 from solver.consolidation.check import check_consolidation, consolidation_faults
@@ -89,6 +91,18 @@ def test_a_better_weight_that_has_room_gets_its_pods_back() -> None:
     (step,) = plan.steps
     assert step.reason is DisruptionReason.BETTER_WEIGHT
     assert step.saving_usd_per_hour == pytest.approx(-0.42)
+
+
+@pytest.mark.parametrize("marked", ["a", "b", "ab"])
+def test_a_taint_that_is_no_more_than_a_wish_prevents_no_move(marked: str) -> None:
+    wish = (Taint("DeletionCandidateOfClusterAutoscaler", TaintEffect.PREFER_NO_SCHEDULE),)
+    nodes = [standing_node(name, LARGE, (pods(1300, 3),)) for name in "ab"]
+    tainted = [replace(n, node=replace(n.node, taints=wish)) if n.node.name in marked else n for n in nodes]
+    problem = cluster(*tainted, replace(standing_node("kept", SMALL), kept="an annotation"))
+    plan = consolidate(problem, BUDGET)
+    assert [len(step.nodes) for step in plan.steps] == [1]
+    assert plan.cost_after_usd_per_hour == pytest.approx(0.52)
+    assert list(consolidation_faults(problem, plan)) == []
 
 
 def test_a_least_saving_for_each_pod() -> None:
