@@ -9,12 +9,16 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from cagrpc.cluster.node_info import ClusterCapacity, PodOwner, Reservations, requested
-from cagrpc.cluster.state import ClusterState, PodsOnNode, ReschedulablePod
+from cagrpc.cluster.state import ClusterState, PodRef, PodsOnNode, ReschedulablePod
+from cagrpc.controllers.consolidation.steps import MUST_GO
 from cagrpc.controllers.consolidation.successors import Successors
+from cagrpc.controllers.consolidation.turns import may_be_evicted
 from cagrpc.controllers.scale_down.relocation import is_constrained_by_others
-from cagrpc.fleet.model import DisruptedNode, Disruption, PodMove
+from cagrpc.fleet.model import DisruptedNode, Disruption, DisruptionPhase, PodMove
 from solver.model import CPU, MEMORY, Node
 from solver.model.quantities import several
+
+_CAME = "has come to a node that was to go, and finds room nowhere else"
 
 
 def standing_of(nodes: Iterable[DisruptedNode], state: ClusterState) -> list[DisruptedNode]:
@@ -51,6 +55,39 @@ def largest_first(moves: Iterable[PodMove], pods: Mapping[str, ReschedulablePod]
     return sorted(moves, key=size)
 
 
+def obstacles(under_way: Disruption, state: ClusterState, pods: Mapping[str, ReschedulablePod]) -> dict[str, str]:
+    """Return the nodes that have to stay, by name, and why: of their pods, which are not evicted yet, one may not be
+    moved any more, or has come too late to move with the others. A gang moves whole as it was planned."""
+    known = {move.uid for move in under_way.moves}
+    found: dict[str, str] = {}
+    for name, on in state.bound.items():
+        for pod in on.reschedulable:
+            if pod.ref.uid not in pods:
+                continue
+            if not may_be_evicted(pod, under_way):
+                found.setdefault(name, f"pod {_name(pod.ref)} may not be moved any more: {pod.kept}")
+            elif pod.ref.uid not in known and (pod.gang or under_way.phase is DisruptionPhase.MOVING):
+                found.setdefault(name, f"pod {_name(pod.ref)} has come to a node that was to go")
+    return found
+
+
+def with_those_that_came(
+    under_way: Disruption, state: ClusterState, pods: Mapping[str, ReschedulablePod]
+) -> Sequence[PodMove]:
+    """Return its moves with those of pods that came to its nodes since; they have no target yet."""
+    if under_way.reason in MUST_GO:
+        return under_way.moves
+    staying, known = obstacles(under_way, state, pods), {move.uid for move in under_way.moves}
+    came = (
+        pod.ref
+        for each in under_way.nodes
+        if each.name not in staying
+        for pod in state.bound.get(each.name, PodsOnNode()).reschedulable
+        if pod.ref.uid not in known
+    )
+    return (*under_way.moves, *(PodMove(ref.uid, ref.namespace, ref.name, ref.workload, "") for ref in came))
+
+
 def newest_pod_seconds(under_way: Disruption, state: ClusterState) -> int:
     """Return when the newest pod of the workloads was created."""
     workloads = {each.workload for each in under_way.moves}
@@ -71,7 +108,8 @@ class Adjustment:
     targets: Mapping[str, str] = field(default_factory=dict)
     """By UID of a pod that is not evicted yet: the node that has room for it in place of the planned one."""
     staying: Mapping[str, str] = field(default_factory=dict)
-    """By old node that stays after all: why. One of its pods, or one that was evicted, finds room nowhere else."""
+    """By node whose pods stay after all: why. One of its pods may not be moved, or, as one that was evicted, finds room
+    nowhere else. Nodes that do not go are among them where a gang that moves whole has pods there."""
 
     def __bool__(self) -> bool:
         return bool(self.targets or self.staying)
@@ -96,6 +134,7 @@ class MoveTargets:
         """`pods` are those that are not evicted yet, by UID: their room is free in the end, also on nodes that stay
         (pods of gangs that move whole)."""
         self._old = {each.name for each in under_way.nodes}
+        self._new = {each.name for each in under_way.new_nodes}
         planned = {each.target for each in under_way.moves}
         self._there = {each.node.name: each for each in state.nodes if each.node.name not in self._old - planned}
         ready = (self._as_it_will_be(each.node, state, pods) for each in self._there.values() if each.ready)
@@ -119,44 +158,51 @@ class MoveTargets:
         """Return why one of these pods, which are not evicted yet, can go nowhere: its target is gone or not Ready.
         Empty where all are there."""
         for move in pods:
-            if self._capacity.get(move.target) is None:
+            if move.target and self._capacity.get(move.target) is None:
                 return f"pod {_name(move)} was to go to node {move.target}, which is gone or not Ready"
         return ""
 
-    def adjustment(self, pods: Sequence[PodMove]) -> Adjustment:
+    def adjustment(self, pods: Sequence[PodMove], obstacles: Mapping[str, str]) -> Adjustment:
         """Return what has to change so that each of these pods, which are not evicted yet, and each successor that
-        waits has room: another target where there is one, else its old node stays. Pods of one gang stay together."""
-        waiting = [each for each in self._successors.waiting_for() if not self._take_planned(each)]
-        displaced = [each for each in pods if not self._take_planned(each)]
-        targets: dict[str, str] = {}
+        waits has room: another target where there is one, else its old node stays, as those do that have `obstacles`.
+        Pods of one gang stay together."""
         staying: dict[str, str] = {}
+        for name, why in obstacles.items():
+            self._stay(name, why, pods, staying)
+        going = [each for each in pods if self.on(each.uid) not in staying]
+        waiting = [each for each in self._successors.waiting_for() if not self._take_planned(each)]
+        displaced = [each for each in going if not self._take_planned(each)]
+        targets: dict[str, str] = {}
         for move in waiting:
             if not self._take_any(move):
                 self._reopen(move, pods, staying)
         for move in displaced:
             if self.on(move.uid) in staying:
                 continue
-            target = self._take_any(move)
+            target = self._take_any(move, self._new)
             if target:
                 targets[move.uid] = target
             else:
-                why = f"pod {_name(move)} was to go to node {move.target}, which has no room for it any more"
-                self._stay(self.on(move.uid), why, pods, staying)
+                was = f"was to go to node {move.target}, which has no room for it any more" if move.target else _CAME
+                self._stay(self.on(move.uid), f"pod {_name(move)} {was}", pods, staying)
         left = {uid: target for uid, target in targets.items() if self.on(uid) not in staying}
-        return Adjustment(left, {name: why for name, why in staying.items() if name in self._old})
+        return Adjustment(left, staying)
 
     def _take_planned(self, move: PodMove) -> bool:
         info, spec = self._capacity.get(move.target), self._successors.spec(move.uid)
-        if info is None or spec is None:
+        if spec is None or (info is None and move.target):
             return True  # nothing is known of it
+        if info is None:
+            return False
         if not info.has_room(spec):
             return False
         info.assume(PodOwner(move.uid), spec)
         return True
 
-    def _take_any(self, move: PodMove) -> str:
+    def _take_any(self, move: PodMove, held: AbstractSet[str] = frozenset()) -> str:
         """Take the fullest node that has room, so that larger pods find theirs. Return its name; empty where there is
-        none, and for pods that see others, which stay where they were planned."""
+        none, and for pods that see others, which stay where they were planned. Of nodes that are held only those are
+        taken whose turn is to come before the pod goes."""
         spec = self._successors.spec(move.uid)
         if spec is None or is_constrained_by_others(spec):
             return ""
@@ -164,9 +210,8 @@ class MoveTargets:
             info
             for info in self._capacity
             if info.name not in self._old
-            and not self._there[info.name].held
+            and (info.name in held or (not self._there[info.name].held and info.admits(spec)))
             and info.has_room(spec)
-            and info.admits(spec)
         ]
         if not found:
             return ""
@@ -210,5 +255,5 @@ def _uids(on: PodsOnNode) -> Iterable[str]:
     return (pod.ref.uid for pod in on.reschedulable)
 
 
-def _name(move: PodMove) -> str:
-    return f"{move.namespace}/{move.name}"
+def _name(pod: PodMove | PodRef) -> str:
+    return f"{pod.namespace}/{pod.name}"

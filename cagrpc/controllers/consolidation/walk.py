@@ -9,10 +9,11 @@ is due and may be repeated, so that a process that ends anywhere is continued, o
 
 Old nodes are cordoned first, as Karpenter taints them: else pods would come to them while the new nodes do.
 
-Pods whose planned room the scheduler gave to others get another target, or their old node stays (`targets`). A step is
-undone where it can no longer end: a new node does not come, a target is not Ready, all old nodes have to stay, a pod
-has come to an old node or may not be moved any more, somebody lifts a cordon, or its deadline passes. While the cluster
-is not known nothing happens, and the deadline is put off by as long. Of nodes that go whatever happens
+Pods that came to an old node before its cordon was seen move with the others. Pods whose planned room the scheduler
+gave to others get another target, or their old node stays (`targets`), as does one with a pod that may not be moved
+after all. A step is undone where it can no longer end, or has nothing left to save: a new node does not come, a target
+is not Ready, all old nodes have to stay, somebody lifts a cordon, or its deadline passes. While the cluster is not
+known nothing happens, and the deadline is put off by as long. Of nodes that go whatever happens
 (`steps.MUST_GO`) pods are evicted all the same, and the planner finds room.
 
 Rights: get and patch nodes; create pods/eviction.
@@ -39,8 +40,10 @@ from cagrpc.controllers.consolidation.targets import (
     largest_first,
     needed,
     newest_pod_seconds,
+    obstacles,
     pods_to_go,
     standing_of,
+    with_those_that_came,
 )
 from cagrpc.controllers.consolidation.turns import (
     NewNodeTurns,
@@ -226,11 +229,11 @@ class Walk:
         if under_way.phase is DisruptionPhase.UNDOING:
             self.waits_for = self._undoing.advance(under_way, state)
             return
-        hindered = self._hindrance(under_way, state, pods)
+        hindered = self._hindrance(under_way, state)
         if hindered:
             self.undo(hindered)
         elif under_way.phase is DisruptionPhase.CREATING:
-            self._create(under_way, state, pods.keys())
+            self._create(under_way, state, pods)
         else:
             self._move(under_way, state, pods)
 
@@ -268,28 +271,19 @@ class Walk:
             self._away_since = None
         return False
 
-    def _hindrance(self, under_way: Disruption, state: ClusterState, pods: Mapping[str, ReschedulablePod]) -> str:
+    def _hindrance(self, under_way: Disruption, state: ClusterState) -> str:
         """Return why it cannot end as it was planned; empty where it may."""
         if self._fleet.disruptions.now() >= under_way.deadline_at_seconds + self._away_seconds:
             seconds = under_way.deadline_at_seconds - under_way.created_at_seconds
             return f"not through after {seconds:g} s: {self.waits_for}"
         if under_way.reason in MUST_GO:
             return ""
-        standing = standing_of(under_way.nodes, state)
         moving = under_way.phase is DisruptionPhase.MOVING
-        lifted = [each.name for each in standing if moving and not self._cluster.is_cordoned(each.name)]
-        if lifted:
-            return f"somebody has lifted the cordon of node {lifted[0]}"
-        known = {move.uid for move in under_way.moves}
-        for pod in pods.values():
-            name = f"{pod.ref.namespace}/{pod.ref.name}"
-            if pod.ref.uid not in known and (moving or self._cordons.are_seen(standing)):
-                return f"pod {name} has come to a node that was to go"
-            if not may_be_evicted(pod, under_way):
-                return f"pod {name} may not be moved any more: {pod.kept}"
-        return ""
+        standing = standing_of(under_way.nodes, state) if moving else ()
+        lifted = [each.name for each in standing if not self._cluster.is_cordoned(each.name)]
+        return f"somebody has lifted the cordon of node {lifted[0]}" if lifted else ""
 
-    def _create(self, under_way: Disruption, state: ClusterState, there: AbstractSet[str]) -> None:
+    def _create(self, under_way: Disruption, state: ClusterState, pods: Mapping[str, ReschedulablePod]) -> None:
         standing = standing_of(under_way.nodes, state)
         written = self._cordons.write(standing, {each.name for each in standing}, under_way.id)
         if written or not self._cordons.are_seen(standing):  # pods may have come until then
@@ -299,24 +293,24 @@ class Walk:
             self.waits_for = "pods that the scheduler has nominated to the nodes that go"
             return
         coming = self._new_nodes.coming(under_way)
-        if coming.lost:
-            self.undo(coming.lost)
+        staying = {} if under_way.reason in MUST_GO else obstacles(under_way, state, pods)
+        if coming.lost or self._is_vain(under_way, staying.keys()):
+            self.undo(coming.lost or next(iter(staying.values())))
             return
         self.waits_for = coming.waits_for
         if coming.waits_for:
             return
+        moves = tuple(
+            replace(each, target=coming.nodes[each.target].name) if each.target in coming.nodes else each
+            for each in with_those_that_came(under_way, state, pods)
+            if each.uid in pods  # what has gone by itself needs no successor
+        )
+        moving = replace(under_way, phase=DisruptionPhase.MOVING, moves=moves, new_nodes=tuple(coming.nodes.values()))
         self._fleet.disruptions.change(
             replace(
-                under_way,
-                phase=DisruptionPhase.MOVING,
-                moves=tuple(
-                    replace(each, target=coming.nodes[each.target].name) if each.target in coming.nodes else each
-                    for each in under_way.moves
-                    if each.uid in there  # what has gone by itself needs no successor
-                ),
-                new_nodes=tuple(coming.nodes.values()),
+                moving,
                 moving_since_seconds=self._fleet.disruptions.now(),
-                newest_pod_seconds=newest_pod_seconds(under_way, state),
+                newest_pod_seconds=newest_pod_seconds(moving, state),
             )
         )
 
@@ -329,7 +323,7 @@ class Walk:
             return
         targets = MoveTargets(under_way, state, self._reserved(state), self._successors, pods)
         must_go = under_way.reason in MUST_GO
-        if not must_go and self._adjusted(under_way, targets, still_there):
+        if not must_go and self._adjusted(under_way, targets, still_there, obstacles(under_way, state, pods)):
             return
         left = len(pods)
         self.waits_for = self._evictions.problem or f"{several(left, 'pod')} to move, {open_now} to run again"
@@ -352,32 +346,44 @@ class Walk:
         except Forbidden as error:
             self.undo(str(error))
 
-    def _adjusted(self, under_way: Disruption, targets: MoveTargets, still_there: Sequence[PodMove]) -> bool:
-        """Undo the step, or change it, where planned room is taken. Return whether it did."""
+    def _adjusted(
+        self,
+        under_way: Disruption,
+        targets: MoveTargets,
+        still_there: Sequence[PodMove],
+        staying: Mapping[str, str],
+    ) -> bool:
+        """Undo the step, or change it, where planned room is taken or nodes have to stay. Return whether it did."""
         lost = targets.lost(still_there)
-        change = Adjustment() if lost else targets.adjustment(still_there)
+        change = Adjustment() if lost else targets.adjustment(still_there, staying)
         rest = tuple(each for each in under_way.nodes if each.name not in change.staying)
-        if lost or not rest:
+        nothing_went = len(still_there) == len(under_way.moves)
+        if lost or not rest or (nothing_went and self._is_vain(under_way, change.staying.keys())):
             self.undo(lost or next(iter(change.staying.values())))
         elif change:
-            staying = {each.uid for each in still_there if targets.on(each.uid) in change.staying}
+            stays = {each.uid for each in still_there if targets.on(each.uid) in change.staying}
             # Before the record: of a node that is no part of the step any more nobody would lift it.
             self._cordons.write([each for each in under_way.nodes if each not in rest], frozenset(), under_way.id)
             moves = tuple(
                 replace(each, target=change.targets.get(each.uid, each.target))
                 for each in under_way.moves
-                if each.uid not in staying
+                if each.uid not in stays
             )
             log.info("disruption %s is changed: %s", under_way.id, change.summary(), extra=_about(under_way))
-            saving = under_way.saving_usd_per_hour - self._cost(change.staying.keys(), under_way)
+            saving = self._saving(under_way, change.staying.keys())
             self._fleet.disruptions.change(replace(under_way, nodes=rest, moves=moves, saving_usd_per_hour=saving))
         return bool(lost or change)
 
-    def _cost(self, names: AbstractSet[str], under_way: Disruption) -> float:
-        """Return what these of its nodes cost, in US dollars per hour."""
+    def _saving(self, under_way: Disruption, staying: AbstractSet[str]) -> float:
+        """Return what it saves where these of its nodes stay, in US dollars per hour."""
         groups = self._fleet.snapshot.groups
-        of = [each.node_group for each in under_way.nodes if each.name in names]
-        return round(sum(groups[each].group.price_usd_per_hour for each in of if each in groups), 9)
+        of = [each.node_group for each in under_way.nodes if each.name in staying]
+        cost = sum(groups[each].group.price_usd_per_hour for each in of if each in groups)
+        return round(under_way.saving_usd_per_hour - cost, 9)
+
+    def _is_vain(self, under_way: Disruption, staying: AbstractSet[str]) -> bool:
+        """Return whether it would save nothing any more where these of its nodes stay."""
+        return bool(staying) and under_way.saving_usd_per_hour > 0 >= self._saving(under_way, staying)
 
     def _needed(self, state: ClusterState) -> AbstractSet[str]:
         """Return the nodes that somebody needs: where a pod is, ends or is to come, or room is reserved."""

@@ -58,7 +58,7 @@ def test_pods_move_to_a_new_node_and_the_old_one_goes(scene: WalkHarness) -> Non
     old = scene.stand("big", 1)
     web = scene.workload("web", 2, on=old)
     begun = scene.begin(old, new={"small": 1})
-    assert (begun.reason, begun.pods, begun.saving_usd_per_hour) == ("Underutilized", 2, 0.5)
+    assert (begun.reason, begun.pods, begun.saving_usd_per_hour) == ("Underutilized", 2, 0.6)
     assert scene.walk.nodes_that_go == set(old)
     scene.step()
     assert scene.ours() == set(old), "cordoned before the new node is there"
@@ -323,15 +323,92 @@ def test_a_deadline_that_passes_undoes_it(scene: WalkHarness) -> None:
     nothing_is_left(scene)
 
 
-def test_a_pod_that_comes_to_a_node_that_goes_undoes_it(scene: WalkHarness) -> None:
+def test_a_pod_that_comes_before_the_cordon_is_seen_moves_with_the_others(scene: WalkHarness) -> None:
     old, other = scene.stand("big", 2)
     scene.workload("web", 2, on=[old])
     scene.begin([old], onto=[other])
-    scene.workload("late", 1, on=[old])
-    scene.run(20)
+    late = scene.workload("late", 1, on=[old])
+    scene.run(30)
+    assert scene.ended() is DONE
+    assert len(scene.cluster.evicted) == 3
+    assert scene.cluster.running(late.key) == 1
+    assert scene.pods_by_node() == {other: 3}
+    nothing_is_left(scene)
+
+
+def test_a_pod_that_comes_while_the_new_node_boots_moves_there(scene: WalkHarness) -> None:
+    first, second = scene.stand("big", 2)
+    scene.workload("web", 1, on=[first, second], cpu=500)
+    scene.begin([first, second], new={"small": 1})
+    scene.workload("late", 1, on=[second])
+    until(scene, lambda: scene.ended() is not None)
+    assert scene.ended() is DONE
+    (new,) = scene.names()
+    assert scene.pods_by_node() == {new: 2}
+    nothing_is_left(scene)
+
+
+def test_the_node_of_a_pod_that_comes_and_finds_no_room_stays(scene: WalkHarness) -> None:
+    first, second, third = scene.stand("big", 3)
+    scene.workload("web", 2, on=[first, second])
+    scene.begin([first, second], onto=[third])
+    scene.workload("late", 1, on=[second], cpu=7000)
+    scene.run(30)
+    assert scene.ended() is DONE
+    assert scene.names() == {second, third}
+    assert len(scene.cluster.evicted) == 1
+    nothing_is_left(scene)
+
+
+@pytest.mark.parametrize("moved", [False, True], ids=["before anything moves", "while pods move"])
+def test_a_pod_that_comes_and_may_not_be_moved_keeps_its_node(scene: WalkHarness, *, moved: bool) -> None:
+    first, second, third = scene.stand("big", 3)
+    web = scene.workload("web", 2, on=[first, second], budget=0 if moved else 2)
+    scene.begin([first, second], onto=[third])
+    if moved:
+        until(scene, lambda: moving(scene))
+    job = scene.workload("job", 1, on=[second])
+    uid = next(each.ref.uid for each in scene.cluster.pods.values() if each.ref.workload == job.key)
+    scene.cluster.kept[uid] = Kept.UNTIL_IT_ENDS, "it runs until it ends"
+    scene.run(10)
+    web.budget = 2
+    scene.run(30)
+    assert scene.ended() is DONE
+    assert scene.names() == {second, third}
+    assert uid not in scene.cluster.evicted
+    nothing_is_left(scene)
+
+
+def test_what_is_left_of_a_step_that_saves_nothing_is_undone(scene: WalkHarness) -> None:
+    first, second = scene.stand("small", 2)
+    scene.workload("web", 2, on=[first, second], cpu=500)
+    begun = scene.begin([first, second], new={"small": 1})
+    assert begun.saving_usd_per_hour == pytest.approx(0.2)
+    job = scene.workload("job", 1, on=[second])
+    uid = next(each.ref.uid for each in scene.cluster.pods.values() if each.ref.workload == job.key)
+    scene.cluster.kept[uid] = Kept.UNTIL_IT_ENDS, "it runs until it ends"
+    scene.run(60)
     assert scene.ended() is UNDONE
-    assert "has come to a node that was to go" in scene.last().message
+    assert scene.last().message.endswith("may not be moved any more: it runs until it ends")
+    assert scene.names() == {first, second}
     assert not scene.cluster.evicted
+    nothing_is_left(scene)
+
+
+def test_a_gang_of_which_one_pod_may_not_be_moved_stays_whole(scene: WalkHarness) -> None:
+    first, second, third, fourth = scene.stand("big", 4)
+    scene.workload("gang", 2, on=[first, fourth], gang="red", budget=0)
+    scene.workload("web", 1, on=[second], budget=0)
+    begun = scene.begin([first, second], onto=[third], also=[fourth])
+    until(scene, lambda: moving(scene))
+    uid = next(each.uid for each in begun.moves if each.gang and scene.cluster.pods[each.uid].node == fourth)
+    scene.cluster.kept[uid] = Kept.BY_OWNER, "it says do-not-disrupt"
+    for each in scene.cluster.workloads.values():
+        each.budget = 2
+    scene.run(60)
+    assert scene.ended() is DONE
+    assert scene.names() == {first, third, fourth}
+    assert len(scene.cluster.evicted) == 1
     nothing_is_left(scene)
 
 
@@ -585,7 +662,7 @@ def test_requests_that_fail_or_whose_answers_are_lost_are_repeated(scene: WalkHa
     nothing_is_left(scene)
 
 
-def test_a_successor_of_the_same_name_is_not_evicted_in_its_stead(scene: WalkHarness) -> None:
+def test_a_successor_of_the_same_name_moves_as_a_pod_of_its_own(scene: WalkHarness) -> None:
     """A StatefulSet's pod that was deleted by somebody is bound again before its node was cordoned."""
     old, other = scene.stand("big", 2)
     scene.workload("db", 1, on=[other])
@@ -596,8 +673,9 @@ def test_a_successor_of_the_same_name_is_not_evicted_in_its_stead(scene: WalkHar
     again = PodRef("uid-again", "ns", pod.ref.name, int(scene.clock()), web.key)
     scene.cluster.pods["uid-again"] = SimPod(again, PodSpec((("cpu", 1000),)), scene.clock(), node=old)
     scene.run(30)
-    assert scene.ended() is UNDONE
-    assert "uid-again" not in scene.cluster.evicted
+    assert scene.ended() is DONE
+    assert scene.cluster.evicted == ["uid-again"]
+    assert scene.cluster.running(web.key) == 1
 
 
 def test_room_for_successors_is_kept_from_the_planner() -> None:

@@ -262,14 +262,19 @@ class WalkHarness(PlannerHarness):
         *,
         new: Mapping[str, int] | None = None,
         onto: Sequence[str] = (),
+        also: Sequence[str] = (),
         reason: DisruptionReason = DisruptionReason.UNDERUTILIZED,
     ) -> Disruption:
-        """Begin a step: the pods of these nodes go to new nodes, or onto others, in turn."""
+        """Begin a step: the pods of these nodes, and those of the nodes `also`, which stay, go to new nodes, or onto
+        others, in turn."""
         state = self.cluster.state_with_bound_pods()
         targets = [*onto, *(f"{group}/{n}" for group, count in (new or {}).items() for n in range(count))]
-        pods = [pod for name in names for pod in state.bound[name].reschedulable]
+        pods = [pod for name in (*names, *also) for pod in state.bound[name].reschedulable]
         moved = tuple(MovedPod(pod, targets[number % len(targets)]) for number, pod in enumerate(pods))
-        return self.walk.begin(AssignedStep(reason, self.disrupted(names), moved, new or {}, 0.5))
+        old, prices = self.disrupted(names), {each.id: each.price_usd_per_hour for each in self.groups}
+        cost = sum(prices[name] * count for name, count in (new or {}).items())
+        saving = round(sum(prices[each.node_group] for each in old) - cost, 9)
+        return self.walk.begin(AssignedStep(reason, old, moved, new or {}, saving))
 
     def step(self) -> None:
         with suppress(errors.Unavailable):
