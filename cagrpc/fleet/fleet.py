@@ -68,7 +68,8 @@ class Fleet:
     epoch that only grow (`SteadyClock`); deadlines survive restarts as far as two processes' clocks agree
     (`lifecycle.taken_over`). `submit` runs work that callers wait for with a timeout (the ordering of `apply`, the step
     of `refresh`), by default in a thread of its own. `beat` is called before each call of the backend, as a step's sign
-    of progress, `wake` where the next step has something to do, `moved` for each increment that reaches another phase.
+    of progress, `wake` where the next step has something to do, `moved` for each increment that reaches another phase,
+    `published` with the version of each new snapshot, once it is there and before the change that made it returns.
     Raises `errors.InvalidConfiguration` for invalid groups or times, and `errors.Unavailable` where the journal is out
     of reach. A backend out of reach is no error here, but until its first listing every change is refused with
     `errors.Unavailable`, since existing instances are unknown."""
@@ -90,6 +91,7 @@ class Fleet:
         beat: Callable[[str], None] = lambda _: None,
         wake: Callable[[], None] = lambda: None,
         moved: Moved = lambda *_: None,
+        published: Callable[[int], None] = lambda _: None,
     ) -> None:
         check(groups, increment_deadline_seconds, failed_listing_seconds)
         clock = clock or SteadyClock()
@@ -105,6 +107,7 @@ class Fleet:
         self._times = lifecycle.Times(deadline=increment_deadline_seconds, failed_listing=failed_listing_seconds)
         self._submit = submit
         self._wake = wake
+        self._published = published
         self._observed: Observation | None = None
         self._backend_problem: str | None = None
         self._minimum_problems: dict[str, str] = {}
@@ -385,8 +388,9 @@ class Fleet:
         )
 
     def _publish(self) -> None:
+        before = self._snapshot
         self._snapshot = snapshot(
-            self._snapshot,
+            before,
             self._ledger.contents,
             self._observed or self._cluster.unobserved(),
             self._served.groups,
@@ -394,3 +398,5 @@ class Fleet:
             self._shown,
             self._orphans.found,
         )
+        if self._snapshot is not before:
+            self._published(self._snapshot.version)

@@ -23,6 +23,7 @@ from cagrpc.server.cluster import ClusterConnection
 from cagrpc.server.controllers import cluster_controllers
 from cagrpc.services.decisions import DecisionLog
 from cagrpc.services.grpc import expander, provider
+from cagrpc.services.grpc.ready import ReadyAnswers
 from solver.planning.rank import rank
 
 FLEET_PATIENCE_SECONDS = 600.0
@@ -34,9 +35,16 @@ class Leader:
     server."""
 
     def __init__(
-        self, settings: Settings, journal: Journal, decisions: DecisionLog, cluster: ClusterConnection | None = None
+        self,
+        settings: Settings,
+        journal: Journal,
+        decisions: DecisionLog,
+        cluster: ClusterConnection | None = None,
+        ready: ReadyAnswers | None = None,
     ) -> None:
-        """Take the journal over: it is closed with the rest, also where this raises InvalidInput or Unavailable."""
+        """Take the journal over: it is closed with the rest, also where this raises InvalidInput or Unavailable.
+        `ready` gets the provider's answers that need no Python."""
+        ready = ready or ReadyAnswers()
         with ExitStack() as undo:
             undo.callback(journal.close)
             now = SteadyClock()  # shared by all that compare with the fleet's times
@@ -59,6 +67,7 @@ class Leader:
                 beat=heartbeat.beat,
                 wake=wake.set,
                 moved=increments.moved,
+                published=ready.advance,
             )
             self.expander = expander.Expander(
                 self.fleet,
@@ -79,6 +88,7 @@ class Leader:
                 options=settings.options,
                 gpu_label=settings.gpu_label,
                 take_choice=decisions.take_choice,
+                ready=ready,
             )
             self.controllers: list[Controller] = [
                 FleetController(self.fleet, heartbeat, backend.pages, wake, increments)

@@ -35,6 +35,8 @@ from cagrpc.services.decisions import DecisionLog
 from cagrpc.services.grpc import expander, provider
 from cagrpc.services.grpc.gate import Gate
 from cagrpc.services.grpc.metrics import CallMetrics
+from cagrpc.services.grpc.native import ready_answers
+from cagrpc.services.grpc.ready import ReadyAnswers
 from cagrpc.services.grpc.servers import RpcServer, method_names
 from cagrpc.services.http.access import Anybody, Nobody, PageAccess, ThisMachine
 from cagrpc.services.http.metrics import HttpMetrics
@@ -100,7 +102,9 @@ class Server:
                 self._runner.add(cluster.view)
                 pending = cluster.view.pending
             self._decisions = DecisionLog(SteadyClock(), pending=pending)
-            self._calls, self._web = CallMetrics(), HttpMetrics()
+            # A recording has every call, so Python has to see each.
+            self._ready = ReadyAnswers() if recorder is not None else ready_answers(provider.SERVICE, provider.BY_NODE)
+            self._calls, self._web = CallMetrics(self._ready.calls), HttpMetrics()
             self._metrics = ServerMetrics(lambda: not self._why_not_ready(), lambda: self._leader is not None)
             self._gates = {name: Gate(method_names(name), self._why_not_ready) for name in SERVICES}
             if self._cluster is not None and self._cluster.election is not None:
@@ -183,13 +187,14 @@ class Server:
                 observe=self._calls.observe,
                 why_not_ready=self._why_not_ready,
                 client_names=names_of[name],
+                ready=self._ready if name == provider.SERVICE else None,  # the expander's are all decisions
             )
             undo.callback(server.stop, 0.0)
             servers.append(server)
         return tuple(servers)
 
     def _become_leader(self, journal: Journal) -> None:
-        leader = self._leader = Leader(self._settings, journal, self._decisions, self._cluster)
+        leader = self._leader = Leader(self._settings, journal, self._decisions, self._cluster, self._ready)
         self._runner.add(*leader.controllers)
         self._gates[provider.SERVICE].open(leader.provider.methods())
         self._gates[expander.SERVICE].open(leader.expander.methods())

@@ -3,6 +3,7 @@ read in `cagrpc.server.certificates`; when they are read again is `cagrpc.server
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Lock
 
@@ -49,6 +50,7 @@ class LiveTls:
         self._lock = Lock()
         self._now = tls
         self._authority_changes = 0
+        self._followers: list[Callable[[ServerTls, int], None]] = []
 
     @property
     def now(self) -> ServerTls:
@@ -60,13 +62,23 @@ class LiveTls:
         checked its client against the present one."""
         return self._authority_changes
 
+    def follow(self, use: Callable[[ServerTls, int], None]) -> None:
+        """Call `use` with these, and with all that replace them, before anybody else sees them: what is shown, and how
+        often the authority has changed then. It raises InvalidInput for what it cannot serve."""
+        with self._lock:
+            use(self._now, self._authority_changes)
+            self._followers.append(use)
+
     def replace(self, tls: ServerTls) -> bool:
         """Show these from now on. Return whether they are others. Raises InvalidInput; then all stays as it is."""
         with self._lock:
             if tls == self._now:
                 return False
             tls.check()
+            changes = self._authority_changes + (tls.client_ca != self._now.client_ca)
+            for use in self._followers:
+                use(tls, changes)
             # First: who reads both may at worst check a client twice.
-            self._authority_changes += tls.client_ca != self._now.client_ca
+            self._authority_changes = changes
             self._now = tls
             return True

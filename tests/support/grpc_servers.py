@@ -9,17 +9,20 @@ from types import TracebackType
 from typing import Any, Self
 
 import grpc
+import pytest
 from google.protobuf.message import Message
 
 from cagrpc.api.gen import expander_pb2, externalgrpc_pb2, kubernetes_pb2
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.services.decisions import DecisionLog
-from cagrpc.services.grpc import expander, provider
+from cagrpc.services.grpc import expander, native, provider
 from cagrpc.services.grpc.expander import Expander, Rank, Timing
 from cagrpc.services.grpc.provider import Provider
+from cagrpc.services.grpc.ready import ReadyAnswers
 from cagrpc.services.grpc.servers import RpcServer
 from cagrpc.services.grpc.status import Method
 from solver.planning.rank import rank
+from tests.support.controlplane.binaries import required
 from tests.support.fleet import FleetHarness
 
 METHODS = {
@@ -29,6 +32,32 @@ METHODS = {
     for method in service.methods
 }
 PATHS = {path.rpartition("/")[2]: path for path in METHODS}
+FRONTS = ("python", "native")
+"""What listens: the Python server itself, or the native front before it."""
+_front = FRONTS[0]
+
+
+@contextmanager
+def fronted(by: str) -> Iterator[None]:
+    """Let this listen for servers made meanwhile; skip the test where it is not built."""
+    global _front  # noqa: PLW0603 - a test's, like monkeypatch
+    if by == "native" and native.load() is None:
+        missing = "cagrpc-native is not built here: `make native`, which takes cargo"
+        (pytest.fail if required() else pytest.skip)(missing)
+    before, _front = _front, by
+    try:
+        yield
+    finally:
+        _front = before
+
+
+def ready_answers(service: str = provider.SERVICE) -> ReadyAnswers:
+    """For a server, and for what makes its answers."""
+    return native.ready_answers(service, provider.BY_NODE) if _front == "native" else ReadyAnswers()
+
+
+def rpc_server(service: str, methods: Mapping[str, Method], address: str = "127.0.0.1:0", **options: Any) -> RpcServer:
+    return RpcServer(service, methods, address, **{"tls": None, "ready": ready_answers(service), **options})
 
 
 class GrpcClient:
@@ -70,6 +99,8 @@ class House:
     expander_options: Mapping[str, Any] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
+        ready = ready_answers()
+        self.harness.options = {**self.harness.options, "published": ready.advance}
         self.fleet: Fleet = self.harness.fleet()
         self.decisions = DecisionLog(self.harness.clock)
         self.expander = Expander(
@@ -86,10 +117,11 @@ class House:
             gpu_label=self.gpu_label,
             take_choice=self.decisions.take_choice,
             refusal_wait_seconds=self.refusal_wait_seconds,
+            ready=ready,
         )
         self._servers = [
-            RpcServer(provider.SERVICE, self.provider.methods(), "127.0.0.1:0", tls=None),
-            RpcServer(expander.SERVICE, self.expander.methods(), "127.0.0.1:0", tls=None),
+            rpc_server(provider.SERVICE, self.provider.methods(), ready=ready),
+            rpc_server(expander.SERVICE, self.expander.methods()),
         ]
         for server in self._servers:
             server.start()
@@ -116,7 +148,7 @@ def _channel(port: int) -> grpc.Channel:
 @contextmanager
 def serving(service: str, methods: Mapping[str, Method], threads: int = 8) -> Iterator[GrpcClient]:
     """Serve the methods of one service on a socket of their own."""
-    server = RpcServer(service, methods, "127.0.0.1:0", tls=None, threads=threads)
+    server = rpc_server(service, methods, threads=threads)
     server.start()
     with _channel(server.port) as channel:
         yield GrpcClient(channel)

@@ -34,6 +34,11 @@ class ConnectedClients:
         self._tls = tls
         self._known: dict[tuple[int, bytes], bool] = {}
 
+    @property
+    def authority_changes(self) -> int:
+        """How often the authority was replaced: what `trusted` says holds until the next time."""
+        return self._tls.authority_changes
+
     def trusted(self, peer: Mapping[str, Iterable[bytes]]) -> bool:
         """Return whether the present authority vouches for a connection's client; `peer` is its auth context."""
         changes = self._tls.authority_changes

@@ -19,6 +19,7 @@ import grpc
 
 from cagrpc.runtime.log_once import LogOnce
 from cagrpc.services.grpc.clients import ConnectedClients
+from cagrpc.services.grpc.native import NativeFront
 from cagrpc.services.grpc.status import Observe, abort
 
 log = logging.getLogger(__name__)
@@ -42,16 +43,19 @@ class CallGuard(grpc.ServerInterceptor):  # type: ignore[type-arg] # it is gener
         *,
         client_names: Collection[str] = (),
         clients: ConnectedClients | None = None,
+        front: NativeFront | None = None,
         at_once: Mapping[str, int],
         observe: Observe = lambda *_: None,
     ) -> None:
         """With `client_names` the methods of `service` are for clients with a certificate of one of these names; other
         services, which say and change nothing of ours, are for everybody who has come so far. With `clients` they are
-        for those whom the present authority vouches for, also on old connections. `at_once` bounds calls under way by
-        method (`/service/method`). `observe` is told of calls of `service` that are refused."""
+        for those whom the present authority vouches for, also on old connections. A `front` knows the clients, and is
+        told which of them may call. `at_once` bounds calls under way by method (`/service/method`). `observe`
+        is told of calls of `service` that are refused."""
         self._prefix = f"/{service}/"
         self._client_names = frozenset(client_names)
         self._clients = clients
+        self._front = front
         self._free = {method: BoundedSemaphore(most) for method, most in at_once.items()}
         self._at_once = at_once
         self._observe = observe
@@ -111,23 +115,24 @@ class CallGuard(grpc.ServerInterceptor):  # type: ignore[type-arg] # it is gener
 
     def _check_client(self, method: str, context: grpc.ServicerContext) -> None:
         # Of the connection: a peer's address may be another's a moment later. (Its stubs are wrong about the type.)
-        known: Mapping[str, Iterable[bytes]] = context.auth_context()  # type: ignore[assignment]
+        own: Mapping[str, Iterable[bytes]] = context.auth_context()  # type: ignore[assignment]
+        known = own if self._front is None else self._front.peer(context)
+        authority_changes = 0 if self._clients is None else self._clients.authority_changes
         if self._clients is not None and not self._clients.trusted(known):
             who = _named(names := _names(known))
             if self._reported.is_new("authority", about=names):
                 log.warning("%s: refused to %s: its certificate is not of the present authority", method, who)
             why = f"the certificate of {who} is not of the present authority (tls.client_ca); connect with a new one"
             self._refuse(method, context, grpc.StatusCode.UNAUTHENTICATED, why)
-        if not self._client_names:
-            return
-        names = _names(known)
-        if names.isdisjoint(self._client_names):
+        if self._client_names and (names := _names(known)).isdisjoint(self._client_names):
             who = _named(names)
             if self._reported.is_new(names, about=names):
                 allowed = ", ".join(sorted(self._client_names))
                 log.warning("%s: refused to a client with a certificate for %s; allowed: %s", method, who, allowed)
             why = f"the client's certificate is for {who}, which is not among tls.client_names"
             self._refuse(method, context, grpc.StatusCode.PERMISSION_DENIED, why)
+        if self._front is not None:
+            self._front.admit(context, authority_changes)
 
     @contextmanager
     def _one_of(self, method: str, context: grpc.ServicerContext, is_ours: bool) -> Iterator[None]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Protocol, TypeVar
 
 from google.protobuf.message import Message
@@ -25,10 +26,14 @@ from cagrpc.runtime import tracing
 from cagrpc.services.decisions import ExpanderChoice
 from cagrpc.services.grpc.instances import instances
 from cagrpc.services.grpc.prices import node_price, pod_price
-from cagrpc.services.grpc.status import CallContext, Method, on_messages
+from cagrpc.services.grpc.ready import ReadyAnswers
+from cagrpc.services.grpc.status import CallContext, Method, on_messages, status_of, with_name
 from solver.model import NodeGroup
 
 SERVICE = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider"
+BY_NODE = ("NodeGroupForNode",)
+"""Methods whose answer depends on the id of the request's node alone: Go writes a node's labels in another order each
+time."""
 
 M = TypeVar("M", bound=Message)
 
@@ -76,24 +81,27 @@ class Provider:
         gpu_label: str = "cagrpc.io/gpu",
         take_choice: Callable[[str], ExpanderChoice | None] = lambda _: None,
         refusal_wait_seconds: float = 2.0,
+        ready: ReadyAnswers | None = None,
     ) -> None:
         """`options`: node group id -> what is configured for it. `gpu_label`: the key of the label that CA tells
         nodes with GPUs by. `take_choice`: the expander's latest choice, if it was this node group, once.
         `refusal_wait_seconds`: the longest that an IncreaseSize waits for an immediate refusal; it never waits more
-        than half of the call's deadline, so that CA hears the answer."""
+        than half of the call's deadline, so that CA hears the answer. `ready` gets the answers that only depend on the
+        snapshot; the fleet tells it of a new one (`Fleet(published=...)`)."""
         self._fleet = fleet
         self._options = {group: o for group, o in (options or {}).items() if not o.are_defaults}
         self._gpu_label = gpu_label
         self._take_choice = take_choice
         self._refusal_wait_seconds = refusal_wait_seconds
-        self._memo = _Memo(fleet.snapshot)
+        self._ready = ready or ReadyAnswers()
+        self._memo: _Memo | None = None
+        self._renewing = Lock()
 
     def methods(self) -> dict[str, Method]:
         """Name -> method, for `status.generic_handler(SERVICE, ...)`."""
         return {
             "NodeGroups": self._hot(pb.NodeGroupsRequest, self._node_groups),
             "NodeGroupForNode": self._hot(
-                # Go writes a node's labels in another order each time: the id is the key, not the bytes.
                 pb.NodeGroupForNodeRequest,
                 self._node_group_for_node,
                 key_of=lambda request: provider.instance_id(request.node).encode(),
@@ -131,18 +139,38 @@ class Provider:
             if answer is None:
                 if request is None:
                     request = parse(request_type, data)
-                answer = read(request, memo.snapshot).SerializeToString()
+                try:
+                    answer = read(request, memo.snapshot).SerializeToString()
+                except NotImplementedByDesign as error:
+                    code, details = status_of(error)
+                    self._ready.refuse(memo.snapshot.version, *key, code, with_name(call.method, details))
+                    raise
                 if len(memo.answers) < _MOST_MEMOISED:
                     memo.answers[key] = answer
+                    self._ready.put(memo.snapshot.version, *key, answer)
             return answer
 
         return method
 
     def _current_memo(self) -> _Memo:
         snapshot, memo = self._fleet.snapshot, self._memo
-        if memo.snapshot.version != snapshot.version:
-            memo = self._memo = _Memo(snapshot)
+        if memo is None or memo.snapshot.version != snapshot.version:
+            with self._renewing:  # once for all who ask
+                memo = self._memo
+                if memo is None or memo.snapshot.version != snapshot.version:
+                    memo = self._memo = _Memo(snapshot)
+                    if self._ready.keeps:
+                        self._fill(snapshot)
         return memo
+
+    def _fill(self, snapshot: FleetSnapshot) -> None:
+        """Have NodeGroupForNode ready for every instance: CA asks for one after the other."""
+        answers = {
+            group_id: _of_group(state, snapshot).SerializeToString()
+            for group_id, state in snapshot.groups.items()
+            if state.instances
+        }
+        self._ready.fill(snapshot.version, BY_NODE[0], snapshot.group_of_instance, answers)
 
     def _node_groups(self, _: pb.NodeGroupsRequest, snapshot: FleetSnapshot) -> Message:
         # Never fails: CA takes an error for an empty list and forgets its running scale-ups. Refresh is where to fail.
@@ -151,10 +179,7 @@ class Provider:
 
     def _node_group_for_node(self, request: pb.NodeGroupForNodeRequest, snapshot: FleetSnapshot) -> Message:
         group_id = snapshot.group_of_instance.get(provider.instance_id(request.node), "")
-        state = snapshot.groups.get(group_id)
-        # An empty id says that the node is not ours; that is no error.
-        group = provider.node_group(state.group, snapshot.limits) if state else pb.NodeGroup()
-        return pb.NodeGroupForNodeResponse(nodeGroup=group)
+        return _of_group(snapshot.groups.get(group_id), snapshot)
 
     def _target_size(self, request: pb.NodeGroupTargetSizeRequest, snapshot: FleetSnapshot) -> Message:
         return pb.NodeGroupTargetSizeResponse(targetSize=_state(snapshot, request.id).target_size)
@@ -249,6 +274,12 @@ class Provider:
         # CA may ask for more than is still to come; the fleet clamps it and never removes an instance for it.
         self._fleet.decrease_target(request.id, request.delta)
         return pb.NodeGroupDecreaseTargetSizeResponse()
+
+
+def _of_group(state: GroupState | None, snapshot: FleetSnapshot) -> Message:
+    # An empty id says that the node is not ours; that is no error.
+    group = provider.node_group(state.group, snapshot.limits) if state else pb.NodeGroup()
+    return pb.NodeGroupForNodeResponse(nodeGroup=group)
 
 
 def _state(snapshot: FleetSnapshot, group_id: str) -> GroupState:

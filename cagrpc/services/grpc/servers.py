@@ -12,10 +12,12 @@ from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from cagrpc.api.gen import expander_pb2, externalgrpc_pb2
-from cagrpc.errors import Unavailable
-from cagrpc.services.grpc import expander, provider
+from cagrpc.errors import InvalidInput, Unavailable
+from cagrpc.services.grpc import expander, interceptor, provider
 from cagrpc.services.grpc.clients import ConnectedClients
 from cagrpc.services.grpc.interceptor import CallGuard
+from cagrpc.services.grpc.native import NativeAnswers, NativeFront
+from cagrpc.services.grpc.ready import ReadyAnswers
 from cagrpc.services.grpc.standard import Health, Reflection
 from cagrpc.services.grpc.status import Method, Observe, generic_handler
 from cagrpc.services.tls import LiveTls, ServerTls
@@ -35,6 +37,7 @@ _AT_ONCE = {f"/{expander.SERVICE}/BestOptions": 2, f"/{health.SERVICE_NAME}/Chec
 """By method. CA asks the expander one question at a time, and another one only after it has given up the first."""
 _MOST_CALLS = 100
 _MOST_CONNECTIONS = 256
+_HANDSHAKE_SECONDS = 10.0
 _IDENTITY_ONLY = 1  # a bit for each of core's compression algorithms, the first of which is none
 
 _SERVICE_OF = {
@@ -87,19 +90,31 @@ class RpcServer:
         observe: Observe = lambda *_: None,
         why_not_ready: Callable[[], str] = lambda: "",
         client_names: Collection[str] = (),
+        ready: ReadyAnswers | None = None,
         threads: int = 8,
     ) -> None:
         """`address` is `host:port`, port 0 for any free one; `tls=None` is plaintext, only ever on purpose. With
         `asks_clients` it serves clients with a certificate of `tls.client_ca` only (mTLS): so the provider; CA's
         expander client has none to show. Its health is good while `why_not_ready` answers an empty text. With
-        `client_names` the service is for clients whose certificate has one of these names. It does not serve before
-        `start`. Raises Unavailable where it cannot listen."""
+        `client_names` the service is for clients whose certificate has one of these names. Answers that are `ready` are
+        given without asking `methods`, where that has a front for it. It does not serve before `start`. Raises
+        Unavailable where it cannot listen."""
         if set(methods) != set(method_names(service)):
             raise AssertionError(f"{service} and the methods given for it differ")
         self._service = service
         self._executor = ThreadPoolExecutor(max_workers=threads, thread_name_prefix=service.rpartition(".")[2])
         clients = ConnectedClients(tls) if tls is not None and asks_clients else None
-        self._guard = CallGuard(service, client_names=client_names, clients=clients, at_once=_AT_ONCE, observe=observe)
+        self._front = self._front_of(
+            ready, address, tls, asks_clients=asks_clients, guarded=clients is not None or bool(client_names)
+        )
+        self._guard = CallGuard(
+            service,
+            client_names=client_names,
+            clients=clients,
+            front=self._front,
+            at_once=_AT_ONCE,
+            observe=observe,
+        )
         self._server = grpc.server(
             self._executor,
             interceptors=[self._guard],
@@ -111,7 +126,7 @@ class RpcServer:
                 ("grpc.max_send_message_length", -1),
                 ("grpc.max_concurrent_streams", _MOST_CALLS),
                 ("grpc.max_allowed_incoming_connections", _MOST_CONNECTIONS),
-                ("grpc.server_handshake_timeout_ms", 10_000),
+                ("grpc.server_handshake_timeout_ms", int(1000 * _HANDSHAKE_SECONDS)),
                 # A peer that is gone without a word does not count as a connection for ever.
                 ("grpc.keepalive_time_ms", 60_000),
                 ("grpc.keepalive_timeout_ms", 20_000),
@@ -123,15 +138,41 @@ class RpcServer:
         self._health = Health(names, why_not_ready)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(Reflection(names), self._server)
-        self.port = self._listen(address, tls, asks_clients=asks_clients)
+        if self._front is None:
+            self.port = self._listen(address, tls, asks_clients=asks_clients)
+        else:
+            self._server.add_insecure_port(self._front.behind)
+            self.port = self._front.port
         """The port that it listens on."""
+        if tls is None:
+            log.warning("%s is served on %s without TLS", service, address)
+
+    def _front_of(
+        self, ready: ReadyAnswers | None, address: str, tls: LiveTls | None, *, asks_clients: bool, guarded: bool
+    ) -> NativeFront | None:
+        if not isinstance(ready, NativeAnswers):
+            return None
+        try:
+            return NativeFront(
+                ready,
+                address,
+                tls,
+                asks_clients=asks_clients,
+                guarded=guarded,
+                most_connections=_MOST_CONNECTIONS,
+                most_calls=_MOST_CALLS,
+                handshake_seconds=_HANDSHAKE_SECONDS,
+                receive_seconds=interceptor.RECEIVE_SECONDS,
+            )
+        except InvalidInput as error:
+            log.warning("%s is answered by Python alone: %s", self._service, error)
+            return None
 
     def _listen(self, address: str, tls: LiveTls | None, *, asks_clients: bool) -> int:
         try:
             if tls is not None:
                 credentials = _Configurations(tls, asks_clients=asks_clients).credentials()
                 return int(self._server.add_secure_port(address, credentials))
-            log.warning("%s is served on %s without TLS", self._service, address)
             return int(self._server.add_insecure_port(address))
         except RuntimeError as error:
             raise Unavailable(f"cannot listen on {address}: {error}") from error
@@ -139,10 +180,16 @@ class RpcServer:
     def start(self) -> None:
         self._guard.start()
         self._server.start()
+        if self._front is not None:
+            self._front.start()
 
     def stop(self, grace_seconds: float = STOP_SECONDS) -> None:
         """Take no new calls, let running ones finish for at most `grace_seconds`, then end."""
         self._health.end()
+        if self._front is not None:
+            self._front.drain()
         self._server.stop(grace_seconds).wait()
+        if self._front is not None:
+            self._front.end()
         self._guard.stop()
         self._executor.shutdown(wait=True)

@@ -80,6 +80,11 @@ def status_of(error: BaseException) -> tuple[grpc.StatusCode, str]:
     return grpc.StatusCode.INTERNAL, f"unexpected {type(error).__name__}; the server's log has the traceback"
 
 
+def with_name(method: str, details: str) -> str:
+    """Return a status's details as a client gets them."""
+    return f"{method}: {details}"
+
+
 def _cut(details: str) -> str:
     """Cut details to the header's limit: gRPC encodes each byte that is no printable ASCII as three."""
     length = 0
@@ -127,7 +132,7 @@ def _served(
             span.set({"rpc.grpc.status_code": code.value[0]})
         observe(name, code.name, time.perf_counter() - started, call.increments)
         if code is not grpc.StatusCode.OK:
-            abort(context, code, f"{name}: {details}")
+            abort(context, code, with_name(name, details))
         return answer
 
     return serve

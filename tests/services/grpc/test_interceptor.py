@@ -21,7 +21,7 @@ from cagrpc.services.grpc.servers import RpcServer
 from cagrpc.services.grpc.status import CallContext, Method
 from cagrpc.services.tls import LiveTls, ServerTls
 from tests.support.certificates import Authority
-from tests.support.grpc_servers import PATHS, GrpcClient
+from tests.support.grpc_servers import PATHS, GrpcClient, rpc_server
 
 _CHECK = "/grpc.health.v1.Health/Check"
 
@@ -40,7 +40,7 @@ _BOTH = pytest.mark.parametrize("service", [expander.SERVICE, provider.SERVICE])
 
 @contextmanager
 def _served(service: str, methods: Mapping[str, Method] | None = None, **options: Any) -> Iterator[RpcServer]:
-    server = RpcServer(service, methods or _METHODS[service], "127.0.0.1:0", **{"tls": None, **options})
+    server = rpc_server(service, methods or _METHODS[service], **options)
     server.start()
     try:
         yield server

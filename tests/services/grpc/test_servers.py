@@ -13,12 +13,11 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from cagrpc.errors import InvalidInput, Unavailable
 from cagrpc.services.grpc import expander, provider, standard
-from cagrpc.services.grpc.servers import RpcServer
 from cagrpc.services.grpc.standard import MOST_STREAMS
 from cagrpc.services.grpc.status import CallContext, Method
 from cagrpc.services.tls import LiveTls, ServerTls
 from tests.support.certificates import Authority
-from tests.support.grpc_servers import PATHS
+from tests.support.grpc_servers import PATHS, rpc_server
 
 
 def _answer(_: bytes, __: CallContext) -> bytes:
@@ -59,7 +58,7 @@ def test_the_provider_lets_in_only_clients_with_a_certificate_of_its_authority(
     client: Authority | None, code: str
 ) -> None:
     tls = LiveTls(ServerTls(_CERTIFICATE, _KEY, client_ca=_AUTHORITY.certificate))
-    server = RpcServer(provider.SERVICE, _PROVIDER, "127.0.0.1:0", tls=tls, asks_clients=True)
+    server = rpc_server(provider.SERVICE, _PROVIDER, tls=tls, asks_clients=True)
     server.start()
     with grpc.secure_channel(f"127.0.0.1:{server.port}", _credentials(client)) as channel:
         assert _refresh(channel) == code
@@ -67,7 +66,7 @@ def test_the_provider_lets_in_only_clients_with_a_certificate_of_its_authority(
 
 
 def test_the_expander_lets_in_clients_without_a_certificate_over_tls_only() -> None:
-    server = RpcServer(expander.SERVICE, _EXPANDER, "127.0.0.1:0", tls=LiveTls(ServerTls(_CERTIFICATE, _KEY)))
+    server = rpc_server(expander.SERVICE, _EXPANDER, tls=LiveTls(ServerTls(_CERTIFICATE, _KEY)))
     server.start()
     with grpc.secure_channel(f"127.0.0.1:{server.port}", _credentials(None)) as channel:
         assert _refresh(channel, "BestOptions") == "OK"
@@ -94,16 +93,16 @@ def test_unusable_certificates_are_refused_with_the_reason(tls: ServerTls, why: 
 
 
 def test_a_port_that_is_taken_is_refused() -> None:
-    first = RpcServer(expander.SERVICE, _EXPANDER, "127.0.0.1:0", tls=None)
+    first = rpc_server(expander.SERVICE, _EXPANDER)
     with pytest.raises(Unavailable, match=f"cannot listen on 127.0.0.1:{first.port}"):
-        RpcServer(expander.SERVICE, _EXPANDER, f"127.0.0.1:{first.port}", tls=None)
+        rpc_server(expander.SERVICE, _EXPANDER, f"127.0.0.1:{first.port}")
     first.stop(0.0)
 
 
 def test_health_follows_readiness_for_the_server_and_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(standard, "_LOOK_EVERY_SECONDS", 0.01)
     reasons = [""]
-    server = RpcServer(expander.SERVICE, _EXPANDER, "127.0.0.1:0", tls=None, why_not_ready=lambda: reasons[-1])
+    server = rpc_server(expander.SERVICE, _EXPANDER, why_not_ready=lambda: reasons[-1])
     server.start()
     with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
         stub = health_pb2_grpc.HealthStub(channel)
@@ -125,7 +124,7 @@ def test_health_follows_readiness_for_the_server_and_the_service(monkeypatch: py
 
 
 def test_health_watchers_see_the_stop_and_do_not_delay_it() -> None:
-    server = RpcServer(expander.SERVICE, _EXPANDER, "127.0.0.1:0", tls=None)
+    server = rpc_server(expander.SERVICE, _EXPANDER)
     server.start()
     with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
         watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=30)
@@ -135,7 +134,7 @@ def test_health_watchers_see_the_stop_and_do_not_delay_it() -> None:
 
 
 def test_reflection_lists_and_describes_the_service() -> None:
-    server = RpcServer(provider.SERVICE, _PROVIDER, "127.0.0.1:0", tls=None)
+    server = rpc_server(provider.SERVICE, _PROVIDER)
     server.start()
     with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
         stub = reflection_pb2_grpc.ServerReflectionStub(channel)
@@ -151,7 +150,7 @@ def test_reflection_lists_and_describes_the_service() -> None:
 
 
 def test_forgotten_streams_leave_threads_for_the_calls_that_matter() -> None:
-    server = RpcServer(expander.SERVICE, _EXPANDER, "127.0.0.1:0", tls=None, threads=2 * MOST_STREAMS + 1)
+    server = rpc_server(expander.SERVICE, _EXPANDER, threads=2 * MOST_STREAMS + 1)
     server.start()
     closed = threading.Event()
 
@@ -188,7 +187,7 @@ def test_a_running_call_finishes_before_the_server_stops() -> None:
         assert leave.wait(5)
         return b""
 
-    server = RpcServer(expander.SERVICE, {"BestOptions": slow}, "127.0.0.1:0", tls=None)
+    server = rpc_server(expander.SERVICE, {"BestOptions": slow})
     server.start()
     codes: list[str] = []
     with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
@@ -205,4 +204,4 @@ def test_a_running_call_finishes_before_the_server_stops() -> None:
 
 def test_a_service_with_a_method_missing_is_not_served() -> None:
     with pytest.raises(AssertionError, match="methods given for it differ"):
-        RpcServer(provider.SERVICE, _EXPANDER, "127.0.0.1:0", tls=None)
+        rpc_server(provider.SERVICE, _EXPANDER)

@@ -1,0 +1,44 @@
+"""Answers that are ready before anybody asks, for a front that needs no Python to give them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import grpc
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyCalls:
+    """Calls that were answered so, by method and code."""
+
+    method: str
+    code: str
+    by_bucket: tuple[int, ...]
+    """How many took no longer than each bound of `cagrpc.services.grpc.metrics`, and no less than the one before; the
+    last are those that took longer than all."""
+    seconds: float
+    """Of all of them."""
+
+
+class ReadyAnswers:
+    """Those of the current snapshot. This one has no front and keeps nothing. Thread-safe."""
+
+    keeps = False
+    """Whether it is worth while to make answers that nobody has asked for yet."""
+
+    def advance(self, version: int) -> None:
+        """There is a snapshot of this version: answers of another one are not given any more."""
+
+    def put(self, version: int, method: str, key: bytes, answer: bytes) -> None:
+        """Have the answer to a request ready; ignored where there is a newer snapshot."""
+
+    def refuse(self, version: int, method: str, key: bytes, code: grpc.StatusCode, details: str) -> None:
+        """Have a refusal ready."""
+
+    def fill(self, version: int, method: str, answer_of: Mapping[str, str], answers: Mapping[str, bytes]) -> None:
+        """Have the answers to many keys ready: `answer_of` has the name of each key's answer in `answers`."""
+
+    def calls(self) -> Iterable[ReadyCalls]:
+        """Return how often and how fast they were given."""
+        return ()
