@@ -308,7 +308,7 @@ def test_a_node_whose_labels_come_in_another_order_is_no_other_node() -> None:
         for labels in ({"a": "1", "b": "2"}, {"b": "2", "a": "1"}, {}):
             node = pb.ExternalGrpcNode(providerID=instance_id, name="n", labels=labels)
             assert house.ca.ok("NodeGroupForNode", pb.NodeGroupForNodeRequest(node=node)).nodeGroup.id == "a"
-        assert len(house.provider._memo.answers) == 1
+        assert len(house.provider._current_memo().answers) == 1
 
 
 def test_readers_do_not_wait_for_a_slow_backend() -> None:

@@ -66,6 +66,9 @@ PROMETHEUS = GoModule("prometheus", _HERE / "modules" / "prometheus", tags="remo
 KUBECTL = GoModule("kubectl", _HERE / "modules" / "kubectl", package="tool .", versioned="k8s.io/kubernetes")
 """kubectl, and as `kubelet` a kubelet's part in forwarding ports."""
 
+RPC = GoModule("rpc", _HERE / "modules" / "rpc", package=".")
+"""`rpc`: the server and the client of bench/rpc.py."""
+
 
 def lacking(*names: str) -> str | None:
     """What the machine lacks of these programs, by default to run a control plane, and what to do; None where it lacks
