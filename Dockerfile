@@ -1,6 +1,15 @@
 # The environment is made in the first stage and taken over whole: the image holds it and nothing of its making.
 # By its digest, so that nobody can change it below us; `make digests` takes the newest.
 ARG BASE=python:3.11-slim@sha256:9534e5a8e315485d4061ed659af0fd78a284c015f9b73661b41d6bab25604534
+FROM ${BASE} AS native
+WORKDIR /src
+RUN apt-get update && apt-get install --yes --no-install-recommends cargo gcc libc6-dev
+COPY requirements-native.lock ./
+RUN python -m venv /opt/native
+RUN /opt/native/bin/pip install --no-cache-dir --require-hashes -r requirements-native.lock
+COPY native native
+RUN /opt/native/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir=/opt/wheels ./native
+
 FROM ${BASE} AS builder
 WORKDIR /src
 RUN python -m venv /opt/cagrpc
@@ -14,6 +23,8 @@ COPY cagrpc cagrpc
 # git is not copied: docker build --build-arg VERSION="$(.venv/bin/python -m setuptools_scm)" .
 ARG VERSION
 RUN SETUPTOOLS_SCM_PRETEND_VERSION_FOR_CAGRPC=$VERSION /opt/cagrpc/bin/pip install --no-cache-dir --no-deps --no-build-isolation .
+COPY --from=native /opt/wheels /opt/wheels
+RUN /opt/cagrpc/bin/pip install --no-cache-dir --no-deps /opt/wheels/*.whl
 # What only the build needed, the tests of other projects, and a second client of Kubernetes: nothing imports them, and they
 # are a quarter of all.
 RUN find /opt/cagrpc/lib -type d \( -name tests -o -path "*/kubernetes/aio" \) -prune -exec rm -rf {} + \

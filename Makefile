@@ -27,22 +27,28 @@ RUNTIME := $(VENV)/.stamp-runtime
 DEVELOPMENT := $(VENV)/.stamp-development
 FUZZING := $(VENV)/.stamp-fuzzing
 DOCUMENTS := $(VENV)/.stamp-documents
+NATIVE := $(VENV)/.stamp-native
+# The native front of the gRPC servers is built where there is cargo; without it Python answers every call.
+CARGO := $(shell command -v cargo)
+CLIPPY := $(and $(CARGO),$(shell cargo clippy --version 2>/dev/null),$(shell cargo fmt --version 2>/dev/null))
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test test-rest programs manifests test-all fuzz lint format bench lock sbom audit digests docs release clean
+.PHONY: help venv native run test test-rest programs manifests test-all fuzz lint lint-native format bench lock sbom audit digests docs release clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
 
 venv: $(RUNTIME) $(PROTOS) ## the environment that `make run` needs, from requirements.lock
 
+native: $(NATIVE) ## the native front of the gRPC servers, which takes cargo; tests build it by themselves where that is
+
 run: venv ## serve the embedded configuration and replay a recorded conversation (ONCE=1: exit after the replay)
 	$(BIN)/cagrpc serve --log-level warning --state-dir $(STATE_DIR) --replay $(RECORDING) $(if $(ONCE),--once)
 
-test: lint ## lint, then the tests but those marked long; of those on a real control plane the smoke set
+test: lint $(if $(CARGO),$(NATIVE)) ## lint, then the tests but those marked long; of those on a real control plane the smoke set
 	$(PYTEST) -m "not long and (smoke or not controlplane)"
 
-test-rest: $(DEVELOPMENT) $(PROTOS) ## what `make test` leaves out: the other tests on a real control plane
+test-rest: $(DEVELOPMENT) $(PROTOS) $(if $(CARGO),$(NATIVE)) ## what `make test` leaves out: the other tests on a real control plane
 	$(PYTEST) -m "not long and controlplane and not smoke"
 
 programs: $(DEVELOPMENT) ## build what these tests run: Kubernetes, Karpenter, Cluster API, Helm, Prometheus; tests do it themselves, beside others
@@ -51,17 +57,21 @@ programs: $(DEVELOPMENT) ## build what these tests run: Kubernetes, Karpenter, C
 manifests: $(DEVELOPMENT) $(PROTOS) ## render the plain manifests of deploy/ from the chart, and the configuration's part of its schema
 	$(BIN)/python -m tools.manifests
 
-test-all: lint ## lint, then every test, properties with twice the examples; half an hour
+test-all: lint $(if $(CARGO),$(NATIVE)) ## lint, then every test, properties with twice the examples; half an hour
 	HYPOTHESIS_PROFILE=$(or $(HYPOTHESIS_PROFILE),ci) $(PYTEST) -m "not long"
 
 fuzz: $(FUZZING) $(PROTOS) ## ten minutes (FUZZ_SECONDS=600) of coverage-guided fuzzing of every decoder
 	FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/python -m tests.api.decoders.fuzz
 
-lint: $(DEVELOPMENT) $(PROTOS) ## ruff, mypy strict, import-linter
+lint: $(DEVELOPMENT) $(PROTOS) $(if $(CLIPPY),lint-native) ## ruff, mypy strict, import-linter; rustfmt and clippy where they are
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+lint-native:
+	cargo fmt --manifest-path native/Cargo.toml --check
+	cargo clippy --quiet --locked --manifest-path native/Cargo.toml -- --deny warnings
 
 format: $(DEVELOPMENT) ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
@@ -83,6 +93,7 @@ LOCK_PROJECT := $(LOCK) --all-build-deps
 lock: $(DEVELOPMENT) ## make the lock files anew from pyproject.toml
 	$(LOCK) --output-file requirements-uv.lock requirements-uv.in
 	$(LOCK_PROJECT) --extra ec2 --extra tracing --output-file requirements.lock pyproject.toml
+	$(LOCK) --constraint requirements.lock --output-file requirements-native.lock requirements-native.in
 	$(LOCK_PROJECT) --extra ec2 --extra tracing --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
 	$(LOCK_PROJECT) --extra ec2 --extra tracing --extra docs --constraint requirements-dev.lock --output-file requirements-docs.lock pyproject.toml
 	$(LOCK_PROJECT) --extra ec2 --extra tracing --extra fuzz --constraint requirements-dev.lock --output-file requirements-fuzz.lock pyproject.toml
@@ -92,7 +103,9 @@ sbom: $(DEVELOPMENT) ## what requirements.lock installs, with licences, as Cyclo
 
 # A project that cannot be looked up fails as well (--strict): without the network nothing is ever found. Hashes are pip's to check.
 audit: $(DEVELOPMENT) ## known vulnerabilities of what the lock files pin; asks osv.dev, so it is for releases and not for `make test`
-	$(BIN)/pip-audit --strict --disable-pip --vulnerability-service osv -r requirements-uv.lock -r requirements.lock -r requirements-dev.lock -r requirements-docs.lock -r requirements-fuzz.lock
+	$(BIN)/pip-audit --strict --disable-pip --vulnerability-service osv -r requirements-uv.lock -r requirements.lock -r requirements-native.lock -r requirements-dev.lock -r requirements-docs.lock -r requirements-fuzz.lock
+	@cargo audit --version >/dev/null 2>&1 || { echo "crates are looked up by cargo-audit, which is not here: cargo install --locked cargo-audit" >&2; exit 1; }
+	cargo audit --file native/Cargo.lock
 
 digests: $(DEVELOPMENT) $(PROTOS) ## pin images by their newest digests (IMAGE=registry/cagrpc:TAG: the pushed one too); needs docker buildx
 	$(BIN)/python tools/digests.py $(IMAGE)
@@ -105,7 +118,7 @@ release: $(DEVELOPMENT) ## check that VERSION=X.Y.Z can be released, build it in
 	$(BIN)/python tools/release.py $(VERSION)
 
 clean: ## remove the environment and everything made
-	rm -rf $(VENV) $(STATE_DIR) build dist *.egg-info cagrpc/api/gen .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(STATE_DIR) native/target native/build native/*.egg-info build dist *.egg-info cagrpc/api/gen .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -126,6 +139,12 @@ $(RUNTIME): requirements.lock pyproject.toml setup.py | $(VENV)/.stamp-$(INSTALL
 	@# The planner is compiled meanwhile, once, and so is what `cagrpc serve` imports: both are kept beside their source.
 	$(BIN)/python -m solver.planning.warm_up & compiling=$$!; \
 	$(INSTALL) --no-deps --no-build-isolation --editable . && $(BIN)/python -c 'import cagrpc.server.process' && wait $$compiling
+	@touch $@
+
+$(NATIVE): requirements-native.lock $(wildcard native/*.toml native/Cargo.lock native/src/*.rs) | $(RUNTIME)
+	@test -n "$(CARGO)" || { echo "The native front is built by cargo, which is not here: install Rust 1.85 or newer, by https://rustup.rs (the profile minimal is enough) or, on Debian and Ubuntu, apt install cargo." >&2; exit 1; }
+	$(INSTALL) --require-hashes -r requirements-native.lock
+	$(INSTALL) --no-deps --no-build-isolation ./native
 	@touch $@
 
 $(DEVELOPMENT): requirements-dev.lock | $(RUNTIME)

@@ -11,6 +11,7 @@ from packaging.requirements import Requirement
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 INSTALLER = "requirements-uv.lock"
+NATIVE = "requirements-native.lock"
 LOCKS = ("requirements.lock", "requirements-dev.lock", "requirements-docs.lock", "requirements-fuzz.lock")
 
 
@@ -24,7 +25,7 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-@pytest.mark.parametrize("name", [INSTALLER, *LOCKS])
+@pytest.mark.parametrize("name", [INSTALLER, NATIVE, *LOCKS])
 def test_no_index_url_or_path(name: str) -> None:
     text = (REPOSITORY / name).read_text()
     assert not re.findall(r"^-|--(?!hash)\w|https?:|file:/| /\w", text, re.MULTILINE)
@@ -47,6 +48,14 @@ def test_what_installs_is_pinned_alone_and_is_no_part_of_the_rest() -> None:
     assert pinned[0] == wanted.name == "uv"
     assert wanted.specifier.contains(pinned[1])
     assert not any("uv" in pins(name) for name in LOCKS)
+
+
+def test_what_builds_the_native_front_is_pinned_and_fits_the_rest() -> None:
+    document = tomllib.loads((REPOSITORY / "native" / "pyproject.toml").read_text())
+    pinned, others = pins(NATIVE), pins("requirements.lock")
+    for requirement in map(Requirement, document["build-system"]["requires"]):
+        assert requirement.specifier.contains(pinned[requirement.name]), f"{NATIVE} lacks {requirement}; make lock"
+    assert all(others.get(name, version) == version for name, version in pinned.items())
 
 
 def test_they_satisfy_pyproject() -> None:

@@ -77,6 +77,26 @@ def test_pip_alone_installs_the_same(tmp_path: Path) -> None:
     assert [what(command) for command in by_pip] == [what(command) for command in by_uv]
 
 
+def test_the_native_front_is_built_where_there_is_cargo_and_never_for_the_environment_alone() -> None:
+    build = "--no-deps --no-build-isolation ./native"
+    for target, cargo, built in (
+        ("test", "/a/cargo", True),
+        ("test-rest", "/a/cargo", True),
+        ("native", "/a/cargo", True),
+        ("test", "", False),
+        ("venv", "/a/cargo", False),
+    ):
+        command = ["make", "--dry-run", "--always-make", target, f"CARGO={cargo}"]
+        done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=True)
+        assert (build in done.stdout) == built, (target, cargo)
+
+
+def test_without_cargo_the_native_front_says_what_to_install(tmp_path: Path) -> None:
+    done = make(tmp_path, "native", "CARGO=", "RUNTIME=", "NATIVE=native-front")
+    assert done.returncode != 0
+    assert "is built by cargo, which is not here: install Rust" in done.stderr
+
+
 def test_another_installer_is_refused(tmp_path: Path) -> None:
     done = make(tmp_path, "venv", "INSTALLER=conda")
     assert done.returncode != 0
@@ -88,6 +108,7 @@ def test_without_a_target_it_lists_them(tmp_path: Path) -> None:
     assert done.returncode == 0
     for target in (
         "venv",
+        "native",
         "run",
         "test",
         "test-rest",
@@ -113,10 +134,12 @@ def test_the_audit_leaves_nothing_out(tmp_path: Path) -> None:
     assert [command[at + 1] for at, word in enumerate(command) if word == "-r"] == [
         "requirements-uv.lock",
         "requirements.lock",
+        "requirements-native.lock",
         "requirements-dev.lock",
         "requirements-docs.lock",
         "requirements-fuzz.lock",
     ]
+    assert "cargo audit --file native/Cargo.lock" in done.stdout
 
 
 def ci(directory: Path, *programs: str) -> subprocess.CompletedProcess[str]:
@@ -131,7 +154,7 @@ def ci(directory: Path, *programs: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_ci_runs_what_the_readme_says_and_leaves_no_test_out(tmp_path: Path) -> None:
-    done = ci(tmp_path, "go", "make", "etcd", "chromium", "curl", "jq", "python3")
+    done = ci(tmp_path, "go", "cargo", "make", "etcd", "chromium", "curl", "jq", "python3")
     assert done.returncode == 0, done.stderr
     targets = ("test", "test-rest", "docs")
     assert done.stdout.splitlines()[-3:] == [f"make {target}, required: 11" for target in targets]
@@ -153,13 +176,14 @@ def test_no_test_is_run_twice_and_none_left_out() -> None:
 
 @pytest.mark.parametrize("there", ["etcd", "chromium", "jq"])
 def test_ci_installs_what_is_missing(tmp_path: Path, there: str) -> None:
-    done = ci(tmp_path, "go", "make", "python3", "apt-get", there)
+    done = ci(tmp_path, "go", "cargo", "make", "python3", "apt-get", there)
     assert done.returncode == 0, done.stderr
     assert "etcd-server chromium curl jq, required" in done.stdout
 
 
-def test_ci_fails_without_go(tmp_path: Path) -> None:
-    done = ci(tmp_path, "make", "etcd", "python3", "apt-get")
+@pytest.mark.parametrize(("there", "lacking"), [("cargo", "Go"), ("go", "cargo")])
+def test_ci_fails_without_a_compiler(tmp_path: Path, there: str, lacking: str) -> None:
+    done = ci(tmp_path, there, "make", "etcd", "python3", "apt-get")
     assert done.returncode == 1
-    assert done.stderr.startswith("CI needs Go")
+    assert done.stderr.startswith(f"CI needs {lacking}")
     assert not done.stdout

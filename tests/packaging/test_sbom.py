@@ -37,13 +37,60 @@ def test_it_has_all_that_the_lock_file_pins(tmp_path: Path) -> None:
     assert (document["bomFormat"], document["specVersion"]) == ("CycloneDX", "1.6")
     assert document["metadata"]["component"]["name"] == "cagrpc"
     lock = (REPOSITORY / "requirements.lock").read_text()
-    components = document["components"]
+    components = [each for each in document["components"] if each["purl"].startswith("pkg:pypi/")]
     assert [f"{each['name']}=={each['version']}" for each in components] == re.findall(
         r"^[a-z][^ ]+", lock, re.MULTILINE
     )
     assert [h["content"] for each in components for h in each["hashes"]] == re.findall(r"sha256:([0-9a-f]{64})", lock)
     assert all(each["licenses"][0]["expression"] for each in components)
     assert len({each["bom-ref"] for each in components}) == len(components) > 20
+
+
+CARGO = {
+    "packages": [
+        {"id": name, "name": name, "version": "1.0.0", "license": licence, "targets": [{"kind": [kind]}]}
+        for name, licence, kind in (
+            ("ours", None, "cdylib"),
+            ("linked", "MIT/Apache-2.0", "lib"),
+            ("below", "ISC", "lib"),
+            ("macros", "Nobody's", "proc-macro"),
+            ("building", "Nobody's", "lib"),
+        )
+    ],
+    "resolve": {
+        "root": "ours",
+        "nodes": [
+            {
+                "id": "ours",
+                "deps": [
+                    {"pkg": "linked", "dep_kinds": [{"kind": None}]},
+                    {"pkg": "macros", "dep_kinds": [{"kind": None}]},
+                    {"pkg": "building", "dep_kinds": [{"kind": "build"}]},
+                ],
+            },
+            {"id": "linked", "deps": [{"pkg": "below", "dep_kinds": [{"kind": "dev"}, {"kind": None}]}]},
+            {"id": "below", "deps": []},
+        ],
+    },
+}
+CARGO_LOCK = "".join(
+    f'[[package]]\nname = "{name}"\nversion = "1.0.0"\nchecksum = "{name} hashed"\n' for name in ("linked", "below")
+)
+
+
+def test_crates_are_there_that_were_linked_and_none_that_only_built() -> None:
+    found = sbom.crates(CARGO, CARGO_LOCK)
+    assert [(each["purl"], each["licenses"][0]["expression"], each["hashes"][0]["content"]) for each in found] == [
+        ("pkg:cargo/below@1.0.0", "ISC", "below hashed"),
+        ("pkg:cargo/linked@1.0.0", "MIT OR Apache-2.0", "linked hashed"),
+    ]
+
+
+def test_licences_of_crates_are_held_to_the_same_list() -> None:
+    packages = [{**each, "license": "GPL-3.0-only"} for each in CARGO["packages"]]  # type: ignore[call-overload] # so it is
+    with pytest.raises(sbom.Mistake) as raised:
+        sbom.crates({**CARGO, "packages": packages}, CARGO_LOCK)
+    assert [line.partition(":")[0] for line in str(raised.value).splitlines()] == ["below", "linked"]
 
 
 @pytest.mark.parametrize(
