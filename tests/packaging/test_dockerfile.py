@@ -124,14 +124,18 @@ class Image:
 
 
 def lend_wheel(directory: Path) -> None:
-    """Put what is installed of cagrpc-native into a wheel again."""
+    """Put what is installed of cagrpc-native into a wheel again, as a later version: the same one is lent already."""
     installed = distribution("cagrpc-native")
     assert installed.files is not None
+    before, after = installed.version, f"{installed.version}.post1"
     directory.mkdir(parents=True)
-    with zipfile.ZipFile(directory / f"cagrpc_native-{installed.version}-cp311-abi3-linux_x86_64.whl", "w") as wheel:
+    with zipfile.ZipFile(directory / f"cagrpc_native-{after}-cp311-abi3-linux_x86_64.whl", "w") as wheel:
         for file in installed.files:
-            if file.name in {"METADATA", "WHEEL", "RECORD"} or file.suffix == ".so":
+            if file.suffix == ".so":
                 wheel.write(file.locate(), file)
+            elif file.name in {"METADATA", "WHEEL", "RECORD"}:
+                text = file.read_text().replace(f"\nVersion: {before}\n", f"\nVersion: {after}\n")
+                wheel.writestr(str(file).replace(f"-{before}.dist", f"-{after}.dist"), text)
 
 
 def test_the_steps_give_a_working_command(tmp_path: Path) -> None:
