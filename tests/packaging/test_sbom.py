@@ -8,6 +8,7 @@ import subprocess
 import sys
 from email.message import Message
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,7 +47,7 @@ def test_it_has_all_that_the_lock_file_pins(tmp_path: Path) -> None:
     assert len({each["bom-ref"] for each in components}) == len(components) > 20
 
 
-CARGO = {
+CARGO: dict[str, Any] = {
     "packages": [
         {"id": name, "name": name, "version": "1.0.0", "license": licence, "targets": [{"kind": [kind]}]}
         for name, licence, kind in (
@@ -87,7 +88,7 @@ def test_crates_are_there_that_were_linked_and_none_that_only_built() -> None:
 
 
 def test_licences_of_crates_are_held_to_the_same_list() -> None:
-    packages = [{**each, "license": "GPL-3.0-only"} for each in CARGO["packages"]]  # type: ignore[call-overload] # so it is
+    packages = [{**each, "license": "GPL-3.0-only"} for each in CARGO["packages"]]
     with pytest.raises(sbom.Mistake) as raised:
         sbom.crates({**CARGO, "packages": packages}, CARGO_LOCK)
     assert [line.partition(":")[0] for line in str(raised.value).splitlines()] == ["below", "linked"]

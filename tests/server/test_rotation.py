@@ -28,6 +28,8 @@ from tests.support.certificates import Authority
 from tests.support.grpc_servers import GrpcClient
 from tests.support.serving import settings_of
 
+pytestmark = pytest.mark.usefixtures("both_fronts")
+
 
 class _Secret:
     """The files of one pair, as a Secret that is mounted has them."""

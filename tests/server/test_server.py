@@ -37,6 +37,8 @@ from tests.support.api_server import api_server
 from tests.support.grpc_servers import GrpcClient, asking, option, pod
 from tests.support.serving import SMALL, ask, configuration, kubeconfig_of, settings_of
 
+pytestmark = pytest.mark.usefixtures("both_fronts")
+
 
 @contextmanager
 def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:

@@ -34,26 +34,25 @@ METHODS = {
 PATHS = {path.rpartition("/")[2]: path for path in METHODS}
 FRONTS = ("python", "native")
 """What listens: the Python server itself, or the native front before it."""
-_front = FRONTS[0]
 
 
 @contextmanager
 def fronted(by: str) -> Iterator[None]:
     """Let this listen for servers made meanwhile; skip the test where it is not built."""
-    global _front  # noqa: PLW0603 - a test's, like monkeypatch
-    if by == "native" and native.load() is None:
+    if by == "python":
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(native, "load", lambda: None)
+            yield
+        return
+    if native.load() is None:
         missing = "cagrpc-native is not built here: `make native`, which takes cargo"
         (pytest.fail if required() else pytest.skip)(missing)
-    before, _front = _front, by
-    try:
-        yield
-    finally:
-        _front = before
+    yield
 
 
 def ready_answers(service: str = provider.SERVICE) -> ReadyAnswers:
     """For a server, and for what makes its answers."""
-    return native.ready_answers(service, provider.BY_NODE) if _front == "native" else ReadyAnswers()
+    return native.ready_answers(service, provider.BY_NODE)
 
 
 def rpc_server(service: str, methods: Mapping[str, Method], address: str = "127.0.0.1:0", **options: Any) -> RpcServer:
