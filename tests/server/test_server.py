@@ -27,6 +27,8 @@ from cagrpc.controllers.settings import ClusterSettings, Drive, JournalKind
 from cagrpc.fleet.backend import Listing
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.kube.lease import LeaderElection, LeaseTiming
+from cagrpc.replay.recorder import Recorder
+from cagrpc.replay.recording import read_recording
 from cagrpc.server.certificates import load
 from cagrpc.server.leader import Leader
 from cagrpc.server.process import _fail_on_uncaught
@@ -129,6 +131,18 @@ def test_in_a_cluster_an_increase_is_for_pods_that_wait_there_whatever_was_named
         assert increment["pods"] == journalled
     finally:
         server.stop()
+
+
+def test_a_recording_has_every_call_also_those_whose_answers_could_be_ready(tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl.gz"
+    recorder = Recorder(path)
+    server = Server(settings_of(tmp_path), recorder)
+    server.start()
+    with grpc.insecure_channel(server.endpoints.provider) as channel:
+        answers = [GrpcClient(channel).raw("NodeGroups", b"") for _ in range(3)]
+    server.stop()
+    recorder.close()
+    assert [(call.code, call.response) for call in read_recording(str(path))] == [(a[0], a[2]) for a in answers]
 
 
 @pytest.mark.parametrize(("named", "code"), [("cluster-autoscaler", "OK"), ("another", "PERMISSION_DENIED")])
