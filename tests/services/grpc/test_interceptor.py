@@ -136,7 +136,8 @@ def test_callers_who_send_no_request_do_not_hold_the_threads(
         codes = {each.code() for each in silent}  # waits for their ends, which they do nothing for
         assert codes <= {grpc.StatusCode.CANCELLED, grpc.StatusCode.RESOURCE_EXHAUSTED}
         assert grpc.StatusCode.CANCELLED in codes
-        assert _code(channel, _A_METHOD[service]) == "OK"
+        # The client knows of the end a moment before the thread that waited does.
+        assert any(_code(channel, _A_METHOD[service]) == "OK" for _ in range(1000))
         until.set()
 
 
