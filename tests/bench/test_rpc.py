@@ -1,4 +1,4 @@
-"""The bench of calls: its yardstick in Go, and its client, with the autoscaler's gRPC library, asking ours over mTLS."""
+"""The bench of calls: its yardstick in Go, and its client, with the autoscaler's gRPC library, which asks ours, too."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _certificates(tmp_path: Path) -> Path:
 
 
 def asked(program: Path, certificates: Path, port: int, clients: int = 1) -> rpc.Times:
-    command = [program, "load", certificates, f"127.0.0.1:{port}", str(NODES), str(clients), "0"]
+    command = [str(program), "load", str(certificates), f"127.0.0.1:{port}", str(NODES), str(clients), "0"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return rpc.Times(**json.loads(done.stdout))
