@@ -107,12 +107,7 @@ class NativeFront:
         """Listen. Where it is `guarded` calls of a connection have ready answers once `admit` has let it in. Raises
         Unavailable where it cannot listen, and InvalidInput for certificates that it cannot serve."""
         self._asks_clients = asks_clients
-        try:
-            self._directory = tempfile.TemporaryDirectory(prefix="cagrpc-")  # nobody else's: mode 0700
-        except OSError as error:
-            raise Unavailable(
-                f"cannot listen on {address}: there is no room for a socket of its own: {error}"
-            ) from error
+        self._directory = _own_directory(address)
         self.behind = f"unix:{Path(self._directory.name) / 'behind.sock'}"
         """The address of the server that it forwards to."""
         try:
@@ -163,15 +158,17 @@ class NativeFront:
             raise InvalidInput(f"the native front cannot serve the certificates: {error}") from error
 
 
-def _own_directory() -> tempfile.TemporaryDirectory[str]:
-    """Make a directory for a socket that is nobody else's (mode 0700)."""
+def _own_directory(address: str) -> tempfile.TemporaryDirectory[str]:
+    """Make a directory for a socket that is nobody else's (mode 0700). Raises Unavailable."""
     try:
         made = tempfile.TemporaryDirectory(prefix="cagrpc-")
     except OSError as error:
-        raise InvalidInput(f"there is no directory for a socket ({error}); TMPDIR names one") from error
+        why = f"there is no directory for a socket of its own ({error}); TMPDIR names one"
+        raise Unavailable(f"cannot listen on {address}: {why}") from error
     if len(made.name) > _LONGEST_DIRECTORY:
         made.cleanup()
-        raise InvalidInput(f"{made.name} is too long for the path of a socket; TMPDIR names another directory")
+        why = f"{made.name} is too long for the path of a socket; TMPDIR names another directory"
+        raise Unavailable(f"cannot listen on {address}: {why}")
     return made
 
 

@@ -6,9 +6,11 @@ from __future__ import annotations
 import importlib
 import logging
 import socket
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,7 +24,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from cagrpc.api.gen import externalgrpc_pb2 as pb
-from cagrpc.errors import CagrpcError, InvalidInput
+from cagrpc.errors import CagrpcError, InvalidInput, Unavailable
 from cagrpc.runtime import tracing
 from cagrpc.services.grpc import interceptor, native, provider, servers
 from cagrpc.services.grpc.metrics import CallMetrics
@@ -343,3 +345,12 @@ def test_it_listens_where_grpc_does(host: str) -> None:
         assert GrpcClient(channel).code("Refresh")[0] == "OK"
     server.stop(0.0)
     assert isinstance(ready, NativeAnswers)
+
+
+def test_a_directory_that_is_too_long_for_a_socket_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    with pytest.raises(Unavailable, match=r"cannot listen on .*too long for the path of a socket; TMPDIR names"):
+        rpc_server(provider.SERVICE, _Counted().methods, ready=ready_answers())
+    assert not list(long.iterdir())
