@@ -47,6 +47,11 @@ def cluster_controllers(
     places = Places()
     built: list[Controller] = []
 
+    walk: Walk | None = None
+
+    def of_walk(state: ClusterState) -> Reservations:  # of one that is built later: it heeds those of requests
+        return {} if walk is None else walk.reservations(state)
+
     requests = None
     if settings.requests is not None:
         store = RequestStore(client)
@@ -63,13 +68,13 @@ def cluster_controllers(
             now=now,
             planner=settings.planner,
             wanted=partial(_wanted, places, cluster),
+            others=of_walk,
         )
         built += [requests, recorder]
     of_requests = requests.reservations if requests is not None else nothing_reserved
-    walk = None
     if settings.consolidation is not None:
         walk = walk_of(settings.consolidation, client, view, fleet, places, of_requests)
-    reservations = of_requests if walk is None else partial(_merged, of_requests, walk.reservations)
+    reservations = partial(_merged, of_requests, of_walk)
 
     placement = PlacementController(
         client,

@@ -52,7 +52,7 @@ class _Workload:
 
 
 class Successors:
-    """Of the disruption under way. `observe` is for one thread, `reservations` for any."""
+    """Of the disruption under way. `begin` and `observe` are for one thread, `reservations` for any."""
 
     def __init__(self, places: Places, pods: PendingPods, clock: MonotonicClock) -> None:
         self._places = places
@@ -73,6 +73,12 @@ class Successors:
         """Forget everything: no disruption is under way."""
         with self._lock:
             self._begin("")
+
+    def begin(self, disruption: Disruption, specs: Mapping[str, PodSpec]) -> None:
+        """Keep the room of a disruption that has just been planned, of whose pods (by UID) these are the specs."""
+        with self._lock:
+            self._begin(disruption.id)
+            self._specs, self._still_there = dict(specs), disruption.moves
 
     def observe(self, disruption: Disruption, state: ClusterState, there: AbstractSet[str]) -> None:
         """Take in the state, with bound pods. `there` are UIDs of pods that are not evicted yet."""

@@ -181,7 +181,7 @@ class Walk:
     # ---- for one thread
 
     def begin(self, step: AssignedStep) -> Disruption:
-        """Journal a step, with the increment of its new nodes; `advance` does the rest. Raises as
+        """Journal a step, with the increment of its new nodes, and keep its room; `advance` does the rest. Raises as
         `Disruptions.begin` does, with nothing changed."""
         moves = tuple(
             PodMove(
@@ -210,6 +210,7 @@ class Walk:
             deadline_seconds=self._deadline_seconds,
         )
         found = self._fleet.disruptions.begin(spec)
+        self._successors.begin(found, {each.pod.ref.uid: each.pod.spec for each in step.pods})
         log.info("disruption %s begins: %s, %s", found.id, what, several(len(moves), "pod"), extra=_about(found))
         return found
 

@@ -12,6 +12,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from threading import Lock
 
+from cagrpc.cluster.node_info import PodOwner, Reservation, Reservations
 from cagrpc.cluster.state import ClusterState, PendingPod, PodRef, oldest_first
 from cagrpc.fleet.model import ExpectedPod, FleetSnapshot, PodKey
 
@@ -28,6 +29,16 @@ class Wanted:
     there."""
     open: tuple[str, ...] = ()
     """Nodes with places of expected pods that were bound elsewhere or never created."""
+
+    def reservations(self, state: ClusterState, nodes: AbstractSet[str]) -> Reservations:
+        """Return the room on these nodes of those of the pods that wait in this state."""
+        there = {key: name for key, name in self.pods.items() if name in nodes}
+        found: defaultdict[str, list[Reservation]] = defaultdict(list)
+        for each in state.waiting if there else ():
+            for pod in each.pods:
+                if pod.key in there:
+                    found[there[pod.key]].append(Reservation(PodOwner(pod.key), each.pod_set.spec))
+        return found
 
 
 class Places:

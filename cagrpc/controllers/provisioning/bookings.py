@@ -48,13 +48,15 @@ class Booked:
         }
 
 
-def book(bookings: Sequence[Booking], state: ClusterState) -> Booked:
+def book(bookings: Sequence[Booking], state: ClusterState, others: Reservations | None = None) -> Booked:
     """Find room for bookings, given oldest first. A node that is not Ready keeps its reservations as long as it is in
-    the cluster."""
+    the cluster. Room that is reserved for `others` is left to them where there is enough for both; else it is the
+    bookings'."""
+    others = others or {}
     labels = {booking_label(booking.uid) for booking in bookings}
     anywhere = any(booking.anywhere for booking in bookings)
     nodes = (each.node for each in state.nodes if anywhere or not labels.isdisjoint(each.node.labels))
-    capacity = ClusterCapacity(map(_as_ready, nodes))
+    capacity = ClusterCapacity(map(_as_ready, nodes), others)
     labelled: defaultdict[str, list[NodeInfo]] = defaultdict(list)
     for info in capacity:
         for label in labels.intersection(info.labels):
@@ -62,7 +64,12 @@ def book(bookings: Sequence[Booking], state: ClusterState) -> Booked:
     missing: dict[str, Counter[PodSpec]] = {}
     for booking in bookings:
         infos = list(capacity) if booking.anywhere else labelled[booking_label(booking.uid)]
-        if left := _place(booking, infos):
+        left = _place(booking, infos)
+        if left and others and not booking.coming:
+            _forget(others, capacity)
+            left = _place(replace(booking, pods=tuple(left.items())), infos)
+            capacity.assume(others)
+        if left:
             missing[booking.uid] = left
     places: defaultdict[str, dict[str, Mapping[PodSpec, int]]] = defaultdict(dict)
     for name, reserved in capacity.reservations.items():
@@ -71,6 +78,7 @@ def book(bookings: Sequence[Booking], state: ClusterState) -> Booked:
                 places[owner.uid][name] = capacity[name].assumed(owner)
     for uid, left in missing.items():
         _reserve_fragments(left, labelled[booking_label(uid)], uid)
+    _forget(others, capacity)
     return Booked(capacity.reservations, {uid: left.total() for uid, left in missing.items()}, places)
 
 
@@ -97,6 +105,14 @@ def overfull(bookings: Sequence[Booking], state: ClusterState) -> frozenset[str]
         if any(sum(each.get(name, 0) for each in free) < amount for name, amount in reserved.items()):
             found |= there
     return frozenset(found)
+
+
+def _forget(reservations: Reservations, capacity: ClusterCapacity) -> None:
+    for name, kept in reservations.items():
+        info = capacity.get(name)
+        if info is not None:
+            for each in kept:
+                info.forget(each.owner)
 
 
 def _place(booking: Booking, infos: Sequence[NodeInfo]) -> Counter[PodSpec]:

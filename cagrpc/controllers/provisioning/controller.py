@@ -19,13 +19,13 @@ from typing import Any
 from prometheus_client.registry import Collector
 
 from cagrpc import errors
-from cagrpc.cluster.node_info import Reservations
+from cagrpc.cluster.node_info import Reservations, nothing_reserved
 from cagrpc.cluster.shortages import Shortages
 from cagrpc.cluster.state import ClusterState, PendingPod
 from cagrpc.controllers.events import Note
 from cagrpc.controllers.placement.places import Wanted
 from cagrpc.controllers.provisioning import assume_cache, conditions, consumers
-from cagrpc.controllers.provisioning.bookings import Booked, book, consumed
+from cagrpc.controllers.provisioning.bookings import consumed
 from cagrpc.controllers.provisioning.classes import is_ours
 from cagrpc.controllers.provisioning.crowded import Crowded
 from cagrpc.controllers.provisioning.deciding import Deciding
@@ -100,12 +100,14 @@ class ProvisioningController(Controller):
         budget: Budget | None = None,
         planner: PlannerSettings | None = None,
         wanted: Callable[[FleetSnapshot, ClusterState], Wanted] = lambda _, __: Wanted(),
+        others: Callable[[ClusterState], Reservations] = nothing_reserved,
         workers: int = 8,
     ) -> None:
         """`turn` is held by whoever plans, the planner loop included. `record` writes Events on requests and pods,
         `observe` receives the outcome of each request. `now` is the fleet's clock; `cpu` returns the CPU seconds of the
         thread. `budget` is for one decision; of the `planner`'s settings those of shortages are used. `wanted` returns
-        the places of planned pods. `workers` is the number of threads that write."""
+        the places of planned pods, `others` the reservations of all others. `workers` is the number of threads that
+        write."""
         planner = planner or PlannerSettings()
         self._store = store
         self._cluster = cluster
@@ -133,6 +135,7 @@ class ProvisioningController(Controller):
             budget or Budget(DECIDING_SECONDS),
             self._turns,
             wanted=wanted,
+            others=others,
             still_there=self._still_there,
             stopping=self._stopping.is_set,
         )
@@ -166,7 +169,7 @@ class ProvisioningController(Controller):
             if self._store.problem is None:
                 raise errors.StillStarting(f"reservations of ProvisioningRequests are unknown yet: {self._waits_for}")
             return {}
-        return book(seen.bookings, self._labels.seen(state)).reservations if seen.bookings else {}
+        return self._deciding.book(seen.bookings, self._labels.seen(state)).reservations
 
     def observed_once(self) -> bool:
         """Return whether all requests have been observed once, unless they cannot be: increments that no request asks
@@ -321,7 +324,7 @@ class ProvisioningController(Controller):
         for uid in [uid for uid, each in nexts.items() if each.wants or each.joins]:
             if why := shares.why_not(observed.ours[uid]):
                 nexts[uid] = self._next(observed, replace(facts[uid], over_share=why))
-        booked = book(bookings, observed.state) if bookings else Booked()
+        booked = self._deciding.book(bookings, observed.state)
         for uid, why in self._lost_room.why(observed, nexts, bookings, booked).items():
             nexts[uid] = self._next(observed, replace(facts[uid], lost=why))
         seen = self._seen = Seen(observed, nexts, bookings, booked)
@@ -375,19 +378,19 @@ class ProvisioningController(Controller):
             shares = Shares(seen.bookings, self._settings.per_namespace)
             atomic = due(observed, seen.nexts, ClassBehaviour.ATOMIC, self._turns, shares)
             checks = due(observed, seen.nexts, ClassBehaviour.CHECK, self._turns, shares)
-            reservations = book(seen.bookings, observed.state).reservations if seen.bookings else {}
+            booked = self._deciding.book(seen.bookings, observed.state).reservations
             early = self._woken.due().issuperset(each.request.uid for each in atomic)
             self._woken.tried(each.request.uid for each in (*atomic, *checks))
             try:
                 if atomic:
-                    scenario = self._deciding.scenario(observed.state, reservations)
+                    scenario = self._deciding.scenario(observed.state, booked)
                     share = HURRIED_SHARE if early or len(atomic) == MOST_AT_ONCE else 1.0
                     self._decided.update(self._deciding.atomic(atomic, scenario, observed, share=share))
                 if checks:
                     if atomic:
                         observed = self._observe_now(requests)
-                        reservations = self._advance(observed).booked.reservations
-                    scenario = self._deciding.scenario(observed.state, reservations)
+                        booked = self._advance(observed).booked.reservations
+                    scenario = self._deciding.scenario(observed.state, booked)
                     self._decided.update(self._deciding.checks(checks, scenario, observed.state))
             finally:  # whoever plans next has to know what was ordered
                 decided = self._advance(self._observe_now(requests))

@@ -133,3 +133,5 @@ class Booking:
     """The spec of each pod set, and how many of its pods have not been counted as consumers yet."""
     anywhere: bool = False
     """Whether it goes wherever there is room rather than on the nodes with its label: nothing was ordered for it."""
+    coming: bool = False
+    """Whether nodes of it are in flight: what has no room yet is planned there."""

@@ -12,7 +12,7 @@ from cagrpc.cluster.state import ConsumerStage, PendingPod
 from cagrpc.controllers.provisioning.bookings import Booked, consumer_nodes
 from cagrpc.controllers.provisioning.model import Booking
 from cagrpc.controllers.provisioning.observation import RequestsObservation
-from cagrpc.controllers.provisioning.progress import Next
+from cagrpc.controllers.provisioning.progress import Next, RequestPhase
 from cagrpc.controllers.provisioning.records import record
 from cagrpc.controllers.settings import ClassBehaviour
 
@@ -77,5 +77,6 @@ def bookings_of(observed: RequestsObservation, nexts: Mapping[str, Next]) -> tup
         ours = observed.ours[uid]
         if each.holds:
             anywhere = ours.service.behaviour is ClassBehaviour.CHECK
-            found.append(Booking(uid, ours.request.key, each.holds, anywhere))
+            coming = each.phase is RequestPhase.COMING
+            found.append(Booking(uid, ours.request.key, each.holds, anywhere, coming))
     return tuple(found)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc.cluster.markers import booking_label
-from cagrpc.cluster.node_info import ClusterCapacity, RequestOwner, Reservation
+from cagrpc.cluster.node_info import ClusterCapacity, PodOwner, RequestOwner, Reservation
 from cagrpc.cluster.state import ClusterNode, ClusterState, Consumer, ConsumerStage, PodRef
 from cagrpc.controllers.provisioning.bookings import Booked, book, consumed, consumer_nodes, overfull
 from cagrpc.controllers.provisioning.model import Booking
@@ -47,8 +47,8 @@ def _left(each: Node, booked: Booked) -> Node:
     return ClusterCapacity([each], booked.reservations)[each.name].node()
 
 
-def _booking(uid: str, *pods: tuple[PodSpec, int], anywhere: bool = False) -> Booking:
-    return Booking(uid, f"ns/{uid}", pods, anywhere)
+def _booking(uid: str, *pods: tuple[PodSpec, int], anywhere: bool = False, coming: bool = False) -> Booking:
+    return Booking(uid, f"ns/{uid}", pods, anywhere, coming)
 
 
 def test_room_is_reserved_on_the_nodes_with_the_label_and_nowhere_else() -> None:
@@ -106,6 +106,26 @@ def test_a_node_that_may_be_back_in_a_moment_keeps_its_reservations() -> None:
     assert booked.short == {"b": 1}
 
 
+def test_room_of_others_is_left_to_them_where_there_is_enough_for_both() -> None:
+    both = _of("a", "b")
+    n1, n2 = node("n1", 4000, labels=both), node("n2", 4000, labels=both)
+    others = {"n1": (Reservation(PodOwner("p"), HEAD, 3),), "gone": (Reservation(PodOwner("q"), HEAD),)}
+    for where in ({"anywhere": True}, {}):
+        booked = book([_booking("a", (HEAD, 5), **where)], _state(n1, n2), others)
+        assert booked.reservations == {"n1": (_room("a", HEAD, 1),), "n2": (_room("a", HEAD, 4),)}
+    larger = [_booking("a", (HEAD, 6)), _booking("b", (HEAD, 1))]
+    booked = book(larger, _state(n1, n2), others)  # it was promised first
+    assert booked.reservations == {"n1": (_room("a", HEAD, 2), _room("b", HEAD, 1)), "n2": (_room("a", HEAD, 4),)}
+    assert not booked.short
+
+
+def test_what_is_planned_for_nodes_in_flight_takes_no_room_of_others() -> None:
+    others = {"n1": (Reservation(PodOwner("p"), HEAD, 3),)}
+    booked = book([_booking("a", (HEAD, 6), coming=True)], _state(node("n1", 4000, labels=_of("a"))), others)
+    assert booked.reservations == {"n1": (_room("a", HEAD, 1),)}
+    assert booked.short == {"a": 5}
+
+
 def test_ports_and_selectors_are_minded() -> None:
     serving = spec(cpu=1000, host_ports=(HostPort(80),))
     in_pool = spec(cpu=1000, node_selector={"pool": "x"})
@@ -135,14 +155,18 @@ _PODS = st.lists(st.tuples(_SPECS, st.integers(0, 4)), min_size=1, max_size=3)
 @given(
     st.lists(st.tuples(st.integers(0, 9), st.sets(st.sampled_from("abc"))), max_size=4),
     st.lists(st.tuples(st.sampled_from("abc"), _PODS, st.booleans()), unique_by=lambda each: each[0], max_size=3),
+    st.lists(st.tuples(st.integers(0, 3), _SPECS), max_size=3),
 )
 def test_reserved_and_short_add_up_and_nothing_is_reserved_twice(
-    rooms: list[tuple[int, set[str]]], asked: list[tuple[str, list[tuple[PodSpec, int]], bool]]
+    rooms: list[tuple[int, set[str]]],
+    asked: list[tuple[str, list[tuple[PodSpec, int]], bool]],
+    planned: list[tuple[int, PodSpec]],
 ) -> None:
     nodes = [node(f"n{i}", 1000 * units, labels=_of(*sorted(uids))) for i, (units, uids) in enumerate(rooms)]
     bookings = [_booking(uid, *pods, anywhere=anywhere) for uid, pods, anywhere in asked]
-    booked = book(bookings, _state(*nodes))
-    assert booked == book(bookings, _state(*nodes))
+    others = {f"n{i}": (Reservation(PodOwner(f"p{i}"), each),) for i, each in planned}
+    booked = book(bookings, _state(*nodes), others)
+    assert booked == book(bookings, _state(*nodes), others)
     kept = sum(running.count for pods in booked.reservations.values() for running in pods)
     wanted = sum(count for booking in bookings for _, count in booking.pods)
     pieces = kept + sum(booked.short.values()) - wanted

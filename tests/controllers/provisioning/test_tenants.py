@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from cagrpc.cluster.node_info import nothing_reserved
 from cagrpc.cluster.shortages import Shortages
 from cagrpc.cluster.state import ClusterState
 from cagrpc.controllers.provisioning import controller, crowded
@@ -215,6 +216,7 @@ def test_checks_take_no_longer_than_the_budget_of_one_decision() -> None:
         Shortages(1.0, any_clock(lambda: 0.0)),
         Budget(seconds=1e-9),
         order,
+        others=nothing_reserved,
         wanted=never,
         still_there=never,
         stopping=never,

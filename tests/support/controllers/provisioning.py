@@ -236,6 +236,8 @@ class ProvisioningHarness(PlannerHarness):
             clock=self.clock,
             cpu=self.cpu,
             budget=Budget(deterministic_seconds=1.0),
+            wanted=lambda snapshot, state: self.places.wanted(snapshot, self.cluster.nominated_by_us(), state),
+            others=self.others,
             workers=1,
         )
         self.loop = PlanningController(
@@ -246,7 +248,7 @@ class ProvisioningHarness(PlannerHarness):
             clock=self.clock,
             now=self.clock,
             budget=Budget(deterministic_seconds=1.0),
-            reservations=self.requests.reservations,
+            reservations=self.reservations,
             turn=self.turn,
             places=self.places,
             lost=lambda: self.placement.news,
@@ -259,19 +261,22 @@ class ProvisioningHarness(PlannerHarness):
 
     def _placement(self) -> PlacementController:
         cluster: Any = UncountedReads(self.cluster)
-
-        def reservations(state: ClusterState) -> Reservations:  # the controller is created later
-            return self.requests.reservations(state)
-
         return PlacementController(
             self.cluster_api(),
             self.fleet,
             cluster,
             self.places,
-            reservations=reservations,
+            reservations=self.reservations,
             consumers=lambda: self.requests.consumer_nodes(self.cluster.pending),
             clock=self.clock,
         )
+
+    def reservations(self, state: ClusterState) -> Reservations:
+        return self.requests.reservations(state)
+
+    def others(self, _: ClusterState) -> Reservations:
+        """Return the reservations of others than requests."""
+        return {}
 
     def restart(self) -> None:
         self.turn = threading.Lock()
