@@ -13,6 +13,7 @@ from cagrpc.controllers.consolidation.assignment import assigned
 from cagrpc.controllers.consolidation.controller import AskedQuestion, ConsolidationController
 from cagrpc.controllers.consolidation.observer import Observer
 from cagrpc.controllers.consolidation.question import ConsolidationQuestion
+from cagrpc.controllers.consolidation.unfinished import UnfinishedStep
 from cagrpc.controllers.consolidation.walk import Walk
 from cagrpc.controllers.placement.places import Places
 from cagrpc.controllers.provisioning.controller import ProvisioningController
@@ -105,3 +106,8 @@ def consolidation_controller(
             now=now,
         )
     return ConsolidationController(fleet, observer, Walker(walk), settings, consolidate, turn=turn, now=now)
+
+
+def unfinished_step(client: Client, view: ClusterView, fleet: Fleet) -> UnfinishedStep:
+    """Return who undoes the step that is under way where consolidation is off."""
+    return UnfinishedStep(client.hurried(_ANSWER_SECONDS), fleet, view)

@@ -12,7 +12,6 @@ from cagrpc.cluster.node_info import Reservations, merged, nothing_reserved
 from cagrpc.cluster.state import ClusterState
 from cagrpc.config.settings import Settings
 from cagrpc.controllers.admission_checks.controller import AdmissionCheckController
-from cagrpc.controllers.consolidation.controller import UnfinishedStep
 from cagrpc.controllers.consolidation.walk import Walk
 from cagrpc.controllers.events import EventRecorder, Note
 from cagrpc.controllers.placement.controller import PlacementController
@@ -33,7 +32,7 @@ from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.runtime.clock import EpochClock
 from cagrpc.runtime.controller import Controller
 from cagrpc.server.cluster import ClusterConnection
-from cagrpc.server.consolidation import consolidation_controller, walk_of
+from cagrpc.server.consolidation import consolidation_controller, unfinished_step, walk_of
 from cagrpc.server.slack import slack_controller
 
 
@@ -140,7 +139,7 @@ def cluster_controllers(
             )
         )
     elif fleet.snapshot.disruption is not None:
-        built.append(UnfinishedStep(fleet))
+        built.append(unfinished_step(client, view, fleet))
 
     built.append(
         ScaleDownController(

@@ -6,8 +6,9 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,13 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from cagrpc.cluster.node_info import PodOwner, Reservation, Reservations, nothing_reserved
+from cagrpc.cluster.state import ClusterState
+from cagrpc.controllers.consolidation.unfinished import UnfinishedStep
+from cagrpc.controllers.consolidation.walk import Walk
 from cagrpc.fleet.journal import SqliteJournal
+from cagrpc.fleet.model import DisruptedNode, Disruption, DisruptionPhase
+from cagrpc.fleet.records import Changes
 from cagrpc.runtime.clock import SteadyClock
 from cagrpc.runtime.controller import Controller, JsonList
 from cagrpc.runtime.runner import Runner, Steps
@@ -24,6 +31,7 @@ from cagrpc.server.leader import Leader
 from cagrpc.services.decisions import DecisionLog
 from cagrpc.services.http.pages import ListOptions, list_page, object_page
 from cagrpc.services.metrics import Metrics
+from solver.model import PodSpec
 from tests.support.http_server import serving
 from tests.support.serving import settings_of_everything
 
@@ -69,10 +77,17 @@ def _controllers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[di
     monkeypatch.setattr("cagrpc.controllers.planning.controller.warm_up", lambda: None)
     monkeypatch.setattr("cagrpc.controllers.provisioning.controller.warm_up", lambda: None)
     monkeypatch.setattr("cagrpc.controllers.consolidation.controller.warm_up", lambda: None)
+    with _leading(tmp_path) as controllers:
+        yield controllers
+
+
+@contextmanager
+def _leading(directory: Path, **changes: Any) -> Iterator[dict[str, Controller]]:
+    """The controllers of a leader with everything configured, but for the changes of its settings."""
     with ExitStack() as stack:
         _, url = stack.enter_context(serving(_Failing))
-        settings = settings_of_everything(tmp_path, url)
-        settings.state_directory.mkdir()
+        settings = replace(settings_of_everything(directory, url), **changes)
+        settings.state_directory.mkdir(exist_ok=True)
         assert settings.cluster is not None
         cluster = ClusterConnection(settings.cluster, settings)
         stack.callback(cluster.client.close)
@@ -84,6 +99,43 @@ def _controllers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[di
 
 def test_these_are_all(controllers: dict[str, Controller]) -> None:
     assert tuple(controllers) == NAMES
+
+
+def test_a_step_that_is_under_way_is_undone_where_consolidation_is_off(tmp_path: Path) -> None:
+    with _leading(tmp_path, consolidation=None) as controllers:
+        assert UnfinishedStep.name not in controllers
+    journal = SqliteJournal(tmp_path / "state" / "journal.sqlite")
+    node = DisruptedNode("n1", "id-1", "small")
+    journal.commit(Changes(disruptions=(Disruption("d", "Empty", DisruptionPhase.MOVING, (node,), 0.0, 900.0),)))
+    journal.close()
+    with _leading(tmp_path, consolidation=None) as controllers:
+        assert isinstance(controllers[UnfinishedStep.name], UnfinishedStep)
+        assert "consolidation" not in controllers
+    with _leading(tmp_path) as controllers:
+        assert UnfinishedStep.name not in controllers
+
+
+def test_requests_and_steps_heed_the_reservations_of_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: Reservations = {"n1": (Reservation(PodOwner("p"), PodSpec((("cpu", 1000),))),)}
+    of_requests: Callable[[ClusterState], Reservations] = nothing_reserved
+
+    class PlayedWalk(Walk):
+        def reservations(self, _: ClusterState) -> Reservations:
+            return kept
+
+    def walk_of(settings: Any, client: Any, view: Any, fleet: Any, places: Any, reserved: Any) -> Walk:
+        nonlocal of_requests
+        of_requests = reserved
+        return PlayedWalk(client, fleet, view, places, reserved=reserved)
+
+    monkeypatch.setattr("cagrpc.server.controllers.walk_of", walk_of)
+    with _leading(tmp_path) as controllers:
+        requests: Any = controllers["ProvisioningRequests"]
+        state = ClusterState((), (), ())
+        assert requests._deciding._others(state) == kept
+        assert of_requests == requests.reservations
 
 
 def _own_threads() -> set[threading.Thread]:

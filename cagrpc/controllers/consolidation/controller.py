@@ -22,7 +22,6 @@ from cagrpc.controllers.consolidation.metrics import ConsolidationMetrics
 from cagrpc.controllers.consolidation.pauses import Pause, pause
 from cagrpc.controllers.consolidation.status import PublishedPlan, Shown, in_full, in_short
 from cagrpc.controllers.settings import ConsolidationMode, ConsolidationSettings
-from cagrpc.errors import FailedPrecondition
 from cagrpc.fleet.model import FleetSnapshot, SnapshotSource
 from cagrpc.runtime.back_off import BackOff
 from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
@@ -258,23 +257,3 @@ class ConsolidationController(Controller, Generic[QuestionT]):
 
     def _pause(self) -> Pause | None:
         return pause(self._fleet.snapshot.disruptions, self._settings, self._now())
-
-
-class UnfinishedStep(Controller):
-    """Where consolidation is off and the journal has a step under way: nobody walks it, and the view does not know what
-    that takes."""
-
-    name = "a step of consolidation that is under way"
-    every_seconds = 30.0
-
-    def __init__(self, fleet: SnapshotSource) -> None:
-        self._fleet = fleet
-
-    def step(self) -> None:
-        """Raise FailedPrecondition as long as it is under way."""
-        under_way = self._fleet.snapshot.disruption
-        if under_way is not None:
-            raise FailedPrecondition(
-                f"disruption {under_way.id} is under way and consolidation is off: with consolidation.mode dry-run it"
-                " is undone, and its nodes are uncordoned"
-            )

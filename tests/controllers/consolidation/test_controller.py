@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from prometheus_client import CollectorRegistry
 
-from cagrpc.controllers.consolidation.controller import ConsolidationController, UnfinishedStep
+from cagrpc.controllers.consolidation.controller import ConsolidationController
 from cagrpc.controllers.settings import ConsolidationMode, NodeBudget
 from cagrpc.errors import FailedPrecondition, Unavailable
 from cagrpc.fleet.model import DisruptionPhase
@@ -172,15 +172,6 @@ def test_what_is_under_way_is_undone_where_it_is_a_dry_run_now() -> None:
     controller.step()
     assert not play.begun
     assert len(play.asked) == 1
-
-
-def test_what_is_under_way_is_a_problem_where_it_is_off() -> None:
-    play = PlayedConsolidation(disruptions=[disruption("one", DisruptionPhase.MOVING, "a")])
-    controller = UnfinishedStep(play)
-    with pytest.raises(FailedPrecondition, match="disruption one is under way and consolidation is off"):
-        controller.step()
-    play.end(DisruptionPhase.UNDONE)
-    controller.step()
 
 
 def test_a_step_that_is_none_any_more_is_not_begun() -> None:
