@@ -14,17 +14,20 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Protocol
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from cagrpc.api.core.nodes import START_UP_TAINT
 from cagrpc.cluster.markers import BOOKED, booking_label
 from cagrpc.cluster.state import PendingPod
 from cagrpc.controllers.placement.dedication import Dedication
 from cagrpc.controllers.placement.places import Places
-from cagrpc.errors import CagrpcError, FailedPrecondition
+from cagrpc.errors import CagrpcError, FailedPrecondition, Unavailable
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import (
     DisruptionPhase,
@@ -171,6 +174,21 @@ class ReleaseController(Controller):
     def queues(self) -> tuple[WorkQueue[str], ...]:
         """Return the queue of nodes to release."""
         return (self.queue,)
+
+    def collectors(self) -> Iterable[Collector]:
+        """Return how many nodes are to be released."""
+        return (_Unreleased(self),)
+
+    def unreleased(self) -> int:
+        """Return how many ready nodes have our taint and are to lose it now. For any thread."""
+        snapshot, to_hold = self._fleet.snapshot, self._to_hold()
+        ready = [each for each in snapshot.increments if each.phase is Phase.READY and each.id != _withheld(snapshot)]
+        found = {node.instance_id for status in ready for node in status.held} - to_hold
+        try:
+            held = self._view.held_nodes()
+        except Unavailable:  # none was released yet
+            return len(found)
+        return len(found & held.keys() | _held_by_nobody(snapshot, held))
 
     def step(self) -> None:
         """Queue the nodes that are due of every ready increment, and those that no increment holds; release increments
@@ -326,6 +344,18 @@ class ReleaseController(Controller):
         known = {names[each.instance_id]: _labels(each) for each in due if each.instance_id in names}
         in_parallel("label", lambda each: lift(self._client, each[0], START_UP_TAINT, each[1]), known.items(), _WORKERS)
         self._labelled.update(each.instance_id for each in due)
+
+
+class _Unreleased(Collector):
+    def __init__(self, release: ReleaseController) -> None:
+        self._release = release
+
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily(
+            "cagrpc_unreleased_nodes",
+            "Ready nodes with the start-up taint that are to lose it now.",
+            value=self._release.unreleased(),
+        )
 
 
 def _withheld(snapshot: FleetSnapshot) -> str:

@@ -369,8 +369,34 @@ def test_new_nodes_of_a_disruption_are_released_once_it_moves_pods(scene: Scene)
     scene.clock.advance(PATIENCE_SECONDS + 1)
     scene.run()
     assert START_UP_TAINT in scene.cluster.taints(coming)
+    assert scene.release.unreleased() == 0
     scene.fleet.disruptions.change(replace(under_way, phase=DisruptionPhase.MOVING))
+    scene.to_hold = frozenset({new})
+    scene.run()
+    assert START_UP_TAINT in scene.cluster.taints(coming)
+    assert scene.release.unreleased() == 0
+    scene.to_hold = frozenset()
+    assert scene.release.unreleased() == 1
     scene.run()
     scene.run()
     assert START_UP_TAINT not in scene.cluster.taints(coming)
     assert scene.fleet.increment(under_way.increment_id).phase is Phase.DONE
+
+
+def test_nodes_that_are_to_be_released_are_counted(scene: Scene) -> None:
+    assert scene.release.unreleased() == 3
+    scene.view.unknown = True
+    assert scene.release.unreleased() == 3
+    scene.view.unknown = False
+    (name, *_) = scene.nodes()
+    scene.cluster.change(f"/api/v1/nodes/{name}", spec={"taints": []})
+    scene.sync()
+    assert scene.release.unreleased() == 2
+    scene.run()
+    assert scene.phase() is Phase.DONE
+    assert scene.release.unreleased() == 0
+    scene.cluster.change(f"/api/v1/nodes/{name}", spec={"taints": [{"key": START_UP_TAINT, "effect": "NoSchedule"}]})
+    scene.sync()
+    assert scene.release.unreleased() == 1  # held by nobody
+    (metric,) = scene.release.collectors()
+    assert [(each.name, each.samples[0].value) for each in metric.collect()] == [("cagrpc_unreleased_nodes", 1)]

@@ -103,6 +103,8 @@ class Scene:
         )
         self.clock = self.outside.clock
         self.fleet = self.outside.fleet()
+        self.to_hold: frozenset[str] = frozenset()
+        """Instances that are not to be released yet."""
         self.lags = False
         """Whether the cluster state does not get changes."""
         pods = [self.pod(f"pod-{number}") for number in range(9)]
@@ -166,6 +168,7 @@ class Scene:
             self.places,
             requests_known=requests_known,
             dedication=Dedication(client) if dedicated else None,
+            to_hold=lambda: self.to_hold,
             clock=self.clock,
         )
 
