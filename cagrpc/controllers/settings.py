@@ -168,10 +168,14 @@ class RepairRule:
 DEFAULT_INTERRUPTION_TAINTS = (
     "aws-node-termination-handler/spot-itn",
     "aws-node-termination-handler/rebalance-recommendation",
+    "aws-node-termination-handler/scheduled-maintenance",
     "cloud.google.com/impending-node-termination",
     "node.cloudprovider.kubernetes.io/shutdown",
 )
 """Of nodes that their cloud takes soon."""
+DEFAULT_INTERRUPTION_CONDITIONS = ("PreemptionScheduled", "Terminating")
+"""Types of conditions that are True of such nodes: AKS' node problem detector sets the first on spot VMs, OpenShift's
+termination handler and Gardener's machine-controller-manager the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +204,7 @@ class ConsolidationSettings:
     longest_pause_seconds: float = 6 * 3600.0
     """but no longer than this."""
     interruption_taints: frozenset[str] = frozenset(DEFAULT_INTERRUPTION_TAINTS)
+    interruption_conditions: frozenset[str] = frozenset(DEFAULT_INTERRUPTION_CONDITIONS)
     repair: tuple[RepairRule, ...] = (RepairRule("Ready", "False", 1800.0), RepairRule("Ready", "Unknown", 1800.0))
 
     def disruption_of(self, provisioner: str) -> ProvisionerDisruption:

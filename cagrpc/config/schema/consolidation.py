@@ -13,6 +13,7 @@ from cagrpc.config.schema.disruption import Budgets, NodeBudgetForm
 from cagrpc.config.schema.fields import LabelKey
 from cagrpc.config.schema.times import WindowForm, between, seconds
 from cagrpc.controllers.settings import (
+    DEFAULT_INTERRUPTION_CONDITIONS,
     DEFAULT_INTERRUPTION_TAINTS,
     ConsolidationMode,
     ConsolidationSettings,
@@ -29,10 +30,13 @@ def _switch(value: Any) -> Any:
     return _SWITCHES[value] if isinstance(value, bool) else value
 
 
+ConditionType = Annotated[str, Field(min_length=1, max_length=316)]
+
+
 class RepairForm(Form, title="Repair"):
     """A condition of nodes that have gone bad."""
 
-    condition: Annotated[str, Field(min_length=1, max_length=316)]
+    condition: ConditionType
     """Its type, such as Ready, or one of a node problem detector."""
     status: Literal["True", "False", "Unknown"]
     toleration: Annotated[str, between("1s", "168h", '"30m"')]
@@ -80,6 +84,8 @@ class ConsolidationForm(Form, title="Consolidation"):
     """How long nothing is begun after a step that was undone; twice as long after each further one, at most 6h."""
     interruption_taints: list[LabelKey] = Field(default_factory=lambda: list(DEFAULT_INTERRUPTION_TAINTS))
     """A node with one of these is about to be taken by its cloud, and is replaced before."""
+    interruption_conditions: list[ConditionType] = Field(default_factory=lambda: list(DEFAULT_INTERRUPTION_CONDITIONS))
+    """And so is one of which one of these conditions is True."""
     repair: list[RepairForm] = Field(
         default_factory=lambda: [
             RepairForm(condition="Ready", status="False", toleration="30m"),
@@ -116,5 +122,6 @@ class ConsolidationForm(Form, title="Consolidation"):
             disruption=disruption,
             pause_seconds=seconds(self.pause_after_failure),
             interruption_taints=frozenset(self.interruption_taints),
+            interruption_conditions=frozenset(self.interruption_conditions),
             repair=tuple(each.rule() for each in self.repair),
         )

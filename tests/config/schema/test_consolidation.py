@@ -74,6 +74,7 @@ def test_every_field() -> None:
   budgets: [{nodes: 5}, {nodes: "20%", reasons: [Empty]}]
   pause_after_failure: 1m
   interruption_taints: [example.com/gone-soon]
+  interruption_conditions: [VMEventScheduled]
   repair: [{condition: KernelDeadlock, status: "True", toleration: 5m}]
 """
     )
@@ -90,6 +91,7 @@ def test_every_field() -> None:
         budgets=(NodeBudget(5), NodeBudget(20, is_percentage=True, reasons=frozenset({"Empty"}))),
         pause_seconds=60.0,
         interruption_taints=frozenset({"example.com/gone-soon"}),
+        interruption_conditions=frozenset({"VMEventScheduled"}),
         repair=(RepairRule("KernelDeadlock", "True", 300.0),),
     )
 

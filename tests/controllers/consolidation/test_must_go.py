@@ -41,6 +41,7 @@ def _found(
     [
         "aws-node-termination-handler/spot-itn",
         "aws-node-termination-handler/rebalance-recommendation",
+        "aws-node-termination-handler/scheduled-maintenance",
         "cloud.google.com/impending-node-termination",
         "node.cloudprovider.kubernetes.io/shutdown",
     ],
@@ -50,6 +51,26 @@ def test_a_node_that_its_cloud_takes_goes(taint: str) -> None:
     assert list(found.nodes) == ["n"]
     assert found.nodes["n"].reason is DisruptionReason.INTERRUPTED
     assert found.nodes["n"].why == f"its cloud takes it: taint {taint}"
+
+
+@pytest.mark.parametrize("condition", ["PreemptionScheduled", "Terminating"])
+def test_conditions_say_so_too_whatever_share_of_nodes_has_them(condition: str) -> None:
+    nodes = [_node(f"n{number}", NodeCondition(condition, "True", int(NOW))) for number in range(3)]
+    found = _found(*nodes, _node("m", NodeCondition(condition, "False", 1)))
+    assert list(found.nodes) == ["n0", "n1", "n2"]
+    assert {each.reason for each in found.nodes.values()} == {DisruptionReason.INTERRUPTED}
+    assert found.nodes["n0"].why == f"its cloud takes it: condition {condition}"
+    assert not found.spared
+
+
+def test_which_conditions_say_so_is_configured() -> None:
+    settings = ConsolidationSettings(interruption_conditions=frozenset(("VMEventScheduled",)))
+    nodes = (
+        _node("n", NodeCondition("VMEventScheduled", "True", 1)),
+        _node("m", NodeCondition("Terminating", "True", 1)),
+    )
+    assert list(_found(*nodes, settings=settings).nodes) == ["n"]
+    assert list(_found(*nodes).nodes) == ["m"], "a node that freezes or is rebooted has it too"
 
 
 def test_which_taints_say_so_is_configured() -> None:
