@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from math import isclose
 
+from cagrpc.api.core.movability import why_unplanned
 from cagrpc.api.core.nodes import left
 from cagrpc.api.core.slack import PLACEHOLDER, PRIORITY
 from cagrpc.api.devices.collection import taken_by
@@ -16,15 +18,17 @@ from cagrpc.api.devices.reading import resource_claim
 from cagrpc.api.files.manifest_devices import with_devices
 from cagrpc.api.files.manifest_storage import STORAGE_KINDS
 from cagrpc.api.files.manifests import ManifestReader
+from cagrpc.controllers.consolidation.must_go import NodeSigns, which_must_go
 from cagrpc.controllers.scale_down.relocation import required
+from cagrpc.controllers.settings import ConsolidationSettings
 from cagrpc.errors import InvalidInput
 from cagrpc.offline.reduced import PodTemplate
 from cagrpc.report import relaxed
-from cagrpc.report.obstacles import Gangs, PodsThatStay, obstacles
+from cagrpc.report.obstacles import Gangs, Obstacles, PodsThatStay
 from cagrpc.report.problem import NO_GANGS, Offered, RepackingQuestion, pod_document, workload_of
 from cagrpc.report.sources import Objects
 from cagrpc.report.standing import ReportedNode, StandingShape
-from solver.consolidation.model import ConsolidationProblem, StandingNode
+from solver.consolidation.model import ConsolidationProblem, DisruptionReason, StandingNode
 from solver.model import PODS, Limit, Node, NodeGroup, PodSet, PodSpec, RunningPods
 
 
@@ -49,9 +53,10 @@ def moving_question(
     free = [each for each in nodes if each.name not in asked.kept]
     read = _read_nodes(objects, offered, {each.name for each in free})
     devices = asked.devices.with_taken(_taken(objects))
-    gangs = Gangs(offered.gang_label)
-    pods = _pods_by_node(asked, gangs)
-    found = obstacles(objects, asked, free, gangs, offered.now_seconds)
+    gangs, obstacles = Gangs(offered.gang_label), Obstacles(objects, offered.now_seconds)
+    going = _going(free, offered.now_seconds)
+    pods = _pods_by_node(asked, gangs, obstacles, going.keys())
+    found = obstacles.of_nodes(asked, [each for each in free if each.name not in going], gangs)
     groups = _Groups(free, shapes, offered, asked)
     seen = any(map(_sees_others, {each.spec for each in asked.problem.pod_sets}))
     standing = [
@@ -60,7 +65,8 @@ def moving_question(
             groups.of[each.name],
             tuple(pods[each.name]),
             kept=found[each.name][0].obstacle.because.value if each.name in found else "",
-            takes_pods=each.takes_pods,
+            takes_pods=each.takes_pods and each.name not in going,
+            must_go=going.get(each.name),
         )
         for each in free
     ]
@@ -77,8 +83,22 @@ def _sees_others(spec: PodSpec) -> bool:
     return bool(spec.host_ports or relaxed.has_rules(spec) or spec.pod_affinity)
 
 
-def _pods_by_node(asked: RepackingQuestion, gangs: Gangs) -> defaultdict[str, list[PodSet]]:
-    """Return the pods of each node, equal ones as one pod set."""
+def _going(nodes: Iterable[ReportedNode], now_seconds: float) -> dict[str, DisruptionReason]:
+    """Return the nodes that must go, by the defaults of the settings, and why."""
+    signs = (
+        NodeSigns(each.name, each.pool, each.taints, each.conditions, each.created_at_seconds)
+        for each in nodes
+        if not each.going
+    )
+    found = which_must_go(signs, ConsolidationSettings(), now_seconds)
+    return {name: each.reason for name, each in found.nodes.items()}
+
+
+def _pods_by_node(
+    asked: RepackingQuestion, gangs: Gangs, obstacles: Obstacles, going: AbstractSet[str]
+) -> defaultdict[str, list[PodSet]]:
+    """Return the pods of each node, equal ones as one pod set; of a node that must go without those in whose stead no
+    others come."""
     found: defaultdict[str, list[PodSet]] = defaultdict(list)
     for pod_set in asked.problem.pod_sets:
         pods = asked.pods.get(pod_set.name, ())
@@ -93,7 +113,10 @@ def _pods_by_node(asked: RepackingQuestion, gangs: Gangs) -> defaultdict[str, li
             placeholder=_is_placeholder(template),
         )
         of_count: dict[int, PodSet] = {}  # nodes share them
+        unplanned = why_unplanned(pod_set.spec)
         for node, count in Counter(pod.node for pod in pods).items():
+            if node in going and obstacles.have_no_successors(template, unplanned):
+                continue
             if count not in of_count:
                 of_count[count] = replace(named, count=count)
             found[node].append(of_count[count])

@@ -54,6 +54,9 @@ class StaysBecause(StrEnum):
     NOT_READY = "its node is not Ready"
 
 
+_WITHOUT_SUCCESSORS = frozenset({StaysBecause.REQUEST, StaysBecause.NO_CONTROLLER, StaysBecause.UNPLANNED})
+
+
 @dataclass(frozen=True, slots=True)
 class Obstacle:
     """Why a pod is not moved."""
@@ -94,28 +97,6 @@ class Gangs:
 Found = defaultdict[str, dict[Obstacle, PodsThatStay]]
 
 
-def obstacles(
-    objects: Objects, asked: RepackingQuestion, nodes: Iterable[ReportedNode], gangs: Gangs, now_seconds: float
-) -> dict[str, tuple[PodsThatStay, ...]]:
-    """Return what keeps nodes, by name, but for those that `asked` leaves out. Raises InvalidInput with every budget
-    that cannot be read."""
-    of = _Obstacles(objects, now_seconds)
-    unplanned = _unplanned(asked)
-    found: Found = defaultdict(dict)
-    for node in nodes:
-        of_node = _of_node(node)
-        if of_node is not None and node.name not in asked.kept:
-            found[node.name][of_node] = PodsThatStay(of_node, 0, None)
-    for pod in objects.pods:
-        if pod.template.overhead or pod.node in asked.kept:
-            continue
-        obstacle = of.of(pod.template, unplanned.get(id(pod), ""))
-        if obstacle is not None:
-            _add(found[pod.node], obstacle, pod, 1)
-    _tie_gangs(found, objects, asked.kept.keys(), gangs)
-    return {node: tuple(stays.values()) for node, stays in found.items()}
-
-
 def _of_node(node: ReportedNode) -> Obstacle | None:
     """Return why a node stays whatever its pods are."""
     if node.going:
@@ -131,9 +112,9 @@ def _unplanned(asked: RepackingQuestion) -> dict[int, str]:
     return {id(pod): why for why, each in sets if why for pod in asked.pods.get(each.name, ())}
 
 
-def _tie_gangs(found: Found, objects: Objects, kept: AbstractSet[str], gangs: Gangs) -> None:
-    """Add the nodes that stay for gangs alone: of one of which a pod stays no other moves, so that one node may keep
-    others."""
+def _tie_gangs(found: Found, objects: Objects, kept: AbstractSet[str], may: AbstractSet[str], gangs: Gangs) -> None:
+    """Add those of the nodes that `may` go that stay for gangs alone: of one of which a pod stays no other moves, so
+    that one node may keep others."""
     where: defaultdict[str, defaultdict[str, list[RunningPod]]] = defaultdict(lambda: defaultdict(list))
     on: defaultdict[str, set[str]] = defaultdict(set)
     for pod in objects.pods:
@@ -147,7 +128,7 @@ def _tie_gangs(found: Found, objects: Objects, kept: AbstractSet[str], gangs: Ga
         for gang in on[stuck.pop()] - tied:
             tied.add(gang)
             for node, pods in where[gang].items():
-                if node not in reached:
+                if node in may and node not in reached:
                     _add(found[node], Obstacle(StaysBecause.GANG), pods[0], len(pods))
                     reached.add(node)
                     stuck.append(node)
@@ -158,10 +139,12 @@ def _add(found: dict[Obstacle, PodsThatStay], obstacle: Obstacle, example: Runni
     found[obstacle] = replace(before, count=before.count + count) if before else PodsThatStay(obstacle, count, example)
 
 
-class _Obstacles:
-    """What keeps pods of a template, but for gangs. Raises InvalidInput with every budget that cannot be read."""
+class Obstacles:
+    """What keeps pods, and nodes for their sake."""
 
     def __init__(self, objects: Objects, now_seconds: float) -> None:
+        """Raises InvalidInput with every budget that cannot be read."""
+        self._objects = objects
         self._now_seconds = now_seconds
         self._budgets: defaultdict[str, list[tuple[str, PodSelector, int]]] = defaultdict(list)
         """By namespace: name, pods, and how many of them may be evicted now."""
@@ -183,8 +166,33 @@ class _Obstacles:
             here.append(f"status.disruptionsAllowed: {allowed!r:.40} is not a whole number")
         problems += (f"{document.place}: {problem}" for problem in here)
 
-    def of(self, template: PodTemplate, unplanned: str) -> Obstacle | None:
-        """Return what keeps its pods; `unplanned` is why these find no other place."""
+    def of_nodes(
+        self, asked: RepackingQuestion, nodes: Iterable[ReportedNode], gangs: Gangs
+    ) -> dict[str, tuple[PodsThatStay, ...]]:
+        """Return what keeps these nodes, by name, but for those that `asked` leaves out."""
+        found: Found = defaultdict(dict)
+        may = {each.name: each for each in nodes if each.name not in asked.kept}
+        for node in may.values():
+            of_node = _of_node(node)
+            if of_node is not None:
+                found[node.name][of_node] = PodsThatStay(of_node, 0, None)
+        unplanned = _unplanned(asked)
+        for pod in self._objects.pods:
+            if pod.template.overhead or pod.node not in may:
+                continue
+            obstacle = self._of(pod.template, unplanned.get(id(pod), ""))
+            if obstacle is not None:
+                _add(found[pod.node], obstacle, pod, 1)
+        _tie_gangs(found, self._objects, asked.kept.keys(), may.keys(), gangs)
+        return {node: tuple(stays.values()) for node, stays in found.items()}
+
+    def have_no_successors(self, template: PodTemplate, unplanned: str) -> bool:
+        """Return whether no pods come in the stead of its pods, or find no room: `unplanned` is why."""
+        found = self._of(template, unplanned)
+        return found is not None and found.because in _WITHOUT_SUCCESSORS
+
+    def _of(self, template: PodTemplate, unplanned: str) -> Obstacle | None:
+        """Return what keeps its pods, but for gangs; `unplanned` is why these find no other place."""
         key = template, unplanned
         if key not in self._known:
             self._known[key] = self._find(template, unplanned)

@@ -4,7 +4,7 @@ equal nodes, by what planning reads of them."""
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +12,9 @@ from typing import Any
 from cagrpc.api.core.movability import DO_NOT_DISRUPT
 from cagrpc.api.core.nodes import ARCH, INSTANCE_TYPE, OS, READY, UNSCHEDULABLE, ZONE, facts_of_document
 from cagrpc.api.core.resources import mapping, members
+from cagrpc.api.encoding.times import epoch_seconds
 from cagrpc.cluster.markers import SCALE_DOWN_DISABLED, SCALE_DOWN_DISABLED_BY_US
+from cagrpc.cluster.state import NodeCondition
 from cagrpc.controllers.consolidation.question import DISRUPTED_BY_KARPENTER
 from cagrpc.controllers.scale_down.choice import TO_BE_DELETED
 from cagrpc.controllers.settings import DEFAULT_INTERRUPTION_TAINTS
@@ -52,9 +54,10 @@ _PASSING = (
     "ToBeDeletedByClusterAutoscaler",
     "DeletionCandidateOfClusterAutoscaler",
     "karpenter.sh/disrupt",
+    *DEFAULT_INTERRUPTION_TAINTS,
 )
 """How taints begin that a node has for a while."""
-_GOING = frozenset({TO_BE_DELETED, DISRUPTED_BY_KARPENTER, *DEFAULT_INTERRUPTION_TAINTS})
+_GOING = frozenset({TO_BE_DELETED, DISRUPTED_BY_KARPENTER})
 """Keys of taints of a node that is being taken away."""
 
 
@@ -78,10 +81,13 @@ class ReportedNode:
     """As far as is known."""
     do_not_disrupt: bool = False
     """Whether an annotation of CA's or Karpenter's keeps it."""
+    conditions: tuple[NodeCondition, ...] = ()
+    created_at_seconds: int = 0
+    """Since the epoch; 0 where it is unknown."""
 
     @property
     def going(self) -> bool:
-        """Whether somebody is taking it away, CA, Karpenter or its cloud."""
+        """Whether somebody is taking it away, CA or Karpenter."""
         return any(each.key in _GOING for each in self.taints)
 
     @property
@@ -125,6 +131,7 @@ def standing_nodes(objects: Objects, prices: PriceList) -> tuple[ReportedNode, .
         problems.extend(f"{document.place}: {problem}" for problem in here)
         labels = dict(facts.labels)
         kind, zone, capacity = _first(labels, _TYPES), _first(labels, _ZONES), _capacity_type(labels)
+        conditions = tuple(_conditions(document.body))
         roles = labels.keys() | {taint.key for taint in facts.taints}
         found[facts.name] = ReportedNode(
             facts.name,
@@ -138,18 +145,21 @@ def standing_nodes(objects: Objects, prices: PriceList) -> tuple[ReportedNode, .
             facts.taints,
             dict(pods.get(facts.name, {})),
             any(role in roles for role in _CONTROL_PLANE),
-            _is_ready(document.body),
+            all(each.status == "True" for each in conditions if each.type == READY),
             _is_kept(document.metadata),
+            conditions,
+            epoch_seconds(document.metadata.get("creationTimestamp")),
         )
     if problems:
         raise InvalidInput("\n".join(problems))
     return tuple(found[name] for name in sorted(found))
 
 
-def _is_ready(node: Mapping[str, Any]) -> bool:
+def _conditions(node: Mapping[str, Any]) -> Iterator[NodeCondition]:
     status = mapping(node, "status", "", [])
-    conditions = (each for each, _ in members(status, "conditions", "", []) if each.get("type") == READY)
-    return all(each.get("status") == "True" for each in conditions)
+    for each, _ in members(status, "conditions", "", []):
+        since = epoch_seconds(each.get("lastTransitionTime"))
+        yield NodeCondition(str(each.get("type")), str(each.get("status")), since)
 
 
 def _is_kept(metadata: Mapping[str, Any]) -> bool:

@@ -76,6 +76,19 @@ def test_a_step_to_a_better_weight_may_cost_more(tmp_path: Path) -> None:
     assert step_sentence(step).endswith("2 pods moved; costs $0.1000/h.")
 
 
+def test_nodes_that_their_cloud_takes_are_replaced_first(tmp_path: Path) -> None:
+    spot = node("spot", taints=[{"key": "aws-node-termination-handler/spot-itn", "effect": "NoSchedule"}])
+    nodes = [spot, node("full")]
+    pods = [pod("web", "spot", cpu="2"), pod("api", "full", cpu="3")]
+    found = consolidation(tmp_path, [*nodes, *pods, *daemons(nodes)])
+    (step,) = found.steps
+    assert step.reason is DisruptionReason.INTERRUPTED
+    assert [str(each) for each in step.nodes] == ["spot"]
+    assert step.pods_moved == 1
+    assert found.nodes_after == 2
+    assert step_sentence(step).startswith("Interrupted: +1 ")
+
+
 def cluster_of_reasons() -> list[Document]:
     """Three small nodes with a pod of one core each, one of which a budget keeps, and one that is nearly full."""
     nodes = [node(name) for name in ("free-1", "free-2", "kept", "busy")]

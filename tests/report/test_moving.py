@@ -11,7 +11,7 @@ import pytest
 from cagrpc.errors import InvalidInput
 from cagrpc.report.moving import MovingQuestion
 from cagrpc.report.obstacles import StaysBecause
-from solver.consolidation.model import StandingNode
+from solver.consolidation.model import DisruptionReason, StandingNode
 from solver.model import CPU, NODES, PODS
 from tests.report.clusters import Document, budget, daemons, half_empty, node, pod
 from tests.report.questions import asked
@@ -59,15 +59,63 @@ def test_pods_do_not_move_to_nodes_that_are_cordoned_or_not_ready(tmp_path: Path
     assert reasons(found) == {"sick": [(StaysBecause.NOT_READY, 0)]}
 
 
-@pytest.mark.parametrize(
-    "taint",
-    ["ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "aws-node-termination-handler/spot-itn"],
-)
+@pytest.mark.parametrize("taint", ["ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"])
 def test_nodes_that_somebody_takes_away_are_left_to_him(taint: str, tmp_path: Path) -> None:
     going = node("going", taints=[{"key": taint, "effect": "NoSchedule"}])
     found = asked(tmp_path, [node("a"), going, pod("web", "going")])
     assert reasons(found) == {"going": [(StaysBecause.GOING, 0)]}
     assert not standing(found, "going").takes_pods
+
+
+def interrupted(name: str, **more: Any) -> Document:
+    return node(name, taints=[{"key": "aws-node-termination-handler/spot-itn", "effect": "NoSchedule"}], **more)
+
+
+def with_conditions(document: Document, *conditions: tuple[str, str, str]) -> Document:
+    document["status"]["conditions"] = [
+        {"type": kind, "status": status, "lastTransitionTime": since} for kind, status, since in conditions
+    ]
+    return document
+
+
+def test_nodes_that_their_cloud_takes_or_that_have_gone_bad_must_go(tmp_path: Path) -> None:
+    long_ago = "2027-01-15T07:00:00Z"
+    bad = with_conditions(node("bad"), ("Ready", "Unknown", long_ago))
+    announced = with_conditions(node("announced"), ("Ready", "True", long_ago), ("PreemptionScheduled", "True", LATELY))
+    lately = with_conditions(node("lately"), ("Ready", "Unknown", LATELY))
+    others = [node(f"n{number}") for number in range(6)]
+    found = asked(tmp_path, [interrupted("spot"), bad, announced, lately, *others, pod("web", "spot")])
+    assert {each.node.name: each.must_go for each in found.problem.nodes if each.must_go} == {
+        "spot": DisruptionReason.INTERRUPTED,
+        "announced": DisruptionReason.INTERRUPTED,
+        "bad": DisruptionReason.UNHEALTHY,
+    }
+    assert {each.node.name for each in found.problem.nodes if not each.takes_pods} == {
+        "spot", "announced", "bad", "lately",
+    }  # fmt: skip
+    assert reasons(found) == {"lately": [(StaysBecause.NOT_READY, 0)]}
+    (group,) = {each.node_group for each in found.problem.nodes}
+    assert not next(each for each in found.problem.node_groups if each.id == group).taints
+
+
+def test_where_many_are_bad_it_is_not_the_nodes(tmp_path: Path) -> None:
+    bad = [with_conditions(node(f"bad{number}"), ("Ready", "False", "2027-01-15T07:00:00Z")) for number in range(2)]
+    found = asked(tmp_path, [*bad, node("a"), pod("web", "a")])
+    assert not [each for each in found.problem.nodes if each.must_go]
+    assert reasons(found) == {each["metadata"]["name"]: [(StaysBecause.NOT_READY, 0)] for each in bad}
+
+
+def test_of_a_node_that_must_go_pods_are_moved_or_left_whatever_keeps_them(tmp_path: Path) -> None:
+    no = annotated("karpenter.sh/do-not-disrupt", "true")
+    member = pod("member", "spot", **no)
+    other = pod("other", "a", app="other")
+    for each in (member, other):
+        each["metadata"]["labels"]["gang"] = "g"
+    pods = [pod("web", "spot", app="web", **no), orphan("alone", "spot"), member, other]
+    found = asked(tmp_path, [interrupted("spot"), node("a"), *pods, budget("none", "web", 0)])
+    assert found.obstacles == {}
+    assert standing(found, "spot").kept == ""
+    assert sorted(each.count for each in standing(found, "spot").pods) == [1, 1], "nobody makes another of the orphan"
 
 
 def test_preferences_never_prevent_a_move(tmp_path: Path) -> None:
