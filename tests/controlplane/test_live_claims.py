@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 
 from cagrpc.api.core.nodes import START_UP_TAINT
+from tests.support.controlplane.cluster import NODES
+from tests.support.controlplane.consolidating import ON
 from tests.support.controlplane.dra_driver import dra_driver
 from tests.support.controlplane.live import Live, group
 from tests.support.controlplane.nominations import nominations
+from tests.support.controlplane.rotting import scale
 from tests.support.devices import DRIVER, claim_spec, device_class
 
 API = "apis/resource.k8s.io/v1"
@@ -264,4 +267,34 @@ def test_pods_that_share_a_claim_run_on_one_node(live: Live) -> None:
         live.wait_until_settled()
         places = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in live.cluster.pods()}
         assert len({places[f"s{number}"] for number in range(3)}) == 1
+        assert_devices_are_had_once(live)
+
+
+def test_pods_with_claims_are_moved_to_free_devices_and_to_new_nodes(live: Live) -> None:
+    """Consolidation, and then a node that its cloud takes: each successor gets a claim of its own."""
+    provisioners, of_small = [{"name": "all", "node_groups": [SMALL]}], configured()[:2]
+    with dra_driver(live.cluster.plane, devices_of, [device_class()]):
+        live.configure(provisioners, {"*": {"boot_seconds": 1.0}}, devices=of_small)
+        live.start()
+        create_templates(live)
+        claims = [{"name": "gpu", "resourceClaimTemplateName": "two"}]
+        live.cluster.create_deployment("train", 4, {"cpu": "1"}, resourceClaims=claims)
+        live.wait_for_running(4)
+        live.wait_until_settled()
+        assert live.pools() == {"small": 2}
+        scale(live.cluster, "train", 2)
+        live.wait_for(lambda: len(live.cluster.pods()) == 2, "two are gone")
+        assert len({pod["spec"]["nodeName"] for pod in live.cluster.pods()}) == 2
+        live.kill()
+        live.configure(provisioners, devices=of_small, consolidation={**ON, "budgets": [{"nodes": "100%"}]})
+        live.start()
+        live.wait_for(lambda: len(live.nodes()) == 1, "one node has devices for both")
+        live.wait_for_running(2)
+        assert_devices_are_had_once(live)
+        (node,) = (each["metadata"]["name"] for each in live.nodes())
+        taint = {"key": "aws-node-termination-handler/spot-itn", "effect": "NoSchedule"}
+        live.cluster.admin.merge(f"{NODES}/{node}", {"spec": {"taints": [taint]}})
+        live.wait_for(lambda: node not in {each["metadata"]["name"] for each in live.nodes()}, "another node is there")
+        live.wait_for_running(2)
+        assert live.pools() == {"small": 1}
         assert_devices_are_had_once(live)

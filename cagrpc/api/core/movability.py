@@ -163,7 +163,7 @@ def why_unplanned(spec: PodSpec) -> str:
         return "has fields that cannot be read"
     if spec.unschedulable:
         return f"could not be planned anew: {spec.unschedulable}"
-    return "has a volume, or a claim on devices, that is tied to its node" if _is_tied_to_node(spec) else ""
+    return "has a volume, or a claim on devices by name, that is tied to its node" if _is_tied_to_node(spec) else ""
 
 
 def _is_tied_to_node(spec: PodSpec) -> bool:

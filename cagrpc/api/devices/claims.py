@@ -90,7 +90,7 @@ def demand(
     namespace: str, uid: str, pod: PodClaims, objects: ClaimObjects, matcher: Matcher, *, runs: bool = False
 ) -> DeviceDemand:
     """Return what the pod's claims come to. `uid` is empty for a pod that does not exist yet. Of one that runs it is
-    what another in its stead would need elsewhere: claims made of templates are made anew."""
+    what another in its stead would need elsewhere: claims made of templates are made anew, as the templates are now."""
     return _Reading(namespace, uid, pod, objects, matcher, runs=runs).demand() if pod.claims else NO_DEMAND
 
 
@@ -127,7 +127,7 @@ class _Reading:
         if entry.template:
             if entry.name in made and not made[entry.name]:
                 return  # it needed none
-            name = made.get(entry.name, "")
+            name = "" if self._runs else made.get(entry.name, "")
         if not name and not entry.template:
             self._problems.append(f"resource claim {entry.name}: names neither a ResourceClaim nor a template")
             return
@@ -159,7 +159,7 @@ class _Reading:
             self._problems.append(f"{what} is being deleted")
         elif of_template and self._uid and claim.owner_uid and claim.owner_uid != self._uid:
             self._problems.append(f"{what} was made for another pod, and this one needs one of that name")
-        elif claim.allocated and not (self._runs and of_template):
+        elif claim.allocated:
             if self._uid not in claim.reserved_for and len(claim.reserved_for) >= MOST_CONSUMERS:
                 self._problems.append(f"{what} is in use by {len(claim.reserved_for)} others, as many as can be")
             elif claim.node_terms is not None:
@@ -224,7 +224,7 @@ def with_extended(spec: PodSpec, backed: AbstractSet[str] | Mapping[str, DeviceC
         if name in backed
     )
     requests = tuple((name, amount) for name, amount in spec.requests if name not in backed)
-    return replace(spec, requests=requests, claims=(*spec.claims, DeviceClaim(asked)))
+    return replace(spec, requests=requests, claims=(DeviceClaim(asked), *spec.claims))
 
 
 def without_claims(spec: PodSpec) -> PodSpec:

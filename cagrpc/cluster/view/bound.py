@@ -13,6 +13,7 @@ from cagrpc.api.core.selectors import LabelProjection
 from cagrpc.cluster.state import PodsOnNode, ReschedulablePod, oldest_first
 from cagrpc.cluster.view.budgets import DisruptionBudgets
 from cagrpc.cluster.view.classes import EquivalenceClass
+from cagrpc.cluster.view.devices import DeviceTable
 from cagrpc.cluster.view.nodes import NodeTable
 from cagrpc.cluster.view.pods import PodTable, RememberedPod
 from solver.model import PodSpec, RunningPods
@@ -35,7 +36,13 @@ class BoundSnapshot:
     whatever becomes of them."""
 
     def __init__(
-        self, pods: PodTable, nodes: NodeTable, budgets: DisruptionBudgets, sight: LabelProjection, now_seconds: float
+        self,
+        pods: PodTable,
+        nodes: NodeTable,
+        budgets: DisruptionBudgets,
+        devices: DeviceTable,
+        sight: LabelProjection,
+        now_seconds: float,
     ) -> None:
         self._now_seconds = now_seconds
         self._fixed = nodes.fixed(sight)
@@ -45,7 +52,7 @@ class BoundSnapshot:
         for node, of, each in pods.bound():
             found = classes.get(of)
             if found is None:
-                found = classes[of] = _class(of, budgets, sight)
+                found = classes[of] = _class(of, budgets, devices, sight)
             self._pods[node].append((found, each))
 
     def shown(self, rules: MovingRules) -> Mapping[str, PodsOnNode]:
@@ -77,13 +84,13 @@ class BoundSnapshot:
         return ReschedulablePod(each.ref, of.spec, of.priority, of.gang, kept, by)
 
 
-def _class(of: EquivalenceClass, budgets: DisruptionBudgets, sight: LabelProjection) -> _Class:
+def _class(of: EquivalenceClass, budgets: DisruptionBudgets, devices: DeviceTable, sight: LabelProjection) -> _Class:
     key, covering = of.key, budgets.covering(of)
     shared = SharedFacts(
         why_unplanned(key.shape.spec), covering, budgets.exhausted(covering), key.namespace == SYSTEM_NAMESPACE
     )
     shared = _NOTHING_SHARED if shared == _NOTHING_SHARED else shared
-    return _Class(of.whole(sight), key.priority, key.gang.name if key.gang else None, shared)
+    return _Class(devices.elsewhere(of.whole(sight)), key.priority, key.gang.name if key.gang else None, shared)
 
 
 def _name(each: RememberedPod) -> str:

@@ -39,7 +39,7 @@ from cagrpc.errors import InvalidInput, in_one_line
 from cagrpc.kube.client.envelopes import Encoding
 from cagrpc.kube.informer.reflector import Resource
 from cagrpc.runtime.clock import MonotonicClock, monotonic
-from solver.model import Labels
+from solver.model import Labels, PodSpec
 
 _READ = (PodStage.WAITING, PodStage.MOVABLE)
 """Stages in which claims matter: of pods to plan, and of those that another node would have to take."""
@@ -177,7 +177,7 @@ class DeviceTable:
         """Return the pod as planning reads it, with what its claims come to, and what it was read with."""
         pod = seen.pod
         waits = stage is PodStage.WAITING
-        extended = waits and any("/" in name for name, _ in pod.spec.requests)
+        extended = (waits or seen.eviction is not None) and any("/" in name for name, _ in pod.spec.requests)
         if stage not in _READ or not (pod.resource_claims.claims or extended):
             self.forget(seen.key)
             return seen, frozenset()
@@ -198,12 +198,17 @@ class DeviceTable:
         self._share(seen.key, shared if carried else (), oldest_first(seen.ref))
         references.update(("users of", key) for key in shared)
         carries = {key for key in shared if self._carrier(key) == seen.key}
-        spec = with_extended(pod.spec, self._backed) if extended else pod.spec
+        spec = with_extended(pod.spec, self._backed) if waits and extended else pod.spec  # of others see `elsewhere`
         selectors = (*found.selectors, *(extended_selectors((pod.spec,), self._backed) if extended else ()))
         self._use(seen.key, _Use(selectors, found.attributes, frozenset(found.keys)))
         spec = with_demand(spec, found, carries, set(shared))
         labels = {**pod.labels, **carrying(sorted(carries))}
         return replace(seen, pod=replace(pod, spec=spec, labels=labels)), frozenset(references)
+
+    def elsewhere(self, spec: PodSpec) -> PodSpec:
+        """Return what a pod that runs asks for on another node: there an extended resource that a class backs may come
+        from devices. Where it runs it takes what it has requested, of a device plugin."""
+        return with_extended(spec, self._backed)
 
     def is_allocated(self, claim: str) -> bool:
         """Return whether a claim (`namespace/name`) is there, and allocated."""

@@ -302,7 +302,8 @@ class ClusterModel:
             )
             bound = None
             if with_bound:
-                bound = BoundSnapshot(self._pods, self._nodes, self._budgets, classes.sight(), self._now())
+                tables = self._pods, self._nodes, self._budgets, self._devices
+                bound = BoundSnapshot(*tables, classes.sight(), self._now())
         # Evaluating selectors, and laying out 100,000 pods, takes its time: what is watched goes on meanwhile.
         if bound is not None and self._moving is not None:
             found = replace(found, bound=bound.shown(self._moving))

@@ -192,7 +192,7 @@ ZONE, HOST_TERM, FIELD = (
     _term(HOSTNAME),
     _term("metadata.name", of_object=True),
 )
-TIED = "has a volume, or a claim on devices, that is tied to its node"
+TIED = "has a volume, or a claim on devices by name, that is tied to its node"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from cagrpc.api.core.movability import MovingRules
 from cagrpc.api.core.nodes import START_UP_TAINT
 from cagrpc.api.devices.objects import Device
 from cagrpc.api.gen import kubernetes_pb2
@@ -177,6 +178,49 @@ def test_a_pod_that_runs_needs_its_devices_elsewhere_too() -> None:
     there.put(templated("p", made="made", node="n1"), naming("q", "kept", node="n1"))
     movable = next(each for each in there.state().nodes).movable
     assert sorted((len(each.spec.claims), len(each.spec.node_terms)) for each in movable) == [(0, 1), (1, 0)]
+
+
+def test_another_in_the_stead_of_a_pod_that_runs_asks_for_what_its_template_says_now() -> None:
+    there = fed(claims=[claim("made", "gpu-0", ownerReferences=[owner("p")])])
+    there.put(templated("p", made="made", node="n1"))
+
+    def moved() -> PodSpec:
+        (found,) = next(each for each in there.state().nodes).movable
+        return found.spec
+
+    def devices() -> list[int]:
+        return [way.count for each in moved().claims for asked in each.requests for way in asked.alternatives]
+
+    assert devices() == [1]
+    there.put(claim_template(count=2), path=TEMPLATES)
+    assert devices() == [2]
+    there.drop(claim_template(), path=TEMPLATES)
+    assert moved().unschedulable == "ResourceClaimTemplate default/t is not found"
+    there.drop(templated("p"))
+    assert not there.model._devices.known()
+
+
+def test_an_extended_resource_of_a_pod_that_runs_is_asked_for_elsewhere_as_the_class_has_it() -> None:
+    there = Fed(moving=MovingRules())
+    there.nodes(node("n1"))
+    there.relist([device_class(extendedResourceName="example.com/gpu")], CLASSES)
+    there.relist([gpus()], SLICES)
+    asks = pod("p", node="n1", owner="ReplicaSet")
+    asks.spec.containers[0].resources.requests["example.com/gpu"].string = "2"
+    there.put(asks)
+
+    def bound() -> PodSpec:
+        (found,) = there.model.state(frozenset(), with_bound=True).bound["n1"].reschedulable
+        return found.spec
+
+    assert bound().claims[0].requests[0].alternatives[0].count == 2
+    assert "example.com/gpu" not in dict(bound().requests)
+    assert counts(there) == [(4, 0)]
+    there.put(device_class(), path=CLASSES)
+    assert bound().claims == ()
+    assert dict(bound().requests)["example.com/gpu"] == 2
+    there.drop(asks)
+    assert not there.model._devices.known()
 
 
 def test_an_extended_resource_that_a_class_backs_follows_the_class() -> None:
