@@ -4,7 +4,7 @@ are one class, and room is a matrix of nodes and resources, so that nothing here
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -90,9 +90,14 @@ class Cluster:
 
     def set_worth(self, micros: Floats) -> None:
         """Take note of what a pod of each class is worth, in millionths of $/h."""
-        self._pod_worth = micros
+        self.pod_worth = micros
         self.worth = np.array([self.summed(micros, here) for here in self.pods])
         """Per node, what its pods are worth."""
+
+    def surplus(self) -> Floats:
+        """Return, per node of the problem, what it costs more than its pods are worth, in millionths of $/h."""
+        found: Floats = self.micros_per_node - self.worth[: len(self.micros_per_node)]
+        return found
 
     @staticmethod
     def summed(per_class: Ints | Floats, pods: Mapping[int, int]) -> float:
@@ -217,16 +222,26 @@ class Cluster:
         classes = [self.class_of(each) for each in plan.pod_classes]
         for placed in plan.existing:
             self._place(self.index[placed.node], Counter({classes[i]: n for i, n in placed.pods.items()}))
-        opened: Counter[str] = Counter()
+        number = len(self.nodes)
+        self._open([batch.node_group for batch in plan.nodes for _ in range(batch.count)])
         for batch in plan.nodes:
             for _ in range(batch.count):
-                name = step_node_name(batch.node_group, self.steps, opened[batch.node_group])
-                opened[batch.node_group] += 1
-                number = self._open(batch.node_group, name)
                 self._place(number, Counter({classes[i]: n for i, n in batch.pods.items()}))
+                number += 1
         self.steps += 1
 
-    def _open(self, group_id: str, name: str) -> int:
+    def _open(self, groups: Sequence[str]) -> None:
+        opened: Counter[str] = Counter()
+        for group_id in groups:
+            self._add(group_id, step_node_name(group_id, self.steps, opened[group_id]))
+            opened[group_id] += 1
+        count, rows = len(groups), [self._row(self._templates[group_id].free) for group_id in groups]
+        self.worth = np.append(self.worth, np.zeros(count))
+        self.evictions = np.append(self.evictions, np.zeros(count, dtype=np.int64))
+        self.alive, self.takes = (np.append(each, np.ones(count, dtype=bool)) for each in (self.alive, self.takes))
+        self.free = np.vstack([self.free, np.array(rows, dtype=np.int64).reshape(count, len(self.resources))])
+
+    def _add(self, group_id: str, name: str) -> None:
         number, group = len(self.nodes), self.groups[group_id]
         if group_id not in self._templates:
             free, devices = on_new_node(group, self.problem.daemon_sets)
@@ -237,13 +252,9 @@ class Cluster:
         self.index[name] = number
         self.group_of.append(group_id)
         self.pods.append(Counter())
-        self.worth, self.evictions = np.append(self.worth, 0.0), np.append(self.evictions, 0)
-        self.alive, self.takes = np.append(self.alive, True), np.append(self.takes, True)
-        self.free = np.vstack([self.free, np.array([self._row(node.free)], dtype=np.int64)])
         if node.devices:
             self._devices[number] = node.devices
         self._count(group_id, 1)
-        return number
 
     def _place(self, number: int, pods: Pods) -> None:
         for k, count in pods.items():
@@ -257,7 +268,7 @@ class Cluster:
         self._enter_gangs(number, pods)
 
     def _weigh(self, number: int, pods: Pods, sign: int) -> None:
-        self.worth[number] += sign * self.summed(self._pod_worth, pods)
+        self.worth[number] += sign * self.summed(self.pod_worth, pods)
         self.evictions[number] += sign * round(self.summed(self._real, pods))
 
     def _count(self, group_id: str, nodes: int) -> None:

@@ -8,8 +8,8 @@ every step, and no plan is the reverse of another one.
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -23,26 +23,23 @@ from solver.consolidation.model import (
     ConsolidationStep,
     DisruptionReason,
 )
-from solver.consolidation.one_for_one import OneForOne
 from solver.consolidation.onto_standing import emptied
-from solver.consolidation.steps import StepTrials
+from solver.consolidation.replacing import STEP_SHARE, Replacing
+from solver.consolidation.steps import StepTrials, Trial
 from solver.consolidation.validation import validate_consolidation
 from solver.consolidation.written import written
-from solver.model import Budget, Plan, TierCost
+from solver.model import Budget, TierCost
 from solver.model.budget import RunningBudget
-from solver.model.capacity import limits_broken
 from solver.planning.warm_up import warm_up
 from solver.reduction.objective import dollars
 from solver.reduction.reduced import MICROS, Floats
 
-_WORTH_SHARE, _BOUND_SHARE, _STEP_SHARE = 0.1, 0.15, 0.01
-"""Of the budget: what pods are worth, one bound, one step."""
+_WORTH_SHARE, _BOUND_SHARE = 0.1, 0.15
+"""Of the budget: what pods are worth, one bound."""
 _SEARCH_SHARE = 0.8
 """By when steps are found."""
-_LEAST_SURPLUS = 0.01
+_LEAST_SURPLUS = 0.02
 """Of a node's price: what it costs more than its pods are worth, at least, to be replaced."""
-_HARDLY = 1.06
-"""Of what pods are worth: what new nodes for them may cost, for their pods not to be packed anew."""
 
 
 def consolidate(problem: ConsolidationProblem, budget: Budget | None = None) -> ConsolidationPlan:
@@ -85,11 +82,10 @@ class _Consolidation:
                 break
         return self._result()
 
-    def _take(self, removal: NodeRemoval, plan: Plan, reason: DisruptionReason) -> None:
-        saved = -sum(self.steps.change_micros(removal, plan).values()) / MICROS
-        names = tuple(self.cluster.nodes[number].name for number in removal.nodes)
-        self.found.append(ConsolidationStep(reason, names, plan, round(saved, 9)))
-        self.cluster.remove(removal, plan)
+    def _take(self, trial: Trial) -> None:
+        names = tuple(self.cluster.nodes[number].name for number in trial.removal.nodes)
+        self.found.append(ConsolidationStep(trial.reason, names, trial.plan, round(trial.saved_micros / MICROS, 9)))
+        self.cluster.remove(trial.removal, trial.plan)
 
     def _replace_what_must_go(self) -> None:
         must = [n for n, each in enumerate(self.problem.nodes) if each.must_go is not None]
@@ -103,7 +99,7 @@ class _Consolidation:
                 self.stays[standing.node.name] = self._why_kept(number)
                 continue
             removal = self.cluster.removal([number])
-            plan = self.steps.planned(removal, targets, self.budget.next_plan(_STEP_SHARE))
+            plan = self.steps.planned(removal, targets, self.budget.next_plan(STEP_SHARE))
             if plan.unplaced:
                 example = plan.pod_classes[plan.unplaced[0].pod_class].example
                 reason = next(iter(plan.unplaced[0].reasons), "there is no room")
@@ -112,7 +108,7 @@ class _Consolidation:
                 group = standing.node_group
                 self.stays[standing.node.name] = f"node group {group} is at its minimum size and cannot grow"
             else:
-                self._take(removal, plan, standing.must_go)
+                self._take(self.steps.trial(standing.must_go, removal, plan))
 
     def _remove_empty(self) -> None:
         left, going = Counter(self.cluster.target), []
@@ -124,7 +120,7 @@ class _Consolidation:
         most = self.problem.most_nodes_per_step
         for start in range(0, len(going), most):
             removal = NodeRemoval(tuple(sorted(going[start : start + most])), {})
-            self._take(removal, written(self.cluster, {}), DisruptionReason.EMPTY)
+            self._take(self.steps.trial(DisruptionReason.EMPTY, removal, written(self.cluster, {})))
 
     def _improve_weights(self) -> None:
         """Bring pods to better weights, from the lowest weight up."""
@@ -135,7 +131,8 @@ class _Consolidation:
             targets = [
                 n for n in self._targets([]) if not self.cluster.group_of[n] or self.cluster.weight_of(n) > weight
             ]
-            self._by_halves(mine, targets, better)
+            for trial in Replacing(self.steps, self._search, mine, targets, better).trials():
+                self._take(trial)
 
     def _empty_onto_others(self) -> None:
         candidates = self._candidates()
@@ -151,105 +148,28 @@ class _Consolidation:
         )
         for each in found:
             plan = written(self.cluster, each.placed)
-            self._take(NodeRemoval(tuple(sorted(each.nodes)), {}), plan, DisruptionReason.UNDERUTILIZED)
+            removal = NodeRemoval(tuple(sorted(each.nodes)), {})
+            self._take(self.steps.trial(DisruptionReason.UNDERUTILIZED, removal, plan))
             if self._search.exhausted:
                 break
 
     def _replace(self) -> None:
-        candidates = self._candidates()
-        surplus = self._surplus()
-        worst = [n for n in candidates if surplus[n] > _LEAST_SURPLUS * self.cluster.micros_of(n)]
-        self._by_halves(worst, self._targets(worst), None)
-
-    def _by_halves(self, candidates: Sequence[int], targets: Sequence[int], open_to: Sequence[str] | None) -> None:
-        """Try the candidates by as many as a step may have; where that is no step, both halves of them."""
-        most = self.problem.most_nodes_per_step
-        waiting = deque(tuple(candidates[i : i + most]) for i in range(0, len(candidates), most))
-        one_for_one = OneForOne(self.cluster, DomainSpread(self.cluster, self.steps.rules), self.steps.plain, open_to)
-        while waiting and not self._search.exhausted and (open_to is None or self._can_grow(open_to)):
-            nodes = tuple(n for n in waiting.popleft() if self.cluster.may_go(n))
-            if not nodes:
-                continue
-            if self._exchange(nodes, one_for_one):
-                rest = tuple(n for n in nodes if self.cluster.may_go(n))
-                waiting.extend((rest,) if rest else ())
-            elif self._try(nodes, targets, open_to):
-                one_for_one = OneForOne(
-                    self.cluster, DomainSpread(self.cluster, self.steps.rules), self.steps.plain, open_to
-                )
-            elif len(nodes) > 1:
-                half = (len(nodes) + 1) // 2
-                waiting.extend((nodes[:half], nodes[half:]))
-
-    def _exchange(self, nodes: Sequence[int], one_for_one: OneForOne) -> bool:
-        """Take the step that replaces nodes one by one, where packing their pods anew would hardly cost less."""
-        going, opened = one_for_one.found(nodes)
-        cost = sum(self.cluster.micros[group] for group, _ in opened)
-        if not going or cost > _HARDLY * sum(self.cluster.worth[n] for n in going):
-            return False
-        removal, plan = NodeRemoval(tuple(sorted(going)), {}), written(self.cluster, {}, opened)
-        reason = self.steps.verdict(removal, plan)
-        if reason is not None:
-            self._take(removal, plan, reason)
-        return reason is not None
-
-    def _try(self, nodes: Sequence[int], targets: Sequence[int], open_to: Sequence[str] | None) -> bool:
-        removal = self.cluster.removal(nodes)
-        plan = self.steps.planned(removal, targets, self._search.next_plan(_STEP_SHARE), open_to)
-        reason = self.steps.verdict(removal, plan)
-        if reason is None:
-            return False
-        fewer = self._less_exchanged(removal, plan)
-        if fewer and not self._search.exhausted:
-            smaller = self.cluster.removal(fewer)
-            other = self.steps.planned(smaller, targets, self._search.next_plan(_STEP_SHARE), open_to)
-            better = self.steps.verdict(smaller, other)
-            if better is not None and self._saved(smaller, other) >= 0.9 * self._saved(removal, plan):
-                removal, plan, reason = smaller, other, better
-        self._take(removal, plan, reason)
-        return True
-
-    def _can_grow(self, groups: Sequence[str]) -> bool:
-        """Return whether there can be one more node of one of the groups."""
-        cluster, limits = self.cluster, self.cluster.limits()
-        for name in groups:
-            group = cluster.groups[name]
-            if cluster.target[name] < group.max_size and not limits_broken(limits, group, 1):
-                return True
-        return False
-
-    def _less_exchanged(self, removal: NodeRemoval, plan: Plan) -> list[int]:
-        """Return the nodes without those that would be exchanged for new ones of their group; none where that is all
-        or none of them."""
-        opened = Counter({each.node_group: each.delta for each in plan.increments})
-        kept = []
-        for number in reversed(self._in_order(removal.nodes)):
-            if opened[self.cluster.group_of[number]] > 0:
-                opened[self.cluster.group_of[number]] -= 1
-            else:
-                kept.append(number)
-        return kept if len(kept) < len(removal.nodes) else []
-
-    def _saved(self, removal: NodeRemoval, plan: Plan) -> int:
-        return -sum(self.steps.change_micros(removal, plan).values())
-
-    def _surplus(self) -> Floats:
-        """Return, per node, what it costs more than its pods are worth, in millionths of $/h."""
-        count = len(self.problem.nodes)
-        surplus: Floats = self.cluster.micros_per_node - self.cluster.worth[:count]
-        return surplus
+        surplus, cluster = self.cluster.surplus(), self.cluster
+        worst = [
+            node
+            for node in self._candidates()
+            if surplus[node] > _LEAST_SURPLUS * cluster.micros_of(node)
+            and surplus[node] >= self.steps.least_micros_per_pod * cluster.evictions[node]
+        ]
+        for trial in Replacing(self.steps, self._search, worst, self._targets(worst)).trials():
+            self._take(trial)
 
     def _candidates(self, *, price_order: bool = False) -> list[int]:
         """Return nodes that may go, in the order in which they are tried."""
         nodes = [n for n in range(len(self.problem.nodes)) if self.cluster.may_go(n)]
         if price_order:
             return sorted(nodes, key=lambda n: (self.cluster.weight_of(n), -self.cluster.micros_of(n), n))
-        return self._in_order(nodes)
-
-    def _in_order(self, nodes: Iterable[int]) -> list[int]:
-        """Sort nodes: the lowest weights first, then those with the largest surplus for each pod that moves."""
-        per_pod = (self._surplus() / (1 + self.cluster.evictions[: len(self.problem.nodes)])).tolist()
-        return sorted(nodes, key=lambda n: (self.cluster.weight_of(n), -per_pod[n], n))
+        return self.steps.in_order(nodes)
 
     def _targets(self, candidates: Sequence[int]) -> list[int]:
         """Return the nodes that take pods: those first that stay in any case, then the last of the candidates."""
@@ -294,7 +214,7 @@ class _Consolidation:
 
     def _why_stays(self) -> Mapping[str, str]:
         must_go = {name: why for name, why in self.stays.items() if self.cluster.alive[self.cluster.index[name]]}
-        return {**dict(self._reasons(self._surplus())), **must_go}
+        return {**dict(self._reasons(self.cluster.surplus())), **must_go}
 
     def _reasons(self, surplus: Floats) -> Iterator[tuple[str, str]]:
         cluster = self.cluster

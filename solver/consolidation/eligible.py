@@ -9,9 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 
 from solver.consolidation.cluster import Cluster, Pods
-from solver.model import HOSTNAME, Node, Operator, PodAffinityTerm, PodSelector, PodSpec, RunningPods
+from solver.model import HOSTNAME, Node, NodeGroup, Operator, PodAffinityTerm, PodSelector, PodSpec, RunningPods
+from solver.model.capacity import after_daemons
 from solver.model.eligibility import node_label_keys, on_nodes, read_node_names, selects, why_not_eligible
 from solver.reduction.reduced import Bools
+
+Domains = tuple[tuple[str, str | None], ...]
+"""Topology keys, each with a domain; None for nodes without the label."""
 
 
 class Eligibility:
@@ -28,6 +32,10 @@ class Eligibility:
         self._part_of = [parts.setdefault(on_nodes(spec), len(parts)) for spec in specs]
         self._parts = list(parts)
         self._known: dict[int, Bools] = {}
+
+    def part_of(self, k: int) -> int:
+        """Return a number that classes share that may run on the same nodes."""
+        return self._part_of[k]
 
     def of(self, k: int) -> Bools:
         """Return, per node of the cluster, whether pods of the class may run there."""
@@ -52,6 +60,34 @@ class Eligibility:
         if found:
             self._sight = np.append(self._sight, np.array(found, dtype=np.int64))
         return self._sight
+
+
+class NewNodes:
+    """New nodes of some groups: what they have for pods, and which pods may move there."""
+
+    def __init__(self, cluster: Cluster, groups: Iterable[NodeGroup]) -> None:
+        self._cluster, self.groups = cluster, tuple(groups)
+        rooms = [after_daemons(group, cluster.problem.daemon_sets) for group in self.groups]
+        self.room = np.array(
+            [[room.get(name, 0) for name in cluster.resources] for room in rooms], dtype=np.int64
+        ).reshape(len(rooms), len(cluster.resources))
+        """Groups x resources."""
+        parts: dict[PodSpec, int] = {}
+        self._part_of = [parts.setdefault(on_nodes(each.spec), len(parts)) for each in cluster.classes]
+        self._known: dict[tuple[int, Domains], Bools] = {}
+
+    def take(self, k: int, domains: Domains) -> Bools:
+        """Return, per group, whether pods of the class may run there that stay in these domains."""
+        key = self._part_of[k], domains
+        if key not in self._known:
+            spec = self._cluster.classes[k].spec
+            verdicts = [
+                all(group.labels.get(key) == domain for key, domain in domains)
+                and why_not_eligible(spec, group.labels, group.taints) is None
+                for group in self.groups
+            ]
+            self._known[key] = np.array(verdicts, dtype=bool)
+        return self._known[key]
 
 
 class PodRules:
@@ -119,58 +155,60 @@ class DomainSpread:
         self._cluster = cluster
         self._counts: dict[PodAffinityTerm, Counter[str]] = {}
         self._least: dict[PodAffinityTerm, int] = {}
-        self._by_key: dict[str, list[str | None]] = {}
-        self._same: dict[tuple[str, str], Bools] = {}
+        self._kept: dict[tuple[int, Domains], bool] = {}
+        self._inside: dict[Domains, Bools] = {}
         specs = {number: cluster.specs[number] for number in cluster.class_spec}
         spreads = {each for spec in specs.values() for each in spec.topology_spread if each.topology_key != HOSTNAME}
         counted = {each: rules.counted((each,)) for each in {spread.selector for spread in spreads}}
-        self._keys: list[frozenset[str]] = []
-        """Per class, the keys of which its pods stay in their domains."""
-        keys = {
-            number: frozenset(
-                each.topology_key
-                for each in spreads
-                if number in counted[each.selector] or each in specs[number].topology_spread
-            )
-            for number in specs
-        }
-        self._keys = [keys[number] for number in cluster.class_spec]
-        for key in {each.topology_key for each in spreads}:
-            self._by_key[key] = [node.labels.get(key) for node in cluster.nodes]
+        keys: dict[int, set[str]] = {number: set() for number in specs}
+        for spread in spreads:
+            for number in counted[spread.selector] & keys.keys():
+                keys[number].add(spread.topology_key)
+        for number, spec in specs.items():
+            keys[number].update(each.topology_key for each in spec.topology_spread if each.topology_key != HOSTNAME)
+        self._keys = [sorted(keys[number]) for number in cluster.class_spec]
+        """Per class, the topology keys of which its pods stay in their domains."""
         if spreads:
             self._count({PodAffinityTerm(s.topology_key, s.selector): counted[s.selector] for s in spreads})
 
-    def keeps_pods_in(self, k: int) -> frozenset[str]:
-        """Return the topology keys of which a pod of the class should stay in its domain."""
-        return self._keys[k]
+    def stay_in(self, k: int, node: int) -> Domains | None:
+        """Return the domains that pods of the class do not leave when the node goes; None where some of their spread is
+        not kept even now."""
+        labels = self._cluster.nodes[node].labels
+        domains = tuple((key, labels.get(key)) for key in self._keys[k])
+        if domains and (k, domains) not in self._kept:
+            self._kept[k, domains] = self._is_kept(k, dict(domains))
+        return domains if not domains or self._kept[k, domains] else None
 
-    def is_kept(self, k: int, node: int) -> bool:
-        """Return whether pods of the class keep all of their spread where they are."""
+    def _is_kept(self, k: int, domains: Mapping[str, str | None]) -> bool:
         for each in self._cluster.classes[k].spec.topology_spread:
-            term, domain = PodAffinityTerm(each.topology_key, each.selector), self._by_key[each.topology_key][node]
+            term, domain = PodAffinityTerm(each.topology_key, each.selector), domains[each.topology_key]
             emptiest = self._least[term] if each.min_domains == 1 else 0
             if domain is None or self._counts[term][domain] > each.max_skew + emptiest:
                 return False
         return True
 
-    def same(self, key: str, node: int) -> Bools:
-        """Return, per node, whether it is in the same domain as this one."""
-        domain = self._by_key[key][node]
-        if domain is None:
-            return np.zeros(len(self._cluster.nodes), dtype=bool)
-        if (key, domain) not in self._same:
-            self._same[key, domain] = np.array([each == domain for each in self._by_key[key]], dtype=bool)
-        return self._same[key, domain]
+    def nodes_in(self, domains: Domains) -> Bools:
+        """Return, per node of the cluster, whether it is in all of the domains."""
+        count = len(self._cluster.nodes)
+        known = self._inside.get(domains)
+        if known is None or len(known) < count:
+            nodes = self._cluster.nodes[0 if known is None else len(known) :]
+            inside = [all(d is not None and node.labels.get(key) == d for key, d in domains) for node in nodes]
+            fresh = np.array(inside, dtype=bool)
+            known = self._inside[domains] = fresh if known is None else np.concatenate([known, fresh])
+        return known
 
     def _count(self, counted: Mapping[PodAffinityTerm, set[int]]) -> None:
         cluster = self._cluster
-        per_domain: dict[str, dict[str, Counter[int]]] = {key: defaultdict(Counter) for key in self._by_key}
+        keys = sorted({term.topology_key for term in counted})
+        per_domain: dict[str, dict[str, Counter[int]]] = {key: defaultdict(Counter) for key in keys}
         for number in np.flatnonzero(cluster.alive).tolist():
             here = cluster.running(number)
-            for key, domains in self._by_key.items():
-                domain = domains[number]
+            for key, domains in per_domain.items():
+                domain = cluster.nodes[number].labels.get(key)
                 if domain is not None:
-                    per_domain[key][domain].update(here)
+                    domains[domain].update(here)
         for key, found in per_domain.items():
             every = {group.labels[key] for group in cluster.groups.values() if key in group.labels} | set(found)
             for term, specs in counted.items():

@@ -10,10 +10,9 @@ from dataclasses import replace
 import numpy as np
 
 from solver.consolidation.cluster import Cluster, Pods
-from solver.consolidation.eligible import DomainSpread
-from solver.model import Limit, NodeGroup, PodSpec
-from solver.model.capacity import limits_broken, on_new_node
-from solver.model.eligibility import on_nodes, why_not_eligible
+from solver.consolidation.eligible import DomainSpread, NewNodes
+from solver.model import Limit, NodeGroup
+from solver.model.capacity import limits_broken
 
 
 class OneForOne:
@@ -26,14 +25,7 @@ class OneForOne:
         allowed = set(cluster.groups) if open_to is None else set(open_to)
         groups = [group for group in cluster.groups.values() if group.id in allowed]
         # The highest weight first: what is opened there costs nothing in the tiers below.
-        self._groups = sorted(groups, key=lambda each: (-each.weight, cluster.micros[each.id], each.id))
-        rooms = [on_new_node(group, cluster.problem.daemon_sets)[0] for group in self._groups]
-        self._room = np.array(
-            [[room.get(name, 0) for name in cluster.resources] for room in rooms], dtype=np.int64
-        ).reshape(len(rooms), len(cluster.resources))
-        self._known: dict[tuple[int, str], bool] = {}
-        self._numbers: dict[PodSpec, int] = {}
-        self._part_of: dict[int, int] = {}
+        self._new = NewNodes(cluster, sorted(groups, key=lambda each: (-each.weight, cluster.micros[each.id], each.id)))
 
     def found(self, nodes: Iterable[int]) -> tuple[list[int], list[tuple[str, Pods]]]:
         """Return those of the nodes that have a cheaper or better group, and (group, pods) in their places."""
@@ -49,13 +41,13 @@ class OneForOne:
             if not pods or left[mine] <= cluster.least[mine] or not all(self._plain[k] for k in pods):
                 continue
             need = sum(cluster.requests[k] * count for k, count in pods.items())
-            for index in np.flatnonzero((self._room >= need).all(axis=1)).tolist():
-                group = self._groups[index]
+            for index in np.flatnonzero((self._new.room >= need).all(axis=1)).tolist():
+                group = self._new.groups[index]
                 if not self._is_better(group, node):
                     continue
                 if cluster.target[group.id] + opened[group.id] >= group.max_size or limits_broken(limits, group, 1):
                     continue
-                if self._takes(group, node, pods):
+                if self._takes(index, node, pods):
                     opened[group.id] += 1
                     left[mine] -= 1
                     _count(limits, used, group)
@@ -68,26 +60,12 @@ class OneForOne:
         weight, micros = self._cluster.weight_of(node), self._cluster.micros_of(node)
         return group.weight > weight or (group.weight == weight and self._cluster.micros[group.id] < micros)
 
-    def _takes(self, group: NodeGroup, node: int, pods: Pods) -> bool:
-        labels = self._cluster.nodes[node].labels
+    def _takes(self, index: int, node: int, pods: Pods) -> bool:
         for k in pods:
-            if not self._eligible(group, k):
-                return False
-            keys = self._spread.keeps_pods_in(k)
-            if keys and not self._spread.is_kept(k, node):
-                return False
-            if any(labels.get(key) != group.labels.get(key) for key in keys):
+            domains = self._spread.stay_in(k, node)
+            if domains is None or not self._new.take(k, domains)[index]:
                 return False
         return True
-
-    def _eligible(self, group: NodeGroup, k: int) -> bool:
-        if k not in self._part_of:
-            self._part_of[k] = self._numbers.setdefault(on_nodes(self._cluster.classes[k].spec), len(self._numbers))
-        key = self._part_of[k], group.id
-        if key not in self._known:
-            spec = self._cluster.classes[k].spec
-            self._known[key] = why_not_eligible(spec, group.labels, group.taints) is None
-        return self._known[key]
 
 
 def _count(limits: Sequence[Limit], used: Sequence[dict[str, int]], group: NodeGroup) -> None:

@@ -92,11 +92,11 @@ def _fit(
             open_to[k] = eligibility.of(k)[order]
         asks = [(column, int(request[column])) for column in np.flatnonzero(request).tolist()]
         mask = open_to[k][: free.shape[1]].copy()
-        keys = spread.keeps_pods_in(k)
-        if keys and not spread.is_kept(k, node):
+        domains = spread.stay_in(k, node)
+        if domains is None:
             mask[:] = False
-        for key in keys:
-            mask &= spread.same(key, node)[order[: len(mask)]]
+        elif domains:
+            mask &= spread.nodes_in(domains)[order[: len(mask)]]
         for column, amount in asks:
             mask &= free[column] >= amount
         while count and mask.any():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,6 +19,26 @@ _MOST_TARGETS = 64
 """How many nodes with room are enough: planning over thousands takes half a second, over these some hundredths."""
 _LEAST_SHARE = 0.02
 """Of what the nodes cost that go: what replacing them saves at least. For less, a whole step's pods would move."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A step that is worth it, not yet taken."""
+
+    reason: DisruptionReason
+    removal: NodeRemoval
+    plan: Plan
+    change_micros: Mapping[int, int]
+    """Per weight, what its nodes cost more after the step than before, in millionths of $/h."""
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """What steps for the same nodes are compared by, as plans are: cheaper from the lowest weight up."""
+        return tuple(micros for _, micros in sorted(self.change_micros.items()))
+
+    @property
+    def saved_micros(self) -> int:
+        return -sum(self.change_micros.values())
 
 
 class StepTrials:
@@ -47,12 +68,19 @@ class StepTrials:
         groups, limits = cluster.node_groups(removal.nodes), cluster.limits(open_to)
         return solve(Problem(sets, groups, tuple(nodes), limits, cluster.problem.daemon_sets), budget)
 
-    def verdict(self, removal: NodeRemoval, plan: Plan) -> DisruptionReason | None:
-        """Return why the step is worth it; None where it is not, or not possible."""
-        cluster = self.cluster
+    def judged(self, removal: NodeRemoval, plan: Plan) -> Trial | None:
+        """Return the step where it is possible and worth it."""
         if plan.unplaced or not self.keeps_minimum_sizes(removal, plan):
             return None
-        change = self.change_micros(removal, plan)
+        reason = self._why(removal, plan, self._change_micros(removal, plan))
+        return None if reason is None else self.trial(reason, removal, plan)
+
+    def trial(self, reason: DisruptionReason, removal: NodeRemoval, plan: Plan) -> Trial:
+        return Trial(reason, removal, plan, self._change_micros(removal, plan))
+
+    def _why(self, removal: NodeRemoval, plan: Plan, change: Mapping[int, int]) -> DisruptionReason | None:
+        """Return why the step is worth it; None where it is not."""
+        cluster = self.cluster
         saved, evicted = -sum(change.values()), cluster.evicted(cluster.moved(removal))
         if not cluster.moved(removal):
             return DisruptionReason.EMPTY if not plan.increments else None
@@ -73,15 +101,20 @@ class StepTrials:
         change.subtract(cluster.group_of[number] for number in removal.nodes)
         return all(cluster.target[group] + n >= cluster.least[group] for group, n in change.items() if n < 0)
 
-    def change_micros(self, removal: NodeRemoval, plan: Plan) -> Counter[int]:
-        """Return, per weight, what its nodes cost more after the step than before, in millionths of $/h."""
+    def _change_micros(self, removal: NodeRemoval, plan: Plan) -> Counter[int]:
         cluster = self.cluster
-        change: Counter[int] = Counter()
+        change = Counter({group.weight: 0 for group in cluster.groups.values()})
         for number in removal.nodes:
             change[cluster.weight_of(number)] -= cluster.micros_of(number)
         for each in plan.increments:
             change[cluster.groups[each.node_group].weight] += cluster.micros[each.node_group] * each.delta
         return change
+
+    def in_order(self, nodes: Iterable[int]) -> list[int]:
+        """Sort nodes: the lowest weights first, then those with the largest surplus for each pod that moves."""
+        surplus = self.cluster.surplus()
+        per_pod = (surplus / (1 + self.cluster.evictions[: len(surplus)])).tolist()
+        return sorted(nodes, key=lambda n: (self.cluster.weight_of(n), -per_pod[n], n))
 
     def _is_better_weight(self, removal: NodeRemoval, plan: Plan) -> bool:
         """Return whether every pod comes onto a node of a higher weight than all nodes that go."""

@@ -85,6 +85,11 @@ class RunningBudget:
         """Return the limit for solvers that know wall time only: None under a deterministic budget."""
         return None if self.deterministic else self.left_seconds(fraction)
 
+    def affords(self, plans: int, share: float) -> bool:
+        """Return whether there is enough left for so many plans, each of this share of all that was granted."""
+        enough = self.deterministic or self.left_seconds() >= plans * share * self.total_seconds
+        return self.plans_left >= plans and enough
+
     def next_plan(self, share: float) -> Budget:
         """Return the budget of one more plan: at most this share of all that was granted."""
         self.plans_left -= 1

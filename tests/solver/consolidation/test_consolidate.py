@@ -49,8 +49,16 @@ def test_the_checker_passes_every_plan(start: int, *, rules: bool) -> None:
         assert plan.least_usd_per_hour <= plan.cost_after_usd_per_hour + 1e-6, seed
 
 
+@pytest.mark.parametrize("rules", [False, True], ids=["plain", "rules"])
+def test_the_checker_passes_plans_of_many_small_steps(*, rules: bool) -> None:
+    for seed in range(100, 112):
+        problem = replace(random_cluster(seed, Draw(nodes=60, rules=rules)), most_nodes_per_step=4)
+        plan = consolidate(problem, BUDGET)
+        assert list(consolidation_faults(problem, plan)) == [], seed
+
+
 def test_equal_problems_get_equal_plans() -> None:
-    problem = random_cluster(7, Draw(nodes=8, obstacles=False))
+    problem = replace(random_cluster(7, Draw(nodes=40, obstacles=False)), most_nodes_per_step=5)
     first, second = consolidate(problem, BUDGET), consolidate(problem, BUDGET)
     assert first.steps
     assert [step.nodes for step in first.steps] == [step.nodes for step in second.steps]

@@ -12,15 +12,17 @@ from solver import (
     Budget,
     ConsolidationProblem,
     DisruptionReason,
+    Limit,
     NodeGroup,
     PodSet,
     PodSpec,
     StandingNode,
+    Taint,
     TopologySpread,
     consolidate,
 )
 from solver.consolidation.check import check_consolidation
-from solver.model import PodSelector
+from solver.model import PodSelector, TaintEffect
 from tests.support.solver.standing import standing_node
 
 BUDGET = Budget(deterministic_seconds=2)
@@ -76,6 +78,67 @@ def test_a_wrong_shape_is_replaced() -> None:
     plan = consolidate(asked, BUDGET)
     check_consolidation(asked, plan)
     assert plan.cost_after_usd_per_hour == plan.least_usd_per_hour == pytest.approx(8 * 0.64)
+
+
+LEAN = NodeGroup("lean", {"cpu": 16000, "memory": 16, "pods": 110}, 0.6)
+FAT = NodeGroup("fat", {"cpu": 16000, "memory": 96, "pods": 110}, 0.8)
+EVEN = NodeGroup("even", {"cpu": 16000, "memory": 56, "pods": 110}, 0.64)
+
+
+def one_sided(rng: random.Random, count: int) -> tuple[StandingNode, ...]:
+    """Return nodes full of pods that need little memory, and as many full of pods that need much: two of them fill two
+    even ones."""
+    found = []
+    for number in range(count):
+        for group, per_core in ((LEAN, 1), (FAT, 6)):
+            cores: list[int] = []
+            while sum(cores) < 16:
+                cores.append(min(rng.choice((1, 1, 2, 4)), 16 - sum(cores)))
+            sets = (
+                PodSet(f"shop/{each}-{group.id}", PodSpec((("cpu", each * 1000), ("memory", each * per_core))), pods)
+                for each, pods in sorted(Counter(cores).items())
+            )
+            found.append(standing_node(f"{group.id}-{number:03}", group, tuple(sets)))
+    return tuple(found)
+
+
+def test_full_nodes_of_two_shapes_become_nodes_of_a_third() -> None:
+    """No node can be replaced alone for less, nor can those of one shape."""
+    asked = sized(one_sided(random.Random(7), 60), (LEAN, FAT, EVEN))
+    plan = consolidate(asked, BUDGET)
+    check_consolidation(asked, plan)
+    assert plan.least_usd_per_hour == pytest.approx(120 * 0.64)
+    assert plan.saving_usd_per_hour >= 0.9 * plan.proven_saving_usd_per_hour
+
+
+def test_sizes_and_limits_hold_where_all_is_packed_anew() -> None:
+    """A third of the nodes of one shape have to stay, and there may be 30 new nodes beside those that go, no more."""
+    asked = sized(one_sided(random.Random(8), 60), (replace(LEAN, min_size=20), FAT, EVEN))
+    limit = Limit("cpu", {"cpu": 16000 * 150}, {"cpu": 16000 * 120})
+    asked = replace(asked, limits=(limit,))
+    plan = consolidate(asked, BUDGET)
+    check_consolidation(asked, plan)
+    gone = {name for step in plan.steps for name in step.nodes}
+    left = Counter(each.node_group for each in asked.nodes if each.node.name not in gone)
+    assert left["lean"] >= 20
+    assert plan.saving_usd_per_hour >= 0.9 * plan.proven_saving_usd_per_hour > 4
+
+
+def test_pods_packed_anew_stay_where_they_may_run_and_in_their_zones() -> None:
+    """There are as many pods in one zone as in the other, and none tolerates the cheapest nodes' taint."""
+    spread = (TopologySpread("zone", 1, PodSelector((), ("shop",))),)
+    zones = tuple(replace(each, id=f"{each.id}-{z}", labels={"zone": z}) for each in (LEAN, FAT, EVEN) for z in "ab")
+    groups = {group.id: group for group in zones}
+    nodes = []
+    for number, each in enumerate((*one_sided(random.Random(9), 30), *one_sided(random.Random(9), 30))):
+        zone = "ab"[number // 60]
+        pods = (replace(p, spec=replace(p.spec, namespace="shop", topology_spread=spread)) for p in each.pods)
+        nodes.append(standing_node(f"{each.node.name}-{zone}", groups[f"{each.node_group}-{zone}"], tuple(pods)))
+    tainted = replace(EVEN, id="tainted", price_usd_per_hour=0.1, taints=(Taint("gpu", TaintEffect.NO_SCHEDULE),))
+    asked = sized(tuple(nodes), (*zones, tainted))
+    plan = consolidate(asked, BUDGET)
+    check_consolidation(asked, plan)
+    assert plan.saving_usd_per_hour >= 0.8 * plan.proven_saving_usd_per_hour
 
 
 def test_three_nodes_become_two_of_other_shapes() -> None:
