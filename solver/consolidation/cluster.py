@@ -79,9 +79,10 @@ class Cluster:
         self._templates: dict[str, Node] = {}
         self.gangs: dict[str, set[int]] = defaultdict(set)
         """By gang: nodes on which pods of it are."""
+        self.frozen: set[str] = set()
+        """Gangs of which a pod is on a node that is kept, be it that it moved there."""
         for number, here in enumerate(self.pods):
             self._enter_gangs(number, here)
-        self.frozen = self._frozen()
         real = np.array([not each.placeholder for each in self.classes], dtype=np.int64)
         self.evictions = np.array([self.summed(real, here) for here in self.pods], dtype=np.int64)
         """Per node, how many of its pods are real ones."""
@@ -310,14 +311,12 @@ class Cluster:
             gang = self.classes[k].gang
             if gang is not None:
                 self.gangs[gang].add(number)
+                standing = self.standing[number]
+                if standing is not None and standing.kept:
+                    self.frozen.add(gang)
 
     def _leave_gangs(self, number: int, pods: Pods) -> None:
         for k in pods:
             gang = self.classes[k].gang
             if gang is not None:
                 self.gangs[gang].discard(number)
-
-    def _frozen(self) -> frozenset[str]:
-        """Return the gangs of which a pod is on a node that is kept."""
-        kept = [number for number, standing in enumerate(self.problem.nodes) if standing.kept]
-        return frozenset(gang for n in kept for k in self.pods[n] if (gang := self.classes[k].gang) is not None)

@@ -4,8 +4,9 @@ worth; else all of their pods packed anew, and planned where that is not nearly 
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import islice
 from math import ceil, inf
 
 import numpy as np
@@ -53,11 +54,13 @@ class Replacing:
         apart = set(candidates)
         self._staying = np.array([node for node in targets if node not in apart], dtype=np.int64)
         self._began = len(self._cluster.nodes)
-        self._look()
 
     def trials(self) -> Iterator[Trial]:
         """Yield steps; whoever asks for the next has taken the ones before. Candidates are tried by as many as a step
         may have; where that is no step, both halves of them."""
+        if not self._candidates:
+            return
+        self._look()
         waiting = deque(self._together())
         while waiting and not self._search.exhausted and self._can_grow():
             nodes = tuple(n for n in waiting.popleft() if self._cluster.may_go(n))
@@ -122,23 +125,22 @@ class Replacing:
         if len(nodes) < _LEAST_PART * min(most, len(self._candidates)):
             return
         mates = min(len(nodes), most // 2)
-        for shape in self._shapes.values():
-            others = [n for n in shape if cluster.may_go(n) and cluster.weight_of(n) == cluster.weight_of(nodes[0])]
-            if mates and others:
-                yield (*nodes[: most - mates], *others[:mates])
+        for shape in self._shapes:
+            found = (n for n in shape if cluster.may_go(n) and self._many_for_many.can_pack(n))
+            others = tuple(islice((n for n in found if cluster.weight_of(n) == cluster.weight_of(nodes[0])), mates))
+            if others:
+                yield (*nodes[: most - mates], *others)
 
     @cached_property
-    def _shapes(self) -> Mapping[object, list[int]]:
-        """Nodes that stay as far as is known, by what they cost and have; of as many shapes as are worth trying."""
+    def _shapes(self) -> Sequence[Sequence[int]]:
+        """Nodes that may go and are no candidates, by what they cost and have: the shapes of which there are most."""
         shapes: dict[object, list[int]] = defaultdict(list)
         cluster = self._cluster
-        for node in self._steps.in_order(
-            n for n in self._staying.tolist() if self._open_to is None and cluster.may_go(n)
-        ):
-            if self._many_for_many.can_pack(node):
-                group = cluster.groups[cluster.group_of[node]]
-                shapes[group.price_usd_per_hour, tuple(sorted(group.allocatable.items()))].append(node)
-        return dict(sorted(shapes.items(), key=lambda each: -len(each[1]))[:_SHAPES])
+        staying = self._staying.tolist() if self._open_to is None else ()
+        for node in self._steps.in_order(node for node in staying if cluster.may_go(node)):
+            group = cluster.groups[cluster.group_of[node]]
+            shapes[group.price_usd_per_hour, tuple(sorted(group.allocatable.items()))].append(node)
+        return sorted(shapes.values(), key=len, reverse=True)[:_SHAPES]
 
     def _exchanged(self, nodes: Sequence[int]) -> Trial | None:
         going, opened = self._one_for_one.found(nodes)
@@ -148,7 +150,7 @@ class Replacing:
 
     def _packed(self, nodes: Sequence[int]) -> tuple[Trial | None, float]:
         """Return a step, and what new nodes cost as a multiple of what their pods are worth."""
-        # Nodes that were opened in this pass come first: what is free there was left by the last pods of a step.
+        # Nodes that this pass opened come first: the last ones of a step are not full.
         onto = np.concatenate([np.arange(self._began, len(self._cluster.nodes)), self._staying])
         onto = onto[self._cluster.takes[onto]]
         found = self._many_for_many.found(nodes, onto[~np.isin(onto, nodes)])
@@ -178,7 +180,8 @@ class Replacing:
 
     def _plan(self, nodes: Sequence[int]) -> Trial | None:
         removal = self._cluster.removal(nodes)
-        plan = self._steps.planned(removal, self._targets, self._search.next_plan(STEP_SHARE), self._open_to)
+        targets = [*range(self._began, len(self._cluster.nodes)), *self._targets]
+        plan = self._steps.planned(removal, targets, self._search.next_plan(STEP_SHARE), self._open_to)
         return self._steps.judged(removal, plan)
 
     def _less_exchanged(self, trial: Trial) -> list[int]:
