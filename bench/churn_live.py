@@ -13,11 +13,9 @@ run in the end, a node that the cluster-autoscaler takes.
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,15 +27,12 @@ from typing import Any
 
 import yaml
 
-from bench.table import machine, machine_line
-from solver.planning.warm_up import warm_up
+from bench.consolidation_live import served_alone
 from tests.support.controlplane.autoscaler import Autoscaler
 from tests.support.controlplane.cluster import Cluster
 from tests.support.controlplane.consolidating import KIND, ON, Outcome, at_its_end, provisioners
-from tests.support.controlplane.deployed import clear_journal
 from tests.support.controlplane.live import Live
 from tests.support.controlplane.observer import observing
-from tests.support.controlplane.plane import ControlPlane
 from tests.support.controlplane.rotting import PRICES, SHAPES, Workload, create, least_usd_per_hour, scale, workloads
 
 LEAST_AGE_SECONDS = 60.0
@@ -65,23 +60,12 @@ def main() -> int:
     parser.add_argument("--autoscaler", type=Path, help="the program of an unmodified cluster-autoscaler")
     parser.add_argument("--verbose", action="store_true", help="the server's log")
     options = parser.parse_args()
-    warm_up()
-    print(f"Machine: {machine_line(machine())}; load average {os.getloadavg()[0]:.1f} before.\n", flush=True)
-    with tempfile.TemporaryDirectory() as directory:
-        (Path(directory) / "plane").mkdir()
-        (Path(directory) / "server").mkdir()
-        plane = ControlPlane(Path(directory) / "plane")
-        cluster = Cluster(plane, "bench")
-        live = Live(cluster, Path(directory) / "server")
+    with served_alone() as live:
         try:
             return run(live, options)
         finally:
             if options.verbose:
                 print(live.serving.log())
-            live.close()
-            clear_journal(cluster.admin)
-            cluster.tidy()
-            plane.close()
 
 
 def run(live: Live, options: Any) -> int:

@@ -15,6 +15,8 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from bench.table import machine, machine_line
@@ -47,6 +49,13 @@ def main() -> int:
     parser.add_argument("--faults", action="store_true", help="kill the server, and stop the API server")
     parser.add_argument("--verbose", action="store_true", help="the cost over time, and the server's log")
     arguments = parser.parse_args()
+    with served_alone() as live:
+        return run(live, arguments.pods, faults=arguments.faults, verbose=arguments.verbose)
+
+
+@contextmanager
+def served_alone() -> Iterator[Live]:
+    """A control plane of its own, and who serves beside it; the machine is told first."""
     warm_up()
     print(f"Machine: {machine_line(machine())}; load average {os.getloadavg()[0]:.1f} before.\n", flush=True)
     with tempfile.TemporaryDirectory() as directory:
@@ -56,7 +65,7 @@ def main() -> int:
         cluster = Cluster(plane, "bench")
         live = Live(cluster, Path(directory) / "server")
         try:
-            return run(live, arguments.pods, faults=arguments.faults, verbose=arguments.verbose)
+            yield live
         finally:
             live.close()
             clear_journal(cluster.admin)

@@ -62,7 +62,7 @@ class Eligibility:
         return self._sight
 
 
-class NewNodes:
+class NewNodeEligibility:
     """New nodes of some groups: what they have for pods, and which pods may move there."""
 
     def __init__(self, cluster: Cluster, groups: Iterable[NodeGroup]) -> None:

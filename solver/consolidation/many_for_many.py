@@ -12,7 +12,7 @@ from itertools import chain, repeat
 import numpy as np
 
 from solver.consolidation.cluster import Cluster, Pods
-from solver.consolidation.eligible import Domains, DomainSpread, Eligibility, NewNodes
+from solver.consolidation.eligible import Domains, DomainSpread, Eligibility, NewNodeEligibility
 from solver.integral import balanced_kernel as balanced
 from solver.model import Limit, NodeGroup
 from solver.reduction.reduced import Bools, Floats, Ints
@@ -38,7 +38,7 @@ class PackedAnew:
 
 
 @dataclass
-class _Row:
+class _PodRow:
     """Pods that are alike for whoever packs them."""
 
     example: int
@@ -92,7 +92,9 @@ class ManyForMany:
                     return found
         return None
 
-    def _packed(self, going: Sequence[int], rows: Sequence[_Row], targets: Ints, offers: _Offers) -> PackedAnew | None:
+    def _packed(
+        self, going: Sequence[int], rows: Sequence[_PodRow], targets: Ints, offers: _Offers
+    ) -> PackedAnew | None:
         cluster, examples = self._cluster, [row.example for row in rows]
         requests, wanted = cluster.requests[examples], np.array([row.pods.total() for row in rows], dtype=np.int64)
         targets = targets[(cluster.free[targets] >= requests.min(axis=0)).all(axis=1)]
@@ -108,7 +110,7 @@ class ManyForMany:
                 ratio=kinds.free @ worth / (kinds.cost + 1.0), room=kinds.room.copy(), allowed=kinds.allowed.copy()
             )
             opened, entries = balanced.fill(
-                balanced.Pods(requests, values, left), standing, now, self._weight, most, out
+                balanced.PodRows(requests, values, left), standing, now, self._weight, most, out
             )
             cost = float(kinds.cost[out.kind[:opened]].sum())
             if left.any():
@@ -128,17 +130,17 @@ class ManyForMany:
                 going.append(node)
         return going
 
-    def _rows(self, nodes: Iterable[int]) -> list[_Row]:
-        rows: dict[object, _Row] = {}
+    def _rows(self, nodes: Iterable[int]) -> list[_PodRow]:
+        rows: dict[object, _PodRow] = {}
         for node in nodes:
             for k, count in self._cluster.pods[node].items():
                 domains = self._spread.stay_in(k, node)
                 assert domains is not None  # as `can_pack` says
                 key = self._cluster.requests[k].tobytes(), self._eligibility.part_of(k), domains
-                rows.setdefault(key, _Row(k, domains)).pods[k] += count
+                rows.setdefault(key, _PodRow(k, domains)).pods[k] += count
         return list(rows.values())
 
-    def _fits(self, rows: Sequence[_Row], targets: Ints) -> Bools:
+    def _fits(self, rows: Sequence[_PodRow], targets: Ints) -> Bools:
         """Return targets x rows."""
         fits = np.zeros((len(targets), len(rows)), dtype=bool)
         for number, row in enumerate(rows):
@@ -152,7 +154,7 @@ class _Offers:
     """New nodes of one weight, as the kernel is told of them: groups that no pods tell apart are one kind."""
 
     def __init__(self, cluster: Cluster, groups: Sequence[NodeGroup]) -> None:
-        self._cluster, self._new = cluster, NewNodes(cluster, groups)
+        self._cluster, self._new = cluster, NewNodeEligibility(cluster, groups)
         self.room = self._new.room
         self.cost = np.array([float(cluster.micros[group.id]) for group in groups])
         self._limits = [(number, name) for number, limit in enumerate(cluster.problem.limits) for name in limit.maxima]
@@ -160,7 +162,7 @@ class _Offers:
         self._use = np.array(use, dtype=np.int64).reshape(len(groups), len(self._limits))
         self._same = [(self.room[i].tobytes(), self.cost[i], self._use[i].tobytes()) for i in range(len(groups))]
 
-    def kinds(self, rows: Sequence[_Row]) -> tuple[balanced.Kinds, list[Iterator[str]]]:
+    def kinds(self, rows: Sequence[_PodRow]) -> tuple[balanced.NewNodeKinds, list[Iterator[str]]]:
         """Return the kinds as they are now, and per kind the group of each new node."""
         cluster, groups = self._cluster, self._new.groups
         fits = np.ascontiguousarray(np.array([self._new.take(row.example, row.domains) for row in rows]).T)
@@ -177,7 +179,7 @@ class _Offers:
             max(0, cluster.problem.limits[number].maxima[name] - cluster.used[number].get(name, 0))
             for number, name in self._limits
         )
-        kinds = balanced.Kinds(
+        kinds = balanced.NewNodeKinds(
             self.room[first],
             fits[first],
             self.cost[first],
@@ -202,7 +204,7 @@ def _paid(values: Floats, cost: Floats, standing: int, opened: int, entries: int
 
 def _written(
     going: Sequence[int],
-    rows: Sequence[_Row],
+    rows: Sequence[_PodRow],
     targets: Ints,
     groups: Sequence[Iterator[str]],
     opened: int,

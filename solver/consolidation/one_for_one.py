@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from solver.consolidation.cluster import Cluster, Pods
-from solver.consolidation.eligible import DomainSpread, NewNodes
+from solver.consolidation.eligible import DomainSpread, NewNodeEligibility
 from solver.model import Limit, NodeGroup
 from solver.model.capacity import limits_broken
 
@@ -25,7 +25,9 @@ class OneForOne:
         allowed = set(cluster.groups) if open_to is None else set(open_to)
         groups = [group for group in cluster.groups.values() if group.id in allowed]
         # The highest weight first: what is opened there costs nothing in the tiers below.
-        self._new = NewNodes(cluster, sorted(groups, key=lambda each: (-each.weight, cluster.micros[each.id], each.id)))
+        self._new = NewNodeEligibility(
+            cluster, sorted(groups, key=lambda each: (-each.weight, cluster.micros[each.id], each.id))
+        )
 
     def found(self, nodes: Iterable[int]) -> tuple[list[int], list[tuple[str, Pods]]]:
         """Return those of the nodes that have a cheaper or better group, and (group, pods) in their places."""

@@ -25,7 +25,7 @@ _RISE = 1.01
 supposed, for each node that is opened until it is asked again."""
 
 
-class Pods(NamedTuple):
+class PodRows(NamedTuple):
     """What is to be placed: rows of pods that are alike."""
 
     requests: Ints
@@ -45,13 +45,13 @@ class Standing(NamedTuple):
     """Nodes x rows."""
 
 
-class Kinds(NamedTuple):
+class NewNodeKinds(NamedTuple):
     """New nodes that may be opened."""
 
     free: Ints
-    """Kinds x resources."""
+    """NewNodeKinds x resources."""
     fits: Bools
-    """Kinds x rows."""
+    """NewNodeKinds x rows."""
     cost: Floats
     """Per kind, in millionths of $/h."""
     ratio: Floats
@@ -59,7 +59,7 @@ class Kinds(NamedTuple):
     room: Ints
     """Per kind: nodes that may still be opened. Opening uses it up."""
     use: Ints
-    """Kinds x limits."""
+    """NewNodeKinds x limits."""
     allowed: Ints
     """Per limit: what it still allows. Opening uses it up."""
 
@@ -74,7 +74,7 @@ class Filled(NamedTuple):
     pods: Ints
 
 
-class _Node(NamedTuple):
+class _NodeBeingFilled(NamedTuple):
     """One node while it is filled."""
 
     rest: Ints
@@ -88,7 +88,7 @@ class _Node(NamedTuple):
 
 
 @inner
-def _closest(pods: Pods, weight: Floats, node: _Node, rows: int) -> tuple[int, int]:
+def _closest(pods: PodRows, weight: Floats, node: _NodeBeingFilled, rows: int) -> tuple[int, int]:
     """Return the row whose mix is closest to what is free, of those of which the node may have more (-1 for none), and
     how many rows still fit."""
     best, best_score, fitting, resources = -1, -1.0, 0, len(weight)
@@ -121,7 +121,7 @@ def _closest(pods: Pods, weight: Floats, node: _Node, rows: int) -> tuple[int, i
 
 
 @inner
-def _fill(pods: Pods, free: Ints, fits: Bools, cost: float, weight: Floats, node: _Node) -> float:
+def _fill(pods: PodRows, free: Ints, fits: Bools, cost: float, weight: Floats, node: _NodeBeingFilled) -> float:
     """Fill a node; return what its pods are worth."""
     rows, left = 0, 1e-300
     for row in range(len(pods.left)):
@@ -152,7 +152,7 @@ def _fill(pods: Pods, free: Ints, fits: Bools, cost: float, weight: Floats, node
 
 
 @inner
-def _keep(pods: Pods, node: _Node, number: int, out: Filled, entries: int) -> int:
+def _keep(pods: PodRows, node: _NodeBeingFilled, number: int, out: Filled, entries: int) -> int:
     """Write down what was placed on a node; return the number of entries."""
     for row in range(len(pods.left)):
         if node.placed[row] > 0:
@@ -163,7 +163,7 @@ def _keep(pods: Pods, node: _Node, number: int, out: Filled, entries: int) -> in
 
 
 @inner
-def _can_open(kinds: Kinds, kind: int) -> bool:
+def _can_open(kinds: NewNodeKinds, kind: int) -> bool:
     if kinds.room[kind] <= 0:
         return False
     for row in range(len(kinds.allowed)):  # noqa: SIM110 - generators are not compiled
@@ -191,14 +191,14 @@ def _highest(ratio: Floats) -> int:
 
 @compiled
 def fill(
-    pods: Pods, standing: Standing, kinds: Kinds, weight: Floats, most_cost: float, out: Filled
+    pods: PodRows, standing: Standing, kinds: NewNodeKinds, weight: Floats, most_cost: float, out: Filled
 ) -> tuple[int, int]:
     """Fill nodes that stand, then new ones, of the kind that is worth most for its cost, until all pods have a place,
     nothing can be opened, or that would cost more than `most_cost`. Return how many nodes were opened, and how many
     entries were written. `weight` is what the square of a resource counts."""
     rows, number, opened, entries, cost = len(pods.left), len(standing.free), 0, 0, 0.0
     one_for_each = (np.empty(rows, np.int64), np.empty(rows, np.int64), np.empty(rows, np.int64))
-    node = _Node(np.empty(len(weight), np.int64), *one_for_each)
+    node = _NodeBeingFilled(np.empty(len(weight), np.int64), *one_for_each)
     ratio = np.empty(len(kinds.ratio))
     for kind in range(len(ratio)):
         ratio[kind] = kinds.ratio[kind]
@@ -235,5 +235,5 @@ def room_for(pods: int) -> Filled:
 def warm_up() -> None:
     """Compile what fills nodes, or load it."""
     one, table, fits = np.ones(1, dtype=np.int64), np.ones((1, 1), dtype=np.int64), np.ones((1, 1), dtype=np.bool_)
-    kinds = Kinds(table, fits, np.ones(1), np.ones(1), one.copy(), table, one.copy())
-    fill(Pods(table, np.ones(1), one.copy()), Standing(table, fits), kinds, np.ones(1), 1.0, room_for(1))
+    kinds = NewNodeKinds(table, fits, np.ones(1), np.ones(1), one.copy(), table, one.copy())
+    fill(PodRows(table, np.ones(1), one.copy()), Standing(table, fits), kinds, np.ones(1), 1.0, room_for(1))

@@ -7,14 +7,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solver.integral.balanced_kernel import Kinds, Pods, Standing, fill, room_for
+from solver.integral.balanced_kernel import NewNodeKinds, PodRows, Standing, fill, room_for
 from solver.reduction.reduced import Ints
 
 
-def kinds_of(free: list[list[int]], cost: list[float], rows: int, room: int = 1000) -> Kinds:
+def kinds_of(free: list[list[int]], cost: list[float], rows: int, room: int = 1000) -> NewNodeKinds:
     """Return kinds without limits that take every row."""
     count = len(free)
-    return Kinds(
+    return NewNodeKinds(
         np.array(free, dtype=np.int64),
         np.ones((count, rows), dtype=np.bool_),
         np.array(cost),
@@ -26,7 +26,7 @@ def kinds_of(free: list[list[int]], cost: list[float], rows: int, room: int = 10
 
 
 @st.composite
-def questions(draw: st.DrawFn) -> tuple[Pods, Standing, Kinds, float]:
+def questions(draw: st.DrawFn) -> tuple[PodRows, Standing, NewNodeKinds, float]:
     rows, resources = draw(st.integers(1, 5)), draw(st.integers(1, 3))
 
     def table(count: int, least: int, most: int, width: int = resources) -> Ints:
@@ -37,11 +37,11 @@ def questions(draw: st.DrawFn) -> tuple[Pods, Standing, Kinds, float]:
     standing, kinds, limits = draw(st.integers(0, 3)), draw(st.integers(0, 3)), draw(st.integers(0, 2))
     requests = table(rows, 0, 5)
     requests[:, -1] = 1
-    pods = Pods(requests, table(rows, 1, 9, 1)[:, 0].astype(float), table(rows, 0, 12, 1)[:, 0])
+    pods = PodRows(requests, table(rows, 1, 9, 1)[:, 0].astype(float), table(rows, 0, 12, 1)[:, 0])
     return (
         pods,
         Standing(table(standing, -2, 9), table(standing, 0, 1, rows).astype(np.bool_)),
-        Kinds(
+        NewNodeKinds(
             table(kinds, 0, 9),
             table(kinds, 0, 1, rows).astype(np.bool_),
             table(kinds, 0, 9, 1)[:, 0].astype(float),
@@ -55,7 +55,7 @@ def questions(draw: st.DrawFn) -> tuple[Pods, Standing, Kinds, float]:
 
 
 @given(questions())
-def test_pods_are_where_they_fit_or_left(question: tuple[Pods, Standing, Kinds, float]) -> None:
+def test_pods_are_where_they_fit_or_left(question: tuple[PodRows, Standing, NewNodeKinds, float]) -> None:
     pods, standing, kinds, most_cost = question
     before, room, allowed = pods.left.copy(), kinds.room.copy(), kinds.allowed.copy()
     out = room_for(int(before.sum()))
@@ -90,7 +90,7 @@ def test_pods_that_complement_each_other_fill_nodes_together(seed: int) -> None:
     out = room_for(int(left.sum()))
     least = float(left @ requests[:, 0]) / 32
     worth = np.array([0.6, 0.4, 0.0])
-    pods = Pods(requests, requests @ worth / 32 * 1e6, left)
+    pods = PodRows(requests, requests @ worth / 32 * 1e6, left)
     standing = Standing(kinds.free[:0], kinds.fits[:0])
     opened, _ = fill(pods, standing, kinds, (worth + 0.05) / 32**2, np.inf, out)
     assert not left.any()
