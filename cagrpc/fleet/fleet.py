@@ -1,8 +1,8 @@
 """The fleet: the one way to change instances. It writes the journal, calls the backend and publishes snapshots.
 
 Decisions are pure functions elsewhere: `admission` (is a request allowed), `lifecycle` (the next phase), `snapshot`
-(what readers see), `minimum_size`. `observation` has the observed state, `ledger` the records in force, `orders` sends
-what is due to the backend. Here requests and steps are put together from these.
+(what readers see), `minimum_size`. `observation` has the observed state, `ledger` the records in force, `index` what
+both come to, `orders` sends what is due to the backend. Here requests and steps are put together from these.
 
 Two locks. `_ledger.changing` is held by whoever changes records, for a journal write at most, never while the backend
 is called; so requests do not wait for a slow cloud. `_backend.turn` lets one thread at a time talk to the backend.
@@ -17,12 +17,14 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import is_
 
 from cagrpc import errors
 from cagrpc.fleet import admission, lifecycle, minimum_size
-from cagrpc.fleet.backend import Backend, ReadyNodes
+from cagrpc.fleet.backend import Backend, BackendInstance, ReadyNodes
 from cagrpc.fleet.disruptions import Disruptions
 from cagrpc.fleet.groups import check, served, to_journal
+from cagrpc.fleet.index import FleetIndex, View, status
 from cagrpc.fleet.journal import Journal
 from cagrpc.fleet.ledger import Ledger, Moved
 from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, IncrementStatus, Origin
@@ -31,7 +33,7 @@ from cagrpc.fleet.orders import BackendOrders, Waiter
 from cagrpc.fleet.orphans import Orphans
 from cagrpc.fleet.records import Changes, IncrementRecord
 from cagrpc.fleet.serial_backend import SerialBackend, SingleFlight, Submit
-from cagrpc.fleet.snapshot import Shown, View, snapshot, status, view
+from cagrpc.fleet.snapshot import Shown, snapshot
 from cagrpc.fleet.steady_listing import SteadyListing
 from cagrpc.runtime.clock import EpochClock, SteadyClock
 from solver.model import Limit, NodeGroup
@@ -112,7 +114,10 @@ class Fleet:
         self._backend_problem: str | None = None
         self._minimum_problems: dict[str, str] = {}
         self._logged_groups: set[str] = set()
+        self._index = FleetIndex()
         self._snapshot = FleetSnapshot(version=0, groups={}, shown=(), group_of_instance={})
+        self._shows: tuple[object, ...] = ()
+        """What the snapshot was made of."""
         self._ledger = Ledger(journal, clock, moved)
         before = self._ledger.contents
         news = lifecycle.taken_over(before, clock(), self._times)
@@ -278,7 +283,8 @@ class Fleet:
             self._ledger.check_open()
             unreached: dict[str, str] = {}
             for _ in range(_PASSES_PER_STEP):
-                if not self._orders.run_due(self._observe(), unreached):
+                self._observe()
+                if not self._orders.run_due(self._to_delete(), unreached):
                     break
             self._orders.log_unreached(unreached)
 
@@ -291,7 +297,7 @@ class Fleet:
         finds as after a crash; no further call of the backend is made. Idempotent."""
         self._ledger.close()
 
-    def _observe(self) -> Observation:
+    def _observe(self) -> None:
         """Observe the backend and the cluster, and journal what follows, one phase at a time."""
         try:
             observed = self._cluster.observe(self._listing)
@@ -309,13 +315,22 @@ class Fleet:
                     self._ledger.commit(changes)
                 self._ledger.commit(lifecycle.expired(self._ledger.contents, observed, now, self._times))
                 self._ledger.commit(self._orphans.observe(self._ledger.contents, observed, self._served.groups, now))
-                seen = view(self._ledger.contents, observed, self._served.groups)
+                seen = self._view()
                 self._restore_minimum_sizes(seen.targets, now)
                 self._drop_retired_groups(seen)
                 self._ledger.probe(only_when_due=True)
             finally:
                 self._publish()
-        return observed
+
+    def _view(self) -> View:
+        observed = self._observed or self._cluster.unobserved()
+        self._index.update(self._ledger.contents, observed, self._served.groups)
+        return self._index.view
+
+    def _to_delete(self) -> Mapping[str, Sequence[BackendInstance]]:
+        with self._ledger.changing():
+            self._view()
+            return self._index.to_delete()
 
     def _served_group(self, group_id: str) -> NodeGroup | None:
         return self._served.groups.get(group_id)
@@ -381,20 +396,25 @@ class Fleet:
             )
         return admission.FleetState(
             contents=self._ledger.contents,
-            view=view(self._ledger.contents, self._observed, self._served.groups),
+            view=self._view(),
             groups=self._served.groups,
             limits=self._served.limits,
             autoscaler_may_grow=self._autoscaler_may_grow,
         )
 
     def _publish(self) -> None:
-        before = self._snapshot
+        self._view()
+        before, served = self._snapshot, self._served
+        shows = self._index.version, self._ledger.contents.disruptions, served, self._orphans.found
+        if len(shows) == len(self._shows) and all(map(is_, shows, self._shows)):
+            return
+        self._shows = shows
         self._snapshot = snapshot(
             before,
             self._ledger.contents,
-            self._observed or self._cluster.unobserved(),
-            self._served.groups,
-            self._served.limits,
+            self._index,
+            served.groups,
+            served.limits,
             self._shown,
             self._orphans.found,
         )

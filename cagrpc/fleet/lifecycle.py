@@ -11,7 +11,7 @@ ready and ready is done. Nothing here writes or calls anything; `fleet` does bot
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from cagrpc import errors
@@ -44,13 +44,12 @@ def advance(contents: Contents, observed: Observation, groups: Collection[str], 
         moved = _advance_one(record, observed, groups, now, times)
         if moved is not record:
             increments.append(moved)
-    listed = {name for machine in observed.listing for name in (machine.id, machine.token)}
-    deletions = tuple(
-        replace(deletion, done_at_seconds=now)
-        for deletion in contents.deletions.values()
-        if deletion.done_at_seconds is None and deletion.instance_id not in listed
-    )
-    return Changes(increments=tuple(increments), deletions=deletions)
+    deletions = [each for each in contents.deletions.values() if each.done_at_seconds is None]
+    if deletions:
+        listed = {name for machine in observed.listing for name in (machine.id, machine.token)}
+        deletions = [each for each in deletions if each.instance_id not in listed]
+    done = tuple(replace(each, done_at_seconds=now) for each in deletions)
+    return Changes(increments=tuple(increments), deletions=done)
 
 
 def taken_over(contents: Contents, now: float, times: Times) -> Changes:
@@ -115,9 +114,9 @@ def _advance_one(
             return _done(record, "all of its instances are gone", now)
         case Phase.ROLLING_BACK if not any(member.token in observed.machines for member in record.members):
             return replace(record, phase=Phase.ROLLED_BACK, finished_at_seconds=now)
-    failed = [member.token for member in record.members if member.state is MemberState.FAILED]
-    if failed and record.failed_at_seconds is not None and now >= record.failed_at_seconds + times.failed_listing:
-        return record.with_members(dict.fromkeys(failed, MemberState.RELEASED))
+    if record.failed_at_seconds is not None and now >= record.failed_at_seconds + times.failed_listing:
+        failed = [member.token for member in record.members if member.state is MemberState.FAILED]
+        return record.with_members(dict.fromkeys(failed, MemberState.RELEASED)) if failed else record
     return record
 
 
@@ -293,16 +292,6 @@ def to_order(record: IncrementRecord) -> tuple[str, ...]:
     if record.phase not in _WAITING:
         return ()
     return tuple(member.token for member in record.members if member.state is MemberState.PLANNED)
-
-
-def to_delete(contents: Contents, observed: Observation) -> Mapping[str, Sequence[BackendInstance]]:
-    """Return the instances to delete that are not being deleted, by node group: deleted by CA, members of failed
-    increments (also late ones), and members that CA released."""
-    doomed: dict[str, list[BackendInstance]] = {}
-    for machine in observed.listing:
-        if machine.state is not InstanceState.DELETING and must_go(contents, machine):
-            doomed.setdefault(machine.node_group, []).append(machine)
-    return doomed
 
 
 def must_go(contents: Contents, machine: BackendInstance) -> bool:

@@ -41,11 +41,8 @@ class Observation:
     """`SteadyListing.absent_from_seconds`."""
     deadlines_paused: bool = False
     """Whether the cluster has been unreachable for less than the grace period, or is reachable again only just now."""
-    machines: Mapping[str, BackendInstance] = field(init=False, repr=False, compare=False)
-    """What the backend lists, by token."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "machines", {machine.token: machine for machine in self.listing})
+    machines: Mapping[str, BackendInstance] = field(default_factory=dict, repr=False, compare=False)
+    """What the backend lists, by token; by id where somebody else has made it and it has none."""
 
     def is_running(self, token: str) -> bool:
         """Return whether the backend runs it."""
@@ -102,12 +99,14 @@ class ClusterObserver:
     def observe(self, backend: SteadyListing) -> Observation:
         """Return the backend's list together with the Ready Nodes of now. Raises `Unavailable` for the backend."""
         listing = backend.current()
-        observed = Observation(listing.instances, absent_from_seconds=backend.absent_from_seconds)
+        observed = Observation(
+            listing.instances, absent_from_seconds=backend.absent_from_seconds, machines=backend.machines
+        )
         if self._nodes is None:
             return observed
         now = self._clock()
         try:
-            ready = self._nodes.ready_instances()
+            ready: AbstractSet[str] = frozenset(self._nodes.ready_instances())  # the same one where it is one
             if self._late_labels:
                 ready -= self._nodes.lacking_labels(self._wanted_labels(listing.instances))
         except errors.Unavailable as error:

@@ -15,7 +15,6 @@ from cagrpc.fleet import lifecycle
 from cagrpc.fleet.backend import BackendInstance, Order, OrderedInstance
 from cagrpc.fleet.ledger import Ledger
 from cagrpc.fleet.model import Phase
-from cagrpc.fleet.observation import Observation
 from cagrpc.fleet.records import Changes, MemberState
 from cagrpc.fleet.serial_backend import SerialBackend
 from cagrpc.fleet.steady_listing import SteadyListing
@@ -94,12 +93,12 @@ class BackendOrders:
         finally:
             self._answer(increment_id)
 
-    def run_due(self, observed: Observation, unreached: dict[str, str]) -> bool:
-        """Send every delete and order that is due, each on its own, while holding the backend's `turn`; return whether
-        there was any. What did not reach the backend is added to `unreached` with the reason; what is in it already is
-        skipped. Raises `Unavailable` where the journal is out of reach; nothing further is sent then."""
+    def run_due(self, to_delete: Mapping[str, Sequence[BackendInstance]], unreached: dict[str, str]) -> bool:
+        """Send every delete (by node group) and order that is due, each on its own, while holding the backend's `turn`;
+        return whether there was any. What did not reach the backend is added to `unreached` with the reason; what is in
+        it already is skipped. Raises `Unavailable` where the journal is out of reach; nothing further is sent then."""
         contents = self._ledger.contents
-        doomed = {f"deletes in node group {key}": ids for key, ids in lifecycle.to_delete(contents, observed).items()}
+        doomed = {f"deletes in node group {key}": instances for key, instances in to_delete.items()}
         due = {f"{_ORDER}{key}": key for key, r in contents.increments.items() if lifecycle.to_order(r)}
         asked = [what for what in (*doomed, *due) if what not in unreached]
         for what in asked:

@@ -40,13 +40,19 @@ class Orphans:
         self._grace_seconds = grace_seconds
         self._seen: dict[str, _Seen] = {}
         self.found: tuple[BackendInstance, ...] = ()
+        self._listing: tuple[BackendInstance, ...] = ()
+        self._served: Container[str] = ()
+        self._unserved: tuple[BackendInstance, ...] = ()
+        """Those of this list whose groups are not among these."""
 
     def observe(self, contents: Contents, observed: Observation, served: Container[str], now: float) -> Changes:
         """Find the orphans of a list; return the deletions to journal, empty where there are none."""
         before = {each.id for each in self.found}
-        unserved = (each for each in observed.listing if each.node_group not in served)
+        if observed.listing is not self._listing or served is not self._served:
+            self._listing, self._served = observed.listing, served
+            self._unserved = tuple(each for each in observed.listing if each.node_group not in served)
         self.found = tuple(
-            each for each in unserved if each.state is not InstanceState.DELETING and not must_go(contents, each)
+            each for each in self._unserved if each.state is not InstanceState.DELETING and not must_go(contents, each)
         )
         new = [each for each in self.found if each.id not in before]
         if new:

@@ -5,7 +5,7 @@ and their JSON form, which every journal shares."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -238,7 +238,9 @@ class Contents:
         self.by_token, self.by_instance = by_token, by_instance
 
 
-def _changed(before: Mapping[str, R], new: Mapping[str, R], forgotten: Iterable[str]) -> dict[str, R]:
+def _changed(before: Mapping[str, R], new: Mapping[str, R], forgotten: Sequence[str]) -> Mapping[str, R]:
+    if not (new or forgotten):
+        return before
     gone = set(forgotten)
     return {key: record for key, record in {**before, **new}.items() if key not in gone}
 

@@ -1,11 +1,11 @@
 """The backend's lists at its pace and without flicker: an instance that a list lacks is kept until it counts as gone.
-What follows from a list is in `lifecycle`.
+What follows from a list is in `lifecycle` and `index`.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from cagrpc.fleet.backend import BackendInstance, Listing
 from cagrpc.fleet.model import InstanceState
@@ -25,11 +25,18 @@ class SteadyListing:
         self._backend = backend
         self._clock = clock
         self._last: Listing | None = None
-        self._seen: dict[str, tuple[BackendInstance, float | None]] = {}
-        """By token: the instance as it was listed last, and the time of the first list since then that lacked it."""
+        self.machines: Mapping[str, BackendInstance] = {}
+        """Those of the last list by token, or by id where somebody else has made them and they have none. Unchanged
+        ones are the same objects as before, and where all are, so is this: readers need to look at the others only."""
+        self._lacking: dict[str, float] = {}
+        """By token, of instances that are kept: the time of the first list that lacked it."""
         self._listed_at_seconds: deque[float] = deque()
         """The times of lists, of those that are at least `absent_after_seconds` old the newest only."""
         self._outdated = False
+        self._found: tuple[BackendInstance, ...] = ()
+        """As the backend listed them last."""
+        self._deleted: set[str] = set()
+        """Tokens of those that it was asked to delete since."""
 
     @property
     def absent_from_seconds(self) -> float:
@@ -47,23 +54,36 @@ class SteadyListing:
         found = self._backend.list_instances()
         self._outdated = False
         self._note_time(found.as_of_seconds)
-        gone_from = self._absent_from(pace.absent_after_seconds)
-        lacking: dict[str, tuple[BackendInstance, float | None]] = {}
-        listed = {each.token for each in found.instances}
-        for token, (instance, lacking_since) in self._seen.items():
-            since = found.as_of_seconds if lacking_since is None else min(lacking_since, found.as_of_seconds)
-            if token not in listed and instance.state is not InstanceState.DELETING and since > gone_from:
-                lacking[token] = instance, since
-        self._seen = {**{each.token: (each, None) for each in found.instances}, **lacking}
-        self._last = Listing((*found.instances, *(each for each, _ in lacking.values())), found.as_of_seconds)
+        if last is None or found.instances is not self._found or self._lacking or self._deleted:
+            machines = self._machines_of(found, gone_from=self._absent_from(pace.absent_after_seconds))
+            if machines != self.machines or last is None:
+                self.machines, last = machines, Listing(tuple(machines.values()), found.as_of_seconds)
+        self._found = found.instances
+        self._last = Listing(last.instances, found.as_of_seconds)
         return self._last
 
     def changed(self, deleted: Iterable[BackendInstance] = ()) -> None:
         """Note that the backend was asked to create or delete something: it is listed again at once, and nothing that
         it was asked to delete is kept."""
         self._outdated = True
-        for each in deleted:
-            self._seen.pop(each.token, None)
+        self._deleted.update(each.token or each.id for each in deleted)
+
+    def _machines_of(self, found: Listing, *, gone_from: float) -> dict[str, BackendInstance]:
+        """Return what is listed, and what is kept, which comes last."""
+        before = self.machines
+        machines: dict[str, BackendInstance] = {}
+        for each in found.instances:
+            key = each.token or each.id
+            known = before.get(key)
+            machines[key] = each if known is None or (known is not each and known != each) else known
+        lacking: dict[str, float] = {}
+        for token in before.keys() - machines.keys() - self._deleted:
+            since = min(self._lacking.get(token, found.as_of_seconds), found.as_of_seconds)
+            if before[token].state is not InstanceState.DELETING and since > gone_from:
+                lacking[token] = since
+        machines.update((token, before[token]) for token in before if token in lacking)
+        self._lacking, self._deleted = lacking, set()
+        return machines
 
     def _note_time(self, now: float) -> None:
         times = self._listed_at_seconds

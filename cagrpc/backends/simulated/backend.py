@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,6 +81,17 @@ class _Kind(NamedTuple):
     instance_type: str
 
 
+_Row = tuple[str, str, str, float | None, float | None, float | None, float | None, float | None, float | None]
+
+
+class _Listed(NamedTuple):
+    """How a row is listed, until time changes that; None where it is not listed yet."""
+
+    row: _Row
+    until: float
+    instance: BackendInstance | None
+
+
 @dataclass(frozen=True, slots=True)
 class _InstancePool:
     """The scope of a stock: a node group with a behaviour of its own, else an instance type, according to `column`."""
@@ -113,6 +125,11 @@ class SimulatedBackend:
         self._seed, self._batch = stored["seed"], stored["batch"]
         self._latest, self._offset = float(stored["latest"]), 0.0
         self._calls = 0
+        self._listed: dict[str, _Listed] = {}
+        """By token, as of the last list that was made anew; until then and with this version it still holds."""
+        self._instances: tuple[BackendInstance, ...] = ()
+        self._listed_version: object = None
+        self._listed_until = -inf
 
     @property
     def pace(self) -> Pace:
@@ -133,13 +150,20 @@ class SimulatedBackend:
         with self._lock, explained(self._path, _KIND.what):
             now = self._now()
             self._check_reachable([])
-            rows = self._connection.execute(
-                "SELECT name, token, node_group, running_at, fails_at, deleted_at, named_at FROM instances"
-                " LEFT JOIN late USING (number) WHERE (gone_at IS NULL OR gone_at > :now)"
-                " AND (listed_at IS NULL OR listed_at <= :now) ORDER BY number",
-                {"now": now},
-            ).fetchall()
-        return Listing(tuple(_instance(row, now) for row in rows), self._clock())
+            version = self._connection.execute("PRAGMA data_version").fetchone(), self._connection.total_changes
+            if version != self._listed_version or now >= self._listed_until:
+                rows = self._connection.execute(
+                    "SELECT token, name, node_group, running_at, fails_at, deleted_at, gone_at, listed_at, named_at"
+                    " FROM instances LEFT JOIN late USING (number) WHERE gone_at IS NULL OR gone_at > ?"
+                    " ORDER BY number",
+                    (now,),
+                ).fetchall()
+                self._listed = {row[0]: _listed(row, now, self._listed.get(row[0])) for row in rows}
+                self._listed_version = version
+                self._listed_until = min((each.until for each in self._listed.values()), default=inf)
+                found = (each.instance for each in self._listed.values())
+                self._instances = tuple(each for each in found if each is not None)
+        return Listing(self._instances, self._clock())
 
     def order(self, order: Order) -> None:
         wanted = [each for each in order.instances if each.token in order.wanted]
@@ -331,10 +355,15 @@ def _label(instance_type: str) -> str:
     return label or "node"
 
 
-def _instance(
-    row: tuple[str, str, str, float | None, float | None, float | None, float | None], now: float
-) -> BackendInstance:
-    name, token, group_id, running_at, fails_at, deleted_at, named_at = row
+def _listed(row: _Row, now: float, before: _Listed | None) -> _Listed:
+    """Return how an instance is listed now; what was found `before` where that still holds."""
+    if before is not None and before.row == row and now < before.until:
+        return before
+    token, name, group_id, running_at, fails_at, deleted_at, gone_at, listed_at, named_at = row
+    times = (running_at, fails_at, gone_at, listed_at, named_at)
+    until = min((at for at in times if at is not None and at > now), default=inf)
+    if listed_at is not None and now < listed_at:
+        return _Listed(row, until, None)
     state, error = InstanceState.CREATING, None
     if deleted_at is not None:
         state = InstanceState.DELETING
@@ -343,4 +372,4 @@ def _instance(
     elif running_at is not None and now >= running_at and fails_at is None:
         state = InstanceState.RUNNING
     instance_id = token if named_at is not None and now < named_at else f"{ID_PREFIX}{name}"
-    return BackendInstance(instance_id, token, group_id, state, error)
+    return _Listed(row, until, BackendInstance(instance_id, token, group_id, state, error))
