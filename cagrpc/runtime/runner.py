@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
+from prometheus_client import Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -33,13 +36,14 @@ class Runner:
     def __init__(self, clock: MonotonicClock = monotonic, now: EpochClock = epoch) -> None:
         self._clock = clock
         self._now = now
+        self._took = StepTimes(clock)
         self._threads: tuple[_StepThread, ...] = ()
         self._started = 0
         self._stopped = False
 
     def add(self, *controllers: Controller) -> None:
         """Show what they have to show from now on; `start` starts them."""
-        self._threads += tuple(_StepThread(each, self._clock) for each in controllers)
+        self._threads += tuple(_StepThread(each, self._clock, self._took) for each in controllers)
 
     @property
     def controllers(self) -> tuple[Controller, ...]:
@@ -100,10 +104,48 @@ class Runner:
 
     def collectors(self) -> tuple[Collector, ...]:
         """Return the metrics of controllers as such, and those that each brings."""
-        return (_RunnerMetrics(self), *(each for controller in self.controllers for each in controller.collectors()))
+        own = _RunnerMetrics(self), *self._took.collectors()
+        return (*own, *(each for controller in self.controllers for each in controller.collectors()))
 
     def _heartbeats(self) -> list[Heartbeat]:
         return [each.steps.heartbeat for each in self._threads if each.steps.controller.every_seconds is not None]
+
+
+_SECONDS_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+"""Most steps find nothing to do; one that plans takes its budget, some seconds."""
+
+
+class StepTimes:
+    """How long steps took, and how much of a core: one that waits for others takes its time and no CPU."""
+
+    def __init__(self, clock: MonotonicClock, cpu: Callable[[], float] = time.thread_time) -> None:
+        """`cpu` returns the CPU seconds of the thread."""
+        self._clock = clock
+        self._thread_cpu = cpu
+        self._seconds = Histogram(
+            "cagrpc_loop_step_duration_seconds",
+            "How long steps of loops took, failed or not.",
+            ("loop",),
+            buckets=_SECONDS_BUCKETS,
+            registry=None,
+        )
+        self._cpu = Counter(
+            "cagrpc_loop_cpu_seconds", "CPU of the threads of loops, in their steps.", ("loop",), registry=None
+        )
+
+    @contextmanager
+    def of(self, loop: str) -> Iterator[None]:
+        """Around a step, on its thread."""
+        began, used = self._clock(), self._thread_cpu()
+        try:
+            yield
+        finally:
+            self._seconds.labels(loop).observe(self._clock() - began)
+            self._cpu.labels(loop).inc(self._thread_cpu() - used)
+
+    def collectors(self) -> tuple[Collector, ...]:
+        """Return them for a registry."""
+        return self._seconds, self._cpu
 
 
 STARTING_SECONDS = 10.0
@@ -114,8 +156,11 @@ class Steps:
     """The steps of one controller, one after the other: none before its back-off is over, and each with what it came
     to. For one thread."""
 
-    def __init__(self, controller: Controller, clock: MonotonicClock = monotonic) -> None:
+    def __init__(
+        self, controller: Controller, clock: MonotonicClock = monotonic, took: StepTimes | None = None
+    ) -> None:
         self.controller = controller
+        self._took = took or StepTimes(clock)
         self.heartbeat = controller.heartbeat or Heartbeat(controller.name, controller.patience_seconds, clock)
         self._retry = Retry(controller.back_off, clock)
         self._reported = LogOnce()
@@ -130,7 +175,8 @@ class Steps:
         """Take the next step, where it is time. Whether nothing failed."""
         if not self._retry.due:
             return True
-        worked = self._attempt(self.controller.step)
+        with self._took.of(self.heartbeat.name):
+            worked = self._attempt(self.controller.step)
         if worked:
             self._starting_until = None
         return worked
@@ -173,8 +219,8 @@ class Steps:
 
 
 class _StepThread:
-    def __init__(self, controller: Controller, clock: MonotonicClock) -> None:
-        self.steps = Steps(controller, clock)
+    def __init__(self, controller: Controller, clock: MonotonicClock, took: StepTimes) -> None:
+        self.steps = Steps(controller, clock, took)
         self._stopping = threading.Event()
         # A daemon: a step that waits for what does not answer must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name=controller.name, daemon=True)

@@ -12,7 +12,7 @@ from cagrpc.errors import StillStarting, Unavailable
 from cagrpc.runtime.back_off import BackOff
 from cagrpc.runtime.controller import Controller, JsonPage
 from cagrpc.runtime.heartbeat import Heartbeat
-from cagrpc.runtime.runner import STARTING_SECONDS, Runner, Steps
+from cagrpc.runtime.runner import STARTING_SECONDS, Runner, Steps, StepTimes
 from cagrpc.services.metrics import Metrics
 from tests.support.clocks import any_clock
 from tests.support.fleet import FakeClock
@@ -209,7 +209,7 @@ def test_nothing_starts_after_the_end() -> None:
 
 def test_metrics_tell_of_each_loop() -> None:
     clock = FakeClock()
-    loop = Loop(of_results(False))
+    loop = Loop(lambda: bool(clock.advance(0.7)))
     loop.heartbeat = Heartbeat("a loop", clock=clock)
     runner = Runner(clock, any_clock(lambda: 1000.0))
     runner.add(loop)
@@ -219,4 +219,17 @@ def test_metrics_tell_of_each_loop() -> None:
     assert {
         'cagrpc_loop_last_step_timestamp_seconds{loop="a loop"} 987.5',
         'cagrpc_loop_failed_steps_total{loop="a loop"} 1.0',
+        'cagrpc_loop_step_duration_seconds_bucket{le="0.5",loop="a loop"} 0.0',
+        'cagrpc_loop_step_duration_seconds_bucket{le="1.0",loop="a loop"} 1.0',
     } <= {*lines}
+
+
+def test_a_step_takes_the_cpu_of_its_thread_whatever_it_comes_to() -> None:
+    used = iter((1.0, 1.25, 8.0, 8.5))
+    times = StepTimes(FakeClock(), lambda: next(used))
+    with times.of("a loop"):
+        pass
+    with pytest.raises(ValueError, match="broken"), times.of("a loop"):
+        raise ValueError("broken")
+    lines = Metrics(times.collectors).exposition()[1].decode().splitlines()
+    assert 'cagrpc_loop_cpu_seconds_total{loop="a loop"} 0.75' in lines

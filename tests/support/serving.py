@@ -172,7 +172,12 @@ class Serving:
         return self.output.with_suffix(".err").read_text()
 
 
-def serve(state: Path, *arguments: object, program: Sequence[str] = ("cagrpc.cli",)) -> Serving:
+def serve(
+    state: Path,
+    *arguments: object,
+    program: Sequence[str] = ("cagrpc.cli",),
+    patience_seconds: float = PATIENCE_SECONDS,
+) -> Serving:
     """Start a server and wait until it reports its address. `program` is another module than `cagrpc.cli`, with its
     arguments before `serve`."""
     output = state.parent / f"{state.name}.out"
@@ -182,7 +187,7 @@ def serve(state: Path, *arguments: object, program: Sequence[str] = ("cagrpc.cli
         started = [sys.executable, "-m", *program, *map(str, flags)]
         process = subprocess.Popen(started, stdout=out, stderr=err)
     serving = Serving(process, state, output)
-    give_up = time.monotonic() + PATIENCE_SECONDS
+    give_up = time.monotonic() + patience_seconds
     while not serving.endpoints:
         if process.poll() is not None or time.monotonic() > give_up:
             process.kill()

@@ -78,8 +78,9 @@ class Live:
         """A configuration as it is."""
         self._configuration.write_text(yaml.safe_dump(dict(configuration)))
 
-    def start(self) -> Serving:
-        self._serving = serve(self.directory / "state", "--config", self._configuration)
+    def start(self, patience_seconds: float = PATIENCE_SECONDS) -> Serving:
+        arguments = ("--config", self._configuration)
+        self._serving = serve(self.directory / "state", *arguments, patience_seconds=patience_seconds)
         return self._serving
 
     def serve_until(self, step: str, seconds: float = PATIENCE_SECONDS) -> None:

@@ -4,11 +4,15 @@
 //
 //	rpc serve DIRECTORY NODES GROUPS       prints its port
 //	rpc load DIRECTORY ADDRESS NODES CLIENTS SECONDS   prints microseconds as JSON; SECONDS 0: every node once
+//	rpc loop DIRECTORY ADDRESS FILE        asks what the autoscaler asks in a loop at each line that it reads, and prints
+//	                                       seconds as JSON
 //
 // DIRECTORY has the files of `cagrpc certs`. Node n has the providerID "kwok://node-n" and is in group n modulo GROUPS.
+// FILE, of bench/scale_live.py, has the providerIDs of all nodes, one a line.
 package main
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -19,15 +23,19 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-const method = "/clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider/NodeGroupForNode"
+const service = "/clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider/"
+const method = service + "NodeGroupForNode"
 
 // raw passes messages as they are.
 type raw struct{}
@@ -45,6 +53,8 @@ func main() {
 		serve(directory, number(3), number(4))
 	case "load":
 		load(directory, os.Args[3], number(4), number(5), time.Duration(number(6))*time.Second)
+	case "loop":
+		loop(directory, os.Args[3], os.Args[4])
 	}
 }
 
@@ -159,9 +169,10 @@ func fields(message []byte, each func(protowire.Number, []byte) error) error {
 }
 
 // request is that of a node with a dozen labels, as CA sends it.
-func request(node int) []byte {
-	name := fmt.Sprintf("node-%d", node)
-	message := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), id(node))
+func request(node int) []byte { return requestOf(id(node), fmt.Sprintf("node-%d", node)) }
+
+func requestOf(providerID, name string) []byte {
+	message := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), providerID)
 	message = protowire.AppendString(protowire.AppendTag(message, 2, protowire.BytesType), name)
 	for label := range 12 {
 		entry := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), fmt.Sprintf("node.kubernetes.io/label-%d", label))
@@ -171,13 +182,83 @@ func request(node int) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), message)
 }
 
-func load(directory, address string, nodes, clients int, lasts time.Duration) {
+func connect(directory, address string) *grpc.ClientConn {
 	pair, pool := files(directory, "client")
 	config := &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: pool}
+	connection, err := grpc.NewClient(address, grpc.WithTransportCredentials(credentials.NewTLS(config)), grpc.WithDefaultCallOptions(grpc.ForceCodec(raw{}), grpc.MaxCallRecvMsgSize(64<<20)))
+	check(err)
+	return connection
+}
+
+// loop asks what CA asks in each of its loops, one call after the other: all groups with their sizes and instances, the
+// group of each node, and twice each node's options, which CA never caches.
+func loop(directory, address, file string) {
+	connection := connect(directory, address)
+	ask := func(name string, message []byte) []byte {
+		var response []byte
+		err := connection.Invoke(context.Background(), service+name, &message, &response)
+		if status.Code(err) != codes.Unimplemented { // that is CA's word for its own defaults
+			check(err)
+		}
+		return response
+	}
+	byID := func(id string) []byte {
+		return protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), id)
+	}
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		nodes, err := os.ReadFile(file)
+		check(err)
+		took, last := map[string]float64{}, time.Now()
+		lap := func(name string) { took[name], last = time.Since(last).Seconds(), time.Now() }
+		begun := last
+		ask("Refresh", nil)
+		lap("refresh")
+		var groups []string
+		check(fields(ask("NodeGroups", nil), func(_ protowire.Number, group []byte) error {
+			return idOf(group, func(id string) { groups = append(groups, id) })
+		}))
+		for _, group := range groups {
+			ask("NodeGroupTargetSize", byID(group))
+			ask("NodeGroupNodes", byID(group))
+		}
+		lap("groups")
+		groupOf := map[string]string{}
+		for providerID := range strings.FieldsSeq(string(nodes)) {
+			check(fields(ask("NodeGroupForNode", requestOf(providerID, filepath.Base(providerID))), func(_ protowire.Number, group []byte) error {
+				return idOf(group, func(id string) { groupOf[providerID] = id })
+			}))
+		}
+		lap("nodes")
+		defaults := protowire.AppendBytes(protowire.AppendTag(nil, 2, protowire.BytesType), nil)
+		for range 2 {
+			for _, group := range groupOf {
+				ask("NodeGroupGetOptions", append(byID(group), defaults...))
+			}
+		}
+		lap("options")
+		took["seconds"], took["calls"] = time.Since(begun).Seconds(), float64(2+2*len(groups)+3*len(groupOf))
+		check(json.NewEncoder(os.Stdout).Encode(took))
+	}
+}
+
+// idOf passes on the first field of a node group, its id.
+func idOf(group []byte, found func(string)) error {
+	number, _, length := protowire.ConsumeTag(group)
+	if length < 0 || number != 1 {
+		return nil // the group of a node of others
+	}
+	id, size := protowire.ConsumeString(group[length:])
+	if size < 0 {
+		return protowire.ParseError(size)
+	}
+	found(id)
+	return nil
+}
+
+func load(directory, address string, nodes, clients int, lasts time.Duration) {
 	ask := make([]func(int) time.Duration, clients)
 	for client := range clients {
-		connection, err := grpc.NewClient(address, grpc.WithTransportCredentials(credentials.NewTLS(config)), grpc.WithDefaultCallOptions(grpc.ForceCodec(raw{})))
-		check(err)
+		connection := connect(directory, address)
 		ask[client] = func(node int) time.Duration {
 			message, response := request(node), []byte(nil)
 			started := time.Now()
