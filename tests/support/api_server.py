@@ -26,6 +26,7 @@ from cagrpc.kube.client.client import Client, PatchKind
 from tests.support.http_server import serving
 
 Document = dict[str, Any]
+Backup = tuple[str, int]
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/namespaces/default/pods"
 NODE_LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
@@ -116,10 +117,13 @@ class ApiServer:
         self._lock = RLock()
 
     def client(self, wait: Callable[[float], object] = lambda _: None) -> Client:
+        return Client(self.access(), wait)
+
+    def access(self) -> Access:
         def load(configuration: Configuration) -> None:
             configuration.host = self.url
 
-        return Client(Access(load, pool_size=4), wait)
+        return Access(load, pool_size=4)
 
     # ---- writes of others
 
@@ -170,6 +174,21 @@ class ApiServer:
 
     def taints(self, name: str) -> list[str]:
         return [taint["key"] for taint in self.node(name)["spec"].get("taints", ())]
+
+    # ---- backups
+
+    def backup(self) -> Backup:
+        """Return all that there is now."""
+        return json.dumps(self.objects), self._version
+
+    def restore(self, backup: Backup, *, higher_versions: bool = False) -> None:
+        """Be as then: with resource versions that go on from there, and so come again, or with higher ones than ever.
+        What was under way is lost."""
+        objects, version = backup
+        with self._lock:
+            self.objects = json.loads(objects)
+            self._late.clear()
+            self._version = self._version + 1_000_000 if higher_versions else version
 
     # ---- the server
 
