@@ -66,16 +66,49 @@ class CloudWeather:
     """Orders that nobody learns of, and that are carried out later."""
 
 
+class Books:
+    """What the database of a simulated cloud notes by itself. `now` is the cloud's time."""
+
+    def __init__(self, file: Path, now: Callable[[sqlite3.Connection], float]) -> None:
+        self._reader = sqlite3.connect(file)
+        self._reader.executescript(_TRIGGERS)
+        self._now = now
+        self._found: dict[str, BookedInstance] = {}
+        self._read_to = 0
+
+    def read(self) -> Mapping[str, BookedInstance]:
+        """Return every instance that ever was, by token, in order of creation."""
+        rows = self._reader.execute(
+            "SELECT number, what, token, name, node_group FROM books WHERE number > ? ORDER BY number", (self._read_to,)
+        ).fetchall()
+        for number, what, token, name, group_id in rows:
+            self._read_to = number
+            each = self._found.setdefault(token, BookedInstance(token, f"{ID_PREFIX}{name}", group_id))
+            each.made += what.startswith("made")
+            each.fails |= what == "made to fail"
+            each.deleted |= what == "deleted"
+            each.vanished |= what == "vanished"
+            each.gone |= what in ("gone", "vanished")
+        vanished = self._reader.execute(
+            "SELECT token FROM instances WHERE deleted_at IS NULL AND gone_at <= ?", (self._now(self._reader),)
+        )  # gone by itself: a row is removed with the next change
+        for (token,) in vanished:
+            if token in self._found:
+                self._found[token].vanished = True
+        return self._found
+
+    def close(self) -> None:
+        self._reader.close()
+
+
 class Cloud:
     """The one cloud of an episode. `clock` is its own, which no process can set."""
 
     def __init__(self, file: Path, clock: EpochClock, rng: Random, told: Counter[str]) -> None:
         """`told` counts what happened."""
         self.backend = SimulatedBackend(file, clock=clock, seed=rng.randrange(2**32))
-        self._reader = sqlite3.connect(file)
-        self._reader.executescript(_TRIGGERS)
-        self._books: dict[str, BookedInstance] = {}
-        self._read_to = 0
+        self._books = Books(file, lambda _: clock())
+        self.books = self._books.read
         self.clock = clock
         self.rng = rng
         self.told = told
@@ -85,7 +118,7 @@ class Cloud:
         self._late: list[tuple[float, Order]] = []
 
     def close(self) -> None:
-        self._reader.close()
+        self._books.close()
         self.backend.close()
 
     def behave(self, group_id: str, behaviour: Behaviour | None) -> None:
@@ -112,26 +145,6 @@ class Cloud:
                 self.refused.add(order.increment_id)
             except errors.Unavailable:
                 continue
-
-    def books(self) -> Mapping[str, BookedInstance]:
-        """Return every instance that ever was, by token, in order of creation."""
-        rows = self._reader.execute(
-            "SELECT number, what, token, name, node_group FROM books WHERE number > ? ORDER BY number", (self._read_to,)
-        ).fetchall()
-        for number, what, token, name, group_id in rows:
-            self._read_to = number
-            each = self._books.setdefault(token, BookedInstance(token, f"{ID_PREFIX}{name}", group_id))
-            each.made += what.startswith("made")
-            each.fails |= what == "made to fail"
-            each.deleted |= what == "deleted"
-            each.vanished |= what == "vanished"
-            each.gone |= what in ("gone", "vanished")
-        vanished = self._reader.execute(
-            "SELECT token FROM instances WHERE deleted_at IS NULL AND gone_at <= ?", (self.clock(),)
-        )  # gone by itself: a row is removed with the next change
-        for (token,) in vanished:
-            self._books[token].vanished = True
-        return self._books
 
 
 @dataclass

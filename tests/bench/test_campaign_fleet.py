@@ -1,4 +1,4 @@
-"""The fault campaign over the fleet: a short one finds nothing, and one over a fleet that breaks a promise finds that."""
+"""The fault campaign over the fleet: a short one finds nothing; over a fleet that breaks a promise it finds that."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from bench.faults.disk import small_disk
 from bench.faults.episode import Result
 from cagrpc import errors
 from cagrpc.backends.simulated.backend import SimulatedBackend
-from cagrpc.fleet import fleet as fleet_module
-from cagrpc.fleet import lifecycle, orders
+from cagrpc.fleet import lifecycle
 from cagrpc.fleet.backend import Order
 from cagrpc.fleet.journal import SqliteJournal
 from cagrpc.fleet.model import Phase
@@ -101,11 +100,11 @@ def leaves_what_it_rolled_back(monkeypatch: pytest.MonkeyPatch) -> None:
         return {key: each[:-1] for key, each in found.items() if each[:-1]}
 
     to_delete = lifecycle.to_delete
-    monkeypatch.setattr(orders.lifecycle, "to_delete", deleted)
+    monkeypatch.setattr("cagrpc.fleet.lifecycle.to_delete", deleted)
 
 
 def trusts_another_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet_module.lifecycle, "taken_over", lambda *_: Changes())
+    monkeypatch.setattr("cagrpc.fleet.lifecycle.taken_over", lambda *_: Changes())
 
 
 def deletes_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +113,7 @@ def deletes_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
         return {**to_delete(contents, observed), **({"a": old} if old else {})}
 
     to_delete = lifecycle.to_delete
-    monkeypatch.setattr(orders.lifecycle, "to_delete", deleted)
+    monkeypatch.setattr("cagrpc.fleet.lifecycle.to_delete", deleted)
 
 
 def writes_after_it_led(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
+from signal import SIGCONT, SIGSTOP
 from typing import Any
 
 import urllib3
@@ -189,9 +190,7 @@ class ControlPlane:
         nothing escaped nothing is refused.
         """
         self.stop_apiserver()
-        self._ask_etcd("put", {"key": _base64("/test/moment"), "value": ""})
-        newest = self._ask_etcd("range", {"key": _base64("/test/moment")})["header"]["revision"]
-        self._ask_etcd("compaction", {"revision": newest, "physical": True})
+        self._ask_etcd("compaction", {"revision": self._newest_revision(), "physical": True})
         self.start_apiserver()
 
     def fill(self, objects: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
@@ -207,6 +206,49 @@ class ControlPlane:
             ]
             self._ask_etcd("txn", {"success": puts})
         self.start_apiserver()
+
+    def pause_apiserver(self) -> None:
+        """As on a machine that has no time for it: connections are taken, and nothing is answered."""
+        self._processes["kube-apiserver"].signal(SIGSTOP)
+
+    def resume_apiserver(self) -> None:
+        self._processes["kube-apiserver"].signal(SIGCONT)
+
+    def backup(self, into: Path) -> None:
+        """Copy all that the API server stores. Nobody answers meanwhile."""
+        self._processes["etcd"].stop()
+        shutil.copytree(self.directory / "etcd", into)
+        self._start_etcd()
+
+    def restore_backup(self, of: Path, *, higher_versions: bool) -> None:
+        """Be as in the backup, and restart what is of Kubernetes, as its manual says. Resource versions go on from
+        there, and so come again, or are higher than ever, with no past (`etcdutl snapshot restore --bump-revision`)."""
+        revision = self._newest_revision()
+        for name in ("kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd"):
+            self._processes[name].stop(kill=True)
+        shutil.rmtree(self.directory / "etcd")
+        shutil.copytree(of, self.directory / "etcd")
+        self._start_etcd()
+        wait_for(self._etcd_answers, "etcd answers", process=self._processes["etcd"])
+        if higher_versions:
+            while (newest := self._newest_revision()) < revision + 1_000:
+                pass
+            self._ask_etcd("compaction", {"revision": newest, "physical": True})
+        self.start_apiserver()
+        self.start_scheduler(self._scoring)
+        self.start_controller_manager()
+
+    def _newest_revision(self) -> int:
+        """Write something, and return its revision."""
+        self._ask_etcd("put", {"key": _base64("/test/moment"), "value": ""})
+        return int(self._ask_etcd("range", {"key": _base64("/test/moment")})["header"]["revision"])
+
+    def _etcd_answers(self) -> bool:
+        try:
+            self._newest_revision()
+        except (urllib3.exceptions.HTTPError, AssertionError):
+            return False
+        return True
 
     def _ask_etcd(self, what: str, request: Mapping[str, Any]) -> Any:
         with urllib3.PoolManager(retries=False, timeout=30) as pool:

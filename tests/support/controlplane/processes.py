@@ -46,6 +46,9 @@ class Process:
     def pid(self) -> int:
         return self._process.pid
 
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
     def stop(self, *, kill: bool = False) -> None:
         """Ended when this returns: by SIGTERM, and by SIGKILL where that does not help in time or `kill` is asked."""
         if kill:
