@@ -151,8 +151,9 @@ class Watcher:
             )
         return ""
 
-    def judge(self, seen: Seen, leader: Server, *, restored: bool) -> Iterator[str]:
-        """Yield what must not be, once all is settled. `restored`: whether an older backup was, since the last time."""
+    def judge(self, seen: Seen, leader: Server, *, room_came: bool) -> Iterator[str]:
+        """Yield what must not be, once all is settled. `room_came`: whether pods had room, since the last time, that no
+        plan could count on: others went, or an older backup was restored."""
         yield from self._judge_orders()
         yield from self._judge_deletes()
         tainted = [n["metadata"]["name"] for n in seen.nodes if START_UP_TAINT in _taints(n)]
@@ -161,9 +162,9 @@ class Watcher:
         yield from self._judge_gangs(seen)
         yield from self._judge_targets(seen, leader)
         yield from self._judge_journal(seen)
-        if self.in_vain and not restored:
+        if self.in_vain and not room_came:
             yield f"nodes for nobody: {self.in_vain}"
-        self.told["nodes for nobody, after a restore"] += len(self.in_vain)
+        self.told["nodes for nobody, as others went or after a restore"] += len(self.in_vain)
         self.in_vain.clear()
 
     def _judge_orders(self) -> Iterator[str]:

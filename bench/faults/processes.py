@@ -91,16 +91,15 @@ class ProcessCampaign:
             self._waves.prepare()
             self._settle()  # with nothing to do: they start
             while self.told["cycles"] < cycles and time.monotonic() < until and not self.found:
-                self._waves.turn(self._pace.waves, go=0.5)
-                self._applies_at = 0.0
-                self._torment()
+                self._torment(come=self._pace.waves, go=0.0)
                 self._settle()
+                self._torment(come=0, go=0.7)
+                self._settle(goes=True)
                 self.told["cycles"] += 1
                 tell(f"{self.told['cycles']} cycles, {len(self._watcher.increments)} increments")
             if not self.found:
-                self._waves.turn(0, go=1.0)
-                self._applies_at = 0.0
-                self._settle()
+                self._turn(0, go=1.0)
+                self._settle(goes=True)
             self.found += [each for each in self._servers.faults() if each not in self.found]
         finally:
             self.close()
@@ -122,8 +121,15 @@ class ProcessCampaign:
 
     # ---- what goes wrong
 
-    def _torment(self) -> None:
-        """One fault after the other, of which some overlap."""
+    def _turn(self, come: int, *, go: float) -> None:
+        self._waves.turn(come, go=go)
+        self._applies_at = 0.0
+
+    def _torment(self, come: int, *, go: float) -> None:
+        """Let waves come or go, with one fault after the other, of which some overlap."""
+        if self.found:
+            return
+        self._turn(come, go=go)
         rng, began = self._rng, time.monotonic()
         next_at = began
         restores_at = began + rng.uniform(0.3, 0.9) * self._pace.faults_seconds
@@ -251,8 +257,11 @@ class ProcessCampaign:
 
     # ---- quiet points
 
-    def _settle(self) -> None:
-        """Wait until all is as it should be, and judge."""
+    def _settle(self, *, goes: bool = False) -> None:
+        """Wait until all is as it should be, and judge. Where pods go, others find room that nobody knew of, and nodes
+        that come for them may be for nobody."""
+        if self.found:
+            return
         self._servers.heal()
         self._behaviours = {"*": _CALM}
         began = time.monotonic()
@@ -273,7 +282,7 @@ class ProcessCampaign:
         with suppress(*AWAY):
             self.found += [
                 f"cycle {self.told['cycles']}: {each}"
-                for each in self._watcher.judge(seen, leader, restored=self._restored)
+                for each in self._watcher.judge(seen, leader, room_came=goes or self._restored)
             ]
         self._restored = False
         if self._backup is None:

@@ -69,6 +69,7 @@ def _documents(text: str, name: str) -> Iterator[Any]:
 def _size(node: yaml.Node, sizes: dict[int, int], name: str, problems: list[str]) -> int:
     """Return how many values the node has with its aliases expanded; add duplicate keys and cycles to `problems`."""
     if isinstance(node, yaml.ScalarNode):
+        _join_surrogates(node, name, problems)
         return 1
     if id(node) in sizes:
         if not sizes[id(node)]:
@@ -89,6 +90,16 @@ def _size(node: yaml.Node, sizes: dict[int, int], name: str, problems: list[str]
         total += sum(_size(item, sizes, name, problems) for item in node.value)
     sizes[id(node)] = total
     return total
+
+
+def _join_surrogates(node: yaml.ScalarNode, name: str, problems: list[str]) -> None:
+    """Join the halves of characters that JSON escapes one by one; half a character alone is no text."""
+    if not any("\ud800" <= character <= "\udfff" for character in node.value):
+        return
+    try:
+        node.value = node.value.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError:
+        problems.append(f"{_place(node, name)}: has half a character: {ascii(node.value):.60}")
 
 
 def _place(node: yaml.Node, name: str) -> str:

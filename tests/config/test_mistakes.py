@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from cagrpc.config.load import parse_settings
+from cagrpc.config.yaml_text import parse_documents
 from cagrpc.errors import InvalidConfiguration
 
 GROUP = "provisioners: [{name: p, node_groups: [{id: g, instance_type: m7i.large}]}]\n"
@@ -238,11 +240,16 @@ def test_every_error_at_once_each_with_its_path() -> None:
         pytest.param("a: 2024-13-45", "c.yaml: is not YAML: month must be in 1..12", id="no date"),
         pytest.param("[" * 5000, "c.yaml: is nested too deeply", id="nested too deeply"),
         pytest.param("a: " + "9" * 5000, "c.yaml: is not YAML: Exceeds the limit", id="a number without end"),
+        pytest.param('a: "\\ud800"', "c.yaml:1:4: has half a character: '\\ud800'", id="half a character"),
         pytest.param("? [a]\n: 1", "c.yaml:1:3: is not YAML: while constructing a mapping", id="a list as a key"),
     ],
 )
 def test_text_that_is_no_configuration(text: str, problem: str) -> None:
     assert any(found.startswith(problem) or problem in found for found in problems(text))
+
+
+def test_characters_that_json_escapes_in_halves_are_joined() -> None:
+    assert parse_documents(json.dumps({"a": "\N{PILE OF POO}"}), "c.yaml") == [{"a": "\N{PILE OF POO}"}]
 
 
 def test_aliases_that_multiply_are_refused_before_they_are_written_out() -> None:

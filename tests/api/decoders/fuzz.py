@@ -2,6 +2,8 @@
 
     FUZZ_SECONDS=600 python -m tests.api.decoders.fuzz
 
+and with FUZZ_RUNS=1000000 until so many inputs were read.
+
 Fails on any exception but those that a decoder may raise, on inputs that take long, and where memory grows. What it
 found is in build/fuzz: the inputs that reach different code, from which the next run goes on, and the one that failed.
 `python -m tests.api.decoders.fuzz FILE` reads one again.
@@ -56,18 +58,21 @@ class _Choices:
 class _Memory:
     """Of this process, compared with what it was once everything had been seen."""
 
-    def __init__(self, warm_at: float) -> None:
-        self._warm_at = warm_at
+    def __init__(self, seconds: float, runs: int) -> None:
+        """Everything has been seen after a share of the time, or of the inputs where these are limited."""
+        self._warm_at = 0.0 if runs else time.monotonic() + _WARM_SHARE * seconds
+        self._warm_after = int(_WARM_SHARE * runs)
         self._before: float | None = None
         self._looks = 0
 
     def look(self) -> None:
         self._looks += 1
-        if self._looks % _LOOK_EVERY or time.monotonic() < self._warm_at:
+        if self._looks % _LOOK_EVERY or self._looks < self._warm_after or time.monotonic() < self._warm_at:
             return
         now = _rss_mb()
         if self._before is None:
             self._before = now
+            print(f"memory: {now:.0f} MB once it was warm", file=sys.stderr, flush=True)
         elif now - self._before > _MOST_GROWTH_MB:
             raise MemoryError(f"it grew from {self._before:.0f} to {now:.0f} MB in {self._looks} inputs")
 
@@ -88,9 +93,10 @@ def _chosen(decoder: Decoder, how: int, data: Any) -> bytes:
 
 
 def main() -> None:
-    seconds = int(os.environ.get("FUZZ_SECONDS", "600"))
+    runs = int(os.environ.get("FUZZ_RUNS", "0"))
+    seconds = 0 if runs else int(os.environ.get("FUZZ_SECONDS", "600"))
     logging.disable(logging.CRITICAL)
-    every, memory = decoders(), _Memory(time.monotonic() + _WARM_SHARE * seconds)
+    every, memory = decoders(), _Memory(seconds, runs)
 
     def read(data: bytes) -> None:
         provider = atheris.FuzzedDataProvider(data)
@@ -118,6 +124,7 @@ def main() -> None:
                 (corpus / hashlib.sha256(data).hexdigest()[:16]).write_bytes(data)
     options = {
         "max_total_time": seconds,
+        "runs": runs or -1,
         "max_len": _LONGEST_BYTES,
         "timeout": _HANGS_AFTER_SECONDS,
         "rss_limit_mb": _MOST_RSS_MB,

@@ -44,6 +44,7 @@ from cagrpc.kube.informer.reflector import Resource
 from cagrpc.kube.journal import objects
 from cagrpc.services.grpc.provider import Provider
 from cagrpc.services.grpc.status import CallContext
+from tests.api.decoders import files
 from tests.support import devices, storage
 from tests.support.api_server import ApiServer
 from tests.support.clocks import any_clock
@@ -83,6 +84,7 @@ def decoders() -> tuple[Decoder, ...]:
         *_doors(),
         *_envelopes(),
         *_written_by_us(),
+        *(Decoder(name, read, seeds, errors) for name, read, seeds, errors in files.readers(_TEMPLATE, _RECORD)),
     )
 
 
