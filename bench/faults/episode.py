@@ -7,11 +7,12 @@ from __future__ import annotations
 import secrets
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import Self
 from unittest.mock import patch
 
 from bench.faults.callers import Callers
@@ -61,6 +62,12 @@ class Result:
     violations: list[str] = field(default_factory=list)
     steps: Counter[str] = field(default_factory=Counter)
     """The steps at which processes were killed."""
+
+    def __iadd__(self, other: Result) -> Self:
+        self.told += other.told
+        self.violations += other.violations
+        self.steps += other.steps
+        return self
 
 
 class Episode:
@@ -389,13 +396,3 @@ def seeded(rng: Random) -> Iterator[None]:
     """Ids are drawn from the seed as well."""
     with patch.object(secrets, "token_hex", lambda nbytes=32: rng.randbytes(nbytes).hex()):
         yield
-
-
-def merged(results: Sequence[Result]) -> Result:
-    """Return all of them as one."""
-    result = Result(Counter())
-    for each in results:
-        result.told += each.told
-        result.violations += each.violations
-        result.steps += each.steps
-    return result

@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 
 from bench.faults.disk import Disk, small_disk
-from bench.faults.episode import Episode, Result, merged, seeded
+from bench.faults.episode import Episode, Result, seeded
 from bench.faults.stores import FileStore, Store, cluster_store
 from tests.support.fleet import FakeClock
 
@@ -26,18 +26,14 @@ def run(
     seed: int, increments: int, until: float = float("inf"), tell: Callable[[str], None] = lambda _: None
 ) -> Result:
     """Play episodes until so many increments were journalled, or until this time of the monotonic clock."""
-    results: list[Result] = []
-    done = 0
+    total, episodes = Result(Counter()), 0
     with tempfile.TemporaryDirectory() as directory, small_disk(Path(directory)) as disk:
-        while done < increments and time.monotonic() < until:
-            number = len(results)
-            result = play(f"{seed}/{number}", min(PER_EPISODE, increments - done), Path(directory) / f"{number}", disk)
-            results.append(result)
-            done += result.told["increments"]
-            tell(f"{done:,} increments in {len(results)} episodes")
-    total = merged(results)
-    total.told["episodes"] = len(results)
-    total.told["disk"] = int(disk.mounted)
+        while (done := total.told["increments"]) < increments and time.monotonic() < until:
+            goal, place = min(PER_EPISODE, increments - done), Path(directory) / f"{episodes}"
+            total += play(f"{seed}/{episodes}", goal, place, disk)
+            episodes += 1
+            tell(f"{total.told['increments']:,} increments in {episodes} episodes")
+    total.told["episodes"] = episodes
     return total
 
 

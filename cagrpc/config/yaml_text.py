@@ -99,7 +99,7 @@ def _join_surrogates(node: yaml.ScalarNode, name: str, problems: list[str]) -> N
     try:
         node.value = node.value.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:
-        problems.append(f"{_place(node, name)}: has half a character: {ascii(node.value):.60}")
+        problems.append(f"{_place(node, name)}: has half a character: {node.value!a:.60}")
 
 
 def _place(node: yaml.Node, name: str) -> str:

@@ -2,7 +2,7 @@
 
     FUZZ_SECONDS=600 python -m tests.api.decoders.fuzz
 
-and with FUZZ_RUNS=1000000 until so many inputs were read.
+and with FUZZ_RUNS=1000000 until so many inputs were read. FUZZ_SEED is of the fuzzer's own choices.
 
 Fails on any exception but those that a decoder may raise, on inputs that take long, and where memory grows. What it
 found is in build/fuzz: the inputs that reach different code, from which the next run goes on, and the one that failed.
@@ -94,9 +94,10 @@ def _chosen(decoder: Decoder, how: int, data: Any) -> bytes:
 
 def main() -> None:
     runs = int(os.environ.get("FUZZ_RUNS", "0"))
-    seconds = 0 if runs else int(os.environ.get("FUZZ_SECONDS", "600"))
+    seconds = int(os.environ.get("FUZZ_SECONDS", "0" if runs else "600"))
     logging.disable(logging.CRITICAL)
-    every, memory = decoders(), _Memory(seconds, runs)
+    every = [each for each in decoders() for _ in range(each.share)]
+    memory = _Memory(seconds, runs)
 
     def read(data: bytes) -> None:
         provider = atheris.FuzzedDataProvider(data)
@@ -118,13 +119,16 @@ def main() -> None:
     corpus = _DIRECTORY / "corpus"
     corpus.mkdir(parents=True, exist_ok=True)
     for number, decoder in enumerate(every):
+        if number and every[number - 1] is decoder:
+            continue
         for seed in decoder.raw_seeds():
             for how in (_RAW, _BROKEN, _HOSTILE):
-                data = seed[:_LONGEST_BYTES] + bytes([how, number])
+                data = seed[:_LONGEST_BYTES] + bytes([how]) + number.to_bytes(2, "little")
                 (corpus / hashlib.sha256(data).hexdigest()[:16]).write_bytes(data)
     options = {
         "max_total_time": seconds,
         "runs": runs or -1,
+        "seed": int(os.environ.get("FUZZ_SEED", "0")),
         "max_len": _LONGEST_BYTES,
         "timeout": _HANGS_AFTER_SECONDS,
         "rss_limit_mb": _MOST_RSS_MB,

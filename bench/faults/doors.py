@@ -1,0 +1,167 @@
+"""The campaign at the doors: malformed messages to whatever reads what others write. Coverage-guided in this process's
+child (`tests.api.decoders.fuzz`), and over real sockets to a real server, of which memory and open files are watched
+while somebody else is to be answered as ever."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from random import Random
+
+from bench.faults.episode import Result
+from bench.faults.messages import Hostile, calls, connections, pages
+from cagrpc.services.grpc import native
+from tests.support.serving import SMALL, Serving, configuration, serve
+
+MOST_GROWTH_MIB = 96
+"""Of a server, from when a third of the messages were sent to the end."""
+MOST_MORE_FILES = 40
+_SHARES = 3
+FRONTS = ("python", "native")
+TO_DECODERS = "messages to decoders, coverage-guided"
+_FRONT = {"python": "tests.support.python_front", "native": "cagrpc.cli"}
+"""The module by which `cagrpc` is started with each."""
+
+
+def lacking() -> str:
+    """Return what this machine lacks for this part, and what would help; empty if it has everything."""
+    if find_spec("atheris") is None:
+        return "decoders are fuzzed by atheris, which `make fuzz` installs"
+    if native.load() is None:
+        return "both fronts are tormented, and the native one is not built: `make native`"
+    return ""
+
+
+def run(
+    seed: int, messages: int, calls_each: int, most_seconds: float, tell: Callable[[str], None] = lambda _: None
+) -> Result:
+    """Send so many malformed messages to decoders, or as many as the time allows, and so many calls to a server with
+    each front."""
+    result = Result(Counter())
+    result += decoded(seed, messages, most_seconds)
+    tell(f"{result.told[TO_DECODERS]:,} messages to decoders")
+    for front in FRONTS:
+        result += over_sockets(front, seed, calls_each)
+        tell(f"{calls_each:,} calls, {front} front")
+    return result
+
+
+def decoded(seed: int, messages: int, most_seconds: float) -> Result:
+    """Let all decoders read messages, in a process of its own."""
+    limits = {"FUZZ_RUNS": messages, "FUZZ_SECONDS": int(most_seconds), "FUZZ_SEED": seed}
+    variables = {"PYTHONPATH": Path(__file__).parents[2], **limits}
+    with tempfile.TemporaryDirectory() as directory:
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.api.decoders.fuzz"],
+            cwd=directory,
+            env={**os.environ, **{name: str(value) for name, value in variables.items()}},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    return told_by_fuzzer(done.stderr, done.returncode)
+
+
+def told_by_fuzzer(words: str, code: int) -> Result:
+    """Read what it says in the end."""
+    said = {name: int(value) for name, value in re.findall(r"stat::(\w+): +(\d+)", words)}
+    told = Counter({TO_DECODERS: said.get("number_of_executed_units", 0)})
+    told["inputs that reached different code"] = said.get("new_units_added", 0)
+    told["most memory of the fuzzer, MiB"] = said.get("peak_rss_mb", 0)
+    return Result(told, [f"the fuzzer failed: {words[-3_000:]}"] if code else [])
+
+
+def over_sockets(front: str, seed: int, calls_each: int) -> Result:
+    """Send messages to the doors of one server: calls, connections that are none, and requests for pages."""
+    result, hostile = Result(Counter()), Hostile(Random(f"{seed}/{front}"))
+    with _server(front) as serving:
+        watch = Watch(serving)
+        for share in range(_SHARES):
+            count = calls_each // _SHARES
+            answers = calls(serving, hostile, count)
+            answers += connections(serving, hostile, count // 20)
+            answers += pages(serving, hostile, count // 10)
+            result.told.update({f"{front}: {what}": number for what, number in answers.items()})
+            if share == 0:
+                watch.begin()
+            if serving.process.poll() is not None:
+                break
+            watch.ask_as_usual()
+        result.violations += [f"{front}: {what}" for what in (*hostile.wrong, *watch.end())]
+    result.told[f"{front}: MiB after a third"] = int(watch.first_mib)
+    result.told[f"{front}: MiB in the end"] = int(watch.last_mib)
+    result.told[f"{front}: slowest usual answer, ms"] = int(1000 * watch.slowest_seconds)
+    return result
+
+
+@contextmanager
+def _server(front: str) -> Iterator[Serving]:
+    with tempfile.TemporaryDirectory() as directory:
+        behaviours = {"*": {"stock": 50}}
+        group = {**SMALL, "max_size": 60}
+        path = configuration(Path(directory) / "cagrpc.yaml", [{"name": "one", "node_groups": [group]}], behaviours)
+        serving = serve(Path(directory) / "state", "--config", path, program=[_FRONT[front]])
+        try:
+            yield serving
+        finally:
+            serving.process.kill()
+            serving.process.wait()
+
+
+@dataclass
+class Watch:
+    """What a server needs, and whether it answers those who ask as they should."""
+
+    serving: Serving
+    first_mib: float = 0.0
+    first_files: int = 0
+    last_mib: float = 0.0
+    slowest_seconds: float = 0.0
+
+    def begin(self) -> None:
+        self.first_mib, self.first_files = self._mib(), self._files()
+
+    def ask_as_usual(self) -> None:
+        began = time.monotonic()
+        with self.serving.provider() as provider:
+            provider.node_groups()
+        self.serving.get("/healthz")
+        self.slowest_seconds = max(self.slowest_seconds, time.monotonic() - began)
+
+    def end(self) -> Iterator[str]:
+        """Yield what must not be."""
+        if self.serving.process.poll() is not None:
+            yield f"the server has ended: {self.serving.log()[-2_000:]}"
+            return
+        self.last_mib = self._mib()
+        if self.last_mib > self.first_mib + MOST_GROWTH_MIB:
+            yield f"it grew from {self.first_mib:.0f} to {self.last_mib:.0f} MiB"
+        give_up = time.monotonic() + 30.0
+        while (files := self._files()) > self.first_files + MOST_MORE_FILES and time.monotonic() < give_up:
+            time.sleep(0.2)
+        if files > self.first_files + MOST_MORE_FILES:
+            yield f"it had {self.first_files} open files, and has {files}"
+        with self.serving.provider() as provider:
+            try:
+                provider.wait_for_running("small", provider.target("small"))
+            except AssertionError as states:
+                yield f"a target of {provider.target('small')}, and these instances: {states}"
+        faults = [line for line in self.serving.log().splitlines() if "Traceback" in line or "unexpected" in line]
+        yield from faults[:20]
+
+    def _mib(self) -> float:
+        pages = int(Path(f"/proc/{self.serving.process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    def _files(self) -> int:
+        return len(list(Path(f"/proc/{self.serving.process.pid}/fd").iterdir()))
