@@ -43,7 +43,7 @@ class Flight:
 
 
 @dataclass(frozen=True, slots=True)
-class _Listed:
+class _ListedInstance:
     """An instance to list, and its position in the order of creation; those of unknown origin come first."""
 
     order: tuple[int, int]
@@ -51,7 +51,7 @@ class _Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _IncrementView:
     """What one increment comes to."""
 
     status: IncrementStatus
@@ -82,12 +82,12 @@ class FleetIndex:
         """By token, a number that grows with the order in which instances were listed first."""
         self._tokens: dict[str, str] = {}
         """Of what the backend lists, by id."""
-        self._listed: dict[str, _Listed] = {}
+        self._listed: dict[str, _ListedInstance] = {}
         """By token, also of failed members that the backend does not list."""
-        self._of_group: dict[str, dict[str, _Listed]] = {}
+        self._of_group: dict[str, dict[str, _ListedInstance]] = {}
         self._doomed: dict[str, BackendInstance] = {}
-        self._parts: dict[str, _Part] = {}
-        self._telling: dict[str, _Part] = {}
+        self._parts: dict[str, _IncrementView] = {}
+        self._telling: dict[str, _IncrementView] = {}
         """Parts that hold, request or serve anything."""
         self._targets: Counter[str] = Counter()
         self._dirty: set[str] = set()
@@ -198,20 +198,20 @@ class FleetIndex:
             self._targets[group] += now.instance.state is not InstanceState.DELETING
             self._dirty.add(group)
 
-    def _instance(self, token: str, machine: BackendInstance | None, *, going: bool) -> _Listed | None:
+    def _instance(self, token: str, machine: BackendInstance | None, *, going: bool) -> _ListedInstance | None:
         """Return how an instance, or a failed member, is listed; None where it is not."""
         place = self._contents.by_token.get(token)
         if place is not None and place.member.state is MemberState.FAILED:  # machine or not
             error = place.record.error
             instance = Instance(place.member.listed_id, place.member.node_group, InstanceState.CREATING, error)
-            return _Listed(place.order, instance) if error and instance.node_group in self._groups else None
+            return _ListedInstance(place.order, instance) if error and instance.node_group in self._groups else None
         if machine is None:
             return None
         group = machine.node_group if place is None else place.member.node_group
         deleting = going or machine.state is InstanceState.DELETING
         state = InstanceState.DELETING if deleting else machine.state
         instance = Instance(machine.id, group, state, None if deleting else machine.error)
-        return _Listed(self._order(token), instance) if group in self._groups else None
+        return _ListedInstance(self._order(token), instance) if group in self._groups else None
 
     def _order(self, token: str) -> tuple[int, int]:
         place = self._contents.by_token.get(token)
@@ -230,8 +230,8 @@ class FleetIndex:
             if part.held or part.requested or part.pods:
                 self._telling[key] = part
 
-    def _part(self, record: IncrementRecord) -> _Part:
-        return _Part(
+    def _part(self, record: IncrementRecord) -> _IncrementView:
+        return _IncrementView(
             status(record, self._observed),
             Counter(self._coming(record)),
             tuple(self._held(record)),

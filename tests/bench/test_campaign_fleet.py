@@ -15,11 +15,11 @@ from bench.faults.disk import small_disk
 from bench.faults.episode import Result
 from cagrpc import errors
 from cagrpc.backends.simulated.backend import SimulatedBackend
-from cagrpc.fleet import lifecycle
 from cagrpc.fleet.backend import Order
+from cagrpc.fleet.index import FleetIndex
 from cagrpc.fleet.journal import SqliteJournal
 from cagrpc.fleet.model import Phase
-from cagrpc.fleet.records import Changes, Contents
+from cagrpc.fleet.records import Changes
 from cagrpc.kube.journal.journal import ClusterJournal
 from cagrpc.kube.journal.root import Root
 from cagrpc.kube.lease import LeaderElection
@@ -95,12 +95,11 @@ def takes_what_it_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def leaves_what_it_rolled_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    def deleted(contents: Contents, observed: Any) -> Any:
-        found = to_delete(contents, observed)
-        return {key: each[:-1] for key, each in found.items() if each[:-1]}
+    def deleted(self: FleetIndex) -> Any:
+        return {key: each[:-1] for key, each in to_delete(self).items() if each[:-1]}
 
-    to_delete = lifecycle.to_delete
-    monkeypatch.setattr("cagrpc.fleet.lifecycle.to_delete", deleted)
+    to_delete = FleetIndex.to_delete
+    monkeypatch.setattr(FleetIndex, "to_delete", deleted)
 
 
 def trusts_another_clock(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,12 +107,12 @@ def trusts_another_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def deletes_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
-    def deleted(contents: Contents, observed: Any) -> Any:
-        old = [each for each in observed.listing if each.token.endswith("-a-2")]
-        return {**to_delete(contents, observed), **({"a": old} if old else {})}
+    def deleted(self: FleetIndex) -> Any:
+        old = [each for each in self._observed.listing if each.token.endswith("-a-2")]
+        return {**to_delete(self), **({"a": old} if old else {})}
 
-    to_delete = lifecycle.to_delete
-    monkeypatch.setattr("cagrpc.fleet.lifecycle.to_delete", deleted)
+    to_delete = FleetIndex.to_delete
+    monkeypatch.setattr(FleetIndex, "to_delete", deleted)
 
 
 def writes_after_it_led(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -209,7 +209,12 @@ def test_nothing_starts_after_the_end() -> None:
 
 def test_metrics_tell_of_each_loop() -> None:
     clock = FakeClock()
-    loop = Loop(lambda: bool(clock.advance(0.7)))
+
+    def step() -> bool:
+        clock.advance(0.7)
+        return False
+
+    loop = Loop(step)
     loop.heartbeat = Heartbeat("a loop", clock=clock)
     runner = Runner(clock, any_clock(lambda: 1000.0))
     runner.add(loop)
