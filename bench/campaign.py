@@ -1,10 +1,10 @@
 """A fault campaign: the fleet, real processes and the doors, with everything wrong around them.
 
-    python -m bench.campaign [--only fleet|processes|doors] [--seed S] [--at-most MINUTES]
-                             [--increments N] [--minutes M] [--messages N] [--calls N]
+    python -m bench.campaign [--only fleet|processes|doors] [--seed S] [--at-most MINUTES] [--workers N]
+                             [--increments N] [--minutes M] [--messages N] [--fuzz-minutes M] [--calls N]
                              [--markdown docs/reference/reliability.md]
 
-fleet      increments of a fleet in this process, under clocks that are set by hand (`bench.faults.fleet`)
+fleet      increments of fleets in this program, under clocks that are set by hand (`bench.faults.fleet`)
 processes  two `cagrpc serve` beside a real control plane, for `--minutes` (`bench.faults.processes`)
 doors      malformed messages to decoders, and over sockets to a server with each front (`bench.faults.doors`)
 
@@ -44,17 +44,26 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=30.0, help="of real processes")
     parser.add_argument("--seed", type=int, default=1, help="of whatever is drawn")
     parser.add_argument("--only", choices=("fleet", "processes", "doors"), help="one part")
-    parser.add_argument("--increments", type=int, default=INCREMENTS, help="of the fleet in this process")
-    parser.add_argument("--messages", type=int, default=MESSAGES, help="to decoders")
-    parser.add_argument("--calls", type=int, default=CALLS, help="over sockets, to each front")
+    parser.add_argument("--increments", type=int, default=INCREMENTS, help="of the fleet")
+    parser.add_argument("--messages", type=int, default=MESSAGES, help="to decoders, drawn")
+    parser.add_argument("--fuzz-minutes", type=float, default=30.0, help="of messages to decoders, coverage-guided")
+    parser.add_argument("--calls", type=int, default=CALLS, help="over sockets, to a server with each front")
     parser.add_argument("--markdown", type=Path, help="the page that gets the figures")
-    parser.add_argument("--at-most", type=float, default=24 * 60.0, help="minutes for the fleet, and for decoders")
+    parser.add_argument("--at-most", type=float, default=24 * 60.0, help="minutes of the fleet, and of messages drawn")
+    parser.add_argument("--workers", type=int, default=2, help="processes for the fleet, and for messages drawn")
     options = parser.parse_args()
     most_seconds = 60 * options.at_most
+
+    def until() -> float:
+        return time.monotonic() + most_seconds
+
+    def length() -> doors.Length:
+        return doors.Length(options.messages, int(60 * options.fuzz_minutes), options.calls, until(), options.workers)
+
     parts: Mapping[str, Callable[[], Result]] = {
-        "fleet": lambda: fleet.run(options.seed, options.increments, time.monotonic() + most_seconds, tell),
+        "fleet": lambda: fleet.run(options.seed, options.increments, until(), options.workers, tell),
         "processes": lambda: processes(options.seed, options.minutes),
-        "doors": lambda: doors.run(options.seed, options.messages, options.calls, most_seconds, tell),
+        "doors": lambda: doors.run(options.seed, length(), tell),
     }
     wanted = [name for name in parts if options.only in (None, name)]
     if missing := [why for name in wanted if (why := _LACKING[name]())]:

@@ -1,6 +1,6 @@
-"""The campaign at the doors: malformed messages to whatever reads what others write. Coverage-guided in this process's
-child (`tests.api.decoders.fuzz`), and over real sockets to a real server, of which memory and open files are watched
-while somebody else is to be answered as ever."""
+"""The campaign at the doors: malformed messages to whatever reads what others write. To decoders they are drawn
+(`decoding`), and coverage-guided in a child (`tests.api.decoders.fuzz`); over real sockets they go to a real
+server, of which memory and open files are watched while somebody else is to be answered as ever."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 
+from bench.faults import decoding
+from bench.faults.decoding import DRAWN, MOST_GROWTH_MIB, rss_mib
 from bench.faults.episode import Result
 from bench.faults.messages import Hostile, calls, connections, pages
 from cagrpc.services.grpc import native
 from tests.support.serving import SMALL, Serving, configuration, serve
 
-MOST_GROWTH_MIB = 96
-"""Of a server, from when a third of the messages were sent to the end."""
 MOST_MORE_FILES = 40
 _SHARES = 3
 FRONTS = ("python", "native")
-TO_DECODERS = "messages to decoders, coverage-guided"
+FUZZED = "messages to decoders, coverage-guided"
 _FRONT = {"python": "tests.support.python_front", "native": "cagrpc.cli"}
 """The module by which `cagrpc` is started with each."""
 
@@ -42,24 +42,41 @@ def lacking() -> str:
     return ""
 
 
-def run(
-    seed: int, messages: int, calls_each: int, most_seconds: float, tell: Callable[[str], None] = lambda _: None
-) -> Result:
-    """Send so many malformed messages to decoders, or as many as the time allows, and so many calls to a server with
-    each front."""
+@dataclass(frozen=True, slots=True)
+class Length:
+    """Of this part of a campaign."""
+
+    messages: int
+    """To decoders, drawn."""
+    fuzz_seconds: int
+    """Of messages to decoders, coverage-guided."""
+    calls: int
+    """Over sockets, to a server with each front."""
+    until: float = float("inf")
+    """When to stop drawing messages, whatever is left: a time of the monotonic clock."""
+    workers: int = 1
+    """Processes that read drawn messages."""
+
+
+def run(seed: int, length: Length, tell: Callable[[str], None] = lambda _: None) -> Result:
+    """Send malformed messages to decoders and to servers."""
     result = Result(Counter())
-    result += decoded(seed, messages, most_seconds)
-    tell(f"{result.told[TO_DECODERS]:,} messages to decoders")
-    for front in FRONTS:
-        result += over_sockets(front, seed, calls_each)
-        tell(f"{calls_each:,} calls, {front} front")
+    if length.messages:
+        result += decoding.run(seed, length.messages, length.until, length.workers, tell)
+    if length.fuzz_seconds:
+        result += fuzzed(seed, length.fuzz_seconds)
+        tell(f"{result.told[FUZZED]:,} messages to decoders, coverage-guided")
+    for front in FRONTS if length.calls else ():
+        result += over_sockets(front, seed, length.calls)
+        tell(f"{length.calls:,} calls, {front} front")
+    sent = (DRAWN, FUZZED, "answered with", "connections")
+    result.told["messages in all"] = sum(n for what, n in result.told.items() if any(each in what for each in sent))
     return result
 
 
-def decoded(seed: int, messages: int, most_seconds: float) -> Result:
-    """Let all decoders read messages, in a process of its own."""
-    limits = {"FUZZ_RUNS": messages, "FUZZ_SECONDS": int(most_seconds), "FUZZ_SEED": seed}
-    variables = {"PYTHONPATH": Path(__file__).parents[2], **limits}
+def fuzzed(seed: int, seconds: int) -> Result:
+    """Let all decoders read messages, coverage-guided, in a process of its own."""
+    variables = {"PYTHONPATH": Path(__file__).parents[2], "FUZZ_SECONDS": seconds, "FUZZ_SEED": seed}
     with tempfile.TemporaryDirectory() as directory:
         done = subprocess.run(
             [sys.executable, "-m", "tests.api.decoders.fuzz"],
@@ -75,10 +92,10 @@ def decoded(seed: int, messages: int, most_seconds: float) -> Result:
 def told_by_fuzzer(words: str, code: int) -> Result:
     """Read what it says in the end."""
     said = {name: int(value) for name, value in re.findall(r"stat::(\w+): +(\d+)", words)}
-    told = Counter({TO_DECODERS: said.get("number_of_executed_units", 0)})
+    told = Counter({FUZZED: said.get("number_of_executed_units", 0)})
     told["inputs that reached different code"] = said.get("new_units_added", 0)
-    told["most memory of the fuzzer, MiB"] = said.get("peak_rss_mb", 0)
-    return Result(told, [f"the fuzzer failed: {words[-3_000:]}"] if code else [])
+    most = Counter({"fuzzer: most memory, MiB": said.get("peak_rss_mb", 0)})
+    return Result(told, [f"the fuzzer failed: {words[-3_000:]}"] if code else [], most=most)
 
 
 def over_sockets(front: str, seed: int, calls_each: int) -> Result:
@@ -98,9 +115,9 @@ def over_sockets(front: str, seed: int, calls_each: int) -> Result:
                 break
             watch.ask_as_usual()
         result.violations += [f"{front}: {what}" for what in (*hostile.wrong, *watch.end())]
-    result.told[f"{front}: MiB after a third"] = int(watch.first_mib)
-    result.told[f"{front}: MiB in the end"] = int(watch.last_mib)
-    result.told[f"{front}: slowest usual answer, ms"] = int(1000 * watch.slowest_seconds)
+    result.most[f"{front}: MiB after a third"] = int(watch.first_mib)
+    result.most[f"{front}: MiB in the end"] = int(watch.last_mib)
+    result.most[f"{front}: slowest usual answer, ms"] = int(1000 * watch.slowest_seconds)
     return result
 
 
@@ -129,7 +146,7 @@ class Watch:
     slowest_seconds: float = 0.0
 
     def begin(self) -> None:
-        self.first_mib, self.first_files = self._mib(), self._files()
+        self.first_mib, self.first_files = rss_mib(self.serving.process.pid), self._files()
 
     def ask_as_usual(self) -> None:
         began = time.monotonic()
@@ -143,7 +160,7 @@ class Watch:
         if self.serving.process.poll() is not None:
             yield f"the server has ended: {self.serving.log()[-2_000:]}"
             return
-        self.last_mib = self._mib()
+        self.last_mib = rss_mib(self.serving.process.pid)
         if self.last_mib > self.first_mib + MOST_GROWTH_MIB:
             yield f"it grew from {self.first_mib:.0f} to {self.last_mib:.0f} MiB"
         give_up = time.monotonic() + 30.0
@@ -158,10 +175,6 @@ class Watch:
                 yield f"a target of {provider.target('small')}, and these instances: {states}"
         faults = [line for line in self.serving.log().splitlines() if "Traceback" in line or "unexpected" in line]
         yield from faults[:20]
-
-    def _mib(self) -> float:
-        pages = int(Path(f"/proc/{self.serving.process.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
     def _files(self) -> int:
         return len(list(Path(f"/proc/{self.serving.process.pid}/fd").iterdir()))

@@ -62,8 +62,11 @@ class Result:
     violations: list[str] = field(default_factory=list)
     steps: Counter[str] = field(default_factory=Counter)
     """The steps at which processes were killed."""
+    most: Counter[str] = field(default_factory=Counter)
+    """Largest figures, of memory and time."""
 
     def __iadd__(self, other: Result) -> Self:
+        self.most |= other.most
         self.told += other.told
         self.violations += other.violations
         self.steps += other.steps

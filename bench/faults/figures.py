@@ -25,7 +25,7 @@ class Figures:
 
     def rows(self) -> Iterator[tuple[str, str]]:
         """Yield what happened, and how often."""
-        for what, count in sorted(self.result.told.items()):
+        for what, count in (*sorted(self.result.told.items()), *sorted(self.result.most.items())):
             yield what, f"{count:,}"
         steps = self.result.steps
         if steps:

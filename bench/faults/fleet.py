@@ -1,4 +1,4 @@
-"""The campaign over the fleet, in one process and with clocks that are set by hand: episodes one after the other, with
+"""The campaign over the fleet, each episode in one process and with clocks that are set by hand, with
 the journal in a file and in a cluster in turns."""
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import ExitStack
+from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 
@@ -23,18 +25,29 @@ PER_EPISODE = 100
 
 
 def run(
-    seed: int, increments: int, until: float = float("inf"), tell: Callable[[str], None] = lambda _: None
+    seed: int,
+    increments: int,
+    until: float = float("inf"),
+    workers: int = 1,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Result:
-    """Play episodes until so many increments were journalled, or until this time of the monotonic clock."""
-    total, episodes = Result(Counter()), 0
-    with tempfile.TemporaryDirectory() as directory, small_disk(Path(directory)) as disk:
-        while (done := total.told["increments"]) < increments and time.monotonic() < until:
-            goal, place = min(PER_EPISODE, increments - done), Path(directory) / f"{episodes}"
-            total += play(f"{seed}/{episodes}", goal, place, disk)
-            episodes += 1
-            tell(f"{total.told['increments']:,} increments in {episodes} episodes")
-    total.told["episodes"] = episodes
+    """Play episodes until so many increments were journalled; none is begun after this time of the monotonic clock."""
+    total = Result(Counter())
+    goals = [min(PER_EPISODE, increments - done) for done in range(0, increments, PER_EPISODE)]
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        playing = [pool.submit(_alone, f"{seed}/{number}", goal, until) for number, goal in enumerate(goals)]
+        for each in as_completed(playing):
+            total += each.result()
+            tell(f"{total.told['increments']:,} increments, {len(total.violations)} violations")
+    total.violations.sort()
     return total
+
+
+def _alone(seed: str, goal: int, until: float) -> Result:
+    if time.monotonic() >= until:
+        return Result(Counter())
+    with tempfile.TemporaryDirectory() as directory, small_disk(Path(directory)) as disk:
+        return play(seed, goal, Path(directory) / "episode", disk)
 
 
 def play(seed: str, goal: int, directory: Path, disk: Disk) -> Result:
@@ -58,6 +71,6 @@ def play(seed: str, goal: int, directory: Path, disk: Disk) -> Result:
             result = episode.run(goal)
     finally:
         logging.disable(disabled)
-    told["increments"] = episode.callers.journalled
+    told["increments"], told["episodes"] = episode.callers.journalled, 1
     result.violations[:] = [f"episode {seed}: {each}" for each in result.violations]
     return result

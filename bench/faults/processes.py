@@ -106,9 +106,9 @@ class ProcessCampaign:
         self.told["increments"] = len(self._watcher.increments)
         self.told["instances made"] = len(self._watcher.books())
         self.told["processes started"] = sum(each.started for each in self._servers)
-        self.told["most memory of a process, MiB"] = int(max(each.most_rss_mib for each in self._servers))
-        self.told["longest time to settle, s"] = int(self.most_settled_seconds)
-        return Result(self.told, self.found)
+        most = Counter({"longest time to settle, s": int(self.most_settled_seconds)})
+        most["most memory of a process, MiB"] = int(max(each.most_rss_mib for each in self._servers))
+        return Result(self.told, self.found, most=most)
 
     def close(self) -> None:
         """Leave the control plane as it was."""

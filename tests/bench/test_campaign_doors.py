@@ -1,5 +1,5 @@
 """The campaign at the doors: a short one finds nothing, on both fronts; servers that answer, or end, as they must not
-are found. Decoders are read by tests/api/decoders/test_decoders.py."""
+are found, and so are decoders."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from typing import Any
 import grpc
 import pytest
 
-from bench.faults import doors
+from bench.faults import decoding, doors
 from bench.faults.messages import Hostile, calls, pages
 from cagrpc.server.certificates import ensure_certificates
+from tests.api.decoders.registry import Decoder
 from tests.support.grpc_servers import FRONTS, fronted
 from tests.support.serving import Serving
 
-CALLS = 300
+CALLS, MESSAGES = 300, 1_000
 LAST_WORDS = """
 #100000	DONE   cov: 1 ft: 1 corp: 1/1b exec/s: 100 rss: 512Mb
 stat::number_of_executed_units: 100000
@@ -40,7 +41,7 @@ def test_a_short_one_finds_nothing(front: str) -> None:
     answers = {name.rpartition(" ")[2]: count for name, count in result.told.items() if "calls answered" in name}
     assert sum(answers.values()) == CALLS
     assert {"OK", "INVALID_ARGUMENT", "NOT_FOUND"} <= set(answers)
-    assert result.told[f"{front}: MiB in the end"]
+    assert result.most[f"{front}: MiB in the end"]
 
 
 def test_the_same_seed_makes_the_same_messages() -> None:
@@ -56,15 +57,39 @@ def made(hostile: Hostile) -> object:
 def test_what_the_fuzzer_says_is_read() -> None:
     result = doors.told_by_fuzzer(LAST_WORDS, 0)
     assert result.told == {
-        doors.TO_DECODERS: 100_000,
+        doors.FUZZED: 100_000,
         "inputs that reached different code": 321,
-        "most memory of the fuzzer, MiB": 512,
     }
+    assert result.most == {"fuzzer: most memory, MiB": 512}
     assert not result.violations
     assert doors.told_by_fuzzer(f"{LAST_WORDS}== ERROR: TimeoutError: pods took 3.1 s", 77).violations
 
 
-# ---- servers that do what they must not
+def test_a_few_messages_to_decoders_find_nothing() -> None:
+    result = decoding.drawn("1", MESSAGES)
+    assert not result.violations
+    assert MESSAGES // 10 < result.told["refused by decoders"] < result.told[decoding.DRAWN] == MESSAGES
+    assert decoding.drawn("1", MESSAGES).told["refused by decoders"] == result.told["refused by decoders"]
+
+
+# ---- what must not be
+
+
+def test_decoders_that_fail_are_slow_or_grow_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[bytes] = []
+
+    def read(of: bytes) -> None:
+        kept.append(b"x" * 2**20)
+        if len(kept) % 100 == 0:
+            raise KeyError(of)
+
+    of = [Decoder("d", read, (b"seed",))]
+    found = decoding.drawn("1", 300, of=of).violations
+    assert [each.partition(":")[0] for each in found] == ["d", "d", "d", found[-1]]
+    assert "KeyError" in found[0]
+    assert "grew from" in found[-1]
+    monkeypatch.setattr(decoding, "MOST_SECONDS", 0.0)
+    assert "took" in decoding.drawn("1", 1, of=of).violations[0]
 
 
 class Failing(grpc.GenericRpcHandler):
