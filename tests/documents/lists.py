@@ -44,6 +44,10 @@ NOT_RUN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             ".venv/bin/python -m bench.planner --case openb-default --budget 2",
             ".venv/bin/python -m bench.planner --workload pods.csv",
         ),
+        "docs/reference/reliability.md": (
+            ".venv/bin/python -m bench.campaign --markdown docs/reference/reliability.md",
+            ".venv/bin/python -m bench.campaign --only fleet --increments 500",
+        ),
     },
     "it needs Docker": {
         "docs/guides/operations.md": (
