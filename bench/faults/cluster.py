@@ -67,6 +67,8 @@ class Watcher:
     """Ids of instances that the autoscaler wanted deleted: whether it was answered with OK."""
     in_vain: list[str] = field(default_factory=list)
     """Nodes that it took and that never had a pod."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """What the autoscaler was answered last about an instance that it may not delete."""
     _empty_since: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -119,7 +121,8 @@ class Watcher:
         try:
             with leader.provider() as provider:
                 provider.delete(node["metadata"]["labels"]["pool"], instance_id)
-        except (grpc.RpcError, OSError):
+        except (grpc.RpcError, OSError) as error:
+            self.refused[node["metadata"]["name"]] = str(error)
             return
         self.deletes[instance_id] = True
         self.told["nodes that the autoscaler deleted"] += 1
@@ -142,7 +145,10 @@ class Watcher:
         on = seen.pods_on()
         idle = [node["metadata"]["name"] for node in seen.nodes if node["metadata"]["name"] not in on]
         if idle:
-            return f"nodes have no pods: {idle}"
+            said = {each: self.refused.get(each, "") for each in idle}
+            needed = [node["metadata"]["name"] for node in seen.nodes if not _is_free(node)]
+            asked = [each for each, done in self.deletes.items() if done]
+            return f"nodes have no pods: {said}; somebody may need {needed}; deleted, by what was answered: {asked}"
         names = {node["spec"]["providerID"] for node in seen.nodes}
         standing = {each.id for each in self.books().values() if each.stands}
         if names != standing:

@@ -27,6 +27,8 @@ _TICK_SECONDS = 0.5
 _APPLY_SECONDS = 4.0
 _BETWEEN_FAULTS_SECONDS = (1.0, 6.0)
 SETTLES_WITHIN_SECONDS = 420.0
+LOGS = Path("build/campaign")
+"""Where logs stay of a campaign that found something."""
 _CALM = Behaviour(boot_seconds=2.0, boot_jitter_seconds=2.0, delete_seconds=0.5)
 _BAD: Sequence[Mapping[str, Any]] = (
     {"failure_probability": 0.2},
@@ -102,6 +104,8 @@ class ProcessCampaign:
                 self._settle(goes=True)
             self.found += [each for each in self._servers.faults() if each not in self.found]
         finally:
+            if self.found:
+                self._keep_logs()
             self.close()
         self.told["increments"] = len(self._watcher.increments)
         self.told["instances made"] = len(self._watcher.books())
@@ -109,6 +113,12 @@ class ProcessCampaign:
         most = Counter({"longest time to settle, s": int(self.most_settled_seconds)})
         most["most memory of a process, MiB"] = int(max(each.most_rss_mib for each in self._servers))
         return Result(self.told, self.found, most=most)
+
+    def _keep_logs(self) -> None:
+        """Whoever reads what was found asks next what they said."""
+        LOGS.mkdir(parents=True, exist_ok=True)
+        for each in self._directory.glob("*.log"):
+            shutil.copy(each, LOGS)
 
     def close(self) -> None:
         """Leave the control plane as it was."""
