@@ -26,7 +26,9 @@ from tests.support.controlplane.live import SIMULATED
 
 AWAY = (ApiRefusal, urllib3.exceptions.HTTPError)
 """What one's own requests may meet while the API server is tormented."""
-_EMPTY_SECONDS = 5.0
+_EMPTY_SECONDS, _ONCE_BOOKED_EMPTY_SECONDS = 5.0, 60.0
+"""How long the autoscaler leaves a node empty (by default ten minutes). One with the label of a request longer, until
+an annotation says whether that still has its reservation."""
 _FINISHED = ("done", "rolled-back")
 
 
@@ -107,7 +109,7 @@ class Watcher:
         ]
         names = {node["metadata"]["name"] for node in empty}
         self._empty_since = {name: self._empty_since.get(name, now) for name in names}
-        due = [node for node in empty if self._empty_since[node["metadata"]["name"]] <= now - _EMPTY_SECONDS]
+        due = [node for node in empty if self._empty_since[node["metadata"]["name"]] <= now - _patience_seconds(node)]
         for node in due:
             self._delete(node, leader)
 
@@ -228,5 +230,9 @@ def _is_free(node: Any) -> bool:
     """Return whether nothing says that the node is needed."""
     metadata = node["metadata"]
     disabled = (metadata.get("annotations") or {}).get(SCALE_DOWN_DISABLED) == "true"
-    booked = any(label.startswith(BOOKING_LABELS) for label in metadata.get("labels") or {})
-    return not disabled and not booked and START_UP_TAINT not in _taints(node)
+    return not disabled and START_UP_TAINT not in _taints(node)
+
+
+def _patience_seconds(node: Any) -> float:
+    booked = any(label.startswith(BOOKING_LABELS) for label in node["metadata"].get("labels") or {})
+    return _ONCE_BOOKED_EMPTY_SECONDS if booked else _EMPTY_SECONDS
