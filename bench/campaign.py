@@ -52,7 +52,7 @@ def main() -> int:
     parser.add_argument("--at-most", type=float, default=24 * 60.0, help="minutes of the fleet, and of messages drawn")
     parser.add_argument("--workers", type=int, default=2, help="processes for the fleet, and for messages drawn")
     options = parser.parse_args()
-    most_seconds = 60 * options.at_most
+    most_seconds: float = 60 * options.at_most
 
     def until() -> float:
         return time.monotonic() + most_seconds
