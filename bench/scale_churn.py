@@ -242,7 +242,8 @@ class Churn:
         return all(taint["key"] != START_UP_TAINT for taint in taints)
 
     def _bind(self, each: Standing) -> None:
-        self._api.create(f"{each.path}/binding", {"target": {"kind": "Node", "name": each.node}})
+        target = {"kind": "Node", "name": each.node}
+        self._api.create(f"{each.path}/binding", {"metadata": {"name": each.name}, "target": target})
         self._changed()
         self._run(each)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from cagrpc.api.core.selectors import LabelProjection, PodIdentity, selectors_of
+from cagrpc.api.core.selectors import LabelChange, LabelProjection, PodIdentity, selectors_of
 from solver.model import HostPort, PodAffinityTerm, PodSelector, PodSpec, RunningPods
 from solver.model.eligibility import selects
 
@@ -21,6 +22,15 @@ def port(of: HostPort) -> Port:
 def selecting(terms: Iterable[PodAffinityTerm], who: PodIdentity) -> Iterable[PodAffinityTerm]:
     """Return the terms that select this pod."""
     return (term for term in terms if selects(term.selector, who.namespace, who.labels))
+
+
+@dataclass(frozen=True, slots=True)
+class PodChange:
+    """What one projection sees of running pods and another does not."""
+
+    labels: LabelChange
+    ports: frozenset[Port]
+    terms: frozenset[PodAffinityTerm]
 
 
 class PodProjection:
@@ -44,8 +54,16 @@ class PodProjection:
         """Return what pending pods can select of a running one; None for nothing."""
         ports = tuple(each for each in spec.host_ports if port(each) in self._ports)
         terms = tuple(term for term in spec.pod_anti_affinity if term in self._terms)
-        found = self._of_planned.identified(PodSpec(host_ports=ports, pod_anti_affinity=terms), who)
+        found = self._of_planned.identified_if_selected(PodSpec(host_ports=ports, pod_anti_affinity=terms), who)
         return None if found == _NOTHING and not self._of_planned.matches_unlabelled else found
+
+    def since(self, before: PodProjection) -> PodChange:
+        """Return of what running pods may be projected otherwise than before."""
+        return PodChange(
+            self._of_planned.since(before._of_planned),
+            self._ports ^ before._ports,
+            self._terms ^ before._terms,
+        )
 
     def running(self, pods: Iterable[tuple[PodSpec, PodIdentity]]) -> tuple[RunningPods, ...]:
         """Return what pending pods can select of the pods that run on one node, with equal ones counted."""

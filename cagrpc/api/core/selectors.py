@@ -118,21 +118,35 @@ def counted_labels(
     return None if selected is None else _sorted([*selected, *own])
 
 
+@dataclass(frozen=True, slots=True)
+class LabelChange:
+    """What the selectors name that one projection has and another has not: a pod with none of it is the same by both,
+    unless `of_all`."""
+
+    labels: frozenset[tuple[str, str]]
+    """Keys and values."""
+    keys: frozenset[str]
+    """Whatever the value."""
+    namespaces: frozenset[str]
+    of_all: bool
+    """Whether one of the two has a selector that matches pods with nothing of this."""
+
+
 class LabelProjection:
     """Projects a pod's namespace and labels to those that some selectors read. Each of these selectors matches the
     projection exactly if it matches the pod."""
 
     def __init__(self, selectors: Iterable[PodSelector]) -> None:
+        self._selectors = frozenset(each for each in selectors if each.match_expressions is not None)
         self._named: defaultdict[str, set[str]] = defaultdict(set)
         self._asked: set[str] = set()
         self._namespaces: set[str] = set()
         self._specs: dict[tuple[PodSpec, str, tuple[tuple[str, str], ...]], PodSpec] = {}
+        self._selected: dict[tuple[str, tuple[tuple[str, str], ...]], bool] = {}
         self.matches_unlabelled = False
         """Whether some selector matches a pod without any of these labels."""
-        for selector in selectors:
-            if selector.match_expressions is None:
-                continue
-            for condition in selector.match_expressions:
+        for selector in self._selectors:
+            for condition in selector.match_expressions or ():
                 self._named[condition.key].update(condition.values)
                 if not condition.values:  # Exists, DoesNotExist
                     self._asked.add(condition.key)
@@ -154,6 +168,29 @@ class LabelProjection:
         if key not in self._specs:
             self._specs[key] = replace(spec, namespace=namespace, labels=labels)
         return self._specs[key]
+
+    def identified_if_selected(self, spec: PodSpec, identity: PodIdentity) -> PodSpec:
+        """Return the same, or `spec` as it is if no selector matches the pod, nor one without labels: most selectors
+        name their own namespace, and so make all pods of it visible."""
+        found = self.identified(spec, identity)
+        if self.matches_unlabelled or found is spec:
+            return found
+        visible = found.namespace, found.labels
+        if visible not in self._selected:
+            self._selected[visible] = any(
+                selects(each, found.namespace, dict(found.labels)) for each in self._selectors
+            )
+        return found if self._selected[visible] else spec
+
+    def since(self, before: LabelProjection) -> LabelChange:
+        """Return what has changed of the selectors: mostly few have come or gone."""
+        changed = LabelProjection(self._selectors ^ before._selectors)
+        return LabelChange(
+            frozenset((key, value) for key, values in changed._named.items() for value in values),
+            frozenset(changed._asked),
+            frozenset(changed._namespaces),
+            self.matches_unlabelled is not before.matches_unlabelled,
+        )
 
     def _sees(self, key: str, value: str) -> bool:
         return value in self._named[key] or key in self._asked

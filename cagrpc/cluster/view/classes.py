@@ -4,13 +4,14 @@ thread-safe."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from typing import Generic, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from cagrpc.api.core.gangs import GangMembership
 from cagrpc.api.core.observed_labels import PodProjection, Port, port, selecting
-from cagrpc.api.core.selectors import LabelProjection, PodIdentity, selectors_of
+from cagrpc.api.core.selectors import LabelChange, LabelProjection, PodIdentity, selectors_of
 from cagrpc.cluster.state import PodRef, oldest_first
 from cagrpc.cluster.view.objects import ObservedPod, PodStage
 from cagrpc.fleet.model import PodKey
@@ -58,6 +59,9 @@ class Shape:
         self.pods = 0
         self.waiting = 0
 
+    def has_any(self, ports: frozenset[Port], terms: frozenset[PodAffinityTerm]) -> bool:
+        return not (self.ports.isdisjoint(ports) and self.terms.isdisjoint(terms))
+
 
 class ClassKey(NamedTuple):
     shape: Shape
@@ -80,6 +84,7 @@ class EquivalenceClass:
         "covered_by",
         "identity",
         "key",
+        "on_nodes",
         "pods",
         "selected_by",
         "waiting",
@@ -89,6 +94,8 @@ class EquivalenceClass:
         self.key = key
         self.identity = PodIdentity(key.namespace, dict(key.labels))
         self.pods = 0
+        self.on_nodes: dict[str, int] = {}
+        """Of these, by the names of nodes."""
         self.waiting: dict[PodKey, PodRef] = {}
         # Cached with the version of what each was made with.
         self.selected_by: tuple[int, tuple[PodAffinityTerm, ...]] = (-1, ())
@@ -118,14 +125,69 @@ class EquivalenceClass:
         return self._planned[1]
 
     def runs(self, seen: PodProjection) -> PodSpec | None:
+        """Return the same object for as long as it is equal."""
         if self._runs is None or self._runs[0] is not seen:
-            self._runs = seen, seen.runs(self.key.shape.spec, self.identity)
+            before, now = self._runs, seen.runs(self.key.shape.spec, self.identity)
+            self._runs = seen, before[1] if before is not None and before[1] == now else now
         return self._runs[1]
 
     def whole(self, sight: LabelProjection) -> PodSpec:
+        """Return the same object for as long as it is equal."""
         if self._whole is None or self._whole[0] is not sight:
-            self._whole = sight, sight.identified(self.key.shape.spec, self.identity)
+            before, now = self._whole, sight.identified(self.key.shape.spec, self.identity)
+            self._whole = sight, before[1] if before is not None and before[1] == now else now
         return self._whole[1]
+
+    def looks_otherwise(self, sight: Sight) -> bool:
+        """Return whether its pods on nodes look otherwise than before."""
+        runs, whole = self._runs, self._whole
+        changed = runs is not None and self.runs(sight.seen) is not runs[1]
+        return (whole is not None and self.whole(sight.labels) is not whole[1]) or changed
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What constraints can select: `seen` those of pods that wait, `labels` those of all pods."""
+
+    seen: PodProjection
+    labels: LabelProjection
+
+
+class _ByIdentity:
+    """Classes by what selectors can name of their pods."""
+
+    def __init__(self) -> None:
+        self._with_label: defaultdict[tuple[str, str], set[EquivalenceClass]] = defaultdict(set)
+        self._with_key: defaultdict[str, set[EquivalenceClass]] = defaultdict(set)
+        self._in_namespace: defaultdict[str, set[EquivalenceClass]] = defaultdict(set)
+
+    def put(self, of: EquivalenceClass) -> None:
+        for found, key in self._entries(of):
+            found[key].add(of)
+
+    def drop(self, of: EquivalenceClass) -> None:
+        for found, key in self._entries(of):
+            found[key].discard(of)
+            if not found[key]:
+                del found[key]
+
+    def any_of(self, changes: Iterable[LabelChange]) -> set[EquivalenceClass]:
+        """Return those that have any of this."""
+        found: set[EquivalenceClass] = set()
+        for each in changes:
+            for label in each.labels:
+                found.update(self._with_label.get(label, ()))
+            for key in each.keys:
+                found.update(self._with_key.get(key, ()))
+            for namespace in each.namespaces:
+                found.update(self._in_namespace.get(namespace, ()))
+        return found
+
+    def _entries(self, of: EquivalenceClass) -> Iterator[tuple[defaultdict[Any, set[EquivalenceClass]], object]]:
+        yield self._in_namespace, of.key.namespace
+        for label in of.key.labels:
+            yield self._with_label, label
+            yield self._with_key, label[0]
 
 
 class Gang:
@@ -161,6 +223,7 @@ class Classes:
         self.gangs: dict[str, Gang] = {}
         self._shapes: dict[PodSpec, Shape] = {}
         self._classes: dict[ClassKey, EquivalenceClass] = {}
+        self._by_identity = _ByIdentity()
         self._selectors: CountedSet[PodSelector] = CountedSet()
         self._terms: CountedSet[PodAffinityTerm] = CountedSet()
         self._waiting_selectors: CountedSet[PodSelector] = CountedSet()
@@ -224,6 +287,15 @@ class Classes:
             self._seen = based_on, PodProjection(selectors, ports, terms)
         return self._seen[1]
 
+    def differing(self, before: Sight, now: Sight) -> set[EquivalenceClass]:
+        """Return the classes whose pods on nodes look otherwise than before."""
+        seen, labels = now.seen.since(before.seen), now.labels.since(before.labels)
+        all_ = self._classes.values()
+        found = set(all_) if seen.labels.of_all else self._by_identity.any_of((seen.labels, labels))
+        if seen.ports or seen.terms:
+            found.update(of for of in all_ if of.key.shape.has_any(seen.ports, seen.terms))
+        return {of for of in found if of.looks_otherwise(now)}
+
     def _of_expected(self, expected: frozenset[PodSpec]) -> _Expected:
         """Return the cached value unless they, or the terms of all pods, have changed."""
         if not expected:
@@ -247,6 +319,7 @@ class Classes:
     def _born(self, of: EquivalenceClass) -> None:
         shape = of.key.shape
         self._classes[of.key] = of
+        self._by_identity.put(of)
         if not shape.pods:
             self._shapes[shape.spec] = shape
             self._selectors.add(shape.selectors)
@@ -258,6 +331,7 @@ class Classes:
     def _gone(self, of: EquivalenceClass) -> None:
         shape = of.key.shape
         del self._classes[of.key]
+        self._by_identity.drop(of)
         shape.pods -= 1
         if not shape.pods:
             del self._shapes[shape.spec]

@@ -19,7 +19,7 @@ from cagrpc.cluster.exclusion import Exclusion
 from cagrpc.cluster.state import Arrivals, ClusterState, PendingPod, PodRef, SlackSeen
 from cagrpc.cluster.view.bound import BoundSnapshot
 from cagrpc.cluster.view.budgets import POD_DISRUPTION_BUDGETS, DisruptionBudgets, disruption_budget
-from cagrpc.cluster.view.classes import Classes
+from cagrpc.cluster.view.classes import Classes, Sight
 from cagrpc.cluster.view.context import (
     NAMESPACES,
     OF_NAMESPACES,
@@ -221,7 +221,8 @@ class ClusterModel:
 
     def ready_instances(self) -> AbstractSet[str]:
         with self._lock:
-            return self._nodes.ready() - self._nodes.held_where(self._devices.is_unpublished)
+            ready, unpublished = self._nodes.ready(), self._nodes.held_where(self._devices.is_unpublished)
+            return ready - unpublished if unpublished else ready
 
     def lacking_labels(self, wanted: Mapping[str, AbstractSet[str]]) -> AbstractSet[str]:
         with self._lock:
@@ -281,7 +282,7 @@ class ClusterModel:
             )
             pods = waiting.pods()
             makers = {pod.workload for each in pods for pod in each.pods} if self._expected is not None else ()
-            nodes = self._nodes.shown(seen, classes.sight(), self._storage.drivers)
+            nodes = self._nodes.shown(Sight(seen, classes.sight()), self._storage.drivers, classes.differing)
             found = ClusterState(
                 waiting=pods,
                 nodes=nodes,

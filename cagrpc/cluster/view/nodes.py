@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from typing import TypeVar
 
 from cagrpc.api.core.nodes import INSTANCE_TYPE, UNSCHEDULABLE, NodeFacts, left
-from cagrpc.api.core.observed_labels import PodProjection
 from cagrpc.api.core.selectors import LabelProjection
 from cagrpc.api.core.volume_binding import with_attachments, without_attachments
 from cagrpc.api.core.volumes import Attachment
 from cagrpc.cluster.state import ClusterNode
-from cagrpc.cluster.view.classes import EquivalenceClass
+from cagrpc.cluster.view.classes import EquivalenceClass, Sight
 from cagrpc.cluster.view.objects import ObservedNode, PodStage
 from solver.model import ATTACHABLE_VOLUMES, PODS, Labels, Node, PodSpec, RunningPods
 from solver.model.eligibility import why_not_eligible
+
+K = TypeVar("K")
 
 
 class NodeUse:
     """A node's pods by class. It may be known before its Node is, and after."""
 
     __slots__ = (
-        "_made",
-        "_made_with",
+        "_changed",
         "_volumes",
         "attachments",
         "daemons",
@@ -35,8 +37,10 @@ class NodeUse:
         "used",
     )
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, changed: set[str]) -> None:
+        """`changed` gets its name with each change."""
         self.name = name
+        self._changed = changed
         self.seen: ObservedNode | None = None
         self.used: dict[str, int] = {}
         self.movable: dict[EquivalenceClass, int] = {}
@@ -49,8 +53,6 @@ class NodeUse:
         """Volumes that a VolumeAttachment keeps here."""
         self._volumes: Counter[tuple[str, str]] = Counter()
         """Volumes of its pods, with the number of these: driver and volume."""
-        self._made: ClusterNode | None = None
-        self._made_with: tuple[object, ...] = ()
 
     @property
     def unknown(self) -> bool:
@@ -59,17 +61,16 @@ class NodeUse:
 
     def add(self, of: EquivalenceClass, stage: PodStage, pods: int) -> None:
         """Add so many pods, or remove them."""
-        self._made = None
+        self._changed.add(self.name)
         if stage is not PodStage.DAEMON:
             _use(self.used, of, pods)
         counts = {PodStage.MOVABLE: self.movable, PodStage.DAEMON: self.daemons}.get(stage, self.fixed)
-        counts[of] = counts.get(of, 0) + pods
-        if not counts[of]:
-            del counts[of]
+        _count(counts, of, pods)
+        _count(of.on_nodes, self.name, pods)
 
     def attach(self, volumes: Iterable[tuple[str, str]], pods: int) -> None:
         """Add so many pods that use these volumes, or remove them."""
-        self._made = None
+        self._changed.add(self.name)
         for each in volumes:
             self._volumes[each] += pods
             if not self._volumes[each]:
@@ -77,28 +78,21 @@ class NodeUse:
 
     def limit(self, limits: Mapping[str, int] | None) -> None:
         self.limits = limits
-        self._made = None
+        self._changed.add(self.name)
 
     def keep(self, attached: tuple[str, str], count: int) -> None:
         """Add a VolumeAttachment, or remove it."""
-        self._made = None
+        self._changed.add(self.name)
         self.attachments[attached] += count
         if not self.attachments[attached]:
             del self.attachments[attached]
 
     def know(self, seen: ObservedNode | None) -> None:
         self.seen = seen
-        self._made = None
+        self._changed.add(self.name)
 
-    def shown(
-        self, seen: ObservedNode, by: PodProjection, sight: LabelProjection, drivers: frozenset[str]
-    ) -> ClusterNode:
-        """Return the node as planning reads it, cached until something of it changes. `drivers` are those that attach
-        volumes of any pod."""
-        if self._made is not None and all(
-            one is other for one, other in zip(self._made_with, (by, sight, drivers), strict=True)
-        ):
-            return self._made
+    def shown(self, seen: ObservedNode, sight: Sight, drivers: frozenset[str]) -> ClusterNode:
+        """Return the node as planning reads it. `drivers` are those that attach volumes of any pod."""
         facts = seen.facts
         used, daemons = self._with_daemons(facts)
         attached = Counter(driver for driver, _ in {**self._volumes, **self.attachments})
@@ -107,11 +101,10 @@ class NodeUse:
         running: dict[PodSpec, int] = {}
         for counts in (self.movable, self.fixed, daemons):
             for of, count in counts.items():
-                spec = of.runs(by)
+                spec = of.runs(sight.seen)
                 if spec is not None:
                     running[spec] = running.get(spec, 0) + count
-        self._made_with = by, sight, drivers
-        self._made = ClusterNode(
+        return ClusterNode(
             node=Node(
                 facts.name,
                 left(offered, used),
@@ -123,7 +116,7 @@ class NodeUse:
             provider_id=seen.provider_id,
             ready=seen.ready,
             held=seen.held,
-            movable=_whole(self.movable, sight),
+            movable=_whole(self.movable, sight.labels),
             scale_down_disabled=seen.scale_down_disabled,
             scale_down_disabled_by_us=seen.scale_down_disabled_by_us,
             attach_limits=self.limits,
@@ -131,7 +124,6 @@ class NodeUse:
             do_not_disrupt=seen.do_not_disrupt,
             conditions=seen.conditions,
         )
-        return self._made
 
     def _with_daemons(self, facts: NodeFacts) -> tuple[dict[str, int], dict[EquivalenceClass, int]]:
         """Return what is used once unbound DaemonSet pods that fit are bound, and how many of each class fit. A
@@ -157,6 +149,12 @@ def _use(used: dict[str, int], of: EquivalenceClass, pods: int) -> None:
     used[PODS] = used.get(PODS, 0) + pods
 
 
+def _count(there: dict[K, int], key: K, pods: int) -> None:
+    there[key] = there.get(key, 0) + pods
+    if not there[key]:
+        del there[key]
+
+
 def _whole(counts: Mapping[EquivalenceClass, int], sight: LabelProjection) -> tuple[RunningPods, ...]:
     together: dict[int, tuple[PodSpec, int]] = {}  # equal ones are the same object: hashing them would cost more
     for of, count in counts.items():
@@ -169,15 +167,51 @@ def _as_pods(counts: Mapping[PodSpec, int]) -> tuple[RunningPods, ...]:
     return tuple(RunningPods(spec, count) for spec, count in counts.items())
 
 
+class ShownNodes:
+    """All nodes as planning reads them, as of the last update."""
+
+    def __init__(self) -> None:
+        self.nodes: tuple[ClusterNode, ...] = ()
+        """By name."""
+        self.sight: Sight | None = None
+        self.drivers: frozenset[str] = frozenset()
+        self._names: list[str] = []
+        self._of: dict[str, ClusterNode] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._of
+
+    def update(self, changed: Iterable[tuple[str, NodeUse | None]], sight: Sight, drivers: frozenset[str]) -> None:
+        """Make these anew; one that is gone, or is no Node yet, is not shown."""
+        self.sight, self.drivers, any_changed = sight, drivers, False
+        new: list[str] = []
+        for name, use in changed:
+            any_changed = True
+            if use is not None and use.seen is not None:
+                if name not in self._of:
+                    new.append(name)
+                self._of[name] = use.shown(use.seen, sight, drivers)
+            elif self._of.pop(name, None) is not None:
+                del self._names[bisect_left(self._names, name)]
+        if new:
+            self._names = sorted([*self._names, *new])
+        if any_changed:
+            self.nodes = tuple(map(self._of.__getitem__, self._names))
+
+
 class NodeTable:
     """The table of nodes, by name."""
 
     def __init__(self) -> None:
         self._uses: dict[str, NodeUse] = {}
-        self._order: list[NodeUse] | None = None
+        self._changed: set[str] = set()
+        """Names of nodes that have changed since they were shown."""
+        self._shown = ShownNodes()
         self._ready: frozenset[str] | None = None
         self._held: dict[str, str] | None = None
+        self._names: dict[str, str] | None = None
         self._limits_of_types: dict[str, Mapping[str, int]] = {}
+        self._limits_changed = True
         self.came_or_went: Callable[[str], None] = lambda _: None
         """Called with the name of each Node that was added or deleted."""
 
@@ -188,22 +222,32 @@ class NodeTable:
         use = self.use(seen.key)
         if use.seen == seen:
             return  # a heartbeat
-        came = use.seen is None
-        if came:
-            self._order = None
+        before = use.seen
         use.know(seen)
-        self._ready = self._held = None
-        if came:
+        self._forget_sums(before, seen)
+        if before is None:
             self.came_or_went(seen.key)
 
     def drop(self, name: str) -> None:
         use = self._uses.get(name)
         if use is None or use.seen is None:
             return
+        before = use.seen
         use.know(None)
-        self._order = self._ready = self._held = None
+        self._forget_sums(before, None)
         self.came_or_went(name)
         self.forget(use)
+
+    def _forget_sums(self, before: ObservedNode | None, after: ObservedNode | None) -> None:
+        """Forget what no longer holds of what is known of all nodes together."""
+        ids = [each.provider_id if each else "" for each in (before, after)]
+        if ids[0] != ids[1]:
+            self._names = None
+        if ids[0] != ids[1] or (before and before.ready) is not (after and after.ready):
+            self._ready = None
+        if ids[0] != ids[1] or (before and before.held) is not (after and after.held):
+            self._held = None
+        self._limits_changed = True
 
     def there(self, name: str) -> bool:
         use = self._uses.get(name)
@@ -212,13 +256,15 @@ class NodeTable:
     def use(self, name: str) -> NodeUse:
         found = self._uses.get(name)
         if found is None:
-            found = self._uses[name] = NodeUse(name)
+            found = self._uses[name] = NodeUse(name, self._changed)
         return found
 
     def forget(self, use: NodeUse) -> None:
         """Drop the entry if neither a Node nor pods are left."""
         if use.unknown:
             self._uses.pop(use.name, None)
+            if use.name not in self._shown:
+                self._changed.discard(use.name)  # a standby, which shows none, would remember all that ever were
 
     def ready(self) -> AbstractSet[str]:
         """Return provider ids of Ready nodes."""
@@ -265,8 +311,10 @@ class NodeTable:
 
     def names(self) -> Mapping[str, str]:
         """Return the names of all nodes, by provider id."""
-        seen = (use.seen for use in self._uses.values())
-        return {each.provider_id: each.key for each in seen if each and each.provider_id}
+        if self._names is None:
+            seen = (use.seen for use in self._uses.values())
+            self._names = {each.provider_id: each.key for each in seen if each and each.provider_id}
+        return self._names
 
     def movable(self) -> Iterable[tuple[str, Mapping[EquivalenceClass, int]]]:
         """Yield the names of all nodes, each with the pods that would have to go elsewhere if it went."""
@@ -278,28 +326,43 @@ class NodeTable:
         return {use.name: _whole(use.fixed, sight) for use in self._uses.values() if use.seen}
 
     def shown(
-        self, by: PodProjection, sight: LabelProjection, drivers: frozenset[str] = frozenset()
+        self,
+        sight: Sight,
+        drivers: frozenset[str],
+        differing: Callable[[Sight, Sight], AbstractSet[EquivalenceClass]],
     ) -> tuple[ClusterNode, ...]:
-        """Return all nodes, by name."""
-        if self._order is None:
-            self._order = sorted((use for use in self._uses.values() if use.seen), key=lambda use: use.name)
-        return tuple(use.shown(use.seen, by, sight, drivers) for use in self._order if use.seen)
+        """Return all nodes, by name. `differing` returns the classes that look otherwise by one sight than by
+        another."""
+        shown, self._shown = self._shown, ShownNodes()  # what raises in between has all made anew
+        changed = set(self._changed)
+        self._changed.clear()
+        if shown.sight is None or drivers != shown.drivers:
+            changed.update(self._uses)
+        elif shown.sight != sight:
+            changed.update(name for of in differing(shown.sight, sight) for name in of.on_nodes)
+        shown.update(((name, self._uses.get(name)) for name in changed), sight, drivers)
+        self._shown = shown
+        return shown.nodes
 
     def limits_of_types(self) -> Mapping[str, Mapping[str, int]]:
         """Return how many volumes each driver may attach, by instance type; the least of its nodes, or of the last."""
+        if not self._limits_changed:
+            return self._limits_of_types
         found: dict[str, dict[str, int]] = {}
         for use in self._uses.values():
             kind = use.seen.facts.labels.get(INSTANCE_TYPE) if use.seen else None
             if kind and use.limits:
                 of = found.setdefault(kind, {})
                 of.update({driver: min(count, of.get(driver, count)) for driver, count in use.limits.items()})
-        self._limits_of_types.update(found)
-        return dict(self._limits_of_types)
+        self._limits_of_types = {**self._limits_of_types, **found}
+        self._limits_changed = False
+        return self._limits_of_types
 
     def put_limits(self, name: str, limits: Mapping[str, int] | None) -> None:
         """Set how many volumes each driver may attach, by the node's CSINode; None without one."""
         use = self.use(name)
         use.limit(limits)
+        self._limits_changed = True
         self.forget(use)
 
     def put_attachment(self, before: Attachment | None, after: Attachment | None) -> None:

@@ -11,7 +11,16 @@ from cagrpc.api.core.consumption import CLASS_KEYS, CONSUME_KEYS
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, MIN_COUNT
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.view.model import NODES
-from tests.support.controllers.cluster_objects import REPLICA_SETS, Fed, apart, comparable, node, pod, spread
+from tests.support.controllers.cluster_objects import (
+    REPLICA_SETS,
+    Fed,
+    apart,
+    comparable,
+    node,
+    pod,
+    spread,
+    spread_over_all_but,
+)
 from tests.support.examples import examples
 
 _PODS = "abcde"
@@ -19,6 +28,15 @@ _NODES = ("n1", "n2")
 _HALF = {CONSUME_KEYS[0]: "train"}
 _CONSUMES = {**_HALF, CLASS_KEYS[0]: "c"}
 _ANNOTATIONS: tuple[dict[str, str], ...] = ({}, {MIN_COUNT: "1"}, {MIN_COUNT: "3"}, _HALF, _CONSUMES)
+_HOST_PORT = kubernetes_pb2.Container(ports=[kubernetes_pb2.ContainerPort(hostPort=80, containerPort=80)])
+_SPECS: tuple[dict[str, Any], ...] = (
+    {},
+    spread("web"),
+    apart("db"),
+    apart("web"),
+    spread_over_all_but("db"),
+    {"containers": [_HOST_PORT]},
+)
 
 
 @st.composite
@@ -27,7 +45,7 @@ def pods(draw: st.DrawFn) -> kubernetes_pb2.Pod:
     labels = {"app": draw(st.sampled_from(("web", "db"))), "pod": name}
     if draw(st.booleans()):
         labels[DEFAULT_GANG_LABEL] = "g"
-    spec: dict[str, Any] = draw(st.sampled_from(({}, spread("web"), apart("db"), apart("web"))))
+    spec: dict[str, Any] = draw(st.sampled_from(_SPECS))
     if draw(st.integers(0, 4)) == 0:
         spec = {**spec, "schedulingGates": [kubernetes_pb2.PodSchedulingGate(name="g")]}
     cpu, annotations = draw(st.sampled_from(("1", "2", "", "many"))), draw(st.sampled_from(_ANNOTATIONS))

@@ -165,7 +165,7 @@ def test_r8_nodes_show_what_mirrors_look_at() -> None:
     (term,) = mirror.spec.pod_anti_affinity
     assert term.topology_key == "kubernetes.io/hostname"
     (shown,) = fed.state().nodes
-    assert sorted(dict(each.spec.labels).get("app", "") for each in shown.node.running) == ["", "db"]
+    assert [each.spec.labels for each in shown.node.running] == [(("app", "db"),)]
     fed.drop(deployment("db"), path=DEPLOYMENTS)
     (shown,) = fed.state().nodes
     assert shown.node.running == ()

@@ -76,8 +76,12 @@ class Fed:
             pods.consumers.known(),
             pods.waiting,
             nodes._uses,
+            nodes._changed - nodes._shown._of.keys(),
             classes._shapes,
             classes._classes,
+            classes._by_identity._with_label,
+            classes._by_identity._with_key,
+            classes._by_identity._in_namespace,
             classes.gangs,
         )
         expected = self.model._expected
@@ -162,6 +166,14 @@ def spread(app: str, key: str = "kubernetes.io/hostname") -> dict[str, Any]:
         maxSkew=1, topologyKey=key, whenUnsatisfiable="DoNotSchedule", labelSelector={"matchLabels": {"app": app}}
     )
     return {"topologySpreadConstraints": [constraint]}
+
+
+def spread_over_all_but(app: str) -> dict[str, Any]:
+    """Return the field of a pod spec that spreads the pods of all other apps, and of none, over hosts."""
+    found = spread("")
+    other = kubernetes_pb2.LabelSelectorRequirement(key="app", operator="NotIn", values=[app])
+    found["topologySpreadConstraints"][0].labelSelector.CopyFrom(kubernetes_pb2.LabelSelector(matchExpressions=[other]))
+    return found
 
 
 def apart(app: str) -> dict[str, Any]:
