@@ -143,25 +143,26 @@ def answers_before_it_writes(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(journal, "commit", late)
 
 
-BROKEN: Sequence[tuple[Broken, str]] = (
-    (orders_in_part, "made in part"),
-    (orders_again_by_another_name, "never asked for"),
-    (forgets_what_it_took, "does not end"),
-    (takes_what_it_refused, "answered with nothing"),
-    (leaves_what_it_rolled_back, "stand"),
-    (trusts_another_clock, "for none"),
-    (deletes_unasked, "deleted unasked"),
-    (writes_after_it_led, "a former leader wrote"),
-    (says_done_before_all_runs, "for ever not running"),
-    (answers_before_it_writes, "answered with OK, and stand"),
+BROKEN: Sequence[tuple[Broken, str, int]] = (
+    (orders_in_part, "made in part", 0),
+    (orders_again_by_another_name, "never asked for", 0),
+    (forgets_what_it_took, "does not end", 2),
+    (takes_what_it_refused, "answered with nothing", 0),
+    (leaves_what_it_rolled_back, "stand", 0),
+    (trusts_another_clock, "for none", 1),
+    (deletes_unasked, "deleted unasked", 5),
+    (writes_after_it_led, "a former leader wrote", 3),
+    (says_done_before_all_runs, "for ever not running", 5),
+    (answers_before_it_writes, "answered with OK, and stand", 0),
 )
+"""And the seed of the first episode that finds it, which others follow where it no longer does."""
 
 
-@pytest.mark.parametrize(("broken", "what"), BROKEN, ids=[each.__name__ for each, _ in BROKEN])
-def test_a_broken_promise_is_found(monkeypatch: pytest.MonkeyPatch, broken: Broken, what: str) -> None:
+@pytest.mark.parametrize(("broken", "what", "first"), BROKEN, ids=[each.__name__ for each, *_ in BROKEN])
+def test_a_broken_promise_is_found(monkeypatch: pytest.MonkeyPatch, broken: Broken, what: str, first: int) -> None:
     broken(monkeypatch)
     found: list[str] = []
-    for seed in range(40):
+    for seed in range(first, first + 40):
         found += play(f"broken/{seed}", 30).violations
         if any(what in each for each in found):
             return
