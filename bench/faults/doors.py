@@ -13,10 +13,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from random import Random
+
+import grpc
 
 from bench.faults import decoding
 from bench.faults.decoding import DRAWN, MOST_GROWTH_MIB, rss_mib
@@ -27,6 +29,8 @@ from tests.support.serving import SMALL, Serving, configuration, serve
 
 MOST_MORE_FILES = 40
 _SHARES = 3
+_USUAL_SECONDS = 30.0
+"""Within which others are answered, also while somebody sends as much as he can, on a machine that others use."""
 FRONTS = ("python", "native")
 FUZZED = "messages to decoders, coverage-guided"
 _FRONT = {"python": "tests.support.python_front", "native": "cagrpc.cli"}
@@ -144,19 +148,29 @@ class Watch:
     first_files: int = 0
     last_mib: float = 0.0
     slowest_seconds: float = 0.0
+    unanswered: list[str] = field(default_factory=list)
 
     def begin(self) -> None:
         self.first_mib, self.first_files = rss_mib(self.serving.process.pid), self._files()
 
     def ask_as_usual(self) -> None:
         began = time.monotonic()
-        with self.serving.provider() as provider:
-            provider.node_groups()
-        self.serving.get("/healthz")
+        while True:
+            try:
+                with self.serving.provider() as provider:
+                    provider.node_groups()
+                self.serving.get("/healthz")
+            except (grpc.RpcError, OSError) as error:
+                if time.monotonic() > began + _USUAL_SECONDS:
+                    self.unanswered.append(f"somebody else is not answered: {error}")
+                    break
+            else:
+                break
         self.slowest_seconds = max(self.slowest_seconds, time.monotonic() - began)
 
     def end(self) -> Iterator[str]:
         """Yield what must not be."""
+        yield from self.unanswered
         if self.serving.process.poll() is not None:
             yield f"the server has ended: {self.serving.log()[-2_000:]}"
             return

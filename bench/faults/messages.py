@@ -41,6 +41,8 @@ _PROPER = {
 _ANSWER_SECONDS = 20.0
 _QUIET_SECONDS = 0.3
 """A connection that is none is not answered, or is closed."""
+_PAGE_SECONDS = 3.0
+"""For a page; a request that does not end is not answered."""
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _SETTINGS = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 _PAGES = (
@@ -189,7 +191,7 @@ def _status(serving: Serving, data: bytes) -> int:
     host, _, port = serving.endpoints["http"].rpartition(":")
     found = b""
     with suppress(OSError), socket.create_connection((host, int(port)), _ANSWER_SECONDS) as link:
-        link.settimeout(_QUIET_SECONDS)
+        link.settimeout(_PAGE_SECONDS)
         link.sendall(data)
         while b"\r\n" not in found and (more := link.recv(4096)):
             found += more

@@ -155,7 +155,7 @@ BROKEN: Sequence[tuple[Broken, str, int]] = (
     (says_done_before_all_runs, "for ever not running", 5),
     (answers_before_it_writes, "answered with OK, and stand", 0),
 )
-"""And the seed of the first episode that finds it, which others follow where it no longer does."""
+"""With what it is found by, and the first seed to try: one that finds it as long as episodes stay as they are."""
 
 
 @pytest.mark.parametrize(("broken", "what", "first"), BROKEN, ids=[each.__name__ for each, *_ in BROKEN])
