@@ -43,7 +43,7 @@ class Figures:
         return "\n".join([head, "", "| | |", "|---|---:|", *rows])
 
     def _took(self) -> str:
-        return f"{self.seconds / 60:.0f} minutes, {self.cpu_seconds / 60:.0f} of the processor"
+        return f"{self.seconds / 60:.1f} minutes, {self.cpu_seconds / 60:.1f} of the processor"
 
 
 def write_markdown(path: Path, figures: Figures) -> None:
