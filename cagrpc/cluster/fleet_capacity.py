@@ -124,9 +124,9 @@ class FleetCapacity:
             for each in status.nodes:
                 # Ready a moment ago, and not, or no longer, a moment later: in flight until its increment is released.
                 if status.phase is not Phase.READY or each.instance_id not in ready:
-                    node = self._templates.node(each)
+                    node = self._templates.node(each, full=bool(status.increment.requests))
                     if node is not None:
-                        yield _full(node) if status.increment.requests else node
+                        yield node
 
 
 class _GroupTemplates:
@@ -136,6 +136,7 @@ class _GroupTemplates:
         self._groups = {group.id: group for group in groups}
         self._daemon_sets = daemon_sets
         self._left: dict[str, tuple[Resources, tuple[Devices, ...]]] = {}
+        self._nothing_left: dict[str, tuple[Resources, tuple[Devices, ...]]] = {}
 
     def left(self, group_id: str) -> tuple[Resources, tuple[Devices, ...]]:
         """Return what is left for pods beside the DaemonSets', resources and devices; nothing of a group that is not
@@ -145,13 +146,20 @@ class _GroupTemplates:
             self._left[group_id] = ({}, ()) if group is None else on_new_node(group, self._daemon_sets)
         return self._left[group_id]
 
-    def node(self, each: IncrementNode) -> Node | None:
+    def node(self, each: IncrementNode, *, full: bool) -> Node | None:
+        """Return the next one, with nothing left for pods where it is `full`; None of a group that is not known any
+        more."""
         group = self._groups.get(each.node_group)
         if group is None:
             return None
         labels = {**group.labels, HOSTNAME: each.name}
-        free, devices = self.left(each.node_group)
+        free, devices = self.nothing_left(each.node_group) if full else self.left(each.node_group)
         return Node(each.name, free, labels, group.taints, allocatable=group.allocatable, devices=devices)
+
+    def nothing_left(self, group_id: str) -> tuple[Resources, tuple[Devices, ...]]:
+        if group_id not in self._nothing_left:
+            self._nothing_left[group_id] = dict.fromkeys(self.left(group_id)[0], 0), ()
+        return self._nothing_left[group_id]
 
 
 def _at_most(there: tuple[Devices, ...], left: tuple[Devices, ...]) -> tuple[Devices, ...]:

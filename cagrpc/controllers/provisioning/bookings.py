@@ -84,7 +84,8 @@ def book(bookings: Sequence[Booking], state: ClusterState, others: Reservations 
 
 def _as_ready(node: Node) -> Node:
     """Return the node without its not-ready taints: it may be back in a moment."""
-    return replace(node, taints=tuple(taint for taint in node.taints if taint.key not in ADDED_BY_ADMISSION))
+    taints = tuple(taint for taint in node.taints if taint.key not in ADDED_BY_ADMISSION)
+    return node if taints == node.taints else replace(node, taints=taints)
 
 
 def overfull(bookings: Sequence[Booking], state: ClusterState) -> frozenset[str]:

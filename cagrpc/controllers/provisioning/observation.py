@@ -148,7 +148,7 @@ def _pods(read: Sequence[tuple[RequestTemplate, int]], planned: PlannedTemplates
             alone[now.of_one_pod] += count
             if why := spec.unschedulable or (now.of_one_pod if alone[now.of_one_pod] > 1 else ""):
                 waits[f"PodTemplate {template.pod.namespace}/{template.pod.name}: {why}"] = None
-        sets.append((replace(spec, unschedulable=""), count))
+        sets.append((replace(spec, unschedulable="") if spec.unschedulable else spec, count))
     priority = max((template.priority for template, _ in read), default=0)
     return Pods(tuple(sets), priority, "; ".join(waits) if waiting else "")
 
