@@ -31,7 +31,7 @@ from solver.reduction.objective import dollars
 
 __all__ = ["MOST_AT_ONCE", "Checked", "Decisions", "RequestPart", "Scenario", "check", "decide"]
 
-MOST_AT_ONCE = 64
+MOST_AT_ONCE = 128
 """Candidates that are decided together; others wait for the next time."""
 
 log = logging.getLogger(__name__)
