@@ -169,7 +169,7 @@ class Serving:
         return self.process.wait(PATIENCE_SECONDS)
 
     def log(self) -> str:
-        return self.output.with_suffix(".err").read_text()
+        return self.output.with_suffix(".err").read_text(errors="replace")
 
 
 def serve(
