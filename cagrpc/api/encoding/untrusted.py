@@ -17,6 +17,12 @@ _MOST_DIGITS = len(str(LARGEST))
 _ALL_BUT_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
 _STRING_OR_BRACKET = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[{]|[\]}]', re.DOTALL)
 
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"  # two halves are a character
+    rb"|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+
 
 def whole_number(text: object, most: int = LARGEST) -> int | None:
     """Return the whole number from 0 to `most` in ASCII digits; None for anything else. (Python's `int` also reads
@@ -29,15 +35,23 @@ def whole_number(text: object, most: int = LARGEST) -> int | None:
 
 def json_value(data: bytes) -> Any:
     """Return the value of a JSON text in UTF-8, with null for whatever is nested deeper than `MOST_LEVELS`. Whole
-    numbers beyond 64 bits become floats, perhaps infinite. Raises InvalidInput for invalid JSON."""
+    numbers beyond 64 bits become floats, perhaps infinite; half a character, which no encoding has, becomes U+FFFD, as
+    Go reads it. Raises InvalidInput for invalid JSON."""
     try:
-        return json.loads(data if _is_shallow(data) else _cut(data), parse_int=_number)
+        shallow = data if _is_shallow(data) else _cut(data)
+        return json.loads(_with_whole_characters(shallow).decode(), parse_int=_number)
     except ValueError as error:
         raise InvalidInput(f"expected JSON, found {data[:60]!r}: {error}") from error
 
 
 def _number(text: str) -> int | float:
     return int(text) if len(text) <= _MOST_DIGITS + 1 else float(text)
+
+
+def _with_whole_characters(data: bytes) -> bytes:
+    if b"\\ud" not in data and b"\\uD" not in data:
+        return data
+    return _ESCAPE.sub(lambda found: rb"\ufffd" if found["half"] else found[0], data)
 
 
 def _is_shallow(data: bytes) -> bool:

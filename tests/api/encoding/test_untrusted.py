@@ -87,3 +87,25 @@ def test_texts_in_protobuf_are_read_as_json_shows_them(note: bytes, value: bytes
     assert found.metadata.annotations["note"] == note.decode(errors="replace")
     assert found.spec.tolerations[0].key == value.decode(errors="replace")
     assert (found.metadata.name, list(found.metadata.managed_fields)) == ("p", [b"\xff"])
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        (r'"\ud800"', "\ufffd"),
+        (r'"a\uDFFFb"', "a\ufffdb"),
+        (r'"\ud83d\ude00"', "\N{GRINNING FACE}"),
+        (r'"\ud83d\ud83d\ude00"', "\ufffd\N{GRINNING FACE}"),
+        (r'"\\ud800"', r"\ud800"),
+        (r'{"\ud800": "\ud7ff"}', {"\ufffd": "\ud7ff"}),
+    ],
+)
+def test_half_a_character_is_read_as_go_reads_it(written: str, read: object) -> None:
+    found = json_value(written.encode())
+    assert found == read
+    str(found).encode()  # what is read can be written
+
+
+def test_half_a_character_that_is_not_escaped_is_no_utf_8() -> None:
+    with pytest.raises(InvalidInput):
+        json_value(b'"\xed\xa0\x80"')
