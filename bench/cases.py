@@ -78,7 +78,7 @@ def _planted(dimensions: int) -> Case:
 
 
 def _mix(pods: int, budget_seconds: float) -> Case:
-    return Case(f"karpenter-mix-{pods}", Section.PEERS, lambda: karpenter_mix(pods), (Run(budget_seconds),))
+    return Case(f"karpenter-mix-{pods}", Section.PEERS, lambda: karpenter_mix(pods), (Run(budget_seconds, 0.05),))
 
 
 def _many_classes(classes: int) -> Case:

@@ -10,6 +10,7 @@ import numba
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _NO_WRAPPERS: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # numba's types lack them
+_NO_REFERENCES: dict[str, Any] = {**_NO_WRAPPERS, "_nrt": False}  # nothing allocated, nothing counted
 
 
 def compiled(function: _F) -> _F:
@@ -26,6 +27,17 @@ def inner(function: _F) -> _F:
     """Compile a function that only compiled ones call, as a part of these: what the interpreter would call it by is a
     tenth of the time that compiling takes."""
     return cast(_F, numba.njit(nogil=True, **_NO_WRAPPERS)(function))
+
+
+def step(function: _F) -> _F:
+    """Compile a function that allocates nothing into the compiled ones that call it, without counting references: for
+    loops of many such steps, each of which passes the same arrays on."""
+    return cast(_F, numba.njit(nogil=True, forceinline=True, **_NO_REFERENCES)(function))
+
+
+def aside(function: _F) -> _F:
+    """As `step`, for what is done rarely."""
+    return cast(_F, numba.njit(nogil=True, **_NO_REFERENCES)(function))
 
 
 def inlined(function: _F) -> _F:

@@ -44,12 +44,13 @@ class Pool:
     def _colocation(self) -> CoLocation:
         return CoLocation(self.reduced)
 
-    def add(self, patterns: Iterable[Pattern]) -> int:
-        """Returns how many were new. What may not share a node is left out of a pattern first."""
+    def add(self, patterns: Iterable[Pattern], *, whole: bool = False) -> int:
+        """Returns how many were new. What may not share a node is left out of a pattern first, unless they are known to
+        be `whole`."""
         before = len(self.patterns)
-        colocation = self._colocation
+        whole = whole or self._colocation.anything_goes
         for offered in patterns:
-            pattern = offered if colocation.anything_goes else trimmed(colocation, offered)
+            pattern = offered if whole else trimmed(self._colocation, offered)
             if pattern not in self._known:
                 self._known.add(pattern)
                 self.patterns.append(pattern)

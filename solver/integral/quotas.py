@@ -9,7 +9,7 @@ generation and greedy packing need to know no rule.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -94,6 +94,13 @@ class _Dealing:
         """Row -> tallies that must not be zero for it."""
         self._tallies: list[int] = []
         self._closed: set[int] = set()
+        self._drawn: Counter[int | None] = Counter()
+        """Site -> pods that have been drawn to it."""
+        self._pods_of: Counter[int] = Counter()
+        """Row -> pods that it could serve."""
+        for demand in reduced.live:
+            for row in demand.rows:
+                self._pods_of[row] += demand.count
         for rule in reduced.rules:
             self._read(rule)
 
@@ -119,6 +126,7 @@ class _Dealing:
             case OneDomain():
                 best = max(rule.domains, key=self._drawn_to)
                 self._closed.update(row for rows in rule.domains if rows is not best for row, _ in rows)
+                self._drawn[self._reduced.rows[best[0][0]].site] += self._could_be(best)
 
     def _read_apart(self, rule: Apart) -> None:
         together, mine = self._tally(rule.counted), self._tally(rule.carriers)
@@ -129,12 +137,16 @@ class _Dealing:
             if row not in carriers:
                 self._empty[row].append(mine)
 
-    def _drawn_to(self, rows: Sequence[tuple[int, int]]) -> float:
-        """Return how many pods the guide has in a domain, or could be there."""
+    def _drawn_to(self, rows: Sequence[tuple[int, int]]) -> tuple[float, int]:
+        """Return how many pods the guide has in a domain, or could be there; of equal ones, the domain with fewer pods
+        that have been drawn to it before comes first."""
         here = {row for row, _ in rows}
         if self._guide:
-            return sum(amount for (_, row), amount in self._guide.items() if row in here)
-        return float(sum(d.count for d in self._reduced.live if here.intersection(d.rows)))
+            return sum(amount for (_, row), amount in self._guide.items() if row in here), 0
+        return self._could_be(rows), -self._drawn[self._reduced.rows[rows[0][0]].site]
+
+    def _could_be(self, rows: Sequence[tuple[int, int]]) -> int:
+        return sum(self._pods_of[row] for row, _ in rows)
 
     def values(self) -> list[int]:
         units: dict[tuple[int, int], int] = {}

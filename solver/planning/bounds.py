@@ -5,47 +5,89 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
+import numpy as np
+
+from solver.columns import pool as pools
+from solver.columns.generation import LITTLE, cost_bound, generate
+from solver.columns.pool import Pool
+from solver.columns.pricing import Pricer
 from solver.integral.wide import WideModel
 from solver.model.budget import RunningBudget
 from solver.model.objective import Goal, ObjectiveStage
+from solver.planning.incumbent import cost_bound_of, weights_of
 from solver.reduction.dominance import needed_kinds
 from solver.reduction.objective import breaks_ties, stages, unavoidable_value
 from solver.reduction.reduce import reduce
 from solver.reduction.reduced import Reduced
+from solver.reduction.relaxed import without_rules
 from solver.relaxation.fluid import FluidModel
 
 Bounding = Callable[[ObjectiveStage, Mapping[ObjectiveStage, int]], float | None]
 """(stage, most that earlier stages may be) -> a lower bound on the stage, None where there was no time for one."""
 
+_COLUMNS_SHARE = 0.8
+"""Of the time for a bound by columns, what making them takes at most: the rest is for asking all kinds."""
 _LATE = 0.05
 """Share of the budget that a bound may take once time is up: a plan without any bound is worth little."""
 
 
-def without_rules(reduced: Reduced, budget: RunningBudget, fraction: float) -> Bounding:
-    """Return bounds from the problem without rules over domains and without preferences: every plan is a plan of that
-    too."""
-    free = reduce(reduced.problem, domains=False)
-    model, shared = WideModel(free, needed_kinds(free), budget), frozenset(stages(free))
+class WithoutRules:
+    """Bounds from the problem without rules over domains, without preferences, and without what keeps pods apart or
+    together on a node but counters: every plan is a plan of that too."""
 
-    def bound(stage: ObjectiveStage, fixed: Mapping[ObjectiveStage, int]) -> float | None:
-        held = {other: value for other, value in fixed.items() if other in shared}
-        return model.minimise(stage, held, fraction) if stage in shared else None
+    def __init__(self, reduced: Reduced, budget: RunningBudget, fraction: float) -> None:
+        bundles = any(row.bundle for row in reduced.rows) or not reduced.live
+        self._free = reduce(reduced.problem, domains=False) if bundles else without_rules(reduced)
+        self._model = WideModel(self._free, needed_kinds(self._free), budget)
+        self._stages, self._budget, self._fraction = stages(self._free), budget, fraction
 
-    return bound
+    def bound(self, stage: ObjectiveStage, fixed: Mapping[ObjectiveStage, int]) -> float | None:
+        """As of `Bounding`."""
+        held = {other: value for other, value in fixed.items() if other in self._stages}
+        return self._model.minimise(stage, held, self._fraction) if stage in self._stages else None
+
+    def least_cost_micros(self, groups: AbstractSet[str], fraction: float) -> float:
+        """Return what every plan costs that serves all pods, by the relaxation, and by columns while there is time:
+        those of kinds of these groups, which are to be the ones of which good plans are made. 0 where there are several
+        tiers."""
+        free, model, weights = self._free, self._model, pools.weighting(self._free)
+        guide = weights_of(free, self._stages, weights)
+        fluid = model.weighed(guide, fraction)
+        least = cost_bound_of(free, guide, fluid.bound)
+        useful = [kind.index for kind in free.kinds if kind.existing or groups & set(kind.groups)]
+        kinds = np.intersect1d(np.array(useful, dtype=np.int64), model.active)
+        if least <= 0.0 or not kinds.size or self._budget.left_seconds(fraction) <= 0:
+            return least
+        pool = Pool(free)
+        made = generate(pool, fluid.pod_values, kinds, weights, self._budget, fraction * _COLUMNS_SHARE, model.over)
+        if made is not None and self._budget.left_seconds(fraction) > 0:
+            pricer = Pricer(free, model.active, self._budget.granted.workers)
+            duals = made.relaxation.duals
+            offers = pricer.offers(
+                duals.pods,
+                duals.prices(weights.node_cost, free),
+                1.0,
+                LITTLE,
+                lambda: self._budget.left_seconds(fraction) <= 0,
+            )
+            if len(offers) == len(model.active):
+                least = max(least, cost_bound(free, duals, offers, model.over))
+        return least
 
 
 def with_rules(fluid: FluidModel, budget: RunningBudget, fraction: float) -> Bounding:
     """Return bounds by the fluid relaxation with rules; where there is no time for that, by the one without."""
-    without: list[Bounding] = []
+    without: list[WithoutRules] = []
 
     def bound(stage: ObjectiveStage, fixed: Mapping[ObjectiveStage, int]) -> float | None:
         limit = None if budget.deterministic else max(budget.left_seconds(), budget.granted.seconds * _LATE)
         found = fluid.minimise(stage, fixed, limit)
         if found is None:
             if not without:
-                without.append(without_rules(fluid.reduced, budget, fraction))
-            found = without[0](stage, fixed)
+                without.append(WithoutRules(fluid.reduced, budget, fraction))
+            found = without[0].bound(stage, fixed)
         return found
 
     return bound

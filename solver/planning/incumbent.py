@@ -52,6 +52,19 @@ class Columns:
     """A plan over the first of the patterns, where the search found one."""
 
 
+def all_columns(reduced: Reduced, model: WideModel, budget: RunningBudget, fraction: float) -> Columns | None:
+    """Return all columns that matter, None where they are too many."""
+    # Finding them takes time too.
+    most = ENUMERATE if budget.deterministic else min(ENUMERATE, int(budget.left_seconds(fraction) * ENUMERATE))
+    every = enumerate_maximal(reduced, most, set(model.active.tolist())) if model.tells_nodes_apart else None
+    if every is None:
+        return None
+    pool = Pool(reduced)
+    pool.add(obliged_nodes(reduced))
+    pool.add(every)
+    return Columns(pool.patterns, True, np.ones(len(reduced.rows)))
+
+
 def columns_of(
     reduced: Reduced,
     model: WideModel,
@@ -62,18 +75,15 @@ def columns_of(
     plan: bool,
 ) -> Columns:
     """Return columns, and with `plan` a plan to start from where one is quickly found."""
+    every = all_columns(reduced, model, budget, fraction)
+    if every is not None:
+        return every
     pool = Pool(reduced)
     pool.add(obliged_nodes(reduced))
-    # Finding them takes time too.
-    most = ENUMERATE if budget.deterministic else min(ENUMERATE, int(budget.left_seconds(fraction) * ENUMERATE))
-    every = enumerate_maximal(reduced, most, set(model.active.tolist())) if model.tells_nodes_apart else None
-    if every is not None:
-        pool.add(every)
-        return Columns(pool.patterns, True, np.ones(len(reduced.rows)))
     weights = pools.weighting(reduced)
     guide = weights_of(reduced, stages(reduced), weights)
     fluid = model.weighed(guide, fraction * FLUID_SHARE)
-    least_cost = _least_cost(reduced, guide, fluid.bound)
+    least_cost = cost_bound_of(reduced, guide, fluid.bound)
     start = None
     if plan and can_pack(reduced):
         pool, start = packed(model, weights.node_cost, fluid)
@@ -164,7 +174,7 @@ def _best_dive(
     return best
 
 
-def _least_cost(reduced: Reduced, guide: Mapping[ObjectiveStage, float], weighed: float) -> float:
+def cost_bound_of(reduced: Reduced, guide: Mapping[ObjectiveStage, float], weighed: float) -> float:
     """Return a bound on the cost of serving every pod, from one on the weighted objective: with one tier, that is cost
     times the tier's weight. Zero with more tiers."""
     if len(reduced.tiers) != 1:

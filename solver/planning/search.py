@@ -3,7 +3,8 @@
 
 Where maximal patterns are few, all are taken, and CP-SAT's optimum is the optimum. Otherwise: fluid values, a seeded
 pool, and column generation while it pays. Either way a greedy incumbent comes first, then CP-SAT over the pool, stage
-by stage.
+by stage. Where what shares a node matters to pods, and every pod finds a place, places are annealed instead
+(`annealed`).
 """
 
 from __future__ import annotations
@@ -25,14 +26,15 @@ from solver.model import PlannedNodes
 from solver.model.budget import RunningBudget
 from solver.model.objective import Goal, ObjectiveStage
 from solver.planning import incumbent, write_plan
-from solver.planning.bounds import Bounding, bounds_of, with_rules, without_rules
-from solver.planning.incumbent import Columns, columns_of, incumbent_of, obliged_nodes, weights_of
+from solver.planning.annealed import Annealed, annealed, between_pods
+from solver.planning.bounds import Bounding, WithoutRules, bounds_of, with_rules
+from solver.planning.incumbent import Columns, all_columns, columns_of, incumbent_of, obliged_nodes, weights_of
 from solver.planning.progress import SILENT, SearchProgress
 from solver.planning.repair import placed, realised
 from solver.reduction.dominance import needed_kinds
 from solver.reduction.objective import breaks_ties, stages, value
 from solver.reduction.reduced import Reduced
-from solver.relaxation.claims import Claims, settle, units_of, unserved_of
+from solver.relaxation.claims import Claims, claims, settle, units_of, unserved_of
 from solver.relaxation.fluid import FluidModel
 
 _MOST_ENTRIES = 500_000
@@ -46,8 +48,9 @@ _QUOTAS_SHARE = 0.95
 _WARM_SHARE = 0.18
 """Of the time, for a plan that starts from the previous one and is as good."""
 
-_MOST_WITH_RULES = 60_000
-"""Pairs of rows and kinds up to which the fluid relaxation with all rules is solved: some tenths of a second."""
+_MOST_WITH_RULES, _MANY_WITH_RULES = 60_000, 300_000
+"""Pairs of rows and kinds up to which the fluid relaxation with all rules is solved: some tenths of a second. And from
+which on nobody looks whether there are fewer kinds that matter."""
 
 
 @dataclass(frozen=True)
@@ -81,14 +84,14 @@ def optimise(
     reduced: Reduced, budget: RunningBudget, fraction: float, progress: SearchProgress = SILENT
 ) -> SearchResult:
     """Return the best selection found within the first `fraction` of the budget, with bounds."""
-    fluid = FluidModel(reduced, needed_kinds(reduced))
-    if fluid.claimed.chooses:
-        return _with_choices(reduced, fluid, budget, fraction, progress)
-    model = WideModel(reduced, fluid.active, budget)
+    claimed = claims(reduced)
+    if claimed.chooses:
+        return _with_choices(reduced, claimed, budget, fraction, progress)
+    model = WideModel(reduced, needed_kinds(reduced), budget)
     previous = reduced.problem.previous
     if previous is not None:
         # Starting from a plan, one as good is mostly found at once.
-        quick = _planned(reduced, model, budget, fraction * _WARM_SHARE, progress)
+        quick = _by_columns(reduced, model, budget, fraction * _WARM_SHARE, progress)
         if quick.gap <= previous.certificate.gap and quick.serves_all:
             return quick
         return min(
@@ -100,33 +103,71 @@ def optimise(
 def _planned(
     reduced: Reduced, model: WideModel, budget: RunningBudget, fraction: float, progress: SearchProgress
 ) -> SearchResult:
+    if between_pods(reduced):
+        every = all_columns(reduced, model, budget, fraction)
+        if every is not None:
+            return _choose(reduced, every, None, budget, fraction, progress)
+        found = annealed(reduced, claims(reduced), (), budget, fraction)
+        if found is not None:
+            return _bounded(found, None, budget, fraction, progress)
+    return _by_columns(reduced, model, budget, fraction, progress)
+
+
+def _by_columns(
+    reduced: Reduced, model: WideModel, budget: RunningBudget, fraction: float, progress: SearchProgress
+) -> SearchResult:
     found = columns_of(reduced, model, budget, fraction, progress, plan=True)
     return _choose(reduced, found, None if found.complete else model, budget, fraction, progress)
 
 
 def _with_choices(
-    reduced: Reduced, fluid: FluidModel, budget: RunningBudget, fraction: float, progress: SearchProgress
+    reduced: Reduced, claimed: Claims, budget: RunningBudget, fraction: float, progress: SearchProgress
 ) -> SearchResult:
-    """Plan a problem in which domains, variants or bundles are to be chosen: first choose (by the fluid relaxation,
-    which knows the rules, where that is small enough), then plan the problem without rules that this leaves, then let
-    CP-SAT decide both together over its columns."""
-    claimed, weights = fluid.claimed, pools.weighting(reduced)
-    small = np.count_nonzero(reduced.wanted) * len(fluid.active) <= _MOST_WITH_RULES
-    limit = budget.wall_limit(fraction * incumbent.FLUID_SHARE)
-    found = fluid.relaxed(weights_of(reduced, stages(reduced), weights), limit) if small else None
-    wished = chosen(reduced, claimed, None if found is None else found[2].tolist())
-    plain = pinned(reduced, claimed, wished)
-    every = enumerate_maximal(reduced, incumbent.ENUMERATE, set(fluid.active.tolist())) if small else None
+    """Plan a problem in which domains, variants or bundles are to be chosen. Where all patterns are known, CP-SAT
+    chooses all at once. Otherwise rows are chosen first (by the fluid relaxation, which knows the rules, where that is
+    small enough), and what is left is a problem without rules over domains."""
+    weights, rows = pools.weighting(reduced), np.count_nonzero(reduced.wanted)
+    fluid = every = guide = None
+    if rows * len(reduced.kinds) <= _MANY_WITH_RULES:
+        fluid = FluidModel(reduced, needed_kinds(reduced), claimed)
+    if fluid is not None and rows * len(fluid.active) <= _MOST_WITH_RULES:
+        every = enumerate_maximal(reduced, incumbent.ENUMERATE, set(fluid.active.tolist()))
+        limit = budget.wall_limit(fraction * incumbent.FLUID_SHARE)
+        relaxed = fluid.relaxed(weights_of(reduced, stages(reduced), weights), limit)
+        guide = None if relaxed is None else relaxed[2].tolist()
+    else:
+        fluid = None
+    wished = chosen(reduced, claimed, guide)
+    exact = fluid if reduced.every_bundle else None
     if every is None:
-        planned, begun, known = _by_quotas(plain, budget, fraction, wide=not small)
+        found = annealed(reduced, claimed, wished, budget, fraction)
+        if found is not None:
+            return _bounded(found, exact, budget, fraction, progress)
+        planned, begun, known = _by_quotas(pinned(reduced, claimed, wished), budget, fraction, wide=fluid is None)
     else:
         known = Columns([*obliged_nodes(reduced), *every], True, np.ones(len(reduced.rows)))
-        planned, begun = incumbent_of(plain, known, None, budget, fraction, SILENT)
+        planned, begun = incumbent_of(pinned(reduced, claimed, wished), known, None, budget, fraction, SILENT)
     pool, begun = _unpinned(reduced, claimed, wished, planned, begun)
     known = Columns(pool.patterns, every is not None and reduced.every_bundle, known.pod_values)
-    exact = small and reduced.every_bundle
-    bounding = with_rules(fluid, budget, fraction) if exact else without_rules(reduced, budget, fraction)
+    bounding = WithoutRules(reduced, budget, fraction).bound if exact is None else with_rules(exact, budget, fraction)
     return _finish(pool, begun, known, bounding, budget, fraction, progress)
+
+
+def _bounded(
+    found: Annealed, fluid: FluidModel | None, budget: RunningBudget, fraction: float, progress: SearchProgress
+) -> SearchResult:
+    """Return the plan with its bounds; `fluid` knows the rules."""
+    reduced = found.pool.reduced
+    progress.found(found.pool, found.selection)
+    order = stages(reduced)
+    batches, selection = placed(found.pool, found.selection)
+    reached = _values(reduced, order, selection, batches)
+    bounds = bounds_of(reduced, order, reached, found.bounding, found.least_cost_micros)
+    if fluid is not None:
+        closer = bounds_of(reduced, order, reached, with_rules(fluid, budget, fraction), 0.0)
+        bounds = {stage: max(bound, closer[stage]) for stage, bound in bounds.items()}
+    progress.proven(bounds)
+    return SearchResult(reduced, selection, batches, reached, bounds)
 
 
 def _by_quotas(

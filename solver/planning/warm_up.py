@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 
 from solver.columns.knapsack import best_patterns
-from solver.integral import balanced_kernel, packing
+from solver.integral import annealing, balanced_kernel, packing
 
 COMPILING = "the planner is compiled, which takes up to half a minute the first time on a machine"
 """What others wait for meanwhile, for people."""
@@ -20,6 +20,7 @@ def warm_up() -> None:
     budget."""
     packing.warm_up()
     balanced_kernel.warm_up()
+    annealing.warm_up()
     units, free = np.ones((1, 2), dtype=np.int64), np.full(2, 2, dtype=np.int64)
     best_patterns(units, free, np.ones(1), np.ones(1, dtype=np.int64), np.ones(2), 1, 0.0, 4, 10, 2)
 

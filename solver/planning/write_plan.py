@@ -218,8 +218,8 @@ def new_nodes(reduced: Reduced, found: Sequence[Batch]) -> tuple[PlannedNodes, .
     before = {} if previous is None else {i.node_group: i.delta for i in previous.increments}
     by_kind = _by_kind(found)
     for kind in reduced.new_kinds:
-        mine = by_kind[kind.index]
-        rooms = _rooms(groups, kind, before)
+        mine = by_kind.get(kind.index, [])
+        rooms = _rooms(groups, kind, before) if mine else []
         for batch in mine:
             left = batch.count
             while left:

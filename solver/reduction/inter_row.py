@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 
 from solver.model import HostPort, PodSpec
 from solver.model.eligibility import EVERY_ADDRESS, untolerated, why_not_eligible
-from solver.reduction.bundles import RowPart
 from solver.reduction.rows import Layout
 from solver.reduction.rules import Apart, Beside, OneDomain, Rows, Rule, Spread, SpreadDomain
 from solver.reduction.terms import Sort, Term, is_host
@@ -95,7 +94,7 @@ def _shares(layout: Layout) -> Iterator[Counter]:
         if most is None:
             continue
         takes: Counts[int] = Counts()
-        for row, part in _carrying(layout, term):
+        for row, part in layout.carrying[term]:
             takes[row] += part.pods if layout.counts_itself(part, term) else 0
         running = layout.standing.counted(term)
         left = {place: max(0, most - count) for place, count in running.items()}
@@ -115,13 +114,7 @@ def _most(term: Term) -> int | None:
 
 def _carriers(layout: Layout, term: Term, *, counted: bool) -> frozenset[int]:
     """Rows that carry the term and whose carriers it counts, or does not count."""
-    return frozenset(row for row, part in _carrying(layout, term) if layout.counts_itself(part, term) is counted)
-
-
-def _carrying(layout: Layout, term: Term) -> Iterator[tuple[int, RowPart]]:
-    for spec, versions in enumerate(layout.variants):
-        if any(term in variant.terms for variant in versions):
-            yield from ((row, part) for row, part in layout.holding[spec] if term in part.variant.terms)
+    return frozenset(row for row, part in layout.carrying[term] if layout.counts_itself(part, term) is counted)
 
 
 def _counted(layout: Layout, classes: Iterable[int]) -> Rows:
@@ -158,7 +151,7 @@ def needs(layout: Layout) -> tuple[NodeNeed, ...]:
     found: dict[tuple[Term, frozenset[int]], set[int]] = defaultdict(set)
     for term in _terms(layout, host=True):
         if term.sort is Sort.AFFINITY:
-            for row, part in _carrying(layout, term):
+            for row, part in layout.carrying[term]:
                 if not layout.counts_itself(part, term):
                     found[term, layout.helpers(part.spec, term)].add(row)
     return tuple(
@@ -211,7 +204,7 @@ def _together(layout: Layout, term: Term) -> Iterator[Rule]:
         if len(mine) > 1:
             yield OneDomain(tuple(mine.values()))
     waiting: dict[frozenset[int], set[int]] = defaultdict(set)
-    for row, part in _carrying(layout, term):
+    for row, part in layout.carrying[term]:
         if not layout.counts_itself(part, term):
             waiting[layout.helpers(part.spec, term)].add(row)
     for classes, carriers in waiting.items():
@@ -227,7 +220,7 @@ def _spread(layout: Layout, term: Term) -> Iterator[Rule]:
         return
     carriers_of: dict[tuple[str, ...], set[int]] = defaultdict(set)
     known: dict[object, tuple[str, ...]] = {}
-    for row, part in _carrying(layout, term):
+    for row, part in layout.carrying[term]:
         asked = layout.specs[part.spec]
         alike = (asked.node_selector, asked.affinity, asked.tolerations)
         if alike not in known:

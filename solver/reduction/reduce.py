@@ -6,13 +6,14 @@ Whatever can be decided without optimising is decided here: what fits where, wha
 from __future__ import annotations
 
 import math
+from collections import Counter as Counts
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from solver.model import PODS, Labels, Limit, NodeGroup, PodSpec, Problem, Resources, Taint
+from solver.model import PODS, HostPort, Labels, Limit, NodeGroup, PodSpec, Problem, Resources, Taint
 from solver.model.capacity import less_daemons, remaining, with_devices
 from solver.model.eligibility import node_label_keys, read_node_names, why_not_eligible
 from solver.reduction.device_rows import device_rows
@@ -24,6 +25,8 @@ from solver.reduction.terms import avoids_any, soft_taints
 _AGE_BUCKETS = 16
 _COEFFICIENT_BITS = 40
 _PLACES_AT_ONCE = 1024
+_NO_DAEMONS: list[PodSpec] = []
+_NO_PORTS: frozenset[HostPort] = frozenset()
 
 
 def reduce(problem: Problem, *, domains: bool = True) -> Reduced:
@@ -38,8 +41,8 @@ def reduce(problem: Problem, *, domains: bool = True) -> Reduced:
     counts = np.zeros(len(layout.rows), dtype=np.int64)
     for demand in demands:
         counts[list(demand.rows)] += demand.count
-    kinds = [*_group_kinds(table, uses, limits, counts), *_node_kinds(table, len(limits))]
-    numbered = tuple(replace(kind, index=index) for index, kind in enumerate(kinds))
+    new_kinds, families = _group_kinds(table, uses, limits, counts)
+    kinds = (*new_kinds, *_node_kinds(table, len(limits), len(new_kinds)))
     return Reduced(
         problem,
         table.resources,
@@ -52,11 +55,12 @@ def reduce(problem: Problem, *, domains: bool = True) -> Reduced:
         tuple(layout.together),
         layout.every_bundle,
         demands,
-        _infeasible(demands, numbered, len(layout.rows)),
-        numbered,
+        _infeasible(demands, kinds, len(layout.rows)),
+        kinds,
         limit_names,
         tuple(limits),
-        _unavoidable_change(problem, numbered),
+        _unavoidable_change(problem, kinds),
+        families,
     )
 
 
@@ -70,11 +74,13 @@ class _NodeTemplates:
         self.daemons: list[list[PodSpec]] = []
         self.places: list[NodeTemplate] = []
         for group in self.groups:
-            runs = daemon.row(group.labels, group.taints)
-            mine = [spec for spec, here in zip(problem.daemon_sets, runs, strict=True) if here]
-            mine, devices = with_devices(group.devices, mine)
+            mine, devices, ports = _NO_DAEMONS, group.devices, _NO_PORTS
+            if problem.daemon_sets:
+                runs = daemon.row(group.labels, group.taints)
+                mine = [spec for spec, here in zip(problem.daemon_sets, runs, strict=True) if here]
+                mine, devices = with_devices(group.devices, mine)
+                ports = frozenset(port for spec in mine for port in spec.host_ports)
             self.daemons.append(mine)
-            ports = frozenset(port for spec in mine for port in spec.host_ports)
             can_hold = group.max_size > group.target_size
             self.places.append(NodeTemplate("", group.labels, group.taints, (), ports, can_hold, devices))
         for node in self.nodes:
@@ -122,13 +128,23 @@ class _FitTable:
             for part in row.parts
             if part.variant.avoids_soft_taints
         ]
-        self._refused: dict[int, Ints] = dict(claimed.refused)
-        constrained = [n for n, row in enumerate(layout.rows) if layout.constrains(row)]
-        if constrained:
-            allowed = np.array([layout.allowed(layout.rows[n]) for n in constrained], dtype=bool)
-            rows = np.array(constrained, dtype=np.int64)
-            for place in np.flatnonzero(~allowed.all(axis=0)).tolist():
-                self._refused[place] = np.append(rows[~allowed[:, place]], self._refused.get(place, rows[:0]))
+        refused: dict[int, list[int]] = defaultdict(list)
+        for place, found in claimed.refused.items():
+            refused[place] = found.tolist()
+        for refused_row, closed in layout.refused():
+            for place in closed:
+                refused[place].append(refused_row)
+        self._refused = {place: np.array(found, dtype=np.int64) for place, found in refused.items()}
+        self._site_of_row = np.array([-1 if row.site is None else row.site for row in layout.rows], dtype=np.int64)
+        self._site_of_place = layout.site_numbers.tolist()
+        self._lets_in: dict[object, bytes] = {}
+        self._most_counted = tuple(counter.most for counter in counted)
+        self._less_counted = frozenset(place for counter in counted for place in counter.left)
+        self._shapes, self._shape = np.unique(self.requests, axis=0, return_inverse=True)
+        self._between = tuple(each.most for each in self.exclusions), frozenset[int]()
+        self._told_apart = frozenset(
+            place for left in (*(each.left for each in self.exclusions), *(n.met for n in self.needs)) for place in left
+        )
 
     def free(self, place: int) -> tuple[int, ...]:
         groups = self.standing.groups
@@ -136,36 +152,50 @@ class _FitTable:
             amounts = _free(groups[place].allocatable, self._names, self._scales, self.standing.daemons[place])
         else:
             amounts = _free(self.standing.nodes[place - len(groups)].free, self._names, self._scales)
-        return (*amounts, *(counter.left.get(place, counter.most) for counter in self._counters))
+        if place in self._less_counted:
+            return (*amounts, *(counter.left.get(place, counter.most) for counter in self._counters))
+        return amounts + self._most_counted
 
-    def rows(self, places: range) -> Iterator[tuple[int, tuple[tuple[int, ...], Bools]]]:
-        """For each place: what is free, and per row whether a unit fits."""
+    def rows(self, places: range) -> Iterator[tuple[int, tuple[int, ...], bytes, bytes]]:
+        """For each place: what is free, and per row whether a unit fits, and whether it would if sizes did not
+        matter."""
         for start in range(places.start, places.stop, _PLACES_AT_ONCE):
             part = range(start, min(start + _PLACES_AT_ONCE, places.stop))
             free = [self.free(place) for place in part]
+            numbers = {amounts: number for number, amounts in enumerate(dict.fromkeys(free))}
             # Resource by resource: many times faster than all at once.
-            amounts = np.array(free, dtype=np.int64)
-            room = np.ones((len(free), len(self.requests)), dtype=bool)
-            for column in range(self.requests.shape[1]):
-                room &= self.requests[:, column] <= amounts[:, column, None]
-            for place, left, fits in zip(part, free, room, strict=True):
-                yield place, (left, fits & self._lets_in(place))
+            amounts = np.array(list(numbers), dtype=np.int64)
+            room = np.ones((len(numbers), len(self._shapes)), dtype=bool)
+            for column in range(self._shapes.shape[1]):
+                room &= self._shapes[:, column] <= amounts[:, column, None]
+            fits: dict[tuple[int, int], bytes] = {}
+            for place, left in zip(part, free, strict=True):
+                lets_in = self._let_in(place)
+                key = numbers[left], id(lets_in)
+                if key not in fits:
+                    fits[key] = (room[key[0]][self._shape] & np.frombuffer(lets_in, dtype=bool)).tobytes()
+                yield place, left, fits[key], lets_in
 
-    def _lets_in(self, place: int) -> Bools:
-        """Per row: whether labels, taints and running pods let it in."""
-        where = self.standing.places[place]
+    def _let_in(self, place: int) -> bytes:
+        """Per row: whether labels, taints and running pods let it in. Equal places have one answer."""
+        where, refused = self.standing.places[place], self._refused.get(place)
         eligible = self._eligible.row(where.labels, where.taints, where.name)
-        result = eligible[self._first]
-        for row, other in self._others:
-            result[row] &= eligible[other]
-        soft = soft_taints(where.taints)
-        for row, spec in self._soft if soft else ():
-            result[row] &= not avoids_any(spec, soft)
-        if place in self._refused:
-            result[self._refused[place]] = False
-        return result
+        soft, site = soft_taints(where.taints), self._site_of_place[place]
+        key = id(eligible), soft, site, None if refused is None else refused.tobytes()
+        if key not in self._lets_in:
+            result = eligible[self._first] & ((self._site_of_row < 0) | (self._site_of_row == site))
+            for row, other in self._others:
+                result[row] &= eligible[other]
+            for row, spec in self._soft if soft else ():
+                result[row] &= not avoids_any(spec, soft)
+            if refused is not None:
+                result[refused] = False
+            self._lets_in[key] = result.tobytes()
+        return self._lets_in[key]
 
     def between(self, place: int) -> _Between:
+        if place not in self._told_apart:
+            return self._between
         met = frozenset(index for index, need in enumerate(self.needs) if place in need.met)
         return tuple(each.left.get(place, each.most) for each in self.exclusions), met
 
@@ -191,8 +221,12 @@ def _classes(problem: Problem) -> list[Demand]:
             key = (pods.spec, pods.priority, pods.gang, pods.placeholder)
             ages[key][pods.waiting_seconds] += pods.count
             examples[key] = min(examples.get(key, pods.name), pods.name)
-    # Sorted by content: the order in which pods are given must not change the plan.
-    keys = sorted(ages, key=lambda k: (k[3], -k[1], k[2] or "", examples[k], repr(k[0])))
+    # Sorted by content: the order in which pods are given must not change the plan. Names alone mostly say enough.
+    named = Counts(examples.values())
+    keys = sorted(
+        ages,
+        key=lambda k: (k[3], -k[1], k[2] or "", examples[k], repr(k[0]) if named[examples[k]] > 1 else ""),
+    )
     return [
         Demand(index, key[0], (), sum(ages[key].values()), key[1], key[2], key[3], _buckets(ages[key]), examples[key])
         for index, key in enumerate(keys)
@@ -224,7 +258,7 @@ def _scales(resources: Sequence[str], specs: Sequence[PodSpec]) -> list[int]:
 
 def _limit_rows(
     limits: Sequence[Limit], groups: Sequence[NodeGroup]
-) -> tuple[tuple[str, ...], list[int], dict[str, list[int]]]:
+) -> tuple[tuple[str, ...], list[int], dict[str, tuple[int, ...]]]:
     """One row per limit and resource. Amounts are divided by what they share; where they stay large all the same (odd
     byte counts of very large clusters), they are rounded to the safe side so that sums fit 64 bits."""
     names: list[str] = []
@@ -242,13 +276,13 @@ def _limit_rows(
             allowed.append(left // divisor)
             for group in groups:
                 uses[group.id].append(-(-use[group.id] // divisor))
-    return tuple(names), allowed, uses
+    return tuple(names), allowed, {name: tuple(use) for name, use in uses.items()}
 
 
 def _free(
-    amounts: Resources, resources: Sequence[str], scales: Sequence[int], daemons: Iterable[PodSpec] = ()
+    amounts: Resources, resources: Sequence[str], scales: Sequence[int], daemons: Sequence[PodSpec] = ()
 ) -> tuple[int, ...]:
-    left = less_daemons(amounts, daemons)
+    left = less_daemons(amounts, daemons) if daemons else amounts
     return tuple(max(0, left.get(name, 0)) // scale for name, scale in zip(resources, scales, strict=True))
 
 
@@ -256,21 +290,27 @@ _Between = tuple[tuple[int, ...], frozenset[int]]
 """`Kind.spare` and `Kind.met`."""
 
 
-def _group_kinds(table: _FitTable, uses: dict[str, list[int]], limits: Sequence[int], counts: Ints) -> list[Kind]:
+def _group_kinds(
+    table: _FitTable, uses: dict[str, tuple[int, ...]], limits: Sequence[int], counts: Ints
+) -> tuple[list[Kind], tuple[bytes, ...]]:
+    """Return the kinds, and the families that they are of."""
     members: dict[tuple[tuple[int, ...], bytes, int, int, tuple[int, ...], _Between], list[NodeGroup]]
     members = defaultdict(list)
+    families: dict[bytes, int] = {}
+    family_of: dict[object, int] = {}
     groups_in_order = table.standing.groups
-    for place, (free, fitting) in table.rows(range(len(groups_in_order))):
+    for place, free, fits, lets_in in table.rows(range(len(groups_in_order))):
         group = groups_in_order[place]
-        use = tuple(uses[group.id])
-        key = (free, fitting.tobytes(), price_micros(group), group.weight, use, table.between(place))
+        key = (free, fits, price_micros(group), group.weight, uses[group.id], table.between(place))
+        if key not in members:
+            family_of[key] = families.setdefault(lets_in, len(families))
         members[key].append(group)
-    kinds = []
+    kinds: list[Kind] = []
     left = list(limits)  # minimum sizes are met as far as limits allow, in the order of ids
     before = _previous_deltas(table.problem)
-    for (free, fits, price, weight, use, (spare_beside, met)), groups in sorted(
-        members.items(), key=lambda item: item[1][0].id
-    ):
+    useful = {fits: int(np.frombuffer(fits, dtype=bool) @ counts) for fits in {key[1] for key in members}}
+    for key, groups in sorted(members.items(), key=lambda item: item[1][0].id):
+        free, fits, price, weight, use, (spare_beside, met) = key
         ceiling = min((most // per for most, per in zip(limits, use, strict=True) if per), default=None)
         spare = min((most // per for most, per in zip(left, use, strict=True) if per), default=None)
         room = sum(max(0, g.max_size - g.target_size) for g in groups)
@@ -280,16 +320,16 @@ def _group_kinds(table: _FitTable, uses: dict[str, list[int]], limits: Sequence[
         limited = ceiling is not None and ceiling < room
         most = ceiling if ceiling is not None and limited else room
         # A node for every pod is as many as can be of use.
-        most = min(most, least + int(np.frombuffer(fits, dtype=bool) @ counts))
+        most = min(most, least + useful[fits])
         ids = tuple(g.id for g in groups)
-        previous, _ = _previous(before, groups, least)
+        previous = _previous(before, groups, least)[0] if before else least
         kinds.append(
             Kind(
-                0, free, fits, price, weight, use, least, most, limited,
-                groups=ids, spare=spare_beside, met=met, previous=previous,
+                len(kinds), free, fits, price, weight, use, least, most, limited,
+                groups=ids, spare=spare_beside, met=met, previous=previous, family=family_of[key],
             )
         )  # fmt: skip
-    return sorted(kinds, key=lambda k: k.groups)
+    return kinds, tuple(families)
 
 
 def _previous(deltas: Mapping[str, int], groups: Sequence[NodeGroup], least: int) -> tuple[int, int]:
@@ -314,17 +354,15 @@ def _unavoidable_change(problem: Problem, kinds: Sequence[Kind]) -> int | None:
     return sum(_previous(deltas, [groups[name] for name in kind.groups], kind.least)[1] for kind in kinds)
 
 
-def _node_kinds(table: _FitTable, limit_rows: int) -> list[Kind]:
+def _node_kinds(table: _FitTable, limit_rows: int, index: int) -> Iterator[Kind]:
     members: dict[tuple[tuple[int, ...], bytes, _Between], list[str]] = defaultdict(list)
     first, nodes = len(table.standing.groups), table.standing.nodes
-    for place, (free, fitting) in table.rows(range(first, first + len(nodes))):
-        if fitting.any():
-            members[free, fitting.tobytes(), table.between(place)].append(nodes[place - first].name)
+    for place, free, fits, _ in table.rows(range(first, first + len(nodes))):
+        if 1 in fits:
+            members[free, fits, table.between(place)].append(nodes[place - first].name)
     unlimited = (0,) * limit_rows
-    kinds = []
-    for (free, fits, (spare, met)), names in members.items():
-        kinds.append(Kind(0, free, fits, 0, 0, unlimited, 0, len(names), nodes=tuple(names), spare=spare, met=met))
-    return kinds
+    for number, ((free, fits, (spare, met)), names) in enumerate(members.items(), index):
+        yield Kind(number, free, fits, 0, 0, unlimited, 0, len(names), nodes=tuple(names), spare=spare, met=met)
 
 
 class _EligibilityTable:

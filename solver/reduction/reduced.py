@@ -98,6 +98,8 @@ class Kind:
     """Needs (indices) that running pods meet."""
     previous: int = 0
     """Nodes that the previous plan opens and this one can."""
+    family: int = -1
+    """Of groups: index of `Reduced.families`."""
 
     @property
     def existing(self) -> bool:
@@ -133,6 +135,8 @@ class Reduced:
     """What each limit row still allows, in the units of `Kind.use`."""
     changed: int | None = None
     """Nodes by which every plan differs from the previous one; None where there is none."""
+    families: tuple[bytes, ...] = ()
+    """Of kinds of new nodes: per row 1 where it may run on them, apart from their size."""
 
     @cached_property
     def new_kinds(self) -> tuple[Kind, ...]:

@@ -108,7 +108,7 @@ class Layout:
         self._demands = [(number[spec], count) for spec, count in asked]
         self.helpers = helpers(self.specs)
         self._domains: dict[str, list[str | None]] = {}
-        self._open: dict[tuple[int, int], Bools] = {}
+        self._closed: dict[tuple[int, int], list[int]] = {}
         self._labelled: dict[str, Bools] = {}
 
     # What classes ask of each other and of what runs
@@ -121,7 +121,8 @@ class Layout:
     def variants(self) -> list[tuple[Variant, ...]]:
         """Per class."""
         soft = {t for place in self.places for t in soft_taints(place.taints)} if self._rules else set()
-        return [variants(spec, soft_taints=avoids_any(spec, soft)) for spec in self.specs]
+        known: dict[Term, Term] = {}
+        return [variants(spec, known, soft_taints=avoids_any(spec, soft)) for spec in self.specs]
 
     @cached_property
     def terms(self) -> tuple[Term, ...]:
@@ -140,8 +141,11 @@ class Layout:
     @cached_property
     def counted(self) -> dict[Term, frozenset[int]]:
         """Per term and guard: the classes that it counts."""
+        alike: dict[object, list[int]] = defaultdict(list)
+        for index, spec in enumerate(self.specs):
+            alike[spec.namespace, spec.labels].append(index)
         return {
-            term: frozenset(index for index, spec in enumerate(self.specs) if term.counts(spec))
+            term: frozenset(index for same in alike.values() if term.counts(self.specs[same[0]]) for index in same)
             for term in (*self.terms, *self.guards)
         }
 
@@ -149,6 +153,11 @@ class Layout:
     def _watched(self) -> frozenset[int]:
         """Classes that any term counts."""
         return frozenset(spec for counted in self.counted.values() for spec in counted)
+
+    @cached_property
+    def _guarded(self) -> frozenset[int]:
+        """Classes that a guard counts."""
+        return frozenset(spec for term in self.guards for spec in self.counted[term])
 
     # Sites
 
@@ -168,7 +177,7 @@ class Layout:
         return [tuple(place.labels.get(key) for key in self.keys) for place in self.places]
 
     @cached_property
-    def _site_number(self) -> Ints:
+    def site_numbers(self) -> Ints:
         """Per place: the index of its site, -1 where there are none."""
         numbers = {site: number for number, site in enumerate(self.sites)}
         return np.array([numbers.get(site, -1) for site in self._site_of], dtype=np.int64)
@@ -211,6 +220,16 @@ class Layout:
         for index, row in enumerate(self.rows):
             for part in row.parts:
                 found[part.spec].append((index, part))
+        return found
+
+    @cached_property
+    def carrying(self) -> Mapping[Term, Sequence[tuple[int, RowPart]]]:
+        """Term -> the rows with pods that carry it, with their part of it."""
+        found: dict[Term, list[tuple[int, RowPart]]] = {term: [] for term in self.terms}
+        for index, row in enumerate(self.rows):
+            for part in row.parts:
+                for term in part.variant.terms:
+                    found[term].append((index, part))
         return found
 
     @cached_property
@@ -275,31 +294,29 @@ class Layout:
         # No term selects by its labels.
         return replace(part.variant, spec=replace(part.variant.spec, labels=(), namespace=""))
 
-    def constrains(self, row: Row) -> bool:
-        """Whether `allowed` can be False anywhere."""
-        return row.site is not None or any(part.variant.terms or part.spec in self._watched for part in row.parts)
+    def refused(self) -> Iterator[tuple[int, list[int]]]:
+        """Yield rows that are not open everywhere on their site, with the places where what runs there, and in its
+        domains, keeps them out."""
+        for number, row in enumerate(self.rows):
+            closed: set[int] = set()
+            for part in row.parts:
+                closed.update(self._closed_to(part.spec, part.variant))
+            if closed:
+                yield number, sorted(closed)
 
-    def allowed(self, row: Row) -> Bools:
-        """Per place: whether what runs there, and in its domains, lets a unit of the row in."""
-        result = np.ones(len(self.places), dtype=bool)
-        if row.site is not None:
-            result &= self._site_number == row.site
-        for part in row.parts:
-            result &= self._open_to(part.spec, part.variant)
-        return result
-
-    def _open_to(self, spec: int, variant: Variant) -> Bools:
-        """As `allowed`, for a pod on any site."""
+    def _closed_to(self, spec: int, variant: Variant) -> list[int]:
+        """The places where a pod may not be, on whatever site."""
         key = spec, len(variant.given_up)
-        if key not in self._open:
-            result = np.ones(len(self.places), dtype=bool)
-            for term in variant.terms:
-                self._by_term(RowPart(spec, variant), term, result)
-            for term, carriers in self.guards.items():
-                if spec in self.counted[term]:
-                    result &= ~self._sharing(term.key, carriers)
-            self._open[key] = result
-        return self._open[key]
+        if key not in self._closed:
+            open_to = np.ones(len(self.places) if variant.terms or spec in self._guarded else 0, dtype=bool)
+            if open_to.size:
+                for term in variant.terms:
+                    self._by_term(RowPart(spec, variant), term, open_to)
+                for term, carriers in self.guards.items():
+                    if spec in self.counted[term]:
+                        open_to &= ~self._sharing(term.key, carriers)
+            self._closed[key] = np.flatnonzero(~open_to).tolist()
+        return self._closed[key]
 
     def _by_term(self, part: RowPart, term: Term, result: Bools) -> None:
         running = self.standing.counted(term)

@@ -80,6 +80,10 @@ class Apart:
     counted: Rows
     most: int
 
+    def parts(self) -> tuple[Rows, ...]:
+        """What the rule tells apart: units that are in the same parts as often are alike to it."""
+        return self.carriers, self.counted
+
     def emit(self, linear: Linear, units: RowVariables) -> None:
         carriers, counted = units.terms(self.carriers), units.terms(self.counted)
         if not carriers or not counted:
@@ -99,6 +103,10 @@ class Beside:
     carriers: Rows
     helpers: Rows
 
+    def parts(self) -> tuple[Rows, ...]:
+        """As of `Apart`."""
+        return self.carriers, self.helpers
+
     def emit(self, linear: Linear, units: RowVariables) -> None:
         carriers = units.terms(self.carriers)
         if carriers:
@@ -111,6 +119,10 @@ class OneDomain:
     """Affinity of pods to themselves where none runs yet: carriers in at most one of the domains."""
 
     domains: tuple[Rows, ...]
+
+    def parts(self) -> tuple[Rows, ...]:
+        """As of `Apart`."""
+        return self.domains
 
     def emit(self, linear: Linear, units: RowVariables) -> None:
         present = [linear.whether_any(terms) for terms in map(units.terms, self.domains) if terms]
@@ -135,6 +147,10 @@ class Spread:
     max_skew: int
     from_zero: bool
     """Whether there are fewer domains than asked for, so that the emptiest counts as empty."""
+
+    def parts(self) -> tuple[Rows, ...]:
+        """As of `Apart`."""
+        return tuple(rows for domain in self.domains for rows in (domain.carriers, domain.counted))
 
     def emit(self, linear: Linear, units: RowVariables) -> None:
         counted = [units.terms(domain.counted) for domain in self.domains]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache, lru_cache
 
@@ -39,6 +39,14 @@ class Term:
     key: str
     selector: PodSelector
     spread: TopologySpread | None = None
+    _hash: int = field(init=False, repr=False, compare=False)
+    """Terms are looked up again and again, and are made of much."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.sort, self.key, self.selector, self.spread)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     def counts(self, spec: PodSpec) -> bool:
         return _selects(self.selector, spec.namespace, spec.labels)
@@ -84,9 +92,10 @@ class _Preference:
     term: Term | None = None
 
 
-def variants(spec: PodSpec, *, soft_taints: bool) -> tuple[Variant, ...]:
+def variants(spec: PodSpec, known: dict[Term, Term], *, soft_taints: bool) -> tuple[Variant, ...]:
     """From all preferences kept to none, in the order in which they are given up; `soft_taints` is whether there is
-    any taint with PreferNoSchedule that the pod does not tolerate."""
+    any taint with PreferNoSchedule that the pod does not tolerate. Equal terms of several pods become one object in
+    `known`."""
     preferences = list(_preferences(spec, soft_taints=soft_taints))
     required = terms_of(spec)
     found = []
@@ -99,7 +108,7 @@ def variants(spec: PodSpec, *, soft_taints: bool) -> tuple[Variant, ...]:
         found.append(
             Variant(
                 spec if affinity is spec.affinity else replace(spec, affinity=affinity),
-                tuple(dict.fromkeys(terms)),
+                tuple(known.setdefault(term, term) for term in dict.fromkeys(terms)),
                 soft_taints and level < len(preferences),
                 tuple(preference.name for preference in preferences[:level]),
             )

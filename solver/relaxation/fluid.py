@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from solver.model.objective import ObjectiveStage
 from solver.reduction.objective import unavoidable_value
 from solver.reduction.reduced import Floats, Ints, Kind, Reduced
-from solver.relaxation.claims import Claims, claims
+from solver.relaxation.claims import Claims
 from solver.relaxation.linear_program import INFINITY, LinearProgram
 
 
@@ -27,6 +26,7 @@ class FluidModel:
     reduced: Reduced
     active: Ints
     """Kinds taken part, as of `dominance.needed_kinds`."""
+    claimed: Claims
 
     def minimise(
         self, stage: ObjectiveStage, fixed: Mapping[ObjectiveStage, int], seconds: float | None = None
@@ -48,10 +48,6 @@ class FluidModel:
             return None
         first = program.variables - len(self.claimed.linear.uppers)
         return solution.duals[serve.start : serve.stop], solution.objective, solution.values[first:]
-
-    @cached_property
-    def claimed(self) -> Claims:
-        return claims(self.reduced)
 
     def _program(
         self, weights: Mapping[ObjectiveStage, float], fixed: Mapping[ObjectiveStage, int]

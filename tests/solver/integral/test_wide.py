@@ -16,6 +16,7 @@ from solver.model.budget import RunningBudget
 from solver.model.objective import Goal, ObjectiveStage
 from solver.reduction.dominance import dominators, needed_kinds
 from solver.reduction.reduce import reduce
+from solver.relaxation.claims import claims
 from solver.relaxation.fluid import FluidModel
 from solver.relaxation.merged import MergedFluid
 from solver.relaxation.supply import Ask
@@ -53,7 +54,7 @@ def _bounds(problem: Problem, *, time: bool = True) -> tuple[float, float]:
     cost = np.array([0.0 if kind.existing else float(kind.price_micros) for kind in reduced.kinds])
     ask = Ask(cost, np.full(len(reduced.demands), np.inf))
     merged = MergedFluid(reduced, active, dominators(reduced, active), ask).solve(lambda: not time, lambda: None)
-    whole = FluidModel(reduced, active).minimise(_COST, {_UNSERVED: 0})
+    whole = FluidModel(reduced, active, claims(reduced)).minimise(_COST, {_UNSERVED: 0})
     assert whole is not None
     return merged.bound, whole
 

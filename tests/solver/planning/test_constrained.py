@@ -34,14 +34,28 @@ def test_the_same_optimum_as_an_exact_assignment_model(problem: Problem) -> None
 @given(constrained_problems())
 @MODEST
 def test_rows_that_are_chosen_first_never_claim_too_much(problem: Problem) -> None:
-    """The way that large problems go: rows are chosen, planned as one where nodes do not tell them apart, and split."""
+    """The way that large problems go: rows are chosen, and places annealed."""
+    claims_no_more_than_it_may(problem)
+
+
+@given(constrained_problems())
+@MODEST
+def test_rows_that_are_planned_as_one_never_claim_too_much(problem: Problem) -> None:
+    """The way of those with too many pods to anneal: rows that nodes do not tell apart are planned as one, and
+    split."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("solver.planning.annealed.MOST_UNITS", 0)
+        claims_no_more_than_it_may(problem)
+
+
+def claims_no_more_than_it_may(problem: Problem) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("solver.planning.incumbent.ENUMERATE", 0)
         plan = solve(problem, Budget(deterministic_seconds=2.0))
     note(str(plan))
-    found = as_micros(plan.vector, problem)
-    assert found >= best_objective(problem)
-    assert as_micros([each.lower_bound for each in plan.objective], problem) <= found
+    exact = best_objective(problem)
+    assert as_micros(plan.vector, problem) >= exact
+    assert as_micros([each.lower_bound for each in plan.objective], problem) <= exact
 
 
 @given(constrained_problems(), st.randoms(use_true_random=False))

@@ -1,0 +1,134 @@
+"""A plan improved by simulated annealing (`annealing_kernel`): every unit has a place of its own, and moves."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from solver.columns.patterns import Pattern
+from solver.integral.annealing_kernel import anneal, insert
+from solver.integral.annealing_state import Families, Shapes, shapes_of, state_of
+from solver.model import PODS, NodeGroup, PodSet, PodSpec, Problem
+from solver.model.budget import RunningBudget
+from solver.reduction.objective import Units
+from solver.reduction.reduce import reduce
+from solver.reduction.reduced import Floats, Ints, Reduced
+
+_HOT, _COLD = 0.3, 0.01
+"""The first temperature and the last one, in what a usual unit costs."""
+_CHUNKS = 100
+"""Temperatures, at least."""
+_FEW = 2000
+"""Moves at one temperature, at least."""
+_SECONDS_PER_MOVE = 0.5e-6
+"""What a move is charged under a deterministic budget."""
+
+
+class Annealing:
+    """Units of rows, and nodes that hold them."""
+
+    def __init__(self, reduced: Reduced, node_cost: Floats, units: Units) -> None:
+        """`units` are those to be placed, with their rows chosen."""
+        self._reduced = reduced
+        self._families = Families(reduced, node_cost)
+        self._shapes = shapes_of(reduced, node_cost, self._families)
+        chosen = [(*which, count) for which, count in sorted(units.items()) if _counted_by(reduced, *which)]
+        demands, rows, counts = (np.array(part, dtype=np.int64) for part in zip(*chosen, strict=True))
+        self._demand = np.repeat(demands, counts)
+        self._state = state_of(reduced, self._families, self._shapes, np.repeat(rows, counts))
+        self._scale = _usual_cost(self._shapes, self._state.row)
+
+    def place_all(self) -> int:
+        """Give every unit without a place the one that costs least, the largest first. Return how many have none."""
+        state, shapes = self._state, self._shapes
+        waiting = np.flatnonzero(state.node < 0)
+        size = (shapes.requests / np.maximum(shapes.free.max(axis=0, initial=1), 1)).max(axis=1, initial=0.0)
+        needy = _depth(self._reduced)
+        rows = state.row[waiting]
+        order = np.lexsort((waiting, -size[rows], needy[rows]))
+        insert(shapes, state, waiting[order], len(self._families.new))
+        return int(np.count_nonzero(state.node < 0))
+
+    def improve(self, budget: RunningBudget, fraction: float) -> None:
+        """Anneal until the first `fraction` of the budget is gone."""
+        began = left = budget.left_seconds(fraction)
+        moves, most = _FEW, _FEW
+        while left > 0:
+            temperature = _HOT * (_COLD / _HOT) ** (1 - left / began)
+            self.anneal(moves, temperature)
+            budget.charge(moves * _SECONDS_PER_MOVE)
+            now = budget.left_seconds(fraction)
+            most = max(_FEW, int(moves * began / _CHUNKS / max(left - now, 1e-9)))
+            moves, left = min(most, 2 * moves), now
+        self.anneal(len(self._state.row), 0.0)
+
+    def anneal(self, moves: int, temperature: float) -> None:
+        """Propose so many changes at a temperature, in what a usual unit costs."""
+        families = self._families
+        anneal(self._shapes, self._state, moves, temperature * self._scale, len(families.new), families.stay)
+
+    def nodes(self) -> dict[Pattern, int]:
+        """Return the nodes as patterns."""
+        state, kind_of = self._state, self._families.order
+        order = np.lexsort((state.row, state.node))
+        order = order[state.node[order] >= 0]
+        nodes, rows = state.node[order], state.row[order]
+        ends = np.flatnonzero(np.diff(nodes, append=-1))
+        found: Counter[Pattern] = Counter()
+        start = 0
+        for end in (ends + 1).tolist():
+            held = Counter(rows[start:end].tolist())
+            kind = int(kind_of[state.place[nodes[start]]])
+            found[Pattern(kind, tuple(sorted(held.items())))] += 1
+            start = end
+        return dict(found)
+
+    def units(self) -> dict[tuple[int, int], int]:
+        """Return the units that have a place by demand and row: rules let some be on other sites than before."""
+        has_place = self._state.node >= 0
+        found = Counter(zip(self._demand[has_place].tolist(), self._state.row[has_place].tolist(), strict=True))
+        for (demand, row), count in list(found.items()):
+            found.update({(other, row): count for other, _ in self._reduced.rows[row].bundle if other != demand})
+        return dict(found)
+
+
+def warm_up() -> None:
+    """Compile, or load what an earlier process compiled."""
+    pods = PodSet("warm/up", PodSpec((("cpu", 1),)), 2)
+    reduced = reduce(Problem((pods,), (NodeGroup("warm-up", {"cpu": 2, PODS: 2}, 1.0),)))
+    annealing = Annealing(reduced, np.ones(len(reduced.kinds)), {(0, 0): 2})
+    annealing.place_all()
+    annealing.anneal(1, 0.0)
+
+
+def _counted_by(reduced: Reduced, demand: int, row: int) -> bool:
+    """Whether a unit of the row is this demand's to count: of those in a bundle, the first's."""
+    return demand == next((first for first, _ in reduced.rows[row].bundle), demand)
+
+
+def _usual_cost(shapes: Shapes, row: Ints) -> float:
+    """Return what a unit costs on average: its largest share of a node, where the price of that is least."""
+    requests, shape = np.unique(shapes.requests, axis=0, return_inverse=True)
+    new = np.flatnonzero(shapes.cost > 0)
+    largest = np.zeros((len(new), len(requests)))
+    for resource in range(requests.shape[1]):
+        free = np.maximum(shapes.free[new, resource, None], 1)
+        np.maximum(largest, requests[:, resource] / free, out=largest)
+    cost = (largest * shapes.cost[new, None]).min(axis=0, initial=np.inf)
+    usual = np.where(np.isfinite(cost), cost, 0.0)[shape[row]]
+    return float(usual.mean()) if len(row) else 1.0
+
+
+def _depth(reduced: Reduced) -> Ints:
+    """Return per row how many others have to be placed before it, one needing the next."""
+    depth = np.zeros(len(reduced.rows), dtype=np.int64)
+    for _ in reduced.needs:
+        before = depth.copy()
+        for need in reduced.needs:
+            carriers, helpers = list(need.carriers), list(need.helpers)
+            if helpers:
+                depth[carriers] = np.maximum(depth[carriers], depth[helpers].min() + 1)
+        if (before == depth).all():
+            break
+    return depth

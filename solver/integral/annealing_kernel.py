@@ -1,0 +1,405 @@
+"""Simulated annealing over places of single units, compiled: a unit moves to another node or changes places with
+another one, and each node becomes the cheapest kind that holds what is on it. It works on the arrays of
+`annealing_state`; `annealing` reads the nodes back.
+
+Energy is cost, less a reward for room that is left over on one node rather than on many: without it most moves neither
+gain nor lose anything, as a node gets cheaper only once all of a size is free. The method is that of Kirkpatrick,
+Gelatt and Vecchi, "Optimization by Simulated Annealing" (Science 220, 1983).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from solver.compiled import aside, compiled, step
+from solver.integral.annealing_state import Shapes, State
+from solver.integral.random_draws import any_of, random_share, sort_by_key
+from solver.reduction.reduced import Ints
+
+_SWAPS, _MOVES, _OPENS = 0.55, 0.93, 0.97
+"""Shares of the proposals, added up: two units change places, one moves to another's node, or to a node of its own or
+one that stands. The rest move a node with all its units to another family of kinds."""
+_NEAR, _ALIKE = 0.65, 0.9
+"""Of proposals for two units, added up, where the other one is sought: among those that may be where this one may,
+among those that rules do not tell from it, or among all."""
+_REWARD = 0.5
+"""Of a step between two sizes: what a node is rewarded with just before it becomes the smaller one."""
+_OTHERS = 24
+"""Nodes that a unit without a place is compared on before a new one is opened for it."""
+
+
+@step
+def _cheapest(shapes: Shapes, state: State, family: int, now: int, usage: Ints) -> int:
+    """The cheapest kind of the family that holds as much and may be opened, -1 for none. `now` is the node's
+    present kind."""
+    first, last = shapes.first_kind[family], shapes.first_kind[family + 1]
+    for r in range(len(usage)):
+        low, high = first, last
+        while low < high:
+            middle = (low + high) // 2
+            if shapes.peak[middle, r] < usage[r]:
+                low = middle + 1
+            else:
+                high = middle
+        first = max(first, low)
+    for kind in range(first, last):
+        holds = kind == now or state.room[kind] > 0
+        for r in range(len(usage)):
+            if shapes.free[kind, r] < usage[r]:
+                holds = False
+                break
+        if holds:
+            return kind
+    return -1
+
+
+@step
+def _energy(shapes: Shapes, kind: int, usage: Ints) -> float:
+    """Of a new node."""
+    near = 1.0
+    for r in range(len(usage)):
+        if shapes.nearer[kind, r] > 0.0:
+            near = min(near, (shapes.free[kind, r] - usage[r]) * shapes.nearer[kind, r])
+    return float(shapes.cost[kind] - _REWARD * shapes.step[kind] * near * near)
+
+
+@step
+def _row_in(shapes: Shapes, row: int, family: int) -> int:
+    """The row by which a unit of this one may be on nodes of a family, -1 for none."""
+    if shapes.eligible[family, row]:
+        return row
+    other = shapes.row_at[shapes.strain[row], shapes.site[family]]
+    return other if other >= 0 and shapes.eligible[family, other] else -1
+
+
+@step
+def _valued(
+    shapes: Shapes, state: State, node: int, family: int, added: int, without: int, usage: Ints
+) -> tuple[int, float]:
+    """Kind and energy of a node with a unit of the row `added` and less one of its units (-1 for none); kind -1 where
+    it cannot be, -2 where nothing is left and it closes."""
+    if added < 0 and not state.stays[node] and state.first[node] == without and state.following[without] < 0:
+        return -2, 0.0
+    row = state.row[without] if without >= 0 else -1
+    for r in range(len(usage)):
+        usage[r] = state.usage[node, r]
+        if added >= 0:
+            usage[r] += shapes.requests[added, r]
+        if row >= 0:
+            usage[r] -= shapes.requests[row, r]
+    kind = state.place[node]
+    if state.stays[node]:
+        for r in range(len(usage)):
+            if shapes.free[kind, r] < usage[r]:
+                return -1, 0.0
+        return kind, 0.0
+    kind = _cheapest(shapes, state, family, kind, usage)
+    return kind, 0.0 if kind < 0 else _energy(shapes, kind, usage)
+
+
+@aside
+def _admits(shapes: Shapes, state: State, node: int, family: int, row: int, without: int) -> bool:
+    """Whether exclusions and caps let one more unit of the row onto a node, less one of its units."""
+    if shapes.caps[row] < 2**31:
+        same, unit = 1, state.first[node]
+        while unit >= 0:
+            same += unit != without and state.row[unit] == row
+            unit = state.following[unit]
+        if same > shapes.caps[row]:
+            return False
+    for link in range(shapes.first_link[row], shapes.first_link[row + 1]):
+        exclusion = shapes.exclusion[link]
+        present, counted = shapes.carries[link], shapes.counts[link]
+        unit = state.first[node]
+        while unit >= 0:
+            if unit != without:
+                other = state.row[unit]
+                for each in range(shapes.first_link[other], shapes.first_link[other + 1]):
+                    if shapes.exclusion[each] == exclusion:
+                        present |= shapes.carries[each]
+                        counted += shapes.counts[each]
+            unit = state.following[unit]
+        if present and counted > shapes.spare[family, exclusion]:
+            return False
+    return True
+
+
+@aside
+def _met(shapes: Shapes, state: State, node: int, need: int, added: int, without: int) -> bool:
+    """Whether a need is met on a node, with a unit of the row `added` (-1 for none) and less one of its units."""
+    having, helping = False, False
+    unit, row = state.first[node], added
+    while row >= 0 or unit >= 0:
+        if row < 0:
+            row = -1 if unit == without else state.row[unit]
+            unit = state.following[unit]
+        if row >= 0:
+            for link in range(shapes.first_need[row], shapes.first_need[row + 1]):
+                if shapes.need[link] == need:
+                    having |= not shapes.helps[link]
+                    helping |= shapes.helps[link]
+        row = -1
+    return helping or not having
+
+
+@aside
+def _helped(shapes: Shapes, state: State, node: int, family: int, added: int, without: int) -> bool:
+    """Whether all needs on a node stay met, with a unit of the row `added` and less one of its units (-1 for none)."""
+    if added >= 0:
+        for link in range(shapes.first_need[added], shapes.first_need[added + 1]):
+            need = shapes.need[link]
+            alone = not shapes.helps[link] and not shapes.met[family, need]
+            if alone and not _met(shapes, state, node, need, added, without):
+                return False
+    if without >= 0:
+        row = state.row[without]
+        for link in range(shapes.first_need[row], shapes.first_need[row + 1]):
+            need = shapes.need[link]
+            alone = shapes.helps[link] and not shapes.met[family, need]
+            if alone and not _met(shapes, state, node, need, added, without):
+                return False
+    return True
+
+
+@step
+def _take(shapes: Shapes, state: State, unit: int) -> None:
+    """Take a unit from its node."""
+    node, row = state.node[unit], state.row[unit]
+    before, after = state.preceding[unit], state.following[unit]
+    if before >= 0:
+        state.following[before] = after
+    else:
+        state.first[node] = after
+    if after >= 0:
+        state.preceding[after] = before
+    for r in range(shapes.requests.shape[1]):
+        state.usage[node, r] -= shapes.requests[row, r]
+    state.node[unit] = -1
+
+
+@step
+def _put(shapes: Shapes, state: State, unit: int, node: int, row: int) -> None:
+    """Put a unit on a node, as one of this row."""
+    after, state.row[unit] = state.first[node], row
+    state.node[unit], state.preceding[unit], state.following[unit] = node, -1, after
+    if after >= 0:
+        state.preceding[after] = unit
+    state.first[node] = unit
+    for r in range(shapes.requests.shape[1]):
+        state.usage[node, r] += shapes.requests[row, r]
+
+
+@step
+def _become(shapes: Shapes, state: State, node: int, family: int, kind: int, energy: float) -> None:
+    """Make a node one of another kind; -1 closes it."""
+    old = state.place[node]
+    if old != kind:
+        if old >= 0:
+            state.room[old] += 1
+        if kind >= 0:
+            state.room[kind] -= 1
+        for limit in range(len(state.allowed)):
+            if old >= 0:
+                state.allowed[limit] += shapes.use[old, limit]
+            if kind >= 0:
+                state.allowed[limit] -= shapes.use[kind, limit]
+        if kind < 0:
+            state.closed[0] += 1
+            state.closed[state.closed[0]] = node
+        elif old < 0:
+            state.closed[0] -= 1
+    state.family[node] = family if kind >= 0 else -1
+    state.place[node], state.energy[node] = kind, energy
+
+
+@aside
+def _within(shapes: Shapes, state: State, old: int, new: int, other_old: int, other_new: int) -> bool:
+    """Whether limits and sizes of groups allow two nodes to become others; -1 for a node that is not open."""
+    if new == other_new and new >= 0 and state.room[new] + (old == new) + (other_old == new) < 2:
+        return False
+    for limit in range(len(state.allowed)):
+        use = 0
+        for kind, sign in ((old, -1), (new, 1), (other_old, -1), (other_new, 1)):
+            if kind >= 0:
+                use += sign * shapes.use[kind, limit]
+        if use > 0 and use > state.allowed[limit]:
+            return False
+    return True
+
+
+@step
+def _exchange(  # noqa: C901, PLR0911 - flat for speed
+    shapes: Shapes, state: State, one: int, two: int, node: int, family: int, temperature: float, usage: Ints
+) -> bool:
+    """Try to let a unit go to a node, which becomes one of the family where it is not open, and a unit of that node
+    (-1 for none) to where the first one is."""
+    old, row, other = state.node[one], state.row[one], -1
+    into = _row_in(shapes, row, family)
+    if into < 0:
+        return False
+    if two >= 0:
+        other = _row_in(shapes, state.row[two], state.family[old])
+        if other < 0 or state.row[two] == row:
+            return False
+    # Rules see units of one site go to another one: as many of the same have to come back.
+    moved = into != row or (two >= 0 and other != state.row[two])
+    if moved and (two < 0 or shapes.alike[shapes.strain[row]] != shapes.alike[shapes.strain[other]]):
+        return False
+    kind, energy = _valued(shapes, state, node, family, into, two, usage)
+    if kind < 0:
+        return False
+    old_kind, old_energy = _valued(shapes, state, old, state.family[old], other, one, usage)
+    if old_kind == -1:
+        return False
+    old_kind = max(old_kind, -1)
+    gain = state.energy[node] - energy + state.energy[old] - old_energy
+    if gain < 0.0 and (temperature <= 0.0 or random_share(state.seed) >= np.exp(gain / temperature)):
+        return False
+    if not _admits(shapes, state, node, family, into, two) or not _helped(shapes, state, node, family, into, two):
+        return False
+    if two >= 0 and not _admits(shapes, state, old, state.family[old], other, one):
+        return False
+    if not _helped(shapes, state, old, state.family[old], other, one):
+        return False
+    if not _within(shapes, state, state.place[old], old_kind, state.place[node], kind):
+        return False
+    _take(shapes, state, one)
+    if two >= 0:
+        _take(shapes, state, two)
+        _put(shapes, state, two, old, other)
+    _put(shapes, state, one, node, into)
+    _become(shapes, state, old, state.family[old], old_kind, old_energy)
+    _become(shapes, state, node, family, kind, energy)
+    return True
+
+
+@aside
+def _rehome(  # noqa: PLR0911 - flat for speed
+    shapes: Shapes, state: State, node: int, family: int, temperature: float, usage: Ints
+) -> bool:
+    """Try to make a node one of another family, with all its units."""
+    if state.stays[node] or family == state.family[node]:
+        return False
+    unit = state.first[node]
+    while unit >= 0:
+        if not shapes.eligible[family, state.row[unit]]:
+            return False
+        unit = state.following[unit]
+    for r in range(len(usage)):
+        usage[r] = state.usage[node, r]
+    kind = _cheapest(shapes, state, family, -1, usage)
+    if kind < 0:
+        return False
+    energy = _energy(shapes, kind, usage)
+    gain = state.energy[node] - energy
+    if gain < 0.0 and (temperature <= 0.0 or random_share(state.seed) >= np.exp(gain / temperature)):
+        return False
+    unit = state.first[node]
+    while unit >= 0:
+        row = state.row[unit]
+        if not _admits(shapes, state, node, family, row, unit) or not _helped(shapes, state, node, family, row, unit):
+            return False
+        unit = state.following[unit]
+    if not _within(shapes, state, state.place[node], kind, -1, -1):
+        return False
+    _become(shapes, state, node, family, kind, energy)
+    return True
+
+
+@compiled
+def insert(  # noqa: C901 - flat for speed
+    shapes: Shapes, state: State, units: Ints, families: int
+) -> int:
+    """Place units one after the other where that costs least: among some nodes that are open, and a new one of each of
+    the first `families`. Where none of these will do all nodes are tried. Return how many are placed."""
+    usage, placed, nodes = np.zeros(shapes.requests.shape[1], np.int64), 0, len(state.first)
+    for unit in units:
+        row = state.row[unit]
+        best, best_family, best_kind, best_energy, least = -1, -1, -1, 0.0, np.inf
+        for turn in range(families + _OTHERS + nodes):
+            if turn < families:
+                node, family = state.closed[state.closed[0]] if state.closed[0] > 0 else -1, turn
+            elif turn >= families + _OTHERS:
+                if best >= 0:
+                    break
+                node = turn - families - _OTHERS
+            elif turn % 4 == 0:
+                node = int(random_share(state.seed) * nodes)
+            else:
+                node = state.node[int(random_share(state.seed) * len(state.node))]
+            if turn >= families:
+                family = state.family[node] if node >= 0 else -1
+            if node < 0 or family < 0 or not shapes.eligible[family, row]:
+                continue
+            kind, energy = _valued(shapes, state, node, family, row, -1, usage)
+            cost = energy - state.energy[node]
+            if kind < 0 or cost >= least or not _within(shapes, state, state.place[node], kind, -1, -1):
+                continue
+            if _admits(shapes, state, node, family, row, -1) and _helped(shapes, state, node, family, row, -1):
+                best, best_family, best_kind, best_energy, least = node, family, kind, energy, cost
+        if best >= 0:
+            _become(shapes, state, best, best_family, best_kind, best_energy)
+            _put(shapes, state, unit, best, row)
+            placed += 1
+    return placed
+
+
+@compiled
+def anneal(  # noqa: C901, PLR0912 - flat for speed
+    shapes: Shapes, state: State, moves: int, temperature: float, families: int, stay: int
+) -> int:
+    """Propose so many changes, and keep those that gain or lose little for the temperature. Return how many. New nodes
+    are of the first `families`; the first nodes `stay`."""
+    units, nodes, kept = len(state.row), len(state.first), 0
+    usage = np.zeros(shapes.requests.shape[1], np.int64)
+    groups = 0
+    for group in shapes.group:
+        groups = max(groups, group + 1)
+    of_node, of_unit = np.full(nodes, -1, np.int64), np.full(units, -1, np.int64)
+    for node in range(nodes):
+        if state.family[node] >= 0:
+            of_node[node] = shapes.group[state.family[node]]
+    for unit in range(units):
+        if state.node[unit] >= 0:
+            of_unit[unit] = of_node[state.node[unit]]
+    near_nodes, near_units = np.empty(nodes, np.int64), np.empty(units, np.int64)
+    first_node, first_unit = np.empty(groups + 1, np.int64), np.empty(groups + 1, np.int64)
+    sort_by_key(of_node, near_nodes, first_node)
+    sort_by_key(of_unit, near_units, first_unit)
+    for _ in range(moves):
+        one = int(random_share(state.seed) * units)
+        old = state.node[one]
+        if old < 0:
+            continue
+        what, where = random_share(state.seed), random_share(state.seed)
+        if what >= _OPENS:
+            kept += _rehome(shapes, state, old, int(where * families), temperature, usage)
+            continue
+        two, node, group = -1, -1, shapes.group[state.family[old]]
+        if what < _SWAPS:
+            if where < _NEAR:
+                two = any_of(state.seed, near_units, first_unit, group)
+            elif where < _ALIKE:
+                alike = shapes.alike[shapes.strain[state.row[one]]]
+                two = any_of(state.seed, state.by_likeness, state.first_alike, alike)
+            else:
+                two = int(random_share(state.seed) * units)
+            node = state.node[two] if two >= 0 else -1
+        elif what < _MOVES:
+            if where < _NEAR:
+                node = any_of(state.seed, near_nodes, first_node, group)
+            else:
+                node = near_nodes[int(random_share(state.seed) * first_node[groups])]
+            if state.family[node] < 0:
+                continue
+        elif stay > 0 and where < 0.5:
+            node = int(random_share(state.seed) * stay)
+        elif state.closed[0] > 0 and (state.first[old] != one or state.following[one] >= 0):
+            node = state.closed[state.closed[0]]
+        if node < 0 or node == old:
+            continue
+        family = state.family[node]
+        if family < 0:
+            family = int(random_share(state.seed) * families)
+        kept += _exchange(shapes, state, one, two, node, family, temperature, usage)
+    return kept

@@ -1,0 +1,78 @@
+"""Places that are annealed: every unit is somewhere where it may be, and all is as cheap as can be shown."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from bench.karpenter_mix import karpenter_mix
+from solver import Budget, Problem, solve
+from solver.columns import pool as pools
+from solver.integral.annealing import Annealing
+from solver.integral.annealing_kernel import anneal, insert
+from solver.integral.quotas import chosen
+from solver.planning.annealed import asked_units
+from solver.planning.warm_up import warm_up
+from solver.reduction.colocation import CoLocation
+from solver.reduction.reduce import reduce
+from solver.reduction.reduced import Reduced
+from solver.relaxation.claims import claims
+from tests.support.examples import examples
+from tests.support.solver.strategies import constrained_problems
+
+HOT = 10.0
+"""A temperature at which nearly everything is accepted."""
+
+
+def annealing_of(problem: Problem) -> tuple[Reduced, Annealing]:
+    reduced = reduce(problem)
+    claimed = claims(reduced)
+    units = asked_units(reduced, claimed, chosen(reduced, claimed) if claimed.chooses else ())
+    assume(any(units.values()))
+    return reduced, Annealing(reduced, pools.weighting(reduced).node_cost, units)
+
+
+@given(constrained_problems(), st.integers(0, 3000), st.sampled_from([0.0, 0.1, HOT]))
+@examples(200)
+def test_units_are_where_they_may_be(problem: Problem, moves: int, temperature: float) -> None:
+    reduced, annealing = annealing_of(problem)
+    annealing.place_all()
+    before = annealing.units()
+    annealing.anneal(moves, temperature)
+    after = annealing.units()
+    for demand in reduced.demands:
+        assert sum(n for (of, _), n in after.items() if of == demand.index) == sum(
+            n for (of, _), n in before.items() if of == demand.index
+        )
+    colocation, opened = CoLocation(reduced), Counter[int]()
+    for pattern, count in annealing.nodes().items():
+        kind, held = reduced.kinds[pattern.kind], dict(pattern.pods)
+        rows, units = np.array(list(held)), np.array(list(held.values()))
+        assert all(kind.fits[row] for row in held)
+        assert (units @ reduced.requests[rows] <= np.array(kind.free)).all()
+        assert (units <= reduced.caps[rows]).all()
+        assert colocation.admits(kind, held)
+        opened[kind.index] += count
+    assert all(opened[kind.index] <= kind.most for kind in reduced.kinds)
+    used = sum((opened[kind.index] * np.array(kind.use) for kind in reduced.new_kinds), np.zeros(len(reduced.limits)))
+    assert (used <= np.array(reduced.limits)).all()
+
+
+def test_the_mix_is_planned_near_its_bound_and_the_same_twice() -> None:
+    problem = karpenter_mix(200, types=60)
+    plan, again = (solve(problem, Budget(deterministic_seconds=0.5)) for _ in range(2))
+    assert not plan.unplaced
+    assert plan.certificate.gap < 0.2
+    assert replace(plan, elapsed_seconds=0) == replace(again, elapsed_seconds=0)
+
+
+@pytest.mark.parametrize("function", [insert, anneal])
+def test_nothing_is_compiled_within_a_budget(function: object) -> None:
+    warm_up()
+    solve(karpenter_mix(20, types=5), Budget(deterministic_seconds=0.1))
+    assert len(function.signatures) == 1  # type: ignore[attr-defined]
