@@ -8,7 +8,7 @@ import numpy as np
 
 from solver.columns.patterns import Pattern
 from solver.integral.annealing_kernel import anneal, insert
-from solver.integral.annealing_state import Families, Shapes, shapes_of, state_of
+from solver.integral.annealing_state import Families, Given, given_of, state_of
 from solver.model import PODS, NodeGroup, PodSet, PodSpec, Problem
 from solver.model.budget import RunningBudget
 from solver.reduction.objective import Units
@@ -32,22 +32,22 @@ class Annealing:
         """`units` are those to be placed, with their rows chosen."""
         self._reduced = reduced
         self._families = Families(reduced, node_cost)
-        self._shapes = shapes_of(reduced, node_cost, self._families)
+        self._given = given_of(reduced, node_cost, self._families)
         chosen = [(*which, count) for which, count in sorted(units.items()) if _counted_by(reduced, *which)]
         demands, rows, counts = (np.array(part, dtype=np.int64) for part in zip(*chosen, strict=True))
         self._demand = np.repeat(demands, counts)
-        self._state = state_of(reduced, self._families, self._shapes, np.repeat(rows, counts))
-        self._scale = _usual_cost(self._shapes, self._state.row)
+        self._state = state_of(reduced, self._families, self._given, np.repeat(rows, counts))
+        self._scale = _usual_cost(self._given, self._state.row)
 
     def place_all(self) -> int:
         """Give every unit without a place the one that costs least, the largest first. Return how many have none."""
-        state, shapes = self._state, self._shapes
+        state, given = self._state, self._given
         waiting = np.flatnonzero(state.node < 0)
-        size = (shapes.requests / np.maximum(shapes.free.max(axis=0, initial=1), 1)).max(axis=1, initial=0.0)
+        size = (given.requests / np.maximum(given.free.max(axis=0, initial=1), 1)).max(axis=1, initial=0.0)
         needy = _depth(self._reduced)
         rows = state.row[waiting]
         order = np.lexsort((waiting, -size[rows], needy[rows]))
-        insert(shapes, state, waiting[order], len(self._families.new))
+        insert(given, state, waiting[order], len(self._families.new))
         return int(np.count_nonzero(state.node < 0))
 
     def improve(self, budget: RunningBudget, fraction: float) -> None:
@@ -66,7 +66,7 @@ class Annealing:
     def anneal(self, moves: int, temperature: float) -> None:
         """Propose so many changes at a temperature, in what a usual unit costs."""
         families = self._families
-        anneal(self._shapes, self._state, moves, temperature * self._scale, len(families.new), families.stay)
+        anneal(self._given, self._state, moves, temperature * self._scale, len(families.new), families.stay)
 
     def nodes(self) -> dict[Pattern, int]:
         """Return the nodes as patterns."""
@@ -107,15 +107,15 @@ def _counted_by(reduced: Reduced, demand: int, row: int) -> bool:
     return demand == next((first for first, _ in reduced.rows[row].bundle), demand)
 
 
-def _usual_cost(shapes: Shapes, row: Ints) -> float:
+def _usual_cost(given: Given, row: Ints) -> float:
     """Return what a unit costs on average: its largest share of a node, where the price of that is least."""
-    requests, shape = np.unique(shapes.requests, axis=0, return_inverse=True)
-    new = np.flatnonzero(shapes.cost > 0)
+    requests, shape = np.unique(given.requests, axis=0, return_inverse=True)
+    new = np.flatnonzero(given.cost > 0)
     largest = np.zeros((len(new), len(requests)))
     for resource in range(requests.shape[1]):
-        free = np.maximum(shapes.free[new, resource, None], 1)
+        free = np.maximum(given.free[new, resource, None], 1)
         np.maximum(largest, requests[:, resource] / free, out=largest)
-    cost = (largest * shapes.cost[new, None]).min(axis=0, initial=np.inf)
+    cost = (largest * given.cost[new, None]).min(axis=0, initial=np.inf)
     usual = np.where(np.isfinite(cost), cost, 0.0)[shape[row]]
     return float(usual.mean()) if len(row) else 1.0
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from solver.compiled import aside, compiled, step
-from solver.integral.annealing_state import Shapes, State
+from solver.integral.annealing_state import Given, State
 from solver.integral.random_draws import any_of, random_share, sort_by_key
 from solver.reduction.reduced import Ints
 
@@ -29,15 +29,15 @@ _OTHERS = 24
 
 
 @step
-def _cheapest(shapes: Shapes, state: State, family: int, now: int, usage: Ints) -> int:
+def _cheapest(given: Given, state: State, family: int, now: int, usage: Ints) -> int:
     """The cheapest kind of the family that holds as much and may be opened, -1 for none. `now` is the node's
     present kind."""
-    first, last = shapes.first_kind[family], shapes.first_kind[family + 1]
+    first, last = given.first_kind[family], given.first_kind[family + 1]
     for r in range(len(usage)):
         low, high = first, last
         while low < high:
             middle = (low + high) // 2
-            if shapes.peak[middle, r] < usage[r]:
+            if given.peak[middle, r] < usage[r]:
                 low = middle + 1
             else:
                 high = middle
@@ -45,7 +45,7 @@ def _cheapest(shapes: Shapes, state: State, family: int, now: int, usage: Ints) 
     for kind in range(first, last):
         holds = kind == now or state.room[kind] > 0
         for r in range(len(usage)):
-            if shapes.free[kind, r] < usage[r]:
+            if given.free[kind, r] < usage[r]:
                 holds = False
                 break
         if holds:
@@ -54,27 +54,27 @@ def _cheapest(shapes: Shapes, state: State, family: int, now: int, usage: Ints) 
 
 
 @step
-def _energy(shapes: Shapes, kind: int, usage: Ints) -> float:
+def _energy(given: Given, kind: int, usage: Ints) -> float:
     """Of a new node."""
     near = 1.0
     for r in range(len(usage)):
-        if shapes.nearer[kind, r] > 0.0:
-            near = min(near, (shapes.free[kind, r] - usage[r]) * shapes.nearer[kind, r])
-    return float(shapes.cost[kind] - _REWARD * shapes.step[kind] * near * near)
+        if given.nearer[kind, r] > 0.0:
+            near = min(near, (given.free[kind, r] - usage[r]) * given.nearer[kind, r])
+    return float(given.cost[kind] - _REWARD * given.step[kind] * near * near)
 
 
 @step
-def _row_in(shapes: Shapes, row: int, family: int) -> int:
+def _row_in(given: Given, row: int, family: int) -> int:
     """The row by which a unit of this one may be on nodes of a family, -1 for none."""
-    if shapes.eligible[family, row]:
+    if given.eligible[family, row]:
         return row
-    other = shapes.row_at[shapes.strain[row], shapes.site[family]]
-    return other if other >= 0 and shapes.eligible[family, other] else -1
+    other = given.row_at[given.strain[row], given.site[family]]
+    return other if other >= 0 and given.eligible[family, other] else -1
 
 
 @step
 def _valued(
-    shapes: Shapes, state: State, node: int, family: int, added: int, without: int, usage: Ints
+    given: Given, state: State, node: int, family: int, added: int, without: int, usage: Ints
 ) -> tuple[int, float]:
     """Kind and energy of a node with a unit of the row `added` and less one of its units (-1 for none); kind -1 where
     it cannot be, -2 where nothing is left and it closes."""
@@ -84,48 +84,48 @@ def _valued(
     for r in range(len(usage)):
         usage[r] = state.usage[node, r]
         if added >= 0:
-            usage[r] += shapes.requests[added, r]
+            usage[r] += given.requests[added, r]
         if row >= 0:
-            usage[r] -= shapes.requests[row, r]
+            usage[r] -= given.requests[row, r]
     kind = state.place[node]
     if state.stays[node]:
         for r in range(len(usage)):
-            if shapes.free[kind, r] < usage[r]:
+            if given.free[kind, r] < usage[r]:
                 return -1, 0.0
         return kind, 0.0
-    kind = _cheapest(shapes, state, family, kind, usage)
-    return kind, 0.0 if kind < 0 else _energy(shapes, kind, usage)
+    kind = _cheapest(given, state, family, kind, usage)
+    return kind, 0.0 if kind < 0 else _energy(given, kind, usage)
 
 
 @aside
-def _admits(shapes: Shapes, state: State, node: int, family: int, row: int, without: int) -> bool:
+def _admits(given: Given, state: State, node: int, family: int, row: int, without: int) -> bool:
     """Whether exclusions and caps let one more unit of the row onto a node, less one of its units."""
-    if shapes.caps[row] < 2**31:
+    if given.caps[row] < 2**31:
         same, unit = 1, state.first[node]
         while unit >= 0:
             same += unit != without and state.row[unit] == row
             unit = state.following[unit]
-        if same > shapes.caps[row]:
+        if same > given.caps[row]:
             return False
-    for link in range(shapes.first_link[row], shapes.first_link[row + 1]):
-        exclusion = shapes.exclusion[link]
-        present, counted = shapes.carries[link], shapes.counts[link]
+    for link in range(given.first_link[row], given.first_link[row + 1]):
+        exclusion = given.exclusion[link]
+        present, counted = given.carries[link], given.counts[link]
         unit = state.first[node]
         while unit >= 0:
             if unit != without:
                 other = state.row[unit]
-                for each in range(shapes.first_link[other], shapes.first_link[other + 1]):
-                    if shapes.exclusion[each] == exclusion:
-                        present |= shapes.carries[each]
-                        counted += shapes.counts[each]
+                for each in range(given.first_link[other], given.first_link[other + 1]):
+                    if given.exclusion[each] == exclusion:
+                        present |= given.carries[each]
+                        counted += given.counts[each]
             unit = state.following[unit]
-        if present and counted > shapes.spare[family, exclusion]:
+        if present and counted > given.spare[family, exclusion]:
             return False
     return True
 
 
 @aside
-def _met(shapes: Shapes, state: State, node: int, need: int, added: int, without: int) -> bool:
+def _met(given: Given, state: State, node: int, need: int, added: int, without: int) -> bool:
     """Whether a need is met on a node, with a unit of the row `added` (-1 for none) and less one of its units."""
     having, helping = False, False
     unit, row = state.first[node], added
@@ -134,35 +134,35 @@ def _met(shapes: Shapes, state: State, node: int, need: int, added: int, without
             row = -1 if unit == without else state.row[unit]
             unit = state.following[unit]
         if row >= 0:
-            for link in range(shapes.first_need[row], shapes.first_need[row + 1]):
-                if shapes.need[link] == need:
-                    having |= not shapes.helps[link]
-                    helping |= shapes.helps[link]
+            for link in range(given.first_need[row], given.first_need[row + 1]):
+                if given.need[link] == need:
+                    having |= not given.helps[link]
+                    helping |= given.helps[link]
         row = -1
     return helping or not having
 
 
 @aside
-def _helped(shapes: Shapes, state: State, node: int, family: int, added: int, without: int) -> bool:
+def _helped(given: Given, state: State, node: int, family: int, added: int, without: int) -> bool:
     """Whether all needs on a node stay met, with a unit of the row `added` and less one of its units (-1 for none)."""
     if added >= 0:
-        for link in range(shapes.first_need[added], shapes.first_need[added + 1]):
-            need = shapes.need[link]
-            alone = not shapes.helps[link] and not shapes.met[family, need]
-            if alone and not _met(shapes, state, node, need, added, without):
+        for link in range(given.first_need[added], given.first_need[added + 1]):
+            need = given.need[link]
+            alone = not given.helps[link] and not given.met[family, need]
+            if alone and not _met(given, state, node, need, added, without):
                 return False
     if without >= 0:
         row = state.row[without]
-        for link in range(shapes.first_need[row], shapes.first_need[row + 1]):
-            need = shapes.need[link]
-            alone = shapes.helps[link] and not shapes.met[family, need]
-            if alone and not _met(shapes, state, node, need, added, without):
+        for link in range(given.first_need[row], given.first_need[row + 1]):
+            need = given.need[link]
+            alone = given.helps[link] and not given.met[family, need]
+            if alone and not _met(given, state, node, need, added, without):
                 return False
     return True
 
 
 @step
-def _take(shapes: Shapes, state: State, unit: int) -> None:
+def _take(given: Given, state: State, unit: int) -> None:
     """Take a unit from its node."""
     node, row = state.node[unit], state.row[unit]
     before, after = state.preceding[unit], state.following[unit]
@@ -172,25 +172,25 @@ def _take(shapes: Shapes, state: State, unit: int) -> None:
         state.first[node] = after
     if after >= 0:
         state.preceding[after] = before
-    for r in range(shapes.requests.shape[1]):
-        state.usage[node, r] -= shapes.requests[row, r]
+    for r in range(given.requests.shape[1]):
+        state.usage[node, r] -= given.requests[row, r]
     state.node[unit] = -1
 
 
 @step
-def _put(shapes: Shapes, state: State, unit: int, node: int, row: int) -> None:
+def _put(given: Given, state: State, unit: int, node: int, row: int) -> None:
     """Put a unit on a node, as one of this row."""
     after, state.row[unit] = state.first[node], row
     state.node[unit], state.preceding[unit], state.following[unit] = node, -1, after
     if after >= 0:
         state.preceding[after] = unit
     state.first[node] = unit
-    for r in range(shapes.requests.shape[1]):
-        state.usage[node, r] += shapes.requests[row, r]
+    for r in range(given.requests.shape[1]):
+        state.usage[node, r] += given.requests[row, r]
 
 
 @step
-def _become(shapes: Shapes, state: State, node: int, family: int, kind: int, energy: float) -> None:
+def _become(given: Given, state: State, node: int, family: int, kind: int, energy: float) -> None:
     """Make a node one of another kind; -1 closes it."""
     old = state.place[node]
     if old != kind:
@@ -200,9 +200,9 @@ def _become(shapes: Shapes, state: State, node: int, family: int, kind: int, ene
             state.room[kind] -= 1
         for limit in range(len(state.allowed)):
             if old >= 0:
-                state.allowed[limit] += shapes.use[old, limit]
+                state.allowed[limit] += given.use[old, limit]
             if kind >= 0:
-                state.allowed[limit] -= shapes.use[kind, limit]
+                state.allowed[limit] -= given.use[kind, limit]
         if kind < 0:
             state.closed[0] += 1
             state.closed[state.closed[0]] = node
@@ -213,7 +213,7 @@ def _become(shapes: Shapes, state: State, node: int, family: int, kind: int, ene
 
 
 @aside
-def _within(shapes: Shapes, state: State, old: int, new: int, other_old: int, other_new: int) -> bool:
+def _within(given: Given, state: State, old: int, new: int, other_old: int, other_new: int) -> bool:
     """Whether limits and sizes of groups allow two nodes to become others; -1 for a node that is not open."""
     if new == other_new and new >= 0 and state.room[new] + (old == new) + (other_old == new) < 2:
         return False
@@ -221,7 +221,7 @@ def _within(shapes: Shapes, state: State, old: int, new: int, other_old: int, ot
         use = 0
         for kind, sign in ((old, -1), (new, 1), (other_old, -1), (other_new, 1)):
             if kind >= 0:
-                use += sign * shapes.use[kind, limit]
+                use += sign * given.use[kind, limit]
         if use > 0 and use > state.allowed[limit]:
             return False
     return True
@@ -229,90 +229,90 @@ def _within(shapes: Shapes, state: State, old: int, new: int, other_old: int, ot
 
 @step
 def _exchange(  # noqa: C901, PLR0911 - flat for speed
-    shapes: Shapes, state: State, one: int, two: int, node: int, family: int, temperature: float, usage: Ints
+    given: Given, state: State, one: int, two: int, node: int, family: int, temperature: float, usage: Ints
 ) -> bool:
     """Try to let a unit go to a node, which becomes one of the family where it is not open, and a unit of that node
     (-1 for none) to where the first one is."""
     old, row, other = state.node[one], state.row[one], -1
-    into = _row_in(shapes, row, family)
+    into = _row_in(given, row, family)
     if into < 0:
         return False
     if two >= 0:
-        other = _row_in(shapes, state.row[two], state.family[old])
+        other = _row_in(given, state.row[two], state.family[old])
         if other < 0 or state.row[two] == row:
             return False
     # Rules see units of one site go to another one: as many of the same have to come back.
     moved = into != row or (two >= 0 and other != state.row[two])
-    if moved and (two < 0 or shapes.alike[shapes.strain[row]] != shapes.alike[shapes.strain[other]]):
+    if moved and (two < 0 or given.alike[given.strain[row]] != given.alike[given.strain[other]]):
         return False
-    kind, energy = _valued(shapes, state, node, family, into, two, usage)
+    kind, energy = _valued(given, state, node, family, into, two, usage)
     if kind < 0:
         return False
-    old_kind, old_energy = _valued(shapes, state, old, state.family[old], other, one, usage)
+    old_kind, old_energy = _valued(given, state, old, state.family[old], other, one, usage)
     if old_kind == -1:
         return False
     old_kind = max(old_kind, -1)
     gain = state.energy[node] - energy + state.energy[old] - old_energy
     if gain < 0.0 and (temperature <= 0.0 or random_share(state.seed) >= np.exp(gain / temperature)):
         return False
-    if not _admits(shapes, state, node, family, into, two) or not _helped(shapes, state, node, family, into, two):
+    if not _admits(given, state, node, family, into, two) or not _helped(given, state, node, family, into, two):
         return False
-    if two >= 0 and not _admits(shapes, state, old, state.family[old], other, one):
+    if two >= 0 and not _admits(given, state, old, state.family[old], other, one):
         return False
-    if not _helped(shapes, state, old, state.family[old], other, one):
+    if not _helped(given, state, old, state.family[old], other, one):
         return False
-    if not _within(shapes, state, state.place[old], old_kind, state.place[node], kind):
+    if not _within(given, state, state.place[old], old_kind, state.place[node], kind):
         return False
-    _take(shapes, state, one)
+    _take(given, state, one)
     if two >= 0:
-        _take(shapes, state, two)
-        _put(shapes, state, two, old, other)
-    _put(shapes, state, one, node, into)
-    _become(shapes, state, old, state.family[old], old_kind, old_energy)
-    _become(shapes, state, node, family, kind, energy)
+        _take(given, state, two)
+        _put(given, state, two, old, other)
+    _put(given, state, one, node, into)
+    _become(given, state, old, state.family[old], old_kind, old_energy)
+    _become(given, state, node, family, kind, energy)
     return True
 
 
 @aside
 def _rehome(  # noqa: PLR0911 - flat for speed
-    shapes: Shapes, state: State, node: int, family: int, temperature: float, usage: Ints
+    given: Given, state: State, node: int, family: int, temperature: float, usage: Ints
 ) -> bool:
     """Try to make a node one of another family, with all its units."""
     if state.stays[node] or family == state.family[node]:
         return False
     unit = state.first[node]
     while unit >= 0:
-        if not shapes.eligible[family, state.row[unit]]:
+        if not given.eligible[family, state.row[unit]]:
             return False
         unit = state.following[unit]
     for r in range(len(usage)):
         usage[r] = state.usage[node, r]
-    kind = _cheapest(shapes, state, family, -1, usage)
+    kind = _cheapest(given, state, family, -1, usage)
     if kind < 0:
         return False
-    energy = _energy(shapes, kind, usage)
+    energy = _energy(given, kind, usage)
     gain = state.energy[node] - energy
     if gain < 0.0 and (temperature <= 0.0 or random_share(state.seed) >= np.exp(gain / temperature)):
         return False
     unit = state.first[node]
     while unit >= 0:
         row = state.row[unit]
-        if not _admits(shapes, state, node, family, row, unit) or not _helped(shapes, state, node, family, row, unit):
+        if not _admits(given, state, node, family, row, unit) or not _helped(given, state, node, family, row, unit):
             return False
         unit = state.following[unit]
-    if not _within(shapes, state, state.place[node], kind, -1, -1):
+    if not _within(given, state, state.place[node], kind, -1, -1):
         return False
-    _become(shapes, state, node, family, kind, energy)
+    _become(given, state, node, family, kind, energy)
     return True
 
 
 @compiled
 def insert(  # noqa: C901 - flat for speed
-    shapes: Shapes, state: State, units: Ints, families: int
+    given: Given, state: State, units: Ints, families: int
 ) -> int:
     """Place units one after the other where that costs least: among some nodes that are open, and a new one of each of
     the first `families`. Where none of these will do all nodes are tried. Return how many are placed."""
-    usage, placed, nodes = np.zeros(shapes.requests.shape[1], np.int64), 0, len(state.first)
+    usage, placed, nodes = np.zeros(given.requests.shape[1], np.int64), 0, len(state.first)
     for unit in units:
         row = state.row[unit]
         best, best_family, best_kind, best_energy, least = -1, -1, -1, 0.0, np.inf
@@ -329,36 +329,36 @@ def insert(  # noqa: C901 - flat for speed
                 node = state.node[int(random_share(state.seed) * len(state.node))]
             if turn >= families:
                 family = state.family[node] if node >= 0 else -1
-            if node < 0 or family < 0 or not shapes.eligible[family, row]:
+            if node < 0 or family < 0 or not given.eligible[family, row]:
                 continue
-            kind, energy = _valued(shapes, state, node, family, row, -1, usage)
+            kind, energy = _valued(given, state, node, family, row, -1, usage)
             cost = energy - state.energy[node]
-            if kind < 0 or cost >= least or not _within(shapes, state, state.place[node], kind, -1, -1):
+            if kind < 0 or cost >= least or not _within(given, state, state.place[node], kind, -1, -1):
                 continue
-            if _admits(shapes, state, node, family, row, -1) and _helped(shapes, state, node, family, row, -1):
+            if _admits(given, state, node, family, row, -1) and _helped(given, state, node, family, row, -1):
                 best, best_family, best_kind, best_energy, least = node, family, kind, energy, cost
         if best >= 0:
-            _become(shapes, state, best, best_family, best_kind, best_energy)
-            _put(shapes, state, unit, best, row)
+            _become(given, state, best, best_family, best_kind, best_energy)
+            _put(given, state, unit, best, row)
             placed += 1
     return placed
 
 
 @compiled
 def anneal(  # noqa: C901, PLR0912 - flat for speed
-    shapes: Shapes, state: State, moves: int, temperature: float, families: int, stay: int
+    given: Given, state: State, moves: int, temperature: float, families: int, stay: int
 ) -> int:
     """Propose so many changes, and keep those that gain or lose little for the temperature. Return how many. New nodes
     are of the first `families`; the first nodes `stay`."""
     units, nodes, kept = len(state.row), len(state.first), 0
-    usage = np.zeros(shapes.requests.shape[1], np.int64)
+    usage = np.zeros(given.requests.shape[1], np.int64)
     groups = 0
-    for group in shapes.group:
+    for group in given.group:
         groups = max(groups, group + 1)
     of_node, of_unit = np.full(nodes, -1, np.int64), np.full(units, -1, np.int64)
     for node in range(nodes):
         if state.family[node] >= 0:
-            of_node[node] = shapes.group[state.family[node]]
+            of_node[node] = given.group[state.family[node]]
     for unit in range(units):
         if state.node[unit] >= 0:
             of_unit[unit] = of_node[state.node[unit]]
@@ -373,14 +373,14 @@ def anneal(  # noqa: C901, PLR0912 - flat for speed
             continue
         what, where = random_share(state.seed), random_share(state.seed)
         if what >= _OPENS:
-            kept += _rehome(shapes, state, old, int(where * families), temperature, usage)
+            kept += _rehome(given, state, old, int(where * families), temperature, usage)
             continue
-        two, node, group = -1, -1, shapes.group[state.family[old]]
+        two, node, group = -1, -1, given.group[state.family[old]]
         if what < _SWAPS:
             if where < _NEAR:
                 two = any_of(state.seed, near_units, first_unit, group)
             elif where < _ALIKE:
-                alike = shapes.alike[shapes.strain[state.row[one]]]
+                alike = given.alike[given.strain[state.row[one]]]
                 two = any_of(state.seed, state.by_likeness, state.first_alike, alike)
             else:
                 two = int(random_share(state.seed) * units)
@@ -401,5 +401,5 @@ def anneal(  # noqa: C901, PLR0912 - flat for speed
         family = state.family[node]
         if family < 0:
             family = int(random_share(state.seed) * families)
-        kept += _exchange(shapes, state, one, two, node, family, temperature, usage)
+        kept += _exchange(given, state, one, two, node, family, temperature, usage)
     return kept

@@ -1,5 +1,5 @@
 """What compiled annealing (`annealing_kernel`) works on, as arrays: what never changes of rows, kinds and of what may
-share a node (`Shapes`), and where each unit is (`State`)."""
+share a node (`Given`), and where each unit is (`State`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SEED = 88172645463325252
 """Of the random numbers: the same plan every time."""
 
 
-class Shapes(NamedTuple):
+class Given(NamedTuple):
     """What never changes: rows, kinds of nodes in families, and what may share a node."""
 
     requests: Ints
@@ -128,7 +128,7 @@ class Families:
             [*(kind.index for mine in self.new for kind in mine), *(kind.index for kind in self.standing)],
             dtype=np.int64,
         )
-        """The kinds of `Shapes`, as indices of the problem's."""
+        """The kinds of `Given`, as indices of the problem's."""
         self.first_kind = np.cumsum([0, *map(len, self.new), *[1] * len(self.standing)], dtype=np.int64)
 
     @property
@@ -137,7 +137,7 @@ class Families:
         return [*(mine[0] for mine in self.new), *self.standing]
 
 
-def shapes_of(reduced: Reduced, node_cost: Floats, families: Families) -> Shapes:
+def given_of(reduced: Reduced, node_cost: Floats, families: Families) -> Given:
     kinds, order = families.firsts, families.order
     free, cost = np.ascontiguousarray(reduced.free[order][:, : families.dense]), node_cost[order]
     peak, step, nearer = _sizes(free, cost, families)
@@ -151,7 +151,7 @@ def shapes_of(reduced: Reduced, node_cost: Floats, families: Families) -> Shapes
     for number, kind in enumerate(kinds):
         met[number, list(kind.met)] = True
     strain, row_at, alike = _strains(reduced, needs)
-    return Shapes(
+    return Given(
         requests=np.ascontiguousarray(reduced.requests[:, : families.dense]),
         caps=reduced.caps,
         eligible=eligible,
@@ -180,7 +180,7 @@ def shapes_of(reduced: Reduced, node_cost: Floats, families: Families) -> Shapes
 
 
 def _sizes(free: Ints, cost: Floats, families: Families) -> tuple[Ints, Floats, Floats]:
-    """Return `Shapes.peak`, `Shapes.step` and `Shapes.nearer`."""
+    """Return `Given.peak`, `Given.step` and `Given.nearer`."""
     peak, step, smaller = free.copy(), cost.copy(), np.zeros_like(free)
     for start, end in pairwise(families.first_kind[: len(families.new) + 1].tolist()):
         peak[start:end] = np.maximum.accumulate(free[start:end], axis=0)
@@ -261,7 +261,7 @@ def _strains(reduced: Reduced, needs: Sequence[Sequence[tuple[int, bool]]]) -> t
     return strain, row_at, np.array([kinds.setdefault(tuple(each), len(kinds)) for each in seen], dtype=np.int64)
 
 
-def state_of(reduced: Reduced, families: Families, shapes: Shapes, row: Ints) -> State:
+def state_of(reduced: Reduced, families: Families, given: Given, row: Ints) -> State:
     """Return units of these rows, without a place, and the nodes that are there in any case."""
     units, stay = len(row), families.stay
     nodes = stay + units
@@ -280,8 +280,8 @@ def state_of(reduced: Reduced, families: Families, shapes: Shapes, row: Ints) ->
         room[where[kind.index]] -= 1
         allowed -= reduced.use[kind.index]
         node += 1
-    likeness = shapes.alike[shapes.strain[row]]
-    alike = np.bincount(likeness, minlength=int(shapes.alike.max(initial=-1)) + 1)
+    likeness = given.alike[given.strain[row]]
+    alike = np.bincount(likeness, minlength=int(given.alike.max(initial=-1)) + 1)
     closed = np.zeros(units + 1, dtype=np.int64)
     closed[0] = units
     closed[1:] = np.arange(nodes - 1, stay - 1, -1)
@@ -295,7 +295,7 @@ def state_of(reduced: Reduced, families: Families, shapes: Shapes, row: Ints) ->
         family=family,
         place=place,
         stays=np.arange(nodes) < stay,
-        usage=np.zeros((nodes, shapes.requests.shape[1]), dtype=np.int64),
+        usage=np.zeros((nodes, given.requests.shape[1]), dtype=np.int64),
         energy=np.zeros(nodes),
         closed=closed,
         room=room,
