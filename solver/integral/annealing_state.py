@@ -274,6 +274,7 @@ def state_of(reduced: Reduced, families: Families, given: Given, row: Ints) -> S
     node = 0
     for number, kind in enumerate(families.standing, first_standing):
         family[node : node + kind.most], place[node : node + kind.most] = number, where[kind.index]
+        room[where[kind.index]] -= kind.most
         node += kind.most
     for number, kind in families.obliged:
         family[node], place[node] = number, where[kind.index]
