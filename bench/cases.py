@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from bench.karpenter_mix import karpenter_mix
+from bench.karpenter_mix import hostname_affinity, karpenter_mix
 from bench.planted import plant
 from bench.workloads import (
     ca_binpacking,
@@ -134,6 +134,13 @@ CASES = _all(
         _mix(2000, 2.0),
         _mix(5000, 5.0),
         _mix(20_000, 10.0),
+        Case("hostname-affinity-600", Section.PEERS, lambda: hostname_affinity(600, 7, generic=600), (Run(5.0, 0.05),)),
+        Case(
+            "hostname-affinity-2000",
+            Section.PEERS,
+            lambda: hostname_affinity(2000, 100, generic=2000),
+            (Run(10.0, 0.05),),
+        ),
         *(_planted(dimensions) for dimensions in (2, 3, 4, 6, 8, 10, 12)),
         Case("openb-default-warm", Section.WARM, openb, (Run(5.0),), one_percent_changed),
         Case("3000-classes-warm", Section.WARM, large_cluster, (Run(10.0),), one_percent_changed),

@@ -54,6 +54,16 @@ def karpenter_mix(pods: int, types: int = 400, seed: int = 42) -> Problem:
     return Problem(sets, _node_groups(types), limits=(pool,))
 
 
+def hostname_affinity(pods: int, hosts: int, types: int = 400, generic: int = 0, seed: int = 1) -> Problem:
+    """`pods` pods that each have to be on one node with all others of their label, of which there are `hosts` values;
+    and `generic` others."""
+    rng = random.Random(seed)
+    counts: Counter[PodSpec] = Counter(_on_one_host(rng, hosts) for _ in range(pods))
+    counts.update(_generic(rng) for _ in range(generic))
+    sets = tuple(PodSet(f"default/mix-{i:05}", spec, count) for i, (spec, count) in enumerate(counts.items()))
+    return Problem(sets, _node_groups(types))
+
+
 def _node_groups(types: int) -> tuple[NodeGroup, ...]:
     """Type i has i cores, 2 i GiB and room for 10 i pods, less 100m and 10 MiB that the kubelet keeps. All of a type's
     offerings cost the same: 0.1 a core and 0.1 for 10^9 bytes."""
@@ -110,6 +120,12 @@ def _host_spread(rng: random.Random) -> PodSpec:
 def _together(rng: random.Random) -> PodSpec:
     labels = _label(rng, "my-affinity")
     term = PodAffinityTerm(ZONE, _selector(labels))
+    return PodSpec(_requests(rng), namespace=_NAMESPACE, labels=labels, pod_affinity=(term,))
+
+
+def _on_one_host(rng: random.Random, hosts: int) -> PodSpec:
+    labels = (("my-affinity", f"{rng.randrange(hosts)}"),)
+    term = PodAffinityTerm(HOSTNAME, _selector(labels))
     return PodSpec(_requests(rng), namespace=_NAMESPACE, labels=labels, pod_affinity=(term,))
 
 

@@ -4,16 +4,21 @@ of them, are tried; `rows` makes rows of them.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from operator import itemgetter
 
 import numpy as np
 
 from solver.reduction.terms import Term, Variant
 
 _MOST_BUNDLES = 256
+_MOST_ROTATED = 64
+"""Of the bundles that are tried where these are too many, those without pods from some class on."""
+_FEW = 8
+"""Pods up to twice as many as which one more is left out at a time, and then an eighth more."""
 _MANY = 32
 """Pods of a class up to which all numbers of them are tried together; above, so many numbers more."""
 
@@ -39,30 +44,64 @@ def components(together: Mapping[Term, Sequence[tuple[int, RowPart]]]) -> list[l
 
 
 def bundles_of(
-    members: Sequence[tuple[int, RowPart]], pods: Sequence[int]
+    members: Sequence[tuple[int, RowPart]], pods: Sequence[int], requests: Sequence[Mapping[str, int]]
 ) -> tuple[list[tuple[tuple[int, RowPart], ...]], bool]:
     """Return pods that may share one node, fewer of them where not all fit, and whether these are all choices: every
-    number of every class where that is not too much, otherwise one class after the other. `pods` is per demand."""
+    number of every class where that is not too much, otherwise ever fewer of them. `pods` is per demand, `requests` per
+    class."""
     options: dict[int, list[RowPart]] = defaultdict(list)
+    whole: dict[int, list[RowPart]] = defaultdict(list)
     complete = True
     for demand, part in members:
         count = pods[demand]
+        whole[demand].append(replace(part, pods=count))
         spaced = {-(-count * step // _MANY) for step in range(1, _MANY + 1)}
         sizes = sorted({*range(1, min(count, _MANY) + 1), *spaced}, reverse=True)
         options[demand].extend(replace(part, pods=size) for size in sizes)
         complete &= len(sizes) == count
     ways = np.prod([len(parts) + 1 for parts in options.values()], dtype=np.float64)
     if ways > _MOST_BUNDLES:
-        return list(_one_after_the_other(options)), False
+        # With all preferences, and with the fewest.
+        ends = ([(demand, parts[end]) for demand, parts in whole.items()] for end in (0, -1))
+        return list(dict.fromkeys(bundle for classes in ends for bundle in _ever_fewer(classes, requests))), False
     choices = product(*([(demand, part) for part in (None, *parts)] for demand, parts in options.items()))
     chosen = (tuple((demand, part) for demand, part in choice if part is not None) for choice in choices)
     return [choice for choice in chosen if choice], complete
 
 
-def _one_after_the_other(options: Mapping[int, Sequence[RowPart]]) -> Iterator[tuple[tuple[int, RowPart], ...]]:
-    classes = list(options.items())
-    for first in range(len(classes)):
-        whole: list[tuple[int, RowPart]] = []
-        for demand, parts in (*classes[first:], *classes[:first]):
-            yield from ((*whole, (demand, part)) for part in parts)
-            whole.append((demand, parts[0]))
+def _ever_fewer(
+    classes: Sequence[tuple[int, RowPart]], requests: Sequence[Mapping[str, int]]
+) -> Iterator[tuple[tuple[int, RowPart], ...]]:
+    """All pods; then without some of them, one more at a time as long as they are few: without the largest, by all
+    resources and by each, or without those from some class on. And each class by itself."""
+    amounts = Counter[str]()
+    for _, part in classes:
+        amounts.update({name: part.pods * amount for name, amount in requests[part.spec].items()})
+    less, total = [0], sum(part.pods for _, part in classes)
+    while less[-1] + (more := max(1, less[-1] // _FEW)) < total:
+        less.append(less[-1] + more)
+
+    def largest_first(*names: str) -> list[tuple[int, RowPart]]:
+        def share(member: tuple[int, RowPart]) -> float:
+            asked = requests[member[1].spec]
+            return sum(asked.get(name, 0) / max(1, amounts[name]) for name in names)
+
+        return sorted(classes, key=share, reverse=True)
+
+    for order in (largest_first(*amounts), *map(largest_first, amounts)):
+        yield from (_without(order, left_out) for left_out in less)
+    rarely = less[::4]
+    for first in range(0, len(classes), -(-len(classes) * len(rarely) // _MOST_ROTATED)):
+        yield from (_without((*classes[first:], *classes[:first]), left_out) for left_out in rarely)
+    yield from ((each,) for each in classes)
+
+
+def _without(classes: Sequence[tuple[int, RowPart]], left_out: int) -> tuple[tuple[int, RowPart], ...]:
+    """All but so many pods of the first classes, in order of demands."""
+    found: list[tuple[int, RowPart]] = []
+    for demand, part in classes:
+        pods = max(0, part.pods - left_out)
+        left_out -= part.pods - pods
+        if pods:
+            found.append((demand, replace(part, pods=pods)))
+    return tuple(sorted(found, key=itemgetter(0)))

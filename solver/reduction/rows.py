@@ -244,9 +244,10 @@ class Layout:
                 for site in () if terms else self._sites([part]):
                     rows.add((self._identity(part), site), Row((part,), site), [demand])
         together, every_bundle = [], True
+        requests = [dict(spec.requests) for spec in self.specs] if bound else []
         for members in components(bound):
             first = len(rows.rows)
-            choices, complete = bundles_of(members, [count for _, count in self._demands])
+            choices, complete = bundles_of(members, [count for _, count in self._demands], requests)
             every_bundle &= complete
             for choice in choices:
                 parts = tuple(part for _, part in choice)
