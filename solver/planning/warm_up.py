@@ -10,7 +10,7 @@ import numpy as np
 from solver.columns.knapsack import best_patterns
 from solver.integral import annealing, balanced_kernel, packing
 
-COMPILING = "the planner is compiled, which takes up to half a minute the first time on a machine"
+COMPILING = "the planner is compiled, which takes about a minute the first time on a machine"
 """What others wait for meanwhile, for people."""
 
 
