@@ -49,24 +49,25 @@ def bundles_of(
     """Return pods that may share one node, fewer of them where not all fit, and whether these are all choices: every
     number of every class where that is not too much, otherwise ever fewer of them. `pods` is per demand, `requests` per
     class."""
-    options: dict[int, list[RowPart]] = defaultdict(list)
     whole: dict[int, list[RowPart]] = defaultdict(list)
-    complete = True
     for demand, part in members:
-        count = pods[demand]
-        whole[demand].append(replace(part, pods=count))
-        spaced = {-(-count * step // _MANY) for step in range(1, _MANY + 1)}
-        sizes = sorted({*range(1, min(count, _MANY) + 1), *spaced}, reverse=True)
-        options[demand].extend(replace(part, pods=size) for size in sizes)
-        complete &= len(sizes) == count
-    ways = np.prod([len(parts) + 1 for parts in options.values()], dtype=np.float64)
+        whole[demand].append(replace(part, pods=pods[demand]))
+    sizes = {demand: _sizes(pods[demand]) for demand in whole}
+    ways = np.prod([len(parts) * len(sizes[demand]) + 1 for demand, parts in whole.items()], dtype=np.float64)
     if ways > _MOST_BUNDLES:
         # With all preferences, and with the fewest.
         ends = ([(demand, parts[end]) for demand, parts in whole.items()] for end in (0, -1))
         return list(dict.fromkeys(bundle for classes in ends for bundle in _ever_fewer(classes, requests))), False
+    options = {d: [replace(part, pods=size) for part in parts for size in sizes[d]] for d, parts in whole.items()}
     choices = product(*([(demand, part) for part in (None, *parts)] for demand, parts in options.items()))
     chosen = (tuple((demand, part) for demand, part in choice if part is not None) for choice in choices)
-    return [choice for choice in chosen if choice], complete
+    return [choice for choice in chosen if choice], all(len(sizes[demand]) == pods[demand] for demand in whole)
+
+
+def _sizes(count: int) -> list[int]:
+    """The numbers of a class's pods that are tried, the largest first."""
+    spaced = {-(-count * step // _MANY) for step in range(1, _MANY + 1)}
+    return sorted({*range(1, min(count, _MANY) + 1), *spaced}, reverse=True)
 
 
 def _ever_fewer(
