@@ -54,11 +54,6 @@ class Dedication:
         refused = [pod for pod in pods if not self._tolerate(pod, value, admitted)]
         return not refused
 
-    def has_admitted(self, node: str, pods: Iterable[PendingPod]) -> bool:
-        """Return whether all of these pods tolerate the taint of the Node, as far as they can."""
-        admitted = self._admitted.get(node, ())
-        return all(pod.ref.uid in admitted for pod in pods)
-
     def only(self, nodes: AbstractSet[str]) -> None:
         """Forget all other Nodes: they are open to all pods, or gone."""
         for name in self._admitted.keys() - nodes:

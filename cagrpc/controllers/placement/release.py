@@ -4,7 +4,7 @@ ProvisioningRequests get their booking labels in the patch that removes the tain
 that is neither held nor booked. Nodes with the taint that no increment in flight holds are released too.
 
 Where nodes are dedicated (`dedication`), their pods are let in first, and the taint is removed once all of them are
-bound.
+bound, and those of the other nodes that are ready.
 
 Every step is idempotent, so a crash at any point costs nothing: taints stay removed, and the increment is held until
 `Fleet.release`. Who is nominated where is `controller`'s.
@@ -153,8 +153,8 @@ class ReleaseController(Controller):
         self._to_hold = to_hold
         self._to_be_bound: Mapping[str, int] = {}
         """The number of pods with places on held nodes, by increment, where nodes are dedicated."""
-        self._all_admitted = False
-        """Whether dedicated nodes have let in all of their pods, as of the last step."""
+        self._all_bound = False
+        """Whether no dedicated node has pods that are still to be bound, as of the last step."""
         self._clock = clock
         self._ready_since: dict[str, float] = {}
         """Seconds of `clock`, by increment."""
@@ -233,15 +233,16 @@ class ReleaseController(Controller):
             if node.instance_id not in to_hold
         ]
         if self._dedication is not None:
-            self._due = self._due_where_dedicated(waiting, self._dedication)
+            self._due = self._due_where_dedicated(waiting)
         else:
             self._due = self._due_in_turn([each for each in waiting if not self._placement.expects(each.name)])
         for name in self._due:
             self.queue.add(name)
 
-    def _due_where_dedicated(self, waiting: Sequence[_Due], dedication: Dedication) -> dict[str, _Due]:
-        """Return nodes with pods to let in; once all pods are, also those whose pods are bound. Patience with an
-        increment begins anew with each pod that is bound."""
+    def _due_where_dedicated(self, waiting: Sequence[_Due]) -> dict[str, _Due]:
+        """Return nodes with pods to let in; once all pods are bound, all nodes. Earlier none is open to others: a
+        scheduler that is behind with pods may see it open before it sees that a pod is let in elsewhere. Patience with
+        an increment begins anew with each pod that is bound."""
         pods = {each.name: self._placement.pods_of(each.name) for each in waiting}
         left = Counter[str]()
         for each in waiting:
@@ -250,9 +251,8 @@ class ReleaseController(Controller):
         fewer = {of for of, count in left.items() if count < self._to_be_bound.get(of, count)}
         self._ready_since |= dict.fromkeys(fewer & self._ready_since.keys(), now)
         self._to_be_bound = left
-        dedicated = [each.name for each in waiting if not each.node.requests]
-        self._all_admitted = all(dedication.has_admitted(name, pods[name]) for name in dedicated)
-        return {each.name: each for each in waiting if self._all_admitted or pods[each.name] or self._is_late(each)}
+        self._all_bound = not any(pods[each.name] for each in waiting if not each.node.requests)
+        return {each.name: each for each in waiting if self._all_bound or pods[each.name] or self._is_late(each)}
 
     def _due_in_turn(self, waiting: Sequence[_Due]) -> dict[str, _Due]:
         """Return nodes in the order in which they are to be released. Every taint removed makes the scheduler retry all
@@ -297,7 +297,7 @@ class ReleaseController(Controller):
         return None
 
     def _stays_dedicated(self, each: _Due, dedication: Dedication) -> bool:
-        """Let in the node's pods. Return whether some are still to be created or bound, or pods elsewhere to be let in:
+        """Let in the node's pods. Return whether some are still to be created or bound, or pods elsewhere to be bound:
         these would take the room here, as the scheduler tries them with each taint that is removed."""
         if each.node.requests:
             return False
@@ -305,7 +305,7 @@ class ReleaseController(Controller):
         pods = self._placement.pods_of(each.name)
         if expects or (pods and not late):
             return dedication.admit(each.name, pods, index=self._view.held_at(each.name)) or expects
-        return not (late or self._all_admitted)
+        return not (late or self._all_bound)
 
     def _delete(self, node: IncrementNode) -> bool:
         """Delete the instance. Return false where it is left to scale-down instead."""
