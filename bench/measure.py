@@ -68,7 +68,7 @@ class Result:
 
 def measure(case: Case, run: Run) -> Iterator[Result]:
     """The rows of one run: one, or, of a warm start, the cold one and the warm one."""
-    _get_ready()
+    get_ready()
     problem = case.build()
     if case.changed is None:
         yield _finish(case, problem, _solved(case, problem, run))
@@ -82,7 +82,7 @@ def measure(case: Case, run: Run) -> Iterator[Result]:
     yield _finish(case, changed, replace(warm, case=f"{case.name}: warm"))
 
 
-def _get_ready() -> None:
+def get_ready() -> None:
     """What a server has behind it when the first plan is asked for: everything compiled and loaded."""
     warm_up()
     shape = PodSpec((("cpu", 700),))

@@ -15,7 +15,7 @@ from tests.support.controlplane.consolidating import ON
 from tests.support.controlplane.dra_driver import dra_driver
 from tests.support.controlplane.live import Live, group
 from tests.support.controlplane.nominations import nominations
-from tests.support.controlplane.rotting import scale
+from tests.support.controlplane.rotting import DELETION_COST, scale
 from tests.support.devices import DRIVER, claim_spec, device_class
 
 API = "apis/resource.k8s.io/v1"
@@ -282,6 +282,9 @@ def test_pods_with_claims_are_moved_to_free_devices_and_to_new_nodes(live: Live)
         live.wait_for_running(4)
         live.wait_until_settled()
         assert live.pools() == {"small": 2}
+        for name in {pod["spec"]["nodeName"]: pod["metadata"]["name"] for pod in live.cluster.pods()}.values():
+            cheapest = {"metadata": {"annotations": {DELETION_COST: "-1"}}}
+            live.cluster.admin.merge(live.cluster.path("pods", name), cheapest)
         scale(live.cluster, "train", 2)
         live.wait_for(lambda: len(live.cluster.pods()) == 2, "two are gone")
         assert len({pod["spec"]["nodeName"] for pod in live.cluster.pods()}) == 2

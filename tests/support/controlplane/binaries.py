@@ -66,6 +66,8 @@ PROMETHEUS = GoModule("prometheus", _HERE / "modules" / "prometheus", tags="remo
 KUBECTL = GoModule("kubectl", _HERE / "modules" / "kubectl", package="tool .", versioned="k8s.io/kubernetes")
 """kubectl, and as `kubelet` a kubelet's part in forwarding ports."""
 
+KARPENTER_SCHEDULER = GoModule("karpenter-scheduler", _HERE / "modules" / "karpenter-scheduler", package=".")
+"""`karpenter-scheduler`: Karpenter's scheduler over pods and types from stdin, for bench/karpenter_scheduler.py."""
 RPC = GoModule("rpc", _HERE / "modules" / "rpc", package=".")
 """`rpc`: the server and the client of bench/rpc.py."""
 

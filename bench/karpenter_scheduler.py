@@ -1,0 +1,197 @@
+"""Karpenter's own scheduler, unchanged, and ours over the pods, instance types and prices of Karpenter's own benchmark
+(bench/karpenter_mix.py), side by side in one run.
+
+    python -m bench.karpenter_scheduler [--pods N ...] [--seed N ...] [--share 0.1]
+
+Karpenter's program runs first; a share of its time, a tenth by default, is ours (but no less than `--least` seconds).
+What both plan is given to the independent checker: `broken` is how many constraints a plan breaks. Nodes of Karpenter's
+cost what a cloud would take for them: the cheapest offering that the NodeClaim allows. Needs Go; building Karpenter's
+module takes minutes the first time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench.karpenter_mix import karpenter_mix
+from bench.measure import WORKERS, get_ready
+from bench.table import machine, machine_line
+from solver import Budget, Plan, PodSpec, Problem, solve
+from solver.model import (
+    CPU,
+    Certificate,
+    NodeGroupIncrease,
+    PlannedNodes,
+    PodAffinityTerm,
+    PodClass,
+    PodSelector,
+    Status,
+    TopologySpread,
+    Unplaced,
+)
+from solver.verify.nodes import faults_on_nodes
+from solver.verify.places import CheckedPlaces
+from solver.verify.pods import faults_between_pods
+from tests.support.controlplane import binaries
+
+PODS = (500, 2_000, 5_000, 20_000)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one of the two made of a problem."""
+
+    nodes: int
+    cost_usd_per_hour: float
+    seconds: float
+    unplaced: int
+    broken: int
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pods", type=int, nargs="+", default=PODS)
+    parser.add_argument("--seed", type=int, nargs="+", default=[42])
+    parser.add_argument("--share", type=float, default=0.1, help="our budget, of the time that Karpenter takes")
+    parser.add_argument("--least", type=float, default=0.2, help="our least budget, in seconds")
+    arguments = parser.parse_args()
+    print(machine_line(machine()))
+    print()
+    print("| pods | seed | Karpenter: nodes | $/h | s | broken | ours: nodes | $/h | s | broken | gap | cost | time |")
+    print("|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|", flush=True)
+    get_ready()
+    for pods in arguments.pods:
+        for seed in arguments.seed:
+            problem = karpenter_mix(pods, seed=seed)
+            theirs = karpenters(problem)
+            budget = max(arguments.least, theirs.seconds * arguments.share)
+            ours, gap = _ours(problem, budget)
+            print(_line(pods, seed, theirs, ours, gap), flush=True)
+
+
+def _line(pods: int, seed: int, theirs: Measured, ours: Measured, gap: float) -> str:
+    def told(each: Measured) -> str:
+        left = f" ({each.unplaced} left)" if each.unplaced else ""
+        return f"{each.nodes}{left} | {each.cost_usd_per_hour:,.1f} | {each.seconds:.2f} | {each.broken}"
+
+    cost, seconds = ours.cost_usd_per_hour / theirs.cost_usd_per_hour, ours.seconds / theirs.seconds
+    return f"| {pods:,} | {seed} | {told(theirs)} | {told(ours)} | {gap:.1%} | {cost:.3f} | {seconds:.3f} |"
+
+
+def _ours(problem: Problem, budget_seconds: float) -> tuple[Measured, float]:
+    began = time.perf_counter()
+    plan = solve(problem, Budget(budget_seconds, workers=WORKERS))
+    seconds = time.perf_counter() - began
+    nodes = sum(each.count for each in plan.nodes)
+    left = sum(each.count for each in plan.unplaced)
+    cost = plan.certificate.cost_usd_per_hour
+    return Measured(nodes, cost, seconds, left, broken_constraints(problem, plan)), plan.certificate.gap
+
+
+def karpenters(problem: Problem) -> Measured:
+    """Return what Karpenter's scheduler makes of a problem whose node groups are named `type/zone/capacity type`.
+    Raises `binaries.CannotBuild`, subprocess.CalledProcessError."""
+    program = binaries.build(binaries.KARPENTER_SCHEDULER) / "karpenter-scheduler"
+    given = {"instanceTypes": _instance_types(problem), "pods": list(_pods(problem))}
+    done = subprocess.run([program], input=json.dumps(given), stdout=subprocess.PIPE, text=True, check=True)
+    found = json.loads(done.stdout)
+    if found["problems"]:
+        print(f"Karpenter left pods: {'; '.join(found['problems'])}")
+    plan = plan_of(problem, found["nodes"])
+    cost = plan.certificate.cost_usd_per_hour
+    return Measured(len(plan.nodes), cost, found["seconds"], found["unplaced"], broken_constraints(problem, plan))
+
+
+def _instance_types(problem: Problem) -> list[dict[str, Any]]:
+    offerings: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    sizes: dict[str, dict[str, Any]] = {}
+    for group in problem.node_groups:
+        name, zone, capacity_type = group.id.split("/")
+        offerings[name].append({"zone": zone, "capacityType": capacity_type, "price": group.price_usd_per_hour})
+        sizes[name] = {"capacity": _quantities(group.capacity), "allocatable": _quantities(group.allocatable)}
+    return [{"name": name, **sizes[name], "offerings": offerings[name]} for name in offerings]
+
+
+def _quantities(amounts: Mapping[str, int]) -> dict[str, str]:
+    return {name: f"{amount}m" if name == CPU else str(amount) for name, amount in amounts.items()}
+
+
+def _pods(problem: Problem) -> Iterable[dict[str, Any]]:
+    """Return the pods of all sets, named `SET-NUMBER`."""
+    for index, pods in enumerate(problem.pod_sets):
+        for number in range(pods.count):
+            name = f"{index}-{number}"
+            metadata = {"name": name, "namespace": pods.spec.namespace, "uid": name, "labels": dict(pods.spec.labels)}
+            yield {"metadata": metadata, "spec": _pod_spec(pods.spec)}
+
+
+def _pod_spec(spec: PodSpec) -> dict[str, Any]:
+    affinity: dict[str, Any] = {}
+    for key, terms in (("podAffinity", spec.pod_affinity), ("podAntiAffinity", spec.pod_anti_affinity)):
+        if terms:
+            affinity[key] = {"requiredDuringSchedulingIgnoredDuringExecution": [_term(each) for each in terms]}
+    container = {"name": "main", "image": "image", "resources": {"requests": _quantities(dict(spec.requests))}}
+    spreads = [_spread(each) for each in spec.topology_spread]
+    return {"containers": [container], "affinity": affinity, "topologySpreadConstraints": spreads}
+
+
+def _spread(spread: TopologySpread) -> dict[str, Any]:
+    return {
+        "maxSkew": spread.max_skew,
+        "topologyKey": spread.topology_key,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": _selector(spread.selector),
+    }
+
+
+def _term(term: PodAffinityTerm) -> dict[str, Any]:
+    return {"topologyKey": term.topology_key, "labelSelector": _selector(term.selector)}
+
+
+def _selector(selector: PodSelector) -> dict[str, Any]:
+    asked = selector.match_expressions or ()
+    return {"matchExpressions": [{"key": r.key, "operator": r.operator.value, "values": list(r.values)} for r in asked]}
+
+
+def plan_of(problem: Problem, nodes: Sequence[dict[str, Any]]) -> Plan:
+    """Return these nodes as a plan of ours, with a class for each set of pods."""
+    placed: Counter[int] = Counter()
+    planned = []
+    for node in nodes:
+        pods = Counter(int(name.split("-")[0]) for name in node["pods"])
+        placed.update(pods)
+        offering = node["offering"]
+        group = "/".join((node["instanceType"], offering["zone"], offering["capacityType"]))
+        planned.append(PlannedNodes(group, 1, pods))
+    classes = tuple(PodClass(i, each.spec, each.count, each.name) for i, each in enumerate(problem.pod_sets))
+    left = tuple(
+        Unplaced(each.index, each.count - placed[each.index], ()) for each in classes if each.count > placed[each.index]
+    )
+    increments = Counter(each.node_group for each in planned)
+    cost = sum(node["offering"]["price"] for node in nodes)
+    return Plan(
+        classes,
+        tuple(NodeGroupIncrease(group, count) for group, count in sorted(increments.items())),
+        tuple(planned),
+        (),
+        left,
+        Certificate(Status.FEASIBLE, cost, 0.0, 1.0, (), 0.0),
+        0.0,
+    )
+
+
+def broken_constraints(problem: Problem, plan: Plan) -> int:
+    """Return how many constraints of nodes, and between pods, the plan breaks."""
+    places = CheckedPlaces(problem, plan)
+    return len([*faults_on_nodes(problem, places), *faults_between_pods(problem, plan, places)])
+
+
+if __name__ == "__main__":
+    main()
