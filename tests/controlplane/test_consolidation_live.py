@@ -47,6 +47,7 @@ def assert_consolidated(outcome: Outcome, found: Sequence[Workload]) -> None:
     assert outcome.above_least <= MOST_ABOVE_LEAST
 
 
+@pytest.mark.long  # the same again without faults
 def test_half_of_the_pods_have_gone(live: Live) -> None:
     found = workloads(PODS)
     with rotten(live, found) as observer:
