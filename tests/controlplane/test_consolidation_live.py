@@ -38,11 +38,11 @@ SMALL_STEPS = {**ON, "budgets": [{"nodes": "10%"}]}
 """So that there is one left to be killed in."""
 
 
-def assert_consolidated(outcome: Outcome, found: Sequence[Workload]) -> None:
+def assert_consolidated(outcome: Outcome, found: Sequence[Workload], *, most_short_lived: int = 0) -> None:
     print(outcome)
     after = outcome.history
     assert after.violations == []
-    assert after.short_lived(LEAST_AGE_SECONDS) == []
+    assert len(after.short_lived(LEAST_AGE_SECONDS)) <= most_short_lived, after.short_lived(LEAST_AGE_SECONDS)
     assert {app: count for app, count in after.healthy.items() if count} == {each.name: each.left for each in found}
     assert outcome.above_least <= MOST_ABOVE_LEAST
 
@@ -100,4 +100,6 @@ def test_the_api_server_fails_in_the_middle_of_a_step(live: Live, fault: Callabl
         live.start()
         live.wait_for(lambda: observer.history().evictions, "the first pods are evicted", seconds=300)
         fault(live.cluster.plane)
-        assert_consolidated(consolidated(live, observer, before, found), found)
+        # A pod that its controller, away as well, creates late may have lost its place by then: it is planned a node,
+        # which goes where the pod is bound elsewhere meanwhile.
+        assert_consolidated(consolidated(live, observer, before, found), found, most_short_lived=1)
