@@ -39,7 +39,14 @@ from tests.support.controlplane.plane import ControlPlane
 
 LEFT_OUT = "no control plane here: "
 MARKER = "controlplane"
-LONGEST = ("test_live", "test_karpenter_l", "test_cluster_api_l", "test_provisioning_kills", "test_standby")
+LONGEST = (
+    "test_live",
+    "test_consolidation_l",
+    "test_karpenter_l",
+    "test_cluster_api_l",
+    "test_provisioning_kills",
+    "test_standby",
+)
 """Tests of the whole `cagrpc serve`, which would leave the other workers idle if they came last."""
 BUILT_FOR: dict[str, GoModule] = {
     "control_plane": CONTROL_PLANE,
@@ -72,6 +79,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _turn(item: pytest.Item) -> int:
     if not item.get_closest_marker(MARKER):
         return 0 if _WITHOUT_PLANE.isdisjoint(getattr(item, "fixturenames", ())) else 1
+    if item.get_closest_marker("alone"):
+        return 4  # so that no worker waits for a long one to end
     return 2 if item.path.name.startswith(LONGEST) else 3
 
 
