@@ -8,7 +8,7 @@ touched. Without cagrpc the annotations stay as they are: fewer nodes are scaled
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from itertools import islice
@@ -39,6 +39,8 @@ STEP_SECONDS = 1.0
 REVIEW_SECONDS = 20.0
 """How often to review all nodes. CA removes one that has been unneeded for 10 minutes."""
 MOST_WRITES = 200
+WRITING_SECONDS = 0.5
+"""How long one step begins to annotate further nodes: those of a large cluster take minutes to be written."""
 _TRIES = 3
 
 log = logging.getLogger(__name__)
@@ -91,6 +93,8 @@ class ScaleDownController(Controller):
         self._verdicts: Verdicts | None = None
         self._lately: AbstractSet[str] = frozenset()
         self._written: dict[str, str] = {}  # node -> the reason in its annotation, where known
+        self._to_write: deque[tuple[str, str]] = deque()
+        """Node and reason, of the last review."""
         self._next_review = float("-inf")
 
     def status(self) -> Json:
@@ -108,14 +112,17 @@ class ScaleDownController(Controller):
         return {"may go": len(self._verdicts.go), **Counter(reasons)}
 
     def step(self) -> None:
-        """Review all nodes when that is due; otherwise annotate those that were booked since. Raises as `review`
-        does."""
+        """Review all nodes when that is due; otherwise annotate those that were booked since, and go on with those of
+        the last review. Raises as `review` does."""
         if self._clock() >= self._next_review:
             self.review()
             self._next_review = self._clock() + REVIEW_SECONDS
             return
-        if self._consolidates:
-            return
+        if not self._consolidates:
+            self._annotate_booked()
+        self._write()
+
+    def _annotate_booked(self) -> None:
         new = {name: whose for name, whose in self._booked().items() if not self._written.get(name)}
         if new:
             groups = self._fleet.snapshot.group_of_instance
@@ -124,18 +131,25 @@ class ScaleDownController(Controller):
                 self._annotate(name, booked_for(new[name]))
 
     def review(self) -> None:
-        """Choose anew which nodes have to stay, and annotate those for which that has changed, `most_writes` at most.
-        Raises Unavailable while the cluster is unknown or out of reach; the next review writes the rest."""
+        """Choose anew which nodes have to stay, and annotate those for which that has changed, `most_writes` at most;
+        what takes longer than `WRITING_SECONDS` is left to the next steps. Raises Unavailable while the cluster is
+        unknown or out of reach; the next review writes the rest."""
         snapshot = self._fleet.snapshot
         state = self._cluster.state(without=snapshot.in_flight_pods)
         verdicts = self._verdicts = all_stay(state, snapshot) if self._consolidates else self._choose(state, snapshot)
         self._lately = frozenset() if verdicts.swept else verdicts.refused
         nodes = {each.node.name: each for each in state.nodes}
         self._written = {name: reason for name, reason in self._written.items() if name in nodes}
-        for count, (name, reason) in enumerate(_news(verdicts, nodes, self._written, unread=self._consolidates)):
-            if count >= self._most_writes:
-                break
-            self._annotate(name, reason)
+        news = _news(verdicts, nodes, self._written, unread=self._consolidates)
+        self._to_write = deque(islice(news, self._most_writes))
+        self._write()
+
+    def _write(self) -> None:
+        until, booked = self._clock() + WRITING_SECONDS, self._booked()
+        while self._to_write and self._clock() < until:
+            name, reason = self._to_write.popleft()
+            if reason or name not in booked:  # booked since it was found that it may go
+                self._annotate(name, reason)
 
     def _choose(self, state: ClusterState, snapshot: FleetSnapshot) -> Verdicts:
         # After a start the nodes without annotation are those that may go.

@@ -16,7 +16,7 @@ from cagrpc.cluster.markers import SCALE_DOWN_DISABLED_BY_US as OURS
 from cagrpc.cluster.node_info import RequestOwner, Reservation
 from cagrpc.cluster.state import ClusterState
 from cagrpc.controllers.scale_down.choice import BOOKED, CONSOLIDATED, IN_USE, Bookings, booked_for, no_room
-from cagrpc.controllers.scale_down.controller import ScaleDownController
+from cagrpc.controllers.scale_down.controller import WRITING_SECONDS, ScaleDownController
 from cagrpc.errors import Conflict, NotFound, Unavailable
 from cagrpc.fleet.model import FleetSnapshot, PodKey
 from cagrpc.kube.client.client import PatchKind
@@ -36,10 +36,14 @@ class _NodesApi:
     conflicts: int = 0
     broken: bool = False
     patched: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    """That each request takes."""
+    now: float = 0.0
 
     def get(self, path: str) -> dict[str, Any]:
         if self.broken:
             raise Unavailable("out of reach")
+        self.now += self.seconds
         name = path.removeprefix("/api/v1/nodes/")
         if name not in self.annotations:
             raise NotFound(name)
@@ -87,7 +91,7 @@ class _ScaleDownHarness:
             self,
             self,
             self.api,
-            clock=any_clock(lambda: 0.0),
+            clock=any_clock(lambda: self.api.now),
             rules=QUICK,
             most_writes=writes,
             reservations=lambda state: self.bookings.reservations if state.nodes else {},
@@ -211,6 +215,30 @@ def test_a_step_writes_only_so_much_and_what_is_urgent_first() -> None:
     assert harness.api.patched == ["idle", "busy0"]
     controller.review()
     assert harness.api.patched == ["idle", "busy0", "busy1", "busy2"]
+
+
+def test_writing_takes_no_step_for_long_and_is_gone_on_with_in_the_next_ones() -> None:
+    in_use = Counter({spec(1000): 6})
+    harness = _ScaleDownHarness(Play([Played(f"n{each}", BIG, Counter(in_use)) for each in range(5)], (BIG,)))
+    harness.api.seconds = WRITING_SECONDS / 2
+    controller = harness.controller()
+    for written in (2, 4, 5, 5):
+        controller.step()
+        assert len(harness.api.patched) == written
+    assert {each[OURS] for each in harness.api.annotations.values()} == {IN_USE}
+
+
+def test_a_node_that_is_booked_before_its_turn_to_be_cleared_stays_marked() -> None:
+    harness = _harness()
+    harness.api.annotations["l"] = {SCALE_DOWN_DISABLED: "true", OURS: IN_USE}
+    harness.api.seconds = WRITING_SECONDS
+    controller = harness.controller()
+    controller.step()
+    assert harness.api.patched == ["h"]  # what CA might remove comes first
+    harness.bookings = Bookings({}, {"l": "ml/train"})
+    controller.step()
+    controller.step()
+    assert harness.api.annotations["l"] == {SCALE_DOWN_DISABLED: "true", OURS: booked_for("ml/train")}
 
 
 def test_between_steps_only_nodes_that_were_booked_since_are_marked() -> None:
