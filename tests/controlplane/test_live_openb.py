@@ -16,7 +16,7 @@ from tests.support.controlplane.plane import Scoring
 from tests.support.serving import RECORDINGS
 
 PODS = 1_000
-MOST_LOST = 15
+MOST_LOST = 5
 """Pods whose places others have taken while nodes were released."""
 GROUPS = RECORDINGS / "openb.groups.json"
 TAINT = {"key": GPU, "effect": "NoSchedule"}
