@@ -34,6 +34,7 @@ LARGE_AT_ONCE = 2
 SCHEDULED_AFTER_SECONDS = 1.0
 _WORKERS = 12
 _EVERY_SECONDS = 0.25
+_LIST_SECONDS = 600.0
 
 
 class Pending:
@@ -107,7 +108,9 @@ class Churn:
         stopping = threading.Event()
         client = self._plane.client()
         query = {"fieldSelector": "spec.nodeName="}
-        reflector = Reflector(client, Resource("/api/v1/pods", Pending.decode, query=query), self._pending)
+        # To find the few that are not bound the API server reads all pods, which takes it as long as it takes.
+        patient = client.hurried(_LIST_SECONDS)
+        reflector = Reflector(patient, Resource("/api/v1/pods", Pending.decode, query=query), self._pending)
         reflector.start()
         pool = ThreadPoolExecutor(_WORKERS)
         loops: list[Callable[[], None]] = [

@@ -157,7 +157,7 @@ class NodeInfo:
     def _reset(self) -> None:
         self._free: dict[str, int] | None = None  # as the node has it
         self._devices = self._base.devices
-        self._node: Node | None = self._base if min(self._base.free.values(), default=0) >= 0 else None
+        self._node: Node | None = _without_debts(self._base)
 
     def _give_back(self, spec: PodSpec, count: int) -> None:
         """Below 0: take."""
@@ -208,8 +208,7 @@ class NodeInfo:
         if self._node is None:
             pods = _by_spec(pods for assumed in self._assumed.values() for pods in assumed)
             running = (*self._base.running, *(RunningPods(spec, count) for spec, count in pods.items()))
-            free = {name: max(0, amount) for name, amount in self.free.items()}
-            self._node = replace(self._base, free=free, running=running, devices=self.devices)
+            self._node = _without_debts(replace(self._base, free={**self.free}, running=running, devices=self.devices))
         return self._node
 
     def _served(self, spec: PodSpec, most: int) -> int:
@@ -230,6 +229,13 @@ class NodeInfo:
         return any(ports_collide(one, other) for each in there for one in each.host_ports for other in spec.host_ports)
 
 
+def _without_debts(node: Node) -> Node:
+    """Return the node with nothing free below 0."""
+    if min(node.free.values(), default=0) >= 0:
+        return node
+    return replace(node, free={name: max(0, amount) for name, amount in node.free.items()})
+
+
 def _by_spec(pods: Iterable[tuple[PodSpec, int]]) -> dict[PodSpec, int]:
     found: dict[PodSpec, int] = {}
     for spec, count in pods:
@@ -238,43 +244,50 @@ def _by_spec(pods: Iterable[tuple[PodSpec, int]]) -> dict[PodSpec, int]:
 
 
 class ClusterCapacity:
-    """Nodes by name. Not for several threads."""
+    """Nodes by name. Costs next to nothing for those that nothing is asked of. Not for several threads."""
 
     def __init__(self, nodes: Iterable[Node], reservations: Reservations | None = None) -> None:
         """`reservations` are assumed at once."""
-        self._infos = {node.name: NodeInfo(node) for node in nodes}
+        self._nodes = {node.name: node for node in nodes}
+        self._infos: dict[str, NodeInfo] = {}
+        """Of nodes that were asked for."""
         self.assume(reservations or {})
 
     def __contains__(self, name: object) -> bool:
-        return name in self._infos
+        return name in self._nodes
 
     def __iter__(self) -> Iterator[NodeInfo]:
-        return iter(self._infos.values())
+        return (self[name] for name in self._nodes)
 
     def __getitem__(self, name: str) -> NodeInfo:
         """Raises KeyError for a node that is not there."""
-        return self._infos[name]
+        info = self._infos.get(name)
+        if info is None:
+            info = self._infos[name] = NodeInfo(self._nodes[name])
+        return info
 
     def get(self, name: str) -> NodeInfo | None:
-        return self._infos.get(name)
+        return self[name] if name in self._nodes else None
 
     @property
     def nodes(self) -> tuple[Node, ...]:
         """The planner's, in the order in which they came."""
-        return tuple(info.node() for info in self._infos.values())
+        infos = self._infos
+        return tuple(
+            infos[name].node() if name in infos else _without_debts(node) for name, node in self._nodes.items()
+        )
 
     @property
     def reservations(self) -> Reservations:
         """Everything that is assumed, by the nodes that have any of it."""
-        return {info.name: info.reservations for info in self if info.owners}
+        return {name: self._infos[name].reservations for name in self._nodes if self._has_owners(name)}
 
     def assume(self, reservations: Reservations) -> None:
         """Give room to the owners; those of nodes that are not there are passed over."""
         for name, kept in reservations.items():
-            info = self._infos.get(name)
-            if info is not None:
+            if name in self._nodes:
                 for each in kept:
-                    info.assume(each.owner, each.spec, each.count)
+                    self[name].assume(each.owner, each.spec, each.count)
 
     def forget(self, owner: Owner) -> None:
         """Free all room of the owner, on whatever nodes it is."""
@@ -283,4 +296,8 @@ class ClusterCapacity:
 
     def remove(self, name: str) -> None:
         """Drop a node with all that is assumed on it."""
+        self._nodes.pop(name, None)
         self._infos.pop(name, None)
+
+    def _has_owners(self, name: str) -> bool:
+        return name in self._infos and bool(self._infos[name].owners)
