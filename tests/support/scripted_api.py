@@ -151,11 +151,13 @@ def gone_event() -> bytes:
     return watch_event("ERROR", api_pb2.Status(code=410, reason="Expired", message="too old").SerializeToString())
 
 
-def refused(code: int, message: str = "", *, protobuf: bool = False, **headers: str) -> ScriptedAnswer:
+def refused(code: int, message: str = "", *, cause: str = "", protobuf: bool = False, **headers: str) -> ScriptedAnswer:
     if protobuf:
-        body = enveloped(api_pb2.Status(code=code, message=message).SerializeToString())
+        details = api_pb2.StatusDetails(causes=[api_pb2.StatusCause(reason=cause)] if cause else [])
+        body = enveloped(api_pb2.Status(code=code, message=message, details=details).SerializeToString())
     else:
-        body = json.dumps({"kind": "Status", "code": code, "message": message}).encode()
+        causes = {"details": {"causes": [{"reason": cause}]}} if cause else {}
+        body = json.dumps({"kind": "Status", "code": code, "message": message, **causes}).encode()
     return ScriptedAnswer(body, code, {name.replace("_", "-"): value for name, value in headers.items()})
 
 

@@ -13,10 +13,13 @@ from cagrpc.kube.client.envelopes import enveloped
 
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _LONGEST_TEXT = 500
+_TOO_LARGE = "ResourceVersionTooLarge"
+"""The cause of a Status, as in client-go's IsTooLargeResourceVersionError."""
 
 
 class Expired(Unavailable):
-    """The requested resource version, or continuation of a list, has expired (410)."""
+    """The requested resource version, or continuation of a list, has expired (410), or the server, restored from an
+    older backup, has not come to it yet (504)."""
 
 
 class Forbidden(Unavailable):
@@ -75,7 +78,12 @@ def status_of(body: bytes) -> api_pb2.Status:
         return api_pb2.Status(
             message=str(document.get("message") or ""),
             reason=str(document.get("reason") or ""),
-            details=api_pb2.StatusDetails(retryAfterSeconds=int(details.get("retryAfterSeconds") or 0)),
+            details=api_pb2.StatusDetails(
+                causes=[
+                    api_pb2.StatusCause(reason=str(each.get("reason") or "")) for each in details.get("causes") or ()
+                ],
+                retryAfterSeconds=int(details.get("retryAfterSeconds") or 0),
+            ),
             code=int(document.get("code") or 0),
         )
     except (ValueError, TypeError, AttributeError, OverflowError, InvalidInput):
@@ -93,7 +101,8 @@ def failure(server: str, request: RequestInfo, code: int, status: api_pb2.Status
             f"{server}: the right to {request.verb} {request.resource} is missing; the roles in deploy/ give it"
             f" ({message})"
         )
-    kind = _KINDS.get(code)
+    too_large = any(each.reason == _TOO_LARGE for each in status.details.causes)
+    kind = Expired if too_large else _KINDS.get(code)
     if kind is TooManyRequests:
         return TooManyRequests(f"{text} (HTTP {code})")
     return kind(text) if kind else Unavailable(f"{text} (HTTP {code})")

@@ -30,6 +30,7 @@ from tests.support.scripted_api import (
 )
 
 PODS = "/api/v1/pods"
+TOO_LARGE = "ResourceVersionTooLarge"
 
 
 class Kept:
@@ -152,9 +153,16 @@ def test_events_that_come_twice_change_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "end", [refused(410), refused(410, protobuf=True), watched(gone_event())], ids=["JSON", "protobuf", "event"]
+    "end",
+    [
+        pytest.param(refused(410), id="JSON"),
+        pytest.param(refused(410, protobuf=True), id="protobuf"),
+        pytest.param(watched(gone_event()), id="event"),
+        pytest.param(refused(504, cause=TOO_LARGE), id="of the future, JSON"),
+        pytest.param(refused(504, cause=TOO_LARGE, protobuf=True), id="of the future, protobuf"),
+    ],
 )
-def test_a_watch_that_is_too_old_is_listed_again_at_once(end: ScriptedAnswer) -> None:
+def test_a_watch_from_a_version_that_the_server_does_not_have_is_listed_again_at_once(end: ScriptedAnswer) -> None:
     with fake_api(
         listed(pod("a"), pod("b"), version="1"),
         end,
