@@ -50,16 +50,16 @@ class Annealing:
         insert(given, state, waiting[order], len(self._families.new))
         return int(np.count_nonzero(state.node < 0))
 
-    def improve(self, budget: RunningBudget, fraction: float) -> None:
-        """Anneal until the first `fraction` of the budget is gone."""
+    def improve(self, budget: RunningBudget, fraction: float, least: int) -> None:
+        """Anneal until the first `fraction` of the budget is gone, by `least` moves in any case."""
         began = left = budget.left_seconds(fraction)
-        moves, most = _FEW, _FEW
-        while left > 0:
-            temperature = _HOT * (_COLD / _HOT) ** (1 - left / began)
-            self.anneal(moves, temperature)
+        few = moves = max(_FEW, least // _CHUNKS)
+        made = 0
+        while (todo := max(left / max(began, 1e-9), 1 - made / max(least, 1))) > 0:
+            self.anneal(moves, _HOT * (_COLD / _HOT) ** (1 - todo))
             budget.charge(moves * _SECONDS_PER_MOVE)
-            now = budget.left_seconds(fraction)
-            most = max(_FEW, int(moves * began / _CHUNKS / max(left - now, 1e-9)))
+            made, now = made + moves, budget.left_seconds(fraction)
+            most = max(few, int(moves * began / _CHUNKS / max(left - now, 1e-9)))
             moves, left = min(most, 2 * moves), now
         self.anneal(len(self._state.row), 0.0)
 

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from solver.columns import pool as pools
 from solver.columns.pool import Pool
 from solver.integral.annealing import Annealing
@@ -26,8 +28,10 @@ MOST_UNITS = 300_000
 _MOST_ENTRIES = 50_000_000
 """Of kinds and rows, for which it is listed who may run where."""
 _LEAST_MOVES = 100
-"""Of each unit, in the time: with fewer, patterns planned for many equal pods at once are better."""
+"""Of each unit: with fewer, patterns planned for many equal pods at once are better."""
 _SECONDS_PER_MOVE = 0.4e-6
+_SECONDS_PER_ROW = 0.2e-3
+"""What planning by patterns takes at least, however little time there is."""
 _WRITING = 0.4
 """Of the time that was taken before, what writing and checking the plan takes."""
 _BOUND_SHARE = 0.3
@@ -59,9 +63,9 @@ def annealed(
     if standing * len(reduced.rows) > _MOST_ENTRIES:
         return None
     units = asked_units(reduced, claimed, wished)
-    number = sum(units.values())
-    left = budget.left_seconds(fraction)
-    if not 0 < number <= min(MOST_UNITS, left / _SECONDS_PER_MOVE / _LEAST_MOVES):
+    least = _LEAST_MOVES * sum(units.values())
+    time = max(budget.left_seconds(fraction), _SECONDS_PER_ROW * np.count_nonzero(reduced.wanted))
+    if not 0 < least <= min(_LEAST_MOVES * MOST_UNITS, time / _SECONDS_PER_MOVE):
         return None
     annealing = Annealing(reduced, pools.weighting(reduced).node_cost, units)
     if annealing.place_all():
@@ -75,12 +79,12 @@ def annealed(
         bounds = WithoutRules(reduced, budget, fraction)
         bounded = until - (1 - _BOUND_SHARE) * budget.left_seconds(until) / max(seconds, 1e-9)
         least_cost = bounds.least_cost_micros(groups, bounded)
-        annealing.improve(budget, until)
+        annealing.improve(budget, until, least)
     else:
         alone = replace(budget, granted=replace(budget.granted, workers=budget.granted.workers - 1))
         bounds = WithoutRules(reduced, alone, fraction)
         with ThreadPoolExecutor(1) as threads:
-            improved = threads.submit(annealing.improve, budget, until)
+            improved = threads.submit(annealing.improve, budget, until, least)
             least_cost = bounds.least_cost_micros(groups, until)
             improved.result()
     nodes = annealing.nodes()
