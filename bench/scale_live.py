@@ -328,7 +328,7 @@ def profiled(live: Live, file: Path | None) -> Iterator[None]:
         yield
         return
     command = ["py-spy", "record", "--pid", str(live.serving.process.pid), "--format", "raw", "--output", str(file)]
-    with subprocess.Popen([*command, "--rate", "50", "--threads", "--nonblocking"]) as process:
+    with subprocess.Popen([*command, "--rate", "10", "--threads", "--nonblocking"]) as process:
         try:
             yield
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 
@@ -50,12 +51,25 @@ class Annealing:
         insert(given, state, waiting[order], len(self._families.new))
         return int(np.count_nonzero(state.node < 0))
 
-    def improve(self, budget: RunningBudget, fraction: float, least: int) -> None:
-        """Anneal until the first `fraction` of the budget is gone, by `least` moves in any case."""
+    @property
+    def cost_micros(self) -> int:
+        """What the new nodes cost an hour, those that are owed in any case included."""
+        state, kinds = self._state, self._reduced.kinds
+        used = self._families.order[state.place[(state.family >= 0) & (state.first >= 0)]]
+        opened = np.bincount(used, minlength=len(kinds)).tolist()
+        return sum(max(kind.least, opened[kind.index]) * kind.price_micros for kind in self._reduced.new_kinds)
+
+    def improve(
+        self, budget: RunningBudget, fraction: float, least: int, bound_micros: Callable[[], float] = lambda: 0.0
+    ) -> None:
+        """Anneal until the first `fraction` of the budget is gone, by `least` moves in any case; no further than to a
+        cost of `bound_micros`, below which there is no plan."""
         began = left = budget.left_seconds(fraction)
         few = moves = max(_FEW, least // _CHUNKS)
         made = 0
-        while (todo := max(left / max(began, 1e-9), 1 - made / max(least, 1))) > 0:
+        while (
+            self.cost_micros > bound_micros() and (todo := max(left / max(began, 1e-9), 1 - made / max(least, 1))) > 0
+        ):
             self.anneal(moves, _HOT * (_COLD / _HOT) ** (1 - todo))
             budget.charge(moves * _SECONDS_PER_MOVE)
             made, now = made + moves, budget.left_seconds(fraction)

@@ -19,7 +19,7 @@ from solver.integral.annealing import Annealing
 from solver.integral.master import Selection
 from solver.model import PODS
 from solver.model.budget import RunningBudget
-from solver.planning.bounds import Bounding, WithoutRules
+from solver.planning.bounds import Bounding, WithoutRules, rounded_cost
 from solver.reduction.objective import Units
 from solver.reduction.reduced import Reduced
 from solver.relaxation.claims import Claims, units_of, unserved_of
@@ -75,16 +75,19 @@ def annealed(
     seconds = budget.total_seconds * budget.until
     written = 0.0 if budget.deterministic else _WRITING * (seconds - budget.left_seconds())
     until = fraction * max(0.0, 1.0 - written / seconds) if seconds else 0.0
+    least_cost = 0.0
     if budget.deterministic or budget.granted.workers == 1:
         bounds = WithoutRules(reduced, budget, fraction)
         bounded = until - (1 - _BOUND_SHARE) * budget.left_seconds(until) / max(seconds, 1e-9)
         least_cost = bounds.least_cost_micros(groups, bounded)
-        annealing.improve(budget, until, least)
+        annealing.improve(budget, until, least, lambda: rounded_cost(least_cost, reduced))
     else:
         alone = replace(budget, granted=replace(budget.granted, workers=budget.granted.workers - 1))
         bounds = WithoutRules(reduced, alone, fraction)
         with ThreadPoolExecutor(1) as threads:
-            improved = threads.submit(annealing.improve, budget, until, least)
+            improved = threads.submit(
+                annealing.improve, budget, until, least, lambda: rounded_cost(least_cost, reduced)
+            )
             least_cost = bounds.least_cost_micros(groups, until)
             improved.result()
     nodes = annealing.nodes()

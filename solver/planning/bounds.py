@@ -117,6 +117,12 @@ def bounds_of(
     return {stage: min(bounds[stage], reached[stage]) for stage in order}
 
 
+def rounded_cost(least_cost_micros: float, reduced: Reduced) -> int:
+    """Return the least cost that new nodes can come to, given a bound on it; 0 where there are several tiers."""
+    tiers = reduced.tiers
+    return _rounded_up(least_cost_micros, _step(ObjectiveStage(Goal.COST, tiers[0]), reduced)) if len(tiers) == 1 else 0
+
+
 def _step(stage: ObjectiveStage, reduced: Reduced) -> int:
     """Return a number that every value of the stage is a multiple of."""
     if stage.goal is not Goal.COST:

@@ -16,6 +16,7 @@ from solver.columns import pool as pools
 from solver.integral.annealing import Annealing
 from solver.integral.annealing_kernel import anneal, insert
 from solver.integral.quotas import chosen
+from solver.model.budget import RunningBudget
 from solver.planning.annealed import asked_units
 from solver.planning.warm_up import warm_up
 from solver.reduction.colocation import CoLocation
@@ -29,18 +30,21 @@ HOT = 10.0
 """A temperature at which nearly everything is accepted."""
 
 
-def annealing_of(problem: Problem) -> tuple[Reduced, Annealing]:
+def annealing_of(problem: Problem) -> tuple[Reduced, Annealing | None]:
+    """None where no pod can be served."""
     reduced = reduce(problem)
     claimed = claims(reduced)
     units = asked_units(reduced, claimed, chosen(reduced, claimed) if claimed.chooses else ())
-    assume(any(units.values()))
-    return reduced, Annealing(reduced, pools.weighting(reduced).node_cost, units)
+    weights = pools.weighting(reduced)
+    return reduced, Annealing(reduced, weights.node_cost, units) if any(units.values()) else None
 
 
 @given(constrained_problems(), st.integers(0, 3000), st.sampled_from([0.0, 0.1, HOT]))
 @examples(200)
 def test_units_are_where_they_may_be(problem: Problem, moves: int, temperature: float) -> None:
     reduced, annealing = annealing_of(problem)
+    assume(annealing is not None)
+    assert annealing is not None
     annealing.place_all()
     before = annealing.units()
     annealing.anneal(moves, temperature)
@@ -61,6 +65,18 @@ def test_units_are_where_they_may_be(problem: Problem, moves: int, temperature: 
     assert all(opened[kind.index] <= kind.most for kind in reduced.kinds)
     used = sum((opened[kind.index] * np.array(kind.use) for kind in reduced.new_kinds), np.zeros(len(reduced.limits)))
     assert (used <= np.array(reduced.limits)).all()
+    costs = (max(kind.least, opened[kind.index]) * kind.price_micros for kind in reduced.new_kinds)
+    assert annealing.cost_micros == sum(costs)
+
+
+@pytest.mark.parametrize(("above", "left"), [(0, 1.0), (1, 0.0)])
+def test_annealing_ends_where_no_plan_is_cheaper(above: int, left: float) -> None:
+    _, annealing = annealing_of(karpenter_mix(100, types=5))
+    assert annealing is not None
+    annealing.place_all()
+    budget = RunningBudget(Budget(deterministic_seconds=1.0))
+    annealing.improve(budget, 1.0, 0, lambda: annealing.cost_micros - above)
+    assert budget.left_seconds() == left
 
 
 def test_the_mix_is_planned_near_its_bound_and_the_same_twice() -> None:
