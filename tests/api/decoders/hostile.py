@@ -17,6 +17,7 @@ _DIGITS = "9" * 5_000
 _LONG = "x" * 20_000
 _HUGE_NUMBER = "@a number of many digits@"
 """Stands for what `json.dumps` cannot write."""
+_MOST_CHANGES = 4
 _MOST_LEVELS = 300
 
 TEXTS = (
@@ -94,13 +95,14 @@ def changed(seed: Any, chooser: Chooser) -> bytes:
 def document(seed: Any, chooser: Chooser) -> bytes:
     """The JSON text of the seed with some of it changed."""
     found = {"": deepcopy(seed)}
-    for _ in range(chooser.randint(1, 4)):
-        _change(found, chooser)
+    changes = chooser.randint(1, _MOST_CHANGES)
+    for _ in range(changes):
+        _change(found, chooser, _MOST_LEVELS // changes)
     text = json.dumps(found[""])
     return text.replace(json.dumps(_HUGE_NUMBER), _DIGITS).encode()
 
 
-def _change(document: dict[str, Any], chooser: Chooser) -> None:
+def _change(document: dict[str, Any], chooser: Chooser, most_levels: int) -> None:
     """Something at a place that is chosen on the way down."""
     holder: Any = document
     key: Any = ""
@@ -115,7 +117,7 @@ def _change(document: dict[str, Any], chooser: Chooser) -> None:
         case 2:
             holder[key] = [holder[key]] * chooser.randint(0, 8)
         case 3:
-            for _ in range(chooser.randint(1, _MOST_LEVELS)):
+            for _ in range(chooser.randint(1, most_levels)):
                 holder[key] = [holder[key]] if chooser.randint(0, 1) else {"x": holder[key]}
         case _:
             holder[key] = deepcopy(chooser.choice(VALUES))
