@@ -269,13 +269,14 @@ class ClusterCapacity:
     def get(self, name: str) -> NodeInfo | None:
         return self[name] if name in self._nodes else None
 
+    def node(self, name: str) -> Node:
+        """Return the planner's node (`NodeInfo.node`). Raises KeyError for one that is not there."""
+        return self._infos[name].node() if name in self._infos else _without_debts(self._nodes[name])
+
     @property
     def nodes(self) -> tuple[Node, ...]:
         """The planner's, in the order in which they came."""
-        infos = self._infos
-        return tuple(
-            infos[name].node() if name in infos else _without_debts(node) for name, node in self._nodes.items()
-        )
+        return tuple(map(self.node, self._nodes))
 
     @property
     def reservations(self) -> Reservations:

@@ -56,7 +56,7 @@ class Relocation:
 
     def __init__(self, capacity: ClusterCapacity) -> None:
         self._capacity = capacity
-        self._watched = {info.name for info in capacity if _watches(info.node())}
+        self._watched = {node.name for node in capacity.nodes if _watches(node)}
 
     def assume(self, relocated: Relocated) -> None:
         """Assume pods in these places."""
@@ -81,7 +81,7 @@ class Relocation:
     def place_sets(self, pod_sets: tuple[PodSet, ...], onto: Iterable[str], budget: Budget) -> Relocated:
         """Return the same for pod sets with their preferences, over all nodes of `onto`."""
         asked = sum(pod_set.count for pod_set in pod_sets)
-        nodes = tuple(self._capacity[name].node() for name in onto if name in self._capacity)
+        nodes = tuple(self._capacity.node(name) for name in onto if name in self._capacity)
         if not asked or not nodes:
             return Relocated({}, all=not asked)
         planned = solve_valid(Problem(pod_sets, nodes=nodes), budget)
