@@ -193,6 +193,20 @@ class _ChoiceRound:
         self._held = {
             each.node.name for each in cluster.nodes if each.held or each.provider_id in fleet.held_instances
         } - self._leaving
+        self._spare = _spare(fleet)
+        for name in self._leaving & self._ours.keys():
+            if self._ours[name].node.provider_id not in going:
+                self._spare[self._ours[name].group.id] -= 1
+        self._low = {
+            name for name, each in self._ours.items() if name not in self._leaving and each.used < rules.utilisation
+        }
+        foreign = {name for name, each in self._ours.items() if _foreign(each.node)}
+        self._candidates = self._low - self._held - self._booked.keys() - undrainable.keys() - foreign
+        if self._candidates:  # otherwise no pods are to be moved
+            self._find_room(cluster, bookings)
+
+    def _find_room(self, cluster: ClusterState, bookings: Bookings) -> None:
+        """Learn what is left on nodes that stay, beside pods that wait."""
         away = self._leaving | self._held
         self._capacity = ClusterCapacity(
             (node for node in _as_pods_see_them(cluster, bookings.slack) if node.name not in away),
@@ -200,16 +214,7 @@ class _ChoiceRound:
         )
         self._relocation = Relocation(self._capacity)
         self._crowd = Crowd(self._capacity.nodes)
-        self._spare = _spare(fleet)
-        for name in self._leaving & self._ours.keys():
-            if self._ours[name].node.provider_id not in going:
-                self._spare[self._ours[name].group.id] -= 1
         self._reserve(cluster)
-        self._low = {
-            name for name, each in self._ours.items() if name not in self._leaving and each.used < rules.utilisation
-        }
-        foreign = {name for name, each in self._ours.items() if _foreign(each.node)}
-        self._candidates = self._low - self._held - self._booked.keys() - undrainable.keys() - foreign
         self._onto = self._preferred_targets(cluster.nodes)
 
     def _reserve(self, cluster: ClusterState) -> None:
