@@ -7,6 +7,7 @@ INVALID_ARGUMENT with the method and the message named, and ready answers go out
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -159,5 +160,6 @@ def abort(context: grpc.ServicerContext, code: grpc.StatusCode, details: str) ->
 def _seconds_left(context: grpc.ServicerContext) -> float | None:
     if not context.is_active():
         return 0.0
+    # Without a deadline gRPC says None, or how long it is until the end of its time, which nothing can wait for.
     left = context.time_remaining()
-    return None if left is None else float(left)
+    return None if left is None or left > threading.TIMEOUT_MAX else float(left)
