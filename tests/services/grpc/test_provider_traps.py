@@ -49,13 +49,6 @@ def test_node_groups_never_fails_and_refresh_does_when_the_journal_is_out_of_rea
         assert house.ca.code("Refresh")[0] == "OK"
 
 
-def test_calls_without_a_deadline_are_answered() -> None:
-    with _house() as house:
-        assert house.ca.code("Refresh", timeout=None) == ("OK", "")
-        asked = pb.NodeGroupIncreaseSizeRequest(id="a", delta=1)
-        assert house.ca.code("NodeGroupIncreaseSize", asked, timeout=None) == ("OK", "")
-
-
 def test_refresh_fails_when_the_backend_is_out_of_reach() -> None:
     with _house() as house:
         house.harness.backend.unreachable = True

@@ -202,6 +202,22 @@ def test_a_running_call_finishes_before_the_server_stops() -> None:
     assert codes == ["OK"]
 
 
+@pytest.mark.parametrize("timeout", [None, 1e7], ids=["no deadline", "months"])
+def test_methods_learn_of_the_deadline_where_there_is_one(timeout: float | None) -> None:
+    left: list[float | None] = []
+
+    def note(_: bytes, call: CallContext) -> bytes:
+        left.append(call.seconds_left)
+        return b""
+
+    server = rpc_server(provider.SERVICE, {**_PROVIDER, "Refresh": note})
+    server.start()
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        channel.unary_unary(PATHS["Refresh"], None, None)(b"", timeout=timeout)
+    server.stop(0)
+    assert left == [timeout if timeout is None else pytest.approx(timeout, rel=0.01)]
+
+
 def test_a_service_with_a_method_missing_is_not_served() -> None:
     with pytest.raises(AssertionError, match="methods given for it differ"):
         rpc_server(provider.SERVICE, _EXPANDER)
