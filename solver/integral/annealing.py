@@ -16,7 +16,7 @@ from solver.reduction.objective import Units
 from solver.reduction.reduce import reduce
 from solver.reduction.reduced import Floats, Ints, Reduced
 
-_HOT, _COLD = 0.3, 0.01
+_HOT, _COLD = 0.2, 0.01
 """The first temperature and the last one, in what a usual unit costs."""
 _CHUNKS = 100
 """Temperatures, at least."""

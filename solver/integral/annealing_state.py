@@ -182,8 +182,15 @@ def given_of(reduced: Reduced, node_cost: Floats, families: Families) -> Given:
 def _sizes(free: Ints, cost: Floats, families: Families) -> tuple[Ints, Floats, Floats]:
     """Return `Given.peak`, `Given.step` and `Given.nearer`."""
     peak, step, smaller = free.copy(), cost.copy(), np.zeros_like(free)
+    known: dict[object, slice] = {}
     for start, end in pairwise(families.first_kind[: len(families.new) + 1].tolist()):
-        peak[start:end] = np.maximum.accumulate(free[start:end], axis=0)
+        mine = slice(start, end)
+        like = known.setdefault((free[mine].tobytes(), cost[mine].tobytes()), mine)
+        if like is not mine:  # families mostly differ in where they are alone
+            for each in (peak, step, smaller):
+                each[mine] = each[like]
+            continue
+        peak[mine] = np.maximum.accumulate(free[mine], axis=0)
         for kind in range(start + 1, end):
             cheaper = int(np.searchsorted(cost[start:kind], _STEP * cost[kind], side="right"))
             found = np.flatnonzero((free[start : start + cheaper] <= free[kind]).all(axis=1))

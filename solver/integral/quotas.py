@@ -164,7 +164,7 @@ class _Dealing:
             before = sum(unserved.values())
             for demand in order:
                 self._deal_out(demand, ways[demand.index], unserved, units)
-            more = sum(unserved.values()) < before
+            more = 0 < sum(unserved.values()) < before
         for demand in (d for d in self._reduced.live if not ways[d.index]):
             least = self._left.get(demand.rows[0], demand.count)
             unserved[demand.index] = max(0, demand.count - least)
@@ -175,13 +175,16 @@ class _Dealing:
         self, demand: Demand, ways: Sequence[int], unserved: dict[int, int], units: dict[tuple[int, int], int]
     ) -> None:
         """Distribute the unserved pods of the demand, giving up as few preferences as possible."""
+        if not unserved[demand.index]:
+            return
         rows = self._reduced.rows
         alone = [row for row in ways if not rows[row].bundle and row not in self._closed]
         levels: defaultdict[int, list[int]] = defaultdict(list)
         for row in alone:
             levels[rows[row].given_up].append(row)
         # First as the guide has it, which knows limits and sizes; then everything that is left.
-        for most in (self._guided(demand, levels), dict.fromkeys(levels, demand.count)):
+        all_of_them = dict.fromkeys(levels, demand.count)
+        for most in (self._guided(demand, levels), all_of_them) if self._guide else (all_of_them,):
             for level in sorted(levels):
                 count = min(unserved[demand.index], most[level])
                 unserved[demand.index] -= self._deal(demand, levels[level], count, units)

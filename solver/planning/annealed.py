@@ -83,11 +83,11 @@ def annealed(
         annealing.improve(budget, until, least, lambda: rounded_cost(least_cost, reduced))
     else:
         alone = replace(budget, granted=replace(budget.granted, workers=budget.granted.workers - 1))
-        bounds = WithoutRules(reduced, alone, fraction)
         with ThreadPoolExecutor(1) as threads:
             improved = threads.submit(
                 annealing.improve, budget, until, least, lambda: rounded_cost(least_cost, reduced)
             )
+            bounds = WithoutRules(reduced, alone, fraction)
             least_cost = bounds.least_cost_micros(groups, until)
             improved.result()
     nodes = annealing.nodes()

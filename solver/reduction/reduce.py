@@ -109,18 +109,21 @@ class _FitTable:
             for column, name in enumerate(self._names[:-1]):
                 per_spec[number, column] = asked.get(name, 0) // self._scales[column]
         self.requests = np.zeros((len(layout.rows), len(self.resources)), dtype=np.int64)
-        for number, row in enumerate(layout.rows):
-            for part in row.parts:
-                self.requests[number, : len(self._names)] += per_spec[part.spec] * part.pods
+        parts = [(number, part.spec, part.pods) for number, row in enumerate(layout.rows) for part in row.parts]
+        holders, held, pods = np.array(parts, dtype=np.int64).reshape(-1, 3).T
+        np.add.at(self.requests[:, : len(self._names)], holders, per_spec[held] * pods[:, None])
         for column, counter in enumerate(counted, len(self._names)):
             self.requests[list(counter.takes), column] = list(counter.takes.values())
         self.caps = caps
-        distinct = dict.fromkeys(part.variant.spec for row in layout.rows for part in row.parts)
-        self._eligible = _EligibilityTable(tuple(distinct))
+        # By identity: rows on several sites share what they are made of, and hashing a spec takes longer than the rest.
+        distinct = {id(part.variant.spec): part.variant.spec for row in layout.rows for part in row.parts}
+        self._eligible = _EligibilityTable(tuple(distinct.values()))
         position = {spec: number for number, spec in enumerate(distinct)}
-        self._first = np.array([position[row.parts[0].variant.spec] for row in layout.rows], dtype=np.int64)
+        self._first = np.array([position[id(row.parts[0].variant.spec)] for row in layout.rows], dtype=np.int64)
         self._others = [
-            (number, position[part.variant.spec]) for number, row in enumerate(layout.rows) for part in row.parts[1:]
+            (number, position[id(part.variant.spec)])
+            for number, row in enumerate(layout.rows)
+            for part in row.parts[1:]
         ]
         self._soft = [
             (number, part.variant.spec)

@@ -69,8 +69,12 @@ def terms_of(spec: PodSpec) -> tuple[Term, ...]:
 
 def _spread(spec: PodSpec, spread: TopologySpread) -> Term:
     """As if it were required; only pods of the carrier's own namespace are counted."""
-    hard = replace(spread, when_unsatisfiable=WhenUnsatisfiable.DO_NOT_SCHEDULE)
-    return Term(Sort.SPREAD, spread.topology_key, replace(spread.selector, namespaces=(spec.namespace,)), hard)
+    selector, hard = spread.selector, WhenUnsatisfiable.DO_NOT_SCHEDULE
+    if selector.namespaces != (spec.namespace,):
+        selector = replace(selector, namespaces=(spec.namespace,))
+    if spread.when_unsatisfiable is not hard:
+        spread = replace(spread, when_unsatisfiable=hard)
+    return Term(Sort.SPREAD, spread.topology_key, selector, spread)
 
 
 @dataclass(frozen=True, slots=True)
