@@ -10,7 +10,7 @@ import numpy as np
 
 from solver.columns.patterns import Pattern
 from solver.integral.packing_kernel import Opened, Shapes, Stock, open_best, open_each
-from solver.reduction.reduced import Floats, Ints, Kind, Reduced
+from solver.reduction.reduced import Bools, Floats, Ints, Kind, Reduced
 from solver.relaxation.merged import Fluid
 
 _FULL = 0.9
@@ -33,6 +33,7 @@ class Packing:
         self._room = np.array([kind.most for kind in reduced.kinds], dtype=np.int64)
         self._allowed = np.array(reduced.limits, dtype=np.int64)
         self._shapes = _shapes(reduced, node_cost, values)
+        self._uses = [[(row, use) for row, use in enumerate(kind.use) if use > 0] for kind in reduced.kinds]
         self.nodes: dict[Pattern, int] = {}
 
     def open_all(self, kinds: Ints, nodes: Ints) -> None:
@@ -52,18 +53,32 @@ class Packing:
                 self._room[kind.index] -= short
                 self._allowed -= self._reduced.use[kind.index] * short
 
+    def take(self, nodes: Ints, pods: Ints) -> None:
+        """Open nodes (per kind) with pods (per spec) for which there is room."""
+        self.left -= pods
+        self._room -= nodes
+        self._allowed -= nodes @ self._reduced.use
+
+    def holds(self, nodes: Ints, pods: Ints) -> tuple[Bools, Bools]:
+        """Return, for nodes per kind with pods per spec, which kinds and which specs there are enough of."""
+        beyond = nodes @ self._reduced.use > self._allowed
+        return (nodes <= self._room) & ~(self._reduced.use[:, beyond] > 0).any(axis=1), pods <= self.left
+
     def repeat(self, nodes: Mapping[Pattern, int]) -> None:
         """Open nodes known from before, as far as there are pods for all of each."""
+        left, room, allowed = self.left.tolist(), self._room.tolist(), self._allowed.tolist()
         for pattern, count in nodes.items():
-            specs, pods = (np.array(part, dtype=np.int64) for part in zip(*pattern.pods, strict=True))
-            use = self._reduced.use[pattern.kind]
-            spare = [self._room[pattern.kind], *(self._allowed[use > 0] // use[use > 0])]
-            copies = int(min(count, *spare, *(self.left[specs] // pods)))
+            kind, use = pattern.kind, self._uses[pattern.kind]
+            copies = min(count, room[kind], *[left[spec] // pods for spec, pods in pattern.pods])
+            copies = min([copies, *[allowed[row] // need for row, need in use]])
             if copies > 0:
                 self.nodes[pattern] = self.nodes.get(pattern, 0) + copies
-                self.left[specs] -= pods * copies
-                self._room[pattern.kind] -= copies
-                self._allowed -= use * copies
+                room[kind] -= copies
+                for spec, pods in pattern.pods:
+                    left[spec] -= pods * copies
+                for row, need in use:
+                    allowed[row] -= need * copies
+        self.left[:], self._room[:], self._allowed[:] = left, room, allowed
 
     def follow(self, fluid: Fluid) -> None:
         """Open nodes of a fractional plan, the most expensive kinds first, while they can be filled with nearly what

@@ -196,9 +196,12 @@ def _new_kinds(model: WideModel) -> Ints:
 
 
 def _values(model: WideModel, new: Ints, node_cost: Floats, pod_values: Floats) -> Floats:
-    """Return pod values per spec, never zero."""
-    best = new[model.over[new] == new]
-    least = _LEAST_VALUE * dominant_shares(model.reduced, best, node_cost)
+    return at_least(pod_values, model.reduced, new[model.over[new] == new], node_cost)
+
+
+def at_least(pod_values: Floats, reduced: Reduced, kinds: Ints, node_cost: Floats) -> Floats:
+    """Return pod values per spec, never zero, for filling nodes of these kinds."""
+    least = _LEAST_VALUE * dominant_shares(reduced, kinds, node_cost)
     return np.maximum(np.maximum(pod_values, least), 1e-6)
 
 

@@ -10,10 +10,11 @@ import numpy as np
 from solver.columns import pool as pools
 from solver.columns.generation import generate
 from solver.columns.patterns import Pattern, enumerate_maximal
-from solver.columns.pool import Pool
+from solver.columns.pool import Pool, Relaxation
 from solver.integral import greedy
 from solver.integral.dive import dive
 from solver.integral.master import Selection
+from solver.integral.rounding import rounded
 from solver.integral.warm_start import known_candidates, known_nodes
 from solver.integral.wide import WideModel, can_pack, packed, packed_in_order
 from solver.model.budget import RunningBudget
@@ -50,6 +51,8 @@ class Columns:
     """Kinds of which further patterns are generated; None for all that may be needed."""
     start: Selection | None = None
     """A plan over the first of the patterns, where the search found one."""
+    relaxed: Relaxation | None = None
+    """The fractional plan over the patterns, where they were generated."""
 
 
 def all_columns(reduced: Reduced, model: WideModel, budget: RunningBudget, fraction: float) -> Columns | None:
@@ -108,7 +111,10 @@ def columns_of(
     if len(reduced.tiers) == 1 and all_of_them:
         least_cost = max(least_cost, made.least_cost_micros)
     progress.costs_at_least(least_cost)
-    return replace(found, patterns=pool.patterns, pod_values=made.relaxation.duals.pods, least_cost_micros=least_cost)
+    relaxed = made.relaxation
+    return replace(
+        found, patterns=pool.patterns, pod_values=relaxed.duals.pods, least_cost_micros=least_cost, relaxed=relaxed
+    )
 
 
 def incumbent_of(
@@ -133,13 +139,18 @@ def incumbent_of(
             WideModel(reduced, needed_kinds(reduced), budget), weights, np.zeros(len(reduced.rows)), pool, found
         )
     priced = model.active if known.priced is None else known.priced
-    start = known.start
+    start, order = known.start, stages(reduced)
+    if known.relaxed is not None and can_pack(reduced):
+        found = rounded(pool, known.relaxed, weights, budget, fraction * _DIVE_SHARE)
+        start = found if start is None else min(found, start.within(pool), key=lambda each: each.objective(pool, order))
+        progress.found(pool, start)
+        if not any(start.unserved.values()):
+            return pool, start
     # Where there is a start, a dive that comes too late is of no use.
     late = (lambda: False) if start is None else (lambda: budget.left_seconds(fraction) <= 0)
     found = _best_dive(pool, weights, known.pod_values, priced, budget, fraction * _DIVE_SHARE, progress, late)
     if start is None:
         return pool, found
-    order = stages(reduced)
     return pool, min(found, start.within(pool), key=lambda each: each.objective(pool, order))
 
 
