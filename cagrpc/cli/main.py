@@ -31,7 +31,7 @@ COMMANDS = (
     "completion",
 )
 
-_COLLECT_AFTER = 50_000
+COLLECT_AFTER = 50_000
 """New objects until garbage is sought. With Python's 700 that is a sixth of the time that importing OR-Tools, numba and
 pandas takes, and a third of the time that loading what was compiled takes."""
 
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None, *, kubectl: bool = False) -> in
     """Run one command; return its exit code. With `kubectl` as its plug-in: the cluster is kubectl's unless another one
     is named."""
     if arguments is None:  # the process is ours
-        gc.set_threshold(_COLLECT_AFTER)
+        gc.set_threshold(COLLECT_AFTER)
     options = parser(kubectl=kubectl).parse_args(arguments)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its C core would write its own lines beside our one message
     try:
