@@ -29,11 +29,11 @@ _MOST_ENTRIES = 50_000_000
 """Of kinds and rows, for which it is listed who may run where."""
 _LEAST_MOVES = 100
 """Of each unit: with fewer, patterns planned for many equal pods at once are better."""
-_SECONDS_PER_MOVE = 0.4e-6
+_SECONDS_PER_MOVE = 0.15e-6
 _SECONDS_PER_ROW = 0.2e-3
 """What planning by patterns takes at least, however little time there is."""
-_WRITING = 0.4
-"""Of the time that was taken before, what writing and checking the plan takes."""
+_WRITING, _WRITING_NODE = 0.4, 25e-6
+"""What writing and checking the plan takes: of the time that was taken before, and seconds for each node."""
 _BOUND_SHARE = 0.3
 """Of the time that is left, for bounds, where there is only one thread."""
 
@@ -63,17 +63,21 @@ def annealed(
     if standing * len(reduced.rows) > _MOST_ENTRIES:
         return None
     units = asked_units(reduced, claimed, wished)
-    least = _LEAST_MOVES * sum(units.values())
-    time = max(budget.left_seconds(fraction), _SECONDS_PER_ROW * np.count_nonzero(reduced.wanted))
-    if not 0 < least <= min(_LEAST_MOVES * MOST_UNITS, time / _SECONDS_PER_MOVE):
+    number = sum(units.values())
+    needed = _LEAST_MOVES * number * _SECONDS_PER_MOVE
+    otherwise = _SECONDS_PER_ROW * np.count_nonzero(reduced.wanted)
+    if not 0 < number <= MOST_UNITS or needed > max(budget.left_seconds(fraction), otherwise):
         return None
+    least = int(min(needed, otherwise) / _SECONDS_PER_MOVE)
     annealing = Annealing(reduced, pools.weighting(reduced).node_cost, units)
     if annealing.place_all():
         return None
-    groups = {name for pattern in annealing.nodes() for name in reduced.kinds[pattern.kind].groups}
+    nodes = annealing.nodes()
+    groups = {name for pattern in nodes for name in reduced.kinds[pattern.kind].groups}
     # Writing a plan and checking it takes longer the longer reading the problem took.
     seconds = budget.total_seconds * budget.until
-    written = 0.0 if budget.deterministic else _WRITING * (seconds - budget.left_seconds())
+    taken = _WRITING * (seconds - budget.left_seconds()) + _WRITING_NODE * sum(nodes.values())
+    written = 0.0 if budget.deterministic else taken
     until = fraction * max(0.0, 1.0 - written / seconds) if seconds else 0.0
     least_cost = 0.0
     if budget.deterministic or budget.granted.workers == 1:

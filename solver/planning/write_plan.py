@@ -177,6 +177,8 @@ class _Cheaper:
         need = np.array(list(units.values()), dtype=np.int64) @ reduced.requests[rows]
         for resource in np.flatnonzero(need).tolist():
             others = others[reduced.free[others, resource] >= need[resource]]
+            if not others.size:
+                return batch
         fitting = np.ones(len(others), dtype=bool)
         for row in rows:
             fitting &= reduced.fits[others, row]

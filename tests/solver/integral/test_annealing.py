@@ -87,6 +87,13 @@ def test_the_mix_is_planned_near_its_bound_and_the_same_twice() -> None:
     assert replace(plan, elapsed_seconds=0) == replace(again, elapsed_seconds=0)
 
 
+def test_the_mix_costs_little_more_where_there_is_no_time_at_all() -> None:
+    problem = karpenter_mix(200, types=60)
+    at_once, later = (solve(problem, budget) for budget in (Budget(0.0), Budget(deterministic_seconds=0.5)))
+    assert not at_once.unplaced
+    assert at_once.certificate.cost_usd_per_hour < 1.1 * later.certificate.cost_usd_per_hour
+
+
 @pytest.mark.parametrize("function", [insert, anneal])
 def test_nothing_is_compiled_within_a_budget(function: object) -> None:
     warm_up()
