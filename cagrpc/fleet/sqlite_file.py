@@ -85,6 +85,11 @@ def explained(path: Path, what: str, *, opening: bool = False) -> Iterator[None]
     `Unavailable`, since the file was valid before."""
     try:
         yield
+    except UnicodeDecodeError as error:  # sqlite3 raises it where SQLite's message quotes bytes that are no text
+        found = bytes(error.object).decode(errors="replace")
+        if opening:
+            raise errors.InvalidConfiguration([_damaged(f"{what} {path}", found)]) from error
+        raise errors.Unavailable(f"{what} {path}: {found}") from error
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & _PRIMARY_CODE
         place = f"{what} {path}"

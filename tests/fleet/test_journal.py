@@ -319,6 +319,13 @@ def _truncated(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:5000])
 
 
+def _torn_schema(path: Path) -> None:
+    SqliteJournal(path).close()
+    data = path.read_bytes()
+    assert b"sqlite_autoindex_increments_1" in data
+    path.write_bytes(data.replace(b"sqlite_autoindex_increments_1", b"sqlite_a\xfftoindex_increments_1"))
+
+
 def _directory(path: Path) -> None:
     path.mkdir()
 
@@ -331,6 +338,7 @@ def _directory(path: Path) -> None:
         pytest.param(_newer, "has version 99, this release reads 1 to 2", id="newer version"),
         pytest.param(_torn_pages, "damaged", id="torn pages"),
         pytest.param(_truncated, "damaged", id="truncated"),
+        pytest.param(_torn_schema, "damaged.*sqlite_a\N{REPLACEMENT CHARACTER}toindex", id="torn schema"),
         pytest.param(_directory, "cannot be opened for writing", id="a directory"),
     ],
 )
