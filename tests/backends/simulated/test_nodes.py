@@ -261,6 +261,20 @@ def test_what_was_bound_at_the_last_moment_goes_too(world: NodesHarness) -> None
     assert late not in world.cluster.objects
 
 
+def test_pods_run_on_the_node_of_an_instance_that_runs_again(world: NodesHarness) -> None:
+    """After a clock was set back for a while, an instance is not running yet, and then it is."""
+    world.instance("one")
+    world.pass_seconds(2)
+    world.state("one", InstanceState.CREATING)
+    world.pass_seconds(2)
+    assert not world.names("/nodes/")
+    world.state("one", InstanceState.RUNNING)
+    world.pass_seconds(2)
+    path = world.cluster.pod("web", node="one")
+    world.pass_seconds(2)
+    assert world.cluster.objects[path]["status"]["phase"] == "Running"
+
+
 def test_nothing_is_removed_while_the_backend_is_out_of_reach(world: NodesHarness) -> None:
     world.instance("one")
     world.instance("two")

@@ -140,8 +140,10 @@ class NodeController(Controller):
         ):
             self.queue.add((_POD, pod.uid))
 
-    def _is_removed(self, node: str) -> bool:
-        return node in self._orphaned or node in self._gone
+    def _is_removed(self, name: str) -> bool:
+        node, gone = self.nodes.get(name), self._gone.get(name)
+        # An instance that runs again, as after a clock was set back, has a Node of the same name.
+        return name in self._orphaned or (gone is not None and (node is None or node.uid == gone))
 
     def _sync(self, key: tuple[str, str]) -> float | None:
         kind, which = key
