@@ -11,24 +11,29 @@ import numpy as np
 
 from solver.columns import pool as pools
 from solver.columns.generation import LITTLE, cost_bound, generate
-from solver.columns.pool import Pool
-from solver.columns.pricing import Pricer
+from solver.columns.pool import Duals, Pool
+from solver.columns.pricing import Effort, Pricer, PricingResult
 from solver.integral.wide import WideModel
-from solver.model.budget import RunningBudget
+from solver.model.budget import PROPOSE_SECONDS, RunningBudget
 from solver.model.objective import Goal, ObjectiveStage
 from solver.planning.incumbent import cost_bound_of, weights_of
 from solver.reduction.dominance import needed_kinds
 from solver.reduction.objective import breaks_ties, stages, unavoidable_value
 from solver.reduction.reduce import reduce
-from solver.reduction.reduced import Reduced
+from solver.reduction.reduced import Floats, Reduced
 from solver.reduction.relaxed import without_rules
 from solver.relaxation.fluid import FluidModel
 
 Bounding = Callable[[ObjectiveStage, Mapping[ObjectiveStage, int]], float | None]
 """(stage, most that earlier stages may be) -> a lower bound on the stage, None where there was no time for one."""
 
-_COLUMNS_SHARE = 0.8
+_COLUMNS_SHARE = 0.5
 """Of the time for a bound by columns, what making them takes at most: the rest is for asking all kinds."""
+_MORE = Effort(1, 100_000, 500_000)
+"""For kinds of which little effort proves too little."""
+_AT_ONCE = 8
+"""Kinds that are asked again."""
+_PAYS = 1 + 1e-6
 _LATE = 0.05
 """Share of the budget that a bound may take once time is up: a plan without any bound is worth little."""
 
@@ -63,18 +68,28 @@ class WithoutRules:
         pool = Pool(free)
         made = generate(pool, fluid.pod_values, kinds, weights, self._budget, fraction * _COLUMNS_SHARE, model.over)
         if made is not None and self._budget.left_seconds(fraction) > 0:
-            pricer = Pricer(free, model.active, self._budget.granted.workers)
-            duals = made.relaxation.duals
-            offers = pricer.offers(
-                duals.pods,
-                duals.prices(weights.node_cost, free),
-                1.0,
-                LITTLE,
-                lambda: self._budget.left_seconds(fraction) <= 0,
-            )
-            if len(offers) == len(model.active):
-                least = max(least, cost_bound(free, duals, offers, model.over))
+            least = max(least, self._proven(made.relaxation.duals, weights.node_cost, fraction))
         return least
+
+    def _proven(self, duals: Duals, node_cost: Floats, fraction: float) -> float:
+        """Return what these values of pods prove: all kinds are asked, and then, more thoroughly, those again that may
+        be worth the most for their price, while there is time. 0 where there is not even time to ask all."""
+        free, active, budget = self._free, self._model.active, self._budget
+        pricer, prices = Pricer(free, active, budget.granted.workers), duals.prices(node_cost, free)
+        found: dict[int, PricingResult] = {}
+        again: set[int] = set()
+        asked, effort = active.tolist(), LITTLE
+        while asked and budget.left_seconds(fraction) > 0:
+            answers = pricer.offers(
+                duals.pods, prices, 1.0, effort, lambda: budget.left_seconds(fraction) <= 0, frozenset(asked)
+            )
+            budget.charge(PROPOSE_SECONDS * (1 if effort is LITTLE else len(asked)))
+            found.update((answer.kind, answer) for answer in answers)
+            worth = {kind: float(found[kind].bound / prices[kind]) for kind in found if prices[kind] > 0}
+            doubted = [kind for kind, share in worth.items() if share > _PAYS and kind not in again]
+            asked, effort = sorted(doubted, key=lambda kind: (-worth[kind], kind))[:_AT_ONCE], _MORE
+            again.update(asked)
+        return cost_bound(free, duals, list(found.values()), self._model.over) if len(found) == len(active) else 0.0
 
 
 def with_rules(fluid: FluidModel, budget: RunningBudget, fraction: float) -> Bounding:
