@@ -83,6 +83,8 @@ class Churn:
         """Pods that are bound where they are nominated to."""
         self._pending = Pending()
         self._new_nodes: set[str] = set()
+        self._taken: set[str] = set()
+        """New nodes with pods."""
         self.changes = 0
         self.problems: Counter[str] = Counter()
         self.waited_seconds: list[float] = []
@@ -233,12 +235,17 @@ class Churn:
         while self._to_bind and self._to_bind[0][0] <= now:
             pool.submit(self._tried, self._bind, self._to_bind.popleft()[1])
         for key, each in list(self._waiting.items()):
-            node = self._pending.nominated.get(key)
+            node = self._pending.nominated.get(key) if self._planned else self._empty_node()
             if node and self._is_open(node):
+                self._taken.add(node)
                 with self._lock:
                     del self._waiting[key]
                     self.waited_seconds.append(now - self._since.pop(key))
                 pool.submit(self._tried, self._bind, Standing(each.workload, each.name, node))
+
+    def _empty_node(self) -> str | None:
+        """A new node for a large pod, which nobody nominates where the autoscaler orders."""
+        return next(iter(self._new_nodes - self._taken), None)
 
     def _is_open(self, node: str) -> bool:
         taints = self._api.get(f"{NODES}/{node}")["spec"].get("taints") or ()
