@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 
 import numpy as np
 
 from solver.columns import pool as pools
+from solver.columns.partly_fluid import PartlyFluid
 from solver.columns.pool import Duals, Pool, Relaxation, RelaxedMaster, Weighting
 from solver.columns.pricing import Effort, Pricer, PricingResult
 from solver.model.budget import PROPOSE_SECONDS, RunningBudget
@@ -21,15 +21,19 @@ _SHARE = 0.3
 """Of the last relaxation's duals in those that are priced; the rest is what was priced before. Duals that swing from
 one solve to the next make column generation slow (Pessoa et al., Automation and combination of linear-programming
 based stabilization techniques in column generation, 2018)."""
-LITTLE, _SOME, _EXACT = Effort(20, 5_000, 50_000), Effort(20, 100_000, 500_000), Effort(5, 20_000_000, 5_000_000)
-"""Little, as long as that gains much; then some, and what proves most answers where some finds nothing."""
-_STEPS_PER_SECOND = 2_000_000
-"""Of the time left, that one search may take at most."""
+LITTLE, _SOME, _EXACT = Effort(20, 5_000, 50_000), Effort(20, 100_000, 500_000), Effort(20, 4_000_000, 5_000_000, 0.1)
+_EFFORTS = (LITTLE, _SOME, _EXACT, replace(_EXACT, proof=2.0))
+"""Little, as long as that gains much; more, each time that nothing is found any more."""
+_PROOF_SHARE = 0.1
+"""Of the time left, that one proof may take at most."""
 _LONG_SECONDS, _PROVING = 5.0, 0.2
-"""With more time than that, the last part of it is for proving a bound: exact pricing for duals between the fluid's and
-the last ones. Before, those of the last relaxation are too far from any that prove more than the fluid's."""
+"""With more time than that, the last part of it is for proving a bound: exact pricing for duals between those of the
+best bound so far and the last ones. Before, those of the last relaxation are too far from any that prove more than the
+fluid's."""
 _PROVEN = (0.5, 0.8, 1.0, 0.3, 0.65, 0.9)
 """Shares of the last relaxation's duals for which a bound is sought, while there is time."""
+_FAR, _FLUID_SHARE = 1 + 2e-3, 0.5
+"""A kind is fluid for a bound where search leaves more than this of its price open; for so much of the time left."""
 _GAIN = 1e-3
 """A round of little effort is worth another one as long as the relaxation gains so much."""
 _ALONE = 10
@@ -60,54 +64,94 @@ def generate(
     holds where all kinds are active or have an active one over them."""
     reduced = pool.reduced
     pools.alone(pool, active, weights)
-    asked, master = _Asked(pool, active, weights, budget, over), RelaxedMaster(pool, weights)
-    centre = guess = Duals(values, np.zeros(len(reduced.kinds)), np.zeros(len(reduced.limits)))
+    centre = Duals(values, np.zeros(len(reduced.kinds)), np.zeros(len(reduced.limits)))
+    asked, master = _Asked(pool, active, weights, budget, over, centre), RelaxedMaster(pool, weights)
     asked.propose(centre, LITTLE, fraction, _SEED_WORTH)
     until = fraction * (1 - _PROVING) if budget.left_seconds(fraction) > _LONG_SECONDS else fraction
-    efforts, best = [LITTLE], INFINITY
+    level, best = 0, INFINITY
     while budget.left_seconds(until) > 0:
         found = master.solve(budget.wall_limit(until))
         if found is None:
             break
         guesses = (centre.mixed(found.duals, _SHARE), found.duals)
-        paid = next((duals for duals, effort in product(guesses, efforts) if asked.propose(duals, effort, until)), None)
-        if paid is None and LITTLE not in efforts:
+        paid = next((duals for duals in guesses if asked.propose(duals, _EFFORTS[level], until)), None)
+        if paid is None and level == len(_EFFORTS) - 1:
             break
-        if paid is None or found.objective > best * (1 - _GAIN):
-            efforts = [_SOME, _EXACT]
+        if paid is None or (level == 0 and found.objective > best * (1 - _GAIN)):
+            level += 1
+            if _EFFORTS[level] is _EXACT:
+                asked.with_fluid(budget.left_seconds(fraction) * _FLUID_SHARE, fraction)
         centre, best = paid or centre, found.objective
     relaxation = master.solve()
     if relaxation is None:
         return None
     for share in _PROVEN:
         if until < fraction and budget.left_seconds(fraction) > 0:
-            asked.propose(guess.mixed(relaxation.duals, share), _EXACT, fraction)
-    return Generated(relaxation, asked.bound)
+            asked.all_kinds(asked.best.mixed(relaxation.duals, share), _EXACT, fraction)
+    return Generated(master.solve() or relaxation, asked.bound)
 
 
 class _Asked:
     """Questions to all kinds, and the best bound on the cost that their answers prove."""
 
-    def __init__(self, pool: Pool, active: Ints, weights: Weighting, budget: RunningBudget, over: Ints) -> None:
+    def __init__(
+        self, pool: Pool, active: Ints, weights: Weighting, budget: RunningBudget, over: Ints, first: Duals
+    ) -> None:
         self._pool, self._pricer = pool, Pricer(pool.reduced, active, budget.granted.workers)
-        self._kinds, self._node_cost, self._budget, self._over = len(active), weights.node_cost, budget, over
+        self._kinds, self._weights, self._budget, self._over = len(active), weights, budget, over
+        self._node_cost = weights.node_cost
         self._paying: frozenset[int] = frozenset()
         self._asked_alone = 0
-        self.bound = 0.0
+        self.bound, self.best, self._duals = 0.0, first, first
+        """And the duals that prove it."""
+        self._offers: Sequence[PricingResult] = ()
+        """The last ones of all kinds."""
 
     def propose(self, duals: Duals, effort: Effort, fraction: float, share: float = _WORTH) -> int:
         """As `propose`; returns how many were new. Mostly only kinds that had something to offer when all were asked
         are asked again: late in the generation these are few, and all others cost time for nothing."""
-        if effort is _SOME and self._paying and self._asked_alone < _ALONE:
+        if effort is not LITTLE and self._paying and self._asked_alone < _ALONE:
             self._asked_alone += 1
-            new, _ = self._ask(duals, effort, fraction, share, self._paying)
+            new, _ = self._ask(duals, _SOME, fraction, share, self._paying)
             if new:
                 return new
-        new, offers = self._ask(duals, effort, fraction, share)
+        new, offers = self.all_kinds(duals, effort, fraction, share)
         self._paying, self._asked_alone = frozenset(offer.kind for offer in offers if offer.patterns), 0
-        if len(offers) == self._kinds:
-            self.bound = max(self.bound, cost_bound(self._pool.reduced, duals, offers, self._over))
         return new
+
+    def all_kinds(
+        self, duals: Duals, effort: Effort, fraction: float, share: float = _WORTH
+    ) -> tuple[int, Sequence[PricingResult]]:
+        """Ask all kinds, and keep the bound."""
+        new, offers = self._ask(duals, effort, fraction, share)
+        if len(offers) == self._kinds:
+            self._offers, self._duals = offers, duals
+            bound = cost_bound(self._pool.reduced, duals, offers, self._over)
+            if bound >= self.bound:
+                self.bound, self.best = bound, duals
+        return new, offers
+
+    def with_fluid(self, seconds: float, fraction: float) -> None:
+        """Seek a bound for some seconds with one kind fluid: the dearest one of which search leaves open by far what
+        its best pattern is worth."""
+        reduced = self._pool.reduced
+        prices = self._duals.prices(self._node_cost, reduced)
+        hard = [o.kind for o in self._offers if o.bound > prices[o.kind] * _FAR and not reduced.existing[o.kind]]
+        if not hard:
+            return
+        fluid = max(hard, key=lambda kind: float(prices[kind]))
+        master = PartlyFluid(self._pool, self._weights, np.array([fluid]))
+        others = frozenset(offer.kind for offer in self._offers) - {fluid}
+        until = self._budget.left_seconds(fraction) - seconds
+        while self._budget.left_seconds(fraction) > until:
+            found = master.solve(self._budget.wall_limit(fraction))
+            if found is None or found.objective <= self.bound:
+                return
+            if self._ask(found.duals, _SOME, fraction, _WORTH, others)[0]:
+                continue
+            self._pricer.multipliers[fluid][:] = master.prices(fluid)
+            if not self.all_kinds(found.duals, _EXACT, fraction)[0]:
+                return
 
     def _ask(
         self, duals: Duals, effort: Effort, fraction: float, share: float, kinds: Container[int] | None = None
@@ -132,11 +176,10 @@ def propose(
     """Adds the patterns worth more than `share` of their price, as far as there is time; returns how many were new,
     and all answers. Of the given kinds only, where there are any."""
     budget.charge(PROPOSE_SECONDS * (effort.steps / _SOME.steps) ** 0.5)
-    if not budget.deterministic:
-        most = int(budget.left_seconds(fraction) * _STEPS_PER_SECOND)
-        effort = replace(effort, steps=min(effort.steps, max(_SOME.steps, most)))
+    effort = replace(effort, proof=min(effort.proof, budget.left_seconds(fraction) * _PROOF_SHARE))
     prices = duals.prices(node_cost, pool.reduced)
     offers = pricer.offers(duals.pods, prices, share, effort, lambda: budget.left_seconds(fraction) <= 0, kinds)
+    budget.charge(sum(offer.proof for offer in offers))
     return pool.add(pattern for offer in offers for pattern in offer.patterns), offers
 
 

@@ -183,6 +183,8 @@ class RelaxedMaster:
         served = np.array([demand.spec for demand in reduced.demands], dtype=np.int64)
         program.add_entries(self._serve[served], self._left, np.ones(len(served)))
         self._nodes = np.zeros(0, dtype=np.int64)
+        self.last_duals = np.zeros(0)
+        """Of all rows, as of the last solve."""
 
     def _state(self, reduced: Reduced) -> None:
         program = self._program
@@ -223,6 +225,7 @@ class RelaxedMaster:
         found = self._program.solve(seconds)
         if found is None:
             return None
+        self.last_duals = found.duals
         bounded = np.flatnonzero(self._room >= 0)
         room = np.zeros(len(now.kinds))
         room[bounded] = -found.duals[self._room[bounded]]

@@ -11,10 +11,13 @@ from itertools import count
 
 import numpy as np
 
+from solver.columns.exact import best_or_none
 from solver.columns.knapsack import best_patterns
 from solver.columns.patterns import Pattern, pattern_of
 from solver.reduction.reduced import Floats, Ints, Reduced, most_per_node
 
+_OPEN = 1 + 1e-4
+"""An upper bound farther than this from the best pattern is worth a proof."""
 _FIRST_ROUNDS, _ROUNDS = 300, 60
 """Of the subgradient method, the first time and when it starts from the last answer."""
 
@@ -29,16 +32,19 @@ class Effort:
     """Of search."""
     cells: int
     """Of a table of bounds."""
+    proof: float = 0.0
+    """Deterministic seconds of CP-SAT for a kind of which search leaves open what its best pattern is worth."""
 
 
 @dataclass(frozen=True, slots=True)
 class PricingResult:
-    """The answer for one kind: patterns worth more than asked for, the best first, and an upper bound on what any
-    pattern is worth."""
+    """The answer for one kind: patterns worth more than asked for, and an upper bound on what any pattern is worth."""
 
     kind: int
     patterns: Sequence[Pattern]
     bound: float
+    proof: float = 0.0
+    """Deterministic seconds of CP-SAT that it took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,4 +111,12 @@ class Pricer:
             node.requests, node.free, values[node.specs], node.most, node.multipliers, rounds, price * share,
             effort.cells, effort.steps, effort.answers,
         )  # fmt: skip
-        return PricingResult(node.kind, [pattern_of(node.kind, node.specs, pods) for pods in found], bound)
+        patterns = list(found)
+        best = max([price * share, *(float(values[node.specs] @ pods) for pods in patterns)])
+        proof = 0.0
+        if effort.proof > 0 and bound > best * _OPEN:
+            more, closer, proof = best_or_none(
+                node.requests, node.free, values[node.specs], node.most, best, effort.proof
+            )
+            patterns, bound = [*more, *patterns], min(bound, max(best, closer))
+        return PricingResult(node.kind, [pattern_of(node.kind, node.specs, pods) for pods in patterns], bound, proof)

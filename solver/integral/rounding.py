@@ -17,8 +17,10 @@ from solver.integral.wide import at_least
 from solver.model.budget import RunningBudget
 from solver.reduction.reduced import Ints
 
-_THRESHOLDS = np.linspace(0.3, 0.95, 14)
+_THRESHOLDS = np.linspace(0.3, 1.0, 15)
 """Fractions of a node from which on all columns are rounded up, to begin with."""
+_HALF = 0.5
+"""The first of them, and the only one where there is no time."""
 _MOST_CHANGES = 3
 """Columns that a trial rounds otherwise."""
 _FRACTIONAL = 0.85
@@ -37,7 +39,8 @@ def rounded(pool: Pool, found: Relaxation, weights: Weighting, budget: RunningBu
     into."""
     search = _Rounding(pool, found, weights)
     random = np.random.default_rng(1)
-    best, cost = search.whole, search.cost(search.whole)
+    best = search.whole + (search.share > _HALF)
+    cost = search.cost(best)
     trials, last_gain = 1, 0
     while budget.left_seconds(fraction) > 0 and trials - last_gain < _PATIENCE:
         if trials <= len(_THRESHOLDS):
@@ -61,10 +64,12 @@ class _Rounding:
         self._pool, self._weights, reduced = pool, weights, pool.reduced
         self._kinds, self._held = pool.kinds(), pool.entries()
         self._cost = weights.node_cost[self._kinds]
-        self.whole = np.floor(found.nodes + _NEARLY).astype(np.int64)
-        self.share = found.nodes - self.whole
+        nodes = np.zeros(len(pool.patterns))
+        nodes[: len(found.nodes)] = found.nodes
+        self.whole = np.floor(nodes + _NEARLY).astype(np.int64)
+        self.share = nodes - self.whole
         self._fractional = np.flatnonzero(self.share > _NEARLY)
-        self._used = np.flatnonzero(found.nodes > _NEARLY)
+        self._used = np.flatnonzero(nodes > _NEARLY)
         self._new = np.unique(self._kinds[~reduced.existing[self._kinds]])
         self._standing = np.array([kind.index for kind in reduced.existing_kinds], dtype=np.int64)
         self._nodes = np.array([kind.most for kind in reduced.existing_kinds], dtype=np.int64)

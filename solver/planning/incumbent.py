@@ -128,7 +128,8 @@ def incumbent_of(
     """Return the first incumbent of a problem in which every demand has one row."""
     pool = Pool(reduced)
     pool.add(known.patterns)
-    if known.start is not None and (model is None or not model.tells_nodes_apart or not budget.left_seconds(fraction)):
+    late = not budget.left_seconds(fraction) and known.relaxed is None
+    if known.start is not None and (model is None or not model.tells_nodes_apart or late):
         return pool, known.start.within(pool)
     weights = pools.weighting(reduced)
     if model is None:
@@ -147,8 +148,8 @@ def incumbent_of(
         if not any(start.unserved.values()):
             return pool, start
     # Where there is a start, a dive that comes too late is of no use.
-    late = (lambda: False) if start is None else (lambda: budget.left_seconds(fraction) <= 0)
-    found = _best_dive(pool, weights, known.pod_values, priced, budget, fraction * _DIVE_SHARE, progress, late)
+    too_late = (lambda: False) if start is None else (lambda: budget.left_seconds(fraction) <= 0)
+    found = _best_dive(pool, weights, known.pod_values, priced, budget, fraction * _DIVE_SHARE, progress, too_late)
     if start is None:
         return pool, found
     return pool, min(found, start.within(pool), key=lambda each: each.objective(pool, order))

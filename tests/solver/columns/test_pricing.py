@@ -100,6 +100,24 @@ def test_no_offer_is_a_proof_that_nothing_is_worth_the_price(case: tuple[Reduced
     assert offer.bound >= best - 1e-6 * max(1.0, best) or offer.bound >= price - 1e-9
 
 
+@given(priced_nodes(), st.floats(0.5, 1.5), st.sampled_from((1e-6, 1.0)))
+@examples(100)
+def test_what_search_leaves_open_is_proven(case: tuple[Reduced, Floats], factor: float, seconds: float) -> None:
+    reduced, values = case
+    best = best_value(reduced, values)
+    price = max(0.1, best * factor)
+    effort = Effort(answers=5, steps=1, cells=100, proof=seconds)
+    (offer,) = Pricer(reduced, np.array([0])).offers(values, np.array([price]), 1.0, effort, lambda: False)
+    worths = [sum(values[row] * count for row, count in pattern.pods) for pattern in offer.patterns]
+    assert all(worth > price for worth in worths)
+    assert all(fits(reduced, pattern) for pattern in offer.patterns)
+    assert offer.bound >= min(best, price) - 1e-6 * max(1.0, best)
+    assert offer.bound >= best - 1e-6 * best or not worths
+    if seconds == 1.0:
+        assert offer.bound <= max(best, price) * (1 + 2e-4)
+        assert bool(worths) == (best > price) or best < price * (1 + 2e-4)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_where_cpu_memory_and_pods_run_out_together_little_effort_finds_nearly_the_best(seed: int) -> None:
     chance = random.Random(seed)
