@@ -28,8 +28,8 @@ ENUMERATE = 1500
 """Maximal patterns up to which all of them are taken: CP-SAT proves such masters in well under a second."""
 FLUID_SHARE = 0.5
 """Of the time, by when there are pod values."""
-_GENERATE_SHARE, _DIVE_SHARE = 0.7, 0.9
-"""And by when there are columns, and an incumbent."""
+_GENERATE_SHARE, _DIVE_SHARE, _ROUND_SHARE = 0.7, 0.8, 0.92
+"""And by when there are columns, an incumbent, and a better one."""
 _REST_SECONDS = 9.0
 """Enough for everything after the columns, however long the budget."""
 _WHOLE = (0.7, 0.9, 0.5)
@@ -128,8 +128,8 @@ def incumbent_of(
     """Return the first incumbent of a problem in which every demand has one row."""
     pool = Pool(reduced)
     pool.add(known.patterns)
-    late = not budget.left_seconds(fraction) and known.relaxed is None
-    if known.start is not None and (model is None or not model.tells_nodes_apart or late):
+    too_late = not budget.left_seconds(fraction) and known.relaxed is None
+    if known.start is not None and (model is None or not model.tells_nodes_apart or too_late):
         return pool, known.start.within(pool)
     weights = pools.weighting(reduced)
     if model is None:
@@ -141,18 +141,19 @@ def incumbent_of(
         )
     priced = model.active if known.priced is None else known.priced
     start, order = known.start, stages(reduced)
+    # Where there is a start, a dive that comes too late is of no use.
+    late = (lambda: False) if start is None else (lambda: budget.left_seconds(fraction) <= 0)
+    if start is None or budget.left_seconds(fraction) > 0:
+        found = _best_dive(pool, weights, known.pod_values, priced, budget, fraction * _DIVE_SHARE, progress, late)
+        start = found if start is None else min(found, start.within(pool), key=lambda each: each.objective(pool, order))
     if known.relaxed is not None and can_pack(reduced):
-        found = rounded(pool, known.relaxed, weights, budget, fraction * _DIVE_SHARE)
+        # Over the columns of the dives, too.
+        relaxed = pools.RelaxedMaster(pool, weights).solve(budget.wall_limit(fraction)) or known.relaxed
+        found = rounded(pool, relaxed, weights, budget, fraction * _ROUND_SHARE)
         start = found if start is None else min(found, start.within(pool), key=lambda each: each.objective(pool, order))
         progress.found(pool, start)
-        if not any(start.unserved.values()):
-            return pool, start
-    # Where there is a start, a dive that comes too late is of no use.
-    too_late = (lambda: False) if start is None else (lambda: budget.left_seconds(fraction) <= 0)
-    found = _best_dive(pool, weights, known.pod_values, priced, budget, fraction * _DIVE_SHARE, progress, too_late)
-    if start is None:
-        return pool, found
-    return pool, min(found, start.within(pool), key=lambda each: each.objective(pool, order))
+    assert start is not None
+    return pool, start.within(pool)
 
 
 def _best_dive(

@@ -166,7 +166,9 @@ def test_planning_on_from_a_plan_is_as_good_and_mostly_less_work(monkeypatch: py
         charged.clear()
         warm = solve(replace(changed, previous=plan), budget)
         shares.append(sum(charged) / cold_work)
-        assert warm.certificate.gap <= max(cold.certificate.gap, plan.certificate.gap)
+        # Which of two plans that are nearly the best is the better one is chance.
+        assert warm.certificate.gap <= max(cold.certificate.gap, plan.certificate.gap) + 0.001
+        assert max(each.certificate.gap for each in (plan, cold, warm)) < 0.015
     assert min(shares) < 0.75
 
 
