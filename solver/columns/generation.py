@@ -99,7 +99,6 @@ class _Asked:
     ) -> None:
         self._pool, self._pricer = pool, Pricer(pool.reduced, active, budget.granted.workers)
         self._kinds, self._weights, self._budget, self._over = len(active), weights, budget, over
-        self._node_cost = weights.node_cost
         self._paying: frozenset[int] = frozenset()
         self._asked_alone = 0
         self.bound, self.best, self._duals = 0.0, first, first
@@ -135,7 +134,7 @@ class _Asked:
         """Seek a bound for some seconds with one kind fluid: the dearest one of which search leaves open by far what
         its best pattern is worth."""
         reduced = self._pool.reduced
-        prices = self._duals.prices(self._node_cost, reduced)
+        prices = self._duals.prices(self._weights.node_cost, reduced)
         hard = [o.kind for o in self._offers if o.bound > prices[o.kind] * _FAR and not reduced.existing[o.kind]]
         if not hard:
             return
@@ -157,7 +156,8 @@ class _Asked:
         self, duals: Duals, effort: Effort, fraction: float, share: float, kinds: Container[int] | None = None
     ) -> tuple[int, Sequence[PricingResult]]:
         return propose(
-            self._pool, self._pricer, duals, self._node_cost, effort, self._budget, fraction, share=share, kinds=kinds
+            self._pool, self._pricer, duals, self._weights.node_cost, effort, self._budget, fraction,
+            share=share, kinds=kinds,
         )  # fmt: skip
 
 

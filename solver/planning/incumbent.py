@@ -140,17 +140,17 @@ def incumbent_of(
             WideModel(reduced, needed_kinds(reduced), budget), weights, np.zeros(len(reduced.rows)), pool, found
         )
     priced = model.active if known.priced is None else known.priced
-    start, order = known.start, stages(reduced)
+    start = known.start
     # Where there is a start, a dive that comes too late is of no use.
     late = (lambda: False) if start is None else (lambda: budget.left_seconds(fraction) <= 0)
     if start is None or budget.left_seconds(fraction) > 0:
         found = _best_dive(pool, weights, known.pod_values, priced, budget, fraction * _DIVE_SHARE, progress, late)
-        start = found if start is None else min(found, start.within(pool), key=lambda each: each.objective(pool, order))
+        start = _best_over(pool, found, start)
     if known.relaxed is not None and can_pack(reduced):
         # Over the columns of the dives, too.
         relaxed = pools.RelaxedMaster(pool, weights).solve(budget.wall_limit(fraction)) or known.relaxed
         found = rounded(pool, relaxed, weights, budget, fraction * _ROUND_SHARE)
-        start = found if start is None else min(found, start.within(pool), key=lambda each: each.objective(pool, order))
+        start = _best_over(pool, found, start)
         progress.found(pool, start)
     assert start is not None
     return pool, start.within(pool)
@@ -202,14 +202,20 @@ def _in_order(
     the other. May add to the pool."""
     if not any(start.unserved.values()):
         return pool, start
-    order = stages(model.reduced)
     for gangs_first in (True, False):
         other, ordered = packed_in_order(model, weights.node_cost, values, gangs_first=gangs_first)
         pool.add(other.patterns)
         count = dict(zip(other.patterns, ordered.nodes, strict=True))
         moved = Selection(tuple(count.get(pattern, 0) for pattern in pool.patterns), ordered.unserved)
-        start = min(start.within(pool), moved, key=lambda each: each.objective(pool, order))
+        start = _best_over(pool, start, moved)
     return pool, start
+
+
+def _best_over(pool: Pool, *plans: Selection | None) -> Selection:
+    """Return the best of the plans that there are, the first among equals; each is over the first columns of the
+    pool."""
+    order = stages(pool.reduced)
+    return min((each.within(pool) for each in plans if each is not None), key=lambda each: each.objective(pool, order))
 
 
 def _better(order: Sequence[ObjectiveStage], *plans: tuple[Pool, Selection]) -> tuple[Pool, Selection]:
