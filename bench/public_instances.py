@@ -53,7 +53,10 @@ def main() -> None:
     warm_up()
     print("| instances | | proven optimal | worst gap | mean s |\n| --- | ---: | ---: | ---: | ---: |")
     for folder, files in sorted(folders.items()):
-        solved = [solve_instance(file, options.budget) for file in files]
+        try:
+            solved = [solve_instance(file, options.budget) for file in files]
+        except ValueError as error:
+            parser.error(str(error))
         for each in (each for each in solved if not each.is_optimal):
             print(f"{each.name}: {each.items} items: {each.cost:g}, bound {each.lower_bound:g}", file=sys.stderr)
         optimal = sum(each.is_optimal for each in solved)
@@ -83,7 +86,16 @@ def solve_instance(file: Path, budget_seconds: float) -> Solved:
 
 def read(file: Path) -> Problem:
     """Return the instance: bins are nodes, items pods. Raises ValueError for anything else."""
-    numbers = iter([int(word) for word in file.read_text().split()])
+    words = file.read_text().split()
+    if odd := next((word for word in words if not word.removeprefix("-").isdecimal()), None):
+        raise ValueError(f"{file}: {odd!r} is no whole number")
+    try:
+        return _problem(file, map(int, words))
+    except StopIteration:
+        raise ValueError(f"{file}: it ends after {len(words)} numbers, too early") from None
+
+
+def _problem(file: Path, numbers: Iterator[int]) -> Problem:
     dimensions = 1 if file.suffix == ".txt" else next(numbers)
     if file.suffix == ".mvp":
         bins = [

@@ -29,7 +29,15 @@ def test_instances_are_solved_to_their_optima(tmp_path: Path, name: str, text: s
     assert (solved.items, solved.cost, solved.is_optimal) == (items, cost, True)
 
 
-def test_items_that_have_a_choice_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.mvp").write_text("1\n1\n10 3 -1\n1\n2 4\n10\n5\n")
-    with pytest.raises(ValueError, match="item 0 has 2 incarnations"):
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        pytest.param("1\n1\n10 3 -1\n1\n2 4\n10\n5\n", "item 0 has 2 incarnations", id="items that have a choice"),
+        pytest.param("1\n1\n10 3 -1\n1\n1 4\n", "it ends after 8 numbers, too early", id="cut"),
+        pytest.param("1\n1\nten", "'ten' is no whole number", id="text"),
+    ],
+)
+def test_other_files_are_refused_with_the_reason(tmp_path: Path, text: str, found: str) -> None:
+    (tmp_path / "a.mvp").write_text(text)
+    with pytest.raises(ValueError, match=f"a.mvp: {found}"):
         read(tmp_path / "a.mvp")
