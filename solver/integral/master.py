@@ -21,6 +21,9 @@ from solver.reduction.reduced import Reduced
 from solver.relaxation.claims import add_linear, claims, completed, near, sum_of, units_of, unserved_of
 
 _FEASIBLE = (cp_model.OPTIMAL, cp_model.FEASIBLE)
+_SEARCH = "max_lp"
+"""Of CP-SAT's searches, the one whose linear relaxation has every row. The default one leaves out rows over integers, so
+that of fifty pods in ten classes a sixth of the cost stayed unproven."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +185,8 @@ class Master:
         solver = cp_model.CpSolver()
         parameters = solver.parameters
         parameters.num_workers = budget.granted.workers
+        parameters.linearization_level = 2
+        parameters.subsolvers.append(_SEARCH)
         parameters.random_seed = 1
         if budget.deterministic:
             parameters.max_deterministic_time = seconds

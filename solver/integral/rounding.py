@@ -42,7 +42,8 @@ def rounded(pool: Pool, found: Relaxation, weights: Weighting, budget: RunningBu
     best = search.whole + (search.share > _HALF)
     cost = search.cost(best)
     trials, last_gain = 1, 0
-    while budget.left_seconds(fraction) > 0 and trials - last_gain < _PATIENCE:
+    least = found.objective * (1 + _NEARLY)
+    while cost > least and budget.left_seconds(fraction) > 0 and trials - last_gain < _PATIENCE:
         if trials <= len(_THRESHOLDS):
             other = search.whole + (search.share > _THRESHOLDS[-trials])
         else:

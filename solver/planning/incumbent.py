@@ -10,7 +10,7 @@ import numpy as np
 from solver.columns import pool as pools
 from solver.columns.generation import generate
 from solver.columns.patterns import Pattern, enumerate_maximal
-from solver.columns.pool import Pool, Relaxation
+from solver.columns.pool import Pool, Relaxation, RelaxedMaster
 from solver.integral import greedy
 from solver.integral.dive import dive
 from solver.integral.master import Selection
@@ -30,6 +30,8 @@ FLUID_SHARE = 0.5
 """Of the time, by when there are pod values."""
 _GENERATE_SHARE, _DIVE_SHARE, _ROUND_SHARE = 0.7, 0.8, 0.92
 """And by when there are columns, an incumbent, and a better one."""
+_COMPLETE_SHARE = 0.2
+"""And of the time for rounding where all columns are known: CP-SAT proves the better the longer it may."""
 _REST_SECONDS = 9.0
 """Enough for everything after the columns, however long the budget."""
 _WHOLE = (0.7, 0.9, 0.5)
@@ -79,11 +81,12 @@ def columns_of(
 ) -> Columns:
     """Return columns, and with `plan` a plan to start from where one is quickly found."""
     every = all_columns(reduced, model, budget, fraction)
-    if every is not None:
-        return every
-    pool = Pool(reduced)
-    pool.add(obliged_nodes(reduced))
     weights = pools.weighting(reduced)
+    pool = Pool(reduced)
+    if every is not None:
+        pool.add(every.patterns)
+        return replace(every, relaxed=RelaxedMaster(pool, weights).solve(budget.wall_limit(fraction))) if plan else every
+    pool.add(obliged_nodes(reduced))
     guide = weights_of(reduced, stages(reduced), weights)
     fluid = model.weighed(guide, fraction * FLUID_SHARE)
     least_cost = cost_bound_of(reduced, guide, fluid.bound)
@@ -136,6 +139,9 @@ def incumbent_of(
         found = greedy.select(pool, weights, known.pod_values)
         if not can_pack(reduced):
             return pool, found
+        if known.relaxed is not None:
+            other = rounded(pool, known.relaxed, weights, budget, fraction * _COMPLETE_SHARE)
+            found = _best_over(pool, found, other)
         return _in_order(
             WideModel(reduced, needed_kinds(reduced), budget), weights, np.zeros(len(reduced.rows)), pool, found
         )
@@ -148,7 +154,7 @@ def incumbent_of(
         start = _best_over(pool, found, start)
     if known.relaxed is not None and can_pack(reduced):
         # Over the columns of the dives, too.
-        relaxed = pools.RelaxedMaster(pool, weights).solve(budget.wall_limit(fraction)) or known.relaxed
+        relaxed = RelaxedMaster(pool, weights).solve(budget.wall_limit(fraction)) or known.relaxed
         found = rounded(pool, relaxed, weights, budget, fraction * _ROUND_SHARE)
         start = _best_over(pool, found, start)
         progress.found(pool, start)
