@@ -4,11 +4,11 @@ compression"; several types of bins: arXiv:1602.04876), solved by SCIP.
 
     python -m bench.vpsolver PROGRAMS [--instances 20] [--seed 1] [--budget 2] [--limit 60]
 
-PROGRAMS is the folder with `vbp2afg` and `afg2mps` of VPSolver (the package `pyvpsolver`; where a new setuptools refuses
-it: `pip install 'setuptools<81' wheel && pip install --no-build-isolation pyvpsolver`). Prints a Markdown row for each
-family: how many VPSolver solved within the limit, of these how many of our plans are optimal and are proven to be, how
-far plans are above the optimum and bounds below it. Exits with 1 where a plan is cheaper than the optimum, or a bound is
-above it: one of the two solvers is wrong then.
+PROGRAMS is the folder with `vbp2afg` and `afg2mps` of VPSolver (the package `pyvpsolver`; where a new setuptools
+refuses it: `pip install 'setuptools<81' wheel && pip install --no-build-isolation pyvpsolver`). Prints a Markdown row
+for each family: how many VPSolver solved within the limit, of these how many of our plans are optimal and are proven to
+be, how far plans are above the optimum and bounds below it. Exits with 1 where a plan is cheaper than the optimum, or a
+bound is above it: one of the two solvers is wrong then.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def exact(file: Path, programs: Path, limit_seconds: float) -> float | None:
     graph, model = file.with_suffix(".afg"), file.with_suffix(".mps")
     for program, *arguments in (("vbp2afg", file, graph, _PATTERNS_OF_ALL_BINS), ("afg2mps", graph, model)):
         subprocess.run([programs / str(program), *map(str, arguments)], check=True, capture_output=True)
-    found = model_builder.Model()
+    found = model_builder.Model()  # type: ignore[no-untyped-call]
     if not found.import_from_mps_file(str(model)):
         raise ValueError(f"{model}: VPSolver's model cannot be read")
     scip = model_builder.Solver("SCIP")

@@ -4,7 +4,7 @@ the bound on the cost that its pod values prove.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -43,11 +43,28 @@ _SEED_WORTH = 0.95
 
 
 @dataclass(frozen=True, slots=True)
+class CostProof:
+    """A bound on the cost of every plan that serves all pods, and the duals that prove it: no pattern is worth more
+    than its node."""
+
+    least_cost_micros: float
+    pods: Floats
+    """Per row: what a unit is worth."""
+    nodes: Floats
+    """Per kind: what a node costs with its share of limits, and of its size where that runs out. A plan that costs c
+    more than the bound has no column that is worth c less than its node."""
+
+
+NOTHING_PROVEN = CostProof(0.0, np.zeros(0), np.zeros(0))
+
+
+@dataclass(frozen=True, slots=True)
 class Generated:
     relaxation: Relaxation
     """An optimal fractional plan over the pool."""
-    least_cost_micros: float
-    """Proven: no plan that serves every pod that can be served costs less."""
+    proof: CostProof
+    resource_prices: Mapping[int, Floats]
+    """Per kind: multipliers of its resources, of the last question."""
 
 
 def generate(
@@ -88,7 +105,7 @@ def generate(
     for share in _PROVEN:
         if until < fraction and budget.left_seconds(fraction) > 0:
             asked.all_kinds(asked.best.mixed(relaxation.duals, share), _EXACT, fraction)
-    return Generated(master.solve() or relaxation, asked.bound)
+    return Generated(master.solve() or relaxation, asked.proof, asked.resource_prices)
 
 
 class _Asked:
@@ -101,10 +118,14 @@ class _Asked:
         self._kinds, self._weights, self._budget, self._over = len(active), weights, budget, over
         self._paying: frozenset[int] = frozenset()
         self._asked_alone = 0
-        self.bound, self.best, self._duals = 0.0, first, first
+        self.proof, self.best, self._duals = NOTHING_PROVEN, first, first
         """And the duals that prove it."""
         self._offers: Sequence[PricingResult] = ()
         """The last ones of all kinds."""
+
+    @property
+    def resource_prices(self) -> Mapping[int, Floats]:
+        return self._pricer.multipliers
 
     def propose(self, duals: Duals, effort: Effort, fraction: float, share: float = _WORTH) -> int:
         """As `propose`; returns how many were new. Mostly only kinds that had something to offer when all were asked
@@ -125,9 +146,9 @@ class _Asked:
         new, offers = self._ask(duals, effort, fraction, share)
         if len(offers) == self._kinds:
             self._offers, self._duals = offers, duals
-            bound = cost_bound(self._pool.reduced, duals, offers, self._over)
-            if bound >= self.bound:
-                self.bound, self.best = bound, duals
+            proof = cost_bound(self._pool.reduced, duals, offers, self._over)
+            if proof.least_cost_micros >= self.proof.least_cost_micros:
+                self.proof, self.best = proof, duals
         return new, offers
 
     def with_fluid(self, seconds: float, fraction: float) -> None:
@@ -144,7 +165,7 @@ class _Asked:
         until = self._budget.left_seconds(fraction) - seconds
         while self._budget.left_seconds(fraction) > until:
             found = master.solve(self._budget.wall_limit(fraction))
-            if found is None or found.objective <= self.bound:
+            if found is None or found.objective <= self.proof.least_cost_micros:
                 return
             if self._ask(found.duals, _SOME, fraction, _WORTH, others)[0]:
                 continue
@@ -183,9 +204,9 @@ def propose(
     return pool.add(pattern for offer in offers for pattern in offer.patterns), offers
 
 
-def cost_bound(reduced: Reduced, duals: Duals, offers: Sequence[PricingResult], over: Ints) -> float:
-    """What every plan costs that serves all pods, in millionths of $/h; `offers` are those of all kinds that are
-    needed, for these duals (Farley, A note on bounding a class of linear programming problems, 1990).
+def cost_bound(reduced: Reduced, duals: Duals, offers: Sequence[PricingResult], over: Ints) -> CostProof:
+    """What every plan costs that serves all pods; `offers` are those of all kinds that are needed, for these duals
+    (Farley, A note on bounding a class of linear programming problems, 1990).
 
     By duality: duals for which no pattern of any kind is worth more than its node costs bound the cost by what the pods
     are worth, less what limits and sizes take. So the pods' values are scaled until that is so; where the number of
@@ -202,4 +223,6 @@ def cost_bound(reduced: Reduced, duals: Duals, offers: Sequence[PricingResult], 
     scaled = np.flatnonzero(~short & (worth > 0))
     scale = float((cost[scaled] / worth[scaled]).min()) if scaled.size else 1.0
     pods = float(duals.pods @ reduced.wanted - duals.limits @ np.array(reduced.limits, dtype=np.float64))
-    return scale * pods - float(np.maximum(0.0, scale * worth - cost)[short] @ most[short])
+    room = np.where(short, np.maximum(0.0, scale * worth - cost), 0.0)
+    least = scale * pods - float(room[short] @ most[short])
+    return CostProof(least, scale * duals.pods, cost + room + scale * (reduced.use @ duals.limits))

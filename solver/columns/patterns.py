@@ -7,13 +7,15 @@ plan uses maximal patterns only (surplus pods are dropped when the plan is writt
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from math import inf
 
 import numpy as np
 
 from solver.reduction.colocation import CoLocation
-from solver.reduction.reduced import Ints, Kind, Reduced
+from solver.reduction.reduced import Floats, Ints, Kind, Reduced
 
 _LOOK_EVERY = 16
 _MOST_SPECS = 200  # the enumeration descends once per spec
@@ -46,6 +48,18 @@ def trimmed(colocation: CoLocation, pattern: Pattern) -> Pattern:
     return Pattern(pattern.kind, tuple(sorted(kept.items())))
 
 
+@dataclass(frozen=True, slots=True)
+class LeastWorth:
+    """Which patterns are of interest, by what their pods are worth."""
+
+    pods: Floats
+    """Per row: the value of a unit."""
+    least: Floats
+    """Per kind: what a pattern is worth that is of interest."""
+    prices: Mapping[int, Floats]
+    """Per kind, of its resources: with good ones it is seen early that nothing of interest follows."""
+
+
 def enumerate_maximal(reduced: Reduced, most: int, kinds: Container[int]) -> list[Pattern] | None:
     """Return every maximal pattern of the given usable kinds; None where there are more than `most` (or counting them
     takes too long). With all of them the master problem is the problem itself, and its bound is a true bound."""
@@ -53,20 +67,50 @@ def enumerate_maximal(reduced: Reduced, most: int, kinds: Container[int]) -> lis
         return None
     found: list[Pattern] = []
     steps, colocation = most * 4, CoLocation(reduced)
-    for kind in reduced.kinds:
-        if kind.most and kind.index in kinds:
-            of_kind = _Maximal(reduced, colocation, kind, most - len(found), steps)
-            if not of_kind.descend(0, list(kind.free)):
-                return None
-            found.extend(of_kind.found)
-            steps = of_kind.steps
+    for kind in _usable(reduced, kinds):
+        of_kind = _Maximal(reduced, colocation, kind, most - len(found), steps)
+        if not of_kind.descend(0, list(kind.free)):
+            return None
+        found.extend(of_kind.found)
+        steps = of_kind.steps
     return found
+
+
+def enumerate_worthy(
+    reduced: Reduced, most: int, kinds: Container[int], steps: int, worth: LeastWorth
+) -> tuple[list[Pattern], bool]:
+    """Return the maximal patterns of interest, and whether these are all: at most `most`, found in so many steps. Each
+    kind has an equal part of what smaller ones leave of both."""
+    found: list[Pattern] = []
+    usable, colocation, every = sorted(_usable(reduced, kinds), key=lambda each: each.free), CoLocation(reduced), True
+    if np.count_nonzero(reduced.wanted) > _MOST_SPECS:
+        return [], False
+    for number, kind in enumerate(usable):
+        parts = len(usable) - number
+        granted = steps // parts
+        of_kind = _Maximal(reduced, colocation, kind, (most - len(found)) // parts, granted, worth)
+        every &= of_kind.descend(0, list(kind.free))
+        found.extend(of_kind.found)
+        steps -= granted - max(0, of_kind.steps)
+    return found, every
+
+
+def _usable(reduced: Reduced, kinds: Container[int]) -> list[Kind]:
+    return [kind for kind in reduced.kinds if kind.most and kind.index in kinds]
 
 
 class _Maximal:
     """The maximal patterns of one kind, `most` of them at most, in so many `steps`."""
 
-    def __init__(self, reduced: Reduced, colocation: CoLocation, kind: Kind, most: int, steps: int) -> None:
+    def __init__(
+        self,
+        reduced: Reduced,
+        colocation: CoLocation,
+        kind: Kind,
+        most: int,
+        steps: int,
+        worth: LeastWorth | None = None,
+    ) -> None:
         self._kind, self._most, self.steps, self._colocation = kind, most, steps, colocation
         specs = [s for s in range(len(reduced.rows)) if kind.fits[s] and reduced.wanted[s]]
         # Large pods first: the last spec is filled up in one step, so it should be the one with the most values.
@@ -75,26 +119,46 @@ class _Maximal:
         self._requests: list[list[int]] = [reduced.requests[s].tolist() for s in self._specs]
         self._wanted: list[int] = np.minimum(reduced.wanted, reduced.caps)[self._specs].tolist()
         self._pods = np.zeros(len(specs), dtype=np.int64)
+        self._least = -inf if worth is None else float(worth.least[kind.index])
+        self._values: list[float] = [0.0] * len(specs) if worth is None else worth.pods[self._specs].tolist()
+        self._prices: list[float] = [0.0] * len(kind.free) if worth is None else worth.prices[kind.index].tolist()
+        # Per position: what the pods from there on can add to the prices of what is left.
+        profits = (
+            most * max(0.0, value - sum(p * r for p, r in zip(self._prices, requests, strict=True)))
+            for most, value, requests in zip(self._wanted, self._values, self._requests, strict=True)
+        )
+        self._profits: list[float] = [*accumulate(reversed(list(profits)), initial=0.0)][::-1]
         self.found: list[Pattern] = []
 
-    def descend(self, position: int, left: list[int]) -> bool:
+    def descend(self, position: int, left: list[int], worth: float = 0.0) -> bool:
         """False when there are too many."""
         self.steps -= 1
         if self.steps < 0:
             return False
+        if worth < self._least and self._promise(position, left, worth) < self._least:
+            return True
         if position == len(self._specs):
             if self._admits() and self._full(left):
+                if len(self.found) == self._most:
+                    return False
                 self.found.append(pattern_of(self._kind.index, self._specs, self._pods))
-            return len(self.found) <= self._most
+            return True
         top = self._room(left, position)
         lowest = top if position == len(self._specs) - 1 and self._colocation.anything_goes else 0
         for count in range(top, lowest - 1, -1):
             self._pods[position] = count
             rest = [have - need * count for have, need in zip(left, self._requests[position], strict=True)]
-            if not self.descend(position + 1, rest):
+            if not self.descend(position + 1, rest, worth + count * self._values[position]):
                 return False
         self._pods[position] = 0
         return True
+
+    def _promise(self, position: int, left: list[int], worth: float) -> float:
+        """Return what the pattern can be worth in the end, at most."""
+        if position == len(self._specs):
+            return worth
+        prices: Iterable[float] = (price * have for price, have in zip(self._prices, left, strict=True))
+        return worth + self._profits[position] + sum(prices)
 
     def _room(self, left: list[int], position: int) -> int:
         count = self._wanted[position]

@@ -77,6 +77,12 @@ class RunningBudget:
         used = self._charged if self.deterministic else self.elapsed_seconds()
         return max(0.0, self.total_seconds * self.until * fraction - used)
 
+    def part_of_left(self, fraction: float, share: float) -> float:
+        """Return the fraction of the usable time at which this share of what is left of the first `fraction` is
+        used."""
+        usable = self.total_seconds * self.until
+        return fraction - (1 - share) * self.left_seconds(fraction) / usable if usable else fraction
+
     def charge(self, seconds: float) -> None:
         """Count deterministic seconds as used."""
         self._charged += seconds

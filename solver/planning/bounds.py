@@ -89,7 +89,9 @@ class WithoutRules:
             doubted = [kind for kind, share in worth.items() if share > _PAYS and kind not in again]
             asked, effort = sorted(doubted, key=lambda kind: (-worth[kind], kind))[:_AT_ONCE], _MORE
             again.update(asked)
-        return cost_bound(free, duals, list(found.values()), self._model.over) if len(found) == len(active) else 0.0
+        if len(found) < len(active):
+            return 0.0
+        return cost_bound(free, duals, list(found.values()), self._model.over).least_cost_micros
 
 
 def with_rules(fluid: FluidModel, budget: RunningBudget, fraction: float) -> Bounding:
@@ -136,6 +138,11 @@ def rounded_cost(least_cost_micros: float, reduced: Reduced) -> int:
     """Return the least cost that new nodes can come to, given a bound on it; 0 where there are several tiers."""
     tiers = reduced.tiers
     return _rounded_up(least_cost_micros, _step(ObjectiveStage(Goal.COST, tiers[0]), reduced)) if len(tiers) == 1 else 0
+
+
+def cost_step(reduced: Reduced) -> int:
+    """Return a number, in millionths of $/h, that the cost of every plan is a multiple of, where there is one tier."""
+    return _step(ObjectiveStage(Goal.COST, reduced.tiers[0]), reduced)
 
 
 def _step(stage: ObjectiveStage, reduced: Reduced) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from solver.columns import pool as pools
-from solver.columns.generation import generate
+from solver.columns.generation import Generated, generate
 from solver.columns.patterns import Pattern, enumerate_maximal
 from solver.columns.pool import Pool, Relaxation, RelaxedMaster
 from solver.integral import greedy
@@ -55,6 +55,8 @@ class Columns:
     """A plan over the first of the patterns, where the search found one."""
     relaxed: Relaxation | None = None
     """The fractional plan over the patterns, where they were generated."""
+    made: Generated | None = None
+    """What proves `least_cost_micros`, where the duals of columns do."""
 
 
 def all_columns(reduced: Reduced, model: WideModel, budget: RunningBudget, fraction: float) -> Columns | None:
@@ -85,7 +87,8 @@ def columns_of(
     pool = Pool(reduced)
     if every is not None:
         pool.add(every.patterns)
-        return replace(every, relaxed=RelaxedMaster(pool, weights).solve(budget.wall_limit(fraction))) if plan else every
+        relaxed = RelaxedMaster(pool, weights).solve(budget.wall_limit(fraction)) if plan else None
+        return replace(every, relaxed=relaxed)
     pool.add(obliged_nodes(reduced))
     guide = weights_of(reduced, stages(reduced), weights)
     fluid = model.weighed(guide, fraction * FLUID_SHARE)
@@ -111,12 +114,18 @@ def columns_of(
     made = generate(pool, fluid.pod_values, priced, weights, budget, share, model.over)
     if made is None:
         return found
-    if len(reduced.tiers) == 1 and all_of_them:
-        least_cost = max(least_cost, made.least_cost_micros)
+    proves = len(reduced.tiers) == 1 and all_of_them
+    if proves:
+        least_cost = max(least_cost, made.proof.least_cost_micros)
     progress.costs_at_least(least_cost)
     relaxed = made.relaxation
     return replace(
-        found, patterns=pool.patterns, pod_values=relaxed.duals.pods, least_cost_micros=least_cost, relaxed=relaxed
+        found,
+        patterns=pool.patterns,
+        pod_values=relaxed.duals.pods,
+        least_cost_micros=least_cost,
+        relaxed=relaxed,
+        made=made if proves else None,
     )
 
 

@@ -28,6 +28,7 @@ from solver.model.objective import Goal, ObjectiveStage
 from solver.planning import incumbent, write_plan
 from solver.planning.annealed import Annealed, annealed, between_pods
 from solver.planning.bounds import Bounding, WithoutRules, bounds_of, with_rules
+from solver.planning.improving import close
 from solver.planning.incumbent import Columns, all_columns, columns_of, incumbent_of, obliged_nodes, weights_of
 from solver.planning.progress import SILENT, SearchProgress
 from solver.planning.repair import placed, realised
@@ -242,15 +243,17 @@ def _finish(
     floors = bounds_of(reduced, order, began, bounding, known.least_cost_micros)
     progress.proven(floors)
     progress.found(pool, start)
-    result = MasterResult(start, floors)
+    result, complete = MasterResult(start, floors), known.complete
     # Patterns packed once each leave nothing to choose from.
     packed_only = known.start is not None and known.priced is None
-    if known.complete or (not packed_only and _time_for_master(pool, budget, fraction)):
+    if complete:
         result = Master(pool, start).minimise(order, floors, budget, fraction, progress.listener(pool))
+    elif not packed_only and _time_for_master(pool, budget, fraction):
+        pool, result, complete = close(pool, start, known.made, floors, budget, fraction, progress)
     batches, selection = placed(pool, result.selection)
     reached = _values(reduced, order, selection, batches)
     bounds = result.bounds
-    if not known.complete:
+    if not complete:
         # The floors hold where earlier stages are no worse than the start's; a stage may be, for the sake of one
         # before it that became better.
         held = all(reached[stage] <= began[stage] for stage in order if not breaks_ties(stage))

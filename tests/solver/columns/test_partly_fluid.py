@@ -81,4 +81,4 @@ def test_generated_bounds_are_no_more_than_the_relaxation_over_all_patterns(seed
     assert len(made.relaxation.nodes) == len(pool.patterns)
     assert made.relaxation.objective >= best.objective * (1 - 1e-6)
     if not any(made.relaxation.unserved.values()):
-        assert made.least_cost_micros <= best.objective * (1 + 1e-6)
+        assert made.proof.least_cost_micros <= best.objective * (1 + 1e-6)

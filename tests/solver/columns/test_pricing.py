@@ -147,7 +147,7 @@ def test_any_pod_values_bound_the_cost(case: tuple[Reduced, Floats]) -> None:
     active = np.array([0])
     offers = Pricer(reduced, active).offers(values, np.array([1.0]), 1.0, EFFORT, lambda: False)
     duals = Duals(values, np.zeros(1), np.zeros(0))
-    bound_micros = cost_bound(reduced, duals, offers, dominators(reduced, active))
+    bound_micros = cost_bound(reduced, duals, offers, dominators(reduced, active)).least_cost_micros
     plan = solve(reduced.problem, Budget(deterministic_seconds=1.0))
     assert not plan.unplaced
     assert bound_micros <= plan.certificate.cost_usd_per_hour * MICROS + 1e-3
