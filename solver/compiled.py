@@ -46,6 +46,12 @@ def inlined(function: _F) -> _F:
     return cast(_F, numba.njit(inline="always")(function))
 
 
+def interpreted(function: _F) -> _F:
+    """Return what was written of a compiled function, for the interpreter to run: where a few calls are not worth
+    compiling it once more."""
+    return cast(_F, cast(Any, function).py_func)
+
+
 def _drop_unreadable(dispatcher: Any) -> None:
     """Empty a cache of another version whose named tuples are gone: numba would raise instead of compiling anew."""
     cache = dispatcher._cache  # noqa: SLF001 - numba has no other way to its index

@@ -53,9 +53,11 @@ class CostProof:
     nodes: Floats
     """Per kind: what a node costs with its share of limits, and of its size where that runs out. A plan that costs c
     more than the bound has no column that is worth c less than its node."""
+    dearer: Floats
+    """Per kind: how much more a node costs than any pods on it are worth."""
 
 
-NOTHING_PROVEN = CostProof(0.0, np.zeros(0), np.zeros(0))
+NOTHING_PROVEN = CostProof(0.0, np.zeros(0), np.zeros(0), np.zeros(0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +77,12 @@ def generate(
     budget: RunningBudget,
     fraction: float,
     over: Ints,
+    enough: float = 0.0,
 ) -> Generated | None:
-    """Adds columns until none pays any more or the first `fraction` of the budget is gone. None only where not even
-    the first relaxation was found in time. `over` is per kind one that dominates it (`dominance.dominators`): the bound
-    holds where all kinds are active or have an active one over them."""
+    """Adds columns until none pays any more, the first `fraction` of the budget is gone, or the relaxation is no more
+    than `enough`. None only where not even the first relaxation was found in time. `over` is per kind one that
+    dominates it (`dominance.dominators`): the bound holds where all kinds are active or have an active one over
+    them."""
     reduced = pool.reduced
     pools.alone(pool, active, weights)
     centre = Duals(values, np.zeros(len(reduced.kinds)), np.zeros(len(reduced.limits)))
@@ -88,7 +92,7 @@ def generate(
     level, best = 0, INFINITY
     while budget.left_seconds(until) > 0:
         found = master.solve(budget.wall_limit(until))
-        if found is None:
+        if found is None or found.objective <= enough:
             break
         guesses = (centre.mixed(found.duals, _SHARE), found.duals)
         paid = next((duals for duals in guesses if asked.propose(duals, _EFFORTS[level], until)), None)
@@ -225,4 +229,5 @@ def cost_bound(reduced: Reduced, duals: Duals, offers: Sequence[PricingResult], 
     pods = float(duals.pods @ reduced.wanted - duals.limits @ np.array(reduced.limits, dtype=np.float64))
     room = np.where(short, np.maximum(0.0, scale * worth - cost), 0.0)
     least = scale * pods - float(room[short] @ most[short])
-    return CostProof(least, scale * duals.pods, cost + room + scale * (reduced.use @ duals.limits))
+    dearer = np.maximum(0.0, cost + room - scale * worth)
+    return CostProof(least, scale * duals.pods, cost + room + scale * (reduced.use @ duals.limits), dearer)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from solver.columns.patterns import Pattern
-from solver.integral.annealing_kernel import anneal, insert
+from solver.compiled import interpreted
+from solver.integral.annealing_kernel import anneal, become, energy_of, insert, put
 from solver.integral.annealing_state import Families, Given, given_of, state_of
 from solver.model import PODS, NodeGroup, PodSet, PodSpec, Problem
 from solver.model.budget import RunningBudget
@@ -16,13 +17,13 @@ from solver.reduction.objective import Units
 from solver.reduction.reduce import reduce
 from solver.reduction.reduced import Floats, Ints, Reduced
 
-_HOT, _COLD = 0.2, 0.01
+HOT, _COLD = 0.2, 0.01
 """The first temperature and the last one, in what a usual unit costs."""
 _CHUNKS = 100
 """Temperatures, at least."""
 _FEW = 2000
 """Moves at one temperature, at least."""
-_SECONDS_PER_MOVE = 0.5e-6
+SECONDS_PER_MOVE = 0.5e-6
 """What a move is charged under a deterministic budget."""
 
 
@@ -51,6 +52,33 @@ class Annealing:
         insert(given, state, waiting[order], len(self._families.new))
         return int(np.count_nonzero(state.node < 0))
 
+    def place_as(self, nodes: Mapping[Pattern, int]) -> None:
+        """Open so many nodes of each pattern, with units that have no place yet."""
+        state, given, families = self._state, self._given, self._families
+        waiting: dict[int, list[int]] = defaultdict(list)
+        for unit in np.flatnonzero(state.node < 0)[::-1].tolist():
+            waiting[int(state.row[unit])].append(unit)
+        there: dict[int, list[int]] = defaultdict(list)
+        for node in range(families.stay - 1, -1, -1):
+            there[int(state.place[node])].append(node)
+        places = {kind: place for place, kind in enumerate(families.order.tolist())}
+        for pattern, count in nodes.items():
+            place = places[pattern.kind]
+            family = int(np.searchsorted(given.first_kind, place, side="right")) - 1
+            for _ in range(count):
+                units = [
+                    (waiting[row].pop(), row) for row, pods in pattern.pods for _ in range(min(pods, len(waiting[row])))
+                ]
+                is_there = bool(there[place])
+                node = there[place].pop() if is_there else int(state.closed[state.closed[0]])
+                if not units:
+                    continue
+                for unit, row in units:
+                    interpreted(put)(given, state, unit, node, row)
+                if not is_there:
+                    energy = interpreted(energy_of)(given, place, state.usage[node])
+                    interpreted(become)(given, state, node, family, place, energy)
+
     @property
     def cost_micros(self) -> int:
         """What the new nodes cost an hour, those that are owed in any case included."""
@@ -60,18 +88,23 @@ class Annealing:
         return sum(max(kind.least, opened[kind.index]) * kind.price_micros for kind in self._reduced.new_kinds)
 
     def improve(
-        self, budget: RunningBudget, fraction: float, least: int, bound_micros: Callable[[], float] = lambda: 0.0
+        self,
+        budget: RunningBudget,
+        fraction: float,
+        least: int,
+        bound_micros: Callable[[], float] = lambda: 0.0,
+        hot: float = HOT,
     ) -> None:
         """Anneal until the first `fraction` of the budget is gone, by `least` moves in any case; no further than to a
-        cost of `bound_micros`, below which there is no plan."""
+        cost of `bound_micros`, below which there is no plan. `hot` is the first temperature."""
         began = left = budget.left_seconds(fraction)
         few = moves = max(_FEW, least // _CHUNKS)
         made = 0
         while (
             self.cost_micros > bound_micros() and (todo := max(left / max(began, 1e-9), 1 - made / max(least, 1))) > 0
         ):
-            self.anneal(moves, _HOT * (_COLD / _HOT) ** (1 - todo))
-            budget.charge(moves * _SECONDS_PER_MOVE)
+            self.anneal(moves, hot * (_COLD / hot) ** (1 - todo))
+            budget.charge(moves * SECONDS_PER_MOVE)
             made, now = made + moves, budget.left_seconds(fraction)
             most = max(few, int(moves * began / _CHUNKS / max(left - now, 1e-9)))
             moves, left = min(most, 2 * moves), now

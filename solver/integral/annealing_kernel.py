@@ -54,7 +54,7 @@ def _cheapest(given: Given, state: State, family: int, now: int, usage: Ints) ->
 
 
 @step
-def _energy(given: Given, kind: int, usage: Ints) -> float:
+def energy_of(given: Given, kind: int, usage: Ints) -> float:
     """Of a new node."""
     near = 1.0
     for r in range(len(usage)):
@@ -94,7 +94,7 @@ def _valued(
                 return -1, 0.0
         return kind, 0.0
     kind = _cheapest(given, state, family, kind, usage)
-    return kind, 0.0 if kind < 0 else _energy(given, kind, usage)
+    return kind, 0.0 if kind < 0 else energy_of(given, kind, usage)
 
 
 @aside
@@ -178,7 +178,7 @@ def _take(given: Given, state: State, unit: int) -> None:
 
 
 @step
-def _put(given: Given, state: State, unit: int, node: int, row: int) -> None:
+def put(given: Given, state: State, unit: int, node: int, row: int) -> None:
     """Put a unit on a node, as one of this row."""
     after, state.row[unit] = state.first[node], row
     state.node[unit], state.preceding[unit], state.following[unit] = node, -1, after
@@ -190,7 +190,7 @@ def _put(given: Given, state: State, unit: int, node: int, row: int) -> None:
 
 
 @step
-def _become(given: Given, state: State, node: int, family: int, kind: int, energy: float) -> None:
+def become(given: Given, state: State, node: int, family: int, kind: int, energy: float) -> None:
     """Make a node one of another kind; -1 closes it."""
     old = state.place[node]
     if old != kind:
@@ -266,10 +266,10 @@ def _exchange(  # noqa: C901, PLR0911 - flat for speed
     _take(given, state, one)
     if two >= 0:
         _take(given, state, two)
-        _put(given, state, two, old, other)
-    _put(given, state, one, node, into)
-    _become(given, state, old, state.family[old], old_kind, old_energy)
-    _become(given, state, node, family, kind, energy)
+        put(given, state, two, old, other)
+    put(given, state, one, node, into)
+    become(given, state, old, state.family[old], old_kind, old_energy)
+    become(given, state, node, family, kind, energy)
     return True
 
 
@@ -290,7 +290,7 @@ def _rehome(  # noqa: PLR0911 - flat for speed
     kind = _cheapest(given, state, family, -1, usage)
     if kind < 0:
         return False
-    energy = _energy(given, kind, usage)
+    energy = energy_of(given, kind, usage)
     gain = state.energy[node] - energy
     if gain < 0.0 and (temperature <= 0.0 or random_share(state.seed) >= np.exp(gain / temperature)):
         return False
@@ -302,7 +302,7 @@ def _rehome(  # noqa: PLR0911 - flat for speed
         unit = state.following[unit]
     if not _within(given, state, state.place[node], kind, -1, -1):
         return False
-    _become(given, state, node, family, kind, energy)
+    become(given, state, node, family, kind, energy)
     return True
 
 
@@ -338,8 +338,8 @@ def insert(  # noqa: C901 - flat for speed
             if _admits(given, state, node, family, row, -1) and _helped(given, state, node, family, row, -1):
                 best, best_family, best_kind, best_energy, least = node, family, kind, energy, cost
         if best >= 0:
-            _become(given, state, best, best_family, best_kind, best_energy)
-            _put(given, state, unit, best, row)
+            become(given, state, best, best_family, best_kind, best_energy)
+            put(given, state, unit, best, row)
             placed += 1
     return placed
 

@@ -19,8 +19,8 @@ from solver.integral.annealing import Annealing
 from solver.integral.master import Selection
 from solver.model import PODS
 from solver.model.budget import RunningBudget
-from solver.planning.bounds import Bounding, WithoutRules, rounded_cost
-from solver.reduction.objective import Units
+from solver.planning.bounds import Bounding, WithoutRules
+from solver.reduction.objective import Units, rounded_cost
 from solver.reduction.reduced import Reduced
 from solver.relaxation.claims import Claims, units_of, unserved_of
 

@@ -3,7 +3,6 @@ generated."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
@@ -18,7 +17,7 @@ from solver.model.budget import PROPOSE_SECONDS, RunningBudget
 from solver.model.objective import Goal, ObjectiveStage
 from solver.planning.incumbent import cost_bound_of, weights_of
 from solver.reduction.dominance import needed_kinds
-from solver.reduction.objective import breaks_ties, stages, unavoidable_value
+from solver.reduction.objective import breaks_ties, rounded_up, stages, step_of, unavoidable_value
 from solver.reduction.reduce import reduce
 from solver.reduction.reduced import Floats, Reduced
 from solver.reduction.relaxed import without_rules
@@ -125,33 +124,10 @@ def bounds_of(
     everything = all(reached[s] == bounds[s] for s in order if s.goal is not Goal.COST and not breaks_ties(s))
     for stage in order:
         if stage.goal is Goal.COST and everything and least_cost_micros:
-            bounds[stage] = _rounded_up(least_cost_micros, _step(stage, reduced))
+            bounds[stage] = rounded_up(least_cost_micros, step_of(stage, reduced))
         elif bounding and reached[stage] > bounds[stage] and not breaks_ties(stage):
             found = bounding(stage, fixed)
             if found is not None:
-                bounds[stage] = max(bounds[stage], _rounded_up(found, _step(stage, reduced)))
+                bounds[stage] = max(bounds[stage], rounded_up(found, step_of(stage, reduced)))
         fixed[stage] = reached[stage]
     return {stage: min(bounds[stage], reached[stage]) for stage in order}
-
-
-def rounded_cost(least_cost_micros: float, reduced: Reduced) -> int:
-    """Return the least cost that new nodes can come to, given a bound on it; 0 where there are several tiers."""
-    tiers = reduced.tiers
-    return _rounded_up(least_cost_micros, _step(ObjectiveStage(Goal.COST, tiers[0]), reduced)) if len(tiers) == 1 else 0
-
-
-def cost_step(reduced: Reduced) -> int:
-    """Return a number, in millionths of $/h, that the cost of every plan is a multiple of, where there is one tier."""
-    return _step(ObjectiveStage(Goal.COST, reduced.tiers[0]), reduced)
-
-
-def _step(stage: ObjectiveStage, reduced: Reduced) -> int:
-    """Return a number that every value of the stage is a multiple of."""
-    if stage.goal is not Goal.COST:
-        return 1
-    return math.gcd(*(k.price_micros for k in reduced.new_kinds if k.weight == stage.key)) or 1
-
-
-def _rounded_up(bound: float, step: int) -> int:
-    """Round a bound up to the next possible value, less a billionth: the relaxation is solved in floating point."""
-    return -int(-(bound * (1 - 1e-9) - 1e-3) // step) * step

@@ -14,6 +14,7 @@ from solver.columns.pool import Pool, Relaxation, RelaxedMaster
 from solver.integral import greedy
 from solver.integral.dive import dive
 from solver.integral.master import Selection
+from solver.integral.polish import pays
 from solver.integral.rounding import rounded
 from solver.integral.warm_start import known_candidates, known_nodes
 from solver.integral.wide import WideModel, can_pack, packed, packed_in_order
@@ -30,6 +31,11 @@ FLUID_SHARE = 0.5
 """Of the time, by when there are pod values."""
 _GENERATE_SHARE, _DIVE_SHARE, _ROUND_SHARE = 0.7, 0.8, 0.92
 """And by when there are columns, an incumbent, and a better one."""
+_POLISHES_SHARE, _NEAR_FLUID = 0.6, 1.004
+"""Where places are annealed in the end: of the time, what the columns leave for that, which are enough once their
+relaxation is so near to the fluid one."""
+_DIVED_SHARE, _TRIED_SHARE = 0.2, 0.35
+"""Of what columns leave of it, by when there are an incumbent and a better one."""
 _COMPLETE_SHARE = 0.2
 """And of the time for rounding where all columns are known: CP-SAT proves the better the longer it may."""
 _REST_SECONDS = 9.0
@@ -57,6 +63,8 @@ class Columns:
     """The fractional plan over the patterns, where they were generated."""
     made: Generated | None = None
     """What proves `least_cost_micros`, where the duals of columns do."""
+    polishes: bool = False
+    """Whether places are to be annealed in the end: units are few enough for the time."""
 
 
 def all_columns(reduced: Reduced, model: WideModel, budget: RunningBudget, fraction: float) -> Columns | None:
@@ -111,7 +119,11 @@ def columns_of(
     priced, all_of_them = model.worth_pricing(fluid)
     found = replace(found, priced=priced)
     share = fraction * max(_GENERATE_SHARE, 1 - _REST_SECONDS / max(budget.total_seconds, _REST_SECONDS))
-    made = generate(pool, fluid.pod_values, priced, weights, budget, share, model.over)
+    polishes = plan and pays(reduced, _POLISHES_SHARE * budget.left_seconds(fraction))
+    if polishes:
+        share = min(share, budget.part_of_left(fraction, 1 - _POLISHES_SHARE))
+    enough = least_cost * _NEAR_FLUID if polishes else 0.0
+    made = generate(pool, fluid.pod_values, priced, weights, budget, share, model.over, enough)
     if made is None:
         return found
     proves = len(reduced.tiers) == 1 and all_of_them
@@ -126,6 +138,7 @@ def columns_of(
         least_cost_micros=least_cost,
         relaxed=relaxed,
         made=made if proves else None,
+        polishes=polishes,
     )
 
 
@@ -150,22 +163,25 @@ def incumbent_of(
             return pool, found
         if known.relaxed is not None:
             other = rounded(pool, known.relaxed, weights, budget, fraction * _COMPLETE_SHARE)
-            found = _best_over(pool, found, other)
+            found = best_over(pool, found, other)
         return _in_order(
             WideModel(reduced, needed_kinds(reduced), budget), weights, np.zeros(len(reduced.rows)), pool, found
         )
     priced = model.active if known.priced is None else known.priced
     start = known.start
+    dived, tried = fraction * _DIVE_SHARE, fraction * _ROUND_SHARE
+    if known.polishes:
+        dived = min(dived, budget.part_of_left(fraction, _DIVED_SHARE))
+        tried = min(tried, budget.part_of_left(fraction, _TRIED_SHARE))
     # Where there is a start, a dive that comes too late is of no use.
     late = (lambda: False) if start is None else (lambda: budget.left_seconds(fraction) <= 0)
     if start is None or budget.left_seconds(fraction) > 0:
-        found = _best_dive(pool, weights, known.pod_values, priced, budget, fraction * _DIVE_SHARE, progress, late)
-        start = _best_over(pool, found, start)
+        found = _best_dive(pool, weights, known.pod_values, priced, budget, dived, progress, late)
+        start = best_over(pool, found, start)
     if known.relaxed is not None and can_pack(reduced):
         # Over the columns of the dives, too.
         relaxed = RelaxedMaster(pool, weights).solve(budget.wall_limit(fraction)) or known.relaxed
-        found = rounded(pool, relaxed, weights, budget, fraction * _ROUND_SHARE)
-        start = _best_over(pool, found, start)
+        start = best_over(pool, rounded(pool, relaxed, weights, budget, tried), start)
         progress.found(pool, start)
     assert start is not None
     return pool, start.within(pool)
@@ -222,11 +238,11 @@ def _in_order(
         pool.add(other.patterns)
         count = dict(zip(other.patterns, ordered.nodes, strict=True))
         moved = Selection(tuple(count.get(pattern, 0) for pattern in pool.patterns), ordered.unserved)
-        start = _best_over(pool, start, moved)
+        start = best_over(pool, start, moved)
     return pool, start
 
 
-def _best_over(pool: Pool, *plans: Selection | None) -> Selection:
+def best_over(pool: Pool, *plans: Selection | None) -> Selection:
     """Return the best of the plans that there are, the first among equals; each is over the first columns of the
     pool."""
     order = stages(pool.reduced)

@@ -249,7 +249,7 @@ def _finish(
     if complete:
         result = Master(pool, start).minimise(order, floors, budget, fraction, progress.listener(pool))
     elif not packed_only and _time_for_master(pool, budget, fraction):
-        pool, result, complete = close(pool, start, known.made, floors, budget, fraction, progress)
+        pool, result, complete = close(pool, start, known, floors, budget, fraction, progress)
     batches, selection = placed(pool, result.selection)
     reached = _values(reduced, order, selection, batches)
     bounds = result.bounds
@@ -257,7 +257,8 @@ def _finish(
         # The floors hold where earlier stages are no worse than the start's; a stage may be, for the sake of one
         # before it that became better.
         held = all(reached[stage] <= began[stage] for stage in order if not breaks_ties(stage))
-        bounds = floors if held else bounds_of(reduced, order, reached, bounding, known.least_cost_micros)
+        if not held:
+            bounds = bounds_of(reduced, order, reached, bounding, known.least_cost_micros)
     proven = {stage: min(bounds[stage], reached[stage]) for stage in order}
     progress.proven(proven)
     further = known.priced is not None

@@ -92,6 +92,26 @@ def unavoidable_value(stage: ObjectiveStage, reduced: Reduced) -> int:
     return value(stage, reduced, lost, [0] * len(reduced.kinds))
 
 
+def step_of(stage: ObjectiveStage, reduced: Reduced) -> int:
+    """A number that every value of the stage is a multiple of."""
+    if stage.goal is not Goal.COST:
+        return 1
+    return math.gcd(*(k.price_micros for k in reduced.new_kinds if k.weight == stage.key)) or 1
+
+
+def rounded_up(bound: float, step: int) -> int:
+    """A bound rounded up to the next possible value, less a billionth: relaxations are solved in floating point."""
+    return -int(-(bound * (1 - 1e-9) - 1e-3) // step) * step
+
+
+def rounded_cost(least_cost_micros: float, reduced: Reduced) -> int:
+    """The least cost that new nodes can come to, given a bound on it; 0 where there are several tiers."""
+    tiers = reduced.tiers
+    return (
+        rounded_up(least_cost_micros, step_of(ObjectiveStage(Goal.COST, tiers[0]), reduced)) if len(tiers) == 1 else 0
+    )
+
+
 def dollars(parts: Iterable[float]) -> float:
     """A sum without the dust of binary fractions."""
     return round(math.fsum(parts), 9)

@@ -68,10 +68,33 @@ def test_all_patterns_are_known_and_the_relaxation_of_every_row_bounds_the_cost(
     assert 1924 <= certificate.lower_bound_usd_per_hour <= 1956
 
 
-def test_a_plan_is_proven_by_the_patterns_that_a_better_one_could_use(monkeypatch: pytest.MonkeyPatch) -> None:
+NO_PATTERNS = "solver.planning.improving._MOST_COLUMNS"
+NO_WHOLE_NODES = "solver.planning.improving.MOST_ENTRIES"
+
+
+@pytest.mark.parametrize("without", [(NO_PATTERNS,), (NO_WHOLE_NODES,)])
+def test_a_plan_is_proven_by_whole_nodes_or_by_the_patterns_that_a_better_one_could_use(
+    monkeypatch: pytest.MonkeyPatch, without: Sequence[str]
+) -> None:
+    for limit in without:
+        monkeypatch.setattr(limit, 0)
     certificate = solve(MACHINES, Budget(deterministic_seconds=4.0)).certificate
     assert (certificate.status, certificate.cost_usd_per_hour) == (Status.OPTIMAL, 6177)
-    # what the relaxation over columns proves by itself
-    monkeypatch.setattr("solver.planning.improving._MOST_COLUMNS", 0)
+
+
+def test_the_relaxation_over_columns_alone_proves_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit in (NO_PATTERNS, NO_WHOLE_NODES):
+        monkeypatch.setattr(limit, 0)
     certificate = solve(MACHINES, Budget(deterministic_seconds=4.0)).certificate
-    assert 6162 <= certificate.lower_bound_usd_per_hour < 6177
+    assert 6162 <= certificate.lower_bound_usd_per_hour < 6177 == certificate.cost_usd_per_hour
+
+
+def test_half_a_node_cannot_be_opened() -> None:
+    """Five pods of two GPUs, of which a node holds two, and small ones that find room beside them."""
+    large = PodSet("large", PodSpec((("cpu", 3), ("x/gpu", 2))), 5)
+    small = [PodSet(f"small-{n}", PodSpec((("cpu", n),)), 2) for n in range(1, 9)]
+    groups = [NodeGroup("gpu", {"cpu": 48, "x/gpu": 4, PODS: 110}, 3.912)]
+    groups += [NodeGroup(f"plain-{cpus}", {"cpu": cpus, PODS: 110}, 0.05 * cpus + 0.001) for cpus in (2, 4, 8, 16, 32)]
+    certificate = solve(Problem((large, *small), tuple(groups)), Budget(deterministic_seconds=2.0)).certificate
+    assert certificate.status is Status.OPTIMAL
+    assert certificate.cost_usd_per_hour == pytest.approx(3 * 3.912)
