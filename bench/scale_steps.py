@@ -1,10 +1,12 @@
-"""What small changes cost in clusters of different sizes: the view's state for planning, and a step of the fleet.
+"""What small changes cost in clusters of different sizes: the view's state for planning, steps of the fleet and of the
+scale-down controller.
 
     python -m bench.scale_steps [nodes ...]        3000 and 15000 without any; ten pods on each
 
 Everything is in this process: the objects of `bench.scale_objects` come to the view as from an API server, and the
 simulated cloud has an instance for each node. Prints a Markdown row for each change, with the median of CPU
-milliseconds at each size: what costs more the larger the cluster looks at the whole where little has changed.
+milliseconds at each size (of scale-down with the longest step, as its reviews come rarely): what costs more the larger
+the cluster looks at the whole where little has changed.
 """
 
 from __future__ import annotations
@@ -18,18 +20,21 @@ from collections.abc import Set as AbstractSet
 from functools import cache
 from itertools import count
 from pathlib import Path
-from typing import Any
 
+from bench import scale_down_steps
 from bench import scale_objects as objects
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
 from cagrpc.api.encoding.messages import packed_known
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.backends.simulated.backend import SimulatedBackend
+from cagrpc.backends.simulated.nodes.controller import node_name
+from cagrpc.cluster.state import ClusterState
 from cagrpc.cluster.view.model import NODES, PODS, ClusterModel
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.journal import SqliteJournal
-from cagrpc.fleet.model import IncrementSpec, Origin, Placement
+from cagrpc.fleet.model import IncrementSpec, Origin, Placement, PodKey
+from cagrpc.kube.client.envelopes import ObjectIdentity
 from cagrpc.runtime.clock import epoch, monotonic
 from solver.model import NodeGroup
 
@@ -53,13 +58,23 @@ def measured(nodes: int) -> Iterator[tuple[str, float]]:
     with tempfile.TemporaryDirectory() as directory:
         groups = [_group(number) for number in range(objects.SHAPES * len(objects.ZONES))]
         instances = objects.instances(Path(directory) / "simulated.sqlite", groups, nodes)
-        yield from _of_the_fleet(Path(directory), groups, instances)
-        yield from _of_the_view(View({each.id: each for each in groups}, instances))
+        backend = SimulatedBackend(Path(directory) / "simulated.sqlite")
+        journal = SqliteJournal(Path(directory) / "journal.sqlite")
+        fleet = Fleet(groups, [], backend, journal, nodes=_Nodes(instances))
+        try:
+            fleet.reconcile()
+            view = View({each.id: each for each in groups}, instances)
+            yield from scale_down_steps.measured(view, fleet, instances, Moves(view).ten)
+            yield from _of_the_fleet(fleet, groups)
+            yield from _of_the_view(view)
+        finally:
+            backend.close()
 
 
 def _group(number: int) -> NodeGroup:
     offered = {"cpu": 1000 * objects.CPUS, "memory": objects.MEMORY_GIB << 30, "pods": 110}
-    return NodeGroup(f"type-{number:02}", offered, 1.0 + number / 100, max_size=5_000)
+    zone = objects.ZONES[number % len(objects.ZONES)]
+    return NodeGroup(f"type-{number:02}", offered, 1.0 + number / 100, max_size=5_000, zone=zone)
 
 
 def _cpu(work: Callable[[], object], before: Callable[[], object] = lambda: None) -> float:
@@ -89,29 +104,38 @@ class View:
             expects=True,
         )
         followed = {each.resource.path: each for each in self.model.followed}
-        nodes, self._pods = followed[NODES], followed[PODS]
-        names: list[str] = []
-
-        def documents() -> Iterator[Any]:
-            for instance_id, group in instances.items():
-                document = objects.node_document(groups[group], instance_id, held=False)
-                names.append(document["metadata"]["name"])
-                document["metadata"].pop("creationTimestamp", None)
-                document["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
-                yield nodes.resource.decode(packed_known(kubernetes_pb2.Node, document).SerializeToString())
-
-        nodes.sink.replaced(documents())
+        self._nodes, self._pods = followed[NODES], followed[PODS]
+        self._groups, self._instances = groups, instances
+        marked = (self._node(each, scale_down_steps.MARKED) for each in instances)
+        self._nodes.sink.replaced(map(self._nodes.resource.decode, marked))
+        names = [node_name(each) for each in instances]
         self.standing = list(objects.pods(names, PODS_OF_A_NODE * len(names)))
         self._pods.sink.replaced(self._pods.resource.decode(_pod(each, each.node)) for each in self.standing)
         for path, each in followed.items():
             if path not in (NODES, PODS):
                 each.sink.replaced(())
 
+    def _node(self, instance_id: str, annotations: Mapping[str, str]) -> bytes:
+        document = objects.node_document(self._groups[self._instances[instance_id]], instance_id, held=False)
+        document["metadata"].pop("creationTimestamp", None)
+        document["metadata"]["annotations"] = {**annotations}
+        document["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+        return packed_known(kubernetes_pb2.Node, document).SerializeToString()
+
+    def annotate(self, instance_id: str, annotations: Mapping[str, str]) -> None:
+        self._nodes.sink.applied(self._nodes.resource.decode(self._node(instance_id, annotations)))
+
     def put(self, each: objects.Standing, node: str) -> None:
         self._pods.sink.applied(self._pods.resource.decode(_pod(each, node)))
 
-    def state(self) -> None:
-        self.model.state(frozenset())
+    def drop(self, each: objects.Standing) -> None:
+        self._pods.sink.deleted(ObjectIdentity(each.name, "", each.name))
+
+    def state(self, *, without: AbstractSet[PodKey] = frozenset()) -> ClusterState:
+        return self.model.state(without)
+
+    def undrainable(self) -> Mapping[str, str]:
+        return self.model.undrainable()
 
 
 def _pod(each: objects.Standing, node: str) -> bytes:
@@ -126,20 +150,27 @@ def _of_workload(workload: int) -> bytes:
     return packed_known(kubernetes_pb2.Pod, objects.pod(workload, "")).SerializeToString()
 
 
-def _of_the_view(view: View) -> Iterator[tuple[str, float]]:
-    places = (97 * number % len(view.standing) for number in count())
+class Moves:
+    """Pods that go to other nodes."""
 
-    def move() -> None:
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._places = count()
+
+    def ten(self) -> None:
+        standing = self._view.standing
         for _ in range(10):
-            at = next(places)
-            view.put(view.standing[at], view.standing[at - 1].node)
+            at = 97 * next(self._places) % len(standing)
+            self._view.put(standing[at], standing[at - 1].node)
 
+
+def _of_the_view(view: View) -> Iterator[tuple[str, float]]:
     def wait(workload: int) -> None:
         view.put(objects.Standing(workload, f"waits-{next(_numbers)}", ""), "")
 
     workloads = iter(range(0, objects.WORKLOADS, 10))
     yield "a state when nothing has changed", _cpu(view.state)
-    yield "a state after ten pods have moved", _cpu(view.state, move)
+    yield "a state after ten pods have moved", _cpu(view.state, Moves(view).ten)
     yield "a state after another pod waits", _cpu(view.state, lambda: wait(2))
     yield "a state after one waits of a workload that is spread", _cpu(view.state, lambda: wait(next(workloads)))
 
@@ -164,18 +195,10 @@ class _Nodes:
         return self._names
 
 
-def _of_the_fleet(
-    directory: Path, groups: Sequence[NodeGroup], instances: Mapping[str, str]
-) -> Iterator[tuple[str, float]]:
-    backend = SimulatedBackend(directory / "simulated.sqlite")
-    fleet = Fleet(groups, [], backend, SqliteJournal(directory / "journal.sqlite"), nodes=_Nodes(instances))
-    try:
-        fleet.reconcile()
-        yield "a step of the fleet when nothing has changed", _cpu(fleet.reconcile)
-        yield "ordering two nodes", _cpu(lambda: fleet.apply(_two(groups[0].id)))
-        yield "a step of the fleet with what was ordered on its way", _cpu(fleet.reconcile)
-    finally:
-        backend.close()
+def _of_the_fleet(fleet: Fleet, groups: Sequence[NodeGroup]) -> Iterator[tuple[str, float]]:
+    yield "a step of the fleet when nothing has changed", _cpu(fleet.reconcile)
+    yield "ordering two nodes", _cpu(lambda: fleet.apply(_two(groups[0].id)))
+    yield "a step of the fleet with what was ordered on its way", _cpu(fleet.reconcile)
 
 
 def _two(group: str) -> IncrementSpec:
