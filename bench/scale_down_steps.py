@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from bench import scale_objects as objects
@@ -36,7 +36,7 @@ class Cluster(ClusterSource, Protocol):
 
     def annotate(self, instance_id: str, annotations: Mapping[str, str]) -> None: ...
 
-    def undrainable(self) -> Mapping[str, str]: ...
+    def undrainable(self, names: Iterable[str]) -> Mapping[str, str]: ...
 
 
 class _Nodes:

@@ -15,7 +15,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cache
 from itertools import count
@@ -134,8 +134,8 @@ class View:
     def state(self, *, without: AbstractSet[PodKey] = frozenset()) -> ClusterState:
         return self.model.state(without)
 
-    def undrainable(self) -> Mapping[str, str]:
-        return self.model.undrainable()
+    def undrainable(self, names: Iterable[str]) -> Mapping[str, str]:
+        return self.model.undrainable(names)
 
 
 def _pod(each: objects.Standing, node: str) -> bytes:

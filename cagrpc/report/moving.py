@@ -19,7 +19,7 @@ from cagrpc.api.files.manifest_devices import with_devices
 from cagrpc.api.files.manifest_storage import STORAGE_KINDS
 from cagrpc.api.files.manifests import ManifestReader
 from cagrpc.controllers.consolidation.must_go import NodeSigns, which_must_go
-from cagrpc.controllers.scale_down.relocation import required
+from cagrpc.controllers.scale_down.constraints import required
 from cagrpc.controllers.settings import ConsolidationSettings
 from cagrpc.errors import InvalidInput
 from cagrpc.offline.reduced import PodTemplate

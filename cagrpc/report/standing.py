@@ -16,7 +16,7 @@ from cagrpc.api.encoding.times import epoch_seconds
 from cagrpc.cluster.markers import SCALE_DOWN_DISABLED, SCALE_DOWN_DISABLED_BY_US
 from cagrpc.cluster.state import NodeCondition
 from cagrpc.controllers.consolidation.question import DISRUPTED_BY_KARPENTER
-from cagrpc.controllers.scale_down.choice import TO_BE_DELETED
+from cagrpc.controllers.scale_down.known import TO_BE_DELETED
 from cagrpc.controllers.settings import DEFAULT_INTERRUPTION_TAINTS
 from cagrpc.errors import InvalidInput
 from cagrpc.fleet.catalogue import CAPACITY_TYPE

@@ -248,10 +248,10 @@ class ClusterModel:
         with self._lock:
             return self._nodes.names()
 
-    def undrainable(self) -> Mapping[str, str]:
-        """Return the nodes that cannot be drained now, each with the reason."""
+    def undrainable(self, names: Iterable[str]) -> Mapping[str, str]:
+        """Return which of these nodes cannot be drained now, each with the reason."""
         with self._lock:
-            return self._budgets.undrainable(self._nodes.movable())
+            return self._budgets.undrainable(self._nodes.movable(names))
 
     def state(
         self,

@@ -316,9 +316,9 @@ class NodeTable:
             self._names = {each.provider_id: each.key for each in seen if each and each.provider_id}
         return self._names
 
-    def movable(self) -> Iterable[tuple[str, Mapping[EquivalenceClass, int]]]:
-        """Yield the names of all nodes, each with the pods that would have to go elsewhere if it went."""
-        return ((use.name, use.movable) for use in self._uses.values() if use.seen)
+    def movable(self, names: Iterable[str]) -> Iterable[tuple[str, Mapping[EquivalenceClass, int]]]:
+        """Yield those of these nodes that are there, each with the pods that would have to go elsewhere if it went."""
+        return ((name, self._uses[name].movable) for name in names if self.there(name))
 
     def fixed(self, sight: LabelProjection) -> Mapping[str, tuple[RunningPods, ...]]:
         """Return the pods that go with their nodes, or come to them, by the name of the node, with all that constraints

@@ -186,9 +186,9 @@ class ClusterView(Controller):
         """Return pending pods that we have nominated."""
         return self._model.nominated_by_us()
 
-    def undrainable(self) -> Mapping[str, str]:
-        """Return the nodes that PodDisruptionBudgets keep from being drained now, each with the reason."""
-        return self._model.undrainable()
+    def undrainable(self, names: Iterable[str]) -> Mapping[str, str]:
+        """Return which of these nodes PodDisruptionBudgets keep from being drained now, each with the reason."""
+        return self._model.undrainable(names)
 
     def gang(self, name: str) -> GangCount | None:
         """Return the counts of a gang; None where it has no pods, or not all resources have been listed once."""

@@ -16,8 +16,9 @@ from cagrpc.cluster.shortages import offering
 from cagrpc.cluster.state import ClusterNode, ClusterState, PodsOnNode, ReschedulablePod
 from cagrpc.controllers.consolidation.must_go import GoingNodes
 from cagrpc.controllers.planning.problem import ClassKey
-from cagrpc.controllers.scale_down.choice import AT_MINIMUM, IN_FLIGHT, TO_BE_DELETED, Bookings, booked_for
-from cagrpc.controllers.scale_down.relocation import is_constrained_by_others, required
+from cagrpc.controllers.scale_down.choice import AT_MINIMUM, IN_FLIGHT, Bookings, booked_for
+from cagrpc.controllers.scale_down.constraints import is_constrained_by_others, required
+from cagrpc.controllers.scale_down.known import TO_BE_DELETED
 from cagrpc.controllers.settings import ConsolidationPolicy, ConsolidationSettings
 from cagrpc.fleet.model import DisruptedNode, FleetSnapshot, PodKey
 from solver.consolidation.model import ConsolidationProblem, StandingNode

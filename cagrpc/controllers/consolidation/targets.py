@@ -13,7 +13,7 @@ from cagrpc.cluster.state import ClusterState, PodRef, PodsOnNode, Reschedulable
 from cagrpc.controllers.consolidation.steps import MUST_GO
 from cagrpc.controllers.consolidation.successors import Successors
 from cagrpc.controllers.consolidation.turns import may_be_evicted
-from cagrpc.controllers.scale_down.relocation import is_constrained_by_others
+from cagrpc.controllers.scale_down.constraints import is_constrained_by_others
 from cagrpc.fleet.model import DisruptedNode, Disruption, DisruptionPhase, PodMove
 from solver.model import CPU, MEMORY, Node
 from solver.model.quantities import several

@@ -9,29 +9,33 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any, Protocol
 
 from cagrpc.cluster.markers import SCALE_DOWN_DISABLED
 from cagrpc.cluster.markers import SCALE_DOWN_DISABLED_BY_US as OURS
 from cagrpc.cluster.node_info import Reservations, nothing_reserved
-from cagrpc.cluster.state import ClusterNode, ClusterSource, ClusterState
+from cagrpc.cluster.state import ClusterSource, ClusterState
 from cagrpc.controllers.scale_down.choice import (
     BOOKED,
     BUDGET,
     Bookings,
     Rules,
+    Undrainable,
     Verdicts,
     all_stay,
     booked_for,
     choose,
 )
+from cagrpc.controllers.scale_down.known import ReviewedNodes
 from cagrpc.errors import Conflict, NotFound
 from cagrpc.fleet.model import FleetSnapshot, SnapshotSource
 from cagrpc.kube.client.client import PatchKind
-from cagrpc.runtime.clock import MonotonicClock, monotonic
+from cagrpc.runtime.clock import MonotonicClock, MonotonicSeconds, monotonic
 from cagrpc.runtime.controller import Controller, Json
 
 STEP_SECONDS = 1.0
@@ -72,18 +76,19 @@ class ScaleDownController(Controller):
         reservations: Callable[[ClusterState], Reservations] = nothing_reserved,
         booked: Callable[[], Mapping[str, str]] = dict,
         slack: Callable[[], Reservations] = dict,
-        undrainable: Callable[[], Mapping[str, str]] = dict,
+        undrainable: Undrainable = lambda _: {},
         consolidates: bool = False,
     ) -> None:
         """`consolidates` is whether cagrpc alone takes nodes away: then nothing is evaluated, and all have to stay.
         `reservations` returns the room reserved for ProvisioningRequests, `booked` the nodes that have to stay for
-        them (namespace/name), `slack` the room of placeholders, `undrainable` nodes that cannot be drained now, each
-        with the reason."""
+        them (namespace/name), `slack` the room of placeholders, `undrainable` which nodes of some cannot be drained
+        now, each with the reason."""
         self._cluster = cluster
         self._fleet = fleet
         self._nodes = nodes
         self._clock = clock
         self._rules = rules or Rules()
+        self._known = ReviewedNodes(self._rules.utilisation)
         self._most_writes = most_writes
         self._reservations = reservations
         self._booked = booked
@@ -96,6 +101,9 @@ class ScaleDownController(Controller):
         self._to_write: deque[tuple[str, str]] = deque()
         """Node and reason, of the last review."""
         self._next_review = float("-inf")
+        self._under_way: _Review | None = None
+        self._meanwhile: dict[str, str] = {}
+        """What was written since the last review began: `known` is older."""
 
     def status(self) -> Json:
         """Return how many nodes may go, and how many stay for which reason, as of the last review."""
@@ -112,14 +120,15 @@ class ScaleDownController(Controller):
         return {"may go": len(self._verdicts.go), **Counter(reasons)}
 
     def step(self) -> None:
-        """Review all nodes when that is due; otherwise annotate those that were booked since, and go on with those of
-        the last review. Raises as `review` does."""
-        if self._clock() >= self._next_review:
+        """Begin to review all nodes when that is due; otherwise annotate those that were booked since, go on with the
+        review, and with what the last one is to write. Raises as `review` does."""
+        if self._under_way is None and self._clock() >= self._next_review:
             self.review()
-            self._next_review = self._clock() + REVIEW_SECONDS
             return
         if not self._consolidates:
             self._annotate_booked()
+        if self._under_way is not None:
+            self._go_on(self._under_way)
         self._write()
 
     def _annotate_booked(self) -> None:
@@ -132,17 +141,54 @@ class ScaleDownController(Controller):
 
     def review(self) -> None:
         """Choose anew which nodes have to stay, and annotate those for which that has changed, `most_writes` at most;
-        what takes longer than `WRITING_SECONDS` is left to the next steps. Raises Unavailable while the cluster is
-        unknown or out of reach; the next review writes the rest."""
-        snapshot = self._fleet.snapshot
+        what takes longer than `Rules.step_seconds`, and then `WRITING_SECONDS`, is left to the next steps. Raises
+        Unavailable while the cluster is unknown or out of reach; the next review writes the rest."""
+        began, snapshot = self._clock(), self._fleet.snapshot
         state = self._cluster.state(without=snapshot.in_flight_pods)
-        verdicts = self._verdicts = all_stay(state, snapshot) if self._consolidates else self._choose(state, snapshot)
-        self._lately = frozenset() if verdicts.swept else verdicts.refused
-        nodes = {each.node.name: each for each in state.nodes}
-        self._written = {name: reason for name, reason in self._written.items() if name in nodes}
-        news = _news(verdicts, nodes, self._written, unread=self._consolidates)
-        self._to_write = deque(islice(news, self._most_writes))
+        for name in self._known.update(state.nodes, snapshot):
+            self._written.pop(name, None)
+        self._meanwhile.clear()
+        if self._consolidates:
+            self._decide(all_stay(self._known))
+        else:
+            self._go_on(_Review(partial(self._choose, state, snapshot), self._clock))
+        self._next_review = began + REVIEW_SECONDS
         self._write()
+
+    def _choose(
+        self, state: ClusterState, snapshot: FleetSnapshot, clock: MonotonicClock
+    ) -> Generator[Verdicts, None, Verdicts]:
+        # After a start the nodes without annotation are those that may go.
+        before = (
+            {name for name, each in self._known.of.items() if not each.scale_down_disabled}
+            if self._verdicts is None
+            else frozenset(self._verdicts.go)
+        )
+        bookings = Bookings(self._reservations(state), self._booked(), self._slack())
+        return choose(
+            self._known, state, snapshot, before, self._lately, self._rules, clock, bookings, self._undrainable
+        )
+
+    def _go_on(self, review: _Review) -> None:
+        begins, self._under_way = self._under_way is None, None
+        verdicts, done = review.go_on(self._rules.step_seconds)
+        if done:
+            self._decide(verdicts)
+            return
+        self._under_way = review
+        if begins:  # those that CA might take, and that have to stay in any case, do not wait for the others
+            urgent = {name: verdicts.stay[name] for name in verdicts.low if name in verdicts.stay}
+            self._plan_writes(replace(verdicts, stay=urgent))
+
+    def _decide(self, verdicts: Verdicts) -> None:
+        self._verdicts = verdicts
+        self._lately = frozenset() if verdicts.swept else verdicts.refused
+        self._plan_writes(verdicts)
+
+    def _plan_writes(self, verdicts: Verdicts) -> None:
+        news = _news(verdicts, self._known.marked, self._written, unread=self._consolidates)
+        left = (each for each in news if self._meanwhile.get(each[0]) != each[1])
+        self._to_write = deque(islice(left, self._most_writes - len(self._meanwhile)))
 
     def _write(self) -> None:
         until, booked = self._clock() + WRITING_SECONDS, self._booked()
@@ -150,16 +196,7 @@ class ScaleDownController(Controller):
             name, reason = self._to_write.popleft()
             if reason or name not in booked:  # booked since it was found that it may go
                 self._annotate(name, reason)
-
-    def _choose(self, state: ClusterState, snapshot: FleetSnapshot) -> Verdicts:
-        # After a start the nodes without annotation are those that may go.
-        before = (
-            {each.node.name for each in state.nodes if not each.scale_down_disabled}
-            if self._verdicts is None
-            else frozenset(self._verdicts.go)
-        )
-        bookings = Bookings(self._reservations(state), self._booked(), self._slack())
-        return choose(state, snapshot, before, self._lately, self._rules, self._clock, bookings, self._undrainable())
+                self._meanwhile[name] = reason
 
     def _annotate(self, name: str, reason: str) -> None:
         """Set both annotations, or clear them where the reason is empty. The node is read first and patched by resource
@@ -187,16 +224,44 @@ class ScaleDownController(Controller):
         log.info("node %s changes too often to be annotated now; it is tried again", name)
 
 
+class _Review:
+    """A review under way, which takes several steps where there is much to evaluate. Its clock stands still between
+    them."""
+
+    def __init__(
+        self, choose: Callable[[MonotonicClock], Generator[Verdicts, None, Verdicts]], clock: MonotonicClock
+    ) -> None:
+        self._clock = clock
+        self._paused_at = clock()
+        self._idle_seconds = 0.0
+        self._parts = choose(lambda: MonotonicSeconds(clock() - self._idle_seconds))
+
+    def go_on(self, seconds: float) -> tuple[Verdicts, bool]:
+        """Work for so long. Return the verdicts on all nodes, or as far as they are known, and whether they are on
+        all."""
+        now = self._clock()
+        self._idle_seconds += now - self._paused_at
+        try:
+            while True:
+                so_far = next(self._parts)
+                self._paused_at = self._clock()
+                if self._paused_at >= now + seconds:
+                    return so_far, False
+        except StopIteration as end:
+            verdicts: Verdicts = end.value
+            return verdicts, True
+
+
 def _news(
-    verdicts: Verdicts, nodes: Mapping[str, ClusterNode], written: Mapping[str, str], *, unread: bool
+    verdicts: Verdicts, marked: AbstractSet[str], written: Mapping[str, str], *, unread: bool
 ) -> Iterator[tuple[str, str]]:
     """Yield node and reason (empty: it may go) where the annotations differ, the most urgent first: nodes that CA might
-    remove, nodes that may go, others; changed reasons come last. `unread` is whether reasons count as changed that an
-    earlier process wrote."""
-    unmarked = {name: why for name, why in verdicts.stay.items() if not nodes[name].scale_down_disabled_by_us}
-    yield from ((name, why) for name, why in unmarked.items() if name in verdicts.low)
-    yield from ((name, "") for name in verdicts.go if nodes[name].scale_down_disabled_by_us)
-    yield from ((name, why) for name, why in unmarked.items() if name not in verdicts.low)
-    for name, why in verdicts.stay.items():
-        if nodes[name].scale_down_disabled_by_us and written.get(name, "" if unread else why) != why:
-            yield name, why
+    remove, nodes that may go, others; changed reasons come last. `marked` are the nodes with our annotations. `unread`
+    is whether reasons count as changed that an earlier process wrote."""
+    unmarked = sorted(verdicts.stay.keys() - marked)
+    yield from ((name, verdicts.stay[name]) for name in unmarked if name in verdicts.low)
+    yield from ((name, "") for name in verdicts.go if name in marked)
+    yield from ((name, verdicts.stay[name]) for name in unmarked if name not in verdicts.low)
+    known = verdicts.stay if unread else written
+    changed = (name for name in known if name in marked and verdicts.stay.get(name, "") != written.get(name, ""))
+    yield from ((name, verdicts.stay[name]) for name in sorted(changed) if name in verdicts.stay)

@@ -1,109 +1,244 @@
-"""Places on existing nodes for pods that have to move, as the planner finds them. Pure; no node is opened. Whose pods
-have to move, and to which nodes they may, is `choice`'s."""
+"""Places for pods on nodes that stand. Pure; no node is opened. Whose pods these are, and onto which nodes they may, is
+`choice`'s.
+
+Where each node by itself decides which pods it lets in, each pod takes the first node with room. The planner is asked
+where that leaves a pod without, and where constraints reach beyond a node.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import islice
 
-from cagrpc.cluster.drop_invalid import solve_valid
-from cagrpc.cluster.node_info import ClusterCapacity, DisplacedOwner, NodeInfo
-from solver.model import HOSTNAME, Budget, Node, Plan, PodSet, PodSpec, Problem, WhenUnsatisfiable
+import numpy as np
+
+from cagrpc.cluster.drop_invalid import faults, solve_valid
+from cagrpc.cluster.node_info import DisplacedOwner, NodeInfo
+from cagrpc.cluster.state import ClusterNode
+from cagrpc.controllers.scale_down.columns import Bools, Ints
+from cagrpc.controllers.scale_down.constraints import (
+    Relevance,
+    SelectorIndex,
+    decided_by_node,
+    domain_keys,
+    kept_out_of_domains,
+    most_beside,
+    required,
+)
+from cagrpc.controllers.scale_down.counting import CountingNodes
+from cagrpc.controllers.scale_down.room import Room
+from solver.model import CPU, MEMORY, PODS, Budget, Node, Plan, PodSet, PodSpec, Problem, RunningPods
 
 Pods = Mapping[PodSpec, int]
 
-_MOST_TARGETS = 64
-"""How many nodes with room are enough for pods without constraints between pods: planning over thousands of nodes takes
-half a second, over these a few milliseconds."""
+MOST_TARGETS = 64
+"""How many nodes with room the planner is given for each spec: planning over thousands takes half a second, over these
+some milliseconds."""
+_LEAST_TARGETS = 4
+"""How many nodes of each domain it is given at least, where constraints reach beyond a node,"""
+_MOST_DOMAINS = 64
+"""and of how many domains."""
+_MOST_REFUSED = 64
+"""How many nodes with room, but closed by other pods, are looked at before all of them are found at once."""
 
-
-@lru_cache(maxsize=10_000)
-def required(spec: PodSpec) -> PodSpec:
-    """Return the spec without its preferences, which never prevent a move."""
-    hard = tuple(each for each in spec.topology_spread if each.when_unsatisfiable is WhenUnsatisfiable.DO_NOT_SCHEDULE)
-    return replace(spec, topology_spread=hard, preferred_nodes=(), preferred_pods=())
-
-
-@lru_cache(maxsize=10_000)
-def is_constrained_by_others(spec: PodSpec) -> bool:
-    """Return whether it has required pod affinity or anti-affinity, or any topology spread, a `ScheduleAnyway` one too.
-    Of `required` specs only `DoNotSchedule` ones are left."""
-    return bool(spec.pod_affinity or spec.pod_anti_affinity or spec.topology_spread)
-
-
-@lru_cache(maxsize=10_000)
-def _keeps_others_out(spec: PodSpec) -> bool:
-    """Return whether its anti-affinity reaches beyond its own node."""
-    return any(term.topology_key != HOSTNAME for term in spec.pod_anti_affinity)
+_DISPLACED = DisplacedOwner()
 
 
 @dataclass(frozen=True, slots=True)
 class Relocated:
-    """Pods by the node that was found for them."""
+    """Pods by the name of the node that was found for them."""
 
     pods: Mapping[str, Pods]
     all: bool
     """Whether all pods have one."""
 
+    @property
+    def count(self) -> int:
+        return sum(sum(pods.values()) for pods in self.pods.values())
 
-_DISPLACED = DisplacedOwner()
+
+def movable(node: ClusterNode) -> Sequence[RunningPods]:
+    """Return a node's running pods as constraints of pods that move see them."""
+    return node.movable
+
+
+def seen_by_waiting(node: ClusterNode) -> Sequence[RunningPods]:
+    """Return the same as constraints of pods that wait see them."""
+    return node.node.running
 
 
 class Relocation:
-    """Finds places on the nodes of a capacity, which changes as pods are assumed."""
+    """Finds places in a room, which changes as pods are assumed. For one thread."""
 
-    def __init__(self, capacity: ClusterCapacity) -> None:
-        self._capacity = capacity
-        self._watched = {node.name for node in capacity.nodes if _watches(node)}
+    def __init__(
+        self,
+        room: Room,
+        keeping_out: Iterable[PodSpec] = (),
+        seen: Callable[[ClusterNode], Sequence[RunningPods]] = movable,
+    ) -> None:
+        """`keeping_out` are the specs of all running pods whose anti-affinity reaches beyond their node. `seen` returns
+        a node's running pods as the constraints of pods without a place see them."""
+        self._room = room
+        self._seen = seen
+        self._counting = CountingNodes(room, seen)
+        self._keeping_out: dict[str, SelectorIndex] = {}
+        """By topology key: which pods anti-affinity keeps out of domains."""
+        for spec in (*keeping_out, *(spec for _, spec, _ in room.all_assumed())):
+            self._keep_out(spec)
 
     def assume(self, relocated: Relocated) -> None:
         """Assume pods in these places."""
         for name, pods in relocated.pods.items():
             for spec, count in pods.items():
-                self._capacity[name].assume(_DISPLACED, spec, count)
-            if any(_keeps_others_out(spec) for spec in pods):
-                self._watched.add(name)
+                self._room.assume(self._room.position[name], spec, count)
+                self._keep_out(spec)
 
-    def place(self, pods: Pods, onto: Sequence[str], budget: Budget) -> Relocated:
-        """Return where these pods fit on those nodes of `onto` that are left, the first nodes preferred. Nothing is
+    def place(self, pods: Pods, onto: Bools, budget: Budget) -> Relocated:
+        """Return where these pods fit on the nodes of `onto` that are left, the first nodes preferred. Nothing is
         assumed."""
         hard: Counter[PodSpec] = Counter()
         for spec, count in pods.items():
             hard[required(spec)] += count
-        targets = self._targets(hard, onto)
-        if not all(any(self._capacity[name].fits(spec) for name in targets) for spec in hard):
+        if not all(self._may_fit(spec, count, onto) for spec, count in hard.items()):
             return Relocated({}, all=False)
+        if all(map(self.decided_by_node, hard)):
+            found = self.first_fit(hard, onto)
+            if found.all:
+                return found
         sets = tuple(PodSet(str(number), *each) for number, each in enumerate(hard.items()))
-        return self.place_sets(sets, targets, budget)
+        return self.planned(sets, self.targets(hard, onto, MOST_TARGETS), budget)
 
-    def place_sets(self, pod_sets: tuple[PodSet, ...], onto: Iterable[str], budget: Budget) -> Relocated:
-        """Return the same for pod sets with their preferences, over all nodes of `onto`."""
-        asked = sum(pod_set.count for pod_set in pod_sets)
-        nodes = tuple(self._capacity.node(name) for name in onto if name in self._capacity)
-        if not asked or not nodes:
-            return Relocated({}, all=not asked)
-        planned = solve_valid(Problem(pod_sets, nodes=nodes), budget)
-        return Relocated(_by_node(planned.plan), all=planned.places_all)
+    def decided_by_node(self, spec: PodSpec) -> bool:
+        """Return whether each node by itself decides if it lets in pods of a `required` spec."""
+        return decided_by_node(spec) and not self._keys_against(spec) and _is_valid(spec)
 
-    def _targets(self, pods: Pods, onto: Sequence[str]) -> list[str]:
-        infos = [info for name in onto if (info := self._capacity.get(name)) is not None]
-        if any(is_constrained_by_others(spec) for spec in pods):
-            return [info.name for info in infos]  # pods on any of them count
-        found: list[str] = []
-        for info in infos:
-            if info.name in self._watched or (len(found) < _MOST_TARGETS and _suits_one(info, pods)):
-                found.append(info.name)
-        return found
+    def first_fit(self, pods: Pods, onto: Bools) -> Relocated:
+        """Return where pods of specs that are decided by each node fit, the largest first, each on the first node that
+        takes it: as many as find one."""
+        changed: dict[int, NodeInfo] = {}
+        found: dict[str, Counter[PodSpec]] = {}
+        everybody = True
+        for spec, asked in sorted(pods.items(), key=lambda each: largest_first(each[0])):
+            left = asked
+            for position, most in self.open_to(spec, onto, changed) if asked else ():
+                info = changed.setdefault(position, self._room.info(position).copy())
+                here = min(left, most)
+                info.assume(_DISPLACED, spec, here)
+                found.setdefault(info.name, Counter())[spec] += here
+                left -= here
+                if not left:
+                    break
+            everybody &= not left
+        return Relocated(found, everybody)
+
+    def open_to(
+        self, spec: PodSpec, onto: Bools, changed: Mapping[int, NodeInfo] | None = None
+    ) -> Iterator[tuple[int, int]]:
+        """Yield the positions of nodes that take such a pod, as far as each decides that by itself, and how many each
+        takes. `changed` are nodes where more is assumed than in the room."""
+        positions = np.flatnonzero(onto & self._room.open_to(spec))
+        at = refused = 0
+        while at < len(positions):
+            position = int(positions[at])
+            at += 1
+            most = self._most(spec, position, (changed or {}).get(position))
+            if most:
+                yield position, most
+                continue
+            refused += position not in (changed or ())
+            if refused == _MOST_REFUSED:
+                positions, at = positions[at:], 0
+                positions = positions[~self.closed_to(spec)[positions]]
+
+    def closed_to(self, spec: PodSpec) -> Bools:
+        """Return where pods that run keep such a pod out by constraints over hostnames, or host ports."""
+        return self._counting.closed_to(spec)
+
+    def targets(self, specs: Iterable[PodSpec], onto: Bools, most: int) -> list[int]:
+        """Return the positions of the first nodes open to each of the specs, about so many for each, of all domains
+        that constraints tell apart."""
+        specs = tuple(specs)
+        keys = domain_keys(specs).union(*map(self._keys_against, specs))
+        domains = self._room.columns.alike(sorted(keys))[0] if keys else None
+        found: set[int] = set()
+        for spec in specs:
+            found.update(self._first_open_to(spec, onto, most, domains))
+            partners = self._counting.partners_of(spec)
+            if partners is not None:
+                found.update(self._first_open_to(spec, onto & partners, most, None))
+        return sorted(found)
+
+    def _first_open_to(self, spec: PodSpec, onto: Bools, most: int, domains: Ints | None) -> Iterator[int]:
+        """Yield the positions of the first nodes open to a spec, so many of all `domains` together."""
+        parts = [onto]
+        if domains is not None:
+            present, first = np.unique(domains[onto & self._room.open_to(spec)], return_index=True)
+            parts = [onto & (domains == domain) for domain in present[np.argsort(first)[:_MOST_DOMAINS]]]
+        for part in parts:
+            of_each = max(_LEAST_TARGETS, most // len(parts))
+            yield from (position for position, _ in islice(self.open_to(spec, part), of_each))
+
+    def planned(self, pod_sets: tuple[PodSet, ...], targets: Collection[int], budget: Budget) -> Relocated:
+        """Return what the planner finds for these pods on the nodes at these positions."""
+        specs = tuple(dict.fromkeys(each.spec for each in pod_sets))
+        relevance = Relevance(specs)
+        nodes = [self._as_planned(position, relevance) for position in targets]
+        if not nodes:
+            return Relocated({}, all=False)
+        if not all(map(self.decided_by_node, specs)):
+            nodes += self._counting.beside(targets, specs)
+        found = solve_valid(Problem(pod_sets, nodes=tuple(nodes)), budget)
+        return Relocated(_by_node(found.plan), found.places_all)
+
+    def _as_planned(self, position: int, relevance: Relevance) -> Node:
+        """Return the planner's node, with those pods that matter."""
+        runs = ((each.spec, each.count) for each in self._seen(self._room.nodes[position]))
+        there = (*runs, *((each.spec, each.count) for each in self._room.reservations(position)))
+        running = tuple(RunningPods(spec, count) for spec, count in there if relevance.of(spec))
+        return replace(self._room.info(position).node(), running=running)
+
+    def _keep_out(self, spec: PodSpec) -> None:
+        for term in kept_out_of_domains(spec):
+            self._keeping_out.setdefault(term.topology_key, SelectorIndex()).add(term.selector)
+
+    def _keys_against(self, spec: PodSpec) -> set[str]:
+        """Return the topology keys of the domains that anti-affinity of pods which have a place keeps such pods out
+        of."""
+        return {key for key, selectors in self._keeping_out.items() if selectors.selects(spec)}
+
+    def _may_fit(self, spec: PodSpec, count: int, onto: Bools) -> bool:
+        """Return whether there is room for so many pods of a spec, as far as resources go."""
+        positions = np.flatnonzero(onto & self._room.open_to(spec))
+        if len(positions) >= count or not len(positions):
+            return len(positions) > 0
+        asked = ((name, amount) for name, amount in (*spec.requests, (PODS, 1)) if amount > 0)
+        most = np.min([self._room.free(name)[positions] // amount for name, amount in asked], axis=0)
+        return int(most.sum()) >= count
+
+    def _most(self, spec: PodSpec, position: int, changed: NodeInfo | None) -> int:
+        """Return how many such pods a node takes, as it is in the room or `changed`."""
+        info = changed or self._room.info(position)
+        most = info.most(spec)
+        if not most:
+            if spec.claims and changed is None and not spec.host_ports:
+                self._room.unserved(spec.claims, position)
+            return 0
+        runs = [(each.spec, each.count) for each in self._seen(self._room.nodes[position])]
+        return min(most, most_beside(spec, runs, [(each.spec, each.count) for each in info.reservations]))
 
 
-def _suits_one(info: NodeInfo, pods: Pods) -> bool:
-    return any(info.fits(spec) for spec in pods)
+def largest_first(spec: PodSpec) -> tuple[int, ...]:
+    """Return a key to sort specs by."""
+    asked = dict(spec.requests)
+    return -asked.get(CPU, 0), -asked.get(MEMORY, 0)
 
 
-def _watches(node: Node) -> bool:
-    return any(_keeps_others_out(each.spec) for each in node.running)
+@lru_cache(maxsize=10_000)
+def _is_valid(spec: PodSpec) -> bool:
+    return not faults(Problem((PodSet("pods", spec, 1),)))
 
 
 def _by_node(plan: Plan) -> dict[str, Pods]:

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from cagrpc.api.gen import kubernetes_pb2
-from cagrpc.cluster.view.budgets import DisruptionBudgets, disruption_budget
+from cagrpc.cluster.view.budgets import POD_DISRUPTION_BUDGETS, DisruptionBudgets, disruption_budget
 from cagrpc.cluster.view.classes import ClassKey, EquivalenceClass, Shape
 from cagrpc.errors import InvalidInput
 from solver.model import PodSpec
+from tests.support.controllers.cluster_objects import Fed, node, pod
 from tests.support.messages import filled
 
 WEB: dict[str, Any] = {"matchLabels": {"app": "web"}}
@@ -76,6 +77,17 @@ def test_a_node_is_drained_again_once_its_budget_allows_it_selects_others_or_is_
     table.drop("ns/a")
     assert not table.undrainable(nodes)
     assert not table.keys()
+
+
+def test_only_the_nodes_that_are_asked_about_are_looked_at() -> None:
+    fed = Fed()
+    fed.nodes(node("n1"), node("n2"))
+    fed.put(pod("a", node="n1"), pod("b", node="n2"), pod("c", node="not-there"))
+    budget = {"metadata": {"name": "all", "namespace": "default"}, "spec": {"selector": {}}}
+    fed.put(filled(kubernetes_pb2.PodDisruptionBudget(), budget), path=POD_DISRUPTION_BUDGETS)
+    why = "PodDisruptionBudget default/all lets none of its pods go now"
+    assert fed.model.undrainable(["n2", "not-there", "unknown"]) == {"n2": why}
+    assert fed.model.undrainable([]) == {}
 
 
 def test_an_invalid_budget_is_named() -> None:

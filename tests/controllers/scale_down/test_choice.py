@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -18,12 +19,12 @@ from cagrpc.controllers.scale_down.choice import (
     IN_FLIGHT,
     IN_USE,
     NOT_YET,
-    TO_BE_DELETED,
     Bookings,
     booked_for,
     no_room,
     no_room_with_slack,
 )
+from cagrpc.controllers.scale_down.known import TO_BE_DELETED
 from cagrpc.fleet.model import InstanceState
 from solver import solve
 from solver.model import (
@@ -354,3 +355,73 @@ def test_a_node_that_cannot_be_drained_stays_and_no_other_one_stays_for_it() -> 
     assert verdicts.go == ("b",), "its pods go where a's stay"
     assert verdicts.stay == {"a": why, "full": IN_USE}
     assert "a" in verdicts.low
+
+
+def test_only_nodes_that_are_little_used_are_asked_about_budgets() -> None:
+    play = Play(
+        [Played("low", LOW, _with(1)), Played("used", LOW, _with(3)), Played("leaves", LOW, ready=False)], TIERS
+    )
+    assert "low" in play.verdicts().go
+    assert play.asked_about == {"low"}
+
+
+def test_pods_that_keep_apart_find_the_one_node_beyond_hundreds_that_have_one() -> None:
+    apart = _apart(500)
+    nodes = [Played("low", LOW, Counter({apart: 1}))]
+    nodes += [Played(f"m{i:03}", MIDDLE, _with(2) + Counter({apart: 1})) for i in range(200)]
+    assert not Play(nodes, TIERS).verdicts().go
+    assert Play([*nodes, Played("z", HIGH, _with(3))], TIERS).verdicts().go == ("low",)
+
+
+def test_pods_on_nodes_of_lower_weight_count_for_constraints_over_zones() -> None:
+    """They are no room for pods of a higher tier, and keep them out of their zone all the same."""
+    alone = PodAffinityTerm("zone", PodSelector((Requirement("app", Operator.IN, ("db",)),), ("ns",)))
+    apart = spec(500, namespace="ns", labels=(("app", "db"),), pod_anti_affinity=(alone,))
+    a, b = (replace(HIGH, id=f"high-{zone}", labels={"zone": zone}) for zone in "ab")
+    below = replace(LOW, labels={"zone": "b"})
+    moves, room = Played("moves", a, Counter({apart: 1})), Played("room", b, _with(3))
+    assert Play([moves, room, Played("below", below, _with(3))], (a, b, below)).verdicts().go == ("moves",)
+    below_has_one = Played("below", below, _with(3) + Counter({apart: 1}))
+    assert not Play([moves, room, below_has_one], (a, b, below)).verdicts().go
+
+
+_KEEPING_APART = st.sampled_from(
+    [
+        spec(cpu, namespace="ns", labels=(("app", app),), pod_anti_affinity=terms)
+        for cpu in (300, 1100)
+        for app in ("a", "b")
+        for terms in (
+            (),
+            *(
+                (PodAffinityTerm(key, PodSelector((Requirement("app", Operator.IN, ("a",)),), ("ns",))),)
+                for key in ("kubernetes.io/hostname", "zone")
+            ),
+        )
+    ]
+)
+
+
+@examples(100)
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.lists(_KEEPING_APART, max_size=2)), min_size=2, max_size=7),
+    st.lists(_KEEPING_APART, max_size=2),
+)
+def test_pods_that_keep_apart_may_all_go_together_too(
+    drawn: list[tuple[str, list[PodSpec]]], waiting: list[PodSpec]
+) -> None:
+    groups = {zone: replace(LOW, id=f"low-{zone}", labels={"zone": zone}) for zone in "ab"}
+    nodes = [Played(f"n{i}", groups[zone], Counter(pods)) for i, (zone, pods) in enumerate(drawn)]
+    play = Play(nodes, tuple(groups.values()), waiting=Counter(waiting))
+
+    def placed(pods: Counter[PodSpec], names: Iterable[str]) -> int:
+        """How many of them the planner places on these nodes beside what runs there."""
+        sets = tuple(PodSet(f"{i}", each, count) for i, (each, count) in enumerate(pods.items()))
+        there = [play.named(name) for name in names]
+        on = tuple(replace(node.node, running=node.running) for node in there)
+        plan = solve(Problem(sets, nodes=on), Budget(1.0))
+        return pods.total() - sum(each.count for each in plan.unplaced)
+
+    verdicts = play.verdicts()
+    displaced = sum((play.named(name).pods for name in verdicts.go), Counter[PodSpec]())
+    had_room = placed(play.waiting, [each.name for each in nodes])
+    assert placed(displaced + play.waiting, verdicts.stay) >= displaced.total() + had_room

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -15,11 +15,21 @@ from cagrpc.cluster.markers import SCALE_DOWN_DISABLED
 from cagrpc.cluster.markers import SCALE_DOWN_DISABLED_BY_US as OURS
 from cagrpc.cluster.node_info import RequestOwner, Reservation
 from cagrpc.cluster.state import ClusterState
-from cagrpc.controllers.scale_down.choice import BOOKED, CONSOLIDATED, IN_USE, Bookings, booked_for, no_room
-from cagrpc.controllers.scale_down.controller import WRITING_SECONDS, ScaleDownController
+from cagrpc.controllers.scale_down.choice import (
+    BOOKED,
+    CONSOLIDATED,
+    IN_FLIGHT,
+    IN_USE,
+    Bookings,
+    Rules,
+    booked_for,
+    no_room,
+)
+from cagrpc.controllers.scale_down.controller import REVIEW_SECONDS, WRITING_SECONDS, ScaleDownController
 from cagrpc.errors import Conflict, NotFound, Unavailable
 from cagrpc.fleet.model import FleetSnapshot, PodKey
 from cagrpc.kube.client.client import PatchKind
+from solver.model import PodAffinityTerm, PodSelector
 from tests.support.clocks import any_clock
 from tests.support.controllers.scale_down import QUICK, Play, Played, spec, tier
 
@@ -69,7 +79,11 @@ class _ScaleDownHarness:
     play: Play
     api: _NodesApi = field(default_factory=_NodesApi)
     in_flight_asked: AbstractSet[PodKey] = frozenset()
+    states: int = 0
+    """How often it was asked for the state."""
     bookings: Bookings = field(default_factory=Bookings)
+    look_seconds: float = 0.0
+    """That each look of the controller at its clock takes."""
 
     def __post_init__(self) -> None:
         self.api.annotations.update({each.name: {} for each in self.play.nodes})
@@ -81,18 +95,23 @@ class _ScaleDownHarness:
     def state(self, *, without: AbstractSet[PodKey] = frozenset()) -> ClusterState:
         """As the API server has it now."""
         self.in_flight_asked = without
+        self.states += 1
         for each in self.play.nodes:
             kept = self.api.annotations.get(each.name, {})
             each.disabled, each.by_us = kept.get(SCALE_DOWN_DISABLED, ""), OURS in kept
         return self.play.cluster()
 
-    def controller(self, writes: int = 100, *, consolidates: bool = False) -> ScaleDownController:
+    def _look(self) -> float:
+        self.api.now += self.look_seconds
+        return self.api.now
+
+    def controller(self, writes: int = 100, *, consolidates: bool = False, rules: Rules = QUICK) -> ScaleDownController:
         return ScaleDownController(
             self,
             self,
             self.api,
-            clock=any_clock(lambda: self.api.now),
-            rules=QUICK,
+            clock=any_clock(self._look),
+            rules=rules,
             most_writes=writes,
             reservations=lambda state: self.bookings.reservations if state.nodes else {},
             booked=lambda: self.bookings.nodes,
@@ -275,3 +294,82 @@ def test_where_cagrpc_consolidates_somebody_elses_annotation_is_left_alone() -> 
     harness.controller(consolidates=True).review()
     assert harness.api.annotations["l"] == {SCALE_DOWN_DISABLED: "false"}
     assert harness.api.annotations["h"][OURS] == CONSOLIDATED
+
+
+def _with_several_steps(nodes: int) -> tuple[_ScaleDownHarness, ScaleDownController]:
+    """Of a review that evaluates but a few of these nodes in one step, each with a pod that finds no other place."""
+    apart = PodAffinityTerm("kubernetes.io/hostname", PodSelector())
+    pods = Counter({spec(1000, pod_anti_affinity=(apart,)): 1})
+    played = [Played(f"n{each}", HIGH, Counter(pods)) for each in range(nodes)]
+    harness = _ScaleDownHarness(Play([*played, Played("used", HIGH, Counter({spec(1000): 3}))], (HIGH, LOW)))
+    harness.look_seconds = 0.01
+    return harness, harness.controller(rules=replace(QUICK, step_seconds=0.05))
+
+
+def test_a_review_takes_several_steps_where_there_is_much_to_evaluate() -> None:
+    harness, controller = _with_several_steps(20)
+    steps = 0
+    while not controller.summary():
+        assert not harness.api.patched, "nothing is written before all is decided"
+        controller.step()
+        steps += 1
+    assert 3 < steps < 20
+    controller.step()
+    assert controller.summary() == {"may go": 0, no_room(100): 20, IN_USE: 1}
+    assert {each[OURS] for each in harness.api.annotations.values()} == {no_room(100), IN_USE}
+
+
+def test_between_the_steps_of_a_review_no_time_passes_for_it() -> None:
+    harness, _ = _with_several_steps(8)
+    controller = harness.controller(rules=replace(QUICK, step_seconds=0.05, evaluation_seconds=1.0))
+    while not controller.summary():
+        controller.step()
+        harness.api.now += 1.0
+    assert controller.summary() == {"may go": 0, no_room(100): 8, IN_USE: 1}
+
+
+def test_nodes_that_an_increment_counts_on_and_booked_ones_do_not_wait_for_the_end_of_a_review() -> None:
+    harness, controller = _with_several_steps(20)
+    harness.play.nodes.append(Played("new", HIGH, held=True))
+    harness.api.annotations["new"] = {}
+    controller.step()
+    assert not controller.summary()
+    assert harness.api.patched == ["new"]
+    harness.bookings = Bookings({}, {"n7": "ml/train"})
+    controller.step()
+    assert not controller.summary()
+    assert harness.api.patched == ["new", "n7"]
+    assert harness.api.annotations["n7"][OURS] == booked_for("ml/train")
+    while not controller.summary():
+        controller.step()
+    controller.step()
+    assert harness.api.patched.count("new") == 1
+    assert harness.api.annotations["new"][OURS] == IN_FLIGHT
+
+
+def test_the_view_is_asked_again_only_once_a_review_is_due() -> None:
+    harness = _harness()
+    controller = harness.controller()
+    controller.step()
+    harness.play.named("h").pods = Counter({spec(1000): 3})
+    harness.api.now += REVIEW_SECONDS - 1
+    controller.step()
+    assert harness.api.annotations["h"][OURS] == no_room(100)
+    harness.api.now += 1
+    controller.step()
+    assert harness.api.annotations["h"][OURS] == IN_USE
+
+
+def test_a_server_that_fails_while_writing_does_not_begin_the_review_anew() -> None:
+    harness = _harness()
+    controller = harness.controller()
+    harness.api.broken = True
+    with pytest.raises(Unavailable):
+        controller.step()
+    harness.api.broken = False
+    asked = harness.states
+    controller.step()
+    assert harness.states == asked
+    harness.api.now += REVIEW_SECONDS
+    controller.step()
+    assert OURS in harness.api.annotations["h"]

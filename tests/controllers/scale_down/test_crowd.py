@@ -9,7 +9,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cagrpc.controllers.scale_down.columns import NodeColumns
 from cagrpc.controllers.scale_down.crowd import Crowd
+from cagrpc.controllers.scale_down.relocation import Pods
 from solver.model import Node, PodSpec
 from tests.support.solver.device_examples import GPUS, claim
 
@@ -24,44 +26,58 @@ def _pod(cpu: int, memory: int = 1, **selector: str) -> PodSpec:
     return PodSpec((("cpu", cpu), ("memory", memory)), node_selector=tuple(sorted(selector.items())))
 
 
+class _Named(Crowd):
+    """A crowd on nodes by name."""
+
+    def __init__(self, *nodes: Node) -> None:
+        super().__init__(NodeColumns(nodes))
+        self._at = {node.name: position for position, node in enumerate(nodes)}
+
+    def has_room_without(self, name: str, pods: Pods) -> bool:
+        return self.has_room(pods, self._at[name])
+
+    def remove_named(self, name: str) -> None:
+        self.remove(self._at[name])
+
+
 def test_alike_pods_are_counted_exactly() -> None:
-    crowd = Crowd([_node("a", 10), _node("b", 10), _node("gone", 0)])
-    assert crowd.has_room({_pod(5): 4}, "gone")
-    assert not crowd.has_room({_pod(5): 5}, "gone")
-    assert not crowd.has_room({_pod(5): 3}, "b")
-    crowd.remove("b")
-    assert crowd.has_room({_pod(5): 2}, "gone")
+    crowd = _Named(_node("a", 10), _node("b", 10), _node("gone", 0))
+    assert crowd.has_room_without("gone", {_pod(5): 4})
+    assert not crowd.has_room_without("gone", {_pod(5): 5})
+    assert not crowd.has_room_without("b", {_pod(5): 3})
+    crowd.remove_named("b")
+    assert crowd.has_room_without("gone", {_pod(5): 2})
     crowd.add({_pod(5): 1})
-    assert not crowd.has_room({_pod(5): 2}, "gone")
-    assert crowd.has_room({_pod(5): 1}, "gone")
+    assert not crowd.has_room_without("gone", {_pod(5): 2})
+    assert crowd.has_room_without("gone", {_pod(5): 1})
 
 
 def test_small_pods_can_shut_out_a_large_one() -> None:
-    crowd = Crowd([_node("a", 10), _node("b", 10), _node("gone", 0)])
-    assert not crowd.has_room({_pod(9): 1, _pod(2): 2}, "gone")  # one small one on each shuts it out
-    assert crowd.has_room({_pod(9): 1, _pod(2): 1}, "gone")
+    crowd = _Named(_node("a", 10), _node("b", 10), _node("gone", 0))
+    assert not crowd.has_room_without("gone", {_pod(9): 1, _pod(2): 2})  # one small one on each shuts it out
+    assert crowd.has_room_without("gone", {_pod(9): 1, _pod(2): 1})
 
 
 def test_a_node_counts_for_those_that_may_be_there() -> None:
-    crowd = Crowd([_node("a", 10, disk="ssd"), _node("b", 10), _node("gone", 0)])
-    assert crowd.has_room({_pod(6, disk="ssd"): 1}, "gone")
-    assert not crowd.has_room({_pod(6, disk="ssd"): 2}, "gone")
-    assert not crowd.has_room({_pod(6, disk="hdd"): 1}, "gone")
+    crowd = _Named(_node("a", 10, disk="ssd"), _node("b", 10), _node("gone", 0))
+    assert crowd.has_room_without("gone", {_pod(6, disk="ssd"): 1})
+    assert not crowd.has_room_without("gone", {_pod(6, disk="ssd"): 2})
+    assert not crowd.has_room_without("gone", {_pod(6, disk="hdd"): 1})
 
 
 def test_devices_go_to_whichever_pod_is_bound_first() -> None:
     gpus = {"a": GPUS, "b": GPUS, "none": (), "gone": ()}
-    crowd = Crowd([replace(_node(name, 10), devices=found) for name, found in gpus.items()])
-    assert crowd.has_room({replace(_pod(1), claims=claim()): 2}, "gone")
-    assert not crowd.has_room({replace(_pod(1), claims=claim()): 3}, "gone")
-    assert not crowd.has_room({replace(_pod(1), claims=claim(count=9)): 1}, "gone")
-    assert crowd.has_room({_pod(1): 3}, "gone")
+    crowd = _Named(*(replace(_node(name, 10), devices=found) for name, found in gpus.items()))
+    assert crowd.has_room_without("gone", {replace(_pod(1), claims=claim()): 2})
+    assert not crowd.has_room_without("gone", {replace(_pod(1), claims=claim()): 3})
+    assert not crowd.has_room_without("gone", {replace(_pod(1), claims=claim(count=9)): 1})
+    assert crowd.has_room_without("gone", {_pod(1): 3})
 
 
 def test_one_of_the_nodes_pods_is_a_resource_too() -> None:
-    crowd = Crowd([_node("a", 10, pods=2), _node("gone", 0)])
-    assert crowd.has_room({PodSpec(): 2}, "gone")
-    assert not crowd.has_room({PodSpec(): 3}, "gone")
+    crowd = _Named(_node("a", 10, pods=2), _node("gone", 0))
+    assert crowd.has_room_without("gone", {PodSpec(): 2})
+    assert not crowd.has_room_without("gone", {PodSpec(): 3})
 
 
 @given(
@@ -74,8 +90,8 @@ def test_wherever_they_go_everybody_finds_room(
 ) -> None:
     chance = random.Random(seed)
     standing = [_node(f"n{i}", *each) for i, each in enumerate(nodes)]
-    crowd = Crowd([*standing, _node("gone", 99, 99, 99)])
-    if not crowd.has_room(Counter(_pod(*each) for each in pods), "gone"):
+    crowd = _Named(*standing, _node("gone", 99, 99, 99))
+    if not crowd.has_room_without("gone", Counter(_pod(*each) for each in pods)):
         return
     for _ in range(5):
         free = [dict(node.free) for node in standing]

@@ -5,11 +5,16 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from cagrpc.cluster.state import ClusterNode, ClusterState, PodRef, WaitingPods
 from cagrpc.controllers.scale_down.choice import Bookings, Rules, Verdicts, choose
+from cagrpc.controllers.scale_down.known import ReviewedNodes
+from cagrpc.controllers.scale_down.relocation import Relocation
+from cagrpc.controllers.scale_down.room import Room
 from cagrpc.fleet.model import FleetSnapshot, GroupState, Instance, InstanceState
 from cagrpc.runtime.clock import MonotonicClock
 from solver import solve
@@ -18,7 +23,9 @@ from solver.model.eligibility import why_not_eligible
 from tests.support.clocks import any_clock
 
 GIB = 2**30
-QUICK = Rules(evaluation_seconds=1e9)
+T = TypeVar("T")
+
+QUICK = Rules(evaluation_seconds=1e9, step_seconds=1e9)
 """Everything is looked at, however slow the machine."""
 
 
@@ -32,6 +39,19 @@ def spec(cpu: int = 1000, **more: object) -> PodSpec:
 
 
 NO_TIME = any_clock(lambda: 0.0)
+
+
+def standing_nodes(*nodes: Node) -> list[ClusterNode]:
+    """Return Ready nodes whose running pods all may move."""
+    return [ClusterNode(each, f"id-{each.name}", ready=True, held=False, movable=each.running) for each in nodes]
+
+
+def room_of(*nodes: Node) -> Room:
+    return Room(standing_nodes(*nodes), {})
+
+
+def relocation_in(room: Room) -> Relocation:
+    return Relocation(room, [pods.spec for each in room.nodes for pods in each.movable])
 
 
 @dataclass
@@ -56,13 +76,26 @@ class Played:
             for resource, amount in (*each.requests, ("pods", 1)):
                 free[resource] = free.get(resource, 0) - amount * count
         labels = {**(self.group.labels if self.group else {}), "kubernetes.io/hostname": self.name}
-        # The cluster state leaves out of `running` what concerns no pending pod.
         return Node(self.name, free, labels, self.taints)  # type: ignore[arg-type]
+
+    @property
+    def running(self) -> tuple[RunningPods, ...]:
+        return tuple(RunningPods(each, count) for each, count in self.pods.items())
 
     @property
     def used(self) -> float:
         allocatable = self.allocatable or dict(self.group.allocatable if self.group else {})
         return max(1 - self.node.free[name] / allocatable[name] for name in ("cpu", "memory"))
+
+
+def whole(parts: Generator[object, None, T]) -> T:
+    """Return what a generator returns in the end."""
+    while True:
+        try:
+            next(parts)
+        except StopIteration as end:
+            found: T = end.value
+            return found
 
 
 @dataclass
@@ -77,6 +110,8 @@ class Play:
     clock: MonotonicClock = NO_TIME
     bookings: Bookings = field(default_factory=Bookings)
     undrainable: dict[str, str] = field(default_factory=dict)
+    asked_about: AbstractSet[str] = frozenset()
+    """Of which nodes it was asked the last time whether they can be drained."""
 
     def cluster(self) -> ClusterState:
         return ClusterState(
@@ -86,11 +121,11 @@ class Play:
             ),
             tuple(
                 ClusterNode(
-                    each.node,
+                    replace(each.node, running=each.running if self.waiting else ()),  # what pods that wait see
                     f"id-{each.name}",
                     each.ready,
                     each.held,
-                    tuple(RunningPods(s, count) for s, count in each.pods.items()),
+                    each.running,
                     each.disabled,
                     each.by_us,
                 )
@@ -114,12 +149,20 @@ class Play:
         )
 
     def verdicts(self, rules: Rules = QUICK) -> Verdicts:
-        found = choose(
-            self.cluster(), self.fleet(), self.may_go, self.refused, rules, self.clock, self.bookings, self.undrainable
+        cluster, fleet, known = self.cluster(), self.fleet(), ReviewedNodes(rules.utilisation)
+        known.update(cluster.nodes, fleet)
+        found = whole(
+            choose(
+                known, cluster, fleet, self.may_go, self.refused, rules, self.clock, self.bookings, self.undrainable_of
+            )
         )
         self.may_go = frozenset(found.go)
         self.refused = frozenset() if found.swept else found.refused
         return found
+
+    def undrainable_of(self, names: AbstractSet[str]) -> Mapping[str, str]:
+        self.asked_about = names
+        return {name: self.undrainable[name] for name in sorted(names) if name in self.undrainable}
 
     def named(self, name: str) -> Played:
         return next(each for each in self.nodes if each.name == name)

@@ -205,6 +205,21 @@ def constrained_specs(draw: st.DrawFn) -> PodSpec:
 
 
 @st.composite
+def nodes_with_constrained_pods(draw: st.DrawFn) -> list[Node]:
+    """Draw some nodes with room for a few pods, and with pods that require something of others."""
+    labels = st.sampled_from([{"zone": "a"}, {"zone": "a"}, {"zone": "b"}, {"zone": "b"}, {}])
+    return [
+        Node(
+            f"n{number}",
+            {"cpu": draw(st.integers(0, 4)) * 1000, "pods": draw(st.integers(2, 8))},
+            draw(labels),
+            running=tuple(RunningPods(each) for each in draw(st.lists(constrained_specs(), max_size=1))),
+        )
+        for number in range(draw(st.integers(3, 9)))
+    ]
+
+
+@st.composite
 def constrained_problems(draw: st.DrawFn) -> Problem:
     """Draw small problems with constraints of every kind between few pods, few zones and little room."""
     pod_sets = []
