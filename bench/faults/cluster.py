@@ -18,7 +18,7 @@ from bench.faults.cloud import BookedInstance, Books
 from bench.faults.servers import Server
 from bench.faults.waves import OWNER, Waves
 from cagrpc.api.core.nodes import START_UP_TAINT
-from cagrpc.cluster.markers import BOOKING_LABELS, SCALE_DOWN_DISABLED
+from cagrpc.cluster.markers import BOOKING_LABELS, SCALE_DOWN_DISABLED, SCALE_DOWN_DISABLED_BY_US
 from cagrpc.kube.journal.objects import FLEET_RECORDS, INCREMENTS, unpack
 from tests.support.controlplane.api import ApiRefusal
 from tests.support.controlplane.cluster import NODES, Cluster
@@ -145,12 +145,9 @@ class Watcher:
         if moving:
             return f"increments are in flight: {moving}"
         on = seen.pods_on()
-        idle = [node["metadata"]["name"] for node in seen.nodes if node["metadata"]["name"] not in on]
+        idle = [node for node in seen.nodes if node["metadata"]["name"] not in on]
         if idle:
-            said = {each: self.refused.get(each, "") for each in idle}
-            needed = [node["metadata"]["name"] for node in seen.nodes if not _is_free(node)]
-            asked = [each for each, done in self.deletes.items() if done]
-            return f"nodes have no pods: {said}; somebody may need {needed}; deleted, by what was answered: {asked}"
+            return f"nodes have no pods: {'; '.join(map(self._why_there, idle))}"
         names = {node["spec"]["providerID"] for node in seen.nodes}
         standing = {each.id for each in self.books().values() if each.stands}
         if names != standing:
@@ -158,6 +155,15 @@ class Watcher:
                 f"Nodes without instance {sorted(names - standing)}, instances without Node {sorted(standing - names)}"
             )
         return ""
+
+    def _why_there(self, node: Any) -> str:
+        """Return why the autoscaler has not deleted an empty node."""
+        name, annotations = node["metadata"]["name"], node["metadata"].get("annotations") or {}
+        if not _is_free(node):
+            return f"{name} with the taints {_taints(node)}, kept because {annotations.get(SCALE_DOWN_DISABLED_BY_US)}"
+        if self.deletes.get(node["spec"]["providerID"]):
+            return f"{name} was deleted, by what was answered"
+        return f"{name} is not deleted: {self.refused.get(name, 'a pod is nominated to it, or its time has not come')}"
 
     def judge(self, seen: Seen, leader: Server, *, room_came: bool) -> Iterator[str]:
         """Yield what must not be, once all is settled. `room_came`: whether pods had room, since the last time, that no

@@ -3,6 +3,7 @@ one after the other. In cycles: a wave, faults, then none until all has settled,
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections import Counter
@@ -113,6 +114,16 @@ class ProcessCampaign:
         most = Counter({"longest time to settle, s": int(self.most_settled_seconds)})
         most["most memory of a process, MiB"] = int(max(each.most_rss_mib for each in self._servers))
         return Result(self.told, self.found, most=most)
+
+    def _status(self) -> str:
+        """Return what the leader says of itself."""
+        leader = self._servers.leader
+        if leader is None:
+            return "nobody leads"
+        try:
+            return json.dumps(leader.get("/status"))
+        except OSError as error:
+            return f"the leader does not say how it is: {error}"
 
     def _keep_logs(self) -> None:
         """Whoever reads what was found asks next what they said."""
@@ -286,7 +297,7 @@ class ProcessCampaign:
             if not why and self._waves.apply() and not self._watcher.unsettled(self._watcher.look() or seen):
                 break
         else:
-            self.found.append(f"cycle {self.told['cycles']}: it does not settle: {why}")
+            self.found.append(f"cycle {self.told['cycles']}: it does not settle: {why}; {self._status()}")
             return
         self.most_settled_seconds = max(self.most_settled_seconds, time.monotonic() - began)
         with suppress(*AWAY):
