@@ -52,14 +52,15 @@ class CheckedNodes:
 
 
 class CheckedPlaces:
-    """All places, and for each class those that hold it. Expects a plan whose groups, nodes and classes exist."""
+    """All places with pods, planned or running, and for each class those that hold it. Expects a plan whose groups,
+    nodes and classes exist."""
 
     def __init__(self, problem: Problem, plan: Plan) -> None:
         groups = {group.id: group for group in problem.node_groups}
         onto = {placed.node: placed.pods for placed in plan.existing}
         found: list[tuple[NodeGroup | Node, int, Mapping[int, int]]] = [
             *((groups[nodes.node_group], nodes.count, nodes.pods) for nodes in plan.nodes),
-            *((node, 1, onto.get(node.name, {})) for node in problem.nodes),
+            *((node, 1, onto.get(node.name, {})) for node in problem.nodes if node.running or node.name in onto),
         ]
         self.all = tuple(CheckedNodes(index, *each) for index, each in enumerate(found))
         self.of_class: dict[int, list[CheckedNodes]] = defaultdict(list)
