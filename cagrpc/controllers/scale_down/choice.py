@@ -18,7 +18,6 @@ import numpy as np
 
 from cagrpc.cluster.node_info import RequestOwner, Reservations, merged
 from cagrpc.cluster.state import ClusterNode, ClusterState
-from cagrpc.controllers.scale_down.columns import NodeColumns
 from cagrpc.controllers.scale_down.constraints import keys_kept_out_of, required
 from cagrpc.controllers.scale_down.crowd import Crowd
 from cagrpc.controllers.scale_down.known import FleetNode, ReviewedNodes
@@ -28,6 +27,7 @@ from cagrpc.controllers.scale_down.room import Room
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.runtime.clock import MonotonicClock
 from solver.model import CPU, Budget, PodSet, PodSpec
+from solver.reduction.node_columns import NodeColumns
 
 IN_USE = "in use: above the scale-down utilization threshold"
 IN_FLIGHT = "an increment in flight counts on it"

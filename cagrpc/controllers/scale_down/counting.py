@@ -11,7 +11,6 @@ from functools import cached_property
 import numpy as np
 
 from cagrpc.cluster.state import ClusterNode
-from cagrpc.controllers.scale_down.columns import Bools, Ints
 from cagrpc.controllers.scale_down.constraints import (
     Relevance,
     counts,
@@ -25,6 +24,7 @@ from cagrpc.controllers.scale_down.constraints import (
 from cagrpc.controllers.scale_down.room import Room
 from solver.model import HOSTNAME, Node, PodSpec, RunningPods
 from solver.model.eligibility import node_label_keys, read_node_names
+from solver.reduction.node_columns import Bools, Ints
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,11 @@ from itertools import islice
 
 import numpy as np
 
-from cagrpc.controllers.scale_down.columns import Bools, NodeColumns, amount_of
 from cagrpc.controllers.scale_down.relocation import Pods
 from solver.model import PODS, DeviceClaim, PodSpec
 from solver.model.allocation import allocate
 from solver.model.eligibility import on_nodes
+from solver.reduction.node_columns import Bools, NodeColumns, amount_of
 
 _Alike = tuple[PodSpec, tuple[DeviceClaim, ...]]
 """What pods may be on the same nodes by: their `on_nodes`, and their claims."""

@@ -18,7 +18,6 @@ import numpy as np
 from cagrpc.cluster.drop_invalid import faults, solve_valid
 from cagrpc.cluster.node_info import DisplacedOwner, NodeInfo
 from cagrpc.cluster.state import ClusterNode
-from cagrpc.controllers.scale_down.columns import Bools, Ints
 from cagrpc.controllers.scale_down.constraints import (
     Relevance,
     SelectorIndex,
@@ -31,6 +30,7 @@ from cagrpc.controllers.scale_down.constraints import (
 from cagrpc.controllers.scale_down.counting import CountingNodes
 from cagrpc.controllers.scale_down.room import Room
 from solver.model import CPU, MEMORY, PODS, Budget, Node, Plan, PodSet, PodSpec, Problem, RunningPods
+from solver.reduction.node_columns import Bools, Ints
 
 Pods = Mapping[PodSpec, int]
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from cagrpc.cluster.node_info import DisplacedOwner, NodeInfo, Reservation, Reservations
 from cagrpc.cluster.state import ClusterNode
-from cagrpc.controllers.scale_down.columns import Bools, Ints, NodeColumns, amount_of, open_where
 from solver.model import PODS, DeviceClaim, PodSpec
+from solver.reduction.node_columns import Bools, Ints, NodeColumns, amount_of, open_where
 
 _DISPLACED = DisplacedOwner()
 

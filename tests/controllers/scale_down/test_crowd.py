@@ -9,10 +9,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cagrpc.controllers.scale_down.columns import NodeColumns
 from cagrpc.controllers.scale_down.crowd import Crowd
 from cagrpc.controllers.scale_down.relocation import Pods
 from solver.model import Node, PodSpec
+from solver.reduction.node_columns import NodeColumns
 from tests.support.solver.device_examples import GPUS, claim
 
 _RESOURCES = ("cpu", "memory")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cagrpc.controllers.scale_down.columns import NodeColumns
 from solver.model import Node, PodSpec, Taint, TaintEffect
 from solver.model.eligibility import why_not_eligible
+from solver.reduction.node_columns import NodeColumns
 from tests.support.examples import examples
 from tests.support.solver.problems import TAINT
 from tests.support.solver.strategies import pod_specs
