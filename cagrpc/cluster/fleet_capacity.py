@@ -38,8 +38,7 @@ def _attach_limits_seen(snapshot: FleetSnapshot, cluster: ClusterState) -> dict[
     """Return the least limits of the nodes of each group that stand, by driver."""
     found: dict[str, dict[str, int]] = {}
     for node in cluster.nodes:
-        group = snapshot.group_of_instance.get(node.provider_id)
-        if group is not None and node.attach_limits:
+        if node.attach_limits and (group := snapshot.group_of_instance.get(node.provider_id)) is not None:
             of = found.setdefault(group, {})
             of.update({driver: min(count, of.get(driver, count)) for driver, count in node.attach_limits.items()})
     return found
@@ -95,11 +94,18 @@ class FleetCapacity:
     def _standing(self, state: ClusterState, snapshot: FleetSnapshot) -> Iterator[Node]:
         """Nodes that are Ready; without those whose increment is not whole, or that are on their way out."""
         gone = deleting_instances(snapshot) | (snapshot.held_instances - self._ready.keys())
+        # Of thousands most are as they seem.
+        looked_at = gone | snapshot.requested_instances.keys() | self._ready.keys()
+        is_awaited = state.devices.is_awaited
         for each in state.nodes:
+            if not (each.held or each.provider_id in looked_at or is_awaited(each.node.name)):
+                if each.ready:
+                    yield each.node
+                continue
             unknown = each.held and each.provider_id not in snapshot.group_of_instance  # it is among those in flight
             if each.ready and not unknown and each.provider_id not in gone:
                 node = self._usable(each, snapshot)
-                awaited = state.devices.is_awaited(node.name)
+                awaited = is_awaited(node.name)
                 group = snapshot.group_of_instance.get(each.provider_id, "") if awaited else ""
                 yield replace(node, devices=self._templates.left(group)[1]) if group else node
 

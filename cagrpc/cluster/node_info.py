@@ -276,7 +276,10 @@ class ClusterCapacity:
     @property
     def nodes(self) -> tuple[Node, ...]:
         """The planner's, in the order in which they came."""
-        return tuple(map(self.node, self._nodes))
+        infos = self._infos
+        return tuple(
+            infos[name].node() if name in infos else _without_debts(node) for name, node in self._nodes.items()
+        )
 
     @property
     def reservations(self) -> Reservations:

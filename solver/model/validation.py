@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 
-from solver.model import Budget, Limit, NodeGroup, Plan, PodSet, Problem
+from solver.model import Budget, Limit, Node, NodeGroup, Plan, PodSet, Problem
 from solver.model.errors import ProblemError
 from solver.model.validation_specs import MAX_AMOUNT, MAX_COUNT, SpecFaults, amounts, device_faults
 
@@ -38,13 +38,7 @@ def validate(problem: Problem, budget: Budget | None = None) -> None:
         faults.extend(_node_group(group))
         faults.extend(device_faults(f"node group {group.id}: devices", group.devices))
     for node in problem.nodes:
-        faults.extend(amounts(f"node {node.name}: free", node.free))
-        faults.extend(device_faults(f"node {node.name}: devices", node.devices))
-        for number, running in enumerate(node.running):
-            place = f"node {node.name}: running pods {number}"
-            if not 1 <= running.count <= MAX_COUNT:
-                faults.append(f"{place}: count {running.count} is not between 1 and {MAX_COUNT}")
-            faults.extend(specs.faults(place, running.spec))
+        faults.extend(_node(node, specs))
     for number, spec in enumerate(problem.daemon_sets):
         faults.extend(specs.faults(f"daemon set {number}", spec))
     if problem.previous is not None:
@@ -95,6 +89,23 @@ def _node_group(group: NodeGroup) -> Iterator[str]:
     price = group.price_usd_per_hour
     if not (math.isfinite(price) and 0 <= price <= MAX_PRICE_USD_PER_HOUR):
         yield f"{place}: price {price} is not between 0 and {MAX_PRICE_USD_PER_HOUR} $/h"
+
+
+def _node(node: Node, specs: SpecFaults) -> list[str]:
+    """Thousands stand, and mostly nothing is wrong with any: that is found first."""
+    faults: list[str] = []
+    for amount in node.free.values():
+        if type(amount) is not int or not 0 <= amount <= MAX_AMOUNT:
+            faults.extend(amounts(f"node {node.name}: free", node.free))
+            break
+    if node.devices:
+        faults.extend(device_faults(f"node {node.name}: devices", node.devices))
+    for number, running in enumerate(node.running):
+        place = f"node {node.name}: running pods {number}"
+        if not 1 <= running.count <= MAX_COUNT:
+            faults.append(f"{place}: count {running.count} is not between 1 and {MAX_COUNT}")
+        faults.extend(specs.faults(place, running.spec))
+    return faults
 
 
 def _previous(plan: Plan) -> Iterator[str]:

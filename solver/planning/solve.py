@@ -1,7 +1,8 @@
 """The entry point of planning: `solve(problem, budget) -> Plan`, its steps from top to bottom.
 
-Refuse an invalid problem (`validate`), reduce the rest to classes and kinds (`reduce`), search (`search`), write the
-plan in the terms of the problem (`write_plan`, `reasons`), and let the independent checker pass it (`check`).
+Refuse an invalid problem (`validate`), leave out nodes that its pods cannot need (`with_enough_nodes`), reduce the
+rest to classes and kinds (`reduce`), search (`search`), write the plan in the terms of the problem (`write_plan`,
+`reasons`), and let the independent checker pass it (`check`).
 """
 
 from __future__ import annotations
@@ -9,7 +10,19 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from solver.model import Budget, Certificate, NodeGroupIncrease, Plan, PodSet, PodSpec, Problem, Status, TierCost
+from solver.model import (
+    Budget,
+    Certificate,
+    NodeGroupIncrease,
+    PlacedOnNode,
+    Plan,
+    PodSet,
+    PodSpec,
+    Problem,
+    Status,
+    TierCost,
+    Unplaced,
+)
 from solver.model.budget import RunningBudget
 from solver.model.errors import UncheckedPlanError
 from solver.model.objective import Goal, ObjectiveStage, StageValue
@@ -19,9 +32,10 @@ from solver.planning import reasons, write_plan
 from solver.planning.progress import SILENT, SearchProgress
 from solver.planning.search import SearchResult, optimise
 from solver.planning.warm_up import warm_up
+from solver.reduction.enough_nodes import with_enough_nodes
 from solver.reduction.objective import breaks_ties, dollars
 from solver.reduction.reduce import reduce
-from solver.reduction.reduced import MICROS, Demand
+from solver.reduction.reduced import MICROS, Demand, Reduced
 from solver.verify.check import check
 
 _UNCHECKED = "its node's devices could be given to its pods in too many ways to check that all find theirs"
@@ -51,12 +65,12 @@ def solve(problem: Problem, budget: Budget | None = None, progress: TellProgress
 
 
 def _solved(problem: Problem, budget: RunningBudget, progress: SearchProgress = SILENT) -> Plan:
-    reduced = reduce(problem)
+    reduced = reduce(with_enough_nodes(problem))
     tiered = len(reduced.tiers) > 1
     outcome = optimise(reduced, budget, _MAIN_SHARE if tiered else 1.0, progress)
     cost = sum(outcome.values[s] for s in outcome.values if s.goal is Goal.COST)
     priority = max(0, cost - _cost_with_equal_weights(outcome, budget)) if tiered and cost else 0
-    plan = _plan(outcome, priority, budget)
+    plan = _plan(problem, outcome, priority, budget)
     check(problem, plan)
     return plan
 
@@ -88,7 +102,7 @@ def _cost_with_equal_weights(outcome: SearchResult, budget: RunningBudget) -> in
     return sum(v for s, v in other.values.items() if s.goal is Goal.COST)
 
 
-def _plan(outcome: SearchResult, priority_micros: int, budget: RunningBudget) -> Plan:
+def _plan(problem: Problem, outcome: SearchResult, priority_micros: int, budget: RunningBudget) -> Plan:
     reduced = outcome.reduced
     planned = write_plan.new_nodes(reduced, outcome.batches)
     placed = write_plan.on_existing(reduced, outcome.batches)
@@ -110,13 +124,27 @@ def _plan(outcome: SearchResult, priority_micros: int, budget: RunningBudget) ->
         increments,
         planned,
         placed,
-        reasons.unplaced(reduced, missing, increments, placed),
+        _unplaced(problem, reduced, missing, increments, placed),
         certificate,
         budget.elapsed_seconds(),
         tuple(_stage_value(stage, value, outcome.bounds[stage]) for stage, value in outcome.values.items()),
         relaxed=write_plan.relaxed(reduced, outcome.batches),
         candidates=outcome.candidates,
     )
+
+
+def _unplaced(
+    problem: Problem,
+    reduced: Reduced,
+    missing: Mapping[Demand, int],
+    increments: Sequence[NodeGroupIncrease],
+    placed: Sequence[PlacedOnNode],
+) -> tuple[Unplaced, ...]:
+    """Return the pods that are left out, with reasons that speak of all nodes of the problem."""
+    if missing and len(reduced.problem.nodes) < len(problem.nodes):
+        whole = reduce(problem)
+        reduced, missing = whole, {whole.demands[each.index]: count for each, count in missing.items()}
+    return reasons.unplaced(reduced, dict(missing), increments, placed)
 
 
 def _tiers(outcome: SearchResult, increments: Sequence[NodeGroupIncrease]) -> Iterator[TierCost]:
