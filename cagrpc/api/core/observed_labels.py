@@ -46,6 +46,8 @@ class PodProjection:
         selectors = frozenset(selectors)
         self._of_planned = LabelProjection(selectors)
         self._of_all = LabelProjection(selectors | {term.selector for term in self._terms})
+        self.number = self._of_all.number
+        """Its own, as that of a `LabelProjection`."""
 
     def planned(self, spec: PodSpec, who: PodIdentity) -> PodSpec:
         return self._of_all.identified(spec, who)

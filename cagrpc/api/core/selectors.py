@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any
 
 from cagrpc.api.core.resources import Problems, mapping, members, strings, texts
@@ -132,11 +133,16 @@ class LabelChange:
     """Whether one of the two has a selector that matches pods with nothing of this."""
 
 
+_numbers = count(1)
+
+
 class LabelProjection:
     """Projects a pod's namespace and labels to those that some selectors read. Each of these selectors matches the
     projection exactly if it matches the pod."""
 
     def __init__(self, selectors: Iterable[PodSelector]) -> None:
+        self.number = next(_numbers)
+        """Its own, for whoever remembers what it answered and need not keep it in memory."""
         self._selectors = frozenset(each for each in selectors if each.match_expressions is not None)
         self._named: defaultdict[str, set[str]] = defaultdict(set)
         self._asked: set[str] = set()

@@ -101,10 +101,11 @@ class EquivalenceClass:
         self.selected_by: tuple[int, tuple[PodAffinityTerm, ...]] = (-1, ())
         self.covered_by: tuple[int, tuple[str, ...]] = (-1, ())
         self._ordered: tuple[PodRef, ...] | None = ()
-        # Cached with the projection that each was made with.
-        self._planned: tuple[PodProjection, PodSpec] | None = None
-        self._runs: tuple[PodProjection, PodSpec | None] | None = None
-        self._whole: tuple[LabelProjection, PodSpec] | None = None
+        # Cached with the number of the projection that each was made with: these come and go, and a class may not be
+        # asked for hours.
+        self._planned: tuple[int, PodSpec] | None = None
+        self._runs: tuple[int, PodSpec | None] | None = None
+        self._whole: tuple[int, PodSpec] | None = None
 
     def ordered(self) -> tuple[PodRef, ...]:
         """Return its waiting pods, oldest first."""
@@ -120,22 +121,22 @@ class EquivalenceClass:
             self.waiting[pod] = ref
 
     def planned(self, seen: PodProjection) -> PodSpec:
-        if self._planned is None or self._planned[0] is not seen:
-            self._planned = seen, seen.planned(self.key.shape.spec, self.identity)
+        if self._planned is None or self._planned[0] != seen.number:
+            self._planned = seen.number, seen.planned(self.key.shape.spec, self.identity)
         return self._planned[1]
 
     def runs(self, seen: PodProjection) -> PodSpec | None:
         """Return the same object for as long as it is equal."""
-        if self._runs is None or self._runs[0] is not seen:
+        if self._runs is None or self._runs[0] != seen.number:
             before, now = self._runs, seen.runs(self.key.shape.spec, self.identity)
-            self._runs = seen, before[1] if before is not None and before[1] == now else now
+            self._runs = seen.number, before[1] if before is not None and before[1] == now else now
         return self._runs[1]
 
     def whole(self, sight: LabelProjection) -> PodSpec:
         """Return the same object for as long as it is equal."""
-        if self._whole is None or self._whole[0] is not sight:
+        if self._whole is None or self._whole[0] != sight.number:
             before, now = self._whole, sight.identified(self.key.shape.spec, self.identity)
-            self._whole = sight, before[1] if before is not None and before[1] == now else now
+            self._whole = sight.number, before[1] if before is not None and before[1] == now else now
         return self._whole[1]
 
     def looks_otherwise(self, sight: Sight) -> bool:
