@@ -35,6 +35,7 @@ from cagrpc.controllers.provisioning.lost_room import LostRoom
 from cagrpc.controllers.provisioning.metrics import RequestMetrics
 from cagrpc.controllers.provisioning.model import Booking, ProvisioningRequest
 from cagrpc.controllers.provisioning.observation import (
+    LabelledNodes,
     RequestReader,
     RequestsObservation,
     increment_of,
@@ -123,6 +124,7 @@ class ProvisioningController(Controller):
         self._assumed = assume_cache.AssumedRequests()
         self._labels = assume_cache.AssumedLabels(client, clock, workers)
         self._reader = RequestReader(store, settings)
+        self._labelled = LabelledNodes()
         self._writing = Writing(
             client, self._assumed, record=record, observe=self._note, now=now, clock=clock, workers=workers
         )
@@ -284,7 +286,7 @@ class ProvisioningController(Controller):
     def _observe_now(self, requests: Iterable[ProvisioningRequest]) -> RequestsObservation:
         snapshot = self._fleet.snapshot  # first: what it has ordered by then is in the cluster's state, or still held
         state = self._labels.seen(self._cluster.state())
-        return observe_requests(self._now(), requests, self._reader.ours, snapshot, state)
+        return observe_requests(self._now(), requests, self._reader.ours, snapshot, state, self._labelled)
 
     def _still_there(self, uid: str) -> bool:
         return any(each.uid == uid and not each.deleting for each in self._store.requests())

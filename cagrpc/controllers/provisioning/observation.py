@@ -18,7 +18,7 @@ from cagrpc.controllers.provisioning.sources import Increments, RequestSource, R
 from cagrpc.controllers.settings import RequestSettings
 from cagrpc.errors import NotFound, in_one_line
 from cagrpc.fleet.model import FleetSnapshot, IncrementStatus
-from solver.model import Node, PodSet
+from solver.model import Labels, Node, PodSet
 
 PlannedTemplates = Mapping[TemplatePod, PlannedTemplate]
 TEMPLATE_SECONDS = 30.0
@@ -187,13 +187,26 @@ def booking_labels(node: Node) -> list[str]:
     return [label.removeprefix(BOOKING_LABELS) for label in node.labels if label.startswith(BOOKING_LABELS)]
 
 
-def nodes_by_request(state: ClusterState) -> dict[str, frozenset[str]]:
-    """Return the names of nodes with booking labels, by the UIDs in these."""
-    found: defaultdict[str, set[str]] = defaultdict(set)
-    for each in state.nodes:
-        for uid in booking_labels(each.node):
-            found[uid].add(each.node.name)
-    return {uid: frozenset(names) for uid, names in found.items()}
+class LabelledNodes:
+    """Which nodes have labels of which requests. Nodes whose labels have not changed since it was asked last are not
+    read again. For one thread."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Labels, list[str]]] = {}
+
+    def by_request(self, state: ClusterState) -> dict[str, frozenset[str]]:
+        """Return the names of nodes with booking labels, by the UIDs in these."""
+        before, self._known = self._known, {}
+        found: defaultdict[str, set[str]] = defaultdict(set)
+        for each in state.nodes:
+            node = each.node
+            known = before.get(node.name)
+            if known is None or known[0] is not node.labels:
+                known = node.labels, booking_labels(node)
+            self._known[node.name] = known
+            for uid in known[1]:
+                found[uid].add(node.name)
+        return {uid: frozenset(names) for uid, names in found.items()}
 
 
 def consumers_by_request(state: ClusterState) -> dict[str, tuple[Consumer, ...]]:
@@ -210,6 +223,7 @@ def observe_requests(
     ours: Callable[[Iterable[ProvisioningRequest], PlannedTemplates], dict[str, Ours]],
     snapshot: FleetSnapshot,
     state: ClusterState,
+    labelled: LabelledNodes,
 ) -> RequestsObservation:
     """Return the observation; `ours` reads the requests that are ours."""
     there = [request for request in requests if not request.deleting]
@@ -220,6 +234,6 @@ def observe_requests(
         snapshot,
         latest_increments(snapshot),
         state,
-        nodes_by_request(state),
+        labelled.by_request(state),
         consumers_by_request(state),
     )
