@@ -25,6 +25,8 @@ from tests.support.controlplane.live import group
 WORKLOADS = 3_000
 PODS_OF_A_NODE = 10
 NAMESPACES = 10
+TOPOLOGY = "topology.kubernetes.io/"
+"""Labels of a Node that pods have from when they are bound (Kubernetes 1.35: PodTopologyLabels)."""
 IMAGES = 40
 """That a Node says it has: they are most of what an API server sends of one."""
 SHAPES = 16
@@ -153,9 +155,11 @@ def stored(
     """Yield Nodes, workloads and pods by their keys in etcd, each as the API server has made one of its kind."""
     numbers = count(1)
     like = _made(admin, NODES, node_document(next(iter(groups.values())), "simulated://like", held=False))
+    topology: dict[str, dict[str, str]] = {}
     for instance_id, group_id in instances_.items():
         document = node_document(groups[group_id], instance_id, held=False)
-        name = document["metadata"]["name"]
+        name, labels = document["metadata"]["name"], document["metadata"]["labels"]
+        topology[name] = {key: value for key, value in labels.items() if key.startswith(TOPOLOGY)}
         yield (
             f"minions/{name}",
             _as_made(like, document, next(numbers), {"spec": {**document["spec"], "taints": None}}),
@@ -183,6 +187,7 @@ def stored(
             path = f"/api/v1/namespaces/{namespace_of(each.workload)}/pods"
             likes[kind] = _made(admin, path, pod(each.workload, "like", each.node))
         document = pod(each.workload, each.name, each.node)
+        document["metadata"]["labels"].update(topology[each.node])
         status = {**likes[kind]["status"], **running(each.name)["status"]}
         spec = {**likes[kind]["spec"], **document["spec"]}
         requests = document["spec"]["containers"][0]["resources"]

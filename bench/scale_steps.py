@@ -1,5 +1,5 @@
-"""What small changes cost in clusters of different sizes: the view's state for planning, steps of the fleet and of the
-scale-down controller.
+"""What small changes cost in clusters of different sizes: the view's state for planning, planning rounds, steps of the
+fleet and of the scale-down controller.
 
     python -m bench.scale_steps [nodes ...]        3000 and 15000 without any; ten pods on each
 
@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cache
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 
 from bench import scale_down_steps
@@ -31,11 +31,13 @@ from cagrpc.backends.simulated.backend import SimulatedBackend
 from cagrpc.backends.simulated.nodes.controller import node_name
 from cagrpc.cluster.state import ClusterState
 from cagrpc.cluster.view.model import NODES, PODS, ClusterModel
+from cagrpc.controllers.planning.controller import PlanningController
+from cagrpc.controllers.settings import PlannerSettings
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.journal import SqliteJournal
 from cagrpc.fleet.model import IncrementSpec, Origin, Placement, PodKey
 from cagrpc.kube.client.envelopes import ObjectIdentity
-from cagrpc.runtime.clock import epoch, monotonic
+from cagrpc.runtime.clock import MonotonicSeconds, epoch, monotonic
 from solver.model import NodeGroup
 
 PODS_OF_A_NODE = 10
@@ -64,9 +66,11 @@ def measured(nodes: int) -> Iterator[tuple[str, float]]:
         try:
             fleet.reconcile()
             view = View({each.id: each for each in groups}, instances)
-            yield from scale_down_steps.measured(view, fleet, instances, Moves(view).ten)
+            moves = Moves(view)
+            yield from scale_down_steps.measured(view, fleet, instances, moves.ten)
             yield from _of_the_fleet(fleet, groups)
-            yield from _of_the_view(view)
+            yield from _of_planning(view, fleet, moves)
+            yield from _of_the_view(view, moves)
         finally:
             backend.close()
 
@@ -164,15 +168,54 @@ class Moves:
             self._view.put(standing[at], standing[at - 1].node)
 
 
-def _of_the_view(view: View) -> Iterator[tuple[str, float]]:
+def _of_the_view(view: View, moves: Moves) -> Iterator[tuple[str, float]]:
     def wait(workload: int) -> None:
         view.put(objects.Standing(workload, f"waits-{next(_numbers)}", ""), "")
 
     workloads = iter(range(0, objects.WORKLOADS, 10))
     yield "a state when nothing has changed", _cpu(view.state)
-    yield "a state after ten pods have moved", _cpu(view.state, Moves(view).ten)
+    yield "a state after ten pods have moved", _cpu(view.state, moves.ten)
     yield "a state after another pod waits", _cpu(view.state, lambda: wait(2))
     yield "a state after one waits of a workload that is spread", _cpu(view.state, lambda: wait(next(workloads)))
+
+
+# ---- planning
+
+
+class _Cluster:
+    """What planning asks of the view."""
+
+    problem = None
+
+    def __init__(self, view: View) -> None:
+        self.arrivals = view.model.arrivals
+        self.pod_of = view.model.pod_of
+        self.nominated_by_us = view.model.nominated_by_us
+        self.state = view.state
+
+
+def _of_planning(view: View, fleet: Fleet, moves: Moves) -> Iterator[tuple[str, float]]:
+    """Each round has ten pods of ten workloads, after ten others have moved and those of the last round were bound."""
+    settings = PlannerSettings()
+    loop = PlanningController(
+        fleet, _Cluster(view), settings, clock=lambda: MonotonicSeconds(monotonic() + settings.window_seconds)
+    )
+    loop.warm_up()
+    waiting: list[objects.Standing] = []
+
+    def ten_wait() -> None:
+        for each in waiting:
+            view.put(each, view.standing[next(_numbers)].node)
+        waiting[:] = [objects.Standing(37 * n % objects.WORKLOADS, f"waits-{n}", "") for n in islice(_numbers, 10)]
+        for each in waiting:
+            view.put(each, "")
+        moves.ten()
+
+    yield "a planning round of ten pods", _cpu(loop.step, ten_wait)
+    if [each.on_existing for each in loop.plans()[1:]] != [10] * TIMES:
+        raise SystemExit(f"rounds have not planned ten pods each: {loop.plans()}")
+    for each in waiting:
+        view.drop(each)
 
 
 # ---- the fleet
