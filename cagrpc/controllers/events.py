@@ -27,6 +27,8 @@ from cagrpc.runtime.log_once import LogOnce
 
 log = logging.getLogger(__name__)
 
+WRITING_SECONDS = 0.5
+"""How long one step begins to write further Events: a slow API server may take them no faster than the rate allows."""
 STEP_SECONDS = 0.5
 REPEAT_SECONDS = 300.0
 _CACHED_NOTES = 20_000
@@ -152,10 +154,10 @@ class EventRecorder(Controller):
         self.write_due()
 
     def write_due(self) -> int:
-        """Write what the rate allows now, and return how many Events that were. What cannot be written is lost; the
-        same problem is logged once."""
-        written = 0
-        while (note := self._next()) is not None:
+        """Write what the rate allows now, for `WRITING_SECONDS` at most, and return how many Events that were. What
+        cannot be written is lost; the same problem is logged once."""
+        written, until = 0, self._clock() + WRITING_SECONDS
+        while self._clock() <= until and (note := self._next()) is not None:
             try:
                 self._write(note)
             except errors.CagrpcError as error:

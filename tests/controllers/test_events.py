@@ -211,3 +211,17 @@ def test_the_increment_and_the_round_that_it_is_about_are_labels(writer: Scripte
     assert events.write_due() == 3
     found = [each["metadata"].get("labels") for each in writer.events.values()]
     assert found == [{"cagrpc.io/increment": "3f9a", "cagrpc.io/plan": "9d02"}, {"cagrpc.io/plan": "9d02"}, None]
+
+
+def test_a_slow_api_server_keeps_no_step_for_long(clock: FakeClock) -> None:
+    class Slow(ScriptedWriter):
+        def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+            clock.advance(0.2)
+            return super().create(path, body)
+
+    writer = Slow()
+    events = _events(writer, clock)
+    for number in range(10):
+        events.event(_note(number, "no node group fits"))
+    assert [events.write_due() for _ in range(4)] == [3, 3, 3, 1]
+    assert len(writer.events) == 10
