@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cagrpc import errors
+from cagrpc.api.encoding.untrusted import whole_number
 from cagrpc.kube.client.client import Client
 from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
 
@@ -110,7 +111,8 @@ class LeaderElection:
 
     def acquire(self, stop: threading.Event) -> bool:
         """Blocks until it leads (True) or `stop` is set (False). Raises what only a person can put right: `NotFound`
-        for a namespace that does not exist, `InvalidInput`."""
+        for a namespace that does not exist, `InvalidInput`; and `FailedPrecondition` where the API server was restored
+        from an older backup."""
         while not stop.is_set():
             if self._try():
                 return True
@@ -205,9 +207,20 @@ class LeaderElection:
             found = self._client.get(self._path)
         except errors.NotFound:
             return None
+        if self._seen is not None and _is_older(found, self._seen):
+            self._restored()
         if self._seen is None or _version(found) != _version(self._seen):
             self._seen, self._seen_changed_at = found, self._clock()
         return found
+
+    def _restored(self) -> None:
+        """End, also as a standby. The Lease is written every few seconds, so it shows what no watch does: that the API
+        server was restored from an older backup. Watches go on from versions that come again there, for minutes without
+        an event; what is known of the cluster is not so any more, and is to be listed by a new process."""
+        with self._lock:
+            self._lost = True
+            self._given_up = "the API server was restored from an older backup, and has to be read anew"
+        raise errors.FailedPrecondition(self.problem)
 
     def _stand_by(self, holder: str) -> None:
         problem = f"{self._name}: held by {holder}"
@@ -248,3 +261,9 @@ class LeaderElection:
 
 def _version(lease: dict[str, Any]) -> str:
     return str(lease["metadata"]["resourceVersion"])
+
+
+def _is_older(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Return whether a Lease has a lower version than another one. Versions are numbers that grow (KEP-5504)."""
+    versions = whole_number(_version(one)), whole_number(_version(other))
+    return versions[0] is not None and versions[1] is not None and versions[0] < versions[1]

@@ -250,6 +250,26 @@ def test_a_deleted_lease_is_lost(store: ApiServer) -> None:
     assert "lost by first" in first.problem
 
 
+@pytest.mark.parametrize("role", ["leader", "standby"])
+def test_an_api_server_that_was_restored_ends_whoever_saw_it_before(store: ApiServer, role: str) -> None:
+    """From a backup, with the versions that it had then: watches would go on in a past that is another's."""
+    clock = FakeClock()
+    leader, standby = _candidate(store, "leader", clock), _candidate(store, "standby", clock)
+    assert leader.step()
+    before = store.objects[LEASE]
+    clock.advance(2)
+    assert leader.step()
+    assert not standby.step()
+    store.objects[LEASE] = before
+    candidate = leader if role == "leader" else standby
+    with pytest.raises(errors.FailedPrecondition, match="restored from an older backup"):
+        candidate.step()
+    assert not candidate.is_leader
+    assert "restored" in candidate.problem
+    clock.advance(100)
+    assert not _candidate(store, "next", clock).step()  # it waits for as long as ever
+
+
 def test_a_missing_namespace_is_told(store: ApiServer) -> None:
     store.kinds.clear()
     with pytest.raises(errors.NotFound, match="leases"):
