@@ -150,8 +150,12 @@ class SimulatedBackend:
         with self._lock, explained(self._path, _KIND.what):
             now = self._now()
             self._check_reachable([])
-            version = self._connection.execute("PRAGMA data_version").fetchone(), self._connection.total_changes
-            if version != self._listed_version or now >= self._listed_until:
+            if self._version() != self._listed_version or now >= self._listed_until:
+                # Before it is told: whoever opens the file next, with a clock that is behind, goes on from here even if
+                # this process is killed. An instance that was running is not created once more.
+                with transaction(self._connection):
+                    self._remember_time()
+                version = self._version()
                 rows = self._connection.execute(
                     "SELECT token, name, node_group, running_at, fails_at, deleted_at, gone_at, listed_at, named_at"
                     " FROM instances LEFT JOIN late USING (number) WHERE gone_at IS NULL OR gone_at > ?"
@@ -256,6 +260,10 @@ class SimulatedBackend:
         self._offset = max(self._offset, self._latest - found)
         self._latest = found + self._offset
         return self._latest
+
+    def _version(self) -> object:
+        """Return what changes with the file, whoever changes it."""
+        return self._connection.execute("PRAGMA data_version").fetchone(), self._connection.total_changes
 
     def _remember_time(self) -> None:
         self._connection.execute(

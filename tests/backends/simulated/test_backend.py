@@ -115,6 +115,36 @@ def test_a_clock_that_is_put_back_brings_nothing_back(
     assert _states(backend) == ["running"] * 3
 
 
+def test_what_was_listed_stays_so_where_a_process_is_killed(
+    backend: SimulatedBackend, tmp_path: Path, clock: FakeClock
+) -> None:
+    """Killed, it has closed nothing; and the clock of the next one is behind."""
+    backend.set_behaviour("*", Behaviour(boot_seconds=60))
+    _order(backend, _orders(2))
+    backend.set_behaviour("*", Behaviour(boot_seconds=60, vanish_probability=1.0, vanish_after_seconds=5))
+    _order(backend, _orders(3))
+    assert _states(backend) == ["creating"] * 3
+    clock.advance(120)
+    assert _states(backend) == ["running"] * 2
+    clock.advance(-120)
+    after = SimulatedBackend(tmp_path / "cloud.db", clock=clock)
+    assert _states(after) == ["running"] * 2
+
+
+def test_a_list_that_nothing_has_changed_writes_nothing(
+    backend: SimulatedBackend, tmp_path: Path, clock: FakeClock
+) -> None:
+    _order(backend, _orders(2))
+    _listed(backend)
+    clock.advance(1000)
+    _listed(backend)
+    with closing(sqlite3.connect(tmp_path / "cloud.db")) as reader:
+        before = reader.execute("PRAGMA data_version").fetchone()
+        clock.advance(1000)
+        _listed(backend)
+        assert reader.execute("PRAGMA data_version").fetchone() == before
+
+
 def test_rows_of_what_is_gone_are_cleared_away(backend: SimulatedBackend, tmp_path: Path, clock: FakeClock) -> None:
     _order(backend, _orders(50))
     backend.delete(_listed(backend))

@@ -226,6 +226,34 @@ def test_a_deleted_pod_goes_and_one_with_a_finalizer_ends_first(world: NodesHarn
     assert [request for request in world.cluster.requests if "/pods/" in request] == []
 
 
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_pod_that_the_api_server_has_half_deleted_is_deleted_again(world: NodesHarness, restart: bool) -> None:
+    """It marks the pod, and ends before it removes it."""
+    world.instance("one")
+    world.pass_seconds(1)
+    path = world.cluster.pod("web", node="one")
+    other = world.cluster.pod("other", node="not-ours")
+    world.pass_seconds(1)
+
+    def end_in_between(request: str) -> None:
+        if request == f"DELETE {path}":
+            world.cluster.change(path, metadata={"deletionTimestamp": 1, "deletionGracePeriodSeconds": 0})
+            world.cluster.before = lambda _: None
+            raise Refusal(500)
+
+    world.cluster.before = end_in_between
+    world.cluster.change(path, metadata=_LEAVING)
+    world.cluster.change(other, metadata={"deletionTimestamp": 1, "deletionGracePeriodSeconds": 0})
+    world.see()
+    world.life.queue.run_due()
+    assert world.cluster.objects[path]["metadata"]["deletionGracePeriodSeconds"] == 0
+    if restart:
+        world.start()
+    world.pass_seconds(12)
+    assert path not in world.cluster.objects
+    assert other in world.cluster.objects
+
+
 @pytest.mark.parametrize("how", ["deleting", "gone"])
 def test_with_its_instance_a_node_goes_with_all_that_is_on_it(world: NodesHarness, how: str) -> None:
     for name in ("one", "two"):

@@ -45,6 +45,8 @@ _WORKERS = 16
 _LONGEST_PAUSE_SECONDS = 10.0
 _PODS_GO_SECONDS = 0.2
 _NEWS_SECONDS = 0.5
+_DELETED_AGAIN_SECONDS = 10.0
+"""After which a pod is deleted once more that is half deleted; a kubelet tries as often."""
 _MOST_GONE = 20_000
 """Removed Nodes that are remembered, so that pods bound to them at the last moment are deleted as well."""
 _NODE, _POD = "node", "pod"
@@ -135,10 +137,9 @@ class NodeController(Controller):
         self.queue.add((_NODE, name), _NEWS_SECONDS)
 
     def _pod_changed(self, pod: BoundPod) -> None:
-        if self._is_removed(pod.node) or (
-            pod.stage in (Stage.WAITING, Stage.LEAVING) and self.nodes.get(pod.node) is not None
-        ):
-            self.queue.add((_POD, pod.uid))
+        waits = pod.stage in (Stage.WAITING, Stage.LEAVING) or pod.half_deleted
+        if self._is_removed(pod.node) or (waits and self.nodes.get(pod.node) is not None):
+            self.queue.add((_POD, pod.uid), _DELETED_AGAIN_SECONDS if pod.half_deleted else 0.0)
 
     def _is_removed(self, name: str) -> bool:
         node, gone = self.nodes.get(name), self._gone.get(name)
@@ -231,9 +232,9 @@ class NodeController(Controller):
         return None
 
     def _sync_pod(self, pod: BoundPod) -> None:
-        if pod.stage is Stage.LET_GO:
+        if pod.stage is Stage.LET_GO and not pod.half_deleted:
             return
-        if pod.stage is Stage.LEAVING or self._is_removed(pod.node):
+        if pod.stage is Stage.LEAVING or pod.half_deleted or self._is_removed(pod.node):
             if pod.waits_for_end:
                 with suppress(NotFound):
                     self._client.patch(f"{pod.path}/status", stopped(pod), PatchKind.STRATEGIC)

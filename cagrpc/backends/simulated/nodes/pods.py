@@ -63,6 +63,7 @@ class BoundPod:
     stage: Stage
     version: int
     """Its resourceVersion."""
+    has_finalizer: bool = False
     waits_for_end: bool = False
     """It has a finalizer and has not ended yet."""
     containers: Containers = _NONE
@@ -70,6 +71,12 @@ class BoundPod:
     @property
     def path(self) -> str:
         return f"/api/v1/namespaces/{self.namespace}/pods/{self.name}"
+
+    @property
+    def half_deleted(self) -> bool:
+        """Whether nothing but the API server keeps it, which marks a pod in one write and removes it in another: it is
+        about to be gone, or the API server ended in between."""
+        return self.stage is Stage.LET_GO and not self.has_finalizer
 
 
 def decode(data: bytes) -> BoundPod:
@@ -86,6 +93,7 @@ def decode(data: bytes) -> BoundPod:
         node=intern(message.spec.nodeName),
         stage=stage,
         version=version,
+        has_finalizer=bool(metadata.finalizers),
         waits_for_end=bool(metadata.finalizers) and message.status.phase not in _ENDED,
         containers=_containers(message.spec) if stage is Stage.WAITING else _NONE,
     )
