@@ -178,7 +178,8 @@ class Watcher:
         yield from self._judge_journal(seen)
         if self.in_vain and not room_came:
             yield f"nodes for nobody: {self.in_vain}"
-        self.told["nodes for nobody, as others went or after a restore"] += len(self.in_vain)
+        else:
+            self.told["nodes for nobody, as others went or after a restore"] += len(self.in_vain)
         self.in_vain.clear()
 
     def _judge_orders(self) -> Iterator[str]:

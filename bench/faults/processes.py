@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -29,7 +30,7 @@ _APPLY_SECONDS = 4.0
 _BETWEEN_FAULTS_SECONDS = (1.0, 6.0)
 SETTLES_WITHIN_SECONDS = 420.0
 LOGS = Path("build/campaign")
-"""Where logs stay of a campaign that found something."""
+"""Where logs stay of a campaign that found something: of its servers, of the control plane, and of what it did."""
 _CALM = Behaviour(boot_seconds=2.0, boot_jitter_seconds=2.0, delete_seconds=0.5)
 _BAD: Sequence[Mapping[str, Any]] = (
     {"failure_probability": 0.2},
@@ -128,7 +129,7 @@ class ProcessCampaign:
     def _keep_logs(self) -> None:
         """Whoever reads what was found asks next what they said."""
         LOGS.mkdir(parents=True, exist_ok=True)
-        for each in self._directory.glob("*.log"):
+        for each in (*self._directory.glob("*.log"), *self._plane.directory.glob("*.log")):
             shutil.copy(each, LOGS)
 
     def close(self) -> None:
@@ -144,6 +145,7 @@ class ProcessCampaign:
 
     def _turn(self, come: int, *, go: float) -> None:
         self._waves.turn(come, go=go)
+        self._write(f"wanted: {', '.join(f'{each.name} ({each.pods} pods)' for each in self._waves.wanted.values())}")
         self._applies_at = 0.0
 
     def _torment(self, come: int, *, go: float) -> None:
@@ -190,71 +192,83 @@ class ProcessCampaign:
         return leader if leader is not None and self._rng.random() < 0.5 else self._rng.choice(self._servers)
 
     def _kill(self) -> None:
-        self._one().kill()
-        self.told["processes killed"] += 1
+        one = self._one()
+        one.kill()
+        self._note("processes killed", one.name)
 
     def _end(self) -> None:
-        self._one().end()
-        self.told["processes told to end"] += 1
+        one = self._one()
+        one.end()
+        self._note("processes told to end", one.name)
 
     def _pause(self) -> None:
         one = self._one()
         one.pause()
         self._after((2.0, 25.0), one.resume)
-        self.told["processes paused"] += 1
+        self._note("processes paused", one.name)
 
     def _slow_wire(self) -> None:
-        wire = self._one().wire
-        wire.delay_seconds = self._rng.choice((0.02, 0.1, 0.5))
-        self._after((5.0, 15.0), wire.heal)
-        self.told["connections slowed down"] += 1
+        one = self._one()
+        one.wire.delay_seconds = self._rng.choice((0.02, 0.1, 0.5))
+        self._after((5.0, 15.0), one.wire.heal)
+        self._note("connections slowed down", f"{one.name} by {one.wire.delay_seconds:g} s")
 
     def _dead_wire(self) -> None:
-        wire = self._one().wire
-        wire.die()
-        self._after((3.0, 20.0), wire.heal)
-        self.told["connections dead for a while"] += 1
+        one = self._one()
+        one.wire.die()
+        self._after((3.0, 20.0), one.wire.heal)
+        self._note("connections dead for a while", one.name)
 
     def _cut_wires(self) -> None:
         for each in self._servers:
             each.wire.cut()
-        self.told["times that all connections were cut"] += 1
+        self._note("times that all connections were cut")
 
     def _slow_apiserver(self) -> None:
         self._plane.pause_apiserver()
         time.sleep(self._rng.uniform(1.0, 8.0))
         self._plane.resume_apiserver()
-        self.told["times that the API server hung"] += 1
+        self._note("times that the API server hung")
 
     def _restart_apiserver(self) -> None:
         if self._rng.random() < 0.5:
             self._plane.restart_apiserver()
-            self.told["times that the API server restarted"] += 1
+            self._note("times that the API server restarted")
         else:
             self._plane.forget()
-            self.told["times that the API server forgot the past"] += 1
+            self._note("times that the API server forgot the past")
 
     def _behave(self) -> None:
         key = self._rng.choice(_GROUPS)
         bad = {"boot_seconds": 2.0, "delete_seconds": 0.5, **self._rng.choice(_BAD)}
         self._behaviours[key] = Behaviour(**bad)
-        self.told["times that the cloud behaved badly"] += 1
+        self._note("times that the cloud behaved badly", f"{key}: {bad}")
 
     def _set_clock(self) -> None:
-        self._one().set_clock(self._rng.choice((-120.0, -20.0, -1.0, 1.0, 20.0, 120.0)))
-        self.told["times that a clock was set"] += 1
+        one, seconds = self._one(), self._rng.choice((-120.0, -20.0, -1.0, 1.0, 20.0, 120.0))
+        one.set_clock(seconds)
+        self._note("times that a clock was set", f"{one.name} by {seconds:+g} s")
 
     def _use_backups(self) -> None:
         if self._backup is None:
             self._backup = self._directory / f"backup-{self.told['backups']}"
-            self.told["backups"] += 1
+            self._note("backups")
             self._plane.backup(self._backup)
         elif self._rng.random() < 0.5:
             higher = self._rng.random() < 0.5
             self._plane.restore_backup(self._backup, higher_versions=higher)
-            self.told[f"older backups restored, with {'higher' if higher else 'the same'} versions"] += 1
+            self._note(f"older backups restored, with {'higher' if higher else 'the same'} versions")
             shutil.rmtree(self._backup)
             self._backup, self._restored = None, True
+
+    def _note(self, what: str, which: str = "") -> None:
+        """Count what was done, and note when, for whoever reads the logs of the servers."""
+        self.told[what] += 1
+        self._write(f"{what}: {which}" if which else what)
+
+    def _write(self, text: str) -> None:
+        with (self._directory / "campaign.log").open("a") as notes:
+            notes.write(f"{datetime.now(UTC).isoformat()} {text}\n")
 
     def _after(self, seconds: tuple[float, float], do: Callable[[], object]) -> None:
         self._later.append((time.monotonic() + self._rng.uniform(*seconds), do))
@@ -285,6 +299,7 @@ class ProcessCampaign:
             return
         self._servers.heal()
         self._behaviours = {"*": _CALM}
+        self._write("all is well again")
         began = time.monotonic()
         why = "nobody answers"
         while time.monotonic() < began + SETTLES_WITHIN_SECONDS:
@@ -299,6 +314,7 @@ class ProcessCampaign:
         else:
             self.found.append(f"cycle {self.told['cycles']}: it does not settle: {why}; {self._status()}")
             return
+        self._write("all has settled")
         self.most_settled_seconds = max(self.most_settled_seconds, time.monotonic() - began)
         with suppress(*AWAY):
             self.found += [
