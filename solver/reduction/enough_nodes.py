@@ -32,16 +32,16 @@ def with_enough_nodes(problem: Problem, many: int = MANY) -> Problem:
     pods = sum(each.count for each in problem.pod_sets)
     if len(problem.nodes) < many or 4 * pods > len(problem.nodes) or any(spec.claims for spec in specs):
         return problem
-    asked = [_Asked(spec) for spec in specs]
-    if any(term.sort is Sort.AFFINITY and is_host(term) for each in asked for term in each.terms):
+    wishes = [_Wish(spec) for spec in specs]
+    if any(term.sort is Sort.AFFINITY and is_host(term) for each in wishes for term in each.terms):
         return problem
-    kept = _kept(sorted(problem.nodes, key=lambda node: node.name), asked, pods)
+    kept = _kept(sorted(problem.nodes, key=lambda node: node.name), wishes, pods)
     if 2 * len(kept) > len(problem.nodes):
         return problem
     return replace(problem, nodes=tuple(kept))
 
 
-class _Asked:
+class _Wish:
     """What pods of a spec ask for with all their preferences."""
 
     def __init__(self, spec: PodSpec) -> None:
@@ -56,12 +56,12 @@ class _Asked:
         return any(term.sort is Sort.SPREAD and not is_host(term) for term in self.terms)
 
 
-def _kept(nodes: Sequence[Node], asked: Sequence[_Asked], pods: int) -> list[Node]:
+def _kept(nodes: Sequence[Node], wishes: Sequence[_Wish], pods: int) -> list[Node]:
     columns = NodeColumns(nodes)
-    matter, keys = _mattering(nodes, asked)
+    matter, keys = _mattering(nodes, wishes)
     kept = matter.copy()
     tightest_first = np.argsort(columns.free(CPU), kind="stable")
-    for each in asked:
+    for each in wishes:
         kinds, first = columns.alike(sorted(each.labels | keys), names=each.names)
         if each.counts_domains:
             kept[first] = True
@@ -79,13 +79,13 @@ def _first_of_each(kinds: Ints, positions: Ints, most: int) -> Ints:
     return together[np.arange(len(together)) - np.repeat(begins, counts) < most]
 
 
-def _mattering(nodes: Sequence[Node], asked: Sequence[_Asked]) -> tuple[Bools, set[str]]:
+def _mattering(nodes: Sequence[Node], wishes: Sequence[_Wish]) -> tuple[Bools, set[str]]:
     """Return where pods run that constraints of the pods count, or that keep some of them away, and the topology keys
     of all these constraints but hostnames."""
     running = RunningPodIndex([node.running for node in nodes])
     matter = np.zeros(len(nodes), dtype=bool)
-    specs = [each.spec for each in asked]
-    terms: set[Term] = {term for each in asked for term in each.terms}
+    specs = [each.spec for each in wishes]
+    terms: set[Term] = {term for each in wishes for term in each.terms}
     for term in terms:
         matter[list(running.counted(term))] = True
     for guard, carriers in running.guards().items():
