@@ -31,7 +31,8 @@ WRITING_SECONDS = 0.5
 """How long one step begins to write further Events: a slow API server may take them no faster than the rate allows."""
 STEP_SECONDS = 0.5
 REPEAT_SECONDS = 300.0
-_CACHED_NOTES = 20_000
+_CACHED_NOTES = 4096
+"""As many as client-go remembers of the Events that it has written (tools/record: maxLruCacheEntries)."""
 _LONGEST_NOTE = 1024  # bytes; upstream's validation
 _NUMBERS = re.compile(r"(?<![\w.:/-])\d+(?![\w:/-]|\.\d)")  # amounts; not those in names and times
 _CLUSTER_SCOPED_NAMESPACE = "default"  # of Events on cluster-scoped objects, as upstream
