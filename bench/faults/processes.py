@@ -21,6 +21,7 @@ from bench.faults.servers import Servers
 from bench.faults.waves import PROVISIONERS, Waves
 from cagrpc.backends.simulated.backend import SimulatedBackend
 from cagrpc.backends.simulated.behaviour import Behaviour
+from cagrpc.errors import Unavailable
 from tests.support.controlplane.cluster import Cluster
 from tests.support.controlplane.deployed import clear_journal, install_crds, remove_crds
 from tests.support.controlplane.provisioning import FILE
@@ -281,7 +282,8 @@ class ProcessCampaign:
             self._later.remove(each)
             each[1]()
         self._servers.keep()
-        self._cloud.set_behaviours({**dict.fromkeys(self._cloud.behaviours()), **self._behaviours})
+        with suppress(Unavailable):  # a process that is paused in the middle of a write keeps others from it
+            self._cloud.set_behaviours({**dict.fromkeys(self._cloud.behaviours()), **self._behaviours})
         if now >= self._applies_at:
             self._applies_at = now + (_APPLY_SECONDS if self._waves.apply() else 0.0)
         seen = self._watcher.look()
