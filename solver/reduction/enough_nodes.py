@@ -62,6 +62,8 @@ def _kept(nodes: Sequence[Node], wishes: Sequence[_Wish], pods: int) -> list[Nod
     kept = matter.copy()
     tightest_first = np.argsort(columns.free(CPU), kind="stable")
     for each in wishes:
+        if 2 * np.count_nonzero(kept) > len(nodes):
+            break  # too many to be worth it
         kinds, first = columns.alike(sorted(each.labels | keys), names=each.names)
         if each.counts_domains:
             kept[first] = True

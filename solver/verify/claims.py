@@ -76,6 +76,7 @@ def _preferences(index: int, spec: PodSpec) -> list[CheckedConstraint]:
         *(
             CheckedConstraint(index, Rule.NODES, 0, 0, nodes=each)
             for each in sorted(spec.preferred_nodes, key=lambda each: -each.weight)
+            if each.term.match_expressions or each.term.match_fields  # an empty one asks for nothing
         ),
         *_spreads(index, spec, WhenUnsatisfiable.SCHEDULE_ANYWAY, 0, 0),
         CheckedConstraint(index, Rule.TAINTS, 0, 0),

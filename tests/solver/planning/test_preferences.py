@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from solver import Budget, Limit, NodeGroup, PodSet, PodSpec, Problem, Status, Taint, TaintEffect, solve
+from solver.model import Node, NodeSelectorTerm, Operator, PreferredNodes, Requirement
 from solver.planning import incumbent
 
 _SOFT = Taint("soft", TaintEffect.PREFER_NO_SCHEDULE)
@@ -35,3 +36,13 @@ def test_only_what_a_group_has_no_room_for_goes_elsewhere(monkeypatch: pytest.Mo
     plan = solve(problem, Budget(deterministic_seconds=2))
     assert plan.unplaced == ()
     assert sum(i.delta for i in plan.increments if i.node_group == "main") == 5
+
+
+def test_an_empty_preference_asks_for_nothing() -> None:
+    """And is none that is given up before others, for the checker either."""
+    zone = NodeSelectorTerm((Requirement("zone", Operator.IN, ("a",)),))
+    spec = PodSpec((("cpu", 1),), preferred_nodes=(PreferredNodes(1, NodeSelectorTerm()), PreferredNodes(1, zone)))
+    node = Node("n", {"cpu": 1, "pods": 1}, {"zone": "b"})
+    plan = solve(Problem((PodSet("x/a", spec, 1),), (), (node,)), Budget(deterministic_seconds=1))
+    assert plan.unplaced == ()
+    assert [(each.count, each.preferences) for each in plan.relaxed] == [(1, ("preferred node affinity on zone",))]

@@ -23,6 +23,7 @@ from solver.reduction.enough_nodes import MANY, with_enough_nodes
 from solver.reduction.objective import breaks_ties
 from solver.verify.check import check
 from tests.support.examples import examples
+from tests.support.solver.problems import TAINT, TOLERATION
 from tests.support.solver.strategies import constrained_problems, nodes_with_constrained_pods, problems
 
 SMALL = PodSpec((("cpu", 1000),), namespace="ns", labels=(("app", "a"),))
@@ -108,6 +109,28 @@ def test_nodes_with_pods_that_matter_are_kept() -> None:
     assert _kept(_problem(apart, (*_nodes(MANY), *standing)))[-3:] == ["z0", "z1", "z2"]
 
 
+def test_domains_of_running_pods_that_keep_others_away_are_told_apart() -> None:
+    """Pods may not be in rack p, whose nodes are the fullest."""
+    guard = PodSpec(pod_anti_affinity=(PodAffinityTerm("rack", ALIKE),), namespace="ns")
+    racks = [
+        Node(f"{rack}{number:04}", {"cpu": cpu, "pods": 9}, {"rack": rack})
+        for rack, cpu in (("p", 1000), ("q", 4000))
+        for number in range(MANY // 2)
+    ]
+    racks[0] = replace(racks[0], running=(RunningPods(guard),))
+    assert {"q0000", "q0001", "q0002"} <= {*_kept(_problem(SMALL, tuple(racks)))}
+
+
+def test_taints_are_told_apart() -> None:
+    tainted = [
+        replace(node, name=f"t{node.name}", taints=(TAINT,), free={"cpu": 1000, "pods": 9}) for node in _nodes(9)
+    ]
+    kept = _kept(_problem(SMALL, (*_nodes(MANY), *tainted)))
+    assert kept == ["n0000", "n0001", "n0002"]
+    tolerant = replace(SMALL, tolerations=(TOLERATION,))
+    assert _kept(_problem(tolerant, (*_nodes(MANY), *tainted))) == [*kept, "tn0000", "tn0001", "tn0002"]
+
+
 def test_all_are_kept_where_pods_need_company_on_their_node() -> None:
     together = replace(SMALL, pod_affinity=(PodAffinityTerm(HOSTNAME, ALIKE),))
     assert len(_kept(_problem(together, _nodes(MANY)))) == MANY
@@ -115,8 +138,9 @@ def test_all_are_kept_where_pods_need_company_on_their_node() -> None:
 
 def test_reasons_speak_of_all_nodes() -> None:
     large = PodSpec((("cpu", 9000),))
-    plan = solve(replace(_problem(SMALL, _nodes(MANY)), pod_sets=(PodSet("large", large, 1), PodSet("p", SMALL, 2))))
+    both = (PodSet("large", large, 1), PodSet("p", SMALL, 2))
+    plan = solve(replace(_problem(SMALL, _nodes(MANY)), pod_sets=both), BUDGET)
     (unplaced,) = plan.unplaced
-    alone = solve(replace(_problem(large, _nodes(MANY), 1)))
+    alone = solve(_problem(large, _nodes(MANY), 1), BUDGET)
     assert unplaced.reasons == alone.unplaced[0].reasons
     assert not plan.increments
