@@ -19,6 +19,8 @@ from solver.reduction.reduced import Reduced
 
 _LEAST_MOVES = 300
 """Of each unit: with fewer, rounding by trial is better."""
+_MOST_OF_A_CLASS = 16
+"""Pods of a class on average: with more, columns repeat, and time is better spent on them and on their bound."""
 _HOT = (0.01, 0.3)
 """First temperatures, in what a usual unit costs: one keeps most of the plan, one little but its nodes. Either may be
 the better one."""
@@ -30,6 +32,8 @@ def pays(reduced: Reduced, seconds: float) -> bool:
     if ruled or any(row.site is not None for row in reduced.rows) or (reduced.caps < reduced.wanted).any():
         return False
     units = sum(demand.count for demand in reduced.live)
+    if units > _MOST_OF_A_CLASS * len(reduced.live):
+        return False
     return 0 < units * _LEAST_MOVES * len(_HOT) * SECONDS_PER_MOVE <= seconds
 
 

@@ -73,3 +73,10 @@ def test_pods_with_rules_are_not_for_it() -> None:
     with_ports, without = spec(100, host_ports=(HostPort(80),)), spec(100)
     assert pays(reduce(Problem((pods("a", 4, without),), (group("g"),))), 1.0)
     assert not pays(reduce(Problem((pods("a", 4, with_ports),), (group("g"),))), 1.0)
+
+
+def test_columns_repeat_where_classes_have_many_pods() -> None:
+    """There, time is better spent on columns and their bound (bench.planner: openb-default in 60 s)."""
+    few, many = (Problem((pods("a", count, spec(300)),), (group("g"),)) for count in (16, 17))
+    assert pays(reduce(few), 100.0)
+    assert not pays(reduce(many), 100.0)
