@@ -156,7 +156,7 @@ def test_planning_on_from_a_plan_is_as_good_and_mostly_less_work(monkeypatch: py
         charge(budget, seconds)
 
     monkeypatch.setattr(RunningBudget, "charge", noted)
-    budget, shares = Budget(deterministic_seconds=2), []
+    budget, shares = Budget(deterministic_seconds=1), []
     for seed in range(3):
         problem = _problem(40, 0, seed)
         plan, changed = solve(problem, budget), _changed(problem)
@@ -167,8 +167,8 @@ def test_planning_on_from_a_plan_is_as_good_and_mostly_less_work(monkeypatch: py
         warm = solve(replace(changed, previous=plan), budget)
         shares.append(sum(charged) / cold_work)
         # Which of two plans that are nearly the best is the better one is chance.
-        assert warm.certificate.gap <= max(cold.certificate.gap, plan.certificate.gap) + 0.0015
-        assert max(each.certificate.gap for each in (plan, cold, warm)) < 0.01
+        assert warm.certificate.gap <= max(cold.certificate.gap, plan.certificate.gap) + 0.001
+        assert max(each.certificate.gap for each in (plan, cold, warm)) < 0.015
     assert min(shares) < 0.75
 
 
