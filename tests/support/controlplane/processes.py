@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import socket
@@ -102,10 +103,24 @@ def meanwhile(step: Callable[[], object], every_seconds: float) -> Iterator[None
         thread.join()
 
 
+def _ports() -> Iterator[int]:
+    """Those of this process, each before any comes again: a port is free until its server listens, which some do after
+    minutes."""
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    ports = list(range(20_000 + worker, 32_000, workers))
+    # Hypothesis seeds the global generator, so that every process would begin with the same ports.
+    random.SystemRandom().shuffle(ports)
+    return itertools.cycle(ports)
+
+
+_own_ports = _ports()
+
+
 def free_port() -> int:
     """A port of 127.0.0.1 below those that the kernel gives to outgoing connections, so that a server that is stopped
     gets it again."""
-    for port in random.sample(range(20_000, 32_000), 1_000):
+    for port in itertools.islice(_own_ports, 1_000):
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
