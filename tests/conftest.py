@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.examples import load_profile
+from tests.support.tls_sockets import close_tls_sockets_that_are_reset
 
 load_profile()  # before any module with properties is imported; --hypothesis-profile comes after it, and wins
+close_tls_sockets_that_are_reset()
 
 pytest_plugins = [
     "tests.support.browser",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import json
 import logging
+import select
+import socket
 import sys
 import warnings
 from collections.abc import Callable
@@ -13,6 +15,7 @@ from threading import Event
 from typing import Any
 
 import pytest
+import urllib3
 from kubernetes.client import Configuration
 
 from cagrpc.errors import CagrpcError, Conflict, InvalidInput, NotFound, Unavailable
@@ -336,6 +339,26 @@ def test_a_stream_that_is_closed_before_it_is_read_leaves_no_connection_open() -
         client.close()
         del stream
         gc.collect()  # a connection left open would be told here, which fails the test
+
+
+def test_a_connection_that_is_reset_before_its_handshake_is_not_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = socket.create_server(("127.0.0.1", 0))
+    connect = urllib3.util.connection.create_connection
+
+    def reset(*arguments: Any, **options: Any) -> socket.socket:
+        connected = connect(*arguments, **options)
+        server.close()  # it was not accepted yet
+        told = select.poll()
+        told.register(connected, 0)
+        assert told.poll(10_000)
+        return connected
+
+    monkeypatch.setattr(urllib3.util.connection, "create_connection", reset)
+    client = Client(Access(_unverified(f"https://127.0.0.1:{server.getsockname()[1]}"), pool_size=1))
+    with pytest.raises(Unavailable, match="Connection reset by peer"):
+        client.get(POD)
+    client.close()
+    gc.collect()  # as above
 
 
 def test_a_server_that_is_not_verified_is_told_once_and_not_with_each_request(
