@@ -262,7 +262,7 @@ def _exchange(
     streamed: bool,
 ) -> BaseHTTPResponse:
     try:
-        return session.pool.request(
+        response = session.pool.request(
             method,
             session.url + target,
             body=data,
@@ -272,8 +272,11 @@ def _exchange(
             redirect=False,
             preload_content=not streamed,
         )
+        if streamed and response.status >= 400:
+            response.read(cache_content=True)  # what it says may break off as well
     except urllib3.exceptions.HTTPError as error:
         raise Unavailable(f"{session.url} cannot be reached: {error}") from error
+    return response
 
 
 def _retry_after_seconds(method: str, response: BaseHTTPResponse, status: api_pb2.Status) -> float | None:

@@ -341,6 +341,14 @@ def test_a_stream_that_is_closed_before_it_is_read_leaves_no_connection_open() -
         gc.collect()  # a connection left open would be told here, which fails the test
 
 
+def test_a_refusal_of_a_stream_that_breaks_off_is_unavailable() -> None:
+    with fake_api(ScriptedAnswer(chunks=(b"because of",), status=500, cut=True)) as api:
+        client = api.client()
+        with pytest.raises(Unavailable, match="Connection broken"):
+            client.stream("/api/v1/pods", {"watch": "1"}, Encoding.JSON)
+        client.close()
+
+
 def test_a_connection_that_is_reset_before_its_handshake_is_not_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
     server = socket.create_server(("127.0.0.1", 0))
     connect = urllib3.util.connection.create_connection
