@@ -15,6 +15,7 @@ from unittest.mock import patch
 from urllib3.response import BaseHTTPResponse
 
 from bench.faults.disk import Disk
+from cagrpc import errors
 from cagrpc.fleet.journal import Journal, SqliteJournal
 from cagrpc.fleet.records import Changes, Contents
 from cagrpc.kube.client.client import Client
@@ -192,8 +193,12 @@ class ClusterStore:
     def open(self, steps: Steps, wall: Callable[[], float]) -> Opened | None:
         election = self._standby or self._candidate(wall)
         self._standby = election
-        if not election.step():
-            return None
+        try:
+            if not election.step():
+                return None
+        except errors.FailedPrecondition:  # it ends, and its supervisor starts another one
+            self._standby = None
+            raise
         self._standby = None
         client = _SteppedClient(self.api.access(), self.clock.advance)
         client.steps = steps
