@@ -176,11 +176,55 @@ class _Branch(NamedTuple):
 
 
 @inner
-def _bounds(requests: Ints, free: Ints, profits: Floats, most: Ints, few: int, main: int, states: int) -> _Bounds:
-    """Return a table of about so many states for each item."""
+def _common_divisor(requests: Ints, values: Floats, resource: int, few: int) -> int:
+    """Return the greatest amount of which all items that are worth something take a multiple, but those that take
+    `few` (-1 for none); 0 where they take nothing."""
+    divisor = 0
+    for j in range(len(values)):
+        if values[j] > 0 and (few < 0 or requests[j, few] == 0):
+            other = requests[j, resource]
+            while other:
+                divisor, other = other, divisor % other
+    return divisor
+
+
+@inner
+def _within_reach(requests: Ints, values: Floats, free: Ints) -> Ints:
+    """Return how much of what is free the items can take at most, as they take multiples of their common divisor."""
+    reach = free.copy()
+    for r in range(len(free)):
+        divisor = _common_divisor(requests, values, r, -1)
+        if divisor:
+            reach[r] -= free[r] % divisor
+    return reach
+
+
+@inner
+def _whole_bucket(requests: Ints, profits: Floats, few: int, main: int, least: int) -> int:
+    """Return the size of a bucket, at least so much, of which all items take whole ones, or else all that take none of
+    the `few` pieces: of the others a node has few. `least` where there is none."""
+    exact = _common_divisor(requests, profits, main, -1)
+    if exact >= least or few < 0:
+        return max(exact, least)
+    nearly = _common_divisor(requests, profits, main, few)
+    parts = max(1, nearly // least)
+    while nearly % parts:
+        parts -= 1
+    return max(nearly // parts, least)
+
+
+@inner
+def _bucket(free: Ints, few: int, main: int, states: int) -> int:
+    """Return the size of a bucket that makes a table of about so many states for each item."""
     pieces = free[few] if few >= 0 else 0
     grain = max(1, states // (pieces + 1))
-    unit = max(1, (free[main] + grain - 1) // grain)
+    return int(max(1, (free[main] + grain - 1) // grain))
+
+
+@inner
+def _bounds(requests: Ints, free: Ints, profits: Floats, most: Ints, few: int, main: int, unit: int) -> _Bounds:
+    """Return a table with buckets of this size."""
+    pieces = free[few] if few >= 0 else 0
     buckets = free[main] // unit
     table = _table(requests, profits, most, few, pieces, main, buckets, unit)
     return _Bounds(table, few, main, unit, buckets + 1)
@@ -239,10 +283,16 @@ def _search(  # noqa: C901 - flat for speed
     those resources are worth on an empty node.
     """
     items, resources = requests.shape
-    bounds = _bounds(requests, free, profits, most, few, main, states)
+    unit = _bucket(free, few, main, states)
+    bounds = _bounds(requests, free, profits, most, few, main, unit)
     root = base + bounds.table[0, _state(bounds, free)]
     margin = _ROUNDING * (abs(threshold) + 1.0)
     best = threshold
+    whole = _whole_bucket(requests, profits, few, main, unit)
+    if root > best + margin and threshold > 0 and whole > unit:
+        # Nothing is rounded, which proves more. Searching by it finds patterns that plans are less easily made of.
+        exact = _bounds(requests, free, profits, most, few, main, whole)
+        root = min(root, base + exact.table[0, _state(exact, free)])
     if root <= best + margin:
         return best, root, True
     branch = _Branch(
@@ -507,11 +557,12 @@ def best_patterns(  # noqa: C901, PLR0912 - flat for speed
     if not len(kept):
         return found[:0], threshold
     need, worth = _rows(requests, kept), _at(values, kept)
+    reach = _within_reach(need, worth, free)
     pods = np.zeros(len(kept), np.int64)
     states = max(_LEAST_STATES, cells // len(kept))
     best, strength, proven = threshold, 1.0, False
     for each in _STRENGTHS:
-        value, root, proven = _attempt(need, free, worth, capped, multipliers, each, states, best, limit, pods)
+        value, root, proven = _attempt(need, reach, worth, capped, multipliers, each, states, best, limit, pods)
         if value > best:
             best, strength = value, each
         bound = min(bound, max(root, threshold))
@@ -549,7 +600,7 @@ def best_patterns(  # noqa: C901, PLR0912 - flat for speed
         if size == answers or misses == _MISSES:
             return found[:size], bound
         value, _, _ = _attempt(
-            need, free, discounted, capped, multipliers, strength, further_states, 0.0, further_steps, pods
+            need, reach, discounted, capped, multipliers, strength, further_states, 0.0, further_steps, pods
         )  # fmt: skip
         if _by_scarcity(need, free, discounted, capped, tight, greedy) > value:
             pods = greedy.copy()

@@ -138,6 +138,8 @@ class Weighting:
 
 _TIER_FACTOR = 100.0
 _MOST_FACTOR = 1e6
+_NOISE = 1e-9
+"""Of the largest dual: what the linear program leaves of zero. To pricing, a pod of no worth takes no room."""
 
 
 def weighting(reduced: Reduced) -> Weighting:
@@ -229,7 +231,9 @@ class RelaxedMaster:
         bounded = np.flatnonzero(self._room >= 0)
         room = np.zeros(len(now.kinds))
         room[bounded] = -found.duals[self._room[bounded]]
-        duals = Duals(np.maximum(found.duals[self._serve], 0.0), room, -found.duals[self._limits])
+        pods = np.maximum(found.duals[self._serve], 0.0)
+        pods[pods < _NOISE * pods.max(initial=0.0)] = 0.0
+        duals = Duals(pods, room, -found.duals[self._limits])
         return Relaxation(
             found.objective,
             found.values[self._nodes],

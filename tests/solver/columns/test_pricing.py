@@ -118,6 +118,54 @@ def test_what_search_leaves_open_is_proven(case: tuple[Reduced, Floats], factor:
         assert bool(worths) == (best > price) or best < price * (1 + 2e-4)
 
 
+@st.composite
+def sizes_in_steps(draw: st.DrawFn) -> tuple[Reduced, Floats]:
+    """Pods take whole steps of memory; those that take the only GPU take any amount. The node has a part of a step."""
+    step, steps = draw(st.integers(2, 3000)), draw(st.integers(2, 300))
+    memory = step * steps - draw(st.integers(0, step - 1))
+    sets = []
+    for number in range(draw(st.integers(1, 6))):
+        takes_gpu = number > 0 and draw(st.booleans())
+        size = draw(st.integers(1, memory)) if takes_gpu else step * draw(st.integers(1, min(steps, 8)))
+        sets.append(_in_memory(number, 100, size, int(takes_gpu), draw(st.integers(1, 300))))
+    allocatable = {"cpu": 40_000, "memory": memory, "gpu": 1, "pods": 400}
+    reduced = reduce(Problem(tuple(sets), (NodeGroup("g", allocatable, 1.0),)))
+    values = draw(st.lists(st.integers(0, 50), min_size=len(reduced.rows), max_size=len(reduced.rows)))
+    return reduced, np.array(values, dtype=np.float64)
+
+
+def _in_memory(number: int, cpu: int, memory: int, gpu: int, count: int) -> PodSet:
+    requests = {"cpu": cpu, "gpu": gpu, "memory": memory}
+    return PodSet(f"p{number}", PodSpec(tuple((k, v) for k, v in requests.items() if v)), count)
+
+
+@given(sizes_in_steps(), st.floats(0.5, 1.5))
+@examples(100)
+def test_bounds_hold_where_sizes_are_multiples(case: tuple[Reduced, Floats], factor: float) -> None:
+    reduced, values = case
+    best = best_value(reduced, values)
+    price = max(0.1, best * factor)
+    (offer,) = Pricer(reduced, np.array([0])).offers(values, np.array([price]), 1.0, LITTLE, lambda: False)
+    assert all(fits(reduced, pattern) for pattern in offer.patterns)
+    assert offer.bound >= min(best * (1 - 1e-6), price - 1e-9)
+
+
+def test_little_effort_proves_that_part_of_a_step_holds_nothing() -> None:
+    """As in Karpenter's benchmark: 46 GiB less 10 MiB hold at most 22 times 2 GiB, and one pod that has to be alone."""
+    sizes = [(2048, 0), (4096, 0), (100, 1), (256, 1), (512, 1), (1024, 1)]
+    kinds = [(cpu, *size) for cpu in (100, 250, 500) for size in sizes]
+    sets = [_in_memory(number, *kind, count=50) for number, kind in enumerate(kinds)]
+    allocatable = {"cpu": 22_900, "memory": 46 * 1024 - 10, "gpu": 1, "pods": 230}
+    reduced = reduce(Problem(tuple(sets), (NodeGroup("g", allocatable, 1.0),)))
+    values = np.zeros(len(reduced.rows))
+    for demand in reduced.demands:
+        requests = dict(demand.pod.requests)
+        values[list(demand.rows)] = 1.0 if "gpu" in requests else requests["memory"] / 2048
+    (offer,) = Pricer(reduced, np.array([0])).offers(values, np.array([23.0]), 1.0, LITTLE, lambda: False)
+    assert not offer.patterns
+    assert offer.bound <= 23.0 * (1 + 1e-6)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_where_cpu_memory_and_pods_run_out_together_little_effort_finds_nearly_the_best(seed: int) -> None:
     chance = random.Random(seed)
