@@ -50,7 +50,8 @@ MOST_GROWTH = 0.05
 """Of memory in an hour."""
 LOOP_SECONDS = 10.0
 PATIENCE_SECONDS = 900.0
-_LARGE = {"labelSelector": "large=yes", "fieldSelector": "spec.nodeName="}
+_LARGE = {"labelSelector": "large=yes", "fieldSelector": "spec.nodeName=", "resourceVersion": "0"}
+"""From the API server's cache, as informers list: etcd would read all pods to find the few."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,8 @@ class Asked:
 
     loops: list[dict[str, float]] = field(default_factory=list)
     increased: int = 0
+    ended_by: str = ""
+    """What went wrong, if the loops ended before the bench."""
 
 
 def main() -> int:
@@ -189,7 +192,7 @@ def measured(live: Live, churn: Churn, ids: Sequence[str], options: argparse.Nam
                 readings.append(_minute(live, churn, asked, readings[-1], str(minute + 1)))
     for line in summary(quiet, readings, churn, asked):
         print(line)
-    return 0 if all(each[1] for each in verdicts(readings, churn)) else 1
+    return 0 if all(each[1] for each in verdicts(readings, churn, asked)) else 1
 
 
 def _minute(live: Live, churn: Churn, asked: Asked, before: Reading, name: str) -> Reading:
@@ -235,13 +238,13 @@ def summary(quiet: Sequence[Reading], readings: Sequence[Reading], churn: Churn,
         longest = alone.longest(Reading(0, 0, 0, {}, old, 0, 0))[0]
         yield f"| {loop} | {used - before:.1f} | {100 * (used - before) / seconds:.1f} | <= {longest:g} |"
     yield ""
-    for text, met in verdicts(readings, churn):
+    for text, met in verdicts(readings, churn, asked):
         yield f"{'met' if met else 'NOT MET'}: {text}"
     for problem, times in churn.problems.most_common(5):
         yield f"{times} x {problem}"
 
 
-def verdicts(readings: Sequence[Reading], churn: Churn) -> Iterator[tuple[str, bool]]:
+def verdicts(readings: Sequence[Reading], churn: Churn, asked: Asked) -> Iterator[tuple[str, bool]]:
     first, last = readings[0], readings[-1]
     bound, loop = last.longest(first)
     yield f"every step within {LONGEST_STEP_SECONDS:g} s (<= {bound:g} s, {loop})", bound <= LONGEST_STEP_SECONDS
@@ -249,6 +252,9 @@ def verdicts(readings: Sequence[Reading], churn: Churn) -> Iterator[tuple[str, b
     yield f"memory flat: {100 * growth:+.1f} % an hour, goal < {100 * MOST_GROWTH:g} %", growth < MOST_GROWTH
     rate = churn.changes / (last.at - first.at)
     yield f"{rate:.1f} changes a second", True
+    if asked.loops or asked.ended_by:
+        why = f", ended by {asked.ended_by}" if asked.ended_by else ""
+        yield f"{len(asked.loops)} loops of the autoscaler{why}", not asked.ended_by
 
 
 def _slope(points: Sequence[tuple[float, float]]) -> float:
@@ -276,15 +282,21 @@ def asking(live: Live, ids: Sequence[str], churn: Churn, drive: str) -> Iterator
     stopping = threading.Event()
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
 
-        def loops() -> None:
+        def loop() -> None:
             assert process.stdin is not None
             assert process.stdout is not None
-            while not stopping.wait(LOOP_SECONDS):
-                process.stdin.write("\n")
-                process.stdin.flush()
-                asked.loops.append(json.loads(process.stdout.readline()))
-                if churn.large():
-                    asked.increased += scale_up(live)
+            process.stdin.write("\n")
+            process.stdin.flush()
+            asked.loops.append(json.loads(process.stdout.readline()))
+            if churn.large():
+                asked.increased += scale_up(live)
+
+        def loops() -> None:
+            try:
+                while not stopping.wait(LOOP_SECONDS):
+                    loop()
+            except Exception as error:  # noqa: BLE001 - a verdict tells it
+                asked.ended_by = repr(error)[:200]
 
         thread = threading.Thread(target=loops, daemon=True)
         thread.start()
