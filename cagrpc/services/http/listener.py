@@ -143,6 +143,8 @@ class Listener(uvicorn.Server):
         stopping.cancel()
 
     async def shutdown(self, sockets: Any = None) -> None:
+        # First: asyncio would accept a connection that has just come for the cancelled future, and fail.
+        asyncio.get_running_loop().remove_reader(self._listening)
         self._accepting.cancel()
         await super().shutdown(sockets)
         for each in self._open:

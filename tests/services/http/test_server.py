@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import socket
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
 import pytest
@@ -26,6 +27,8 @@ from cagrpc.runtime.heartbeat import Heartbeat
 from cagrpc.services.decisions import ConsideredOption, Decision, DecisionLog
 from cagrpc.services.grpc.metrics import CallMetrics
 from cagrpc.services.http import listener, threads
+from cagrpc.services.http.access import Anybody
+from cagrpc.services.http.application import Application
 from cagrpc.services.http.metrics import HttpMetrics
 from cagrpc.services.http.pages import LARGEST_PAGE_BYTES
 from cagrpc.services.http.server import HttpServer
@@ -428,3 +431,21 @@ def test_few_pages_are_made_at_once_and_probes_do_not_wait_for_them(web: _Web, m
         leave.set()
         assert [each.result()[0] for each in made] == [200, 200]
     assert web.ask("/decisions")[0] == 200
+
+
+def test_a_connection_that_comes_as_the_server_ends_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as listening, closing(socket.socket()) as client:
+        listening.setblocking(False)
+        application = Application(Site(Metrics(tuple)), Anybody(), hsts=False, observe=lambda *_: None)
+        server = listener.Listener(application, listening, None)
+
+        async def a_connection_comes() -> None:
+            await asyncio.sleep(0)  # the server waits for one
+            client.connect(listening.getsockname())
+            await asyncio.sleep(0)  # the loop has seen it, and accepts it after this task
+
+        monkeypatch.setattr(server, "main_loop", a_connection_comes)
+        asyncio.run(server.serve())
+    assert not caplog.records
