@@ -32,6 +32,13 @@ an annotation says whether that still has its reservation."""
 _FINISHED = ("done", "rolled-back")
 
 
+def _written(node: Any, annotation: str) -> str:
+    """Return who wrote an annotation, and when."""
+    fields = node["metadata"].get("managedFields") or ()
+    by = [each for each in fields if f"f:{annotation}" in str(each.get("fieldsV1"))]
+    return ", ".join(f"by {each.get('manager')} at {each.get('time')}" for each in by) or "by nobody known"
+
+
 def _cloud_time(reader: sqlite3.Connection) -> float:
     """Return the time of the last change: processes' clocks differ, and the cloud goes by the one that is ahead."""
     (found,) = reader.execute("SELECT value FROM facts WHERE name = 'latest'").fetchone()
@@ -160,7 +167,8 @@ class Watcher:
         """Return why the autoscaler has not deleted an empty node."""
         name, annotations = node["metadata"]["name"], node["metadata"].get("annotations") or {}
         if not _is_free(node):
-            return f"{name} with the taints {_taints(node)}, kept because {annotations.get(SCALE_DOWN_DISABLED_BY_US)}"
+            why, written = annotations.get(SCALE_DOWN_DISABLED_BY_US), _written(node, SCALE_DOWN_DISABLED_BY_US)
+            return f"{name} with the taints {_taints(node)}, kept because {why}, written {written}"
         if self.deletes.get(node["spec"]["providerID"]):
             return f"{name} was deleted, by what was answered"
         return f"{name} is not deleted: {self.refused.get(name, 'a pod is nominated to it, or its time has not come')}"
