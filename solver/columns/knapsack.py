@@ -7,7 +7,9 @@ open (after Kellerer, Pferschy and Pisinger, Knapsack Problems, chapters 9 and 1
    microseconds, which answers "no" for most kinds. Near that bound few items can be part of a better answer; the others
    are left out.
 2. A table over one resource in buckets and, where there is one that is counted in a few pieces (GPUs), over that one
-   exactly; the others stay relaxed. A far tighter bound, for every remainder of the node at once.
+   exactly; the others stay relaxed. A far tighter bound, for every remainder of the node at once. Sizes are mostly
+   multiples of one amount: what a node has beyond such multiples counts for nothing, and a second table with buckets of
+   that amount rounds nothing.
 3. Depth-first search under the table's bound, the most promising number of pods first, for several strengths of the
    relaxed multipliers: which one finds the best pattern early cannot be known beforehand.
 4. A greedy answer, where it is better: by value for what is scarce (after Toyoda, A simplified algorithm for obtaining
