@@ -58,6 +58,9 @@ class FakeApi:
     answers: deque[ScriptedAnswer] = field(default_factory=deque)
     """What is left to be answered; then every request gets a 500."""
     requests: list[ReceivedRequest] = field(default_factory=list)
+    version: str = ""
+    """That of a list of one object, by which a reflector finds out whether the API server was restored. It is neither
+    of the answers nor of the requests."""
 
     def client(self, waits: list[float] | None = None, **options: Any) -> Client:
         def load(configuration: Configuration) -> None:
@@ -88,11 +91,21 @@ class _ScriptHandler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name in the base class
         pass
 
+    def _tell_version(self, version: str) -> None:
+        body = json.dumps({"metadata": {"resourceVersion": version}, "items": []}).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
     def _answer(self) -> None:
         api: FakeApi = self.server.api  # type: ignore[attr-defined]
         url = urlsplit(self.path)
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
         headers = {name.lower(): value for name, value in self.headers.items()}
+        if ("limit", "1") in parse_qsl(url.query):
+            self._tell_version(api.version)
+            return
         api.requests.append(ReceivedRequest(self.command, url.path, dict(parse_qsl(url.query)), headers, body))
         answer = api.answers.popleft() if api.answers else ScriptedAnswer(b"nothing is left to be said", 500)
         self.send_response(answer.status)

@@ -11,6 +11,7 @@ from threading import Event as Signal
 from threading import Lock, Thread
 from typing import Any, Generic, Protocol, TypeVar
 
+from cagrpc.api.encoding.untrusted import whole_number
 from cagrpc.errors import CagrpcError, InvalidInput, NotFound, Unavailable
 from cagrpc.kube.client.client import Client, Stream
 from cagrpc.kube.client.envelopes import (
@@ -167,7 +168,7 @@ class Reflector(Generic[T]):
     def _round(self) -> float:
         """List if needed, and watch until the watch ends; return the pause before the next round."""
         try:
-            if not self._version:
+            if not self._version or self._went_back():
                 self._list()
             lasted = self._watch()
             self._unreadable = 0
@@ -229,6 +230,18 @@ class Reflector(Generic[T]):
         self._page_size = _PAGE
         self._version = first.resource_version
         self.synced = True
+
+    def _went_back(self) -> bool:
+        """Return whether the API server was restored from an older backup, with versions that come again: a watch from
+        a version that it has not come to yet is silent until then, and never tells what happened before. Versions of
+        one resource are ordered (KEP-5504)."""
+        query = {**self._resource.query, "limit": "1"}
+        now = page(Encoding.JSON, self._client.read(self._resource.path, query, Encoding.JSON)).resource_version
+        versions = whole_number(now), whole_number(self._version)
+        if versions[0] is None or versions[1] is None or versions[0] >= versions[1]:
+            return False
+        _log.warning("%s: listing again: version %s is older than %s: restored?", self.name, now, self._version)
+        return True
 
     def _page(self, continue_token: str) -> ListPage:
         query = {**self._resource.query, "limit": str(self._page_size)}

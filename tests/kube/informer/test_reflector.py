@@ -240,6 +240,19 @@ def test_watches_that_bring_nothing_end_in_a_new_list() -> None:
     assert all(pauses)
 
 
+@pytest.mark.parametrize(("now", "lists"), [("40", 2), ("900", 1), ("1000", 1), ("", 1), ("of another kind", 1)])
+def test_a_server_that_was_restored_from_an_older_backup_is_listed_again_at_once(now: str, lists: int) -> None:
+    """Its versions come again: it would tell nothing until it has come to ours, and never what happened before."""
+    with fake_api(
+        listed(pod("a"), version="900"), watched(cut=True), *([listed(pod("b"), version="40")] if lists == 2 else [])
+    ) as api:
+        api.version = now
+        kept, _, _ = _follow(api)
+    assert kept.lists == lists
+    assert kept.objects == ({"b": "1"} if lists == 2 else {"a": "1"})
+    assert set(_watches(api)) == ({"900", "40"} if lists == 2 else {"900"})
+
+
 def test_a_quiet_kind_is_watched_on_without_a_pause_and_without_a_word(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
