@@ -17,8 +17,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cagrpc import errors
-from cagrpc.api.encoding.untrusted import whole_number
 from cagrpc.kube.client.client import Client
+from cagrpc.kube.client.envelopes import is_older
 from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
 
 _log = logging.getLogger(__name__)
@@ -207,7 +207,7 @@ class LeaderElection:
             found = self._client.get(self._path)
         except errors.NotFound:
             return None
-        if self._seen is not None and _is_older(found, self._seen):
+        if self._seen is not None and is_older(_version(found), _version(self._seen)):
             self._restored()
         if self._seen is None or _version(found) != _version(self._seen):
             self._seen, self._seen_changed_at = found, self._clock()
@@ -261,9 +261,3 @@ class LeaderElection:
 
 def _version(lease: dict[str, Any]) -> str:
     return str(lease["metadata"]["resourceVersion"])
-
-
-def _is_older(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Return whether a Lease has a lower version than another one. Versions are numbers that grow (KEP-5504)."""
-    versions = whole_number(_version(one)), whole_number(_version(other))
-    return versions[0] is not None and versions[1] is not None and versions[0] < versions[1]

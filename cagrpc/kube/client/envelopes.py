@@ -11,7 +11,7 @@ from typing import Any
 
 from cagrpc.api.core.resources import mapping
 from cagrpc.api.encoding.messages import parse
-from cagrpc.api.encoding.untrusted import json_value
+from cagrpc.api.encoding.untrusted import json_value, whole_number
 from cagrpc.api.gen import api_pb2
 from cagrpc.errors import InvalidInput
 
@@ -75,6 +75,13 @@ def enveloped(data: bytes) -> bytes | None:
     if not data.startswith(_MAGIC):
         return None
     return parse(api_pb2.Unknown, data[len(_MAGIC) :]).raw
+
+
+def is_older(version: str, other: str) -> bool:
+    """Return whether a resource version is lower than another one of the same resource. They are numbers that grow
+    (KEP-5504); of what is none, neither is older."""
+    one, two = whole_number(version), whole_number(other)
+    return one is not None and two is not None and one < two
 
 
 def page(encoding: Encoding, body: bytes) -> ListPage:

@@ -11,7 +11,6 @@ from threading import Event as Signal
 from threading import Lock, Thread
 from typing import Any, Generic, Protocol, TypeVar
 
-from cagrpc.api.encoding.untrusted import whole_number
 from cagrpc.errors import CagrpcError, InvalidInput, NotFound, Unavailable
 from cagrpc.kube.client.client import Client, Stream
 from cagrpc.kube.client.envelopes import (
@@ -24,6 +23,7 @@ from cagrpc.kube.client.envelopes import (
     event,
     frames,
     identity,
+    is_older,
     page,
 )
 from cagrpc.kube.client.failures import Expired, failure, request_info, status_of
@@ -233,15 +233,13 @@ class Reflector(Generic[T]):
 
     def _went_back(self) -> bool:
         """Return whether the API server was restored from an older backup, with versions that come again: a watch from
-        a version that it has not come to yet is silent until then, and never tells what happened before. Versions of
-        one resource are ordered (KEP-5504)."""
+        a version that it has not come to yet is silent until then, and never tells what happened before."""
         query = {**self._resource.query, "limit": "1"}
         now = page(Encoding.JSON, self._client.read(self._resource.path, query, Encoding.JSON)).resource_version
-        versions = whole_number(now), whole_number(self._version)
-        if versions[0] is None or versions[1] is None or versions[0] >= versions[1]:
-            return False
-        _log.warning("%s: listing again: version %s is older than %s: restored?", self.name, now, self._version)
-        return True
+        older = is_older(now, self._version)
+        if older:
+            _log.warning("%s: listing again: version %s is older than %s: restored?", self.name, now, self._version)
+        return older
 
     def _page(self, continue_token: str) -> ListPage:
         query = {**self._resource.query, "limit": str(self._page_size)}
