@@ -290,11 +290,12 @@ def _search(  # noqa: C901 - flat for speed
     root = base + bounds.table[0, _state(bounds, free)]
     margin = _ROUNDING * (abs(threshold) + 1.0)
     best = threshold
-    whole = _whole_bucket(requests, profits, few, main, unit)
-    if root > best + margin and threshold > 0 and whole > unit:
-        # Nothing is rounded, which proves more. Searching by it finds patterns that plans are less easily made of.
-        exact = _bounds(requests, free, profits, most, few, main, whole)
-        root = min(root, base + exact.table[0, _state(exact, free)])
+    if root > best + margin and threshold > 0:
+        whole = _whole_bucket(requests, profits, few, main, unit)
+        if whole > unit:
+            # Nothing is rounded, which proves more. Searching by it finds patterns that plans are less easily made of.
+            exact = _bounds(requests, free, profits, most, few, main, whole)
+            root = min(root, base + exact.table[0, _state(exact, free)])
     if root <= best + margin:
         return best, root, True
     branch = _Branch(
