@@ -4,13 +4,12 @@ the bound on the cost that its pod values prove.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from solver.columns import pool as pools
-from solver.columns.partly_fluid import PartlyFluid
 from solver.columns.pool import Duals, Pool, Relaxation, RelaxedMaster, Weighting
 from solver.columns.pricing import Effort, Pricer, PricingResult
 from solver.model.budget import PROPOSE_SECONDS, RunningBudget
@@ -21,25 +20,17 @@ _SHARE = 0.3
 """Of the last relaxation's duals in those that are priced; the rest is what was priced before. Duals that swing from
 one solve to the next make column generation slow (Pessoa et al., Automation and combination of linear-programming
 based stabilization techniques in column generation, 2018)."""
-LITTLE, _SOME, _EXACT = Effort(20, 5_000, 50_000), Effort(20, 100_000, 500_000), Effort(20, 4_000_000, 5_000_000, 0.1)
+LITTLE, _SOME, _EXACT = Effort(20, 5_000, 50_000), Effort(20, 100_000, 150_000), Effort(20, 4_000_000, 5_000_000, 0.1)
 _EFFORTS = (LITTLE, _SOME, _EXACT, replace(_EXACT, proof=2.0))
 """Little, as long as that gains much; more, each time that nothing is found any more."""
 _PROOF_SHARE = 0.1
 """Of the time left, that one proof may take at most."""
-_LONG_SECONDS, _PROVING = 5.0, 0.2
-"""With more time than that, the last part of it is for proving a bound: exact pricing for duals between those of the
-best bound so far and the last ones. Before, those of the last relaxation are too far from any that prove more than the
-fluid's."""
-_PROVEN = (0.5, 0.8, 1.0, 0.3, 0.65, 0.9)
-"""Shares of the last relaxation's duals for which a bound is sought, while there is time."""
-_FAR, _FLUID_SHARE = 1 + 2e-3, 0.5
-"""A kind is fluid for a bound where search leaves more than this of its price open; for so much of the time left."""
 _GAIN = 1e-3
 """A round of little effort is worth another one as long as the relaxation gains so much."""
-_ALONE = 10
-"""Questions to kinds that pay between two to all."""
 _WORTH = 1 + 1e-6
 _SEED_WORTH = 0.95
+_USED = 1e-9
+"""Nodes from which on the relaxation uses a column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,104 +77,61 @@ def generate(
     reduced = pool.reduced
     pools.alone(pool, active, weights)
     centre = Duals(values, np.zeros(len(reduced.kinds)), np.zeros(len(reduced.limits)))
-    asked, master = _Asked(pool, active, weights, budget, over, centre), RelaxedMaster(pool, weights)
-    asked.propose(centre, LITTLE, fraction, _SEED_WORTH)
-    until = fraction * (1 - _PROVING) if budget.left_seconds(fraction) > _LONG_SECONDS else fraction
+    asked, master = _Asked(pool, active, weights, budget, over), RelaxedMaster(pool, weights)
+    asked.all_kinds(centre, LITTLE, fraction, _SEED_WORTH)
     level, best = 0, INFINITY
-    while budget.left_seconds(until) > 0:
-        found = master.solve(budget.wall_limit(until))
+    while budget.left_seconds(fraction) > 0:
+        found = master.solve(budget.wall_limit(fraction))
         if found is None or found.objective <= enough:
             break
         guesses = (centre.mixed(found.duals, _SHARE), found.duals)
-        paid = next((duals for duals in guesses if asked.propose(duals, _EFFORTS[level], until)), None)
+        paid = next((duals for duals in guesses if asked.propose(duals, found, _EFFORTS[level], fraction)), None)
         if paid is None and level == len(_EFFORTS) - 1:
             break
         if paid is None or (level == 0 and found.objective > best * (1 - _GAIN)):
             level += 1
-            if _EFFORTS[level] is _EXACT:
-                asked.with_fluid(budget.left_seconds(fraction) * _FLUID_SHARE, fraction)
         centre, best = paid or centre, found.objective
     relaxation = master.solve()
-    if relaxation is None:
-        return None
-    for share in _PROVEN:
-        if until < fraction and budget.left_seconds(fraction) > 0:
-            asked.all_kinds(asked.best.mixed(relaxation.duals, share), _EXACT, fraction)
-    return Generated(master.solve() or relaxation, asked.proof, asked.resource_prices)
+    return None if relaxation is None else Generated(relaxation, asked.proof, asked.resource_prices)
 
 
 class _Asked:
     """Questions to all kinds, and the best bound on the cost that their answers prove."""
 
-    def __init__(
-        self, pool: Pool, active: Ints, weights: Weighting, budget: RunningBudget, over: Ints, first: Duals
-    ) -> None:
+    def __init__(self, pool: Pool, active: Ints, weights: Weighting, budget: RunningBudget, over: Ints) -> None:
         self._pool, self._pricer = pool, Pricer(pool.reduced, active, budget.granted.workers)
         self._kinds, self._weights, self._budget, self._over = len(active), weights, budget, over
-        self._paying: frozenset[int] = frozenset()
-        self._asked_alone = 0
-        self.proof, self.best, self._duals = NOTHING_PROVEN, first, first
-        """And the duals that prove it."""
-        self._offers: Sequence[PricingResult] = ()
-        """The last ones of all kinds."""
+        self.proof = NOTHING_PROVEN
 
     @property
     def resource_prices(self) -> Mapping[int, Floats]:
         return self._pricer.multipliers
 
-    def propose(self, duals: Duals, effort: Effort, fraction: float, share: float = _WORTH) -> int:
-        """As `propose`; returns how many were new. Mostly only kinds that had something to offer when all were asked
-        are asked again: late in the generation these are few, and all others cost time for nothing."""
-        if effort is not LITTLE and self._paying and self._asked_alone < _ALONE:
-            self._asked_alone += 1
-            new, _ = self._ask(duals, _SOME, fraction, share, self._paying)
-            if new:
-                return new
-        new, offers = self.all_kinds(duals, effort, fraction, share)
-        self._paying, self._asked_alone = frozenset(offer.kind for offer in offers if offer.patterns), 0
-        return new
+    def propose(self, duals: Duals, found: Relaxation, effort: Effort, fraction: float) -> int:
+        """Add patterns that pay, and return how many were new: near those that the relaxation uses, and only where none
+        of these pays, of all kinds. While little effort finds many, that is quicker."""
+        near = 0 if effort is LITTLE else self._near(duals, found, fraction)
+        return near or self.all_kinds(duals, effort, fraction)
 
-    def all_kinds(
-        self, duals: Duals, effort: Effort, fraction: float, share: float = _WORTH
-    ) -> tuple[int, Sequence[PricingResult]]:
-        """Ask all kinds, and keep the bound."""
-        new, offers = self._ask(duals, effort, fraction, share)
+    def _near(self, duals: Duals, found: Relaxation, fraction: float) -> int:
+        pool, budget = self._pool, self._budget
+        budget.charge(PROPOSE_SECONDS)
+        used = [pool.patterns[column] for column in np.flatnonzero(found.nodes > _USED)]
+        prices = duals.prices(self._weights.node_cost, pool.reduced)
+        return pool.add(
+            self._pricer.near(used, duals.pods, prices * _WORTH, lambda: budget.left_seconds(fraction) <= 0)
+        )
+
+    def all_kinds(self, duals: Duals, effort: Effort, fraction: float, share: float = _WORTH) -> int:
+        """As `propose`, of all kinds; keeps the bound."""
+        new, offers = propose(
+            self._pool, self._pricer, duals, self._weights.node_cost, effort, self._budget, fraction, share=share
+        )
         if len(offers) == self._kinds:
-            self._offers, self._duals = offers, duals
             proof = cost_bound(self._pool.reduced, duals, offers, self._over)
             if proof.least_cost_micros >= self.proof.least_cost_micros:
-                self.proof, self.best = proof, duals
-        return new, offers
-
-    def with_fluid(self, seconds: float, fraction: float) -> None:
-        """Seek a bound for some seconds with one kind fluid: the dearest one of which search leaves open by far what
-        its best pattern is worth."""
-        reduced = self._pool.reduced
-        prices = self._duals.prices(self._weights.node_cost, reduced)
-        hard = [o.kind for o in self._offers if o.bound > prices[o.kind] * _FAR and not reduced.existing[o.kind]]
-        if not hard:
-            return
-        fluid = max(hard, key=lambda kind: float(prices[kind]))
-        master = PartlyFluid(self._pool, self._weights, np.array([fluid]))
-        others = frozenset(offer.kind for offer in self._offers) - {fluid}
-        until = self._budget.left_seconds(fraction) - seconds
-        while self._budget.left_seconds(fraction) > until:
-            found = master.solve(self._budget.wall_limit(fraction))
-            if found is None or found.objective <= self.proof.least_cost_micros:
-                return
-            if self._ask(found.duals, _SOME, fraction, _WORTH, others)[0]:
-                continue
-            self._pricer.multipliers[fluid][:] = master.prices(fluid)
-            if not self.all_kinds(found.duals, _EXACT, fraction)[0]:
-                return
-
-    def _ask(
-        self, duals: Duals, effort: Effort, fraction: float, share: float, kinds: Container[int] | None = None
-    ) -> tuple[int, Sequence[PricingResult]]:
-        return propose(
-            self._pool, self._pricer, duals, self._weights.node_cost, effort, self._budget, fraction,
-            share=share, kinds=kinds,
-        )  # fmt: skip
+                self.proof = proof
+        return new
 
 
 def propose(
@@ -196,14 +144,13 @@ def propose(
     fraction: float,
     *,
     share: float = _WORTH,
-    kinds: Container[int] | None = None,
 ) -> tuple[int, Sequence[PricingResult]]:
     """Adds the patterns worth more than `share` of their price, as far as there is time; returns how many were new,
-    and all answers. Of the given kinds only, where there are any."""
+    and all answers."""
     budget.charge(PROPOSE_SECONDS * (effort.steps / _SOME.steps) ** 0.5)
     effort = replace(effort, proof=min(effort.proof, budget.left_seconds(fraction) * _PROOF_SHARE))
     prices = duals.prices(node_cost, pool.reduced)
-    offers = pricer.offers(duals.pods, prices, share, effort, lambda: budget.left_seconds(fraction) <= 0, kinds)
+    offers = pricer.offers(duals.pods, prices, share, effort, lambda: budget.left_seconds(fraction) <= 0)
     budget.charge(sum(offer.proof for offer in offers))
     return pool.add(pattern for offer in offers for pattern in offer.patterns), offers
 

@@ -6,16 +6,18 @@ open (after Kellerer, Pferschy and Pisinger, Knapsack Problems, chapters 9 and 1
 1. Lagrangian multipliers for all resources, by a subgradient method started from the last answer: an upper bound in
    microseconds, which answers "no" for most kinds. Near that bound few items can be part of a better answer; the others
    are left out.
-2. A table over one resource in buckets and, where there is one that is counted in a few pieces (GPUs), over that one
+2. One by one the items of which a node has one at most: what they leave of a node is scarce in other resources. A pod
+   with all GPUs leaves cores and memory for pods without; on average over patterns, these cost too much, and the node
+   would seem to be worth some percent more than it can be.
+3. A table over one resource in buckets and, where there is one that is counted in a few pieces (GPUs), over that one
    exactly; the others stay relaxed. A far tighter bound, for every remainder of the node at once. Sizes are mostly
    multiples of one amount: what a node has beyond such multiples counts for nothing, and a second table with buckets of
    that amount rounds nothing.
-3. Depth-first search under the table's bound, the most promising number of pods first, for several strengths of the
-   relaxed multipliers: which one finds the best pattern early cannot be known beforehand.
-4. A greedy answer, where it is better: by value for what is scarce (after Toyoda, A simplified algorithm for obtaining
+4. Depth-first search under the table's bound, the most promising number of pods first.
+5. A greedy answer, where it is better: by value for what is scarce (after Toyoda, A simplified algorithm for obtaining
    approximate solutions to zero-one programming problems, 1975). Where several resources run out together, as pods, CPU
    and memory often do, it is within a percent of the best, and a search in the time finds none.
-5. Further answers, each with the pods of the one before at a discount: the relaxed master needs many different
+6. Further answers, each with the pods of the one before at a discount: the relaxed master needs many different
    patterns, and would ask for them one at a time.
 
 One module, though a long one: a compiled function that another module imports is compiled into its caller, and numba's
@@ -39,8 +41,11 @@ _FEW = 3
 """Up to so many pods of a spec, the table counts them exactly."""
 _MOST_ITEMS = 200
 """Specs considered for one node: the best by value for their size. More would not fit the table in the time."""
-_STRENGTHS = (1.0, 0.75, 0.5)
 _LEAST_STATES = 500
+_MOST_LARGE = 16
+"""Items that take more than half of something are looked at one by one where there are no more,"""
+_ROUNDS_BESIDE, _PART_BESIDE = 100, 4
+"""with so many rounds for multipliers, and one part in so many of the cells and steps, beside each."""
 _ROUNDING = 1e-9
 _SCARCE = 1e-3
 """Of a node's worth, what all of a resource is charged at least: one that is worth nothing now may run out."""
@@ -429,26 +434,22 @@ def _attempt(
     values: Floats,
     most: Ints,
     multipliers: Floats,
-    strength: float,
     states: int,
     threshold: float,
     limit: int,
     found: Ints,
 ) -> tuple[float, float, bool]:
-    """One search with the relaxed resources charged at `strength` times their multipliers; as `_search`. The items that
-    are best for their size come first."""
+    """One search; as `_search`. The items that are best for their size come first."""
     items, resources = requests.shape
     few, main = _kept_exact(free, multipliers)
-    charged = multipliers * strength
-    charged[main] = multipliers[main]
-    order = _best_for_their_size(requests, values, charged)
+    order = _best_for_their_size(requests, values, multipliers)
     need, worth = _rows(requests, order), _at(values, order)
     profits, base = worth.copy(), 0.0
     for r in range(resources):
         if r not in (few, main):
-            base += charged[r] * free[r]
+            base += multipliers[r] * free[r]
             for j in range(len(order)):
-                profits[j] -= charged[r] * need[j, r]
+                profits[j] -= multipliers[r] * need[j, r]
     pods = np.zeros(len(order), np.int64)
     best, root, proven = _search(
         need, free, worth, profits, _at(most, order), base, few, main, states, threshold, limit, pods
@@ -535,8 +536,127 @@ def _top_up(requests: Ints, free: Ints, most: Ints, order: Ints, found: Ints) ->
                 left[r] -= requests[j, r] * more
 
 
+@inner
+def _fits(requests: Ints, item: int, room: Ints) -> bool:
+    """Return whether there is room for one more."""
+    for r in range(len(room)):  # noqa: SIM110 - generators are not compiled
+        if requests[item, r] > room[r]:
+            return False
+    return True
+
+
+@inner
+def _best_of_all(
+    requests: Ints,
+    free: Ints,
+    values: Floats,
+    most: Ints,
+    multipliers: Floats,
+    threshold: float,
+    bound: float,
+    cells: int,
+    limit: int,
+    found: Ints,
+) -> tuple[float, float]:
+    """Return the best value above `threshold` (its pods are written to `found`), and an upper bound; `bound` is one
+    already."""
+    reach = _within_reach(requests, values, free)
+    states = max(_LEAST_STATES, cells // len(values))
+    best, root, proven = _attempt(requests, reach, values, most, multipliers, states, threshold, limit, found)
+    if proven:
+        return best, best
+    greedy = np.zeros(len(values), np.int64)
+    value = _by_scarcity(requests, free, values, most, multipliers, greedy)
+    if value > best:
+        best = value
+        found[:] = greedy
+    return best, max(best, min(bound, root))
+
+
+@inner
+def _large(requests: Ints, free: Ints, most: Ints) -> Ints:
+    """Return the items of which a node has one at most, as they take more than half of something; none where these are
+    many."""
+    large, size = np.zeros(_MOST_LARGE, np.int64), 0
+    for j in range(len(most)):
+        half = False
+        for r in range(len(free)):
+            half = half or 2 * requests[j, r] > free[r]
+        if half and most[j] > 0 and _fits(requests, j, free):
+            if size == _MOST_LARGE:
+                return large[:0]
+            large[size] = j
+            size += 1
+    return large[:size]
+
+
+@inner
+def _fitting(requests: Ints, most: Ints, room: Ints) -> Ints:
+    """Return how many of each item there may be, none of those for which there is no room."""
+    result = most.copy()
+    for j in range(len(most)):
+        if not _fits(requests, j, room):
+            result[j] = 0
+    return result
+
+
+@inner
+def _and_none(items: Ints) -> Ints:
+    """Return the items, and -1 for none of them."""
+    result = np.full(len(items) + 1, -1)
+    for index in range(len(items)):
+        result[index] = items[index]
+    return result
+
+
+@inner
+def _best(
+    requests: Ints,
+    free: Ints,
+    values: Floats,
+    most: Ints,
+    multipliers: Floats,
+    threshold: float,
+    cells: int,
+    limit: int,
+    found: Ints,
+) -> tuple[float, float]:
+    """As `_best_of_all`, beside each large item, and beside none: what these leave of a node has other multipliers
+    each, and no average of them says what it can be worth."""
+    large, others = _large(requests, free, most), most.copy()
+    best, highest = threshold, threshold
+    for item in _and_none(large):
+        rest, value, part = free.copy(), 0.0, 1
+        if item >= 0:
+            others[item], value, part = 0, values[item], _PART_BESIDE
+            for r in range(len(free)):
+                rest[r] -= requests[item, r]
+        least, beside = best - value, _fitting(requests, others, rest)
+        bound, tight = _multipliers(requests, rest, values, beside, multipliers, least, _ROUNDS_BESIDE)
+        if bound <= least:
+            continue
+        kept, capped = _useful(requests, values, beside, tight, bound - least)
+        pods, more = np.zeros(len(kept), np.int64), max(0.0, least)
+        if len(kept):
+            need, worth = _rows(requests, kept), _at(values, kept)
+            more, bound = _best_of_all(
+                need, rest, worth, capped, tight, more, bound, cells // part, limit // part, pods
+            )
+        else:
+            bound = more
+        highest = max(highest, value + bound)
+        if more > least:
+            best = value + more
+            found[:] = 0
+            for index in range(len(kept)):
+                found[kept[index]] = pods[index]
+            if item >= 0:
+                found[item] = 1
+    return best, max(best, highest)
+
+
 @compiled
-def best_patterns(  # noqa: C901, PLR0912 - flat for speed
+def best_patterns(  # noqa: C901 - flat for speed
     requests: Ints,
     free: Ints,
     values: Floats,
@@ -562,24 +682,11 @@ def best_patterns(  # noqa: C901, PLR0912 - flat for speed
     need, worth = _rows(requests, kept), _at(values, kept)
     reach = _within_reach(need, worth, free)
     pods = np.zeros(len(kept), np.int64)
-    states = max(_LEAST_STATES, cells // len(kept))
-    best, strength, proven = threshold, 1.0, False
-    for each in _STRENGTHS:
-        value, root, proven = _attempt(need, reach, worth, capped, multipliers, each, states, best, limit, pods)
-        if value > best:
-            best, strength = value, each
-        bound = min(bound, max(root, threshold))
-        if proven:
-            bound = best
-        if proven or best > threshold:
-            break
-    greedy = np.zeros(len(kept), np.int64)
-    if not proven:
-        value = _by_scarcity(need, free, worth, capped, tight, greedy)
-        if value > best:
-            best, pods = value, greedy.copy()
+    best, highest = _best(need, reach, worth, capped, tight, threshold, cells, limit, pods)
+    bound = min(bound, highest)
     if best <= threshold:
         return found[:0], bound
+    states, greedy = max(_LEAST_STATES, cells // len(kept)), np.zeros(len(kept), np.int64)
     order = _at(kept, _ascending(-worth))
     further_states, further_steps = min(_FURTHER_STATES, states), min(_FURTHER_STEPS, limit // 5)
     discount = _DISCOUNT if threshold <= 0 else min(_DISCOUNT, max(_LEAST_DISCOUNT, best / threshold - 1))
@@ -603,7 +710,7 @@ def best_patterns(  # noqa: C901, PLR0912 - flat for speed
         if size == answers or misses == _MISSES:
             return found[:size], bound
         value, _, _ = _attempt(
-            need, reach, discounted, capped, multipliers, strength, further_states, 0.0, further_steps, pods
+            need, reach, discounted, capped, multipliers, further_states, 0.0, further_steps, pods
         )  # fmt: skip
         if _by_scarcity(need, free, discounted, capped, tight, greedy) > value:
             pods = greedy.copy()

@@ -185,8 +185,6 @@ class RelaxedMaster:
         served = np.array([(demand.spec, demand.index) for demand in reduced.live], dtype=np.int64).reshape(-1, 2)
         program.add_entries(self._serve[served[:, 0]], self._left[served[:, 1]], np.ones(len(served)))
         self._nodes = np.zeros(0, dtype=np.int64)
-        self.last_duals = np.zeros(0)
-        """Of all rows, as of the last solve."""
 
     def _state(self, reduced: Reduced) -> None:
         program = self._program
@@ -227,7 +225,6 @@ class RelaxedMaster:
         found = self._program.solve(seconds)
         if found is None:
             return None
-        self.last_duals = found.duals
         bounded = np.flatnonzero(self._room >= 0)
         room = np.zeros(len(now.kinds))
         room[bounded] = -found.duals[self._room[bounded]]

@@ -8,13 +8,18 @@ from collections.abc import Callable, Container, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count
+from typing import TypeVar
 
 import numpy as np
 
 from solver.columns.exact import best_or_none
+from solver.columns.exchange import exchange
 from solver.columns.knapsack import best_patterns
 from solver.columns.patterns import Pattern, pattern_of
 from solver.reduction.reduced import Floats, Ints, Reduced, most_per_node
+
+_Question = TypeVar("_Question")
+_Answer = TypeVar("_Answer")
 
 _OPEN = 1 + 1e-4
 """An upper bound farther than this from the best pattern is worth a proof."""
@@ -68,11 +73,11 @@ class Pricer:
         """`multipliers` are another pricer's of the same kinds, for other numbers of pods; they are shared."""
         self._workers = workers
         self.multipliers: dict[int, Floats] = {} if multipliers is None else multipliers
-        self._nodes: list[_PricedNode] = []
+        self._nodes: dict[int, _PricedNode] = {}
         for kind, most in zip(active.tolist(), most_per_node(reduced, active), strict=True):
             specs, free = np.flatnonzero(most), reduced.free[kind].copy()
             known = self.multipliers.setdefault(kind, np.zeros(free.size))
-            self._nodes.append(_PricedNode(kind, specs, reduced.requests[specs], most[specs], free, known))
+            self._nodes[kind] = _PricedNode(kind, specs, reduced.requests[specs], most[specs], free, known)
 
     def offers(
         self,
@@ -85,13 +90,37 @@ class Pricer:
     ) -> list[PricingResult]:
         """Per kind (of `kinds`, where given) patterns worth more than `share` of its price (`prices` per kind); of as
         many kinds as there is time for. The same however many threads there are."""
-        nodes = [node for node in self._nodes if kinds is None or node.kind in kinds]
-        answers: list[PricingResult | None] = [None] * len(nodes)
+        nodes = [node for node in self._nodes.values() if kinds is None or node.kind in kinds]
+        return self._of_each(nodes, lambda node: self._offer(node, values, prices, share, effort), out_of_time)
+
+    def near(
+        self, patterns: Sequence[Pattern], values: Floats, least: Floats, out_of_time: Callable[[], bool]
+    ) -> list[Pattern]:
+        """Return patterns worth more than `least` (per kind) that exchanges of pods make of these; of as many as there
+        is time for."""
+        priced = [pattern for pattern in patterns if pattern.kind in self._nodes]
+        found = self._of_each(priced, lambda each: self._near(each, values), out_of_time)
+        return [pattern for pattern, value in found if value > least[pattern.kind]]
+
+    def _near(self, pattern: Pattern, values: Floats) -> tuple[Pattern, float]:
+        node, pods = self._nodes[pattern.kind], np.zeros(len(values), dtype=np.int64)
+        specs, counts = np.array(pattern.pods, dtype=np.int64).reshape(-1, 2).T
+        pods[specs] = counts
+        pods, worth = np.minimum(pods[node.specs], node.most), values[node.specs]
+        order = np.argsort(-worth, kind="stable")
+        value = exchange(node.requests, node.free, worth, node.most, order, pods)
+        return pattern_of(node.kind, node.specs, pods), value
+
+    def _of_each(
+        self, questions: Sequence[_Question], ask: Callable[[_Question], _Answer], out_of_time: Callable[[], bool]
+    ) -> list[_Answer]:
+        """Return the answers, in the order of the questions, of as many as there is time for."""
+        answers: list[_Answer | None] = [None] * len(questions)
         places = count()
 
         def work(_: int) -> None:
-            while (place := next(places)) < len(nodes) and not out_of_time():
-                answers[place] = self._offer(nodes[place], values, prices, share, effort)
+            while (place := next(places)) < len(questions) and not out_of_time():
+                answers[place] = ask(questions[place])
 
         if self._workers == 1:
             work(0)

@@ -7,6 +7,7 @@ from functools import cache
 
 import numpy as np
 
+from solver.columns.exchange import exchange
 from solver.columns.knapsack import best_patterns
 from solver.integral import annealing, balanced_kernel, packing
 
@@ -21,8 +22,9 @@ def warm_up() -> None:
     packing.warm_up()
     balanced_kernel.warm_up()
     annealing.warm_up()
-    units, free = np.ones((1, 2), dtype=np.int64), np.full(2, 2, dtype=np.int64)
-    best_patterns(units, free, np.ones(1), np.ones(1, dtype=np.int64), np.ones(2), 1, 0.0, 4, 10, 2)
+    units, free, one = np.ones((1, 2), dtype=np.int64), np.full(2, 2, dtype=np.int64), np.ones(1, dtype=np.int64)
+    best_patterns(units, free, np.ones(1), one, np.ones(2), 1, 0.0, 4, 10, 2)
+    exchange(units, free, np.ones(1), one, np.zeros(1, dtype=np.int64), one.copy())
 
 
 if __name__ == "__main__":

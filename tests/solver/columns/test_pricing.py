@@ -187,6 +187,49 @@ def test_where_cpu_memory_and_pods_run_out_together_little_effort_finds_nearly_t
     assert offer.bound >= best - 1e-6
 
 
+def test_what_large_pods_leave_of_a_node_is_priced_by_itself() -> None:
+    """From openb: a pod with all GPUs leaves cores and memory. With one price for these, beside that pod and without, a
+    node seems to be worth 5 % more than the best pattern."""
+    kinds = [
+        (60_100, 640_000, 8, 1, 8646), (16_000, 49_152, 0, 5, 905), (7_000, 0, 1, 1, 699), (4_000, 16_384, 0, 2, 232),
+        (4_000, 15_625, 0, 11, 228), (6_000, 24_576, 0, 4, 351), (8_000, 31_250, 0, 8, 465), (8_000, 32_768, 0, 2, 464),
+        (16_000, 62_500, 0, 3, 931), (8_000, 16_384, 1, 2, 781), (6_000, 12_288, 1, 1, 672), (4_000, 8_192, 1, 1, 562),
+        (4_000, 30_517, 0, 23, 261), (16_000, 65_536, 0, 1, 936), (6_000, 15_360, 1, 8, 678), (3_000, 6_144, 1, 8, 508),
+    ]  # fmt: skip
+    sets = tuple(_in_memory(number, *kind[:4]) for number, kind in enumerate(kinds))
+    allocatable = {"cpu": 95_725, "memory": 718_987, "gpu": 8, "pods": 737}
+    reduced = reduce(Problem(sets, (NodeGroup("g", allocatable, 1.0),)))
+    values = np.zeros(len(reduced.rows))
+    worth = {kind[:3]: kind[4] for kind in kinds}
+    for demand in reduced.demands:
+        requests = dict(demand.pod.requests)
+        values[list(demand.rows)] = worth[requests["cpu"], requests.get("memory", 0), requests.get("gpu", 0)]
+    best = best_value(reduced, values)
+    (offer,) = Pricer(reduced, np.array([0])).offers(values, np.array([0.9 * best]), 1.0, LITTLE, lambda: False)
+    assert sum(values[row] * count for row, count in offer.patterns[0].pods) == best
+    assert best - 1e-6 <= offer.bound <= best * (1 + 1e-6)
+
+
+@given(priced_nodes(), st.data())
+@examples(100)
+def test_exchanges_make_patterns_that_fit_and_are_worth_more(case: tuple[Reduced, Floats], data: st.DataObject) -> None:
+    reduced, values = case
+    left, pods = reduced.free[0].copy(), {}
+    for row, (wanted, requests) in enumerate(zip(reduced.wanted, reduced.requests, strict=True)):
+        most = min([wanted, *(left[requests > 0] // requests[requests > 0])])
+        pods[row] = data.draw(st.integers(0, int(most)))
+        left -= pods[row] * requests
+    start = Pattern(0, tuple((row, count) for row, count in pods.items() if count))
+    before = sum(values[row] * count for row, count in start.pods)
+    pricer = Pricer(reduced, np.array([0]))
+    found = pricer.near([start], values, np.array([before - 0.5]), lambda: False)
+    assert all(fits(reduced, pattern) for pattern in found if pattern.pods)
+    worths = [sum(values[row] * count for row, count in pattern.pods) for pattern in found]
+    assert len(worths) == 1
+    assert before <= worths[0] <= best_value(reduced, values)
+    assert pricer.near([start], values, np.array(worths), lambda: False) == []
+
+
 @given(priced_nodes())
 @examples(50)
 def test_any_pod_values_bound_the_cost(case: tuple[Reduced, Floats]) -> None:
