@@ -112,6 +112,7 @@ class ProcessCampaign:
             self.close()
         self.told["increments"] = len(self._watcher.increments)
         self.told["instances made"] = len(self._watcher.books())
+        self.told["ProvisioningRequests that lost a node, and were made anew"] = self._waves.made_anew
         self.told["processes started"] = sum(each.started for each in self._servers)
         most = Counter({"longest time to settle, s": int(self.most_settled_seconds)})
         most["most memory of a process, MiB"] = int(max(each.most_rss_mib for each in self._servers))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -32,6 +33,8 @@ PROVISIONERS = [
 HEAD, SMALL = {"cpu": "3", "memory": "1Gi"}, {"cpu": "1500m", "memory": "1Gi"}
 OWNER = "campaign"
 _DEPLOYMENTS = "apis/apps/v1"
+_OVER = {"CapacityRevoked", "BookingExpired", "Failed"}
+"""Conditions of ProvisioningRequests with which nothing comes of them any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,8 @@ class Waves:
         self.wanted: dict[str, Wave] = {}
         self.unwanted: dict[str, Wave] = {}
         """Those that were wanted once."""
+        self.made_anew = 0
+        """ProvisioningRequests that had ended without all their pods, as a node was lost: their users make others."""
 
     def prepare(self) -> None:
         template = {"metadata": {"name": "head"}, "template": {"spec": pod_spec(HEAD, nodeSelector={"pool": "jobs"})}}
@@ -106,6 +111,10 @@ class Waves:
             return
         if wave.kind == "request":
             self._make_request(wave)
+            if self._conditions(wave) & _OVER:
+                self.made_anew += 1
+                self._delete(wave)
+                return
         for name, metadata, spec in self._pods(wave):
             body = {"metadata": {"name": name, **metadata, "labels": {**labels, **metadata.get("labels", {})}}}
             admin.ensure(cluster.path("pods"), {**body, "spec": spec})
@@ -125,15 +134,16 @@ class Waves:
             for role, selector in (("a", {"pool": "a"}), ("b", {"role": "b"})):
                 for number in range(wave.size):
                     yield f"{wave.name}-{role}-{number}", metadata, pod_spec(HEAD, nodeSelector=selector)
-        elif self._provisioned(wave):
+        elif "Provisioned" in self._conditions(wave):
             metadata = {"annotations": {CONSUMES: wave.name, OF_CLASS: ATOMIC}}
             for number in range(wave.size):
                 yield f"{wave.name}-{number}", metadata, pod_spec(HEAD, nodeSelector={"pool": "jobs"})
 
-    def _provisioned(self, wave: Wave) -> bool:
+    def _conditions(self, wave: Wave) -> AbstractSet[str]:
+        """Return which conditions of a ProvisioningRequest are true."""
         found = self._cluster.admin.get(self._cluster.path("provisioningrequests", wave.name, api=API))
         conditions = found.get("status", {}).get("conditions") or ()
-        return any(each["type"] == "Provisioned" and each["status"] == "True" for each in conditions)
+        return {each["type"] for each in conditions if each["status"] == "True"}
 
     def _delete(self, wave: Wave) -> None:
         cluster, admin = self._cluster, self._cluster.admin
