@@ -31,7 +31,7 @@ from cagrpc.controllers.provisioning.crowded import Crowded
 from cagrpc.controllers.provisioning.deciding import Deciding
 from cagrpc.controllers.provisioning.decision.planning import MOST_AT_ONCE
 from cagrpc.controllers.provisioning.fairness import Shares, Turns, due, one_by_one
-from cagrpc.controllers.provisioning.lost_room import LostRoom
+from cagrpc.controllers.provisioning.lost_room import GoneNodes, LostRoom
 from cagrpc.controllers.provisioning.metrics import RequestMetrics
 from cagrpc.controllers.provisioning.model import Booking, ProvisioningRequest
 from cagrpc.controllers.provisioning.observation import (
@@ -144,6 +144,7 @@ class ProvisioningController(Controller):
         self._decided: dict[str, Decision] = {}
         """Decisions that are not written yet."""
         self._lost_room = LostRoom(clock)
+        self._gone_nodes = GoneNodes()
         self._crowded = Crowded()
         self._woken = Woken(clock)
         self._seen: Seen | None = None
@@ -319,7 +320,8 @@ class ProvisioningController(Controller):
 
     def _advance(self, observed: RequestsObservation) -> Seen:
         """Advance all requests. Others see their reservations from now on."""
-        facts = {uid: self._facts(observed, uid) for uid in observed.ours}
+        gone = self._gone_nodes.of(observed)
+        facts = {uid: replace(self._facts(observed, uid), gone=gone.get(uid, frozenset())) for uid in observed.ours}
         nexts = {uid: self._next(observed, each) for uid, each in facts.items()}
         bookings = bookings_of(observed, nexts)
         shares = Shares(bookings, self._settings.per_namespace)

@@ -1,5 +1,4 @@
-"""Requests whose reserved capacity is lost for good: with a node of theirs, or to other pods. What is written then is
-`progress`'s."""
+"""Requests whose capacity is lost: with a node of theirs, or to other pods. What is written then is `progress`'s."""
 
 from __future__ import annotations
 
@@ -43,3 +42,23 @@ class LostRoom:
                 missing = sum(count for _, count in nexts[uid].holds)
                 lost[uid] = f"no room is left for {count} of its {several(missing, 'pod')} still to come"
         return lost
+
+
+class GoneNodes:
+    """Nodes that were booked beside those that were coming, and went before these were there. For one thread."""
+
+    def __init__(self) -> None:
+        self._booked: dict[str, frozenset[str]] = {}
+
+    def of(self, observed: RequestsObservation) -> dict[str, frozenset[str]]:
+        """Return the names by request (UID). A node that only lost its label, or that the view has not seen with it, is
+        not gone."""
+        now = {
+            uid: observed.booked.get(uid, frozenset())
+            for uid, each in observed.ours.items()
+            if each.phase is RequestPhase.COMING
+        }
+        self._booked = {uid: self._booked.get(uid, frozenset()) | names for uid, names in now.items()}
+        missing = {uid: self._booked[uid] - names for uid, names in now.items() if self._booked[uid] != names}
+        there = {each.node.name for each in observed.state.nodes} if missing else frozenset[str]()
+        return {uid: names - there for uid, names in missing.items() if names - there}

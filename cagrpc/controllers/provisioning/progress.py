@@ -24,6 +24,7 @@ from cagrpc.controllers.settings import ClassBehaviour, RequestSettings
 from cagrpc.fleet.model import FleetSnapshot, IncrementStatus
 from cagrpc.fleet.model import Phase as IncrementPhase
 from solver.model import PodSpec
+from solver.model.quantities import several
 
 
 class RequestPhase(StrEnum):
@@ -109,6 +110,8 @@ class Facts:
     """The number of counted consumers, by pod set."""
     lost: str = ""
     """What of its capacity is lost for good, in a sentence."""
+    gone: frozenset[str] = frozenset()
+    """Nodes of it that went while its increment was coming."""
     decision: Decision | None = None
     """The decision that is not written yet."""
     over_share: str = ""
@@ -294,6 +297,10 @@ def _coming(facts: Facts, at: Moment) -> Next:
         why = f"its increment {recorded or '(no name)'} is no longer known"
         return Next(RequestPhase.COMING, _rolled_back(facts, why, recorded, at), drops_labels=True)
     match increment.phase:
+        case IncrementPhase.DONE if facts.gone:
+            nodes = several(len(facts.gone), "node")
+            why = f"{nodes} that stood beside its own went meanwhile: {', '.join(sorted(facts.gone))}"
+            return Next(RequestPhase.COMING, _rolled_back(facts, why, increment.id, at), drops_labels=True)
         case IncrementPhase.DONE:
             change = conditions.provisioned(facts.request, increment, at.snapshot, _standing(facts, increment))
             return Next(RequestPhase.COMING, change, holds=_held(facts))

@@ -11,6 +11,7 @@ from cagrpc.controllers.provisioning.classes import (
     UPSTREAM_ATOMIC_SCALE_UP,
     UPSTREAM_CHECK_CAPACITY,
 )
+from cagrpc.controllers.provisioning.conditions import FIRST_PAUSE_SECONDS
 from cagrpc.controllers.provisioning.consumers import GONE, HALF, MISSING, OTHER_CLASS, TOO_MANY
 from cagrpc.controllers.provisioning.lost_room import REVOKE_SECONDS
 from cagrpc.controllers.settings import ClassBehaviour as Served
@@ -132,6 +133,27 @@ def test_nodes_that_are_lost_for_good_revoke_the_capacity(make: Make) -> None:
     harness.run(REVOKE_SECONDS)
     assert harness.is_true("r", "CapacityRevoked")
     assert harness.requests.bookings() == 0
+
+
+def test_a_request_is_tried_again_where_a_node_that_stood_goes_while_others_come(make: Make) -> None:
+    harness = make(group("a"))
+    harness.request("first", ("web", 2))
+    harness.run(LONG)
+    harness.delete("first")
+    harness.run(5)
+    uid = harness.request("r", ("web", 6))
+    harness.run(SOON)
+    assert harness.message("r", "Accepted").startswith("1 x a, beside 1 node that stood")
+    (stood,) = harness.labelled(uid)
+    (instance,) = (each.id for each in harness.backend.list_instances().instances if each.id.endswith(stood))
+    harness.backend.vanish([instance])
+    harness.run(LONG)
+    assert not harness.is_true("r", "Provisioned")
+    assert f"1 node that stood beside its own went meanwhile: {stood}" in harness.message("r", "Provisioned")
+    harness.run(2 * FIRST_PAUSE_SECONDS)
+    assert harness.is_true("r", "Provisioned")
+    assert harness.targets() == {"a": 2}
+    assert [each.outcome for each in harness.outcomes] == ["provisioned", "rolled-back", "provisioned"]
 
 
 def test_nodes_that_are_lost_after_all_was_consumed_revoke_nothing(make: Make) -> None:
