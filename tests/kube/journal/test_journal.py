@@ -52,7 +52,8 @@ def told(contents: Contents) -> Any:
         list(contents.increments.items()),
         dict(contents.deletions),
         dict(contents.groups),
-        list(contents.disruptions.items()),
+        # By age as they are read; a change appends one that was forgotten before, however old it is.
+        sorted(contents.disruptions.items(), key=lambda each: each[1].created_at_seconds),
     )
 
 
