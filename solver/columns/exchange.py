@@ -11,6 +11,8 @@ from solver.compiled import compiled, inner
 from solver.reduction.reduced import Floats, Ints
 
 _MOST_EXCHANGES = 50
+_MOST_STEPS = 2_000_000
+"""Exchanges of one pattern that are looked at: some milliseconds. With thousands of items there are billions."""
 _ROUNDING = 1e-9
 
 
@@ -40,7 +42,7 @@ def exchange(  # noqa: C901, PLR0912 - flat for speed
     valuable first."""
     items = len(values)
     left, room, rest = free.copy(), free.copy(), free.copy()
-    worth = 0.0
+    worth, steps = 0.0, 0
     for j in range(items):
         worth += values[j] * found[j]
         _change(requests, j, found[j], left)
@@ -50,7 +52,7 @@ def exchange(  # noqa: C901, PLR0912 - flat for speed
             if a >= 0 and found[a] == 0:
                 continue
             for b in range(a, items):
-                if b >= 0 and found[b] < (2 if b == a else 1):
+                if steps > _MOST_STEPS or (b >= 0 and found[b] < (2 if b == a else 1)):
                     continue
                 given = (values[a] if a >= 0 else 0.0) + (values[b] if b >= 0 else 0.0)
                 room[:] = left
@@ -58,7 +60,8 @@ def exchange(  # noqa: C901, PLR0912 - flat for speed
                 _change(requests, b, -1, room)
                 for index in range(items):
                     c = order[index]
-                    if 2 * values[c] - given <= gain:
+                    steps += 1
+                    if steps > _MOST_STEPS or 2 * values[c] - given <= gain:
                         break
                     if c in (a, b) or found[c] == most[c] or not _fits(requests, c, room):
                         continue
@@ -67,6 +70,7 @@ def exchange(  # noqa: C901, PLR0912 - flat for speed
                     rest[:] = room
                     _change(requests, c, 1, rest)
                     for other in range(index, items):
+                        steps += 1
                         d = order[other]
                         if values[c] + values[d] - given <= gain:
                             break
