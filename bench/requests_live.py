@@ -179,7 +179,7 @@ def _cpu_seconds(live: Live) -> float:
 
 def _groups(requests: PlaneRequests) -> int:
     with urllib.request.urlopen(f"http://{requests.live.serving.endpoints['http']}/metrics", timeout=5) as answer:
-        return sum(line.startswith(b"cagrpc_target_size{") for line in answer)
+        return sum(line.startswith(b"cagrpc_node_group_target_size{") for line in answer)
 
 
 def _nodes(live: Live) -> int:
