@@ -33,6 +33,21 @@ def _change(requests: Ints, item: int, pods: int, room: Ints) -> None:
             room[r] -= pods * requests[item, r]
 
 
+@inner
+def _put(requests: Ints, found: Ints, left: Ints, item: int, pods: int) -> None:
+    """Put so many pods of an item into the pattern; -1 puts none."""
+    if item >= 0:
+        found[item] += pods
+    _change(requests, item, pods, left)
+
+
+@inner
+def _copy(numbers: Ints, target: Ints) -> None:
+    """Assign all numbers: compiling an assignment of numpy's takes seconds."""
+    for index in range(len(numbers)):
+        target[index] = numbers[index]
+
+
 @compiled
 def exchange(  # noqa: C901, PLR0912 - flat for speed
     requests: Ints, free: Ints, values: Floats, most: Ints, order: Ints, found: Ints
@@ -55,7 +70,7 @@ def exchange(  # noqa: C901, PLR0912 - flat for speed
                 if steps > _MOST_STEPS or (b >= 0 and found[b] < (2 if b == a else 1)):
                     continue
                 given = (values[a] if a >= 0 else 0.0) + (values[b] if b >= 0 else 0.0)
-                room[:] = left
+                _copy(left, room)
                 _change(requests, a, -1, room)
                 _change(requests, b, -1, room)
                 for index in range(items):
@@ -67,7 +82,7 @@ def exchange(  # noqa: C901, PLR0912 - flat for speed
                         continue
                     if values[c] - given > gain:
                         gain, out, out_too, into, into_too = values[c] - given, a, b, c, -1
-                    rest[:] = room
+                    _copy(room, rest)
                     _change(requests, c, 1, rest)
                     for other in range(index, items):
                         steps += 1
@@ -79,8 +94,8 @@ def exchange(  # noqa: C901, PLR0912 - flat for speed
         if into < 0:
             break
         worth += gain
-        for item, pods in ((out, -1), (out_too, -1), (into, 1), (into_too, 1)):
-            if item >= 0:
-                found[item] += pods
-                _change(requests, item, pods, left)
+        _put(requests, found, left, out, -1)
+        _put(requests, found, left, out_too, -1)
+        _put(requests, found, left, into, 1)
+        _put(requests, found, left, into_too, 1)
     return worth

@@ -60,7 +60,7 @@ _MISSES = 3
 
 
 @inner
-def _copy(numbers: Floats, target: Floats) -> None:
+def _copy(numbers: _Numbers, target: _Numbers) -> None:
     """Assign all numbers: compiling an assignment of numpy's takes seconds, for the words of what it could raise."""
     for index in range(len(numbers)):
         target[index] = numbers[index]
@@ -569,7 +569,7 @@ def _best_of_all(
     value = _by_scarcity(requests, free, values, most, multipliers, greedy)
     if value > best:
         best = value
-        found[:] = greedy
+        _copy(greedy, found)
     return best, max(best, min(bound, root))
 
 
@@ -647,7 +647,8 @@ def _best(
         highest = max(highest, value + bound)
         if more > least:
             best = value + more
-            found[:] = 0
+            for j in range(len(found)):
+                found[j] = 0
             for index in range(len(kept)):
                 found[kept[index]] = pods[index]
             if item >= 0:
