@@ -45,7 +45,8 @@ _LEAST_STATES = 500
 _MOST_LARGE = 16
 """Items that take more than half of something are looked at one by one where there are no more,"""
 _ROUNDS_BESIDE, _PART_BESIDE = 100, 4
-"""with so many rounds for multipliers, and one part in so many of the cells and steps, beside each."""
+"""with so many rounds for multipliers, and beside each one part in so many of the cells and steps, or as many parts as
+there are of them."""
 _ROUNDING = 1e-9
 _SCARCE = 1e-3
 """Of a node's worth, what all of a resource is charged at least: one that is worth nothing now may run out."""
@@ -628,7 +629,7 @@ def _best(
     for item in _and_none(large):
         rest, value, part = free.copy(), 0.0, 1
         if item >= 0:
-            others[item], value, part = 0, values[item], _PART_BESIDE
+            others[item], value, part = 0, values[item], max(_PART_BESIDE, len(large))
             for r in range(len(free)):
                 rest[r] -= requests[item, r]
         least, beside = best - value, _fitting(requests, others, rest)
