@@ -109,13 +109,15 @@ class Waves:
             body = {"replicas": wave.size, "selector": {"matchLabels": labels}, "template": template}
             admin.ensure(cluster.path("deployments", api=_DEPLOYMENTS), {"metadata": {"name": wave.name}, "spec": body})
             return
+        conditions: AbstractSet[str] = set()
         if wave.kind == "request":
             self._make_request(wave)
-            if self._conditions(wave) & _OVER:
+            conditions = self._conditions(wave)
+            if conditions & _OVER:
                 self.made_anew += 1
                 self._delete(wave)
                 return
-        for name, metadata, spec in self._pods(wave):
+        for name, metadata, spec in self._pods(wave, provisioned="Provisioned" in conditions):
             body = {"metadata": {"name": name, **metadata, "labels": {**labels, **metadata.get("labels", {})}}}
             admin.ensure(cluster.path("pods"), {**body, "spec": spec})
 
@@ -126,7 +128,7 @@ class Waves:
         path = self._cluster.path("provisioningrequests", api=API)
         self._cluster.admin.ensure(path, {**kind, "metadata": {"name": wave.name}, "spec": spec})
 
-    def _pods(self, wave: Wave) -> Iterator[tuple[str, Mapping[str, Any], Any]]:
+    def _pods(self, wave: Wave, *, provisioned: bool) -> Iterator[tuple[str, Mapping[str, Any], Any]]:
         """Yield name, metadata and spec of those without a controller."""
         if wave.kind == "gang":
             of = {"scheduling.x-k8s.io/pod-group": wave.name}
@@ -134,7 +136,7 @@ class Waves:
             for role, selector in (("a", {"pool": "a"}), ("b", {"role": "b"})):
                 for number in range(wave.size):
                     yield f"{wave.name}-{role}-{number}", metadata, pod_spec(HEAD, nodeSelector=selector)
-        elif "Provisioned" in self._conditions(wave):
+        elif provisioned:
             metadata = {"annotations": {CONSUMES: wave.name, OF_CLASS: ATOMIC}}
             for number in range(wave.size):
                 yield f"{wave.name}-{number}", metadata, pod_spec(HEAD, nodeSelector={"pool": "jobs"})

@@ -3,6 +3,8 @@
 A pattern that the relaxation uses is worth what its node costs. Those that pay for the next pod values are mostly an
 exchange or two away from it, and found in a fraction of the time that a search from nothing takes (local search for
 multidimensional knapsacks: Kellerer, Pferschy and Pisinger, Knapsack Problems, chapter 9).
+
+`_fits` and `_copy` stand in `knapsack` too, which says why compiled modules do not import each other.
 """
 
 from __future__ import annotations

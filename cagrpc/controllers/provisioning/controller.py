@@ -321,7 +321,7 @@ class ProvisioningController(Controller):
     def _advance(self, observed: RequestsObservation) -> Seen:
         """Advance all requests. Others see their reservations from now on."""
         gone = self._gone_nodes.of(observed)
-        facts = {uid: replace(self._facts(observed, uid), gone=gone.get(uid, frozenset())) for uid in observed.ours}
+        facts = {uid: self._facts(observed, uid, gone.get(uid, frozenset())) for uid in observed.ours}
         nexts = {uid: self._next(observed, each) for uid, each in facts.items()}
         bookings = bookings_of(observed, nexts)
         shares = Shares(bookings, self._settings.per_namespace)
@@ -337,7 +337,7 @@ class ProvisioningController(Controller):
     def _next(self, observed: RequestsObservation, facts: Facts) -> Next:
         return advance(facts, Moment(observed.snapshot, self._settings, observed.at_seconds))
 
-    def _facts(self, observed: RequestsObservation, uid: str) -> Facts:
+    def _facts(self, observed: RequestsObservation, uid: str, gone: frozenset[str]) -> Facts:
         each = observed.ours[uid]
         came = conditions.consumed_of(each.request)
         pods = observed.consumers.get(each.request.key, ())
@@ -351,6 +351,7 @@ class ProvisioningController(Controller):
             increment_of(observed, uid, self._fleet),
             len(observed.booked.get(uid, ())),
             came,
+            gone=gone,
             decision=self._decided.get(uid),
             woken=uid in self._woken.due(),
         )

@@ -61,4 +61,4 @@ class GoneNodes:
         self._booked = {uid: self._booked.get(uid, frozenset()) | names for uid, names in now.items()}
         missing = {uid: self._booked[uid] - names for uid, names in now.items() if self._booked[uid] != names}
         there = {each.node.name for each in observed.state.nodes} if missing else frozenset[str]()
-        return {uid: names - there for uid, names in missing.items() if names - there}
+        return {uid: gone for uid, names in missing.items() if (gone := names - there)}
