@@ -40,6 +40,9 @@ class Annealing:
         self._demand = np.repeat(demands, counts)
         self._state = state_of(reduced, self._families, self._given, np.repeat(rows, counts))
         self._scale = _usual_cost(self._given, self._state.row)
+        kinds = reduced.kinds
+        self._micros = np.array([0 if each.existing else each.price_micros for each in kinds], dtype=np.int64)
+        self._owed = np.array([each.least for each in kinds], dtype=np.int64)
 
     def place_all(self) -> int:
         """Give every unit without a place the one that costs least, the largest first. Return how many have none."""
@@ -82,10 +85,10 @@ class Annealing:
     @property
     def cost_micros(self) -> int:
         """What the new nodes cost an hour, those that are owed in any case included."""
-        state, kinds = self._state, self._reduced.kinds
+        state = self._state
         used = self._families.order[state.place[(state.family >= 0) & (state.first >= 0)]]
-        opened = np.bincount(used, minlength=len(kinds)).tolist()
-        return sum(max(kind.least, opened[kind.index]) * kind.price_micros for kind in self._reduced.new_kinds)
+        opened = np.bincount(used, minlength=len(self._micros))
+        return int(np.maximum(opened, self._owed) @ self._micros)
 
     def improve(
         self,

@@ -96,7 +96,7 @@ def step_of(stage: ObjectiveStage, reduced: Reduced) -> int:
     """A number that every value of the stage is a multiple of."""
     if stage.goal is not Goal.COST:
         return 1
-    return math.gcd(*(k.price_micros for k in reduced.new_kinds if k.weight == stage.key)) or 1
+    return reduced.price_steps.get(stage.key, 0) or 1
 
 
 def rounded_up(bound: float, step: int) -> int:

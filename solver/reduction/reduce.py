@@ -305,9 +305,10 @@ def _group_kinds(
     for place, free, fits, lets_in in table.rows(range(len(groups_in_order))):
         group = groups_in_order[place]
         key = (free, fits, price_micros(group), group.weight, uses[group.id], table.between(place))
-        if key not in members:
+        mine = members[key]
+        if not mine:
             family_of[key] = families.setdefault(lets_in, len(families))
-        members[key].append(group)
+        mine.append(group)
     kinds: list[Kind] = []
     left = list(limits)  # minimum sizes are met as far as limits allow, in the order of ids
     before = _previous_deltas(table.problem)

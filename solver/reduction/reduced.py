@@ -6,7 +6,9 @@ that no plan distinguishes are one *kind*.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -155,6 +157,14 @@ class Reduced:
     def tiers(self) -> tuple[int, ...]:
         """Weights in use, lowest first: the order in which their costs are minimised."""
         return tuple(sorted({kind.weight for kind in self.new_kinds}))
+
+    @cached_property
+    def price_steps(self) -> Mapping[int, int]:
+        """Per weight: what all prices of its nodes are multiples of, in millionths of $/h."""
+        prices: dict[int, set[int]] = defaultdict(set)
+        for kind in self.new_kinds:
+            prices[kind.weight].add(kind.price_micros)
+        return {weight: math.gcd(*found) for weight, found in prices.items()}
 
     @cached_property
     def free(self) -> Ints:

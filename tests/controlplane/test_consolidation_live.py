@@ -19,7 +19,7 @@ from tests.support.controlplane.consolidating import (
 )
 from tests.support.controlplane.live import Live, group
 from tests.support.controlplane.plane import ControlPlane
-from tests.support.controlplane.rotting import Workload, scale, workloads
+from tests.support.controlplane.rotting import Workload, least_usd_per_hour, scale, workloads
 
 PODS = 200
 MOST_ABOVE_LEAST = 1.05
@@ -53,6 +53,8 @@ def assert_consolidated(
     assert after.violations == []
     assert len(after.short_lived(LEAST_AGE_SECONDS)) <= most_short_lived, after.short_lived(LEAST_AGE_SECONDS)
     assert {app: count for app, count in after.healthy.items() if count} == {each.name: each.left for each in found}
+    at_its_end = least_usd_per_hour(found, after.kinds, after.places)
+    assert after.cost <= MOST_ABOVE_LEAST * at_its_end, f"{at_its_end} $/h could have been left"
     assert outcome.above_least <= most_above_least
 
 
