@@ -17,6 +17,7 @@ from solver.reduction.reduced import Bools, Ints, Reduced
 
 _AT_ONCE = 8
 """Kinds that one is compared with in one step."""
+_SHAPES_AT_ONCE = 64
 
 
 def needed_kinds(reduced: Reduced) -> Ints:
@@ -70,12 +71,20 @@ def _shapes(reduced: Reduced) -> tuple[Ints, Callable[[int], Bools]]:
     tier_and_price = np.array([(kind.weight, kind.price_micros) for kind in reduced.kinds], dtype=np.int64)
     parts = (reduced.free, -reduced.use, reduced.spare)
     table, shape = np.unique(np.hstack([tier_and_price, *parts]), axis=0, return_inverse=True)
-    weight, price, sizes = table[:, 0], table[:, 1], table[:, 2:]
+    weight, price, sizes = table[:, 0], table[:, 1], np.ascontiguousarray(table[:, 2:].T)
 
     @cache
-    def at_least(of: int) -> Bools:
-        better: Bools = (weight > weight[of]) | ((weight == weight[of]) & (price <= price[of]))
-        better[better] = (sizes[better] >= sizes[of]).all(axis=1)
+    def several(first: int) -> Bools:
+        some = slice(first, first + _SHAPES_AT_ONCE)
+        least = weight[some, None]
+        better: Bools = (weight > least) | ((weight == least) & (price <= price[some, None]))
+        for amounts in sizes:
+            better &= amounts >= amounts[some, None]
         return better
+
+    def at_least(of: int) -> Bools:
+        first = of - of % _SHAPES_AT_ONCE
+        found: Bools = several(first)[of - first]
+        return found
 
     return shape.reshape(-1), at_least

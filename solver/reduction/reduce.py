@@ -172,11 +172,14 @@ class _FitTable:
             for column in range(self._shapes.shape[1]):
                 room &= self._shapes[:, column] <= amounts[:, column, None]
             fits: dict[tuple[int, int], bytes] = {}
+            holds: dict[int, Bools] = {}
             for place, left in zip(part, free, strict=True):
-                lets_in = self._let_in(place)
-                key = numbers[left], id(lets_in)
+                lets_in, number = self._let_in(place), numbers[left]
+                if number not in holds:
+                    holds[number] = room[number].take(self._shape)
+                key = number, id(lets_in)
                 if key not in fits:
-                    fits[key] = (room[key[0]][self._shape] & np.frombuffer(lets_in, dtype=bool)).tobytes()
+                    fits[key] = (holds[number] & np.frombuffer(lets_in, dtype=bool)).tobytes()
                 yield place, left, fits[key], lets_in
 
     def _let_in(self, place: int) -> bytes:
