@@ -36,7 +36,7 @@ def dive(pool: Pool, active: Ints, weights: Weighting, budget: RunningBudget, fr
             nodes[column] = nodes.get(column, 0) + int(taken[column])
         left = np.maximum(0, left - pool.serves(taken))
         opened = np.bincount(pool.kinds()[: len(taken)], weights=taken, minlength=len(reduced.kinds)).astype(np.int64)
-        rest = _rest(rest, left, opened)
+        rest = rest_of(rest, left, opened)
     result = np.zeros(len(pool.patterns), dtype=np.int64)
     for column, count in nodes.items():
         result[column] = count
@@ -76,8 +76,9 @@ def _take(found: Relaxation, enough: float) -> Ints:
     return whole + (share >= min(enough, float(share.max())))
 
 
-def _rest(rest: Reduced, left: Ints, opened: Ints) -> Reduced:
-    """Return the problem for the pods and the room that are left. Higher priorities count as served first."""
+def rest_of(rest: Reduced, left: Ints, opened: Ints) -> Reduced:
+    """Return the problem for the pods that are `left`, per row, and the room that nodes `opened`, per kind, leave.
+    Higher priorities count as served first."""
     short = left.tolist()
     counts: dict[int, int] = {}
     for demand in sorted(rest.live, key=lambda d: (not d.placeholder, d.priority)):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from solver.reduction.reduced import Demand, Reduced
@@ -28,6 +28,20 @@ def chosen(
     """Return a value for every variable of the demand side that satisfies all rules, with as many pods served as they
     allow. `guide` has fractional values, from a relaxation; `room`, where given, how many units of each row nodes have
     room for."""
+    dealt = _dealt(reduced, claimed, guide, room)
+    if guide is not None and (left := _unserved(claimed, dealt)):
+        # Rounded up, what the guide has may break a rule, and is reduced then.
+        even = _dealt(reduced, claimed, None, room)
+        if _unserved(claimed, even) < left:
+            return even
+    return dealt
+
+
+def _unserved(claimed: Claims, values: Sequence[int]) -> int:
+    return sum(unserved_of(claimed, values).values())
+
+
+def _dealt(reduced: Reduced, claimed: Claims, guide: Sequence[float] | None, room: Sequence[int] | None) -> list[int]:
     dealt = _Dealing(reduced, claimed, guide, room).values()
     for _ in range(_TRIMS):
         if claimed.linear.kept(dealt):
@@ -86,6 +100,8 @@ class _Dealing:
         """Row -> (tally, pods that a unit adds to it)."""
         self._levels: dict[int, list[int]] = defaultdict(list)
         """Row -> tallies of spread rules that count it."""
+        self._skew: dict[int, int] = {}
+        """Row -> by how much it may be above the emptiest domain of these."""
         self._caps: dict[int, list[tuple[int, int]]] = defaultdict(list)
         """Row -> (tally, at most)."""
         self._empty: dict[int, list[int]] = defaultdict(list)
@@ -117,6 +133,7 @@ class _Dealing:
                     tally = self._tally(domain.counted, domain.running)
                     for row, _ in domain.counted:
                         self._levels[row].append(tally)
+                        self._skew[row] = min(rule.max_skew, self._skew.get(row, rule.max_skew))
             case Apart():
                 self._read_apart(rule)
             case Beside():
@@ -183,24 +200,38 @@ class _Dealing:
         for row in alone:
             levels[rows[row].given_up].append(row)
         # First as the guide has it, which knows limits and sizes; then everything that is left.
-        all_of_them = dict.fromkeys(levels, demand.count)
-        for most in (self._guided(demand, levels), all_of_them) if self._guide else (all_of_them,):
-            for level in sorted(levels):
-                count = min(unserved[demand.index], most[level])
-                unserved[demand.index] -= self._deal(demand, levels[level], count, units)
+        parts = [(levels[level], most) for level, most in sorted(self._guided(demand, levels).items())]
+        if any(row in self._skew for row in alone):
+            # Rows that keep a preference need not be in all of the domains that are to be even.
+            parts.append((alone, demand.count))
+        else:
+            parts += [(levels[level], demand.count) for level in sorted(levels)]
+        for some, most in parts:
+            unserved[demand.index] -= self._deal(demand, some, min(unserved[demand.index], most), units)
 
     def _deal(self, demand: Demand, rows: list[int], count: int, units: dict[tuple[int, int], int]) -> int:
         """Distribute up to `count` pods and return how many found a row."""
         left = count
         want = {row: self._guide.get((demand.index, row), 0.0) for row in rows}
+        given_up = {row: self._reduced.rows[row].given_up for row in rows}
+        # What keeps the most preferences may be as far above the emptiest domain as is allowed.
+        least = min(given_up.values(), default=0)
+        ahead = {row: self._skew.get(row, 1) - 1 if given_up[row] == least else 0 for row in rows}
+
+        def level(row: int) -> int:
+            return max((self._tallies[tally] for tally in self._levels.get(row, ())), default=0) - ahead[row]
+
+        def order(row: int) -> tuple[float, ...]:
+            return level(row), given_up[row], -want[row], units.get((demand.index, row), 0), row
+
         while left and rows:
-            row = min(rows, key=lambda r: (self._level(r), -want[r], units.get((demand.index, r), 0), r))
+            row = min(rows, key=order)
             others = [other for other in rows if other != row]
             most = self._room(row)
             if most <= 0:
                 rows = others
                 continue
-            amount = min(left, most, self._step(row, others, want, left))
+            amount = min(left, most, self._step(row, others, want, left, level))
             units[demand.index, row] = units.get((demand.index, row), 0) + amount
             want[row] -= amount
             left -= amount
@@ -208,7 +239,9 @@ class _Dealing:
         return count - left
 
     def _guided(self, demand: Demand, levels: Mapping[int, Sequence[int]]) -> dict[int, int]:
-        """Return how many pods, by preferences given up, the guide has."""
+        """Return how many pods, by preferences given up, the guide has; nothing where there is none."""
+        if not self._guide:
+            return {}
         return {
             level: math.ceil(sum(self._guide.get((demand.index, row), 0.0) for row in rows) - _DUST)
             for level, rows in levels.items()
@@ -220,17 +253,16 @@ class _Dealing:
         if row in self._left:
             self._left[row] -= units
 
-    def _step(self, row: int, others: Sequence[int], want: dict[int, float], left: int) -> int:
+    def _step(
+        self, row: int, others: Sequence[int], want: dict[int, float], left: int, level: Callable[[int], int]
+    ) -> int:
         """Return how many pods go to a row before the next one is considered."""
         if not others:
             return left
         if self._levels.get(row):
-            above = [self._level(other) - self._level(row) for other in others]
-            return max(1, min((gap for gap in above if gap > 0), default=left // (len(others) + 1)))
+            above = [level(other) - level(row) for other in others]
+            return max(1, min([left // (1 + above.count(0)), *(gap for gap in above if gap > 0)]))
         return max(1, int(want[row])) if self._guide else max(1, left // (len(others) + 1))
-
-    def _level(self, row: int) -> int:
-        return max((self._tallies[tally] for tally in self._levels.get(row, ())), default=0)
 
     def _room(self, row: int) -> int:
         if any(self._tallies[t] for t in self._empty.get(row, ())):

@@ -52,7 +52,7 @@ class WideModel:
     @property
     def tells_nodes_apart(self) -> bool:
         """Whether there are few enough kinds of existing nodes for columns of each."""
-        return len(self.reduced.existing_kinds) <= _MANY_NODES
+        return int(np.count_nonzero(self.reduced.existing[self.active])) <= _MANY_NODES
 
     def worth_pricing(self, fluid: Fluid) -> tuple[Ints, bool]:
         """Return kinds of which patterns may pay, and whether all others are proven not to, at any pod values, while

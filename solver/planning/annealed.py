@@ -32,6 +32,8 @@ _LEAST_MOVES = 100
 _SECONDS_PER_MOVE = 0.15e-6
 _SECONDS_PER_ROW = 0.2e-3
 """What planning by patterns takes at least, however little time there is."""
+_MANY_ALIKE = 12
+"""Pods of a class on average from which on patterns repeat: with as many, planning by them is mostly better."""
 _WRITING, _WRITING_NODE = 0.4, 25e-6
 """What writing and checking the plan takes: of the time that was taken before, and seconds for each node."""
 _BOUND_SHARE = 0.3
@@ -52,6 +54,13 @@ def between_pods(reduced: Reduced) -> bool:
     """Whether what is on a node, beside its size, matters to some pods."""
     counters = reduced.resources[-1] != PODS
     return counters or bool(reduced.exclusions or reduced.needs) or bool((reduced.caps < reduced.wanted).any())
+
+
+def patterns_repeat(reduced: Reduced, budget: RunningBudget, fraction: float) -> bool:
+    """Whether there are many pods of a class, and the time for planning by patterns."""
+    needed = 2 * _SECONDS_PER_ROW * int(np.count_nonzero(reduced.wanted))
+    alike = sum(demand.count for demand in reduced.live) >= _MANY_ALIKE * len(reduced.live)
+    return alike and budget.left_seconds(fraction) > needed
 
 
 def annealed(

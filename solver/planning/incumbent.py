@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,7 +13,7 @@ from solver.columns.generation import Generated, generate
 from solver.columns.patterns import Pattern, enumerate_maximal
 from solver.columns.pool import Pool, Relaxation, RelaxedMaster
 from solver.integral import greedy
-from solver.integral.dive import dive
+from solver.integral.dive import dive, rest_of
 from solver.integral.master import Selection
 from solver.integral.polish import pays
 from solver.integral.rounding import rounded
@@ -20,7 +21,7 @@ from solver.integral.warm_start import known_candidates, known_nodes
 from solver.integral.wide import WideModel, can_pack, packed, packed_in_order
 from solver.model.budget import RunningBudget
 from solver.model.objective import Goal, ObjectiveStage
-from solver.planning.progress import SearchProgress
+from solver.planning.progress import SILENT, SearchProgress
 from solver.reduction.dominance import needed_kinds
 from solver.reduction.objective import stages
 from solver.reduction.reduced import Floats, Ints, Reduced
@@ -40,6 +41,8 @@ _COMPLETE_SHARE = 0.2
 """And of the time for rounding where all columns are known: CP-SAT proves the better the longer it may."""
 _REST_SECONDS = 9.0
 """Enough for everything after the columns, however long the budget."""
+_NEAR_BOUND = 1.0005
+"""Of the bound, what a packing may cost for columns to gain next to nothing."""
 _WHOLE = (0.7, 0.9, 0.5)
 """Fractions of a node that dives take for a whole one."""
 
@@ -155,7 +158,10 @@ def incumbent_of(
     pool.add(known.patterns)
     too_late = not budget.left_seconds(fraction) and known.relaxed is None
     if known.start is not None and (model is None or not model.tells_nodes_apart or too_late):
-        return pool, known.start.within(pool)
+        packing = known.start.within(pool)
+        if model is None or too_late or _is_near(known.least_cost_micros, pool, packing):
+            return pool, packing
+        return _beside_standing(pool, packing, budget, fraction, progress)
     weights = pools.weighting(reduced)
     if model is None:
         found = greedy.select(pool, weights, known.pod_values)
@@ -185,6 +191,37 @@ def incumbent_of(
         progress.found(pool, start)
     assert start is not None
     return pool, start.within(pool)
+
+
+def _is_near(least_cost_micros: float, pool: Pool, found: Selection) -> bool:
+    """Return whether the plan is as good as proven to be the best. Plans of several tiers are where they open
+    nothing."""
+    kinds = pool.reduced.kinds
+    cost = sum(n * kinds[p.kind].price_micros for p, n in zip(pool.patterns, found.nodes, strict=True))
+    return cost <= _NEAR_BOUND * least_cost_micros
+
+
+def _beside_standing(
+    pool: Pool, start: Selection, budget: RunningBudget, fraction: float, progress: SearchProgress
+) -> tuple[Pool, Selection]:
+    """Return a plan where nodes that stand are too many for columns of each: they keep what `start` has on them, and
+    columns are generated for the other pods alone."""
+    reduced = pool.reduced
+    if any(start.unserved.values()) or any(kind.least for kind in reduced.new_kinds):
+        return pool, start
+    standing = np.array(start.nodes, dtype=np.int64) * reduced.existing[pool.kinds()]
+    gone = np.array([kind.most if kind.existing else 0 for kind in reduced.kinds], dtype=np.int64)
+    rest = rest_of(reduced, np.maximum(0, reduced.wanted - pool.serves(standing)), gone)
+    model = WideModel(rest, needed_kinds(rest), budget)
+    known = columns_of(rest, model, budget, fraction, SILENT, plan=True)
+    others, found = incumbent_of(rest, known, model, budget, fraction, SILENT)
+    nodes = Counter(dict(zip(pool.patterns, standing.tolist(), strict=True)))
+    nodes.update(dict(zip(others.patterns, found.nodes, strict=True)))
+    pool.add(others.patterns)
+    planned = Selection(tuple(nodes[pattern] for pattern in pool.patterns), found.unserved)
+    start = best_over(pool, planned, start)
+    progress.found(pool, start)
+    return pool, start
 
 
 def _best_dive(

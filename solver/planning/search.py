@@ -4,12 +4,13 @@
 Where maximal patterns are few, all are taken, and CP-SAT's optimum is the optimum. Otherwise: fluid values, a seeded
 pool, and column generation while it pays. Either way a greedy incumbent comes first, then CP-SAT over the pool, stage
 by stage. Where what shares a node matters to pods, and every pod finds a place, places are annealed instead
-(`annealed`).
+(`annealed`), or, where patterns may repeat all the same, both is done and the better plan taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,7 +27,7 @@ from solver.model import PlannedNodes
 from solver.model.budget import RunningBudget
 from solver.model.objective import Goal, ObjectiveStage
 from solver.planning import incumbent, write_plan
-from solver.planning.annealed import Annealed, annealed, between_pods
+from solver.planning.annealed import Annealed, annealed, between_pods, patterns_repeat
 from solver.planning.bounds import Bounding, WithoutRules, bounds_of, with_rules
 from solver.planning.improving import close
 from solver.planning.incumbent import Columns, all_columns, columns_of, incumbent_of, obliged_nodes, weights_of
@@ -48,6 +49,8 @@ _QUOTAS_SHARE = 0.95
 """Of the time, by when rows that were planned as one are split again."""
 _WARM_SHARE = 0.18
 """Of the time, for a plan that starts from the previous one and is as good."""
+_COLUMNS_SHARE, _COLUMNS_UNTIL = 0.6, 0.9
+"""Where places are annealed as well: of the time, for columns, on the same core and on another one."""
 
 _MOST_WITH_RULES, _MANY_WITH_RULES = 60_000, 300_000
 """Pairs of rows and kinds up to which the fluid relaxation with all rules is solved: some tenths of a second. And from
@@ -108,10 +111,51 @@ def _planned(
         every = all_columns(reduced, model, budget, fraction)
         if every is not None:
             return _choose(reduced, every, None, budget, fraction, progress)
-        found = annealed(reduced, claims(reduced), (), budget, fraction)
-        if found is not None:
-            return _bounded(found, None, budget, fraction, progress)
+        return _by_places(
+            reduced,
+            claims(reduced),
+            (),
+            lambda granted, until: _by_columns(reduced, model, granted, until, progress),
+            None,
+            budget,
+            fraction,
+            progress,
+        )
     return _by_columns(reduced, model, budget, fraction, progress)
+
+
+def _by_places(
+    reduced: Reduced,
+    claimed: Claims,
+    wished: Sequence[int],
+    by_columns: Callable[[RunningBudget, float], SearchResult],
+    fluid: FluidModel | None,
+    budget: RunningBudget,
+    fraction: float,
+    progress: SearchProgress,
+) -> SearchResult:
+    """Return a plan whose places are annealed, with rows as `wished`; where patterns repeat the better one of it and of
+    what columns come to, which are asked alone where pods find no place."""
+    if not patterns_repeat(reduced, budget, fraction):
+        places = annealed(reduced, claimed, wished, budget, fraction)
+        return by_columns(budget, fraction) if places is None else _bounded(places, fluid, budget, fraction, progress)
+    if budget.deterministic or budget.granted.workers == 1:
+        found = by_columns(budget, budget.part_of_left(fraction, _COLUMNS_SHARE))
+        places = annealed(reduced, claimed, wished, budget, fraction)
+    else:
+        workers = 1, budget.granted.workers - 1
+        alone, others = (replace(budget, granted=replace(budget.granted, workers=number)) for number in workers)
+        with ThreadPoolExecutor(1) as threads:
+            beside = threads.submit(annealed, reduced, claimed, wished, alone, fraction)
+            found = by_columns(others, fraction * _COLUMNS_UNTIL)
+            places = beside.result()
+    if places is None:
+        return found
+    other = _bounded(places, fluid, budget, fraction, progress)
+    best = min(found, other, key=lambda each: tuple(each.values.values()))
+    # What holds for plans that may be worse at an earlier stage holds for the better one, too.
+    bounds = {stage: min(value, max(found.bounds[stage], other.bounds[stage])) for stage, value in best.values.items()}
+    return replace(best, bounds=bounds)
 
 
 def _by_columns(
@@ -140,18 +184,22 @@ def _with_choices(
         fluid = None
     wished = chosen(reduced, claimed, guide)
     exact = fluid if reduced.every_bundle else None
-    if every is None:
-        found = annealed(reduced, claimed, wished, budget, fraction)
-        if found is not None:
-            return _bounded(found, exact, budget, fraction, progress)
-        planned, begun, known = _by_quotas(pinned(reduced, claimed, wished), budget, fraction, wide=fluid is None)
-    else:
-        known = Columns([*obliged_nodes(reduced), *every], True, np.ones(len(reduced.rows)))
-        planned, begun = incumbent_of(pinned(reduced, claimed, wished), known, None, budget, fraction, SILENT)
-    pool, begun = _unpinned(reduced, claimed, wished, planned, begun)
-    known = Columns(pool.patterns, every is not None and reduced.every_bundle, known.pod_values)
-    bounding = WithoutRules(reduced, budget, fraction).bound if exact is None else with_rules(exact, budget, fraction)
-    return _finish(pool, begun, known, bounding, budget, fraction, progress)
+
+    def by_columns(granted: RunningBudget, until: float) -> SearchResult:
+        if every is None:
+            plain = pinned(reduced, claimed, wished)
+            planned, begun, known = _by_quotas(plain, granted, until, wide=fluid is None)
+        else:
+            known = Columns([*obliged_nodes(reduced), *every], True, np.ones(len(reduced.rows)))
+            planned, begun = incumbent_of(pinned(reduced, claimed, wished), known, None, granted, until, SILENT)
+        pool, begun = _unpinned(reduced, claimed, wished, planned, begun)
+        known = Columns(pool.patterns, every is not None and reduced.every_bundle, known.pod_values)
+        bounding = WithoutRules(reduced, granted, until).bound if exact is None else with_rules(exact, granted, until)
+        return _finish(pool, begun, known, bounding, granted, until, progress)
+
+    if every is not None:
+        return by_columns(budget, fraction)
+    return _by_places(reduced, claimed, wished, by_columns, exact, budget, fraction, progress)
 
 
 def _bounded(
