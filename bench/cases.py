@@ -11,15 +11,21 @@ from enum import StrEnum
 from bench.karpenter_mix import hostname_affinity, karpenter_mix
 from bench.planted import plant
 from bench.workloads import (
+    ZONE,
+    ZONES,
+    beside_nodes,
     ca_binpacking,
     catalogue_groups,
+    in_zones,
     large_cluster,
     one_percent_changed,
     openb,
     pod_sets,
+    spreading,
     with_tainted_gpus,
 )
 from solver import Problem
+from solver.model import HOSTNAME
 from tests.support.recordings import node_groups
 
 
@@ -29,6 +35,7 @@ class Section(StrEnum):
     GOALS = "goals"
     PEERS = "the peers' own benchmarks"
     PLANTED = "planted optima"
+    CONSTRAINED = "real pods beside constraints and nodes"
     WARM = "warm start"
     CLASSES = "growth with classes"
     PODS = "growth with pods"
@@ -79,6 +86,10 @@ def _planted(dimensions: int) -> Case:
 
 def _mix(pods: int, budget_seconds: float) -> Case:
     return Case(f"karpenter-mix-{pods}", Section.PEERS, lambda: karpenter_mix(pods), (Run(budget_seconds, 0.05),))
+
+
+def _constrained(name: str, build: Callable[[], Problem], goal: float) -> Case:
+    return Case(name, Section.CONSTRAINED, build, (Run(5.0, goal),))
 
 
 def _many_classes(classes: int) -> Case:
@@ -141,6 +152,10 @@ CASES = _all(
             lambda: hostname_affinity(2000, 100, generic=2000),
             (Run(10.0, 0.05),),
         ),
+        _constrained("openb-spread-over-zones", lambda: spreading(in_zones(openb()), ZONE, 1), 0.03),
+        _constrained("openb-spread-in-preferred-zone", lambda: spreading(in_zones(openb()), ZONE, 5, ZONES[0]), 0.03),
+        _constrained("openb-spread-over-hosts", lambda: spreading(openb(), HOSTNAME, 2), 0.01),
+        _constrained("openb-beside-1000-nodes", lambda: beside_nodes(openb(), 1000), 0.02),
         *(_planted(dimensions) for dimensions in (2, 3, 4, 6, 8, 10, 12)),
         Case("openb-default-warm", Section.WARM, openb, (Run(5.0),), one_percent_changed),
         Case("3000-classes-warm", Section.WARM, large_cluster, (Run(10.0),), one_percent_changed),

@@ -22,6 +22,7 @@ from solver import (
     NodeGroup,
     NodeSelectorTerm,
     Operator,
+    PodSelector,
     PodSet,
     PodSpec,
     Problem,
@@ -29,8 +30,9 @@ from solver import (
     Taint,
     TaintEffect,
     Toleration,
+    TopologySpread,
 )
-from solver.model import PODS
+from solver.model import PODS, PreferredNodes
 
 MIB = 2**20
 GPU = "nvidia.com/gpu"
@@ -152,7 +154,7 @@ def ca_binpacking() -> tuple[Problem, float]:
 
 
 ZONES = ("zone-a", "zone-b", "zone-c")
-_ZONE = "topology.kubernetes.io/zone"
+ZONE = "topology.kubernetes.io/zone"
 _ATTACHED = "attachable-volumes-csi-ebs.csi.aws.com"
 _GPU_CLASS = "gpu.example.com"
 
@@ -165,7 +167,7 @@ def zonal_cluster() -> Problem:
         replace(
             group,
             id=f"{group.id}/{zone}",
-            labels={**group.labels, _ZONE: zone},
+            labels={**group.labels, ZONE: zone},
             allocatable={**group.allocatable, _ATTACHED: 26},
             devices=(Devices(gpus, frozenset({_GPU_CLASS})),) if (gpus := group.allocatable.get(GPU)) else (),
         )
@@ -173,10 +175,46 @@ def zonal_cluster() -> Problem:
         for zone in ZONES
     ]
     nodes = [
-        replace(node, labels={**node.labels, _ZONE: ZONES[i % 3]}, free={**node.free, _ATTACHED: 20})
+        replace(node, labels={**node.labels, ZONE: ZONES[i % 3]}, free={**node.free, _ATTACHED: 20})
         for i, node in enumerate(plain.nodes)
     ]
     return replace(plain, node_groups=tuple(groups), nodes=tuple(nodes))
+
+
+def in_zones(problem: Problem) -> Problem:
+    """The problem with each of its groups in three zones."""
+    groups = (
+        replace(group, id=f"{group.id}/{zone}", labels={**group.labels, ZONE: zone})
+        for group in problem.node_groups
+        for zone in ZONES
+    )
+    return replace(problem, node_groups=tuple(groups))
+
+
+def spreading(problem: Problem, key: str, max_skew: int, preferred_zone: str = "") -> Problem:
+    """The problem with every pod set spread by itself, as Deployments are, and a preference for a zone if one is
+    named."""
+    term = NodeSelectorTerm((Requirement(ZONE, Operator.IN, (preferred_zone,)),))
+    preferred = (PreferredNodes(50, term),) if preferred_zone else ()
+    sets = []
+    for pods in problem.pod_sets:
+        alike = PodSelector((Requirement("app", Operator.IN, (pods.name,)),), ("default",))
+        labelled = replace(pods.spec, namespace="default", labels=(("app", pods.name),))
+        spread = (TopologySpread(key, max_skew, alike),)
+        sets.append(replace(pods, spec=replace(labelled, topology_spread=spread, preferred_nodes=preferred)))
+    return replace(problem, pod_sets=tuple(sets))
+
+
+def beside_nodes(problem: Problem, number: int, seed: int = 5) -> Problem:
+    """The problem with nodes of random groups that stand, on each of which some room is left, of each resource a part
+    of its own."""
+    rng = random.Random(seed)
+    groups = [rng.choice(problem.node_groups) for _ in range(number)]
+    nodes = (
+        Node(f"node-{i:04}", {name: int(all_of * rng.random()) for name, all_of in g.allocatable.items()}, g.labels)
+        for i, g in enumerate(groups)
+    )
+    return replace(problem, nodes=tuple(nodes))
 
 
 def with_zones(problem: Problem, seed: int = 6) -> Problem:
@@ -184,7 +222,7 @@ def with_zones(problem: Problem, seed: int = 6) -> Problem:
     longer alike."""
     rng = random.Random(seed)
     sets = [
-        replace(s, spec=replace(s.spec, node_selector=((_ZONE, rng.choice(ZONES)),))) if rng.random() < 1 / 20 else s
+        replace(s, spec=replace(s.spec, node_selector=((ZONE, rng.choice(ZONES)),))) if rng.random() < 1 / 20 else s
         for s in problem.pod_sets
     ]
     return replace(problem, pod_sets=tuple(sets))
@@ -203,6 +241,6 @@ def _stateful(stateless: PodSpec, rng: random.Random) -> PodSpec:
     if gpus := requests.pop(GPU, 0):
         claim = DeviceClaim((DeviceRequest("gpus", (DeviceAlternative(_GPU_CLASS, gpus),)),))
         return replace(spec(requests), claims=(claim,))
-    zone = Requirement(_ZONE, Operator.IN, (rng.choice(ZONES),))
+    zone = Requirement(ZONE, Operator.IN, (rng.choice(ZONES),))
     terms = ((NodeSelectorTerm((zone,)),),) if rng.random() < 2 / 3 else ()
     return replace(spec({**requests, _ATTACHED: rng.choice((1, 1, 2))}), node_terms=terms)
