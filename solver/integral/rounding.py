@@ -75,12 +75,14 @@ class _Rounding:
         self._standing = np.array([kind.index for kind in reduced.existing_kinds], dtype=np.int64)
         self._nodes = np.array([kind.most for kind in reduced.existing_kinds], dtype=np.int64)
         self._obliged = [kind for kind in reduced.kinds if kind.least]
-        values = at_least(found.duals.pods, reduced, self._new, weights.node_cost)
-        self._packing = Packing(reduced, weights.node_cost, values)
-        self._empty = self._packing.save()
         self._unserved = np.zeros(len(reduced.rows))
         for demand in reduced.live:
             self._unserved[demand.spec] = max(self._unserved[demand.spec], weights.unserved_cost[demand.index])
+        values = at_least(found.duals.pods, reduced, self._new, weights.node_cost)
+        if any(found.unserved.values()):  # what is left of higher priorities is packed first
+            values *= self._unserved
+        self._packing = Packing(reduced, weights.node_cost, values)
+        self._empty = self._packing.save()
 
     def changed(self, nodes: Ints, random: np.random.Generator) -> Ints:
         """Return the same rounding but for a few columns."""
