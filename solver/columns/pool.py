@@ -138,21 +138,21 @@ class Weighting:
 
 _TIER_FACTOR = 100.0
 _MOST_FACTOR = 1e6
-_PRIORITY_FACTOR, _MOST_PRIORITIES = 30.0, 4
-"""So many priorities are told apart: more, and the linear program could not tell what nodes cost."""
+_PRIORITY_FACTOR = 30.0
 _NOISE = 1e-9
 """Of the largest dual: what the linear program leaves of zero. To pricing, a pod of no worth takes no room."""
 
 
 def weighting(reduced: Reduced) -> Weighting:
     """A node of a lower tier costs 100 times as much as the same node one tier up, and leaving a pod out more than any
-    node, one of the next higher priority as much as 30."""
+    node, one of the next higher priority as much as 30, or fewer where there are many priorities: with larger numbers
+    the linear program could not tell what nodes cost."""
     steps = {weight: min(_TIER_FACTOR**rank, _MOST_FACTOR) for rank, weight in enumerate(reversed(reduced.tiers))}
     node_cost = np.array([0.0 if k.existing else k.price_micros * steps[k.weight] + 1.0 for k in reduced.kinds])
     dearest = float(node_cost.max(initial=1.0))
     ranks = {priority: rank for rank, priority in enumerate(reversed(reduced.priorities))}
-    rank = np.array([-1 if d.placeholder else min(ranks[d.priority], _MOST_PRIORITIES) for d in reduced.demands])
-    unserved = np.where(rank < 0, 1.0, 2.0 * np.power(_PRIORITY_FACTOR, np.maximum(rank, 0)))
+    factor = min(_PRIORITY_FACTOR, _MOST_FACTOR ** (1 / max(1, len(ranks) - 1)))
+    unserved = np.array([1.0 if d.placeholder else 2.0 * factor ** ranks[d.priority] for d in reduced.demands])
     return Weighting(node_cost, 2.0 * dearest * unserved)
 
 
