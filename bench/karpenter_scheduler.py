@@ -3,8 +3,8 @@
 
     python -m bench.karpenter_scheduler [--pods N ...] [--seed N ...] [--share 0.09]
 
-Karpenter's program runs first; a share of its time is ours (but no less than `--least` seconds): by default so much that
-writing the plan and checking it, too, are done in a tenth.
+Karpenter's program runs first; a share of its time is ours (but no less than `--least` seconds), by default so much
+that writing the plan and checking it, too, are done in a tenth.
 What both plan is given to the independent checker: `broken` is how many constraints a plan breaks. Nodes of Karpenter's
 cost what a cloud would take for them: the cheapest offering that the NodeClaim allows. Needs Go; building Karpenter's
 module takes minutes the first time.
