@@ -162,18 +162,15 @@ _GPU_CLASS = "gpu.example.com"
 def zonal_cluster() -> Problem:
     """`large_cluster` with every group and node in one of three zones, the limit of volumes that most AWS instances
     have, and their GPUs as devices too."""
-    plain = large_cluster()
-    groups = [
+    plain = in_zones(large_cluster())
+    groups = (
         replace(
             group,
-            id=f"{group.id}/{zone}",
-            labels={**group.labels, ZONE: zone},
             allocatable={**group.allocatable, _ATTACHED: 26},
             devices=(Devices(gpus, frozenset({_GPU_CLASS})),) if (gpus := group.allocatable.get(GPU)) else (),
         )
         for group in plain.node_groups
-        for zone in ZONES
-    ]
+    )
     nodes = [
         replace(node, labels={**node.labels, ZONE: ZONES[i % 3]}, free={**node.free, _ATTACHED: 20})
         for i, node in enumerate(plain.nodes)

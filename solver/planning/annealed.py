@@ -58,9 +58,12 @@ def between_pods(reduced: Reduced) -> bool:
 
 def patterns_repeat(reduced: Reduced, budget: RunningBudget, fraction: float) -> bool:
     """Whether there are many pods of a class, and the time for planning by patterns."""
-    needed = 2 * _SECONDS_PER_ROW * int(np.count_nonzero(reduced.wanted))
     alike = sum(demand.count for demand in reduced.live) >= _MANY_ALIKE * len(reduced.live)
-    return alike and budget.left_seconds(fraction) > needed
+    return alike and budget.left_seconds(fraction) > 2 * _seconds_by_patterns(reduced)
+
+
+def _seconds_by_patterns(reduced: Reduced) -> float:
+    return _SECONDS_PER_ROW * int(np.count_nonzero(reduced.wanted))
 
 
 def annealed(
@@ -74,7 +77,7 @@ def annealed(
     units = asked_units(reduced, claimed, wished)
     number = sum(units.values())
     needed = _LEAST_MOVES * number * _SECONDS_PER_MOVE
-    otherwise = _SECONDS_PER_ROW * np.count_nonzero(reduced.wanted)
+    otherwise = _seconds_by_patterns(reduced)
     if not 0 < number <= MOST_UNITS or needed > max(budget.left_seconds(fraction), otherwise):
         return None
     least = int(min(needed, otherwise) / _SECONDS_PER_MOVE)

@@ -196,8 +196,7 @@ def incumbent_of(
 def _is_near(least_cost_micros: float, pool: Pool, found: Selection) -> bool:
     """Return whether the plan is as good as proven to be the best. Plans of several tiers are where they open
     nothing."""
-    kinds = pool.reduced.kinds
-    cost = sum(n * kinds[p.kind].price_micros for p, n in zip(pool.patterns, found.nodes, strict=True))
+    cost = sum(n * kind.price_micros for kind, n in zip(pool.reduced.kinds, found.opened(pool), strict=True))
     return cost <= _NEAR_BOUND * least_cost_micros
 
 

@@ -171,15 +171,13 @@ class _FitTable:
             room = np.ones((len(numbers), len(self._shapes)), dtype=bool)
             for column in range(self._shapes.shape[1]):
                 room &= self._shapes[:, column] <= amounts[:, column, None]
+            room = room.take(self._shape, axis=1)
             fits: dict[tuple[int, int], bytes] = {}
-            holds: dict[int, Bools] = {}
             for place, left in zip(part, free, strict=True):
-                lets_in, number = self._let_in(place), numbers[left]
-                if number not in holds:
-                    holds[number] = room[number].take(self._shape)
-                key = number, id(lets_in)
+                lets_in = self._let_in(place)
+                key = numbers[left], id(lets_in)
                 if key not in fits:
-                    fits[key] = (holds[number] & np.frombuffer(lets_in, dtype=bool)).tobytes()
+                    fits[key] = (room[key[0]] & np.frombuffer(lets_in, dtype=bool)).tobytes()
                 yield place, left, fits[key], lets_in
 
     def _let_in(self, place: int) -> bytes:

@@ -46,7 +46,7 @@ def test_pods_that_spread_over_zones_and_prefer_one_are_all_served() -> None:
     plan = solve(spreading(_real(), ZONE, 5, ZONES[0]), BUDGET)
     assert plan.unplaced == ()
     given_up = sum(relaxed.count for relaxed in plan.relaxed)
-    bound = next(each.lower_bound for each in plan.objective if each.stage.goal == "preferences")
+    bound = next(each.lower_bound for each in plan.objective if each.stage.goal is Goal.PREFERENCES)
     assert given_up <= 1.05 * bound
     assert plan.certificate.gap <= 0.08
 
