@@ -74,7 +74,8 @@ if TYPE_CHECKING:
     )
     from solver.model.errors import PlanRejectedError, ProblemError
     from solver.model.progress import PlanProgress
-    from solver.planning.rank import ScaleUpCandidate, Score, rank
+    from solver.model.ranking import ScaleUpCandidate, Score
+    from solver.planning.rank import rank
     from solver.planning.solve import solve
 
 DISTRIBUTION = "cagrpc"
@@ -89,8 +90,8 @@ _HOMES = {
     "PlanProgress": "solver.model.progress",
     "PlanRejectedError": "solver.model.errors",
     "ProblemError": "solver.model.errors",
-    "ScaleUpCandidate": "solver.planning.rank",
-    "Score": "solver.planning.rank",
+    "ScaleUpCandidate": "solver.model.ranking",
+    "Score": "solver.model.ranking",
     "StandingNode": "solver.consolidation.model",
     "consolidate": "solver.consolidation.consolidate",
     "explain": "solver.explanation.explain",

@@ -5,8 +5,11 @@ Sockets are in `server`, leader election is in `standby`.
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
+import solver
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.backends.plugin import BackendContext
 from cagrpc.cluster.released_pods import ReleasedPods
@@ -19,12 +22,14 @@ from cagrpc.fleet.journal import Journal
 from cagrpc.runtime.clock import SteadyClock
 from cagrpc.runtime.controller import Controller
 from cagrpc.runtime.heartbeat import Heartbeat
-from cagrpc.server.cluster import ClusterConnection
-from cagrpc.server.controllers import cluster_controllers
 from cagrpc.services.decisions import DecisionLog
 from cagrpc.services.grpc import expander, provider
 from cagrpc.services.grpc.ready import ReadyAnswers
-from solver.planning.rank import rank
+from solver.model import Budget, Problem
+from solver.model.ranking import ScaleUpCandidate, Score
+
+if TYPE_CHECKING:
+    from cagrpc.server.cluster import ClusterConnection
 
 FLEET_PATIENCE_SECONDS = 600.0
 """For one call of the backend, which may have no timeout, or one write to the journal."""
@@ -71,7 +76,7 @@ class Leader:
             )
             self.expander = expander.Expander(
                 self.fleet,
-                rank,
+                _rank,
                 decisions,
                 clock=now,
                 timing=_timing(settings.expander_budget_seconds),
@@ -94,6 +99,8 @@ class Leader:
                 FleetController(self.fleet, heartbeat, backend.pages, wake, increments)
             ]
             if cluster is not None:
+                from cagrpc.server.controllers import cluster_controllers
+
                 self.controllers += cluster_controllers(settings, cluster, self.fleet, backend, now)
             self._undo = undo.pop_all()
 
@@ -107,6 +114,11 @@ class Leader:
         the journal at the next start."""
         self.fleet.close()
         self._undo.close()
+
+
+def _rank(problem: Problem, candidates: Sequence[ScaleUpCandidate], budget: Budget) -> Sequence[Score]:
+    """Rank by the planner, which `solver` imports at its first use: the server is ready before that."""
+    return solver.rank(problem, candidates, budget)
 
 
 def _timing(budget_seconds: float) -> expander.Timing:

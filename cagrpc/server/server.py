@@ -1,5 +1,8 @@
 """The composition root: builds all parts from settings, starts and stops them. What each does is its own module's;
 flags, signals and printing are in `process`.
+
+What many configurations do without is imported here, and in `leader`, where the settings have it: the Kubernetes client
+and the controllers with a cluster, the planner by a thread of its own. tests/cli/test_imports.py keeps it so.
 """
 
 from __future__ import annotations
@@ -11,9 +14,11 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from prometheus_client.registry import Collector
 
+import solver
 from cagrpc.config.schema.listen import Address
 from cagrpc.config.settings import Settings
 from cagrpc.errors import InvalidInput
@@ -25,11 +30,8 @@ from cagrpc.runtime.health import readiness_lines
 from cagrpc.runtime.loopback import is_loopback
 from cagrpc.runtime.runner import Runner
 from cagrpc.runtime.stopping import STOP_SECONDS, stop_all
-from cagrpc.server.cluster import ClusterConnection
 from cagrpc.server.leader import Leader
 from cagrpc.server.metrics import ServerMetrics
-from cagrpc.server.own_node import NODE_NAME, OwnNode
-from cagrpc.server.standby import Standby
 from cagrpc.server.tls import WILDCARDS, Doors, open_doors
 from cagrpc.services.decisions import DecisionLog
 from cagrpc.services.grpc import expander, provider
@@ -40,11 +42,13 @@ from cagrpc.services.grpc.ready import ReadyAnswers
 from cagrpc.services.grpc.servers import RpcServer, method_names
 from cagrpc.services.http.access import Anybody, Nobody, PageAccess, ThisMachine
 from cagrpc.services.http.metrics import HttpMetrics
-from cagrpc.services.http.readers import Readers
 from cagrpc.services.http.server import HttpServer
 from cagrpc.services.http.site import Site
 from cagrpc.services.metrics import Metrics
-from solver.planning.warm_up import COMPILING, warm_up
+
+if TYPE_CHECKING:
+    from cagrpc.server.cluster import ClusterConnection
+    from cagrpc.server.standby import Standby
 
 log = logging.getLogger(__name__)
 
@@ -97,6 +101,8 @@ class Server:
                 self._runner.add(doors.rotation)
             pending = None
             if settings.cluster is not None:
+                from cagrpc.server.cluster import ClusterConnection
+
                 self._cluster = cluster = ClusterConnection(settings.cluster, settings)
                 undo.callback(cluster.client.close)
                 self._runner.add(cluster.view)
@@ -108,6 +114,9 @@ class Server:
             self._metrics = ServerMetrics(lambda: not self._why_not_ready(), lambda: self._leader is not None)
             self._gates = {name: Gate(method_names(name), self._why_not_ready) for name in SERVICES}
             if self._cluster is not None and self._cluster.election is not None:
+                from cagrpc.server.own_node import NODE_NAME, OwnNode
+                from cagrpc.server.standby import Standby
+
                 namespace = self._cluster.settings.namespace
                 node = OwnNode(os.environ.get(NODE_NAME, ""), self._cluster.view.is_cordoned)
                 self._standby = Standby(self, self._cluster.client, self._cluster.election, namespace, node.leaving)
@@ -240,15 +249,21 @@ def _access(settings: Settings, cluster: ClusterConnection | None) -> PageAccess
     if cluster is None:
         log.warning("HTTP on %s has probes only: without a cluster nobody says who may read the rest", settings.http)
         return Nobody()
+    from cagrpc.services.http.readers import Readers
+
     return Readers(cluster.client, settings.http_access.audiences)
 
 
 def _warm_up() -> None:
+    """Import and compile the planner while the servers answer already: nothing before the first plan needs it."""
+    from solver.planning.warm_up import COMPILING, warm_up
+
     told = threading.Timer(_COMPILED_BEFORE_SECONDS, log.info, [COMPILING])
     told.daemon = True
     told.start()
     try:
         warm_up()
+        _ = solver.rank  # imports it
     except Exception:  # it is compiled when it is needed
         log.exception("compiling failed unexpectedly")
     finally:

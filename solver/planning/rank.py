@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from solver.columns.pool import Pool, RelaxedMaster, values, weighting
 from solver.model import Budget, NodeGroup, PodSet, PodSpec, Problem
@@ -17,6 +17,7 @@ from solver.model.budget import RunningBudget
 from solver.model.errors import ProblemError
 from solver.model.objective import Goal, ObjectiveStage
 from solver.model.quantities import several
+from solver.model.ranking import ScaleUpCandidate, Score
 from solver.model.validation import validate
 from solver.planning.incumbent import Columns
 from solver.planning.search import choose, find_columns
@@ -30,36 +31,6 @@ _FIRST_SHARE = 0.4
 _MOST_SPECS = 128
 _SMALL = 16  # whole devices are not rounded
 _COARSEST = 1000.0
-
-
-@dataclass(frozen=True, slots=True)
-class ScaleUpCandidate:
-    """`node_count` new nodes of one group for some of the pods: index of `Problem.pod_sets` -> pods."""
-
-    node_group: str
-    node_count: int
-    pod_counts: Mapping[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Score:
-    """The objective of the whole when a candidate is taken first. Smaller vectors are better."""
-
-    candidate: ScaleUpCandidate
-    vector: tuple[float, ...]
-    """The objective's stages, most important first, candidate included; costs in $/h."""
-    cost_usd_per_hour: float
-    """Of the candidate's own nodes."""
-    rest_cost_usd_per_hour: float
-    """Of serving the pods it leaves."""
-    unserved: int
-    """Real pods that then cannot be served at all."""
-    reason: str
-
-    @property
-    def order(self) -> tuple[object, ...]:
-        """Sort key, best first: the vector, then more pods at once, then the id, so that the order is total."""
-        return (*self.vector, -sum(self.candidate.pod_counts.values()), self.candidate.node_group)
 
 
 def rank(problem: Problem, candidates: Sequence[ScaleUpCandidate], budget: Budget) -> tuple[Score, ...]:

@@ -1,4 +1,5 @@
-"""What starting a command loads: help needs next to nothing, a check of files neither solver nor cluster."""
+"""What starting a command loads: help needs next to nothing, a check of files neither solver nor cluster, a server
+neither before it serves, where it has no cluster."""
 
 from __future__ import annotations
 
@@ -14,12 +15,23 @@ DEFAULT = Path(__file__).parents[2] / "cagrpc" / "data" / "default.yaml"
 PLANS = ("ortools", "numba", "llvmlite", "pandas", "solver.planning.solve", "celpy", "lark")
 TALKS = ("grpc", "google.protobuf", "kubernetes", "urllib3", "prometheus_client", "cryptography", "sqlite3")
 READS = ("pydantic", "yaml", "rich", "numpy")
+MOST_MODULES_OF_A_SERVER = 1_100
+"""Some 980 today. Each takes about a millisecond, and together all of the 2 s that `cagrpc serve` has to be ready."""
+AS_IT_BEGINS_TO_SERVE = """\
+from cagrpc.server.server import Server
+
+def start(self):
+    self.stop()
+    sys.exit()
+
+Server.start = start
+"""
 
 
-def _loaded(*arguments: str) -> set[str]:
-    """Modules after a command, by a process of its own."""
+def _loaded(*arguments: str, before: str = "") -> set[str]:
+    """Modules after a command, by a process of its own, which runs the code `before`."""
     code = (
-        "import sys\n"
+        f"import sys\n{before}\n"
         "from cagrpc.cli.main import main\n"
         "try:\n    main(sys.argv[1:])\n"
         "except SystemExit:\n    pass\n"
@@ -56,3 +68,11 @@ def test_a_plan_of_files_loads_no_server_and_no_schema_of_its_configuration(tmp_
     assert "solver.planning.solve" in loaded
     server = {"grpc", "kubernetes", "urllib3", "prometheus_client", "cryptography", "sqlite3"}
     assert not loaded & {*server, "cagrpc.config.load", "cagrpc.config.schema.document", "cagrpc.backends.registry"}
+
+
+def test_a_server_without_a_cluster_serves_before_it_loads_a_planner_or_a_client_of_kubernetes(tmp_path: Path) -> None:
+    loaded = _loaded("serve", "--ephemeral-ports", "--state-dir", str(tmp_path), before=AS_IT_BEGINS_TO_SERVE)
+    assert (tmp_path / "journal.sqlite").exists()
+    kubernetes = ("kubernetes", "urllib3", "cagrpc.kube", "cagrpc.cluster.view", "cagrpc.server.controllers")
+    assert not loaded & {*PLANS, *kubernetes, "jinja2", "botocore", "opentelemetry", "pytest"}
+    assert len(loaded) < MOST_MODULES_OF_A_SERVER

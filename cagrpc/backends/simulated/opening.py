@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cagrpc.backends.plugin import OpenBackend
 from cagrpc.backends.simulated import switches
 from cagrpc.backends.simulated.backend import SimulatedBackend
-from cagrpc.backends.simulated.nodes.controller import NodeController
 from cagrpc.fleet.model import FleetSnapshot
-from cagrpc.kube.client.client import Client
 from cagrpc.runtime.clock import EpochClock
 from cagrpc.runtime.controller import Controller, JsonPage
+
+if TYPE_CHECKING:
+    from cagrpc.kube.client.client import Client
 
 
 def open_backend(
@@ -29,6 +30,8 @@ def open_backend(
         raise
 
     def controllers(client: Client, snapshot: Callable[[], FleetSnapshot]) -> Sequence[Controller]:
+        from cagrpc.backends.simulated.nodes.controller import NodeController  # noqa: PLC0415 - of a cluster, as the client
+
         return [NodeController(client, backend, snapshot)] if nodes else []
 
     return OpenBackend(backend, backend.close, {"/simulation": JsonPage(page.get, page.put)}, controllers)

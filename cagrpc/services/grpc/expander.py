@@ -25,7 +25,7 @@ from cagrpc.services.grpc.gangs import OfferedGangs, OptionDemand
 from cagrpc.services.grpc.ranking import Ranked, by_counts, problem, why_left_out
 from cagrpc.services.grpc.status import CallContext, Method
 from solver.model import Budget, Problem
-from solver.planning.rank import ScaleUpCandidate, Score
+from solver.model.ranking import ScaleUpCandidate, Score
 
 SERVICE = "grpcplugin.Expander"
 

@@ -22,7 +22,7 @@ from cagrpc.services.grpc.gangs import OfferedGangs
 from cagrpc.services.grpc.ranking import by_counts
 from cagrpc.services.grpc.status import CallContext
 from solver.model import Budget, Limit, Problem
-from solver.planning.rank import ScaleUpCandidate, Score
+from solver.model.ranking import ScaleUpCandidate, Score
 from tests.support.fleet import FleetHarness, group
 from tests.support.grpc_servers import House, asking, chosen, option, pod
 from tests.support.recordings import conversation, node_groups
