@@ -9,6 +9,7 @@ from cagrpc.controllers.settings import ClusterSettings, Drive, JournalKind
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.metrics import ApiRequestMetrics
 from cagrpc.kube.lease import LeaderElection
+from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
 
 _CONNECTIONS = 64
 
@@ -16,15 +17,25 @@ _CONNECTIONS = 64
 class ClusterConnection:
     """Client, view and election of one cluster. Building it makes no request."""
 
-    def __init__(self, access: ClusterSettings, settings: Settings) -> None:
-        """Raises InvalidInput for an invalid kubeconfig."""
+    def __init__(
+        self,
+        access: ClusterSettings,
+        settings: Settings,
+        client: Client | None = None,
+        *,
+        clock: MonotonicClock = monotonic,
+        now: EpochClock = epoch,
+    ) -> None:
+        """Connect by the kubeconfig where there is no `client` yet. Raises InvalidInput for an invalid kubeconfig."""
         self.settings = access
         self.requests = ApiRequestMetrics()
-        self.client = Client.connect(
+        self.client = client or Client.connect(
             access.kubeconfig, access.context, pool_size=_CONNECTIONS, observe=self.requests.observe
         )
         self.view = ClusterView(
             self.client,
+            clock=clock,
+            now=now,
             gang_label=access.gang_label,
             schedulers=settings.schedulers,
             namespace=access.namespace,

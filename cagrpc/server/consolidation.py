@@ -20,9 +20,11 @@ from cagrpc.controllers.provisioning.controller import ProvisioningController
 from cagrpc.controllers.settings import ConsolidationSettings
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.kube.client.client import Client
-from cagrpc.runtime.clock import EpochClock
+from cagrpc.runtime.clock import MonotonicClock, monotonic
+from cagrpc.server.runtime import Runtime
 from solver.consolidation.consolidate import consolidate
-from solver.consolidation.model import ConsolidationStep
+from solver.consolidation.model import ConsolidationPlan, ConsolidationProblem, ConsolidationStep
+from solver.model import Budget
 
 _ANSWER_SECONDS = 10.0
 """Of a request that evicts or cordons; one that is not answered is made again."""
@@ -64,6 +66,8 @@ def walk_of(
     fleet: Fleet,
     places: Places,
     reservations: Callable[[ClusterState], Reservations],
+    *,
+    clock: MonotonicClock = monotonic,
 ) -> Walk:
     """Return who walks. `reservations` are those of ProvisioningRequests: what slack holds gives way to pods."""
     return Walk(
@@ -74,6 +78,7 @@ def walk_of(
         reserved=reservations,
         deadline_seconds=settings.step_deadline_seconds,
         minimum_node_age_seconds=settings.minimum_node_age_seconds,
+        clock=clock,
     )
 
 
@@ -87,9 +92,14 @@ def consolidation_controller(
     *,
     shortage_seconds: float,
     turn: threading.Lock,
-    now: EpochClock,
+    runtime: Runtime,
 ) -> ConsolidationController[ConsolidationQuestion]:
     """Return the controller. `slack` is the room of placeholders."""
+    now = runtime.now
+
+    def plan(problem: ConsolidationProblem, budget: Budget) -> ConsolidationPlan:
+        return consolidate(problem, runtime.budget or budget)
+
     if requests is None:
         observer = Observer(view, fleet, settings, shortage_seconds=shortage_seconds, slack=slack, now=now)
     else:
@@ -105,7 +115,9 @@ def consolidation_controller(
             requests_known=requests.observed_once,
             now=now,
         )
-    return ConsolidationController(fleet, observer, Walker(walk), settings, consolidate, turn=turn, now=now)
+    return ConsolidationController(
+        fleet, observer, Walker(walk), settings, plan, turn=turn, now=now, clock=runtime.clock
+    )
 
 
 def unfinished_step(client: Client, view: ClusterView, fleet: Fleet) -> UnfinishedStep:

@@ -33,14 +33,16 @@ from cagrpc.runtime.clock import EpochClock
 from cagrpc.runtime.controller import Controller
 from cagrpc.server.cluster import ClusterConnection
 from cagrpc.server.consolidation import consolidation_controller, unfinished_step, walk_of
+from cagrpc.server.runtime import Runtime
 from cagrpc.server.slack import slack_controller
 
 
 def cluster_controllers(
-    settings: Settings, cluster: ClusterConnection, fleet: Fleet, backend: OpenBackend, now: EpochClock
+    settings: Settings, cluster: ClusterConnection, fleet: Fleet, backend: OpenBackend, runtime: Runtime
 ) -> list[Controller]:
-    """Return the controllers in the order in which they are started and stopped. `now` is the fleet's clock."""
+    """Return the controllers in the order in which they are started and stopped."""
     view, client = cluster.view, cluster.client
+    now, clock = runtime.now, runtime.clock
     events = partial(_events, cluster, now)
     turn = threading.Lock()  # held while planning, so that the same room is never assigned twice
     places = Places()
@@ -65,6 +67,10 @@ def cluster_controllers(
             turn=turn,
             record=recorder.event,
             now=now,
+            clock=clock,
+            cpu=runtime.cpu,
+            budget=runtime.budget,
+            workers=runtime.writers,
             planner=settings.planner,
             wanted=partial(_wanted, places, cluster),
             others=of_walk,
@@ -72,7 +78,7 @@ def cluster_controllers(
         built += [requests, recorder]
     of_requests = requests.reservations if requests is not None else nothing_reserved
     if settings.consolidation is not None:
-        walk = walk_of(settings.consolidation, client, view, fleet, places, of_requests)
+        walk = walk_of(settings.consolidation, client, view, fleet, places, of_requests, clock=clock)
     reservations = partial(_merged, of_requests, of_walk)
 
     placement = PlacementController(
@@ -82,6 +88,7 @@ def cluster_controllers(
         places,
         reservations=reservations,
         consumers=dict if requests is None else partial(requests.consumer_nodes, view.pending),
+        clock=clock,
     )
     known = requests.observed_once if requests is not None else _always
     dedication = Dedication(client) if settings.planner.dedicated_nodes else None
@@ -94,6 +101,7 @@ def cluster_controllers(
         requests_known=known,
         dedication=dedication,
         to_hold=frozenset if walk is None else partial(_held_by, walk),
+        clock=clock,
     )
     built += [placement, release]
     if settings.tracing:
@@ -103,7 +111,7 @@ def cluster_controllers(
     if settings.slack is not None:
         planned = settings.drive is Drive.PLAN
         slack = slack_controller(
-            settings.slack, cluster.settings.namespace, client, view, fleet, reservations, planned=planned
+            settings.slack, cluster.settings.namespace, client, view, fleet, reservations, runtime, planned=planned
         )
         built.append(slack)
 
@@ -115,6 +123,8 @@ def cluster_controllers(
             settings.planner,
             record=recorder.event,
             now=now,
+            clock=clock,
+            budget=runtime.budget,
             reservations=reservations,
             turn=turn,
             slack=no_slack if slack is None else slack.current,
@@ -135,7 +145,7 @@ def cluster_controllers(
                 held_by_slack,
                 shortage_seconds=settings.planner.shortage_seconds,
                 turn=turn,
-                now=now,
+                runtime=runtime,
             )
         )
     elif fleet.snapshot.disruption is not None:
@@ -146,6 +156,7 @@ def cluster_controllers(
             view,
             fleet,
             client,
+            clock=clock,
             rules=Rules.for_thresholds(each.scale_down_utilization_threshold for each in settings.options.values()),
             reservations=reservations,
             booked=requests.booked_nodes if requests is not None else dict,
@@ -156,7 +167,8 @@ def cluster_controllers(
     )
     if settings.kueue is not None:
         recorder = events(settings.kueue.controller_name, "AnsweringAdmissionCheck")
-        built += [AdmissionCheckController(client, settings.kueue, record=recorder.event), recorder]
+        built += [AdmissionCheckController(client, settings.kueue, record=recorder.event, now=now, clock=clock)]
+        built.append(recorder)
     return [*built, *backend.controllers(client, lambda: fleet.snapshot)]
 
 

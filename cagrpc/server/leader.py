@@ -100,8 +100,9 @@ class Leader:
             ]
             if cluster is not None:
                 from cagrpc.server.controllers import cluster_controllers
+                from cagrpc.server.runtime import Runtime
 
-                self.controllers += cluster_controllers(settings, cluster, self.fleet, backend, now)
+                self.controllers += cluster_controllers(settings, cluster, self.fleet, backend, Runtime(now))
             self._undo = undo.pop_all()
 
     @property

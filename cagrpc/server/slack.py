@@ -17,6 +17,7 @@ from cagrpc.controllers.slack.model import Carrier, SlackSettings
 from cagrpc.controllers.slack.record import SlackObject
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.kube.client.client import Client
+from cagrpc.server.runtime import Runtime
 
 
 def slack_controller(
@@ -26,23 +27,33 @@ def slack_controller(
     view: ClusterView,
     fleet: Fleet,
     reservations: Callable[[ClusterState], Reservations],
+    runtime: Runtime,
     *,
     planned: bool,
 ) -> SlackController:
     """Return the slack controller, which writes in `namespace`. `reservations` are those of ProvisioningRequests;
     `planned` is whether the planner adds nodes."""
-    book = SlackObject(client, namespace, carrier=lambda: switching.carrier or "")
+    now, clock = runtime.now, runtime.clock
+    book = SlackObject(client, namespace, carrier=lambda: switching.carrier or "", clock=clock)
 
     def place() -> Place:
         return Place(namespace, settings.pause_image, book.owner())
 
     carriers: Mapping[Carrier, Carrying] = {
         Carrier.VIRTUAL: Virtual(),
-        Carrier.BUFFER: Buffers(client, place),
-        Carrier.PODS: PausePods(client, place, view.pause_pods),
+        Carrier.BUFFER: Buffers(client, place, timer=clock, now=now),
+        Carrier.PODS: PausePods(client, place, view.pause_pods, timer=clock),
     }
     chosen = partial(choose, settings.carrier, planned=planned, serves_buffers=partial(served, client.get))
-    switching = Switching(carriers, chosen)
+    switching = Switching(carriers, chosen, timer=clock)
     return SlackController(
-        view, fleet, settings, switching, book, reservations=reservations, carried_by=lambda: switching.carrier or ""
+        view,
+        fleet,
+        settings,
+        switching,
+        book,
+        now=now,
+        clock=clock,
+        reservations=reservations,
+        carried_by=lambda: switching.carrier or "",
     )

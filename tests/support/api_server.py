@@ -1,10 +1,11 @@
 """An API server in memory that keeps JSON objects as the real one does, as far as its clients can see (resource
 versions, UIDs, preconditions, finalizers, paged lists, patches of every kind), and fails at the requests that a test
-chooses. Its objects can be passed on as informers deliver them. Responses that are scripted byte by byte are in
-`scripted_api`."""
+chooses. Its objects can be passed on as informers deliver them. It listens (`api_server`), or its client calls it in
+the same thread. Responses that are scripted byte by byte are in `scripted_api`."""
 
 from __future__ import annotations
 
+import io
 import json
 import socket
 from collections import deque
@@ -12,16 +13,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import partial
 from http.server import BaseHTTPRequestHandler
 from threading import RLock
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+import urllib3
 from kubernetes.client import Configuration
 
-from cagrpc.api.encoding.messages import packed
+from cagrpc.api.encoding.messages import packed, packed_known
 from cagrpc.api.gen import kubernetes_pb2
-from cagrpc.kube.client.access import Access
+from cagrpc.kube.client.access import Access, Session
 from cagrpc.kube.client.client import Client, PatchKind
 from tests.support.http_server import serving
 
@@ -111,6 +114,10 @@ class ApiServer:
         self.fault: Callable[[Request], Fault] = lambda _: Fault.NONE
         self.lateness = 2
         """So many requests after it a LATE one is done."""
+        self.clock: Callable[[], float] = lambda: 1.0
+        """Dates deletions that wait for finalizers."""
+        self.around: Callable[[str, Callable[[], Any]], Any] = lambda _, do: do()
+        """Called with each write of a client in the same thread and what does it: there its process can be killed."""
         self.url = ""
         self._late: list[tuple[int, Request]] = []
         self._version = 0
@@ -120,10 +127,18 @@ class ApiServer:
         return Client(self.access(), wait)
 
     def access(self) -> Access:
+        if not self.url:
+            return _InProcess(self)
+
         def load(configuration: Configuration) -> None:
             configuration.host = self.url
 
         return Access(load, pool_size=4)
+
+    @property
+    def latest_version(self) -> int:
+        """Grows with each write."""
+        return self._version
 
     # ---- writes of others
 
@@ -239,6 +254,8 @@ class ApiServer:
             return self._deleted(path, found, request.body or {})
         if request.method == "POST" and part == "binding":
             return self._bound(path, found, request.body)
+        if request.method == "POST" and part == "eviction":
+            return self._evicted(path, found, request.body.get("deleteOptions", {}))
         if request.method in ("PUT", "PATCH"):
             return self.put(path, _as_before(found, _changed(found, request)))
         return found
@@ -257,7 +274,10 @@ class ApiServer:
         _check(found, {"metadata": options.get("preconditions", {})})
         if not found["metadata"].get("finalizers"):
             return self.remove(path)
-        times = {"deletionTimestamp": 1, "deletionGracePeriodSeconds": options.get("gracePeriodSeconds", 0)}
+        times = {
+            "deletionTimestamp": int(self.clock()),
+            "deletionGracePeriodSeconds": options.get("gracePeriodSeconds", 0),
+        }
         return self.put(path, _merged(found, {"metadata": times}))
 
     def _bound(self, path: str, found: Document, binding: Document) -> Document:
@@ -265,6 +285,18 @@ class ApiServer:
         if found["spec"].get("nodeName"):
             raise Refusal(409, "it is bound already")
         return self.put(path, _merged(found, {"spec": {"nodeName": binding["target"]["name"]}}))
+
+    def _evicted(self, path: str, found: Document, options: Document) -> Document:
+        _check(found, {"metadata": options.get("preconditions", {})})
+        budgets = f"/apis/policy/v1/namespaces/{found['metadata']['namespace']}/poddisruptionbudgets"
+        labels = found["metadata"].get("labels", {}).items()
+        for of, budget in [each for each in self.objects.items() if each[0].rpartition("/")[0] == budgets]:
+            if budget["spec"]["selector"]["matchLabels"].items() <= labels:
+                left = budget["status"]["disruptionsAllowed"] - 1
+                if left < 0:
+                    raise Refusal(429, "Cannot evict pod as it would violate the pod's disruption budget.")
+                self.change(of, status={"disruptionsAllowed": left})
+        return self._deleted(path, found, {})
 
     def _listed(self, request: Request) -> Any:
         paths = sorted(path for path in self.objects if path.rpartition("/")[0] == request.path)
@@ -349,10 +381,9 @@ def _operated(found: Document, request: Request) -> Document:
 
 def pod_bytes(document: Document) -> bytes:
     """Return a pod as an informer gets it. The manager of any field is the manager of its nomination."""
-    status = {key: value for key, value in document["status"].items() if key in ("phase", "nominatedNodeName")}
     metadata = dict(document["metadata"])
     managers = metadata.pop("managedFields", ())
-    pod = packed(kubernetes_pb2.Pod, {"metadata": metadata, "spec": document["spec"], "status": status})
+    pod = packed_known(kubernetes_pb2.Pod, {**document, "metadata": metadata})
     for manager in managers:
         entry = {"manager": manager, "fieldsV1": {"Raw": b'{"f:status":{"f:nominatedNodeName":{}}}'}}
         pod.metadata.managed_fields.append(packed(kubernetes_pb2.ManagedFieldsEntry, entry).SerializeToString())
@@ -361,7 +392,33 @@ def pod_bytes(document: Document) -> bytes:
 
 def node_bytes(document: Document) -> bytes:
     """Return a Node as an informer gets it."""
-    return packed(kubernetes_pb2.Node, document).SerializeToString()
+    return packed_known(kubernetes_pb2.Node, document).SerializeToString()
+
+
+class _InProcess(Access):
+    """Access to an API server that does not listen."""
+
+    def __init__(self, api: ApiServer) -> None:
+        self.api = api
+        super().__init__(lambda _: None, 1)
+
+    def _loaded(self) -> Session:
+        pool: Any = self
+        return Session("memory:", pool, Configuration())
+
+    def request(self, method: str, url: str, *, body: bytes | None, headers: Any, **_: Any) -> urllib3.HTTPResponse:
+        """Answer as a pool of connections does."""
+        target = urlsplit(url.removeprefix("memory:"))
+        document, kind = json.loads(body) if body else None, headers.get("content-type", "")
+        request = Request(method, target.path, dict(parse_qsl(target.query)), document, kind)
+        handled = partial(self.api.handle, request)
+        status, answer = handled() if method == "GET" else self.api.around(str(request), handled)
+        if not status:
+            raise urllib3.exceptions.ProtocolError("the connection was cut")
+        return urllib3.HTTPResponse(io.BytesIO(json.dumps(answer).encode()), status=status)
+
+    def close(self) -> None:
+        pass
 
 
 @contextmanager

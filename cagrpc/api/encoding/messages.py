@@ -10,6 +10,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from cagrpc.api.encoding.raw import in_utf8
+from cagrpc.api.encoding.times import epoch_seconds
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.errors import InvalidInput
 
@@ -58,7 +59,7 @@ def packed(message_type: type[M], document: Mapping[str, Any]) -> M:
 
 def packed_known(message_type: type[M], document: Any) -> M:
     """Return the message of a document in the shape of Kubernetes' JSON, without the fields that the message does not
-    declare. Raises InvalidInput for a document of another shape."""
+    declare; times may be seconds, too. Raises InvalidInput for a document of another shape."""
     try:
         return packed(message_type, _known(message_type.DESCRIPTOR, document))
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
@@ -70,6 +71,8 @@ def _known(descriptor: Any, document: Any) -> Any:
         if not isinstance(document, str | int | float):
             raise TypeError(f"expected a quantity, found {document!r:.40}")
         return str(document)
+    if descriptor is _TIME:
+        return epoch_seconds(document) if isinstance(document, str) else int(document)
     fields = descriptor.fields_by_name
     return {
         name: _known_value(fields[name], value)

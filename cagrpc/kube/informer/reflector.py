@@ -110,8 +110,8 @@ class Reflector(Generic[T]):
         self.problem: str | None = None
         """Why the sink currently receives no changes; None where it does."""
         self._client = client
-        self._resource = resource
-        self._sink = sink
+        self.resource = resource
+        self.sink = sink
         self._stopped = Signal()
         self._wait = wait or self._stopped.wait
         self._jitter = jitter
@@ -186,7 +186,7 @@ class Reflector(Generic[T]):
                 return 0.0
         except NotFound as absent:
             self._version = ""
-            if self._resource.optional:
+            if self.resource.optional:
                 self._none_known()
                 return _ABSENT_PAUSE_SECONDS
             self._failed(absent)
@@ -212,8 +212,8 @@ class Reflector(Generic[T]):
 
     def _none_known(self) -> None:
         if not self.synced:
-            _log.debug("%s: the cluster does not serve %s", self.name, self._resource.path)
-        self._sink.replaced(())
+            _log.debug("%s: the cluster does not serve %s", self.name, self.resource.path)
+        self.sink.replaced(())
         self.left_out.only(())
         self.synced = True
         self._failures = 0
@@ -222,7 +222,7 @@ class Reflector(Generic[T]):
     def _list(self) -> None:
         first = self._page("")
         try:
-            self._sink.replaced(self._listed(first))
+            self.sink.replaced(self._listed(first))
         except Expired:
             # The list took so long that it expired: use fewer and larger pages.
             self._page_size = min(_LONGEST_PAGE, 2 * self._page_size)
@@ -234,25 +234,25 @@ class Reflector(Generic[T]):
     def _went_back(self) -> bool:
         """Return whether the API server was restored from an older backup, with versions that come again: a watch from
         a version that it has not come to yet is silent until then, and never tells what happened before."""
-        query = {**self._resource.query, "limit": "1"}
-        now = page(Encoding.JSON, self._client.read(self._resource.path, query, Encoding.JSON)).resource_version
+        query = {**self.resource.query, "limit": "1"}
+        now = page(Encoding.JSON, self._client.read(self.resource.path, query, Encoding.JSON)).resource_version
         older = is_older(now, self._version)
         if older:
             _log.warning("%s: listing again: version %s is older than %s: restored?", self.name, now, self._version)
         return older
 
     def _page(self, continue_token: str) -> ListPage:
-        query = {**self._resource.query, "limit": str(self._page_size)}
+        query = {**self.resource.query, "limit": str(self._page_size)}
         if continue_token:
             query["continue"] = continue_token
-        return page(self._resource.encoding, self._client.read(self._resource.path, query, self._resource.encoding))
+        return page(self.resource.encoding, self._client.read(self.resource.path, query, self.resource.encoding))
 
     def _listed(self, current: ListPage) -> Iterator[T]:
         left_out: set[ObjectIdentity] = set()
         while True:
             for item in current.items:
                 try:
-                    decoded = self._resource.decode(item)
+                    decoded = self.resource.decode(item)
                 except Exception as error:  # noqa: BLE001 - it must not affect other objects
                     of = self._identity(item)
                     left_out.add(of)
@@ -270,7 +270,7 @@ class Reflector(Generic[T]):
 
     def _identity(self, item: Any) -> ObjectIdentity:
         try:
-            return identity(self._resource.encoding, item)
+            return identity(self.resource.encoding, item)
         except InvalidInput:
             return NOBODY
 
@@ -278,19 +278,19 @@ class Reflector(Generic[T]):
         """Watch until the watch ends; return whether it yielded an event, or was open until the read timeout."""
         least, most = _WATCH_SECONDS
         query = {
-            **self._resource.query,
+            **self.resource.query,
             "watch": "1",
             "allowWatchBookmarks": "true",
             "resourceVersion": self._version,
             "timeoutSeconds": str(int(least + (most - least) * self._jitter())),
         }
-        stream = self._client.stream(self._resource.path, query, self._resource.encoding)
+        stream = self._client.stream(self.resource.path, query, self.resource.encoding)
         if not self._opened(stream):
             return False
         self._works()
         self._silent_watches += 1
         try:
-            for frame in frames(self._resource.encoding, stream):
+            for frame in frames(self.resource.encoding, stream):
                 self._apply(self._event(frame))
                 self._silent_watches = self._failures = 0
         finally:
@@ -307,7 +307,7 @@ class Reflector(Generic[T]):
 
     def _event(self, frame: bytes) -> WatchEvent:
         try:
-            return event(self._resource.encoding, frame)
+            return event(self.resource.encoding, frame)
         except InvalidInput as error:
             raise _Unreadable(str(error)) from error
 
@@ -315,21 +315,21 @@ class Reflector(Generic[T]):
         match change.change:
             case WatchEventType.ERROR:
                 status = status_of(change.item)
-                request = request_info("GET", self._resource.path, {"watch": "1"})
+                request = request_info("GET", self.resource.path, {"watch": "1"})
                 raise failure(self._client.server, request, status.code, status)
             case WatchEventType.DELETED:
                 self.left_out.discard(change.of)
-                self._sink.deleted(change.of)
+                self.sink.deleted(change.of)
             case WatchEventType.ADDED | WatchEventType.MODIFIED:
                 self._changed(change)
         self._version = change.resource_version or self._version
 
     def _changed(self, change: WatchEvent) -> None:
         try:
-            decoded = self._resource.decode(change.item)
+            decoded = self.resource.decode(change.item)
         except Exception as error:  # noqa: BLE001 - as in lists
             self.left_out.add(change.of, error)
-            self._sink.deleted(change.of)
+            self.sink.deleted(change.of)
         else:
             self.left_out.discard(change.of)
-            self._sink.applied(decoded)
+            self.sink.applied(decoded)

@@ -176,7 +176,7 @@ def _karpenter() -> Iterator[Decoder]:
 
     def read(index: int, data: bytes) -> None:
         reflector = stores()[index].reflector
-        resource, sink = reflector._resource, reflector._sink
+        resource, sink = reflector.resource, reflector.sink
         item = _item(resource, data)
         decoded = resource.decode(item)
         sink.applied(decoded)
