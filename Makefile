@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 STATE_DIR ?= .cagrpc
 RECORDING ?= three-deployments
 PYTEST_ARGS ?= --numprocesses auto
-# One test at a time to each worker, in order: the tests of the control plane come last, and all workers share them.
+# One test at a time to each worker, in order: the longest come first, and no worker waits long for another in the end.
 PYTEST := $(BIN)/python -m pytest --maxschedchunk 1 $(PYTEST_ARGS)
 BENCH_ARGS ?=
 FUZZ_SECONDS ?= 600
@@ -33,43 +33,50 @@ CARGO := $(shell command -v cargo)
 CLIPPY := $(and $(CARGO),$(shell cargo clippy --version 2>/dev/null),$(shell cargo fmt --version 2>/dev/null))
 
 .DEFAULT_GOAL := help
-.PHONY: help venv native run test test-rest programs manifests test-all fuzz lint lint-native format bench lock sbom audit digests docs release clean
+.PHONY: help venv native run kernels test test-cluster test-all test-long programs manifests fuzz lint lint-native format bench lock sbom audit digests docs release clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
 
 venv: $(RUNTIME) $(PROTOS) ## the environment that `make run` needs, from requirements.lock
 
-native: $(NATIVE) ## the native front of the gRPC servers, which takes cargo; tests build it by themselves where that is
+native: $(NATIVE) ## the native front of the gRPC servers, which takes cargo
 
 run: venv ## serve the embedded configuration and replay a recorded conversation (ONCE=1: exit after the replay)
 	$(BIN)/cagrpc serve --log-level warning --state-dir $(STATE_DIR) --replay $(RECORDING) $(if $(ONCE),--once)
 
-test: lint $(if $(CARGO),$(NATIVE)) ## lint, then the tests but those marked long; of those on a real control plane the smoke set
-	$(PYTEST) -m "not long and (smoke or not controlplane)"
+kernels: $(RUNTIME) ## compile the planner's kernels, if that is still to be done
+	$(BIN)/python -m solver.planning.warm_up
 
-test-rest: $(DEVELOPMENT) $(PROTOS) $(if $(CARGO),$(NATIVE)) ## what `make test` leaves out: the other tests on a real control plane
-	$(PYTEST) -m "not long and controlplane and not smoke"
+test: $(DEVELOPMENT) $(PROTOS) ## lint, and the tests that need nothing but Python
+	@$(MAKE) --no-print-directory --jobs 2 lint kernels
+	$(PYTEST) -m "not cluster and not long"
 
-programs: $(DEVELOPMENT) ## build what these tests run: Kubernetes, Karpenter, Cluster API, Helm, Prometheus; tests do it themselves, beside others
+test-cluster: programs $(DEVELOPMENT) $(PROTOS) $(NATIVE) $(if $(CLIPPY),lint-native) kernels ## the tests that need more: Kubernetes, the native front, a browser
+	CAGRPC_REQUIRE_PROGRAMS=1 $(PYTEST) -m "cluster and not long"
+
+test-all: test test-cluster ## both of them
+
+test-long: programs $(FUZZING) $(PROTOS) $(NATIVE) kernels ## the nightly set: Karpenter, Cluster API, EC2, Helm, Prometheus, and what repeats other tests
+	$(BIN)/python -m tests.support.controlplane.binaries long
+	CAGRPC_REQUIRE_PROGRAMS=1 $(PYTEST) -m long
+
+programs: | $(BIN)/python ## build what `make test-cluster` runs, Kubernetes and kubectl, or say what the machine lacks for its tests
 	$(BIN)/python -m tests.support.controlplane.binaries
 
 manifests: $(DEVELOPMENT) $(PROTOS) ## render the plain manifests of deploy/ from the chart, and the configuration's part of its schema
 	$(BIN)/python -m tools.manifests
 
-test-all: lint $(if $(CARGO),$(NATIVE)) ## lint, then every test, properties with twice the examples; half an hour
-	HYPOTHESIS_PROFILE=$(or $(HYPOTHESIS_PROFILE),ci) $(PYTEST) -m "not long"
-
 fuzz: $(FUZZING) $(PROTOS) ## ten minutes (FUZZ_SECONDS=600) of coverage-guided fuzzing of every decoder
 	FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/python -m tests.api.decoders.fuzz
 
-lint: $(DEVELOPMENT) $(PROTOS) $(if $(CLIPPY),lint-native) ## ruff, mypy strict, import-linter; rustfmt and clippy where they are
+lint: $(DEVELOPMENT) $(PROTOS) ## ruff, mypy strict, import-linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-lint-native:
+lint-native: ## rustfmt and clippy, which `make test-cluster` asks where they are
 	cargo fmt --manifest-path native/Cargo.toml --check
 	cargo clippy --quiet --locked --manifest-path native/Cargo.toml -- --deny warnings
 

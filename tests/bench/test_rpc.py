@@ -14,17 +14,9 @@ from cagrpc.server.certificates import ensure_certificates
 from cagrpc.services.grpc import provider
 from cagrpc.services.grpc.provider import Provider
 from cagrpc.services.tls import LiveTls, ServerTls
-from tests.support.controlplane import binaries
 from tests.support.grpc_servers import FRONTS, fronted, ready_answers, rpc_server
 
 NODES = 300
-
-
-@pytest.fixture(name="program", scope="module")
-def _program() -> Path:
-    if missing := binaries.lacking(*binaries.TO_BUILD):
-        (pytest.fail if binaries.required() else pytest.skip)(missing)
-    return binaries.build(binaries.RPC) / "rpc"
 
 
 @pytest.fixture(name="certificates")
@@ -33,28 +25,28 @@ def _certificates(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def asked(program: Path, certificates: Path, port: int, clients: int = 1) -> rpc.Times:
-    command = [str(program), "load", str(certificates), f"127.0.0.1:{port}", str(NODES), str(clients), "0"]
+def asked(rpc_program: Path, certificates: Path, port: int, clients: int = 1) -> rpc.Times:
+    command = [str(rpc_program), "load", str(certificates), f"127.0.0.1:{port}", str(NODES), str(clients), "0"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return rpc.Times(**json.loads(done.stdout))
 
 
 @pytest.fixture(name="yardstick")
-def _yardstick(program: Path, certificates: Path) -> Iterator[int]:
-    command = [str(program), "serve", str(certificates), str(NODES), "5"]
+def _yardstick(rpc_program: Path, certificates: Path) -> Iterator[int]:
+    command = [str(rpc_program), "serve", str(certificates), str(NODES), "5"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         yield int(process.stdout.readline())
         process.kill()
 
 
-def test_every_node_is_asked_for_once_of_the_yardstick(program: Path, certificates: Path, yardstick: int) -> None:
-    assert asked(program, certificates, yardstick).calls == NODES
+def test_every_node_is_asked_for_once_of_the_yardstick(rpc_program: Path, certificates: Path, yardstick: int) -> None:
+    assert asked(rpc_program, certificates, yardstick).calls == NODES
 
 
 @pytest.mark.parametrize("front", FRONTS)
-def test_every_node_is_asked_for_once_of_ours(program: Path, certificates: Path, front: str) -> None:
+def test_every_node_is_asked_for_once_of_ours(rpc_program: Path, certificates: Path, front: str) -> None:
     with fronted(front):
         ready = ready_answers()
         fleet = rpc._Standing(NODES, ready)
@@ -64,9 +56,9 @@ def test_every_node_is_asked_for_once_of_ours(program: Path, certificates: Path,
         server = rpc_server(provider.SERVICE, methods, ready=ready, tls=tls, asks_clients=True)
         server.start()
         try:
-            assert asked(program, certificates, server.port).calls == NODES
+            assert asked(rpc_program, certificates, server.port).calls == NODES
             fleet.change()
-            assert asked(program, certificates, server.port, clients=3).calls == NODES
+            assert asked(rpc_program, certificates, server.port, clients=3).calls == NODES
         finally:
             server.stop(0.0)
         # Each client asks a hundred times more; its first call, and the first of the new snapshot, are Python's.

@@ -295,7 +295,6 @@ def _wait_until_bound(release: Release, count: int) -> None:
         raise
 
 
-@pytest.mark.smoke
 def test_the_servers_of_a_cloud_are_on_two_machines_and_the_leader_is_not_evicted(release: Release) -> None:
     """By the real scheduler and the real disruption controller."""
     admin = release.admin

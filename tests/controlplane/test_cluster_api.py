@@ -256,7 +256,6 @@ def test_cluster_api_sets_the_start_up_taint_before_pods_can_come(machines: Mach
         core.start()
 
 
-@pytest.mark.long
 def test_a_hundred_increments(machines: MachineFleet) -> None:
     """The core is killed in the middle."""
 

@@ -18,11 +18,10 @@ from cagrpc.runtime.clock import epoch
 from solver.model import Taint, TaintEffect
 from tests.support.controlplane import cluster_api, machine_provider
 from tests.support.controlplane.api import Api
-from tests.support.controlplane.binaries import CLUSTER_API
 from tests.support.controlplane.cluster import Cluster
-from tests.support.controlplane.plugin import built
 from tests.support.fleet import group
 
+pytestmark = pytest.mark.usefixtures("cluster_api_program")  # whose Go module has them
 KUBEADM = "bootstrap.cluster.x-k8s.io"
 GROUP = group("a", taints=(Taint("gpu", TaintEffect.NO_SCHEDULE, "yes"), Taint("slow", TaintEffect.NO_EXECUTE)))
 KUBEADM_TEMPLATE: dict[str, Any] = {
@@ -33,7 +32,6 @@ KUBEADM_TEMPLATE: dict[str, Any] = {
 @pytest.fixture(params=["v1beta2", "v1beta1"])
 def served(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[tuple[Cluster, str]]:
     """The version, and a cluster that serves it alone."""
-    built(CLUSTER_API)
     names = ("clusters", "machines", "machinedeployments", "machinepools")
     core = [each for each in cluster_api.definitions() if each["spec"]["names"]["plural"] in names]
     core = [each for each in core if each["spec"]["group"] == cluster_api.CORE]

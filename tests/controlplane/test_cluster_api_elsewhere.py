@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -18,11 +19,8 @@ POOL = "only"
 
 
 @pytest.fixture
-def elsewhere(
-    cluster: Cluster, cluster_api_elsewhere: Cluster, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[WorkloadCluster]:
-    del tmp_path_factory
-    with running_core(cluster_api_elsewhere.plane) as core:
+def elsewhere(cluster: Cluster, cluster_api_elsewhere: Cluster, cluster_api_program: Path) -> Iterator[WorkloadCluster]:
+    with running_core(cluster_api_elsewhere.plane, cluster_api_program) as core:
         workload = WorkloadCluster(cluster, core, cluster_api_elsewhere)
         yield workload
         workload.close()
@@ -36,7 +34,6 @@ def cluster_api_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     plane.close()
 
 
-@pytest.mark.long
 def test_machines_there_become_nodes_here(live: Live, elsewhere: WorkloadCluster) -> None:
     here, there = live.cluster.admin, elsewhere.admin
     taint = {"key": START_UP_TAINT, "effect": "NoSchedule"}

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from time import sleep
 from typing import Any
 
-import pytest
-
 from tests.support.controlplane.consolidating import ON, Outcome
 from tests.support.controlplane.karpenter import CLAIMS, POOLS, Karpenter, configure
 from tests.support.controlplane.live import Live
@@ -131,7 +129,6 @@ def ours(live: Live, found: Sequence[Workload]) -> History:
         return observer.history()
 
 
-@pytest.mark.long
 def test_side_by_side(karpenter: Karpenter, live: Live) -> None:
     found = workloads(PODS)
     before = rotten(karpenter, found)
@@ -166,7 +163,6 @@ def tiers(limits: Mapping[str, str]) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.long
 def test_a_better_tier_gets_its_pods_back_here_and_not_there(karpenter: Karpenter, live: Live) -> None:
     karpenter.offer({"medium": allocatable("medium")}, PRICES)
     cluster = karpenter.cluster

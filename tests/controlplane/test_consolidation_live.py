@@ -58,7 +58,7 @@ def assert_consolidated(
     assert outcome.above_least <= most_above_least
 
 
-@pytest.mark.long  # the same again without faults
+@pytest.mark.long("the same as with kills at each step, without faults")
 def test_half_of_the_pods_have_gone(live: Live) -> None:
     found = workloads(PODS)
     with rotten(live, found) as observer:

@@ -14,7 +14,6 @@ def phase_and_node(cluster: Cluster) -> list[tuple[str, str | None]]:
     return [(pod["status"]["phase"], pod["spec"].get("nodeName")) for pod in cluster.pods()]
 
 
-@pytest.mark.smoke
 def test_it_is_the_version_that_the_module_names(cluster: Cluster) -> None:
     assert cluster.admin.get("/version")["gitVersion"] == "v1.36.3"
 

@@ -74,7 +74,6 @@ def client(deployed: Cluster) -> Iterator[Client]:
     client.close()
 
 
-@pytest.mark.smoke
 def test_the_api_server_takes_every_object(deployed: Cluster) -> None:
     for name in (*OPTIONAL, *FENCES, "cagrpc.yaml"):
         for document in documents(name):
@@ -181,7 +180,6 @@ def _may(client: Client, verb: str, resource: str, *, api_group: str = "", names
     return bool(client.create(path, {**review, "spec": {"resourceAttributes": attributes}})["status"]["allowed"])
 
 
-@pytest.mark.smoke
 def test_it_may_do_nothing_else(client: Client) -> None:
     leases = {"api_group": "coordination.k8s.io"}
     assert _may(client, "update", "leases", namespace="cagrpc", name="cagrpc", **leases)
@@ -313,7 +311,7 @@ def _without_nominations(admin: Api) -> None:
         admin.merge(f"{RBAC}/clusterroles/{role['metadata']['name']}", {"rules": rules})
 
 
-@pytest.mark.parametrize("nominates", [pytest.param(True, marks=pytest.mark.smoke), False])
+@pytest.mark.parametrize("nominates", [True, False])
 def test_a_server_with_these_rights_gets_pods_bound(deployed: Cluster, tmp_path: Path, *, nominates: bool) -> None:
     for name in (*OPTIONAL, *FENCES):
         for document in documents(name):

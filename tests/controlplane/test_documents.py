@@ -1,4 +1,4 @@
-"""The documents' commands of kubectl, helm, and of cagrpc with a cluster, typed as they stand there, against the
+"""The documents' commands of kubectl, and of cagrpc with a cluster, typed as they stand there, against the
 control plane. There are no kubelets: what needs a pod that runs is in the list of `tests/documents/lists.py`."""
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from tests.support.controlplane import deployed
 from tests.support.controlplane.api import Api
 from tests.support.controlplane.binaries import required
 from tests.support.controlplane.cluster import NODES, Cluster
-from tests.support.controlplane.helm import Helm
 from tests.support.controlplane.kubectl import Kubectl
 from tests.support.controlplane.plugin import LEFT_OUT
 from tests.support.controlplane.processes import wait_for
@@ -54,8 +53,8 @@ LABELS = {
 class Admin(PageReader):
     """A reader who may do everything in the cluster."""
 
-    def __init__(self, directory: Path, cluster: Cluster, kubectl: Kubectl, helm: Helm) -> None:
-        path = os.pathsep.join([str(kubectl.directory), str(helm.program.parent), os.environ["PATH"]])
+    def __init__(self, directory: Path, cluster: Cluster, kubectl: Kubectl) -> None:
+        path = os.pathsep.join([str(kubectl.directory), os.environ["PATH"]])
         os.environ["PATH"], before = path, os.environ["PATH"]
         try:
             super().__init__(directory)
@@ -74,11 +73,11 @@ class Admin(PageReader):
 
 
 @pytest.fixture
-def admin(cluster: Cluster, kubectl: Kubectl, helm: Helm, tmp_path: Path) -> Iterator[Admin]:
+def admin(cluster: Cluster, kubectl: Kubectl, tmp_path: Path) -> Iterator[Admin]:
     directory = tmp_path / "reader"
     directory.mkdir()
     clear(cluster.admin)
-    admin = Admin(directory, cluster, kubectl, helm)
+    admin = Admin(directory, cluster, kubectl)
     yield admin
     admin.kill()
     clear(cluster.admin)

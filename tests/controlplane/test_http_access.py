@@ -78,7 +78,6 @@ def secured(cluster: Cluster, tmp_path: Path) -> Iterator[Secured]:
         yield secured
 
 
-@pytest.mark.smoke
 def test_readers_read_and_others_are_refused(secured: Secured, tmp_path: Path) -> None:
     reader, other = secured.account("reader", "cagrpc-reader"), secured.account("other")
     assert secured.ask("/healthz") == (200, "ok\n")

@@ -46,7 +46,7 @@ def test_every_command_is_in_a_section_that_is_played() -> None:
 
 
 @pytest.fixture
-def reader(helm: Helm, kubectl: Kubectl, cluster: Cluster, tmp_path: Path) -> Iterator[PageReader]:
+def reader(kubectl: Kubectl, cluster: Cluster, tmp_path: Path) -> Iterator[PageReader]:
     admin = cluster.admin
 
     def clear() -> None:
@@ -60,18 +60,25 @@ def reader(helm: Helm, kubectl: Kubectl, cluster: Cluster, tmp_path: Path) -> It
     clear()
     environment = dict(kubectl.environment(cluster.plane.kubeconfig()))
     directory = tmp_path / "reader"
-    programs = (directory / ".venv" / "bin", helm.program.parent, environment["PATH"])
-    environment["PATH"] = os.pathsep.join(map(str, programs))
+    environment["PATH"] = os.pathsep.join([str(directory / ".venv" / "bin"), environment["PATH"]])
     reader = PageReader(directory, {**environment, "HOME": str(directory)})
     yield reader
-    reader.run("helm uninstall cagrpc --namespace cagrpc --ignore-not-found")
     remove(admin, *(f"{each}.yaml" for each in MANIFESTS if each not in ("certificates", "monitoring", "try-slack")))
     for each in ("prometheus-reads-cagrpc", "cagrpc-reader"):
         admin.delete(f"{BINDINGS}/{each}")
     clear()
 
 
-def test_with_helm(reader: PageReader, cluster: Cluster) -> None:
+@pytest.fixture
+def reader_with_helm(reader: PageReader, helm: Helm) -> Iterator[PageReader]:
+    path = os.pathsep.join([str(helm.program.parent), reader.environment["PATH"]])
+    reader.environment = {**reader.environment, "PATH": path}
+    yield reader
+    reader.run("helm uninstall cagrpc --namespace cagrpc --ignore-not-found")
+
+
+def test_with_helm(reader_with_helm: PageReader, cluster: Cluster) -> None:
+    reader = reader_with_helm
     (refused,) = [command for command in commands(section("## With Helm")) if REFUSED in command]
     with pytest.raises(AssertionError) as told:
         reader.run(refused)

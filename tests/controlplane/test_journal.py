@@ -48,7 +48,6 @@ def opener(client: Client) -> Callable[[], Journal]:
     return lambda: ClusterJournal(client, "test")
 
 
-@pytest.mark.smoke
 def test_people_see_what_matters(cluster: Cluster, client: Client) -> None:
     made = large("0a1b2c", nodes=3, pods=2)
     ClusterJournal(client, "server-1").commit(Changes(increments=(made,)))

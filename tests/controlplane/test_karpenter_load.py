@@ -1,5 +1,5 @@
 """Many increments at once over Karpenter's core, a third of them with an offering that cannot be had; and the live load
-of 1,000 pods. The large ones are for `-m long`."""
+of 1,000 pods."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
-
-import pytest
 
 from cagrpc import errors
 from cagrpc.backends.karpenter.opening import open_backend
@@ -29,6 +27,7 @@ from tests.support.controlplane.live import Live
 
 PARAMETERS = Parameters(NodeClass(**NODE_CLASS), 5)
 SIZES = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256)
+COUNT = 100
 PATIENCE_SECONDS = 400.0
 WAITING_SECONDS = 3600.0
 """As long as Azure's, so that it lasts for the whole test on any machine."""
@@ -92,23 +91,22 @@ def step_until_finished(fleet: Fleet, ids: list[str]) -> None:
         sleep(0.25)  # the fleet's controller steps once a second
 
 
-@pytest.mark.parametrize("count", [12, pytest.param(100, marks=pytest.mark.long)])
-def test_every_increment_is_whole_or_gone(karpenter: Karpenter, tmp_path: Path, count: int) -> None:
+def test_every_increment_is_whole_or_gone(karpenter: Karpenter, tmp_path: Path) -> None:
     """Over two groups each, those that cannot be had over three; of these the scarce offering has one machine of the
     two that are asked for. None of it is asked for again while Karpenter would not try it."""
-    scarce = {number: SCARCE[number // 3] for number in range(0, count, 3)}
+    scarce = {number: SCARCE[number // 3] for number in range(0, COUNT, 3)}
     karpenter.stock({group.id: 1 for group in scarce.values()})
     with fleet_over(karpenter, tmp_path) as fleet:
         asked = [
             IncrementSpec({SOUND[0].id: 2, SOUND[1].id: 1, **({scarce[number].id: 2} if number in scarce else {})})
-            for number in range(count)
+            for number in range(COUNT)
         ]
         begun = monotonic()
         ids = [fleet.apply(each).id for each in asked]
         step_until_finished(fleet, ids)
         seconds = monotonic() - begun
         phases = [fleet.increment(each).phase for each in ids]
-        assert phases == [Phase.ROLLED_BACK if number in scarce else Phase.DONE for number in range(count)]
+        assert phases == [Phase.ROLLED_BACK if number in scarce else Phase.DONE for number in range(COUNT)]
         standing = Counter(each["metadata"]["annotations"][INCREMENT] for each in karpenter.claims())
         assert standing == {each: 3 for number, each in enumerate(ids) if number not in scarce}
         before = len(karpenter.launches())
@@ -117,10 +115,9 @@ def test_every_increment_is_whole_or_gone(karpenter: Karpenter, tmp_path: Path, 
         assert {fleet.increment(each).phase for each in again} == {Phase.ROLLED_BACK}
         assert len(karpenter.launches()) == before, "Karpenter was asked again"
         assert all((fleet.increment(each).retry_after_seconds or 0) > WAITING_SECONDS / 2 for each in again)
-    print(f"{count} increments, {len(scarce)} of them impossible: all finished after {seconds:.1f} s")
+    print(f"{COUNT} increments, {len(scarce)} of them impossible: all finished after {seconds:.1f} s")
 
 
-@pytest.mark.long
 def test_the_live_load_runs_whole(karpenter: Karpenter, live: Live) -> None:
     """As tests/controlplane/test_live_openb with the simulated backend: one round, at the planned cost."""
     recorded = json.loads(GROUPS.read_text())["groups"]

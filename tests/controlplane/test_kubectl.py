@@ -101,7 +101,6 @@ def test_a_kubeconfig_is_all_that_is_needed(reached: Reached, tmp_path: Path) ->
         assert "forbidden" in nobody.stderr
 
 
-@pytest.mark.smoke
 def test_kubectl_finds_the_plug_in_and_completes_it(kubectl: Kubectl) -> None:
     none = Path("none")
     listed = kubectl.ask(none, "plugin", "list")

@@ -153,7 +153,6 @@ def random_pods(live: Live, seed: int, count: int) -> int:
     return made
 
 
-@pytest.mark.smoke
 def test_random_pods_with_claims_run_where_they_were_planned(live: Live) -> None:
     with dra_driver(live.cluster.plane, devices_of, [device_class()]), nominations(live.cluster) as nominated:
         create_templates(live)
@@ -166,7 +165,7 @@ def test_random_pods_with_claims_run_where_they_were_planned(live: Live) -> None
         assert_devices_are_had_once(live)
 
 
-@pytest.mark.parametrize("seed", [2, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.parametrize("seed", [2, pytest.param(3, marks=pytest.mark.long("another seed"))])
 def test_many_random_pods_with_claims_run_where_they_were_planned(live: Live, seed: int) -> None:
     """With nodes that are dedicated to their pods: none takes the devices of others."""
     with dra_driver(live.cluster.plane, devices_of, [device_class()]), nominations(live.cluster) as nominated:
@@ -183,7 +182,7 @@ def test_many_random_pods_with_claims_run_where_they_were_planned(live: Live, se
         assert (placement["lost"], placement["handed_over"]) == (0, 0)
 
 
-@pytest.mark.parametrize("seed", [pytest.param(2, marks=pytest.mark.long), 3])
+@pytest.mark.parametrize("seed", [pytest.param(2, marks=pytest.mark.long("another seed")), 3])
 def test_many_random_pods_with_claims_run(live: Live, seed: int) -> None:
     """The scheduler reserves no devices for nominated pods: some are taken by others meanwhile, and their pods are
     planned again."""

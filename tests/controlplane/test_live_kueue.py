@@ -60,7 +60,6 @@ def booked(live: Live) -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.smoke
 def test_a_job_runs_on_its_booked_nodes_and_preempted_leaves_nothing(kueue: PlayedKueue, live: Live) -> None:
     serve(live, boot_seconds=0.5)
     kueue.submit(pods=PODS, requests=REQUESTS)

@@ -18,6 +18,7 @@ from tests.support.serving import RECORDINGS
 PODS = 1_000
 MOST_LOST = 5
 """Pods whose places others have taken while nodes were released."""
+OTHER_PAIR = pytest.mark.long("the same pods: of four pairs of a profile and dedicated nodes two are enough each day")
 GROUPS = RECORDINGS / "openb.groups.json"
 TAINT = {"key": GPU, "effect": "NoSchedule"}
 
@@ -55,14 +56,13 @@ def _compiled() -> None:
     warm_up()
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize(
     ("scoring", "dedicated"),
     [
         (Scoring.LEAST_ALLOCATED, False),
         (Scoring.MOST_ALLOCATED, True),
-        pytest.param(Scoring.LEAST_ALLOCATED, True, marks=pytest.mark.long),
-        pytest.param(Scoring.MOST_ALLOCATED, False, marks=pytest.mark.long),
+        pytest.param(Scoring.LEAST_ALLOCATED, True, marks=OTHER_PAIR),
+        pytest.param(Scoring.MOST_ALLOCATED, False, marks=OTHER_PAIR),
     ],
 )
 def test_one_round_serves_them_all_at_the_planned_cost(live: Live, scoring: Scoring, dedicated: bool) -> None:

@@ -46,7 +46,7 @@ def assert_nothing_is_stale(live: Live) -> None:
         assert not nominated or (nominated in nodes and not pod["spec"].get("nodeName"))
 
 
-@pytest.mark.parametrize("restarts", [False, pytest.param(True, marks=pytest.mark.smoke)], ids=["", "restart"])
+@pytest.mark.parametrize("restarts", [False, True], ids=["", "restart"])
 def test_pods_that_their_controllers_create_slowly_are_one_round(live: Live, restarts: bool) -> None:
     start(live)
     with live.cluster.plane.controller_manager("--kube-api-qps=5", "--kube-api-burst=5"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
 import yaml
 
 from tests.support.controlplane.live import Live, group
@@ -12,7 +11,6 @@ from tests.support.controlplane.live import Live, group
 SMALL = group("a", "4", "8Gi", 0.2)
 
 
-@pytest.mark.smoke
 def test_a_quiet_servers_log_stays_short(live: Live) -> None:
     kubeconfig = live.cluster.plane.kubeconfig()
     document = yaml.safe_load(kubeconfig.read_text())

@@ -76,7 +76,6 @@ def test_on_the_way_back(requests: PlaneRequests) -> None:
     live.wait_for(lambda: not marks(requests), "no label is left")
 
 
-@pytest.mark.smoke
 def test_deleted_on_the_way(requests: PlaneRequests) -> None:
     live = requests.live
     live.configure([{"name": "all", "node_groups": [CPU]}], {"cpu": {"boot_seconds": 2.0}})

@@ -59,7 +59,7 @@ def test_scenario_1_check_capacity_looks_whether_there_is_room(requests: PlaneRe
     assert requests.live.ordered() == 0
 
 
-@pytest.mark.parametrize("drive", [pytest.param("plan", marks=pytest.mark.smoke), "assist"])
+@pytest.mark.parametrize("drive", ["plan", "assist"])
 def test_scenario_2_atomic_scale_up_provisions_all_of_it(requests: PlaneRequests, drive: str) -> None:
     started(requests, CPU, GPUS, drive=drive)
     requests.template("worker", WORKER, **TOLERATES)

@@ -63,6 +63,18 @@ def test_no_manifest_is_written_by_hand() -> None:
     assert {path.stem for path in manifests.DEPLOY.glob("*.yaml")} == set(manifests.MANIFESTS)
 
 
+@pytest.mark.parametrize("name", manifests.MANIFESTS)
+def test_a_plain_manifest_is_whole(tmp_path: Path, name: str) -> None:
+    """As far as that can be seen without Helm: each object has a name and a kind, and a configuration is valid."""
+    documents = list(yaml.safe_load_all((manifests.DEPLOY / f"{name}.yaml").read_text()))
+    assert len(names(documents)) == len(documents) > 0
+    for each in documents:
+        if each["kind"] == "ConfigMap" and "cagrpc.yaml" in each["data"]:
+            path = tmp_path / "cagrpc.yaml"
+            path.write_text(each["data"]["cagrpc.yaml"])
+            assert load_settings(path).cluster is not None
+
+
 @pytest.mark.parametrize("values", ["", *EXAMPLES])
 def test_lint_has_nothing_to_say(helm: Helm, values: str) -> None:
     flags = ["--values", VALUES / f"{values}.yaml"] if values else []

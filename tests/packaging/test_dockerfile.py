@@ -138,6 +138,7 @@ def lend_wheel(directory: Path) -> None:
                 wheel.writestr(str(file).replace(f"-{before}.dist", f"-{after}.dist"), text)
 
 
+@pytest.mark.cluster  # of the native front
 def test_the_steps_give_a_working_command(tmp_path: Path) -> None:
     image = Image(tmp_path)
     if native.load() is None:

@@ -1,4 +1,4 @@
-"""The page in a browser: Debian's Chromium, headless. It is required where CAGRPC_REQUIRE_CHROMIUM is 1."""
+"""The page in a browser: Debian's Chromium, headless."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from cagrpc.report.make import ReportInputs, make_report
 from cagrpc.report.page import as_html
 from solver import Budget
 from tests.report.clusters import half_empty, written
-from tests.support.browser import COMMON_FLAGS, chromium
+from tests.support.browser import COMMON_FLAGS
 
 IMAGE = Path(__file__).parents[2] / "docs" / "guides" / "images" / "report.png"
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def in_browser(directory: Path, *flags: str) -> str:
+def in_browser(chromium: str, directory: Path, *flags: str) -> str:
     page = directory / "report.html"
     cluster = written(directory / "cluster.json", half_empty())
     inputs = ReportInputs(files=(cluster,), budget=Budget(60, deterministic_seconds=1.0))
     page.write_text(as_html(make_report(inputs)))
-    command = [chromium(), *COMMON_FLAGS, f"--user-data-dir={directory / 'user'}", *flags, page.as_uri()]
+    command = [chromium, *COMMON_FLAGS, f"--user-data-dir={directory / 'user'}", *flags, page.as_uri()]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
 
 
-def test_a_browser_shows_the_report(tmp_path: Path) -> None:
+def test_a_browser_shows_the_report(chromium: str, tmp_path: Path) -> None:
     """With CAGRPC_SCREENSHOTS=1 the picture of the documentation is made anew."""
     shot = IMAGE if os.environ.get("CAGRPC_SCREENSHOTS") == "1" else tmp_path / "report.png"
-    in_browser(tmp_path, f"--screenshot={shot}", "--window-size=900,1150")
+    in_browser(chromium, tmp_path, f"--screenshot={shot}", "--window-size=900,1150")
     assert shot.read_bytes().startswith(PNG)
     assert len(shot.read_bytes()) > 20_000  # an empty page has two
 
 
-def test_the_page_is_whole_and_has_words_for_its_pictures(tmp_path: Path) -> None:
-    shown = in_browser(tmp_path, "--dump-dom", "--window-size=360,800")
+def test_the_page_is_whole_and_has_words_for_its_pictures(chromium: str, tmp_path: Path) -> None:
+    shown = in_browser(chromium, tmp_path, "--dump-dom", "--window-size=360,800")
     assert shown.count("<svg") == shown.count('role="img"') == shown.count("<desc>")
     assert 'lang="en"' in shown
     assert "What to change first" in shown

@@ -1,12 +1,10 @@
-"""Debian's Chromium, headless, driven by its DevTools protocol over a pipe: no port, no driver, no library. It is
-required where CAGRPC_REQUIRE_CHROMIUM is 1."""
+"""Debian's Chromium, headless, driven by its DevTools protocol over a pipe: no port, no driver, no library."""
 
 from __future__ import annotations
 
 import base64
 import json
 import os
-import shutil
 import subprocess
 import threading
 from collections import deque
@@ -19,6 +17,7 @@ from typing import IO, Any
 
 import pytest
 
+from tests.support.controlplane.binaries import lacking, program
 from tests.support.controlplane.processes import wait_for
 
 PATIENCE_SECONDS = 60.0
@@ -28,23 +27,15 @@ _QUIET = ("--no-first-run", "--disable-background-networking", "--disable-compon
 KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32}
 
 
-def chromium() -> str:
-    found = shutil.which("chromium") or shutil.which("chromium-browser")
-    if found is None:
-        assert os.environ.get("CAGRPC_REQUIRE_CHROMIUM") != "1", "no chromium: apt install chromium"
-        pytest.skip("no chromium: apt install chromium")
-    return found
-
-
 class Browser:
     """A running one. Its tabs share nothing: each has storage of its own."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, chromium: str, directory: Path) -> None:
         flags = (*COMMON_FLAGS, *_QUIET, "--remote-debugging-pipe", f"--user-data-dir={directory / 'user'}")
         self._log = directory / "chromium.log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                ["sh", "-c", _PIPE, chromium(), *flags], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
+                ["sh", "-c", _PIPE, chromium, *flags], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
             )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -184,8 +175,16 @@ class Tab:
 
 
 @pytest.fixture(scope="session")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+def chromium() -> str:
+    """The program."""
+    found = program("chromium")
+    assert found, lacking("chromium")
+    return found
+
+
+@pytest.fixture(scope="session")
+def browser(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """A browser for tests that each take tabs of it."""
-    running = Browser(tmp_path_factory.mktemp("browser"))
+    running = Browser(chromium, tmp_path_factory.mktemp("browser"))
     yield running
     running.close()

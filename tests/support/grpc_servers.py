@@ -32,8 +32,8 @@ METHODS = {
     for method in service.methods
 }
 PATHS = {path.rpartition("/")[2]: path for path in METHODS}
-FRONTS = ("python", "native")
-"""What listens: the Python server itself, or the native front before it."""
+FRONTS = ("python", pytest.param("native", marks=pytest.mark.cluster))
+"""What listens: the Python server itself, or the native front before it, which takes cargo."""
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[3]
 
 
-@pytest.mark.long
+@pytest.mark.long("ten minutes of fuzzing")
 def test_ten_minutes_of_fuzzing_find_nothing(tmp_path: Path) -> None:
     pytest.importorskip("atheris", reason="make fuzz installs it")
     seconds = int(os.environ.get("FUZZ_SECONDS", "600"))

@@ -36,14 +36,14 @@ from cagrpc.services.metrics import Metrics
 from cagrpc.services.tls import LiveTls, ServerTls
 from tests.support.certificates import Authority
 from tests.support.fleet import FleetHarness, group
-from tests.support.grpc_servers import PATHS, GrpcClient, House, fronted, ready_answers, rpc_server
+from tests.support.grpc_servers import FRONTS, PATHS, GrpcClient, House, fronted, ready_answers, rpc_server
 
 READY = ("NodeGroups", "NodeGroupForNode", "NodeGroupTargetSize", "NodeGroupNodes", "NodeGroupGetOptions")
 _AUTHORITY = Authority()
 _CERTIFICATE, _KEY = _AUTHORITY.issue("server")
 
 
-@pytest.fixture(autouse=True, params=["native"])
+@pytest.fixture(autouse=True, params=FRONTS[1:])
 def _front(request: pytest.FixtureRequest) -> Iterator[None]:
     """Instead of the folder's."""
     with fronted(request.param):

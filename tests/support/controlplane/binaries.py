@@ -14,6 +14,8 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,14 +23,22 @@ _HERE = Path(__file__).resolve().parent
 _BUILD = _HERE.parents[2] / "build"
 TO_BUILD = ("go", "setpriv")
 """What any of these takes."""
-REQUIRED_BY = ("CI", "CAGRPC_REQUIRE_CONTROLPLANE")
-"""Environment variables: where one is set, a machine that lacks something fails the tests, else they are left out."""
+TO_RUN = (*TO_BUILD, "etcd")
+"""What a control plane takes."""
+REQUIRED_BY = "CAGRPC_REQUIRE_PROGRAMS"
+"""An environment variable: where it is set, a machine that lacks something fails the tests, else they are left out."""
 
 _WHAT_TO_DO = {
-    "go": "install Go from https://go.dev/dl/, 1.21 or newer; it fetches the version that go.mod names",
+    "go": "install Go 1.21 or newer from https://go.dev/dl/; it fetches the version that go.mod names",
+    "cargo": "install Rust 1.85 or newer, by https://rustup.rs (the profile minimal is enough)",
     "etcd": "on Debian and Ubuntu: apt install etcd-server",
     "setpriv": "on Debian and Ubuntu: apt install util-linux",
+    "chromium": "on Debian: apt install chromium",
+    "curl": "on Debian and Ubuntu: apt install curl",
+    "jq": "on Debian and Ubuntu: apt install jq",
 }
+"""Each program that tests run and that is not built for them, and how one gets it."""
+_ALSO_NAMED = {"chromium": "chromium-browser"}
 
 
 class CannotBuild(Exception):  # noqa: N818 - named for what happened
@@ -71,21 +81,27 @@ KARPENTER_SCHEDULER = GoModule("karpenter-scheduler", _HERE / "modules" / "karpe
 RPC = GoModule("rpc", _HERE / "modules" / "rpc", package=".")
 """`rpc`: the server and the client of bench/rpc.py."""
 
+DAILY = (CONTROL_PLANE, KUBECTL)
+LONG = (KARPENTER, CLUSTER_API, HELM, PROMETHEUS, RPC)
+"""What only tests with the mark `long` run."""
+
 
 def lacking(*names: str) -> str | None:
     """What the machine lacks of these programs, by default to run a control plane, and what to do; None where it lacks
     nothing."""
-    wanted = names or tuple(_WHAT_TO_DO)
-    absent = [f"there is no `{name}` in PATH ({_WHAT_TO_DO[name]})" for name in wanted if not program(name)]
-    return "; ".join(absent) or None
+    return "; ".join(_absent(names or TO_RUN)) or None
+
+
+def _absent(names: Iterable[str]) -> list[str]:
+    return [f"there is no `{name}` in PATH ({_WHAT_TO_DO[name]})" for name in names if not program(name)]
 
 
 def required() -> bool:
-    return any(os.environ.get(name, "").lower() not in {"", "0", "false"} for name in REQUIRED_BY)
+    return os.environ.get(REQUIRED_BY, "").lower() not in {"", "0", "false"}
 
 
 def program(name: str) -> str | None:
-    return shutil.which(name)
+    return shutil.which(name) or shutil.which(_ALSO_NAMED.get(name, name))
 
 
 def build(module: GoModule = CONTROL_PLANE) -> Path:
@@ -142,6 +158,16 @@ def _go(module: GoModule, *arguments: str) -> str:
     return done.stdout
 
 
-if __name__ == "__main__":
-    for each in (CONTROL_PLANE, KARPENTER, CLUSTER_API, HELM, KUBECTL, PROMETHEUS):
+def main(arguments: Sequence[str] = ()) -> int:
+    """Build what the tests run that `make test-cluster` selects, and with the argument `long` what all others run as
+    well, or say what the machine lacks for them and return 1."""
+    if absent := _absent(_WHAT_TO_DO):
+        print("These tests run programs that are not here:", *absent, sep="\n  ", file=sys.stderr)
+        return 1
+    for each in (*DAILY, *(LONG if "long" in arguments else ())):
         print(f"{each.name}: {build(each).relative_to(_BUILD.parent)}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

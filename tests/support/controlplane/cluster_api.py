@@ -20,7 +20,6 @@ from tests.support.controlplane.cluster import Cluster
 from tests.support.controlplane.deployed import CRDS, apply, wait_until_served
 from tests.support.controlplane.machine_provider import PROVIDER_GROUP, MachineProvider
 from tests.support.controlplane.plane import ControlPlane
-from tests.support.controlplane.plugin import built
 from tests.support.controlplane.processes import Process, free_port, wait_for
 
 CORE = "cluster.x-k8s.io"
@@ -253,9 +252,8 @@ class WorkloadCluster:
 
 
 @contextmanager
-def running_core(plane: ControlPlane) -> Iterator[ClusterApiCore]:
+def running_core(plane: ControlPlane, program: Path) -> Iterator[ClusterApiCore]:
     """Run the core, with its definitions and our provider's, all in their newest version."""
-    program = built(CLUSTER_API) / "core"
     found = [only_version(each, each["spec"]["versions"][-1]["name"]) for each in definitions()]
     install(plane.admin, [*found, *provider_definitions()])
     core = ClusterApiCore(plane, program)
@@ -266,9 +264,9 @@ def running_core(plane: ControlPlane) -> Iterator[ClusterApiCore]:
 
 
 @pytest.fixture(scope="module")
-def cluster_api(control_plane: ControlPlane) -> Iterator[ClusterApiCore]:
+def cluster_api(control_plane: ControlPlane, cluster_api_program: Path) -> Iterator[ClusterApiCore]:
     """Cluster API's core, for one module."""
-    with running_core(control_plane) as core:
+    with running_core(control_plane, cluster_api_program) as core:
         yield core
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from tests.support.controlplane.api import ApiRefusal
-from tests.support.controlplane.binaries import KARPENTER, build, source
+from tests.support.controlplane.binaries import KARPENTER, source
 from tests.support.controlplane.cluster import NODES, Cluster
 from tests.support.controlplane.deployed import apply, wait_until_served
 from tests.support.controlplane.kubelets import kubelets
@@ -34,10 +34,10 @@ _CRDS = ("pkg/apis/crds/karpenter.sh_*.yaml", "kwok/apis/crds/*.yaml")
 class Karpenter:
     """Not running before `start`; the same stock, cluster and log for every process."""
 
-    def __init__(self, cluster: Cluster, directory: Path) -> None:
+    def __init__(self, cluster: Cluster, program: Path, directory: Path) -> None:
         self.cluster = cluster
         self._admin = cluster.plane.admin
-        self._program = build(KARPENTER) / "karpenter"
+        self._program = program
         self._log = directory / "karpenter.log"
         self._stock = directory / "stock.json"
         self._launches = directory / "launches.jsonl"
@@ -255,9 +255,9 @@ def configure(
 
 
 @contextmanager
-def running_karpenter(cluster: Cluster, directory: Path) -> Iterator[Karpenter]:
+def running_karpenter(cluster: Cluster, program: Path, directory: Path) -> Iterator[Karpenter]:
     with ExitStack() as undo:
-        karpenter = Karpenter(cluster, directory)
+        karpenter = Karpenter(cluster, program, directory)
         undo.callback(karpenter.tidy)
         undo.enter_context(kubelets(cluster.plane, KWOK))
         karpenter.start()

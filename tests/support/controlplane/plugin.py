@@ -1,17 +1,15 @@
-"""What pytest knows of the control plane: the fixtures, the marker, and what the summary reports of tests left out.
+"""What pytest knows of the programs that tests run: the fixtures, the marks `cluster` and `long`, and what the summary
+reports of tests left out.
 
 Each worker of pytest-xdist has a control plane of its own, for tests restart its parts and own all of its nodes. These
-tests come last, the longest of them first: the programs are built while all other tests run, and no worker waits.
+tests come last, the longest of them first, so that no worker waits long for another in the end.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from itertools import count
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
@@ -23,7 +21,9 @@ from tests.support.controlplane.binaries import (
     KARPENTER,
     KUBECTL,
     PROMETHEUS,
+    RPC,
     TO_BUILD,
+    TO_RUN,
     CannotBuild,
     GoModule,
     build,
@@ -37,8 +37,26 @@ from tests.support.controlplane.kubectl import Kubectl
 from tests.support.controlplane.live import Live
 from tests.support.controlplane.plane import ControlPlane
 
-LEFT_OUT = "no control plane here: "
-MARKER = "controlplane"
+LEFT_OUT = "a program is not here: "
+NEEDS: Mapping[str, tuple[str, ...]] = {
+    "control_plane": TO_RUN,
+    "chromium": ("chromium",),
+    "helm": TO_BUILD,
+    "prometheus": TO_BUILD,
+    "rpc_program": TO_BUILD,
+}
+"""What the machine must have for a test that uses this fixture."""
+CLUSTER = ("control_plane", "chromium")
+"""A test that uses one of these fixtures has the mark `cluster` by itself."""
+LONG: Mapping[str, str] = {
+    "karpenter_program": "Karpenter",
+    "cluster_api_program": "Cluster API",
+    "emulator": "an emulator of EC2",
+    "helm": "Helm",
+    "prometheus": "Prometheus",
+    "rpc_program": "the autoscaler's gRPC client, in Go",
+}
+"""A test that uses one of these fixtures has the mark `long` by itself, with this reason."""
 LONGEST = (
     "test_live",
     "test_consolidation_l",
@@ -48,56 +66,31 @@ LONGEST = (
     "test_standby",
 )
 """Tests of the whole `cagrpc serve`, which would leave the other workers idle if they came last."""
-BUILT_FOR: dict[str, GoModule] = {
-    "control_plane": CONTROL_PLANE,
-    "cluster_api": CLUSTER_API,
-    "karpenter": KARPENTER,
-    "helm": HELM,
-    "kubectl": KUBECTL,
-    "prometheus": PROMETHEUS,
-}
-"""The programs that a test with this fixture needs."""
-_WITHOUT_PLANE = {"helm", "prometheus"}
 _numbers = count(1)
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    reason = None if required() else lacking()
-    to_build = None if required() else lacking(*TO_BUILD)
+    absent = {} if required() else {name: reason for name, needed in NEEDS.items() if (reason := lacking(*needed))}
     for item in items:
         names = getattr(item, "fixturenames", ())
-        if "control_plane" in names:
-            item.add_marker(MARKER)
-            if reason:
-                item.add_marker(pytest.mark.skip(reason=LEFT_OUT + reason))
-        elif to_build and not _WITHOUT_PLANE.isdisjoint(names):
-            item.add_marker(pytest.mark.skip(reason=LEFT_OUT + to_build))
+        if any(name in names for name in CLUSTER):
+            item.add_marker("cluster")
+        for mark in item.iter_markers("long"):
+            if not mark.args:
+                raise pytest.UsageError(f'{item.nodeid}: say why it is not run each day: @pytest.mark.long("...")')
+        for name in names:
+            if name in LONG:
+                item.add_marker(pytest.mark.long(LONG[name]))
+            if name in absent:
+                item.add_marker(pytest.mark.skip(reason=LEFT_OUT + absent[name]))
     items.sort(key=_turn)  # a stable order: the same in every worker
 
 
 def _turn(item: pytest.Item) -> int:
-    if not item.get_closest_marker(MARKER):
-        return 0 if _WITHOUT_PLANE.isdisjoint(getattr(item, "fixturenames", ())) else 1
-    if item.get_closest_marker("alone"):
-        return 4  # so that no worker waits for a long one to end
-    return 2 if item.path.name.startswith(LONGEST) else 3
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Build the programs while other tests run, in one worker, if tests that need them are selected. At the usual
-    priority: a lower one would leave the build to the end, when all workers wait for it."""
-    first = os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0"
-    names = {name for item in session.items for name in getattr(item, "fixturenames", ())}
-    wanted = [module for fixture, module in BUILT_FOR.items() if fixture in names]
-    if first and wanted and not session.config.option.collectonly and not lacking(*TO_BUILD):
-        Thread(target=_build, args=(wanted,), name="build of the control plane", daemon=True).start()
-
-
-def _build(modules: Sequence[GoModule]) -> None:
-    with suppress(CannotBuild):  # the fixture tries again, and reports it
-        for module in modules:
-            build(module)
+    if not item.get_closest_marker("cluster"):
+        return 0
+    return 1 if item.path.name.startswith(LONGEST) else 2
 
 
 def built(module: GoModule) -> Path:
@@ -116,7 +109,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     reports = [report for report in terminalreporter.stats.get("skipped", ()) if LEFT_OUT in str(report.longrepr)]
     if reports:
         reason = str(reports[0].longrepr[2]).partition(LEFT_OUT)[2]
-        tests = "1 control-plane test was" if len(reports) == 1 else f"{len(reports)} control-plane tests were"
+        tests = "1 test was" if len(reports) == 1 else f"{len(reports)} tests were"
         terminalreporter.write_line(f"{tests} left out: {reason}", yellow=True, bold=True)
 
 
@@ -144,6 +137,12 @@ def prometheus() -> Path:
     return built(PROMETHEUS)
 
 
+@pytest.fixture(scope="session")
+def rpc_program() -> Path:
+    """The server and the client of bench/rpc.py."""
+    return built(RPC) / "rpc"
+
+
 @pytest.fixture
 def kubectl(control_plane: ControlPlane, tmp_path: Path) -> Kubectl:
     """kubectl of the control plane's version, with the plug-in."""
@@ -168,11 +167,22 @@ def client(cluster: Cluster) -> Iterator[Client]:
     client.close()
 
 
+@pytest.fixture(scope="session")
+def karpenter_program() -> Path:
+    """Karpenter's core."""
+    return built(KARPENTER) / "karpenter"
+
+
+@pytest.fixture(scope="session")
+def cluster_api_program() -> Path:
+    """Cluster API's core."""
+    return built(CLUSTER_API) / "core"
+
+
 @pytest.fixture
-def karpenter(cluster: Cluster, tmp_path: Path) -> Iterator[Karpenter]:
+def karpenter(cluster: Cluster, karpenter_program: Path, tmp_path: Path) -> Iterator[Karpenter]:
     """Karpenter's core beside the control plane; ask for it before `live`, which then ends first."""
-    built(KARPENTER)
-    with running_karpenter(cluster, tmp_path) as karpenter:
+    with running_karpenter(cluster, karpenter_program, tmp_path) as karpenter:
         yield karpenter
 
 
