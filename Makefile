@@ -16,11 +16,16 @@ FUZZ_SECONDS ?= 600
 # uv puts the locked packages in place in seconds, where pip takes a minute. It trusts the certificates that the machine
 # trusts, but reads no configuration of pip's: an index of your own is its UV_DEFAULT_INDEX, or `make INSTALLER=pip ...`.
 INSTALLER ?= uv
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# The machine's pip brings uv, where it can install elsewhere: putting pip into the environment takes longer than all of that.
+MACHINE_PIP = $(if $(shell $(PYTHON) -c 'import pip; print(tuple(map(int, pip.__version__.split(".")[:2])) >= (22, 3) or "")' \
+	2>/dev/null),$(PYTHON) -m pip --python $(BIN)/python)
+PIP := $(BIN)/python -m pip
+ADD_PIP := $(BIN)/python -m ensurepip >/dev/null || { echo "$(PYTHON) has neither ensurepip nor pip 22.3 or newer. On Debian and Ubuntu: apt install python3-venv." >&2; exit 1; }
+PIP_INSTALL := install --quiet --disable-pip-version-check
 export UV_SYSTEM_CERTS ?= true
 unexport PYTHONDONTWRITEBYTECODE # each start would take seconds longer: unlike pip, uv leaves compiling to the first import
 INSTALL_uv := $(BIN)/uv pip install --quiet --python $(BIN)/python
-INSTALL_pip := $(PIP)
+INSTALL_pip := $(PIP) $(PIP_INSTALL)
 INSTALL := $(or $(INSTALL_$(INSTALLER)),$(error INSTALLER is uv or pip, and not "$(INSTALLER)"))
 PROTOS := $(VENV)/.stamp-protos
 RUNTIME := $(VENV)/.stamp-runtime
@@ -130,14 +135,16 @@ clean: ## remove the environment and everything made
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "cagrpc needs Python 3.11 or newer; python3 here is: $$(python3 --version 2>&1). Install a newer one, or say 'make PYTHON=/path/to/python3.11 ...'." >&2; exit 1; }
-	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) cannot make virtual environments: its venv module is missing. On Debian and Ubuntu: apt install python3-venv." >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -c 'import venv' 2>/dev/null || { echo "$(PYTHON) cannot make virtual environments: its venv module is missing. On Debian and Ubuntu: apt install python3-venv." >&2; exit 1; }
+	$(PYTHON) -m venv --without-pip $(VENV)
 
 $(VENV)/.stamp-uv: requirements-uv.lock | $(BIN)/python
-	$(PIP) --require-hashes -r requirements-uv.lock
+	$(if $(MACHINE_PIP),,$(ADD_PIP))
+	$(or $(MACHINE_PIP),$(PIP)) $(PIP_INSTALL) --require-hashes -r requirements-uv.lock
 	@touch $@
 
 $(VENV)/.stamp-pip: | $(BIN)/python
+	$(ADD_PIP)
 	@touch $@
 
 # The project itself is installed in place: a change to the source needs no second `make venv`.

@@ -48,11 +48,12 @@ def test_a_missing_venv_module_names_the_package(tmp_path: Path) -> None:
 
 
 def installations(directory: Path, *arguments: str) -> list[list[str]]:
-    """The words of every command that would install something for the documents, which need all before them."""
+    """The words of every command that would install something for the documents, which need all before them; the
+    machine's Python is called python3."""
     done = make(directory, "--dry-run", "docs", *arguments)
     assert done.returncode == 0, done.stderr
-    commands = [line.split(" && ")[0].split() for line in done.stdout.splitlines() if line.startswith(".venv/bin/")]
-    return [command for command in commands if "install" in command]
+    commands = [line.split(" && ")[0].split() for line in done.stdout.splitlines()]
+    return [command for command in commands if "install" in command[:6]]
 
 
 def what(command: list[str]) -> list[str]:
@@ -61,8 +62,9 @@ def what(command: list[str]) -> list[str]:
 
 
 def test_uv_comes_by_pip_and_all_else_by_uv_with_hashes(tmp_path: Path) -> None:
-    first, *others = installations(tmp_path)
-    assert first[:4] == [".venv/bin/python", "-m", "pip", "install"]
+    python = script(tmp_path / "python3", 'case "$2" in *pip*) echo True;; esac')
+    first, *others = installations(tmp_path, f"PYTHON={python}")
+    assert first[:6] == [str(python), "-m", "pip", "--python", ".venv/bin/python", "install"]
     assert what(first) == ["--require-hashes", "-r", "requirements-uv.lock"]
     assert {tuple(command[:3]) for command in others} == {(".venv/bin/uv", "pip", "install")}
     assert [command[-1] for command in others] == [
@@ -71,6 +73,16 @@ def test_uv_comes_by_pip_and_all_else_by_uv_with_hashes(tmp_path: Path) -> None:
         "requirements-dev.lock",
         "requirements-docs.lock",
     ]
+
+
+def test_where_the_machine_has_no_pip_the_environment_gets_one(tmp_path: Path) -> None:
+    python = script(tmp_path / "python3", 'case "$2" in *pip*) exit 1;; esac')
+    done = make(tmp_path, "--dry-run", "venv", f"PYTHON={python}")
+    added, by_pip = (
+        next(n for n, line in enumerate(done.stdout.splitlines()) if line.startswith(f".venv/bin/python -m {module}"))
+        for module in ("ensurepip", "pip install")
+    )
+    assert added < by_pip
 
 
 def test_pip_alone_installs_the_same(tmp_path: Path) -> None:
