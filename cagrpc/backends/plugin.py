@@ -75,6 +75,9 @@ class OpenBackend:
     """HTTP pages by path."""
     controllers: Callable[[Client, Callable[[], FleetSnapshot]], Sequence[Controller]] = _no_controllers
     """Return the controllers that the leader runs for the backend's instances in the client's cluster."""
+    follows_clock: bool = False
+    """Whether its instances change by the clock that it was opened with, and by nothing else: a replay then need not
+    wait for them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -240,15 +240,15 @@ class Conversation:
 
     def _settle(self, node_group: str) -> tuple[str, float]:
         """Wait until all of the group's instances are running or failed and none is being deleted; return the outcome
-        and the seconds waited."""
-        began = self._clock()
+        and the seconds waited, which are the server's: it may be made later at once."""
+        waited = 0.0
         while True:
             listed, target = self._listed(node_group), self._target_size(node_group)
             settled = len(listed) == target and not any(_changing(instance) for instance in listed)
-            waited = self._clock() - began
             if settled or waited >= self._settle_seconds:
                 break
             self._sleep(POLL_SECONDS)
+            waited += POLL_SECONDS
         self._identities.saw(node_group, [i.id for i in listed], before=frozenset(self._fleet.initial_instances))
         states = Counter(_state(instance) for instance in listed)
         outcome = ", ".join(f"{count} {state}" for state, count in states.items()) or "no instances"

@@ -50,13 +50,17 @@ def replay_over_sockets(
     *,
     settle_seconds: float,
     stopping: threading.Event | None = None,
+    pass_time: Callable[[float], None] | None = None,
 ) -> Replay:
-    """Connect, replay, disconnect. Raises Unavailable where a server does not respond, Interrupted once `stopping` is
+    """Connect, replay, disconnect. `pass_time` makes it so many seconds later for the server, where that can be done;
+    otherwise they are waited. Raises Unavailable where a server does not respond, Interrupted once `stopping` is
     set."""
     stop = stopping or threading.Event()
 
     def sleep(seconds: float) -> None:
-        if stop.wait(seconds):
+        if pass_time is not None:
+            pass_time(seconds)
+        if stop.wait(seconds if pass_time is None else 0.0):
             raise Interrupted
 
     with _senders(provider, expander, files) as send, _progress(name, len(calls)) as show:

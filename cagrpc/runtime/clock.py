@@ -37,5 +37,9 @@ class SteadyClock:
         self._timer = timer
         self._zero = wall() - timer()
 
+    def pass_time(self, seconds: float) -> None:
+        """Be so much later from now on, as if it had been waited: where all that happens follows from this clock."""
+        self._zero += seconds
+
     def __call__(self) -> EpochSeconds:
         return EpochSeconds(self._zero + self._timer())

@@ -52,11 +52,13 @@ class Leader:
         ready = ready or ReadyAnswers()
         with ExitStack() as undo:
             undo.callback(journal.close)
-            now = SteadyClock()  # shared by all that compare with the fleet's times
+            self._clock = now = SteadyClock()  # shared by all that compare with the fleet's times
             client = None if cluster is None else cluster.client
             wake = threading.Event()
             backend = settings.backend.open(BackendContext(settings.state_directory, now, client, wake.set))
             undo.callback(backend.close)
+            self.time_can_pass = backend.follows_clock and cluster is None
+            """Whether everything that happens follows from the fleet's clock, so that nobody need wait."""
             heartbeat = Heartbeat(fleet_controller.NAME, FLEET_PATIENCE_SECONDS)
             increments = IncrementMetrics()
             self.fleet = Fleet(
@@ -109,6 +111,12 @@ class Leader:
     def problem(self) -> str:
         """Why it cannot do its work; empty where it can."""
         return self.fleet.problem or ""
+
+    def pass_time(self, seconds: float) -> None:
+        """Be so much later, and let the fleet take the step that is due by then: what a replay does where others wait.
+        Raises Unavailable."""
+        self._clock.pass_time(seconds)
+        self.fleet.reconcile()
 
     def close(self) -> None:
         """Close everything, once its controllers are stopped. The fleet stays; unfinished increments are resumed from

@@ -74,7 +74,7 @@ def _serve(options: argparse.Namespace, settings: Settings) -> int:
             with _fail_on_uncaught(server.fail):
                 server.start()
                 announce(settings, server.endpoints, console())
-                code = _replay(options.replay, calls, settings, server.endpoints, stopping) if calls else 0
+                code = _replay(options.replay, calls, settings, server, stopping) if calls else 0
                 if not options.once:
                     print("serving; stop with Ctrl-C", flush=True)
                     stopping.wait()
@@ -189,21 +189,21 @@ def _client_file(settings: Settings, name: str) -> str:
     return str((settings.tls.directory / name).resolve())
 
 
-def _replay(
-    name: str, calls: tuple[Call, ...], settings: Settings, endpoints: Endpoints, stopping: threading.Event
-) -> int:
+def _replay(name: str, calls: tuple[Call, ...], settings: Settings, server: Server, stopping: threading.Event) -> int:
     if settings.tls is None or settings.tls.directory is None:
         raise InvalidInput("serve --replay: needs the client's certificate, in a directory as `cagrpc certs` makes it")
     files = load(*(settings.tls.directory / each for each in ("client.crt", "client.key", "ca.crt")))
+    server.wait_for_planner()
     try:
         replay = replay_over_sockets(
             name,
             calls,
-            endpoints.provider,
-            endpoints.expander,
+            server.endpoints.provider,
+            server.endpoints.expander,
             files,
             settle_seconds=SETTLE_SECONDS,
             stopping=stopping,
+            pass_time=server.pass_time,
         )
     except Interrupted:
         return 1

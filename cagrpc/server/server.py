@@ -92,8 +92,9 @@ class Server:
         self._leader: Leader | None = None
         self._standby: Standby | None = None
         self._cluster: ClusterConnection | None = None
+        self._imported = threading.Event()
         # A daemon: compiling must not keep the process from ending.
-        self._warming = threading.Thread(target=_warm_up, name="warm-up", daemon=True)
+        self._warming = threading.Thread(target=_warm_up, args=[self._imported], name="warm-up", daemon=True)
         with ExitStack() as undo:
             _make_directory(settings.state_directory)
             doors = open_doors(settings, epoch)
@@ -162,6 +163,15 @@ class Server:
                 return
             self.failure = problem
         self._on_failure()
+
+    @property
+    def pass_time(self) -> Callable[[float], None] | None:
+        """Makes it so many seconds later at once; None where machines or a cluster take their own time."""
+        return self._leader.pass_time if self._leader is not None and self._leader.time_can_pass else None
+
+    def wait_for_planner(self) -> None:
+        """Return once the planner is imported, so that it answers the first question, too."""
+        self._imported.wait()
 
     def stuck(self) -> str:
         """Return what makes no progress; empty where all does."""
@@ -254,16 +264,19 @@ def _access(settings: Settings, cluster: ClusterConnection | None) -> PageAccess
     return Readers(cluster.client, settings.http_access.audiences)
 
 
-def _warm_up() -> None:
+def _warm_up(imported: threading.Event) -> None:
     """Import and compile the planner while the servers answer already: nothing before the first plan needs it."""
-    from solver.planning.warm_up import COMPILING, warm_up
+    try:
+        _ = solver.rank  # imports it
+        from solver.planning.warm_up import COMPILING, warm_up
+    finally:
+        imported.set()
 
     told = threading.Timer(_COMPILED_BEFORE_SECONDS, log.info, [COMPILING])
     told.daemon = True
     told.start()
     try:
         warm_up()
-        _ = solver.rank  # imports it
     except Exception:  # it is compiled when it is needed
         log.exception("compiling failed unexpectedly")
     finally:

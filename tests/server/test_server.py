@@ -26,6 +26,7 @@ from cagrpc.controllers.planning import PlanningController
 from cagrpc.controllers.settings import ClusterSettings, Drive, JournalKind
 from cagrpc.fleet.backend import Listing
 from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.model import IncrementSpec, InstanceState, Origin
 from cagrpc.kube.lease import LeaderElection, LeaseTiming
 from cagrpc.replay.recorder import Recorder
 from cagrpc.replay.recording import read_recording
@@ -260,6 +261,36 @@ def test_what_went_wrong_first_is_why_it_ends_and_once(tmp_path: Path) -> None:
     server.stop()
     assert failures == ["first"]
     assert server.failure == "first"
+
+
+def test_a_replay_need_not_wait_for_machines_that_boot(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, {"*": {"boot_seconds": 500, "delete_seconds": 50}})
+    server = Server(settings)
+    try:
+        leader, pass_time = server._leader, server.pass_time
+        assert leader is not None
+        assert pass_time is not None
+        leader.fleet.apply(IncrementSpec({"small": 2}, Origin.AUTOSCALER), refusal_wait_seconds=30)
+        pass_time(400)
+        assert {each.state for each in leader.fleet.snapshot.groups["small"].instances} == {InstanceState.CREATING}
+        pass_time(100)
+        running = leader.fleet.snapshot.groups["small"].instances
+        assert [each.state for each in running] == [InstanceState.RUNNING] * 2
+        leader.fleet.delete_instances("small", [each.id for each in running])
+        pass_time(0)
+        pass_time(50)
+        assert not leader.fleet.snapshot.groups["small"].instances
+    finally:
+        server.stop()
+
+
+def test_in_a_cluster_time_does_not_pass_at_once(tmp_path: Path) -> None:
+    cluster = ClusterSettings(kubeconfig_of(tmp_path, "http://127.0.0.1:1"), journal=JournalKind.SQLITE)
+    server = Server(replace(settings_of(tmp_path), cluster=cluster))
+    try:
+        assert server.pass_time is None
+    finally:
+        server.stop()
 
 
 def test_a_thread_that_dies_ends_the_process(caplog: pytest.LogCaptureFixture) -> None:

@@ -70,9 +70,10 @@ SMALL: Mapping[str, Any] = {
 }
 
 
-def settings_of(directory: Path) -> Settings:
+def settings_of(directory: Path, behaviours: Mapping[str, Mapping[str, Any]] | None = None) -> Settings:
     """Return settings with one small node group, no cluster and no TLS, on free ports, with state below `directory`."""
-    written = configuration(directory / "cagrpc.yaml", [{"name": "one", "node_groups": [dict(SMALL)]}])
+    groups = [{"name": "one", "node_groups": [dict(SMALL)]}]
+    written = configuration(directory / "cagrpc.yaml", groups, behaviours)
     free = Address("127.0.0.1", 0)
     settings = replace(load_settings(written), provider=free, expander=free, http=free, tls=None)
     return replace(settings, state_directory=directory / "state")

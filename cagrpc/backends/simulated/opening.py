@@ -34,4 +34,5 @@ def open_backend(
 
         return [NodeController(client, backend, snapshot)] if nodes else []
 
-    return OpenBackend(backend, backend.close, {"/simulation": JsonPage(page.get, page.put)}, controllers)
+    pages = {"/simulation": JsonPage(page.get, page.put)}
+    return OpenBackend(backend, backend.close, pages, controllers, follows_clock=True)
