@@ -1,0 +1,121 @@
+"""A cluster that is fed object by object, through the decoders and the sinks that a watch uses, and the objects that
+most attacks begin with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from google.protobuf.message import Message
+
+from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
+from cagrpc.api.core.movability import MovingRules
+from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
+from cagrpc.api.gen import kubernetes_pb2 as k8s
+from cagrpc.cluster.state import ClusterState
+from cagrpc.cluster.view.model import NODES, PODS, ClusterModel
+from cagrpc.kube.client.envelopes import identity
+from cagrpc.runtime.clock import EpochSeconds, MonotonicSeconds
+
+REPLICA_SETS = "/apis/apps/v1/replicasets"
+_EPOCH_SECONDS = 10_000.0
+
+Object = Message | dict[str, Any]
+"""As an API server sends it: protobuf, or JSON for the kinds that are read so."""
+
+
+class FedCluster:
+    """The view of a cluster without an API server. `seconds` is its clock."""
+
+    problem = None
+
+    def __init__(self, nodes: int = 1) -> None:
+        self.seconds = 0.0
+        self.written_bytes = 0
+        self._model = ClusterModel(
+            gang_label=DEFAULT_GANG_LABEL,
+            schedulers=DEFAULT_SCHEDULERS,
+            namespace="cagrpc",
+            clock=lambda: MonotonicSeconds(self.seconds),
+            now=lambda: EpochSeconds(_EPOCH_SECONDS),
+            expects=True,
+            moving=MovingRules(),
+        )
+        self._by_path = {each.resource.path: each for each in self._model.followed}
+        self.put(*(node(f"n{number}") for number in range(nodes)), path=NODES)
+        self.written_bytes = 0
+
+    def put(self, *objects: Object, path: str = PODS) -> None:
+        followed = self._by_path[path]
+        for each in objects:
+            self.written_bytes += len(_sent(each))
+            followed.sink.applied(followed.resource.decode(_raw(each)))
+
+    def drop(self, *objects: Object, path: str = PODS) -> None:
+        followed = self._by_path[path]
+        for each in objects:
+            followed.sink.deleted(identity(followed.resource.encoding, _raw(each)))
+
+    def relist(self, objects: Iterable[Object], path: str) -> None:
+        followed = self._by_path[path]
+        followed.sink.replaced(followed.resource.decode(_raw(each)) for each in objects)
+
+    def state(self) -> ClusterState:
+        return self._model.state(frozenset())
+
+    def state_with_bound_pods(self) -> ClusterState:
+        return self._model.state(frozenset(), with_bound=True)
+
+    def arrivals(self) -> object:
+        return self._model.arrivals()
+
+
+def _raw(each: Object) -> Any:
+    return each.SerializeToString() if isinstance(each, Message) else each
+
+
+def _sent(each: Object) -> bytes:
+    return each.SerializeToString() if isinstance(each, Message) else json.dumps(each).encode()
+
+
+def node(name: str) -> k8s.Node:
+    found = k8s.Node(spec=k8s.NodeSpec(providerID=f"id-{name}"))
+    found.metadata.name = name
+    found.metadata.labels["kubernetes.io/hostname"] = name
+    found.status.allocatable["cpu"].string = "8"
+    found.status.allocatable["pods"].string = "110"
+    found.status.conditions.add(type="Ready", status="True")
+    return found
+
+
+def pod(
+    name: str = "p",
+    *,
+    cpu: str = "1",
+    namespace: str = "default",
+    labels: Mapping[str, str] | None = None,
+    replica_set: str = "",
+    **spec: Any,
+) -> k8s.Pod:
+    """Return a pod that waits."""
+    found = k8s.Pod(spec=k8s.PodSpec(**spec))
+    found.metadata.name, found.metadata.namespace, found.metadata.uid = name, namespace, f"uid-{name}"
+    found.metadata.creationTimestamp.seconds = 100
+    found.metadata.labels.update(labels or {})
+    if replica_set:
+        found.metadata.ownerReferences.add(kind="ReplicaSet", name=replica_set, controller=True)
+    if cpu:
+        found.spec.containers.add().resources.requests["cpu"].string = cpu
+    found.status.phase = "Pending"
+    return found
+
+
+def replica_set(name: str, replicas: int, *, namespace: str = "default", owner: str = "") -> k8s.ReplicaSet:
+    """Return one whose pods are those of `pod`; `owner` is another ReplicaSet."""
+    template = k8s.PodTemplateSpec(spec=pod().spec).SerializeToString()
+    spec = k8s.ReplicaSetSpec(replicas=replicas, template=template)
+    found = k8s.ReplicaSet(metadata=k8s.ObjectMeta(name=name, namespace=namespace), spec=spec)
+    if owner:
+        found.metadata.ownerReferences.add(kind="ReplicaSet", name=owner, controller=True)
+    return found

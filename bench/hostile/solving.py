@@ -1,0 +1,138 @@
+"""Attacks on the planner: pods of one tenant whose problem is hard, planned with a budget of two seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from bench.hostile.cluster import FedCluster, pod
+from bench.hostile.meter import Meter
+from bench.hostile.reading import anti_affinity
+from cagrpc.api.gen import kubernetes_pb2 as k8s
+from solver import Budget, NodeGroup, Problem, solve
+from solver.planning.warm_up import warm_up
+
+_BUDGET = Budget(2.0)
+_HOST, _ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+
+
+def _others(number: int, term: int, pods: int) -> k8s.LabelSelector:
+    """Select one of the other pods."""
+    return k8s.LabelSelector(matchLabels={"k": f"{(7 * number + term) % pods}"})
+
+
+def _ports(number: int, count: int, _pods: int) -> k8s.Pod:
+    found = pod(f"b{number}")
+    for port in range(count):
+        found.spec.containers[0].ports.add(hostPort=1 + (number * count + port) % 60_000, containerPort=80)
+    return found
+
+
+def _apart_from_many(number: int, count: int, _pods: int) -> k8s.Pod:
+    values = (f"v{number}-{term}" for term in range(count))
+    unlike = (k8s.LabelSelectorRequirement(key="k", operator="NotIn", values=[each]) for each in values)
+    affinity = anti_affinity(
+        k8s.PodAffinityTerm(topologyKey=_HOST, labelSelector=k8s.LabelSelector(matchExpressions=[each]))
+        for each in unlike
+    )
+    return pod(f"b{number}", labels={"k": f"{number}"}, affinity=affinity)
+
+
+def _apart_from_some(number: int, count: int, pods: int) -> k8s.Pod:
+    affinity = anti_affinity(
+        k8s.PodAffinityTerm(topologyKey=_HOST, labelSelector=_others(number, term, pods)) for term in range(count)
+    )
+    return pod(f"b{number}", labels={"k": f"{number}"}, affinity=affinity)
+
+
+def _together(number: int, count: int, pods: int) -> k8s.Pod:
+    terms = [k8s.PodAffinityTerm(topologyKey=_ZONE, labelSelector=_others(number, t, pods)) for t in range(count)]
+    required = k8s.PodAffinity(requiredDuringSchedulingIgnoredDuringExecution=terms)
+    return pod(f"b{number}", labels={"k": f"{number}"}, affinity=k8s.Affinity(podAffinity=required))
+
+
+def _spread(hard: bool, number: int, count: int, pods: int) -> k8s.Pod:
+    terms = [
+        k8s.TopologySpreadConstraint(
+            maxSkew=1 + (term % 3 if hard else term),
+            topologyKey=_HOST if term % 2 else _ZONE,
+            whenUnsatisfiable="DoNotSchedule" if hard else "ScheduleAnyway",
+            labelSelector=_others(number, term, pods),
+        )
+        for term in range(count)
+    ]
+    return pod(f"b{number}", labels={"k": f"{number}"}, topologySpreadConstraints=terms)
+
+
+def _node_terms(number: int, count: int, _pods: int) -> k8s.Pod:
+    terms = [
+        k8s.NodeSelectorTerm(
+            matchExpressions=[k8s.NodeSelectorRequirement(key=f"k{term}", operator="NotIn", values=[f"{number}"])]
+        )
+        for term in range(count)
+    ]
+    required = k8s.NodeSelector(nodeSelectorTerms=terms)
+    node_affinity = k8s.NodeAffinity(requiredDuringSchedulingIgnoredDuringExecution=required)
+    return pod(f"b{number}", affinity=k8s.Affinity(nodeAffinity=node_affinity))
+
+
+def _resources(number: int, count: int, _pods: int) -> k8s.Pod:
+    found = pod(f"b{number}", cpu="")
+    requests = found.spec.containers.add().resources.requests
+    requests["cpu"].string, requests["memory"].string = f"{100 + number}m", f"{1_000_000 + number * 977}"
+    for resource in range(count):
+        requests[f"example.com/r{number}-{resource}"].string = "1"
+    return found
+
+
+def _tolerations(number: int, count: int, _pods: int) -> k8s.Pod:
+    tolerations = [k8s.Toleration(key=f"k{number}-{each}", operator="Exists") for each in range(count)]
+    return pod(f"b{number}", tolerations=tolerations)
+
+
+KINDS: Mapping[str, tuple[str, int, Callable[[int, int, int], k8s.Pod]]] = {
+    "ports": ("host ports, no two alike", 100, _ports),
+    "anti": ("anti-affinity terms that select all pods but a few", 20, _apart_from_many),
+    "antisel": ("anti-affinity terms that select one pod", 20, _apart_from_some),
+    "aff": ("affinity terms that select one pod", 60, _together),
+    "spread": ("spreads that are required", 40, partial(_spread, True)),
+    "soft": ("spreads that are preferred", 40, partial(_spread, False)),
+    "sel": ("terms of node affinity", 60, _node_terms),
+    "res": ("extended resources, no two alike", 100, _resources),
+    "tol": ("tolerations, no two alike", 100, _tolerations),
+}
+"""What each pod has, how many of these, and the pod of a number among so many."""
+
+
+def solving(kind: str, meter: Meter, pods: int, budget: Budget = _BUDGET) -> None:
+    _, count, made = KINDS[kind]
+    cluster = FedCluster(nodes=20)
+    warm_up()
+    meter.measure(f"{pods} pods come", lambda: cluster.put(*(made(number, count, pods) for number in range(pods))))
+    meter.note(f"{cluster.written_bytes:,} bytes were written")
+    meter.measure("a state", cluster.state)
+    cluster.put(made(pods, count, pods))
+    state = meter.measure("a state with one more such pod", cluster.state)
+    problem = Problem(
+        pod_sets=tuple(each.pod_set for each in state.waiting),
+        node_groups=_groups(),
+        nodes=tuple(each.node for each in state.nodes),
+    )
+    plan = meter.measure("a plan, with a budget of 2 s", lambda: solve(problem, budget))
+    meter.note(f"{sum(each.count for each in plan.unplaced)} pods are left out, the gap is {plan.certificate.gap:.1%}")
+
+
+def _groups() -> tuple[NodeGroup, ...]:
+    return tuple(
+        NodeGroup(
+            id=f"g{zone}{cores}",
+            allocatable={"cpu": 1000 * cores, "memory": 4 * cores << 30, "pods": 110},
+            labels={_ZONE: zone},
+            price_usd_per_hour=0.05 * cores,
+            max_size=1000,
+            zone=zone,
+            instance_type=f"t{cores}",
+        )
+        for zone in "abc"
+        for cores in (4, 8, 16)
+    )
