@@ -63,7 +63,7 @@ def served_alone() -> Iterator[Live]:
         (Path(directory) / "server").mkdir()
         plane = ControlPlane(Path(directory) / "plane")
         cluster = Cluster(plane, "bench")
-        live = Live(cluster, Path(directory) / "server")
+        live = Live(cluster, Path(directory) / "server", forked=False)
         try:
             yield live
         finally:

@@ -187,7 +187,7 @@ def run(plane: ControlPlane, directory: Path, case: Case) -> str:
     state = directory / f"server-{number}"
     state.mkdir()
     cluster = Cluster(plane, f"bench-{number}")
-    live = Live(cluster, state)
+    live = Live(cluster, state, forked=False)
     pace = ("--kube-api-qps=20", "--kube-api-burst=30") if case.arrivals in ("paced", "waves") else ()
     with plane.scheduler(case.scoring), plane.controller_manager(*pace), watching(plane) as seen:
         try:

@@ -114,7 +114,7 @@ def served(bench: Bench, drive: str, boot_seconds: float, requirements: Sequence
     state = bench.directory / f"server-{number}"
     state.mkdir()
     cluster = Cluster(bench.plane, f"bench-{number}")
-    live = Live(cluster, state)
+    live = Live(cluster, state, forked=False)
     requests = PlaneRequests(live)
     install_crds(cluster.admin)
     try:

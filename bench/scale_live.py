@@ -140,7 +140,7 @@ def main() -> int:
 
 def run(plane: ControlPlane, directory: Path, options: argparse.Namespace) -> int:
     clusters = [Cluster(plane, f"team-{number}") for number in range(objects.NAMESPACES)]
-    live = Live(clusters[0], directory)
+    live = Live(clusters[0], directory, forked=False)
     live.configure(
         [{"name": "any", "node_groups": objects.node_groups()}],
         {"*": {"boot_seconds": 20.0}},

@@ -131,7 +131,7 @@ def _server(front: str) -> Iterator[Serving]:
         behaviours = {"*": {"stock": 50}}
         group = {**SMALL, "max_size": 60}
         path = configuration(Path(directory) / "cagrpc.yaml", [{"name": "one", "node_groups": [group]}], behaviours)
-        serving = serve(Path(directory) / "state", "--config", path, program=[_FRONT[front]])
+        serving = serve(Path(directory) / "state", "--config", path, program=[_FRONT[front]], forked=False)
         try:
             yield serving
         finally:

@@ -32,7 +32,7 @@ _CALL_SECONDS, _CONNECT_SECONDS = 5.0, 10.0
 def server() -> Iterator[Serving]:
     """Run one, with the embedded configuration, and kill it."""
     with tempfile.TemporaryDirectory() as directory:
-        serving = serve(Path(directory) / "state")
+        serving = serve(Path(directory) / "state", forked=False)
         try:
             yield serving
         finally:

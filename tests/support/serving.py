@@ -36,6 +36,7 @@ from cagrpc.controllers.settings import (
 from cagrpc.controllers.slack.model import SlackSettings
 from cagrpc.replay.recording import PROVIDER
 from cagrpc.server.server import Server
+from tests.support.forked import ForkedProcess
 
 RECORDINGS = Path(__file__).resolve().parents[1] / "data" / "recordings"
 PATIENCE_SECONDS = 60.0
@@ -140,7 +141,7 @@ def recorded_groups(recording: str, weights: Mapping[str, int]) -> list[dict[str
 class Serving:
     """A running `cagrpc serve` process."""
 
-    process: subprocess.Popen[bytes]
+    process: ForkedProcess | subprocess.Popen[bytes]
     state: Path
     output: Path
     endpoints: dict[str, Any] = field(default_factory=dict)
@@ -173,20 +174,26 @@ class Serving:
         return self.output.with_suffix(".err").read_text(errors="replace")
 
 
+def started_process(command: Sequence[str], output: Path, errors: Path) -> subprocess.Popen[bytes]:
+    """`python -m` with this command; what it prints is appended to the two files."""
+    with output.open("ab") as out, errors.open("ab") as err:
+        return subprocess.Popen([sys.executable, "-m", *command], stdout=out, stderr=err)
+
+
 def serve(
     state: Path,
     *arguments: object,
     program: Sequence[str] = ("cagrpc.cli",),
     patience_seconds: float = PATIENCE_SECONDS,
+    forked: bool = True,
 ) -> Serving:
     """Start a server and wait until it reports its address. `program` is another module than `cagrpc.cli`, with its
-    arguments before `serve`."""
+    arguments before `serve`. Where time or memory is measured it is not `forked`, but started as people start it."""
     output = state.parent / f"{state.name}.out"
     endpoints = state / "endpoints.json"
-    with output.open("ab") as out, output.with_suffix(".err").open("ab") as err:
-        flags = ("serve", "--ephemeral-ports", "--state-dir", state, *arguments)
-        started = [sys.executable, "-m", *program, *map(str, flags)]
-        process = subprocess.Popen(started, stdout=out, stderr=err)
+    flags = ("serve", "--ephemeral-ports", "--state-dir", state, *arguments)
+    start = ForkedProcess if forked else started_process
+    process = start([*program, *map(str, flags)], output, output.with_suffix(".err"))
     serving = Serving(process, state, output)
     give_up = time.monotonic() + patience_seconds
     while not serving.endpoints:

@@ -7,7 +7,6 @@ import json
 import signal
 import sqlite3
 import subprocess
-import sys
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +19,7 @@ import yaml
 from cagrpc.api.core.nodes import START_UP_TAINT
 from tests.support.controlplane.cluster import Cluster
 from tests.support.controlplane.processes import wait_for
+from tests.support.forked import ForkedProcess
 from tests.support.serving import Serving, configuration, serve
 
 SIMULATED = "cagrpc.io/simulated"
@@ -39,8 +39,10 @@ def group(name: str, cpu: str, memory: str, price: float, *, gpus: int = 0, **mo
 class Live:
     """One configuration, served by one process after the other; state and cluster go on."""
 
-    def __init__(self, cluster: Cluster, directory: Path) -> None:
+    def __init__(self, cluster: Cluster, directory: Path, *, forked: bool = True) -> None:
+        """`forked` as `serve` has it."""
         self.cluster = cluster
+        self._forked = forked
         self.directory = directory
         self._serving: Serving | None = None
         self._configuration = directory / "cagrpc.yaml"
@@ -80,20 +82,25 @@ class Live:
 
     def start(self, patience_seconds: float = PATIENCE_SECONDS) -> Serving:
         arguments = ("--config", self._configuration)
-        self._serving = serve(self.directory / "state", *arguments, patience_seconds=patience_seconds)
+        state = self.directory / "state"
+        self._serving = serve(state, *arguments, patience_seconds=patience_seconds, forked=self._forked)
         return self._serving
 
     def serve_until(self, step: str, seconds: float = PATIENCE_SECONDS) -> None:
         """Start a process that dies at this step (`dying`), and wait until it has, which may be while it starts."""
-        command = [sys.executable, "-m", "tests.support.controlplane.dying", step, "serve", "--ephemeral-ports"]
+        command = ["tests.support.controlplane.dying", step, "serve", "--ephemeral-ports"]
         command += ["--state-dir", str(self.directory / "state"), "--config", str(self._configuration)]
-        with (self.directory / "dying.log").open("w+") as log:
-            try:
-                code = subprocess.run(command, stdout=log, stderr=log, timeout=seconds, check=False).returncode
-            except subprocess.TimeoutExpired:
-                code = None
-            log.seek(0)
-            assert code == -signal.SIGKILL, f"it did not come to the step {step!r} (exit code {code}):\n{log.read()}"
+        log = self.directory / "dying.log"
+        log.unlink(missing_ok=True)
+        process = ForkedProcess(command, log, log)
+        try:
+            code = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            code = None
+        assert code == -signal.SIGKILL, (
+            f"it did not come to the step {step!r} (exit code {code}):\n{log.read_text(errors='replace')}"
+        )
 
     @property
     def serving(self) -> Serving:
