@@ -193,7 +193,6 @@ def _replay(name: str, calls: tuple[Call, ...], settings: Settings, server: Serv
     if settings.tls is None or settings.tls.directory is None:
         raise InvalidInput("serve --replay: needs the client's certificate, in a directory as `cagrpc certs` makes it")
     files = load(*(settings.tls.directory / each for each in ("client.crt", "client.key", "ca.crt")))
-    server.wait_for_planner()
     try:
         replay = replay_over_sockets(
             name,

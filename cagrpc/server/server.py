@@ -142,14 +142,16 @@ class Server:
         self.endpoints = Endpoints(*(_reached(a, port) for a, port in zip(addresses, ports, strict=True)))
 
     def start(self) -> None:
-        """Serve from now on, and lead or stand for election."""
+        """Serve from now on, and lead or stand for election. The page comes first; calls are answered, and this
+        returns, once the planner is imported: the first question is worth as good an answer as any."""
         self._runner.start()
         if self._standby is not None:
             self._standby.start()
+        self._http.start()
         self._warming.start()
+        self._imported.wait()
         for server in self._rpc_servers:
             server.start()
-        self._http.start()
 
     def lead(self, journal: Journal) -> None:
         """Become the leader in a cluster. Raises InvalidInput and Unavailable."""
@@ -168,10 +170,6 @@ class Server:
     def pass_time(self) -> Callable[[float], None] | None:
         """Makes it so many seconds later at once; None where machines or a cluster take their own time."""
         return self._leader.pass_time if self._leader is not None and self._leader.time_can_pass else None
-
-    def wait_for_planner(self) -> None:
-        """Return once the planner is imported, so that it answers the first question, too."""
-        self._imported.wait()
 
     def stuck(self) -> str:
         """Return what makes no progress; empty where all does."""
@@ -245,7 +243,8 @@ class Server:
         if self._stopping.is_set():
             return "stopping"
         if self._leader is not None:
-            return self.failure or self._still_to_come() or self._leader.problem
+            loading = "" if self._imported.is_set() else "starting"
+            return self.failure or loading or self._still_to_come() or self._leader.problem
         election = self._cluster.election if self._cluster is not None else None
         return (election.problem if election is not None else "") or "starting"  # it leads, and still reads the journal
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -117,6 +117,30 @@ def _no_long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _ready(server: Server) -> bool:
     return ask(server, "/readyz") == (200, "ok\n")
+
+
+def test_the_page_comes_first_and_readiness_with_the_planner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = Event()
+
+    def load(imported: Event) -> None:
+        assert loaded.wait(60)
+        imported.set()
+
+    monkeypatch.setattr("cagrpc.server.server._warm_up", load)
+    server = Server(settings_of(tmp_path))
+    starting = Thread(target=server.start)
+    try:
+        starting.start()
+        wait_for(lambda: ask(server, "/")[0] == 200, "the page")
+        assert ask(server, "/readyz") == (503, "starting\n")
+        assert starting.is_alive()
+        loaded.set()
+        starting.join(60)
+        assert _ready(server)
+    finally:
+        loaded.set()
+        starting.join(60)
+        server.stop()
 
 
 @pytest.mark.parametrize("path", sorted(_FOLLOWED))
