@@ -27,6 +27,27 @@ def test_cpu_time_is_shown_as_multiples_of_both_baselines() -> None:
     assert without == ["a", "plan", "6.0", "3.0", "7.50"]
 
 
+def test_the_steps_of_make_run() -> None:
+    printed = [
+        (0.1, "python3 -m venv --without-pip .venv"),
+        (0.5, "python3 -m pip --python .venv/bin/python install --require-hashes -r requirements-uv.lock"),
+        (2.5, ".venv/bin/uv pip install --quiet --require-hashes -r requirements.lock"),
+        (9.5, ".venv/bin/cagrpc serve --replay three-deployments --once"),
+        (11.0, "provider  127.0.0.1:8086"),
+        (11.1, "provider_id of something"),
+        (14.0, "Replay of three-deployments"),
+    ]
+    steps = dict(first_run.timeline(printed, 14.5))
+    assert list(steps) == [name for name in first_run.STEPS if name not in {"cagrpc itself", "protos, once more"}]
+    assert steps["packages, from their index"] == pytest.approx(7.0)
+    assert steps["the replay"] == pytest.approx(3.0)
+    assert steps["its end"] == pytest.approx(0.5)
+
+
+def test_memory_of_a_running_process() -> None:
+    assert 5 < first_run._mebibytes(os.getpid()) < 10_000
+
+
 def test_a_stranger_has_nothing_of_this_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PYTHONPATH", "/here")
     code = "import os; print(os.environ.get('PYTHONPATH'), os.environ['CACHE'], os.getcwd())"
