@@ -68,6 +68,10 @@ def protobuf(path: str, document: Document) -> bytes:
     plural = collection_of(path).rpartition("/")[2]
     if plural == "pods":
         return pod_bytes(document)
+    template = document.get("spec", {}).get("template")
+    if template is not None and plural != "daemonsets":  # in bytes, as it is parsed only where it is asked for
+        data = packed_known(kubernetes_pb2.PodTemplateSpec, template).SerializeToString()
+        document = {**document, "spec": {**document["spec"], "template": data}}
     return packed_known(_MESSAGES[plural], document).SerializeToString()
 
 
@@ -262,6 +266,10 @@ class Cluster:
         pod = self.api.objects.get(self.paths[uid])
         return "" if pod is None else str(pod["spec"].get("nodeName", ""))
 
+    def gang_of(self, uid: str) -> str:
+        """Return the gang of a pod; empty of one without."""
+        return str(self.api.objects[self.paths[uid]]["metadata"]["labels"].get(DEFAULT_GANG_LABEL, ""))
+
     def pending(self) -> list[str]:
         """Return the UIDs of pods that wait for a node."""
         return [uid for uid, path in self.paths.items() if path in self.api.objects and self._waits(path)]
@@ -369,11 +377,11 @@ class Cluster:
         for uid, pod in pods.items():
             if (name := self.node_of(uid)) in free and not self._is_over(uid):
                 free[name].subtract(_needs(pod))
-        waiting = [uid for uid in self.pending() if not self._incomplete(self._gang(uid))]
+        waiting = [uid for uid in self.pending() if not self._incomplete(self.gang_of(uid))]
         waiting.sort(key=lambda uid: (-pods[uid].pod.priority, pods[uid].pod.created_at_seconds))
         gangs: dict[str, list[str]] = {}
         for uid in waiting:
-            gangs.setdefault(self._gang(uid) or uid, []).append(uid)
+            gangs.setdefault(self.gang_of(uid) or uid, []).append(uid)
         for uids in gangs.values():
             self._bind({uid: pods[uid] for uid in uids}, nodes, free, {uid: pods[uid] for uid in waiting})
         self._scheduled_at = self.api.latest_version
@@ -446,9 +454,6 @@ class Cluster:
 
     def _nominated(self, uid: str) -> str:
         return str(self.api.objects[self.paths[uid]]["status"].get("nominatedNodeName", ""))
-
-    def _gang(self, uid: str) -> str:
-        return str(self.api.objects[self.paths[uid]]["metadata"]["labels"].get(DEFAULT_GANG_LABEL, ""))
 
     def _incomplete(self, gang: str) -> bool:
         there = sum(each["metadata"]["labels"].get(DEFAULT_GANG_LABEL) == gang for _, each in self._each_pod())

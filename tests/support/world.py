@@ -17,10 +17,11 @@ and `fatal`: the process is killed at that step of its writes, orders and commit
 
 from __future__ import annotations
 
+import sqlite3
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -53,6 +54,10 @@ from tests.support.cluster import Cluster, collection_of, protobuf
 from tests.support.fleet import FakeClock, MemoryJournal, run_inline
 from tests.support.kills import Killed, SteppedJournal, Steps
 
+NewWorld = Callable[..., "World"]
+"""`new_world(*groups, **settings)`: the fixture of tests/controllers, which closes what it made."""
+Happening = float | Callable[["World"], object]
+"""So many seconds that pass, or what somebody does."""
 BOOT_SECONDS = 20.0
 """How long machines boot, if nothing else is said of them."""
 BUDGET = Budget(deterministic_seconds=1.0)
@@ -120,17 +125,19 @@ class World:
         """Names of controllers that take no steps now."""
         self.cpu_seconds = 0.0
         """Of the thread of all steps."""
-        self.calls = Steps(fatal)
+        self.calls = Steps()
         """Each write to the API server but Events, each order, deletion and commit: before it and after it."""
         self.died = False
         """Whether the process was killed."""
-        self._problem: str | None = None
+        self.problem: str | None = None
         self._log: defaultdict[str, list[tuple[str, Document, bool]]] = defaultdict(list)
         self._meanwhile: Callable[[], object] | None = None
         self._stepping = ""
         self._undo = patch.object(Reflector, "start", lambda _: None)  # `deliver` does what their threads do
         self._undo.start()
         self._start()
+        self.calls.names.clear()
+        self.calls.fatal = fatal
 
     def _start(self) -> None:
         for call in (SimulatedBackend.order, SimulatedBackend.delete):
@@ -179,6 +186,11 @@ class World:
             self.clock.advance(min(step, until - self.clock()))
         self.step()
 
+    def play(self, *story: Happening) -> None:
+        """Let one thing happen after the other."""
+        for each in story:
+            each(self) if callable(each) else self.run(each)
+
     def step(self) -> None:
         """Let everybody act once."""
         try:
@@ -217,10 +229,10 @@ class World:
 
     def disconnect(self, problem: str = "the API server does not answer") -> None:
         """From now on changes of no resource are seen."""
-        self._problem = problem
+        self.problem = problem
 
     def reconnect(self) -> None:
-        self._problem = None
+        self.problem = None
 
     def meanwhile(self, do: Callable[[], object], controller: str = PLANNER) -> None:
         """Do something while the next plan is made: when this controller has read the state of the cluster."""
@@ -246,8 +258,8 @@ class World:
             for informer in each.informers():
                 reflector = getattr(informer, "reflector", None)
                 if isinstance(reflector, Reflector):
-                    reflector.problem = self._problem
-                    if self._problem is None and reflector.resource.path.rpartition("/")[2] not in self.late:
+                    reflector.problem = self.problem
+                    if self.problem is None and reflector.resource.path.rpartition("/")[2] not in self.late:
                         self._deliver_to(reflector)
 
     def _deliver_to(self, reflector: Reflector[Any]) -> None:
@@ -265,7 +277,7 @@ class World:
             for each in found:
                 reflector.sink.applied(each)
             if not found:
-                reflector.sink.deleted(identity(of.encoding, _encoded(reflector, path, document)))
+                reflector.sink.deleted(identity(Encoding.JSON, document))
 
     # ---- what has come of it
 
@@ -275,6 +287,13 @@ class World:
     def targets(self) -> dict[str, int]:
         """Return the target sizes above 0."""
         return {name: each.target_size for name, each in self.fleet.snapshot.groups.items() if each.target_size}
+
+    @property
+    def ordered(self) -> int:
+        """How many machines were ever ordered, whatever became of them."""
+        with closing(sqlite3.connect(Path(self.directory.name) / "simulated.sqlite")) as connection:
+            found = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'instances'").fetchone()
+        return int(found[0]) if found else 0
 
     def events(self, *reasons: str) -> list[Event]:
         """Return the Events that were written, in their order."""

@@ -14,9 +14,9 @@ from cagrpc.backends.simulated.behaviour import Behaviour
 from cagrpc.controllers.settings import PlannerSettings
 from cagrpc.fleet.model import Phase, PodKey
 from solver.model import Limit, NodeGroup, PodSpec, Taint, TaintEffect, Toleration
-from tests.support.controllers.planner import BOOT_SECONDS, PlannerHarness
 from tests.support.examples import examples
-from tests.support.fleet import MemoryJournal, group
+from tests.support.fleet import group
+from tests.support.world import BOOT_SECONDS, World
 
 GPU = "nvidia.com/gpu"
 GPU_TAINT = Taint(GPU, TaintEffect.NO_SCHEDULE, "present")
@@ -42,82 +42,73 @@ SHAPES = {
 class PlannerMachine(RuleBasedStateMachine):
     @initialize()
     def start(self) -> None:
-        self.harness = PlannerHarness(
-            _groups(),
-            [Limit("gpus", {"nodes": 60})],
-            settings=PlannerSettings(shortage_seconds=60.0),
-        )
-        self.cluster = self.harness.cluster
+        limits, planner = [Limit("gpus", {"nodes": 60})], PlannerSettings(shortage_seconds=60.0)
+        self.world = World(*_groups(), limits=limits, planner=planner)
+        self.cluster = self.world.cluster
         self.gangs = 0
         self.excused: set[PodKey] = set()
         """Pods whose node was taken away, or that waited beside others of a higher priority, which may take their
         room."""
-        self.torn: set[str | None] = {None}
+        self.torn: set[str] = {""}
         """Gangs that have lost a node on which they ran."""
 
     def teardown(self) -> None:
-        if hasattr(self, "harness"):
+        if hasattr(self, "world"):
             self._settle()
-            self.harness.close()
+            self.world.close()
 
     # What people and workloads do.
 
     @rule(shape=st.sampled_from(list(SHAPES)), count=st.integers(1, 6), priority=st.sampled_from([0, 0, 10]))
     def pods_come(self, shape: str, count: int, priority: int) -> None:
-        for uid in self.harness.add(count, priority=priority):
-            self.cluster.pods[uid].spec = SHAPES[shape]
+        self.cluster.add(count, priority=priority, spec=SHAPES[shape])
 
     @rule(shapes=st.lists(st.sampled_from(list(SHAPES)), min_size=2, max_size=5))
     def a_gang_comes(self, shapes: list[str]) -> None:
         self.gangs += 1
-        for uid, shape in zip(self.harness.add(len(shapes), gang=f"gang-{self.gangs}"), shapes, strict=True):
-            self.cluster.pods[uid].spec = SHAPES[shape]
+        for shape in shapes:
+            self.cluster.add(gang=f"gang-{self.gangs}", spec=SHAPES[shape])
 
     @rule(data=st.data(), again=st.booleans())
     def a_pod_goes(self, data: st.DataObject, again: bool) -> None:
-        alone = [uid for uid, pod in self.cluster.pods.items() if pod.gang is None]
+        alone = [uid for uid in self.cluster.pods() if not self.cluster.gang_of(uid)]
         if alone:
-            pod = self.cluster.pods[data.draw(st.sampled_from(alone))]
-            if again:
-                self.harness.replace(pod)
-            else:
-                del self.cluster.pods[pod.ref.uid]
+            (self.cluster.replace if again else self.cluster.delete)(data.draw(st.sampled_from(alone)))
 
     # What happens around it.
 
     @rule(seconds=st.sampled_from([1.0, 1.0, 3.0, 12.0, BOOT_SECONDS, 45.0]))
     def time_passes(self, seconds: float) -> None:
-        self.harness.run(seconds)
+        self.world.run(seconds)
 
     @rule(name=st.sampled_from(["small", "large", "gpu"]), stock=st.sampled_from([0, 1, 3]), late=st.booleans())
     def an_offering_runs_short(self, name: str, stock: int, late: bool) -> None:
         shortage = Behaviour(boot_seconds=BOOT_SECONDS, late_shortage=stock) if late else Behaviour(stock=stock)
-        self.harness.backend.set_behaviour(name, shortage)
+        self.world.backend.set_behaviour(name, shortage)
 
     @rule(name=st.sampled_from(["small", "large", "gpu"]), boot=st.sampled_from([BOOT_SECONDS, 90.0]))
     def an_offering_is_there(self, name: str, boot: float) -> None:
-        self.harness.backend.set_behaviour(name, Behaviour(boot_seconds=boot))
+        self.world.backend.set_behaviour(name, Behaviour(boot_seconds=boot))
 
     @rule(data=st.data())
     def a_machine_vanishes(self, data: st.DataObject) -> None:
-        machines = self.harness.backend.list_instances().instances
+        machines = self.world.backend.list_instances().instances
         if machines:
             machine = data.draw(st.sampled_from(machines))
             self._excuse(machine.id)
-            self.harness.backend.vanish([machine.id])
+            self.world.backend.vanish([machine.id])
 
     @rule(data=st.data())
     def the_autoscaler_takes_an_empty_node(self, data: st.DataObject) -> None:
-        busy = {pod.node for pod in self.cluster.pods.values()}
-        empty = [
-            n for n in self.cluster.nodes() if n.ready and not n.held and n.provider_id and n.node.name not in busy
-        ]
+        busy = {self.cluster.node_of(uid) for uid in self.cluster.pods()}
+        empty = self.cluster.nodes().keys() - busy - self.cluster.held() - self.cluster.unready
         if empty:
-            chosen = data.draw(st.sampled_from(empty)).provider_id
-            group_id = self.harness.fleet.snapshot.group_of_instance.get(chosen)
+            node = self.cluster.nodes()[data.draw(st.sampled_from(sorted(empty)))]
+            chosen = node["spec"]["providerID"]
+            group_id = self.world.fleet.snapshot.group_of_instance.get(chosen)
             if group_id is not None:
                 self._excuse(chosen)
-                self.harness.fleet.delete_instances(group_id, [chosen])
+                self.world.fleet.delete_instances(group_id, [chosen])
 
     @rule()
     def the_scheduler_pauses(self) -> None:
@@ -125,65 +116,67 @@ class PlannerMachine(RuleBasedStateMachine):
 
     @rule()
     def the_cluster_is_out_of_reach(self) -> None:
-        self.cluster.problem = None if self.cluster.problem else "the API server does not answer"
+        (self.world.reconnect if self.world.problem else self.world.disconnect)()
 
     @rule()
     def the_journal_breaks(self) -> None:
-        assert isinstance(self.harness.journal, MemoryJournal)
-        if not self.harness.journal.broken:
-            self.harness.journal.broken = True
-            self.harness.run(5)
-            self.harness.journal.broken = False
+        if not self.world.journal.broken:
+            self.world.journal.broken = True
+            self.world.run(5)
+            self.world.journal.broken = False
 
     @rule()
     def cagrpc_is_restarted(self) -> None:
-        self.harness.restart()
+        self.world.restart()
 
     # What must hold.
 
     @invariant()
     def no_pod_is_given_a_second_node(self) -> None:
         """But where somebody of a higher priority has taken its room, or its node has gone."""
-        waiting = {uid: pod.priority for uid, pod in self.cluster.pods.items() if pod.node is None}
+        pods = self.cluster.pods()
+        waiting = {uid: pods[uid].pod.priority for uid in self.cluster.pending()}
         highest = max(waiting.values(), default=0)
         self.excused |= {uid for uid, priority in waiting.items() if priority < highest}
         live: Counter[PodKey] = Counter()
-        for status in self.harness.increments(*LIVE):
+        for status in self.world.increments(*LIVE):
             live.update(status.increment.pods)
         twice = {uid for uid, count in live.items() if count > 1} - self.excused
-        assert not twice, (twice, self.harness.increments(*LIVE))
+        assert not twice, (twice, self.world.increments(*LIVE))
 
     @invariant()
     def gangs_run_whole_or_not_at_all(self) -> None:
         """But for gangs with pods that have room on nodes that stand: there the scheduler may put others first."""
-        on_new = {uid for status in self.harness.increments(*LIVE) for uid in status.increment.pods}
-        elsewhere = {pod.gang for uid, pod in self.cluster.pods.items() if uid not in on_new}
+        on_new = {uid for status in self.world.increments(*LIVE) for uid in status.increment.pods}
+        pods = {uid: self.cluster.gang_of(uid) for uid in self.cluster.pods()}
+        elsewhere = {gang for uid, gang in pods.items() if uid not in on_new}
         members: dict[str, set[bool]] = {}
-        for pod in self.cluster.pods.values():
-            if pod.gang is not None and pod.gang not in self.torn | elsewhere:
-                members.setdefault(pod.gang, set()).add(pod.node is not None)
+        for uid, gang in pods.items():
+            if gang not in self.torn | elsewhere:
+                members.setdefault(gang, set()).add(bool(self.cluster.node_of(uid)))
         assert all(len(bound) == 1 for bound in members.values())
 
     def _excuse(self, instance_id: str) -> None:
         """Pods planned for the instance, or that run on it."""
         name = instance_id.removeprefix("simulated://")
-        here = {uid: pod for uid, pod in self.cluster.pods.items() if pod.node == name}
-        self.excused |= here.keys()
-        self.torn |= {pod.gang for pod in here.values()}
-        for status in self.harness.increments(*LIVE):
+        here = {uid for uid in self.cluster.pods() if self.cluster.node_of(uid) == name}
+        self.excused |= here
+        self.torn |= {self.cluster.gang_of(uid) for uid in here}
+        for status in self.world.increments(*LIVE):
             self.excused |= status.increment.pods
 
     def _settle(self) -> None:
         """With everything around it in order every pod runs, and nothing more is ordered."""
-        self.cluster.scheduling, self.cluster.problem = True, None
+        self.cluster.scheduling = True
+        self.world.reconnect()
         for name in ("small", "large", "gpu"):
-            self.harness.backend.set_behaviour(name, None)
-        self.harness.run(3000, step=5.0)
-        assert not self.harness.pending(), self.harness.loop.plans()[-1]
-        assert not [each for each in self.harness.increments() if each.phase.in_flight]
-        before = len(self.harness.increments())
-        self.harness.run(120, step=5.0)
-        assert len(self.harness.increments()) == before
+            self.world.backend.set_behaviour(name, None)
+        self.world.run(3000, step=5.0)
+        assert not self.cluster.pending(), self.world.page("/plans")[-1]
+        assert not [each for each in self.world.increments() if each.phase.in_flight]
+        before = len(self.world.increments())
+        self.world.run(120, step=5.0)
+        assert len(self.world.increments()) == before
 
 
 PlannerMachine.TestCase.settings = examples(25, steps=25)
