@@ -19,6 +19,7 @@ HEAVY = ("ortools", "numba", "pandas", "numpy")
         "import solver",
         "from solver import Budget, NodeGroup, PodSet, PodSpec, Problem, Plan",
         "from solver.model import Node",
+        "from solver import ScaleUpCandidate, Score",
         "from solver.model.capacity import after_plan",
         "from solver.slack.model import SlackTarget",
         "from solver.explanation.model import Explanation",
