@@ -14,7 +14,7 @@ from pathlib import Path
 from subprocess import TimeoutExpired
 
 _context = get_context("forkserver")
-_context.set_forkserver_preload(["cagrpc.server.process", "cagrpc.cli.main"])
+_context.set_forkserver_preload(["tests.support.preloaded"])
 
 
 class ForkedProcess:
