@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.karpenter_mix import karpenter_mix
-from bench.measure import WORKERS, get_ready
+from bench.measure import WORKERS, cost_gap, get_ready
 from bench.table import machine, machine_line
 from solver import Budget, Plan, PodSpec, Problem, solve
 from solver.model import (
@@ -93,7 +93,7 @@ def _ours(problem: Problem, budget_seconds: float) -> tuple[Measured, float]:
     nodes = sum(each.count for each in plan.nodes)
     left = sum(each.count for each in plan.unplaced)
     cost = plan.certificate.cost_usd_per_hour
-    return Measured(nodes, cost, seconds, left, broken_constraints(problem, plan)), plan.certificate.gap
+    return Measured(nodes, cost, seconds, left, broken_constraints(problem, plan)), cost_gap(plan.certificate)
 
 
 def karpenters(problem: Problem) -> Measured:
@@ -183,7 +183,7 @@ def plan_of(problem: Problem, nodes: Sequence[dict[str, Any]]) -> Plan:
         tuple(planned),
         (),
         left,
-        Certificate(Status.FEASIBLE, cost, 0.0, 1.0, (), 0.0),
+        Certificate(Status.FEASIBLE, cost, 0.0, (), 0.0),
         0.0,
     )
 

@@ -102,7 +102,8 @@ def main(budget: Budget) -> None:
         _print("report, wall", wall, "s", MOST_SECONDS)
         _print("report, CPU", cpu, "s")
         _print("peak memory", mib, "MiB", MOST_MIB)
-        _print("gap of the best plan", 100 * report.planned.gap, "%")
+        if report.planned.gap is not None:
+            _print("gap of the best plan", 100 * report.planned.gap, "%")
         _print_consolidation(report.consolidation)
         objects = read_files((path,))
         prices = price_list(embedded_catalogue(), None)

@@ -11,6 +11,7 @@ from rich.console import Console
 from cagrpc.api.encoding.times import timestamp
 from cagrpc.cluster.shortages import Shortage, left_out
 from cagrpc.tables import table
+from solver.model.proof import gap_words
 from solver.model.quantities import several
 
 FINISHED = ("done", "rolled-back")
@@ -87,7 +88,7 @@ def _rounds(plans: Sequence[Mapping[str, Any]]) -> Any:
             str(each["pods"]),
             str(each["nodes"]),
             f"{each['planned_cost_per_hour']:.4f}",
-            f"{each['gap']:.2%}",
+            gap_words(each["gap"], sum(one["count"] for one in each["unplaced"])),
             f"{each['elapsed_seconds']:.2f}",
             "\n".join(text if count == 1 else f"{text} {count} times" for text, count in increments.items()),
         )

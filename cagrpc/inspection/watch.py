@@ -17,6 +17,7 @@ from cagrpc.api.encoding.times import timestamp
 from cagrpc.errors import Unavailable
 from cagrpc.inspection.client import ServerAddress, get_json, get_list
 from cagrpc.inspection.status import FINISHED, groups_text, print_status
+from solver.model.proof import gap_words
 from solver.model.quantities import several
 
 _EVERY_SECONDS = 2.0
@@ -106,9 +107,9 @@ def _facts(answer: Answer) -> dict[str, str]:
         said = f"increment {each['id']} {each['phase']}: {groups_text(each['deltas'])}"
         facts[f"increment {each['id']}"] = f"{said}: {each['message']}" if each["message"] else said
     for each in answer.plans:
-        cost = f"${each['planned_cost_per_hour']:.4f}/h, gap {each['gap']:.2%}"
-        planned = f"planned {several(each['pods'], 'pod')} on {several(each['nodes'], 'new node')}: {cost}"
         left_out = sum(one["count"] for one in each["unplaced"])
+        cost = f"${each['planned_cost_per_hour']:.4f}/h, gap {gap_words(each['gap'], left_out)}"
+        planned = f"planned {several(each['pods'], 'pod')} on {several(each['nodes'], 'new node')}: {cost}"
         facts[f"plan {each['at_seconds']}"] = planned + (
             f"; {several(left_out, 'pod')} without a place" * bool(left_out)
         )

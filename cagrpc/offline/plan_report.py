@@ -12,21 +12,23 @@ from cagrpc.tables import table
 from solver import PodClass
 from solver.explanation.differences import limited_json, limited_words
 from solver.model import Relaxed
+from solver.model.proof import at_least_words, proof_words
 from solver.model.quantities import format_quantity, several
 
 
 def as_json(planned: Planned) -> dict[str, Any]:
-    """Return the plan as JSON. Costs are US dollars per hour, `gap` is a fraction."""
+    """Return the plan as JSON. Costs are US dollars per hour, `gap` is a fraction; what is not proven is null."""
     plan, certificate = planned.plan, planned.plan.certificate
     return {
         "status": certificate.status.value,
         "cost_per_hour": certificate.cost_usd_per_hour,
-        "lower_bound": certificate.lower_bound_usd_per_hour,
+        "lower_bound": certificate.least_usd_per_hour,
         "gap": certificate.gap,
+        "unserved_unproven": certificate.unserved_unproven,
         "elapsed_seconds": plan.elapsed_seconds,
         "price_of_priority": certificate.price_of_priority_usd_per_hour,
         "tiers": [
-            {"weight": t.weight, "cost_per_hour": t.cost_usd_per_hour, "lower_bound": t.lower_bound_usd_per_hour}
+            {"weight": t.weight, "cost_per_hour": t.cost_usd_per_hour, "lower_bound": t.least_usd_per_hour}
             for t in certificate.tiers
         ],
         "increments": [
@@ -93,10 +95,12 @@ def print_plan(planned: Planned, out: Console) -> None:
 def sentence_of_cost(planned: Planned) -> str:
     """Describe the certificate in a sentence."""
     plan, certificate = planned.plan, planned.plan.certificate
-    proof = f"no plan that serves as much costs less than ${certificate.lower_bound_usd_per_hour:.4f}/h"
+    least = None if certificate.least_usd_per_hour is None else f"${certificate.least_usd_per_hour:.4f}/h"
+    unplaced = sum(each.count for each in plan.unplaced)
+    proof = proof_words("no plan that serves as much", least, certificate.gap, unplaced, certificate.unserved_unproven)
     words = (
-        f"{certificate.status.value}: new nodes cost ${certificate.cost_usd_per_hour:.4f}/h; {proof}"
-        f" (gap {certificate.gap:.2%}); planned in {plan.elapsed_seconds:.2f} s"
+        f"{certificate.status.value}: new nodes cost ${certificate.cost_usd_per_hour:.4f}/h; {proof};"
+        f" planned in {plan.elapsed_seconds:.2f} s"
     )
     if certificate.price_of_priority_usd_per_hour:
         words += f"; with all weights equal it would cost ${certificate.price_of_priority_usd_per_hour:.4f}/h less"
@@ -118,8 +122,7 @@ def _tiers(planned: Planned) -> Any:
     columns = ("weight", "$/h", "at least $/h")
     result = table("Cost by tier", *columns, right=columns)
     for tier in planned.plan.certificate.tiers:
-        numbers = (tier.cost_usd_per_hour, tier.lower_bound_usd_per_hour)
-        result.add_row(str(tier.weight), *(f"{number:.4f}" for number in numbers))
+        result.add_row(str(tier.weight), f"{tier.cost_usd_per_hour:.4f}", at_least_words(tier.least_usd_per_hour))
     return result
 
 

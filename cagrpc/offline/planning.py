@@ -85,6 +85,6 @@ def _watched(task: str, work: Callable[[TellProgress | None], T]) -> T:
 def progress_words(found: PlanProgress) -> str:
     """Return the cost of the best plan so far, the least that is proven, and the gap between them."""
     words = f"${found.cost_usd_per_hour:.4f}/h"
-    if found.lower_bound_usd_per_hour:
+    if found.gap is not None:
         words += f", at least ${found.lower_bound_usd_per_hour:.4f}/h (gap {found.gap:.2%})"
     return f"{words}, {several(found.unserved, 'pod')} without a place" if found.unserved else words

@@ -32,7 +32,7 @@ from solver.model import (
 _MOST = 10**9
 _PARTS = ("increments", "nodes", "existing", "unplaced", "pod_classes")
 # A previous plan is only a starting point: its certificate no longer holds.
-_NO_CERTIFICATE = Certificate(Status.FEASIBLE, 0.0, 0.0, 0.0, (), 0.0)
+_NO_CERTIFICATE = Certificate(Status.FEASIBLE, 0.0, 0.0, (), 0.0)
 
 _Requests = tuple[tuple[str, int], ...]
 

@@ -60,7 +60,8 @@ def _falls(report: Report) -> Iterator[_Fall]:
         if each.cause.value == "shapes of nodes":
             cost = report.planned.usd_per_hour
             yield _Fall("best plan found", dollars(cost), "total", 0, cost)
-    yield _Fall("proven least", dollars(report.least_usd_per_hour), "total", 0, report.least_usd_per_hour)
+    if report.least_usd_per_hour is not None:
+        yield _Fall("proven least", dollars(report.least_usd_per_hour), "total", 0, report.least_usd_per_hour)
 
 
 def bars(shape: ShapeUse) -> str:

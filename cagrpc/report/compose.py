@@ -55,9 +55,10 @@ def compose(
     planned = BestPlan(
         certificate.status.value,
         certificate.cost_usd_per_hour,
-        certificate.lower_bound_usd_per_hour,
+        certificate.least_usd_per_hour,
         certificate.gap,
         sum(each.count for each in plan.unplaced),
+        certificate.unserved_unproven,
         tuple(GroupDelta(ClusterName(NameKind.GROUP, each.node_group), each.delta) for each in plan.increments),
     )
     return Report(

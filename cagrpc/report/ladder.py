@@ -14,12 +14,12 @@ from cagrpc.report.problem import KeptBecause, Offered, RepackingQuestion, first
 from cagrpc.report.sources import Objects
 from cagrpc.report.standing import ReportedNode, StandingShape
 from solver import Budget, Plan, PlanRejectedError, Problem, ProblemError, solve
+from solver.model.proof import proven
 
 _BEST, _SAME_NODES, CONSOLIDATION = 0.3, 0.15, 0.25
 """Shares of the budget: of the best plan, of the plan on nodes that stand, and of consolidation, which is not asked
 here. The steps have the rest."""
 _MOST_ROUNDS = 4
-_EXACT = 1e-9
 
 
 class Cause(StrEnum):
@@ -58,8 +58,8 @@ class Ladder:
     same_nodes: Plan | None
     """The best one on shapes that stand, where it is better than what stands."""
     steps: tuple[Step, ...]
-    least_usd_per_hour: float
-    """No plan for these pods costs less, whatever the rules."""
+    least_usd_per_hour: float | None
+    """No plan for these pods costs less, whatever the rules; None where nothing is proven."""
     empty: tuple[ReportedNode, ...]
 
 
@@ -99,9 +99,10 @@ def climb(
             left = cost
         steps.append(Step(cause, cost - left, left, applies))
         cost = left
-    bound = min(bound, cost)
-    steps.append(Step(Cause.UNPROVEN, cost - bound, bound))
-    return Ladder(asked, present, plan, same_nodes, tuple(steps), bound, empty)
+    least = proven(cost, min(bound, cost))
+    if least is not None:
+        steps.append(Step(Cause.UNPROVEN, cost - least, least))
+    return Ladder(asked, present, plan, same_nodes, tuple(steps), least, empty)
 
 
 def _best(
@@ -165,8 +166,7 @@ def _on_shapes(plan: Plan, other: Plan) -> Plan:
     proven is the other's."""
     cost, bound = plan.certificate.cost_usd_per_hour, other.certificate.lower_bound_usd_per_hour
     bound = min(bound, cost)
-    gap = (cost - bound) / cost if cost > _EXACT else 0.0
-    certificate = replace(other.certificate, cost_usd_per_hour=cost, lower_bound_usd_per_hour=bound, gap=gap)
+    certificate = replace(other.certificate, cost_usd_per_hour=cost, lower_bound_usd_per_hour=bound)
     return replace(plan, certificate=certificate)
 
 

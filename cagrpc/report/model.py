@@ -169,10 +169,13 @@ class BestPlan:
 
     status: str
     usd_per_hour: float
-    lower_bound_usd_per_hour: float
-    """No plan that keeps the rules and serves as many pods costs less."""
-    gap: float
+    lower_bound_usd_per_hour: float | None
+    """No plan that keeps the rules and serves as many pods costs less; None where nothing is proven."""
+    gap: float | None
+    """None also where more pods might be served."""
     unplaced: int
+    unserved_unproven: int
+    """Pods that are left out though nothing proves that they have to be."""
     increments: tuple[GroupDelta, ...]
 
 
@@ -263,8 +266,8 @@ class Report:
     """Of all nodes with a price, kept ones too; None where nothing stands."""
     present_usd_per_hour: float | None
     planned: BestPlan
-    least_usd_per_hour: float
-    """No plan for these pods costs less, whatever the rules."""
+    least_usd_per_hour: float | None
+    """No plan for these pods costs less, whatever the rules; None where nothing is proven."""
     by_group: tuple[Share, ...]
     by_pool: tuple[Share, ...]
     by_zone: tuple[Share, ...]

@@ -11,6 +11,7 @@ from markupsafe import Markup
 from cagrpc.report import charts
 from cagrpc.report.model import Report
 from cagrpc.report.sentences import HOW, a_month, counted, dollars, sentence, summary, way
+from solver.model.proof import gap_words
 
 _MIB = 2**20
 
@@ -21,7 +22,14 @@ def as_html(report: Report) -> str:
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
     environment.filters.update(
-        counted=counted, dollars=dollars, a_month=a_month, sentence=sentence, mean=charts.mean, gib=_gib, way=way
+        counted=counted,
+        dollars=dollars,
+        a_month=a_month,
+        sentence=sentence,
+        mean=charts.mean,
+        gib=_gib,
+        way=way,
+        gap_words=gap_words,
     )
     template = environment.from_string((files("cagrpc.report") / "templates" / "report.html").read_text("utf-8"))
     return template.render(

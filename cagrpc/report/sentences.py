@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from cagrpc.report.ladder import Cause
 from cagrpc.report.model import Bound, Consolidation, DisruptedNodes, GroupDelta, Report, Saving
 from solver.model import NODES
+from solver.model.proof import proof_words
 from solver.model.quantities import format_quantity
 
 HOURS_A_MONTH = 730
@@ -57,8 +58,9 @@ def counted(count: int, noun: str) -> str:
 def summary(report: Report) -> str:
     """Return the report in a sentence."""
     plan = report.planned
-    bound = f"no plan under the same rules costs less than {dollars(plan.lower_bound_usd_per_hour)}"
-    found = f"the best plan found costs {dollars(plan.usd_per_hour)}, and {bound} (gap {plan.gap:.2%})"
+    least = None if plan.lower_bound_usd_per_hour is None else dollars(plan.lower_bound_usd_per_hour)
+    proof = proof_words("no plan under the same rules", least, plan.gap, plan.unplaced, plan.unserved_unproven)
+    found = f"the best plan found costs {dollars(plan.usd_per_hour)}, and {proof}"
     if report.present_usd_per_hour is None:
         return f"{counted(report.pods, 'pod')}: {found}."
     saved = report.present_usd_per_hour - plan.usd_per_hour

@@ -9,6 +9,7 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from solver.reduction.reduced import Floats, Ints
+from solver.relaxation.cp_sat import new_solver
 
 _UNITS = 1_000_000
 """Values are counted in such a part of the threshold, rounded up, so that the bound holds."""
@@ -37,9 +38,7 @@ def best_or_none(
     value = cp_model.LinearExpr.weighted_sum(pods, worth.tolist())
     model.add(value >= least)
     model.maximize(value)
-    solver, found = cp_model.CpSolver(), _Patterns(pods)
-    solver.parameters.num_workers = 1
-    solver.parameters.random_seed = 1
+    solver, found = new_solver(), _Patterns(pods)
     solver.parameters.max_deterministic_time = seconds
     solver.parameters.relative_gap_limit = _CLOSE
     solver.parameters.symmetry_level = 0

@@ -42,7 +42,7 @@ def written(cluster: Cluster, placed: Mapping[int, Pods], opened: Sequence[tuple
     tiers = tuple(TierCost(weight, dollars(parts), 0.0) for weight, parts in sorted(costs.items(), reverse=True))
     cost = dollars(tier.cost_usd_per_hour for tier in tiers)
     status = Status.FEASIBLE if cost else Status.OPTIMAL
-    certificate = Certificate(status, cost, 0.0, 1.0 if cost else 0.0, tiers, 0.0)
+    certificate = Certificate(status, cost, 0.0, tiers, 0.0)
     increments = tuple(NodeGroupIncrease(group, delta) for group, delta in sorted(deltas.items()))
     stages = _stages(classes, tiers, len(opened))
     return Plan(tuple(classes), increments, nodes, existing, (), certificate, 0.0, stages)

@@ -22,6 +22,7 @@ from solver.explanation.question import ServiceQuestion
 from solver.model import PODS, Labels, PodSet, PodSpec, Resources, Taint
 from solver.model.capacity import after_daemons, remaining
 from solver.model.eligibility import why_not_eligible
+from solver.relaxation.cp_sat import new_solver
 
 _SIZE = 20_000
 """Pod sets times places, up to which the model is worth its time."""
@@ -103,9 +104,7 @@ class _Counting:
         return frozenset(change for change in prices if not solver.value(self._literals[change]))
 
     def _solver(self) -> cp_model.CpSolver:
-        solver = cp_model.CpSolver()
-        solver.parameters.num_workers = 1
-        solver.parameters.random_seed = 1
+        solver = new_solver()
         solver.parameters.max_deterministic_time = _SECONDS
         return solver
 

@@ -19,6 +19,7 @@ from solver.model.objective import Goal, ObjectiveStage
 from solver.reduction.objective import Units, breaks_ties, unavoidable_value, value
 from solver.reduction.reduced import Reduced
 from solver.relaxation.claims import add_linear, claims, completed, near, sum_of, units_of, unserved_of
+from solver.relaxation.cp_sat import new_solver, solve_within
 
 _FEASIBLE = (cp_model.OPTIMAL, cp_model.FEASIBLE)
 _TIES_SHARE = 0.1
@@ -185,19 +186,12 @@ class Master:
         self, start: Selection, seconds: float, budget: RunningBudget, told: Callable[[Selection], None] | None
     ) -> tuple[Selection | None, int]:
         self._hint(start)
-        solver = cp_model.CpSolver()
-        parameters = solver.parameters
-        parameters.num_workers = budget.granted.workers
-        parameters.linearization_level = 2
-        parameters.subsolvers.append(_SEARCH)
-        parameters.random_seed = 1
-        if budget.deterministic:
-            parameters.max_deterministic_time = seconds
-            parameters.interleave_search = budget.granted.workers > 1
-        else:
-            parameters.max_time_in_seconds = seconds
-        status = solver.solve(self._model, None if told is None else _Solutions(self._selection, told))
-        budget.charge(solver.response_proto.deterministic_time)
+        solver = new_solver(budget.granted.workers)
+        solver.parameters.linearization_level = 2
+        solver.parameters.subsolvers.append(_SEARCH)
+        solver.parameters.interleave_search = budget.deterministic and budget.granted.workers > 1
+        callback = None if told is None else _Solutions(self._selection, told)
+        status = solve_within(self._model, solver, budget, seconds, callback)
         if status not in _FEASIBLE:
             return None, 0
         return self._selection(solver.value), math.ceil(solver.best_objective_bound - 1e-6)

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from solver.model.objective import Goal, StageValue
 from solver.model.objects import PodSpec
+from solver.model.proof import gap, proven
 
 
 class Status(StrEnum):
@@ -17,7 +18,7 @@ class Status(StrEnum):
     FEASIBLE = "feasible"
     """A plan with an honest gap."""
     INFEASIBLE = "infeasible"
-    """There were pods and none can be placed."""
+    """There are pods, and it is proven that none can be placed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +87,39 @@ class TierCost:
     cost_usd_per_hour: float
     lower_bound_usd_per_hour: float
 
+    @property
+    def least_usd_per_hour(self) -> float | None:
+        """The lower bound; None where nothing is proven yet."""
+        return proven(self.cost_usd_per_hour, self.lower_bound_usd_per_hour)
+
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """How good the plan is, and how that is known. `gap` = (cost - lower bound) / cost, a fraction; 0 at cost 0."""
+    """How good the plan is, and how that is known."""
 
     status: Status
     cost_usd_per_hour: float
     lower_bound_usd_per_hour: float
-    gap: float
+    """No plan that serves as much costs less; 0 also where nothing is proven."""
     tiers: tuple[TierCost, ...]
     price_of_priority_usd_per_hour: float
     """Cost minus the cost of serving the same pods with all weights equal."""
+    unserved_unproven: int = 0
+    """Pods, and placeholders, that are left out though nothing proves that they have to be."""
+
+    @property
+    def least_usd_per_hour(self) -> float | None:
+        """The lower bound, for whoever shows it; None where there is none worth showing: nothing is proven yet, or
+        there is no cost because pods are left out that need not be."""
+        if self.unserved_unproven and not self.lower_bound_usd_per_hour:
+            return None
+        return proven(self.cost_usd_per_hour, self.lower_bound_usd_per_hour)
+
+    @property
+    def gap(self) -> float | None:
+        """(cost - lower bound) / cost, a fraction. None where that would say too much: no bound is proven yet, or a
+        plan that serves more is not ruled out, which may cost more."""
+        return None if self.unserved_unproven else gap(self.cost_usd_per_hour, self.lower_bound_usd_per_hour)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from solver.model.proof import gap
+
 
 @dataclass(frozen=True, slots=True)
 class PlanProgress:
@@ -17,10 +19,9 @@ class PlanProgress:
     """No plan that serves as much costs less; 0 as long as nothing is proven."""
 
     @property
-    def gap(self) -> float:
-        """The relative gap, as in a certificate."""
-        cost = self.cost_usd_per_hour
-        return (cost - self.lower_bound_usd_per_hour) / cost if cost else 0.0
+    def gap(self) -> float | None:
+        """The relative gap, as in a certificate: None as long as pods have no place, or nothing is proven."""
+        return None if self.unserved else gap(self.cost_usd_per_hour, self.lower_bound_usd_per_hour)
 
 
 TellProgress = Callable[[PlanProgress], None]

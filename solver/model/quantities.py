@@ -12,7 +12,7 @@ import re
 from fractions import Fraction
 from functools import lru_cache
 
-from solver.model import ATTACHABLE_VOLUMES, CPU, MEMORY
+from solver.model.objects import ATTACHABLE_VOLUMES, CPU, MEMORY
 
 Quantity = str | int | float | Fraction
 """Text as Kubernetes writes it, or a number as YAML and JSON give it."""

@@ -78,10 +78,16 @@ class SearchResult:
         return (cost - bound) / cost if cost else 0.0
 
     @property
+    def unserved_unproven(self) -> int:
+        """Pods and placeholders that are left out though nothing proves that they have to be."""
+        unserved = (Goal.UNSERVED, Goal.PLACEHOLDERS)
+        return sum(value - self.bounds[stage] for stage, value in self.values.items() if stage.goal in unserved)
+
+    @property
     def serves_all(self) -> bool:
-        """Whether it is proven that no more pods can be served."""
-        unserved = (Goal.UNSERVED, Goal.WAITING, Goal.PLACEHOLDERS)
-        return all(self.bounds[stage] == self.values[stage] for stage in self.values if stage.goal in unserved)
+        """Whether it is proven that no more pods can be served, nor any that have waited longer."""
+        waiting = (stage for stage in self.values if stage.goal is Goal.WAITING)
+        return not self.unserved_unproven and all(self.bounds[stage] == self.values[stage] for stage in waiting)
 
 
 def optimise(
@@ -96,7 +102,8 @@ def optimise(
     if previous is not None:
         # Starting from a plan, one as good is mostly found at once.
         quick = _by_columns(reduced, model, budget, fraction * _WARM_SHARE, progress)
-        if quick.gap <= previous.certificate.gap and quick.serves_all:
+        before = previous.certificate.gap
+        if before is not None and quick.gap <= before and quick.serves_all:
             return quick
         return min(
             quick, _planned(reduced, model, budget, fraction, progress), key=lambda each: tuple(each.values.values())
@@ -110,7 +117,7 @@ def _planned(
     if between_pods(reduced):
         every = all_columns(reduced, model, budget, fraction)
         if every is not None:
-            return _choose(reduced, every, None, budget, fraction, progress)
+            return _choose(reduced, every, model, budget, fraction, progress)
         return _by_places(
             reduced,
             claims(reduced),
@@ -162,7 +169,7 @@ def _by_columns(
     reduced: Reduced, model: WideModel, budget: RunningBudget, fraction: float, progress: SearchProgress
 ) -> SearchResult:
     found = columns_of(reduced, model, budget, fraction, progress, plan=True)
-    return _choose(reduced, found, None if found.complete else model, budget, fraction, progress)
+    return _choose(reduced, found, model, budget, fraction, progress)
 
 
 def _with_choices(
@@ -270,8 +277,12 @@ def _choose(
     fraction: float,
     progress: SearchProgress,
 ) -> SearchResult:
-    pool, start = incumbent_of(reduced, known, model, budget, fraction, progress)
-    bounding = None if model is None else lambda stage, fixed: model.minimise(stage, fixed, fraction)
+    """Return the best selection of the columns that are known; without `model`, of those for another problem, and
+    without bounds but CP-SAT's."""
+    pool, start = incumbent_of(reduced, known, None if known.complete else model, budget, fraction, progress)
+    # Where all columns are known CP-SAT mostly proves more; this is what is proven without it.
+    until = 0.0 if known.complete else fraction
+    bounding = None if model is None else lambda stage, fixed: model.minimise(stage, fixed, until)
     return _finish(pool, realised(pool, start), known, bounding, budget, fraction, progress)
 
 

@@ -115,9 +115,9 @@ def _plan(problem: Problem, outcome: SearchResult, priority_micros: int, budget:
         _status(outcome, missing),
         cost,
         bound,
-        (cost - bound) / cost if cost else 0.0,
         tiers,
         priority_micros / MICROS,
+        outcome.unserved_unproven,
     )
     return Plan(
         reduced.pod_classes(),
@@ -167,7 +167,7 @@ def _stage_value(stage: ObjectiveStage, value: int, bound: int) -> StageValue:
 
 def _status(outcome: SearchResult, missing: Mapping[Demand, int]) -> Status:
     pods = sum(demand.count for demand in outcome.reduced.demands)
-    if pods and sum(missing.values()) == pods:
+    if pods and sum(missing.values()) == pods and not outcome.unserved_unproven:
         return Status.INFEASIBLE
     proven = all(outcome.bounds[s] == v for s, v in outcome.values.items() if not breaks_ties(s))
     return Status.OPTIMAL if proven else Status.FEASIBLE

@@ -14,6 +14,7 @@ from solver.model.objective import Goal, ObjectiveStage
 from solver.reduction.objective import Units, breaks_ties, counts, stages
 from solver.reduction.reduced import Demand, Reduced
 from solver.reduction.rules import Linear, LinearTerm, RowVariables, value_of
+from solver.relaxation.cp_sat import new_solver
 from solver.relaxation.linear_program import INFINITY, LinearProgram
 
 _FEASIBLE = (cp_model.OPTIMAL, cp_model.FEASIBLE)
@@ -245,8 +246,6 @@ def _solver(model: cp_model.CpModel, variables: Sequence[cp_model.IntVar], start
     model.clear_hints()  # type: ignore[no-untyped-call]
     for variable, value in zip(variables, start, strict=True):
         model.add_hint(variable, value)
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1
-    solver.parameters.random_seed = 1
+    solver = new_solver()
     solver.parameters.max_deterministic_time = _WORK_SECONDS
     return solver

@@ -12,7 +12,7 @@ lowers the bound.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +27,8 @@ _CLOSE = 2e-4
 """Relative difference between the merged optimum and the bound at which splitting stops."""
 _KINDS_A_ROUND = 12
 _PAYS = 1 + 1e-6
+_FACTORS = (0.0, 1.0, 1000.0)
+"""What nodes that another stage counts may cost in this one too, in terms of their price."""
 _PENALTY = 10.0
 """In prices of the dearest node: what a pod that may not be left out costs where there is no room for it."""
 _FINEST = 32
@@ -96,15 +98,16 @@ class MergedFluid:
         self._unit = float(max(ask.node_cost.max(initial=0.0), 1.0))
 
     def solve(self, out_of_time: Callable[[], bool], seconds: Callable[[], float | None]) -> Fluid:
-        """Solve and split until the bound is close to the optimum or time is up. There is always a bound: prices in
-        proportion to nodes' sizes prove one before the first program is solved."""
+        """Solve and split until the bound is close to the optimum or time is up. There is always a bound, before the
+        first question for the time: prices in proportion to nodes' sizes prove one (`_guessed`)."""
         supply = self._supply
-        prices, preferred = self._first_prices()
-        values = self._values(prices, self._core[supply.kind[self._core] >= 0])[0]
+        new = self._core[supply.kind[self._core] >= 0]
+        prices, preferred = self._first_prices(new, supply.cost)
+        values = self._values(prices, new)[0]
         nothing = np.zeros((0, len(values)))
         worth, unpaid = self._worth(prices, values), np.zeros(len(self._allowed))
         ratio = self._per_kind(self._ratio(worth, unpaid))
-        bound = self._bound(values, worth, unpaid)
+        bound = max(self._bound(values, worth, self._left_out(values, unpaid)), self._guessed(new))
         best = Fluid(bound, values, np.zeros(0, np.int64), np.zeros(0), nothing, prices[:0], ratio)
         if not self._wanted.any():
             return best
@@ -134,18 +137,94 @@ class MergedFluid:
             group, chosen = split, np.unique(np.concatenate([chosen, entering]))
         return best
 
-    def _first_prices(self) -> tuple[Floats, list[Ints]]:
-        """Return prices that spread a node's cost over its resources in the best of some fixed shares, and per choice
-        of shares the row that serves each spec at the least price."""
+    def _guessed(self, new: Ints) -> float:
+        """Return the best bound that guesses prove, beside the simplest one, in a few passes over specs and rows."""
+        supply, limits = self._supply, len(self._reduced.limits)
+        if not supply.cost.any():
+            return max((self._bound(*guess) for guess in self._by_room()), default=0.0)
+        found = 0.0
+        # Nodes whose cost another stage limits are free here, as dear as there, or as good as not to be had.
+        counted = np.flatnonzero(supply.use[:, limits:].any(axis=0)) + limits
+        for factor in _FACTORS if counted.size else (0.0,):
+            rows = np.zeros(len(self._allowed))
+            rows[counted] = factor
+            cost = supply.cost + supply.use @ rows
+            costly = new[cost[new] > 0]
+            if factor == 0.0 and len(costly) == len(new):
+                continue
+            prices = self._first_prices(costly, cost)[0]
+            values = self._values(prices, costly)[0]
+            found = max(found, self._bound(values, self._worth(prices, values), self._left_out(values, rows)))
+        return found
+
+    def _by_room(self) -> Iterator[tuple[Floats, Floats, Floats]]:
+        """Yield, where no node costs anything, values of pods, worth of nodes and values of rows that show how many
+        pods there is no room for: by each resource alone, of which everybody pays the same for a unit."""
+        for resource in range(self._requests.shape[1]):
+            asked = self._requests[self._spec, resource]
+            room, rows = self._room(resource)
+            # What is certain to be served takes its room first; of others, those that it costs least to leave out wait.
+            certain = ~np.isfinite(self._cost)
+            room -= float(asked[certain] @ self._count[certain])
+            may_wait = np.flatnonzero(~certain & (asked > 0))
+            for column in range(len(self._reduced.limits), len(self._allowed)):
+                mine = may_wait[self._use[may_wait, column] > 0]
+                if mine.size and not self._supply.use[:, column].any():
+                    order = mine[np.argsort(-asked[mine] / self._use[mine, column], kind="stable")]
+                    taken = self._use[order, column] * self._count[order]
+                    left = np.clip(self._allowed[column] - (np.cumsum(taken) - taken), 0.0, taken)
+                    room -= float(((taken - left) / self._use[order, column]) @ asked[order])
+                    may_wait = np.setdiff1d(may_wait, mine)
+            order = may_wait[np.argsort(-self._cost[may_wait] / asked[may_wait], kind="stable")]
+            beyond = np.flatnonzero(np.cumsum(asked[order] * self._count[order]) > room)
+            if not beyond.size:
+                continue
+            price = self._cost[order[beyond[0]]] / asked[order[beyond[0]]]
+            prices = np.zeros((1, self._requests.shape[1]))
+            prices[0, resource] = price
+            values = np.where(self._wanted > 0, price * self._requests[:, resource], 0.0)
+            yield values, self._worth(prices, values), self._left_out(values, price * rows)
+
+    def _room(self, resource: int) -> tuple[float, Floats]:
+        """Return how much there is of a resource at most, and what that is by: values of limits that make the nodes
+        under them worth no more, for a price of one."""
+        supply, rows = self._supply, np.zeros(len(self._allowed))
+        free, most = supply.free[:, resource], supply.most
+        paid = np.zeros(len(most), dtype=bool)
+        for limit in range(len(self._reduced.limits)):
+            under = np.flatnonzero((supply.use[:, limit] > 0) & (free > 0) & ~paid)
+            if under.size:
+                each = float((free[under] / supply.use[under, limit]).max())
+                if self._allowed[limit] * each < float(free[under] @ most[under]):
+                    rows[limit], paid[under] = each, True
+        return float(free[~paid] @ most[~paid] + self._allowed @ rows), rows
+
+    def _left_out(self, values: Floats, rows: Floats) -> Floats:
+        """Return the values of rows, those that allow so many pods to be left out included: so high that these are the
+        pods worth most."""
+        found, open_ = rows.copy(), np.isfinite(self._cost)
+        for column in range(len(self._reduced.limits), len(self._allowed)):
+            mine = np.flatnonzero(open_ & (self._use[:, column] > 0))
+            if mine.size and not self._supply.use[:, column].any():
+                use = self._use[mine, column]
+                saved = (values[self._spec[mine]] - self._cost[mine]) / use
+                order = np.argsort(-saved, kind="stable")
+                beyond = np.flatnonzero(np.cumsum((use * self._count[mine])[order]) > self._allowed[column])
+                found[column] = max(0.0, float(saved[order[beyond[0]]])) if beyond.size else 0.0
+                open_[mine] = False
+        return found
+
+    def _first_prices(self, new: Ints, cost: Floats) -> tuple[Floats, list[Ints]]:
+        """Return prices that spread the cost of these rows' nodes over their resources in the best of some fixed
+        shares, and per choice of shares the row that serves each spec at the least price."""
         supply = self._supply
-        new = self._core[supply.kind[self._core] >= 0]
         resources = self._requests.shape[1]
         best: tuple[float, Floats] = (-1.0, np.zeros((len(new), resources)))
         preferred: list[Ints] = []
         for shares in (*np.eye(resources)[:-1], np.ones(resources)):
             usable = (supply.free[new] > 0) * shares
             total = np.maximum(usable.sum(axis=1, keepdims=True), _GRAIN)
-            prices = supply.cost[new, None] * usable / total / np.maximum(supply.free[new], 1.0)
+            prices = cost[new, None] * usable / total / np.maximum(supply.free[new], 1.0)
             values, prefers = self._values(prices, new)
             preferred.insert(0, prefers)
             worth = float(values @ self._wanted)
@@ -167,7 +246,7 @@ class MergedFluid:
         """Return the bound that the prices prove. Where a node would be worth more than it costs, all prices are also
         tried lowered until none is."""
         cost = self._supply.cost + self._supply.use @ rows
-        new = (self._supply.kind >= 0) & (worth > 0)
+        new = (self._supply.kind >= 0) & (worth > 0) & (cost > 0)
         share = float(np.minimum(1.0, cost[new] / worth[new]).min(initial=1.0))
         return max(0.0, *(self._counted(values * s, worth * s, rows * s) for s in {1.0, share}))
 
@@ -194,6 +273,8 @@ class MergedFluid:
         # What is left out above, a billionth of a value, is no more than what is added here.
         found = (self._supply.free[rows] @ prices.T + alone @ beyond[:, specs].T).min(axis=1)
         worth[rows] = found * (1 + 10 * _GRAIN)
+        merged = np.flatnonzero(self._supply.kind < 0)
+        worth[merged] = np.minimum(worth[merged], self._supply.fits[merged] @ (values * self._wanted))
         known = np.zeros(len(worth), dtype=bool)
         known[rows] = True
         return np.where(known, worth, worth[self._over])

@@ -44,7 +44,7 @@ class Supply:
 def supply_of(reduced: Reduced, active: Ints, ask: Ask) -> Supply:
     """Return the supply for an ask over the `active` kinds."""
     new = active[~reduced.existing[active]]
-    old = np.array([kind.index for kind in reduced.existing_kinds if kind.most], dtype=np.int64)
+    old = active[reduced.existing[active]]
     nodes = np.array([reduced.kinds[k].most for k in old.tolist()], dtype=np.float64)
     cluster = _clusters(reduced.free[old])
     clusters = int(cluster.max(initial=-1)) + 1

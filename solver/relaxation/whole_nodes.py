@@ -12,6 +12,7 @@ from solver.model.budget import RunningBudget
 from solver.model.objective import Goal, ObjectiveStage
 from solver.reduction.objective import step_of
 from solver.reduction.reduced import Ints, Reduced, most_per_node
+from solver.relaxation.cp_sat import new_solver, solve_within
 
 MOST_ENTRIES, ENTRIES_A_SECOND = 8000, 8000
 """Pairs of kinds and rows, up to which CP-SAT mostly proves something, in all and in a second."""
@@ -52,16 +53,9 @@ def least_cost(
     cost = cp_model.LinearExpr.weighted_sum([opened for opened, _ in nodes], [price for _, price in nodes])
     model.add_linear_constraint(cost, -(-floor_micros // step), below_micros // step - 1)
     model.minimize(cost)
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1
+    solver = new_solver()
     solver.parameters.linearization_level = 2
-    solver.parameters.random_seed = 1
-    if budget.deterministic:
-        solver.parameters.max_deterministic_time = budget.left_seconds(fraction)
-    else:
-        solver.parameters.max_time_in_seconds = budget.left_seconds(fraction)
-    status = solver.solve(model)
-    budget.charge(solver.response_proto.deterministic_time)
+    status = solve_within(model, solver, budget, budget.left_seconds(fraction))
     if status == cp_model.INFEASIBLE:
         return below_micros
     return max(floor_micros, int(-(-solver.best_objective_bound // 1)) * step)

@@ -35,6 +35,7 @@ def report_of(path: Path, items: list[Document], **more: object) -> Report:
 
 
 def adds_up(report: Report) -> bool:
+    assert report.least_usd_per_hour is not None
     top = report.planned.usd_per_hour if report.present_usd_per_hour is None else report.present_usd_per_hour
     return math.isclose(top - sum(each.usd_per_hour for each in report.steps), report.least_usd_per_hour, abs_tol=1e-9)
 

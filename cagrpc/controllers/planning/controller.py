@@ -249,7 +249,9 @@ class PlanningController(Controller):
             outcome = self._apply(assigned, seen, record.id, plan.certificate.gap)
         self._assume(outcome.onto_nodes, reservations)
         self._record_all(reasons.has_room(assigned, asked.coming), record.id)
-        span.set({"cagrpc.pods": pods, "cagrpc.nodes": len(assigned.new), "cagrpc.gap": plan.certificate.gap})
+        gap = plan.certificate.gap
+        told = {} if gap is None else {"cagrpc.gap": gap}
+        span.set({"cagrpc.pods": pods, "cagrpc.nodes": len(assigned.new), **told})
         self._tell(record.id, record.why, pods, len(assigned.new), sum(each.count for each in unplaced.values()))
         record = replace(
             record.of(plan),
@@ -293,7 +295,7 @@ class PlanningController(Controller):
             placed = PlacedPods(state, observed.snapshot, groups, wanted, everything)
         return left, question(left, observed.snapshot, placed, observed.short, self._previous, placeholders)
 
-    def _apply(self, assigned: AssignedPods, planned: FleetObservation, record_id: str, gap: float) -> _Outcome:
+    def _apply(self, assigned: AssignedPods, planned: FleetObservation, record_id: str, gap: float | None) -> _Outcome:
         """Order each part, except those that have changed while planning, which are news for the next round."""
         problem = "stopping" if self._stopping.is_set() else self._hindrance()
         if problem is not None:

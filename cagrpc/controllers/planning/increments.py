@@ -160,7 +160,9 @@ def still_wanted(part: tuple[NewNode, ...], waits: Callable[[PodRef], bool]) -> 
     return tuple(node for node in part if node.placeholders or any(map(waits, node.pods)))
 
 
-def increment(part: Sequence[NewNode], groups: Mapping[str, NodeGroup], plan_id: str, gap: float) -> IncrementSpec:
+def increment(
+    part: Sequence[NewNode], groups: Mapping[str, NodeGroup], plan_id: str, gap: float | None
+) -> IncrementSpec:
     """Return what to order for one part."""
     deltas = Counter(node.node_group for node in part)
     pods = [pod for node in part for pod in node.pods]

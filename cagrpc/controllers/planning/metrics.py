@@ -55,6 +55,7 @@ class _LatestRound(Collector):
         if record is not None:
             unplaced.add_metric((), sum(each.count for each in record.unplaced))
             cost.add_metric((), record.planned_cost_per_hour)
-            least.add_metric((), record.lower_bound_per_hour)
-            gap.add_metric((), record.gap)
+            for family, proven in ((least, record.lower_bound_per_hour), (gap, record.gap)):
+                if proven is not None:
+                    family.add_metric((), proven)
         yield from (unplaced, cost, least, gap)

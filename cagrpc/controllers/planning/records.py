@@ -82,8 +82,12 @@ class PlanRecord:
     status: str = Status.OPTIMAL.value
     planned_cost_per_hour: float = 0.0
     """Of new nodes."""
-    lower_bound_per_hour: float = 0.0
-    gap: float = 0.0
+    lower_bound_per_hour: float | None = 0.0
+    """None where nothing is proven."""
+    gap: float | None = 0.0
+    """None also where more pods might have been served."""
+    unserved_unproven: int = 0
+    """Pods and placeholders that are left out though nothing proves that they have to be."""
     price_of_priority_per_hour: float = 0.0
     elapsed_seconds: float = 0.0
     nodes: int = 0
@@ -111,8 +115,9 @@ class PlanRecord:
             classes=len(plan.pod_classes),
             status=certificate.status.value,
             planned_cost_per_hour=certificate.cost_usd_per_hour,
-            lower_bound_per_hour=certificate.lower_bound_usd_per_hour,
+            lower_bound_per_hour=certificate.least_usd_per_hour,
             gap=certificate.gap,
+            unserved_unproven=certificate.unserved_unproven,
             price_of_priority_per_hour=certificate.price_of_priority_usd_per_hour,
             elapsed_seconds=plan.elapsed_seconds,
         )
@@ -129,6 +134,7 @@ class PlanRecord:
             "planned_cost_per_hour": self.planned_cost_per_hour,
             "lower_bound_per_hour": self.lower_bound_per_hour,
             "gap": self.gap,
+            "unserved_unproven": self.unserved_unproven,
             "price_of_priority_per_hour": self.price_of_priority_per_hour,
             "elapsed_seconds": self.elapsed_seconds,
             "nodes": self.nodes,

@@ -302,7 +302,8 @@ class _Bill:
     """Nodes with pods of the request."""
     cost_usd_per_hour: float = 0.0
     """Nodes that it shares with other requests count in part."""
-    gap: float = 0.0
+    gap: float | None = None
+    """None where nothing is proven."""
 
     @property
     def nodes(self) -> str:
@@ -318,14 +319,14 @@ def _bill(uid: str, status: IncrementStatus, snapshot: FleetSnapshot) -> _Bill:
             groups[each.node_group] += 1
             state = snapshot.groups.get(each.node_group)
             cost += state.group.price_usd_per_hour / len(each.requests) if state is not None else 0.0
-    return _Bill(dict(groups), cost, status.increment.gap or 0.0)
+    return _Bill(dict(groups), cost, status.increment.gap)
 
 
 def _details(request: ProvisioningRequest, bill: _Bill, standing: int) -> dict[str, str | None]:
     return {
         "costPerHour": _amount(bill.cost_usd_per_hour),
-        "lowerBoundPerHour": _amount(bill.cost_usd_per_hour * (1 - bill.gap)),
-        "gap": _amount(bill.gap),
+        "lowerBoundPerHour": None if bill.gap is None else _amount(bill.cost_usd_per_hour * (1 - bill.gap)),
+        "gap": None if bill.gap is None else _amount(bill.gap),
         "nodeGroups": ",".join(f"{name}={count}" for name, count in sorted(bill.groups.items())),
         "nodeSelector": f"{booking_label(request.uid)}=true",
         NODES: str(sum(bill.groups.values()) + standing),

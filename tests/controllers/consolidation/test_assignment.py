@@ -22,7 +22,7 @@ from solver.model import (
 )
 
 SMALL, LARGE = PodSpec((("cpu", 1),)), PodSpec((("cpu", 2),))
-CERTIFICATE = Certificate(Status.OPTIMAL, 0.0, 0.0, 0.0, (), 0.0)
+CERTIFICATE = Certificate(Status.OPTIMAL, 0.0, 0.0, (), 0.0)
 
 
 def _pod(name: str, created_at: int, spec: PodSpec = SMALL, gang: str | None = None) -> ReschedulablePod:

@@ -233,7 +233,7 @@ def faults(shapes: Sequence[SlackShape], nodes: Sequence[Node], where: Placement
         for name, count in where.get(each.name, {}).items():
             onto.setdefault(name, {})[index] = count
     existing = tuple(PlacedOnNode(*each) for each in onto.items())
-    plan = Plan(classes, (), (), existing, (), Certificate(Status.FEASIBLE, 0.0, 0.0, 0.0, (), 0.0), 0.0)
+    plan = Plan(classes, (), (), existing, (), Certificate(Status.FEASIBLE, 0.0, 0.0, (), 0.0), 0.0)
     problem = Problem(tuple(each.pod_set(each.count) for each in shapes), nodes=tuple(nodes))
     places = CheckedPlaces(problem, plan)
     return [*faults_on_nodes(problem, places), *faults_between_pods(problem, plan, places)]

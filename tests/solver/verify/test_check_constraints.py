@@ -113,7 +113,7 @@ def faults(
         new,
         tuple(PlacedOnNode(name, mine) for name, _, mine in placed if name in names),
         (),
-        Certificate(Status.FEASIBLE, cost, 0.0, 1.0, (TierCost(0, cost, 0.0),), 0.0),
+        Certificate(Status.FEASIBLE, cost, 0.0, (TierCost(0, cost, 0.0),), 0.0),
         0.0,
         (
             StageValue(ObjectiveStage(Goal.UNSERVED), 0.0, 0.0),

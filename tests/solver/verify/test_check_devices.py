@@ -57,7 +57,7 @@ def faults(there: tuple[Devices, ...], claims: list[Claims], held: Held, daemon:
         (PlannedNodes("g", 1, held),) if new else (),
         () if new else (PlacedOnNode("n", held),),
         (),
-        Certificate(Status.FEASIBLE, cost, 0.0, cost, (TierCost(0, cost, 0.0),) if new else (), 0.0),
+        Certificate(Status.FEASIBLE, cost, 0.0, (TierCost(0, cost, 0.0),) if new else (), 0.0),
         0.0,
         tuple(
             StageValue(ObjectiveStage(goal), cost if goal in (Goal.COST, Goal.NODES) else 0.0, 0.0) for goal in stages

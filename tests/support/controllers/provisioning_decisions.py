@@ -64,7 +64,10 @@ def _judge_part(part: RequestPart, groups: Mapping[str, NodeGroup]) -> None:
     cost = sum(groups[group_id].price_usd_per_hour * delta for group_id, delta in part.deltas.items())
     assert abs(part.cost_usd_per_hour - cost) < 1e-6
     assert 0 <= part.lower_bound_usd_per_hour <= part.cost_usd_per_hour + 1e-9
-    if cost:
+    if not part.lower_bound_usd_per_hour:
+        assert part.gap == (None if cost else 0.0)
+    elif cost:
+        assert part.gap is not None
         assert abs(part.gap - (1 - part.lower_bound_usd_per_hour / cost)) < 1e-6
 
 

@@ -44,9 +44,15 @@ def wants(key: str, operator: str, *values: str) -> tuple[NodeSelectorTerm, ...]
 
 def previous(deltas: Mapping[str, int]) -> Plan:
     """Return a previous plan, as far as planning reads it: its increments."""
-    certificate = Certificate(Status.FEASIBLE, 0.0, 0.0, 0.0, (), 0.0)
+    certificate = Certificate(Status.FEASIBLE, 0.0, 0.0, (), 0.0)
     increments = tuple(NodeGroupIncrease(name, delta) for name, delta in sorted(deltas.items()) if delta)
     return Plan((), increments, (), (), (), certificate, 0.0)
+
+
+def gap_of(plan: Plan) -> float:
+    """Return the gap of a plan for which one is proven."""
+    assert plan.certificate.gap is not None, plan.certificate
+    return plan.certificate.gap
 
 
 TAINT = Taint("dedicated", TaintEffect.NO_SCHEDULE, "gpu")

@@ -44,8 +44,8 @@ class RequestPart:
     cost_usd_per_hour: float
     lower_bound_usd_per_hour: float
     """No other nodes beside those of the other parts serve these requests for less."""
-    gap: float
-    """(cost - lower bound) / cost."""
+    gap: float | None
+    """(cost - lower bound) / cost; None where nothing is proven."""
 
 
 @dataclass(frozen=True, slots=True)

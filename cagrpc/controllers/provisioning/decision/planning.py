@@ -27,6 +27,7 @@ from cagrpc.controllers.provisioning.model import Candidate
 from cagrpc.errors import in_one_line
 from solver.model import Budget, Certificate, NodeGroup, Problem
 from solver.model.budget import RunningBudget
+from solver.model.proof import gap
 from solver.reduction.objective import dollars
 
 __all__ = ["MOST_AT_ONCE", "Checked", "Decisions", "RequestPart", "Scenario", "check", "decide"]
@@ -107,7 +108,7 @@ def _part(
         tuple(nodes),
         cost,
         bound,
-        (cost - bound) / cost if cost else 0.0,
+        gap(cost, bound),
     )
 
 

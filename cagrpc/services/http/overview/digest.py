@@ -179,7 +179,7 @@ def _round(row: Json) -> Json | None:
     if not (row["pods"] or row["placeholders"]):
         return None
     shown = ("id", "at_seconds", "why", "pods", "nodes", "on_existing", "status", "planned_cost_per_hour")
-    more = ("lower_bound_per_hour", "gap", "elapsed_seconds")
+    more = ("lower_bound_per_hour", "gap", "unserved_unproven", "elapsed_seconds")
     return {
         **{name: row[name] for name in (*shown, *more)},
         "unplaced": sum(each["count"] for each in row["unplaced"]),

@@ -57,7 +57,7 @@ export function chart(id, points, width) {
 function inWords(points) {
   const costs = points.map((each) => each.cost);
   const last = points.at(-1);
-  const bound = last.bound === null ? "" : `, at least ${dollars(last.bound)}, gap ${percent(last.gap)}`;
+  const bound = last.bound === null ? "" : `, at least ${dollars(last.bound)}${last.gap === null ? "" : `, gap ${percent(last.gap)}`}`;
   return `${count(points.length)} from ${clock(points[0].atSeconds)} to ${clock(last.atSeconds)}: between ${dollars(Math.min(...costs))} and ${dollars(Math.max(...costs))}; the last ${dollars(last.cost)}${bound}. The table has all of them.`;
 }
 

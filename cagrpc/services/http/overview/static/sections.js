@@ -114,12 +114,27 @@ function fleet({ fleet: { tiers, groups, groups_left_out: left, groups_without_n
   ];
 }
 
+const UNPROVEN = "not proven";
+
+/** The gap of a round, of the pods that it serves. */
+function gapOf({ gap, unplaced }) {
+  if (gap === null) return UNPROVEN;
+  return unplaced === 0 ? percent(gap) : `${gap < 0.00005 ? "none" : percent(gap)} for those served`;
+}
+
+function proof(round) {
+  const bound = round.lower_bound_per_hour === null ? "with no bound proven yet" : `proven to cost at least ${dollars(round.lower_bound_per_hour)}`;
+  const gap = round.gap === null ? "" : ` (gap ${gapOf(round)})`;
+  const unproven = round.unserved_unproven > 0 ? `; leaving out ${several(round.unserved_unproven, "pod")} is not proven to be necessary` : "";
+  return `${bound}${gap}${unproven}`;
+}
+
 function rounds({ rounds: { rounds: all }, status }, width) {
   if (all.length === 0) return none(status.drive === "plan" ? "No round was planned yet." : "With drive: assist there are decisions, below, and no rounds of planning.");
   const last = all.at(-1);
   const points = all.map((each) => ({ atSeconds: each.at_seconds, cost: each.planned_cost_per_hour, bound: each.lower_bound_per_hour, gap: each.gap }));
   return [
-    h("p", {}, "The last round, at ", when(last.at_seconds), `: ${several(last.pods, "pod")} on ${several(last.nodes, "new node")} for ${dollars(last.planned_cost_per_hour)} an hour, proven to cost at least ${dollars(last.lower_bound_per_hour)} (gap ${percent(last.gap)}, ${last.status}).`),
+    h("p", {}, "The last round, at ", when(last.at_seconds), `: ${several(last.pods, "pod")} on ${several(last.nodes, "new node")} for ${dollars(last.planned_cost_per_hour)} an hour (${last.status}), ${proof(last)}.`),
     h("p", { class: "key soft", "aria-hidden": "true" }, h("span", { class: "proven" }), "proven least", h("span", { class: "open" }), "what is open above it"),
     chart("rounds-chart", points, width),
     h("details", {}, h("summary", {}, `The ${several(all.length, "round")} as a table`),
@@ -127,7 +142,7 @@ function rounds({ rounds: { rounds: all }, status }, width) {
         key: each.id,
         cells: [
           when(each.at_seconds), each.why, count(each.pods), count(each.nodes), count(each.on_existing), count(each.unplaced),
-          dollars(each.planned_cost_per_hour), dollars(each.lower_bound_per_hour), percent(each.gap), seconds(each.elapsed_seconds),
+          dollars(each.planned_cost_per_hour), dollars(each.lower_bound_per_hour) || UNPROVEN, gapOf(each), seconds(each.elapsed_seconds),
           Object.entries(each.increments).map(([phase, number]) => `${count(number)} ${phase}`).join(", "),
         ],
       })))),
