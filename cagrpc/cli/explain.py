@@ -4,10 +4,18 @@ as it is."""
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from cagrpc.cli import flags
+from cagrpc.cli.interruption import exit_code, interruptible
 from cagrpc.errors import InvalidInput, Unavailable, did_you_mean
 from cagrpc.output import print_data, warn
+
+if TYPE_CHECKING:
+    from cagrpc.offline.planning import Planned
+    from solver import Explanation
+    from solver.model.budget import Interruption
 
 SUMMARY = "explain the expander's last decision, the state of a ProvisioningRequest, or a plan"
 DETAILS = (
@@ -51,13 +59,17 @@ def _plan(options: argparse.Namespace) -> int:
     read = read_problem(inputs_of(options, flags.cluster(options, unless=options.pods)))
     for warning in read.warnings:
         warn(warning)
-    planned = plan(read.problem, read.budget, limited=False)
-    explanation = explain_plan(planned)
+
+    def work(by: Interruption) -> tuple[Planned, Explanation]:
+        planned = plan(read.problem, replace(read.budget, interruption=by), limited=False)
+        return planned, explain_plan(planned)
+
+    (planned, explanation), interrupted = interruptible(work)
     if options.output in flags.FORMS:
         print_data(as_json(planned, explanation), options.output)
     else:
         print_explanation(planned, explanation, console())
-    return 0
+    return exit_code(interrupted)
 
 
 def _last(options: argparse.Namespace) -> int:

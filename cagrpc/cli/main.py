@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
+from cagrpc.cli.interruption import EXIT_INTERRUPTED
 from cagrpc.errors import ALL_PROBLEMS, CagrpcError, InvalidConfiguration, InvalidInput, first_problems
 from cagrpc.output import OutputError, writing
 
@@ -38,7 +39,6 @@ pandas takes, and a third of the time that loading what was compiled takes."""
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_WRONG_INPUT = 2
-EXIT_INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None, *, kubectl: bool = False) -> int:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import time
+from dataclasses import replace
 
 from cagrpc.cli import flags
+from cagrpc.cli.interruption import exit_code, interruptible
 
 SUMMARY = "plan offline: which nodes for which pods, and how good that is"
 DETAILS = (
     "Of files, or of the pods that wait in a running cluster (--kubeconfig; nothing is ordered or written there, it is"
     " only listed). Starting and reading count as planning, up to a fifth of --budget. Exits 0 also where pods stay"
-    " unplaced: they are in the answer, with reasons."
+    " unplaced: they are in the answer, with reasons. Ctrl-C ends planning: the best plan so far is printed."
 )
 
 _MOST_BEGUN = 0.2
@@ -37,9 +39,10 @@ def run(options: argparse.Namespace) -> int:
         warn(warning)
     # Whoever says 5s waits 5s, and not as long again as starting and reading take.
     begun = min(_MOST_BEGUN, time.process_time() / read.budget.seconds)
-    planned = plan(read.problem, read.budget.part(1 - begun))
+    budget = read.budget.part(1 - begun)
+    planned, interrupted = interruptible(lambda by: plan(read.problem, replace(budget, interruption=by)))
     if options.output in flags.FORMS:
         print_data(as_json(planned), options.output)
     else:
         print_plan(planned, console())
-    return 0
+    return exit_code(interrupted)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 from cagrpc.cli import flags
+from cagrpc.cli.interruption import exit_code, interruptible
 
 SUMMARY = "report what a cluster costs, the least it could cost, and why"
 DETAILS = (
@@ -55,11 +57,13 @@ def run(options: argparse.Namespace) -> int:
         budget=Budget(parse_seconds(options.budget, "--budget")),
         anonymise=options.anonymise,
     )
-    report = make_report(inputs)
+    report, interrupted = interruptible(
+        lambda by: make_report(replace(inputs, budget=replace(inputs.budget, interruption=by)))
+    )
     for warning in report.warnings:
         warn(warning)
     _write(options, report)
-    return 0
+    return exit_code(interrupted)
 
 
 def _write(options: argparse.Namespace, report: object) -> None:

@@ -76,6 +76,7 @@ def as_json(planned: Planned, explanation: Explanation) -> dict[str, Any]:
         "limited": [limited_json(why) for why in explanation.limited],
         "price_of_priority": explanation.price_of_priority_usd_per_hour,
         "summary": sentence_of_cost(planned),
+        **({"interrupted": True} if planned.interrupted else {}),
     }
 
 

@@ -26,6 +26,7 @@ def as_json(planned: Planned) -> dict[str, Any]:
         "gap": certificate.gap,
         "unserved_unproven": certificate.unserved_unproven,
         "elapsed_seconds": plan.elapsed_seconds,
+        **({"interrupted": True} if planned.interrupted else {}),
         "price_of_priority": certificate.price_of_priority_usd_per_hour,
         "tiers": [
             {"weight": t.weight, "cost_per_hour": t.cost_usd_per_hour, "lower_bound": t.least_usd_per_hour}

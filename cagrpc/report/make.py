@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
@@ -71,6 +71,8 @@ def make_report(inputs: ReportInputs) -> Report:
         moving = moving_question(objects, nodes, found, offered, ladder.question)
         consolidation = consolidated(moving, nodes, inputs.budget.part(CONSOLIDATION))
     report = compose(source, objects, nodes, found, ladder, consolidation, time.perf_counter() - started)
+    by = inputs.budget.interruption
+    report = replace(report, interrupted=by is not None and by.happened)
     return anonymised(report) if inputs.anonymise else report
 
 

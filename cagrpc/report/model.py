@@ -285,3 +285,5 @@ class Report:
     warnings: tuple[str, ...]
     """Empty in an anonymised report, which counts them."""
     left_out_warnings: int = 0
+    interrupted: bool = False
+    """Whether planning ended before its time: the plans are the best ones until then."""
