@@ -43,7 +43,12 @@ def limited_words(limited: WhyLimited) -> str:
     named = ", ".join(reason(each) for each in limited.changes[:_MOST_NAMED])
     more = f" and {several(rest, 'more size or limit', 'more sizes and limits')}" if rest > 0 else ""
     them = "it" if len(limited.changes) == 1 else "them"
-    bound = f"no plan without {them} that serves as much costs less than ${limited.lower_bound_usd_per_hour:.4f}/h"
+    least = limited.lower_bound_usd_per_hour
+    bound = (
+        "no bound on the cost without is proven yet"
+        if least is None
+        else f"no plan without {them} that serves as much costs less than ${least:.4f}/h"
+    )
     return f"limited: {named}{more}; without {them} {difference_words(limited.without)}; {bound}"
 
 

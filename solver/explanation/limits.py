@@ -69,7 +69,7 @@ def without(problem: Problem, plan: Plan, changes: Sequence[ConstraintChange], b
         return None
     if _is_worse(plan, other):  # there was too little time to find as good a plan
         return None
-    return WhyLimited(tuple(changes), found, other.certificate.lower_bound_usd_per_hour)
+    return WhyLimited(tuple(changes), found, other.certificate.least_usd_per_hour)
 
 
 def _is_worse(plan: Plan, other: Plan) -> bool:

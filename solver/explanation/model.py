@@ -182,8 +182,8 @@ class WhyLimited:
     """Those that are removed, together."""
     without: Difference
     """The best plan without them."""
-    lower_bound_usd_per_hour: float
-    """No plan without them that serves as much as that one costs less."""
+    lower_bound_usd_per_hour: float | None
+    """No plan without them that serves as much as that one costs less; None where nothing is proven."""
 
 
 @dataclass(frozen=True, slots=True)
