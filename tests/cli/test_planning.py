@@ -66,8 +66,8 @@ def run_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
 def test_the_json_of_a_plan(inputs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     plan = run_json(capsys, "plan", *inputs)
     assert list(plan) == [
-        "status", "cost_per_hour", "lower_bound", "gap", "elapsed_seconds", "price_of_priority", "tiers", "increments",
-        "pod_classes", "nodes", "existing", "unplaced",
+        "status", "cost_per_hour", "lower_bound", "gap", "unserved_unproven", "elapsed_seconds", "price_of_priority",
+        "tiers", "increments", "pod_classes", "nodes", "existing", "unplaced",
     ]  # fmt: skip
     assert plan["status"] == "optimal"
     # one pod fits on the node that stands, two on each m7i.large; two of those are not enough for five with the limit

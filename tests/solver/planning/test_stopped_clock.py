@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
-from hypothesis import given, note
+from hypothesis import given
 
-from solver import Budget, Plan, Problem, Status, solve
+from solver import Budget, Limit, Plan, PlanProgress, Problem, Status, solve
 from solver.model import Goal
+from solver.model.budget import Interruption, RunningBudget
 from solver.verify.check import faults_of
 from tests.support.examples import examples
+from tests.support.solver.problems import GIB, group, node, pods, spec
 from tests.support.solver.reference import as_micros, best_objective
 from tests.support.solver.strategies import constrained_problems, problems
 
 SECONDS = 1.0
 READS = 50
 """After which time is up in any case."""
-FEW = examples(5)
+FEW = examples(10)
 
 
 @dataclass
@@ -31,6 +34,15 @@ class ToldClock:
     def __call__(self) -> float:
         self.asked += 1
         return SECONDS * (1000.0 if self.asked > self.up_from else self.asked / READS)
+
+
+def hard() -> Problem:
+    """Return a problem whose best plan nobody proves: 240 sizes of pods."""
+    chance = random.Random(7)
+    sets = tuple(pods(f"p{index}", 5, spec(chance.randint(3, 77) * 100, chance.randint(1, 29))) for index in range(240))
+    sizes = ((8_000, 32, 0.4), (16_000, 64, 0.77), (32_000, 64, 1.2))
+    groups = (group(f"g{cpu}", cpu=cpu, extra={"memory": memory * GIB}, price=price) for cpu, memory, price in sizes)
+    return Problem(sets, tuple(groups))
 
 
 def plans_at_every_end(problem: Problem) -> Iterator[tuple[int, Plan]]:
@@ -46,8 +58,7 @@ def check_all(problem: Problem) -> None:
     exact = best_objective(problem)
     first: tuple[int, ...] | None = None
     for up_from, plan in plans_at_every_end(problem):
-        note(f"up from {up_from}: {plan}")
-        assert list(faults_of(problem, plan)) == []
+        assert list(faults_of(problem, plan)) == [], up_from
         found = as_micros(plan.vector, problem)
         first = found if first is None else first
         assert exact <= found <= first, up_from
@@ -78,6 +89,31 @@ def check_certificate(problem: Problem, plan: Plan, found: tuple[int, ...], exac
         assert certificate.lower_bound_usd_per_hour > 0
 
 
+SEVEN = tuple(pods(f"p{size}", 1, spec(size * 1000, 2)) for size in range(1, 8))
+GROUPS = (
+    group("small", cpu=4000, price=0.2),
+    group("medium", cpu=8000, price=0.38),
+    group("large", cpu=16_000, price=0.8),
+)
+SMALL = (
+    Problem(SEVEN, GROUPS),
+    Problem(SEVEN, tuple(replace(each, max_size=1) for each in GROUPS)),
+    Problem(SEVEN, GROUPS, limits=(Limit("all", {"cpu": 20_000}),)),
+    Problem(SEVEN, (GROUPS[0], replace(GROUPS[1], weight=9, max_size=2), GROUPS[2])),
+    Problem(SEVEN, GROUPS, (node("standing", 3000), node("full", 0))),
+)
+
+
+@pytest.mark.parametrize("enumerated", [True, False], ids=["all patterns", "some patterns"])
+@pytest.mark.parametrize("problem", SMALL, ids=["plain", "few nodes", "limit", "two tiers", "standing"])
+def test_seven_pods(problem: Problem, enumerated: bool) -> None:
+    """Of which a plan once said that it could cost nothing, because the clock was up before its first bound."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not enumerated:
+            patch.setattr("solver.planning.incumbent.ENUMERATE", 0)
+        check_all(problem)
+
+
 @given(problems())
 @FEW
 def test_a_plan_is_as_good_as_the_first_one_and_its_bounds_hold(problem: Problem) -> None:
@@ -104,3 +140,35 @@ def test_so_with_constraints_where_columns_are_generated(problem: Problem) -> No
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("solver.planning.incumbent.ENUMERATE", 0)
         check_all(problem)
+
+
+@pytest.mark.parametrize(
+    "budget", [Budget(3600.0), Budget(deterministic_seconds=3600.0)], ids=["wall", "deterministic"]
+)
+def test_an_interruption_ends_a_search_that_would_take_an_hour(budget: Budget) -> None:
+    """It comes with the first thing that is told, from a thread of the planner's."""
+    by = Interruption()
+    told: list[PlanProgress] = []
+
+    def tell(found: PlanProgress) -> None:
+        told.append(found)
+        by.interrupt()
+
+    plan = solve(hard(), replace(budget, interruption=by), tell)
+    assert plan.certificate.status is Status.FEASIBLE
+    assert not plan.unplaced
+    assert plan.certificate.cost_usd_per_hour <= told[0].cost_usd_per_hour + 1e-6
+    assert 0 < plan.certificate.lower_bound_usd_per_hour < plan.certificate.cost_usd_per_hour
+
+
+def test_an_interruption_stops_what_runs_and_what_begins_later() -> None:
+    by, stopped = Interruption(), list[str]()
+    with by.stopping(lambda: stopped.append("ran before and is over")):
+        pass
+    with by.stopping(lambda: stopped.append("runs")):
+        by.interrupt()
+    with by.stopping(lambda: stopped.append("begins later")):
+        pass
+    assert stopped == ["runs", "begins later"]
+    budget = RunningBudget(Budget(10.0, interruption=by))
+    assert (budget.left_seconds(), budget.wall_limit(), budget.exhausted) == (0.0, 0.0, True)
