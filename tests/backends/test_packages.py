@@ -22,6 +22,7 @@ from cagrpc.backends.packages import GROUP, Plugins, with_packages
 from cagrpc.backends.plugin import BackendPlugin, Configured, Inventory
 from cagrpc.forms import Form
 from tests.support.serving import Serving, serve
+from tests.support.waiting import AMPLE_SECONDS
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "guides" / "writing-a-backend.md"
@@ -43,7 +44,13 @@ class Example:
     def run(self, *arguments: object) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, *map(str, arguments)]
         return subprocess.run(
-            command, capture_output=True, text=True, timeout=300, check=False, env=self.environment, cwd=self.source
+            command,
+            capture_output=True,
+            text=True,
+            timeout=AMPLE_SECONDS,
+            check=False,
+            env=self.environment,
+            cwd=self.source,
         )
 
 
@@ -57,7 +64,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Example:
     (source / "spool").mkdir()
     offline = ("--no-index", "--no-deps", "--no-build-isolation", "--disable-pip-version-check")
     install = [sys.executable, "-m", "pip", "install", "--quiet", *offline, "--target", str(site), str(source)]
-    done = subprocess.run(install, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(install, capture_output=True, text=True, timeout=AMPLE_SECONDS, check=False)
     assert done.returncode == 0, done.stderr
     assert [each.name for each in site.glob("*.dist-info")] == ["cagrpc_rack-0.1.0.dist-info"]
     return Example(source, site)

@@ -25,7 +25,7 @@ BIN_TYPES = "1\n2\n10 3 -1\n20 5 1\n1\n1 4\n10\n"
 )
 def test_instances_are_solved_to_their_optima(tmp_path: Path, name: str, text: str, items: int, cost: float) -> None:
     (tmp_path / name).write_text(text)
-    solved = solve_instance(tmp_path / name, budget_seconds=5.0)
+    solved = solve_instance(tmp_path / name, budget_seconds=300.0)
     assert (solved.items, solved.cost, solved.is_optimal) == (items, cost, True)
 
 

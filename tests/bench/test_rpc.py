@@ -15,6 +15,7 @@ from cagrpc.services.grpc import provider
 from cagrpc.services.grpc.provider import Provider
 from cagrpc.services.tls import LiveTls, ServerTls
 from tests.support.grpc_servers import FRONTS, fronted, ready_answers, rpc_server
+from tests.support.waiting import AMPLE_SECONDS
 
 NODES = 300
 
@@ -27,7 +28,7 @@ def _certificates(tmp_path: Path) -> Path:
 
 def asked(rpc_program: Path, certificates: Path, port: int, clients: int = 1) -> rpc.Times:
     command = [str(rpc_program), "load", str(certificates), f"127.0.0.1:{port}", str(NODES), str(clients), "0"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=AMPLE_SECONDS, check=False)
     assert done.returncode == 0, done.stderr
     return rpc.Times(**json.loads(done.stdout))
 

@@ -17,8 +17,7 @@ import pytest
 from cagrpc.cli import completion
 from cagrpc.cli.main import COMMANDS, main
 from tests.support.controlplane.kubectl import SCRIPTS
-
-PATIENCE_SECONDS = 60.0
+from tests.support.waiting import AMPLE_SECONDS
 
 
 def _completions(script: Path, *words: str) -> set[str]:
@@ -90,7 +89,7 @@ def _read_until(terminal: int, expected: str) -> str:
     """Return what the terminal shows, to the end of the line that has this."""
     told = ""
     while expected not in told or not told.partition(expected)[2].endswith(("\n", "$ ")):
-        ready, _, _ = select.select([terminal], [], [], PATIENCE_SECONDS)
+        ready, _, _ = select.select([terminal], [], [], AMPLE_SECONDS)
         assert ready, told
         told += os.read(terminal, 4096).decode().replace("\r", "")
     return told

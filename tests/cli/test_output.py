@@ -41,7 +41,7 @@ def test_every_command_that_prints_data_has_both() -> None:
 def test_yaml_has_what_json_has(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if command == "report":
         (tmp_path / "cluster.json").write_text(json.dumps({"kind": "List", "items": half_empty()}))
-        inputs = ["--nodes", str(tmp_path / "cluster.json"), "--budget", "10s"]
+        inputs = ["--nodes", str(tmp_path / "cluster.json"), "--budget", "5m"]
     else:
         (tmp_path / "pods.json").write_text(json.dumps({**POD, "spec": SPEC}))
         (tmp_path / "one.json").write_text(json.dumps({"name": "one", "node_groups": [dict(SMALL)]}))

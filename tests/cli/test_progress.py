@@ -8,7 +8,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from tests.support.serving import PATIENCE_SECONDS, cagrpc, command
+from tests.support.serving import AMPLE_SECONDS, cagrpc, command
 
 ROOT = Path(__file__).parents[2]
 INPUTS = (
@@ -34,7 +34,7 @@ def test_the_gap_is_shown_on_a_terminal(tmp_path: Path) -> None:
         if not read:
             break
     os.close(controller)
-    assert running.wait(PATIENCE_SECONDS) == 0
+    assert running.wait(AMPLE_SECONDS) == 0
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
     found = re.findall(r"planning \d+ pods: \$([\d.]+)/h, at least \$([\d.]+)/h \(gap ([\d.]+)%\)", text)
     assert found, text

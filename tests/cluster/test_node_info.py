@@ -188,5 +188,7 @@ def test_devices_are_assumed_and_given_back_like_resources() -> None:
 def test_what_is_assumed_is_not_planned_again_with_claims() -> None:
     info = NodeInfo(node("n", 4000, devices=GPUS))
     info.assume(A, spec(10, claims=claim(count=6)))
-    plan = solve(Problem((PodSet("p", spec(10, claims=claim()), 3),), nodes=(info.node(),)), Budget(0.5))
+    plan = solve(
+        Problem((PodSet("p", spec(10, claims=claim()), 3),), nodes=(info.node(),)), Budget(deterministic_seconds=0.5)
+    )
     assert [each.count for each in plan.unplaced] == [1]

@@ -14,6 +14,7 @@ from cagrpc.fleet.model import IncrementSpec, Origin, Phase
 from cagrpc.fleet.records import MemberState
 from solver.model import Limit
 from tests.support.fleet import FleetHarness, MemoryJournal, group, run_inline, states, targets
+from tests.support.waiting import AMPLE_SECONDS
 
 
 def _harness(**more: object) -> FleetHarness:
@@ -228,12 +229,12 @@ def test_a_slow_backend_holds_up_neither_answers_nor_reads() -> None:
 
     def slow() -> None:
         entered.set()
-        assert go_on.wait(10)
+        assert go_on.wait(AMPLE_SECONDS)
 
     harness.backend.before_order = slow
     fleet = Fleet(harness.groups, harness.limits, harness.backend, harness.journal, clock=harness.clock)
     applied = fleet.apply(IncrementSpec({"a": 2}), refusal_wait_seconds=0.01)
-    assert entered.wait(10)
+    assert entered.wait(AMPLE_SECONDS)
     assert applied.phase in (Phase.PLANNED, Phase.CREATING)
     assert targets(fleet.snapshot) == {"a": 2}
     second = fleet.apply(IncrementSpec({"b": 1}))

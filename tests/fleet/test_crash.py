@@ -15,6 +15,7 @@ import pytest
 from tests.fleet.crash_stories import STORIES, End, Story, run
 from tests.support.kills import Killed, Steps
 from tests.support.stub_backend import Executed
+from tests.support.waiting import AMPLE_SECONDS
 
 
 def _check_end(story: Story, end: End, directory: Path, at: str) -> None:
@@ -81,5 +82,5 @@ def test_a_real_process_that_is_killed_leaves_the_same(tmp_path: Path, name: str
     fatal = 1 + _steps(story, _directory(tmp_path, "calm")).index(name)
     directory = _directory(tmp_path, "killed")
     command = [sys.executable, "-m", "tests.fleet.crash_stories", "held", str(directory), str(fatal)]
-    assert subprocess.run(command, timeout=60, check=False).returncode == -signal.SIGKILL
+    assert subprocess.run(command, timeout=AMPLE_SECONDS, check=False).returncode == -signal.SIGKILL
     _check_end(story, run(story, directory, Steps()), directory, name)

@@ -13,6 +13,7 @@ from cagrpc.fleet.model import IncrementSpec
 from cagrpc.services.grpc import provider
 from tests.support.fleet import FleetHarness, group, targets
 from tests.support.grpc_servers import serving
+from tests.support.waiting import AMPLE_SECONDS
 
 
 class SlowBackendHarness(FleetHarness):
@@ -27,7 +28,7 @@ class SlowBackendHarness(FleetHarness):
         def slow() -> None:
             self.asked += 1
             self.entered.set()
-            assert self.answer.wait(10)
+            assert self.answer.wait(AMPLE_SECONDS)
 
         self.backend.before_list = slow
 
@@ -52,7 +53,7 @@ def test_a_refresh_waits_no_longer_than_its_deadline_and_the_silence_is_logged(h
     harness.slow_down()
     with pytest.raises(errors.Unavailable, match=r"the backend has not answered for 0\.01 s"):
         fleet.refresh(wait_seconds=0.01)
-    assert harness.entered.wait(10)
+    assert harness.entered.wait(AMPLE_SECONDS)
     harness.clock.advance(4)
     assert fleet.problem is None
     harness.clock.advance(3)
@@ -88,7 +89,7 @@ def test_refreshes_that_come_while_one_is_under_way_join_it(harness: SlowBackend
     for _ in range(20):
         with pytest.raises(errors.Unavailable):
             fleet.refresh(wait_seconds=0.001)
-    assert harness.entered.wait(10)
+    assert harness.entered.wait(AMPLE_SECONDS)
     harness.backend.before_list = None
     _answer(harness, fleet)
     assert harness.asked == 1
@@ -130,6 +131,6 @@ def test_any_number_of_refreshes_leave_threads_for_what_is_read(harness: SlowBac
         for _ in range(6):
             code, details = client.code("Refresh", timeout=0.4)
             assert (code, "has not answered" in details) == ("UNAVAILABLE", True)
-            assert client.code("NodeGroups", timeout=5)[0] == "OK"
+            assert client.code("NodeGroups", timeout=AMPLE_SECONDS)[0] == "OK"
     _answer(harness, fleet)
     fleet.close()

@@ -15,6 +15,7 @@ from cagrpc.fleet.records import Changes
 from cagrpc.services.grpc import provider
 from tests.support.fleet import FakeClock, FleetHarness, MemoryJournal, group, targets
 from tests.support.grpc_servers import serving
+from tests.support.waiting import AMPLE_SECONDS
 
 
 class SlowJournal(MemoryJournal):
@@ -32,7 +33,7 @@ class SlowJournal(MemoryJournal):
     def commit(self, changes: Changes) -> None:
         if self.hang:
             self.entered.set()
-            assert self.answer.wait(10)
+            assert self.answer.wait(AMPLE_SECONDS)
         self.clock.advance(self.seconds)
         self.broken = self.broken or self.commits_left == 0
         super().commit(changes)
@@ -52,13 +53,13 @@ class SlowJournalHarness(FleetHarness):
         self.slow.hang = True
         thread = threading.Thread(target=lambda: fleet.apply(IncrementSpec({"a": 1})), daemon=True)
         thread.start()
-        assert self.slow.entered.wait(10)
+        assert self.slow.entered.wait(AMPLE_SECONDS)
         return thread
 
     def end(self, fleet: Fleet, thread: threading.Thread) -> None:
         self.slow.hang = False
         self.slow.answer.set()
-        thread.join(10)
+        thread.join(AMPLE_SECONDS)
         fleet.refresh(wait_seconds=10)
         fleet.close()
 
@@ -75,10 +76,10 @@ def test_what_is_read_does_not_wait_for_a_commit(harness: SlowJournalHarness) ->
     key = fleet.apply(IncrementSpec({"b": 1})).id
     thread = harness.hanging(fleet)
     with serving(provider.SERVICE, provider.Provider(fleet).methods(), threads=2) as client:
-        assert client.code("NodeGroups", timeout=5)[0] == "OK"
+        assert client.code("NodeGroups", timeout=AMPLE_SECONDS)[0] == "OK"
         code, details = client.code("Refresh", timeout=0.4)
         assert (code, "the journal has not answered for" in details) == ("UNAVAILABLE", True)
-        assert client.code("NodeGroups", timeout=5)[0] == "OK"
+        assert client.code("NodeGroups", timeout=AMPLE_SECONDS)[0] == "OK"
     assert fleet.increment(key).phase is Phase.PLANNED
     assert targets(fleet.snapshot) == {"b": 1}
     harness.end(fleet, thread)

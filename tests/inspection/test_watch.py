@@ -21,7 +21,7 @@ from cagrpc.inspection.client import ServerAddress
 from cagrpc.inspection.watch import Answer, ServerPages, answers, changes, documents, redraw
 from cagrpc.tables import console
 from tests.support.controlplane.processes import wait_for
-from tests.support.serving import PATIENCE_SECONDS, SMALL, Serving, command, configuration, serve
+from tests.support.serving import AMPLE_SECONDS, SMALL, Serving, command, configuration, serve
 
 PLAN = {
     "at_seconds": 10.0,
@@ -139,7 +139,7 @@ def test_it_survives_a_restart_and_ends_with_ctrl_c(serving: Serving, tmp_path: 
         wait_for(lambda: told_lines()[-1] == "ready", "it is told back")
         for each in (following, shown):
             each.send_signal(signal.SIGINT)
-            assert each.wait(PATIENCE_SECONDS) == 130
+            assert each.wait(AMPLE_SECONDS) == 130
             assert each.stderr is not None
             assert not each.stderr.read()
         assert again.stop() == 0
@@ -156,6 +156,6 @@ def test_it_survives_a_restart_and_ends_with_ctrl_c(serving: Serving, tmp_path: 
 def _read_until(terminal: int, expected: str) -> None:
     told = ""
     while expected not in told:
-        ready, _, _ = select.select([terminal], [], [], PATIENCE_SECONDS)
+        ready, _, _ = select.select([terminal], [], [], AMPLE_SECONDS)
         assert ready, told
         told += os.read(terminal, 4096).decode()

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from tests.support.serving import Serving
+from tests.support.waiting import AMPLE_SECONDS
 
 REPOSITORY = Path(__file__).parents[2]
 RULES = REPOSITORY / "deploy" / "chart" / "files" / "rules.yaml"
@@ -30,7 +31,7 @@ def _alerts() -> dict[str, dict[str, Any]]:
 
 def _promtool(prometheus: Path, *arguments: object, given: str = "") -> str:
     command = [str(each) for each in (prometheus / "promtool", *arguments)]
-    done = subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=AMPLE_SECONDS)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

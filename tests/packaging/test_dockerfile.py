@@ -22,6 +22,7 @@ import pytest
 
 from cagrpc.services.grpc import native
 from tests.support.controlplane.binaries import required
+from tests.support.waiting import AMPLE_SECONDS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 KNOWN = {"ARG", "FROM", "WORKDIR", "RUN", "COPY", "ENV", "USER", "VOLUME", "EXPOSE", "ENTRYPOINT"}
@@ -95,7 +96,7 @@ class Image:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=AMPLE_SECONDS,
             check=False,
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"

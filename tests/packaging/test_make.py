@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.controlplane.binaries import REQUIRED_BY
+from tests.support.waiting import AMPLE_SECONDS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -23,7 +24,13 @@ def make(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     ):
         shutil.copy(path, directory)
     return subprocess.run(
-        ["make", *arguments], cwd=directory, capture_output=True, text=True, timeout=60, check=False, env=os.environ
+        ["make", *arguments],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=AMPLE_SECONDS,
+        check=False,
+        env=os.environ,
     )
 
 
@@ -98,7 +105,7 @@ def test_pip_alone_installs_the_same(tmp_path: Path) -> None:
 )
 def test_only_what_says_so_needs_more_than_python(target: str, needs_more: bool) -> None:
     command = ["make", "--dry-run", "--always-make", target, "CARGO=/a/cargo", "CLIPPY="]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=600, check=True)
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=AMPLE_SECONDS, check=True)
     assert ("--no-deps --no-build-isolation ./native" in done.stdout) == needs_more
     assert ("cargo" in done.stdout) == needs_more
     programs = target in {"test-cluster", "test-all"}
@@ -109,7 +116,13 @@ def test_what_is_missing_for_the_control_plane_is_said_before_anything_is_built(
     """Every program by name, with how one gets it."""
     command = [sys.executable, "-m", "tests.support.controlplane.binaries"]
     done = subprocess.run(
-        command, cwd=REPOSITORY, env={"PATH": "/nonexistent"}, capture_output=True, text=True, timeout=600, check=False
+        command,
+        cwd=REPOSITORY,
+        env={"PATH": "/nonexistent"},
+        capture_output=True,
+        text=True,
+        timeout=AMPLE_SECONDS,
+        check=False,
     )
     assert done.returncode == 1
     _, *absent = done.stderr.splitlines()
@@ -180,7 +193,7 @@ def ci(directory: Path, *programs: str) -> subprocess.CompletedProcess[str]:
         (directory / name).symlink_to(shutil.which(name) or name)
     command = [directory / "bash", REPOSITORY / ".ci" / "run"]
     environment = {"PATH": str(directory)}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=AMPLE_SECONDS, check=False)
 
 
 def test_ci_runs_what_the_readme_says_and_leaves_no_test_out(tmp_path: Path) -> None:

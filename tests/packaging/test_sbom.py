@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.waiting import AMPLE_SECONDS
 from tools import sbom
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -32,7 +33,7 @@ def described(version: str = "1.0", classifier: str = "", **fields: str) -> Mess
 def test_it_has_all_that_the_lock_file_pins(tmp_path: Path) -> None:
     target = tmp_path / "made" / "sbom.json"
     command = [sys.executable, str(REPOSITORY / "tools" / "sbom.py"), str(target)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=AMPLE_SECONDS, check=False)
     assert done.returncode == 0, done.stderr
     document = json.loads(target.read_text())
     assert (document["bomFormat"], document["specVersion"]) == ("CycloneDX", "1.6")

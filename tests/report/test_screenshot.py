@@ -11,6 +11,7 @@ from cagrpc.report.page import as_html
 from solver import Budget
 from tests.report.clusters import half_empty, written
 from tests.support.browser import COMMON_FLAGS
+from tests.support.waiting import AMPLE_SECONDS
 
 IMAGE = Path(__file__).parents[2] / "docs" / "guides" / "images" / "report.png"
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -22,7 +23,7 @@ def in_browser(chromium: str, directory: Path, *flags: str) -> str:
     inputs = ReportInputs(files=(cluster,), budget=Budget(60, deterministic_seconds=1.0))
     page.write_text(as_html(make_report(inputs)))
     command = [chromium, *COMMON_FLAGS, f"--user-data-dir={directory / 'user'}", *flags, page.as_uri()]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    return subprocess.run(command, capture_output=True, text=True, timeout=AMPLE_SECONDS, check=True).stdout
 
 
 def test_a_browser_shows_the_report(chromium: str, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from cagrpc.runtime import heartbeat
 from cagrpc.runtime.heartbeat import Heartbeat
 from tests.support.fleet import FakeClock
 from tests.support.scripted_api import ScriptedAnswer, fake_api
+from tests.support.waiting import AMPLE_SECONDS
 
 
 def test_what_does_nothing_new_is_stuck_from_its_patience_on_until_it_does() -> None:
@@ -57,15 +58,15 @@ def test_each_thread_has_its_own_step() -> None:
     def hang() -> None:
         with first.step():
             begun.set()
-            assert end.wait(10)
+            assert end.wait(AMPLE_SECONDS)
 
     thread = Thread(target=hang)
     thread.start()
-    assert begun.wait(10)
+    assert begun.wait(AMPLE_SECONDS)
     clock.advance(300)
     with second.step():
         heartbeat.beat("something")
     assert (bool(first.problem), second.problem) == (True, "")
     end.set()
-    thread.join(10)
+    thread.join(AMPLE_SECONDS)
     assert first.problem == ""

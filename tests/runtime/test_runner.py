@@ -16,6 +16,7 @@ from cagrpc.runtime.runner import STARTING_SECONDS, Runner, Steps, StepTimes
 from cagrpc.services.metrics import Metrics
 from tests.support.clocks import any_clock
 from tests.support.fleet import FakeClock
+from tests.support.waiting import AMPLE_SECONDS
 
 FIRST_SECONDS, LONGEST_SECONDS = 1.0, 4.0
 
@@ -132,7 +133,7 @@ def test_steps_begin_once_it_is_warm() -> None:
     runner = Runner()
     runner.add(Warming(step))
     runner.start()
-    assert done.wait(30)
+    assert done.wait(AMPLE_SECONDS)
     runner.stop(30)
     assert did[:4] == ["warm up", "warm up", "warm up", "step"]
 
@@ -142,14 +143,14 @@ def test_a_step_that_hangs_is_stuck_and_ends_within_its_deadline() -> None:
 
     def hang() -> None:
         begun.set()
-        assert end.wait(30)
+        assert end.wait(AMPLE_SECONDS)
 
     loop = Loop(hang)
     loop.heartbeat = Heartbeat("a loop", 60.0, clock)
     runner = Runner()
     runner.add(loop)
     runner.start()
-    assert begun.wait(30)
+    assert begun.wait(AMPLE_SECONDS)
     assert runner.stuck == ""
     clock.advance(60)
     assert runner.stuck == "a loop does not go on: in the middle of its step for 60 s"
@@ -168,7 +169,7 @@ def test_whoever_is_woken_steps_at_once() -> None:
     runner.add(loop)
     runner.start()
     loop.wake.set()
-    assert stepped.wait(30)
+    assert stepped.wait(AMPLE_SECONDS)
     runner.stop(0)
     loop.wake.set()
     runner.stop(30)
@@ -189,12 +190,12 @@ def test_what_is_added_later_is_shown_at_once_and_started_with_the_rest() -> Non
     runner = Runner()
     runner.add(Loop(first.set))
     runner.start()
-    assert first.wait(30)
+    assert first.wait(AMPLE_SECONDS)
     runner.add(Shown(second.set))
     assert (runner.status()["shown"], list(runner.pages())) == (1, ["/shown"])
     assert not second.is_set()
     runner.start()
-    assert second.wait(30)
+    assert second.wait(AMPLE_SECONDS)
     runner.stop(30)
 
 

@@ -14,6 +14,7 @@ from cagrpc.kube.client.parallel import in_parallel
 from cagrpc.runtime.heartbeat import PATIENCE_SECONDS
 from cagrpc.runtime.work_queue import WorkQueue
 from tests.support.clocks import any_clock
+from tests.support.waiting import AMPLE_SECONDS
 
 
 class Time:
@@ -131,14 +132,14 @@ def test_a_thread_that_hangs_is_stuck_with_its_key() -> None:
 
     def hang(_: str) -> None:
         begun.set()
-        assert end.wait(10)
+        assert end.wait(AMPLE_SECONDS)
 
     queue: WorkQueue[str] = WorkQueue("test", hang, workers=2, clock=time)
     queue.start()
     time.now = 10_000.0
     assert [each.problem for each in queue.heartbeats] == ["", ""]
     queue.add("a")
-    assert begun.wait(10)
+    assert begun.wait(AMPLE_SECONDS)
     time.now += PATIENCE_SECONDS
     (stuck,) = (each.problem for each in queue.heartbeats if each.problem)
     assert stuck.endswith("does not go on: in the middle of a for 300 s")
@@ -160,7 +161,7 @@ def test_threads_share_the_work_and_a_key_is_never_handled_twice_at_once() -> No
             counts[key] += 1
             if busy == {"a", "b"}:
                 both.set()
-        both.wait(10)
+        both.wait(AMPLE_SECONDS)
         queue.add(key)
         with lock:
             busy.discard(key)
@@ -172,7 +173,7 @@ def test_threads_share_the_work_and_a_key_is_never_handled_twice_at_once() -> No
     queue.start()
     queue.add("a")
     queue.add("b")
-    assert done.wait(10)
+    assert done.wait(AMPLE_SECONDS)
     queue.stop(30.0)
     assert both.is_set()
     assert twice == []

@@ -21,6 +21,7 @@ from cagrpc.errors import InvalidInput
 from cagrpc.server.server import Server
 from tests.support.certificates import Authority
 from tests.support.serving import settings_of
+from tests.support.waiting import AMPLE_SECONDS
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 EVERYWHERE = Address("0.0.0.0", 0)
@@ -45,7 +46,7 @@ def _ask(url: str, authority: Path | None = None, **headers: str) -> tuple[int, 
     trusted = ssl.create_default_context(cafile=authority) if authority is not None else None
     try:
         request = urllib.request.Request(url, headers=headers)
-        with urllib.request.urlopen(request, timeout=10, context=trusted) as answer:
+        with urllib.request.urlopen(request, timeout=AMPLE_SECONDS, context=trusted) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()

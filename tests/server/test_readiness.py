@@ -21,6 +21,7 @@ from tests.support.controlplane.processes import wait_for
 from tests.support.http_server import serving
 from tests.support.scripted_api import PROTOBUF, enveloped
 from tests.support.serving import ask, kubeconfig_of, settings_of
+from tests.support.waiting import AMPLE_SECONDS
 
 _KUEUE = "/apis/kueue.x-k8s.io"
 _FOLLOWED = {
@@ -50,7 +51,7 @@ class _SilentApi:
     def answer(self, path: str, query: dict[str, Any], accept: str) -> tuple[int, bytes]:
         self.asked.add(path)
         if path in self.held:
-            self.held[path].wait(60)
+            self.held[path].wait(AMPLE_SECONDS)
         if path in self.refused:
             return self.refused[path], b"{}"
         if "watch" in query:
@@ -76,7 +77,7 @@ class _SilentHandler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
         if not body:  # a watch
-            api.closed.wait(60)
+            api.closed.wait(AMPLE_SECONDS)
 
 
 @pytest.fixture(name="api")

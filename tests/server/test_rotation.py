@@ -27,6 +27,7 @@ from cagrpc.services.tls import LiveTls
 from tests.support.certificates import Authority
 from tests.support.grpc_servers import GrpcClient
 from tests.support.serving import settings_of
+from tests.support.waiting import AMPLE_SECONDS
 
 pytestmark = pytest.mark.usefixtures("both_fronts")
 
@@ -197,14 +198,14 @@ class _Caller:
     def end(self) -> None:
         self._ended.set()
         for each in self._threads:
-            each.join(30)
+            each.join(AMPLE_SECONDS)
 
     def _run(self, fresh: bool) -> None:
         kept = None
         while not self._ended.is_set():
             options = [("grpc.use_local_subchannel_pool", 1)]  # a connection of its own
             channel = kept or grpc.secure_channel(self._address, self._credentials, options)
-            code, details = GrpcClient(channel).code("NodeGroups", timeout=30)
+            code, details = GrpcClient(channel).code("NodeGroups", timeout=AMPLE_SECONDS)
             if fresh:
                 channel.close()
             else:
@@ -226,18 +227,18 @@ def test_all_certificates_are_rotated_under_load_and_no_call_fails(
     both = authority.certificate + successor.certificate
     with _serving(tmp_path, secret) as (server, controller):
         old = _Caller(server, authority, both)
-        old.wait(20)
+        old.wait(AMPLE_SECONDS)
         secret.trust(authority, successor)
         secret.issue(successor)
         controller.step()
-        old.wait(20)
+        old.wait(AMPLE_SECONDS)
         new = _Caller(server, successor, successor.certificate)
-        new.wait(20)
+        new.wait(AMPLE_SECONDS)
         old.end()
         assert (old.failures, new.failures) == ([], [])
         secret.trust(successor)
         controller.step()
-        new.wait(20)
+        new.wait(AMPLE_SECONDS)
         new.end()
         assert new.failures == []
         assert controller.status()["certificates_problem"] == ""

@@ -21,7 +21,6 @@ from cagrpc.api.gen.externalgrpc_pb2 import NodeGroupIncreaseSizeRequest
 from cagrpc.backends.simulated.backend import SimulatedBackend
 from cagrpc.config.load import load_settings
 from cagrpc.config.schema.listen import Address
-from cagrpc.controllers.fleet import STEP_SECONDS
 from cagrpc.controllers.planning import PlanningController
 from cagrpc.controllers.settings import ClusterSettings, Drive, JournalKind
 from cagrpc.fleet.backend import Listing
@@ -39,6 +38,7 @@ from cagrpc.server.tls import in_state_directory
 from tests.support.api_server import api_server
 from tests.support.grpc_servers import GrpcClient, asking, option, pod
 from tests.support.serving import SMALL, ask, configuration, kubeconfig_of, settings_of
+from tests.support.waiting import AMPLE_SECONDS, assert_ends
 
 pytestmark = pytest.mark.usefixtures("both_fronts")
 
@@ -53,13 +53,13 @@ def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]
 
     def hang(_: SimulatedBackend) -> Listing:
         entered.set()
-        assert answer.wait(30)
+        assert answer.wait(AMPLE_SECONDS)
         return Listing((), 0.0)
 
     monkeypatch.setattr(SimulatedBackend, "list_instances", hang)
     try:
         server.start()
-        assert entered.wait(20 * STEP_SECONDS)
+        assert entered.wait(AMPLE_SECONDS)
         yield server
     finally:
         answer.set()
@@ -68,9 +68,7 @@ def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]
 
 def test_it_stops_while_the_backend_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with hanging(tmp_path, monkeypatch) as server:
-        began = time.monotonic()
-        server.stop()
-        assert time.monotonic() - began < 10
+        assert_ends(server.stop, "stopping while the backend hangs")
 
 
 def test_a_backend_that_hangs_for_long_is_told_by_the_probe_of_liveness(
@@ -89,7 +87,8 @@ def test_a_backend_that_hangs_for_long_is_told_by_the_probe_of_liveness(
 def test_it_stops_while_the_api_server_hangs_and_orders_nothing_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A dozen lists hang; with a time of its own for each it would take a minute."""
+    """A dozen lists hang; with a time of its own for each it would take a minute, whatever the server has to stop."""
+    monkeypatch.setattr("cagrpc.server.server.STOP_SECONDS", 0.1)
     settings = settings_of(tmp_path)
     stopped: list[str] = []
     for part in (PlanningController, Fleet):
@@ -100,11 +99,11 @@ def test_it_stops_while_the_api_server_hangs_and_orders_nothing_more(
         settings = replace(settings, drive=Drive.PLAN, cluster=cluster)
         server = Server(settings)
         server.start()
-        silent.settimeout(30)
+        silent.settimeout(AMPLE_SECONDS)
         kept = [silent.accept() for _ in range(3)]
         began = time.monotonic()
         server.stop()
-        assert time.monotonic() - began < 20  # and far less, but on a busy machine
+        assert time.monotonic() - began < 40  # it takes less than one, but on a busy machine
         assert stopped[:2] == ["PlanningController", "Fleet"]
         for connection, _ in kept:
             connection.close()
@@ -126,7 +125,7 @@ def test_in_a_cluster_an_increase_is_for_pods_that_wait_there_whatever_was_named
             GrpcClient(channel).ok("BestOptions", asking(option("small", 1, [pod("named")])))
         with grpc.insecure_channel(server.endpoints.provider) as channel:
             GrpcClient(channel).ok("NodeGroupIncreaseSize", NodeGroupIncreaseSizeRequest(id="small", delta=1))
-        with urllib.request.urlopen(f"http://{server.endpoints.http}/increments", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://{server.endpoints.http}/increments", timeout=AMPLE_SECONDS) as answer:
             (increment,) = json.loads(answer.read())
         assert "for 1 pod," in increment["reason"]
         assert increment["pods"] == journalled
@@ -200,7 +199,7 @@ class _Elected:
         pass
 
     def keep(self, stop: threading.Event, stuck: Callable[[], str]) -> None:
-        assert stop.wait(30)
+        assert stop.wait(AMPLE_SECONDS)
         self.kept.set()
 
 
@@ -216,11 +215,11 @@ def test_who_cannot_lead_for_a_reason_nobody_thought_of_does_not_keep_the_lease(
     server._standby = standby = Standby(server, nobody, elected, "cagrpc")
     standby.start()
     try:
-        assert told.wait(30)
+        assert told.wait(AMPLE_SECONDS)
         assert server.failure == "leading failed unexpectedly: KeyError('nobody')"
     finally:
         server.stop()
-    assert elected.kept.wait(30)
+    assert elected.kept.wait(AMPLE_SECONDS)
     standby.give_up(30)
     assert not standby.is_alive
 
@@ -234,13 +233,13 @@ def test_who_hangs_before_it_leads_gives_the_lease_up(tmp_path: Path, monkeypatc
     told, answer = threading.Event(), threading.Event()
     server = Server(settings, on_failure=told.set)
     server._leader = None  # as in a standby
-    monkeypatch.setattr(Server, "lead", lambda *_: answer.wait(30))
+    monkeypatch.setattr(Server, "lead", lambda *_: answer.wait(AMPLE_SECONDS))
     with api_server(LEASES) as store:
         election = LeaderElection(store.client(), "cagrpc", identity="first", pace=LeaseTiming(renew=0.01))
         server._standby = standby = Standby(server, store.client(), election, "cagrpc")
         standby.start()
         try:
-            assert told.wait(30)
+            assert told.wait(AMPLE_SECONDS)
             assert server.failure.startswith(
                 "Lease cagrpc/cagrpc: given up by first: taking over the journal does not go on"
             )
@@ -300,7 +299,7 @@ def test_a_thread_that_dies_ends_the_process(caplog: pytest.LogCaptureFixture) -
         for error in (ZeroDivisionError("ours"), SystemExit(3)):
             thread = threading.Thread(target=_raise, args=(error,), name="reflector-pods")
             thread.start()
-            thread.join(30)
+            thread.join(AMPLE_SECONDS)
     assert threading.excepthook is before
     assert told == [
         "the thread reflector-pods ended unexpectedly: ZeroDivisionError('ours')",

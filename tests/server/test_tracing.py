@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cagrpc.runtime import tracing
-from tests.support.serving import PATIENCE_SECONDS, SMALL, command, configuration
+from tests.support.serving import AMPLE_SECONDS, SMALL, command, configuration
 from tests.support.traces import Collector, attributes_of
 
 EVERYTHING = "import cagrpc.server.process, cagrpc.server.server, cagrpc.server.leader, cagrpc.server.controllers"
@@ -32,7 +32,9 @@ def configured(directory: Path, **more: Any) -> Path:
 
 def test_where_it_is_off_opentelemetry_is_not_imported() -> None:
     code = f"{EVERYTHING}; import sys; print([each for each in sys.modules if each.startswith('opentelemetry')])"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=AMPLE_SECONDS, check=True
+    )
     assert found.stdout.strip() == "[]"
 
 
@@ -41,7 +43,7 @@ def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
     code = "import sys; sys.modules['opentelemetry'] = None; from cagrpc.cli.main import main; sys.exit(main())"
     arguments = command("serve", "--config", configured(tmp_path, tracing=True), "--state-dir", tmp_path / "s")[3:]
     found = subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=AMPLE_SECONDS, check=False
     )
     assert found.returncode == 2, found.stderr
     assert "tracing: found true, but OpenTelemetry is not installed" in found.stderr
@@ -60,7 +62,7 @@ def test_an_increments_spans_reach_the_collector_with_the_id_that_log_and_page_h
         provider.wait_for_running("small", 2)
     (shown,) = serving.get("/increments")
     subject = tracing.increment(shown["id"])
-    give_up = time.monotonic() + PATIENCE_SECONDS
+    give_up = time.monotonic() + AMPLE_SECONDS
     while "increment" not in collector.of(subject):
         assert time.monotonic() < give_up, [each.name for each in collector.spans()]
         time.sleep(0.05)
@@ -99,7 +101,7 @@ def test_a_collector_that_is_away_keeps_nothing_from_being_served_or_from_ending
         for _ in range(2):
             provider.increase("small", 1)
         provider.wait_for_running("small", 2)
-    give_up = time.monotonic() + PATIENCE_SECONDS
+    give_up = time.monotonic() + AMPLE_SECONDS
     while "spans are not sent" not in serving.log():
         assert time.monotonic() < give_up, serving.log()
         time.sleep(0.05)

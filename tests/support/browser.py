@@ -19,8 +19,8 @@ import pytest
 
 from tests.support.controlplane.binaries import lacking, program
 from tests.support.controlplane.processes import wait_for
+from tests.support.waiting import AMPLE_SECONDS
 
-PATIENCE_SECONDS = 60.0
 COMMON_FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-dev-shm-usage")
 _PIPE = 'exec "$0" "$@" 3<&0 4>&1 0</dev/null 1>&2'  # commands come at 3, answers and events go out at 4
 _QUIET = ("--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-extensions")
@@ -55,7 +55,7 @@ class Browser:
         self._commands.flush()
         while True:
             try:
-                answer = self._answers.get(timeout=PATIENCE_SECONDS)
+                answer = self._answers.get(timeout=AMPLE_SECONDS)
             except Empty:
                 raise AssertionError(f"{method} has no answer:\n{self._log.read_text()[-2000:]}") from None
             if answer["id"] == self._number:
@@ -81,11 +81,11 @@ class Browser:
         try:
             self._commands.write(b'{"id": 0, "method": "Browser.close"}\0')
             self._commands.close()
-            self._process.wait(PATIENCE_SECONDS)
+            self._process.wait(AMPLE_SECONDS)
         except (OSError, subprocess.TimeoutExpired):
             self._process.kill()
             self._process.wait()
-        self._reader.join(PATIENCE_SECONDS)
+        self._reader.join(AMPLE_SECONDS)
         assert self._process.stdout is not None
         self._process.stdout.close()
 

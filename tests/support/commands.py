@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.support.controlplane.kubectl import install_scripts
+from tests.support.waiting import AMPLE_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_SECONDS = 120.0
 SHELLS = ("console", "bash", "sh", "shell")
 _FENCE = re.compile(r"^ *```(\S*) *$")
 
@@ -123,7 +123,7 @@ class PageReader:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=PATIENCE_SECONDS,
+            timeout=AMPLE_SECONDS,
             check=False,
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
@@ -143,7 +143,7 @@ class PageReader:
                 text=True,
             )
         self.serving.append(process)
-        give_up = time.monotonic() + PATIENCE_SECONDS
+        give_up = time.monotonic() + AMPLE_SECONDS
         while not (state / "endpoints.json").exists():
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < give_up, log.read_text()
@@ -153,7 +153,7 @@ class PageReader:
         """End what still serves, as Ctrl-C does."""
         for process in self.serving:
             process.terminate()
-            assert process.wait(PATIENCE_SECONDS) == 0, (self.directory / "serve.log").read_text()
+            assert process.wait(AMPLE_SECONDS) == 0, (self.directory / "serve.log").read_text()
         self.serving.clear()
 
     def kill(self) -> None:

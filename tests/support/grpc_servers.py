@@ -24,6 +24,7 @@ from cagrpc.services.grpc.status import Method
 from solver.planning.rank import rank
 from tests.support.controlplane.binaries import required
 from tests.support.fleet import FleetHarness
+from tests.support.waiting import AMPLE_SECONDS
 
 METHODS = {
     f"/{service.full_name}/{method.name}": method
@@ -65,7 +66,7 @@ class GrpcClient:
     def __init__(self, channel: grpc.Channel) -> None:
         self._channel = channel
 
-    def raw(self, method: str, request: bytes, timeout: float | None = 5.0) -> tuple[str, str, bytes]:
+    def raw(self, method: str, request: bytes, timeout: float | None = AMPLE_SECONDS) -> tuple[str, str, bytes]:
         """Return code, details and response."""
         try:
             response = self._channel.unary_unary(PATHS[method], None, None)(request, timeout=timeout)
@@ -73,11 +74,13 @@ class GrpcClient:
             return error.code().name, error.details() or "", b""  # what a channel raises is a Call as well
         return "OK", "", response
 
-    def code(self, method: str, request: Message | None = None, timeout: float | None = 5.0) -> tuple[str, str]:
+    def code(
+        self, method: str, request: Message | None = None, timeout: float | None = AMPLE_SECONDS
+    ) -> tuple[str, str]:
         data = request.SerializeToString() if request is not None else b""
         return self.raw(method, data, timeout)[:2]
 
-    def ok(self, method: str, request: Message | None = None, timeout: float | None = 5.0) -> Any:
+    def ok(self, method: str, request: Message | None = None, timeout: float | None = AMPLE_SECONDS) -> Any:
         """Return the response message; fail the test for any code but OK."""
         data = request.SerializeToString() if request is not None else b""
         code, details, response = self.raw(method, data, timeout)

@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from tests.support.controlplane.processes import Process, wait_for
+from tests.support.waiting import AMPLE_SECONDS
 
 
 class Prometheus:
@@ -25,7 +26,9 @@ class Prometheus:
         self._url = f"http://{address}"
 
     def ask(self, path: str, **parameters: str) -> Any:
-        with urllib.request.urlopen(f"{self._url}{path}?{urllib.parse.urlencode(parameters)}", timeout=20) as answer:
+        with urllib.request.urlopen(
+            f"{self._url}{path}?{urllib.parse.urlencode(parameters)}", timeout=AMPLE_SECONDS
+        ) as answer:
             return json.loads(answer.read())["data"]
 
     def values(self, expression: str) -> list[float]:
@@ -44,7 +47,7 @@ class Prometheus:
     @property
     def is_ready(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self._url}/-/ready", timeout=5):
+            with urllib.request.urlopen(f"{self._url}/-/ready", timeout=AMPLE_SECONDS):
                 return True
         except OSError:
             return False

@@ -22,6 +22,7 @@ from cagrpc.api.gen import api_pb2, kubernetes_pb2
 from cagrpc.kube.client.access import Access
 from cagrpc.kube.client.client import Client
 from tests.support.http_server import serving
+from tests.support.waiting import AMPLE_SECONDS
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 
@@ -122,7 +123,7 @@ class _ScriptHandler(BaseHTTPRequestHandler):
             self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
             self.wfile.flush()
         if answer.until:
-            answer.until.wait(60)
+            answer.until.wait(AMPLE_SECONDS)
         if answer.cut:
             self.connection.shutdown(socket.SHUT_RDWR)
             self.close_connection = True

@@ -37,13 +37,13 @@ from cagrpc.controllers.slack.model import SlackSettings
 from cagrpc.replay.recording import PROVIDER
 from cagrpc.server.server import Server
 from tests.support.forked import ForkedProcess
+from tests.support.waiting import AMPLE_SECONDS
 
 RECORDINGS = Path(__file__).resolve().parents[1] / "data" / "recordings"
-PATIENCE_SECONDS = 60.0
 FAST: Mapping[str, Any] = {"boot_seconds": 0.1, "delete_seconds": 0.1, "fail_after_seconds": 0.1}
 
 
-def cagrpc(*arguments: object, timeout: float = PATIENCE_SECONDS) -> subprocess.CompletedProcess[str]:
+def cagrpc(*arguments: object, timeout: float = AMPLE_SECONDS) -> subprocess.CompletedProcess[str]:
     """Run one command to its end."""
     return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=timeout, check=False)
 
@@ -115,7 +115,7 @@ def settings_of_everything(directory: Path, api_server: str) -> Settings:
 def ask(server: Server, path: str) -> tuple[int, str]:
     """Return status and text of a page of a server in this process."""
     try:
-        with urllib.request.urlopen(f"http://{server.endpoints.http}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{server.endpoints.http}{path}", timeout=AMPLE_SECONDS) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -152,7 +152,7 @@ class Serving:
 
     def get(self, path: str) -> Any:
         """Of a list all pages."""
-        with urllib.request.urlopen(f"http://{self.endpoints['http']}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://{self.endpoints['http']}{path}", timeout=AMPLE_SECONDS) as answer:
             text, following = answer.read().decode(), answer.headers["Link"]
         if answer.headers["Content-Type"] != "application/json":
             return text
@@ -168,7 +168,7 @@ class Serving:
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        return self.process.wait(PATIENCE_SECONDS)
+        return self.process.wait(AMPLE_SECONDS)
 
     def log(self) -> str:
         return self.output.with_suffix(".err").read_text(errors="replace")
@@ -184,7 +184,7 @@ def serve(
     state: Path,
     *arguments: object,
     program: Sequence[str] = ("cagrpc.cli",),
-    patience_seconds: float = PATIENCE_SECONDS,
+    patience_seconds: float = AMPLE_SECONDS,
     forked: bool = True,
 ) -> Serving:
     """Start a server and wait until it reports its address. `program` is another module than `cagrpc.cli`, with its
@@ -225,7 +225,7 @@ class ProviderClient:
 
     def _call(self, method: str, request: Any, response: Any) -> Any:
         call = self._channel.unary_unary(f"/{PROVIDER.full_name}/{method}", None, response.FromString)
-        return call(request.SerializeToString(), timeout=5)
+        return call(request.SerializeToString(), timeout=AMPLE_SECONDS)
 
     def node_groups(self) -> list[str]:
         answer = self._call("NodeGroups", pb.NodeGroupsRequest(), pb.NodeGroupsResponse)
@@ -251,7 +251,7 @@ class ProviderClient:
         return {each.id: each.status.instanceState for each in answer.instances}
 
     def wait_for_running(self, node_group: str, count: int) -> list[str]:
-        give_up = time.monotonic() + PATIENCE_SECONDS
+        give_up = time.monotonic() + AMPLE_SECONDS
         while True:
             states = self.instances(node_group)
             running = [i for i, state in states.items() if state == pb.InstanceStatus.instanceRunning]

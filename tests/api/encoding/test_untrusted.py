@@ -71,10 +71,11 @@ def test_numbers_that_python_does_not_read_are_floats() -> None:
     ids=["open", "escapes", "quotes", "backslashes"],
 )
 def test_a_megabyte_that_is_no_json_is_refused_soon(data: bytes) -> None:
+    """It takes some tenths of a second; what grows faster than its input would take minutes."""
     began = time.thread_time()
     with pytest.raises(InvalidInput, match="expected JSON"):
         json_value(data)
-    assert time.thread_time() - began < 2
+    assert time.thread_time() - began < 20
 
 
 @given(st.binary(min_size=4, max_size=4), st.binary(min_size=4, max_size=4))

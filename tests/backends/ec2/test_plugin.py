@@ -13,6 +13,7 @@ from cagrpc.backends.ec2.plugin import Ec2Settings
 from cagrpc.backends.ec2.rates import TokenRate
 from cagrpc.config.load import parse_settings
 from cagrpc.errors import InvalidConfiguration
+from tests.support.waiting import AMPLE_SECONDS
 
 CATALOGUE = """\
 instance_type,arch,category,family,generation,size,vcpu,memory_mib,gpu_name,allocatable_cpu_milli,\
@@ -158,5 +159,5 @@ def test_checking_a_configuration_loads_neither_boto3_nor_the_backend(directory:
         "sys.exit(code or ', '.join(loaded) or 0)"
     )
     command = [sys.executable, "-c", program, str(directory / "c.yaml")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=AMPLE_SECONDS, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

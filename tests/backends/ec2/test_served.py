@@ -14,11 +14,11 @@ import yaml
 from tests.support.ec2.emulator import CREDENTIALS, REGION, ZONES
 from tests.support.ec2.proxy import Cloud
 from tests.support.ec2.world import TEMPLATE, Ec2World
-from tests.support.serving import PATIENCE_SECONDS
+from tests.support.serving import AMPLE_SECONDS
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
-    give_up = time.monotonic() + PATIENCE_SECONDS
+    give_up = time.monotonic() + AMPLE_SECONDS
     while not condition():
         assert time.monotonic() < give_up, f"waited for {what}"
         time.sleep(0.05)

@@ -15,7 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from cagrpc.backends.simulated.backend import SimulatedBackend
 from cagrpc.backends.simulated.switches import Switches, configure
 from cagrpc.errors import InvalidConfiguration
-from tests.support.serving import PATIENCE_SECONDS, Serving, configuration
+from tests.support.serving import AMPLE_SECONDS, Serving, configuration
 
 
 @pytest.fixture(name="switches")
@@ -61,14 +61,14 @@ def test_a_backend_out_of_reach_shows_in_health_and_readiness_alike(
     server = started("--config", configuration(tmp_path / "c.yaml", [{"name": "one", "node_groups": [group]}]))
     credentials = grpc.ssl_channel_credentials((server.certificates / "ca.crt").read_bytes())
     with grpc.secure_channel(server.endpoints["expander"], credentials) as channel:
-        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=PATIENCE_SECONDS)
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=AMPLE_SECONDS)
         assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
         url = f"http://{server.endpoints['http']}"
         switch = Request(f"{url}/simulation", b'{"*": {"unreachable": true}}', method="PUT")
-        with urlopen(switch, timeout=5) as answer:
+        with urlopen(switch, timeout=AMPLE_SECONDS) as answer:
             assert answer.status == 200
         assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
         with pytest.raises(HTTPError, match="503") as not_ready:
-            urlopen(f"{url}/readyz", timeout=5)
+            urlopen(f"{url}/readyz", timeout=AMPLE_SECONDS)
         not_ready.value.close()
     assert server.stop() == 0

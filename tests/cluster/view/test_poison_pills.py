@@ -193,5 +193,5 @@ def test_no_pod_asks_for_more_than_planning_can_count() -> None:
     fed.put(pod("huge", "9223372036854775807"), pod("small", "1"))
     pod_sets = tuple(each.pod_set for each in fed.state().waiting)
     group = NodeGroup("g", allocatable={"cpu": 4000, PODS: 110}, price_usd_per_hour=0.1, max_size=3)
-    plan = solve(Problem(pod_sets, (group,)), Budget(2.0))
+    plan = solve(Problem(pod_sets, (group,)), Budget(deterministic_seconds=2.0))
     assert [nodes.count for nodes in plan.nodes] == [1]

@@ -41,7 +41,7 @@ def _asked(fed: Fed, *names: str) -> ConsolidationQuestion:
 
 
 def _steps(asked: ConsolidationQuestion) -> list[AssignedStep]:
-    return [assigned(step, asked) for step in consolidate(asked.problem, Budget(5.0)).steps]
+    return [assigned(step, asked) for step in consolidate(asked.problem, Budget(deterministic_seconds=5.0)).steps]
 
 
 def test_pods_move_together_to_where_they_fit() -> None:

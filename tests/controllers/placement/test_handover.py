@@ -20,7 +20,7 @@ from solver.model.objects import PodAffinityTerm, PodSelector, TopologySpread
 
 WHOLE = 16_000
 SIZES = (500, 1_000, 1_500, 2_000, 3_000, 6_000)
-PLENTY = Budget(5.0)
+PLENTY = Budget(deterministic_seconds=5.0)
 
 
 def _pod(cpu: int) -> PodSpec:

@@ -156,7 +156,9 @@ def test_nodes_that_are_coming_for_a_request_are_there_but_full() -> None:
     ):
         (node,) = PlacedPods(state, snapshot, groups, Wanted()).nodes
         assert set(node.free.values()) == {0}
-        assert not solve(Problem((PodSet("p", PodSpec(()), 1),), nodes=(node,)), Budget(1.0)).existing
+        assert not solve(
+            Problem((PodSet("p", PodSpec(()), 1),), nodes=(node,)), Budget(deterministic_seconds=1.0)
+        ).existing
 
 
 def test_devices_and_attachments_of_daemon_sets_are_not_free_on_nodes_in_flight() -> None:

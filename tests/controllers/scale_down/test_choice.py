@@ -233,7 +233,7 @@ _NODES = st.lists(st.tuples(st.sampled_from(TIERS), _PODS), min_size=1, max_size
 def _placed_now(play: Play) -> int:
     """How many of those that wait fit on what stands."""
     sets = tuple(PodSet(f"w{i}", each, count) for i, (each, count) in enumerate(play.waiting.items()))
-    plan = solve(Problem(sets, nodes=tuple(each.node for each in play.nodes)), Budget(1.0))
+    plan = solve(Problem(sets, nodes=tuple(each.node for each in play.nodes)), Budget(deterministic_seconds=1.0))
     return sum(play.waiting.values()) - sum(each.count for each in plan.unplaced)
 
 
@@ -263,7 +263,7 @@ def test_all_that_may_go_may_go_together(drawn: list[tuple[object, list[int]]], 
         for each in nodes
         if each.name in verdicts.stay
     ]
-    plan = solve(Problem(tuple(sets), nodes=tuple(left)), Budget(1.0))
+    plan = solve(Problem(tuple(sets), nodes=tuple(left)), Budget(deterministic_seconds=1.0))
     assert sum(each.count for each in plan.unplaced) <= sum(play.waiting.values()) - placed_before
 
 
@@ -418,7 +418,7 @@ def test_pods_that_keep_apart_may_all_go_together_too(
         sets = tuple(PodSet(f"{i}", each, count) for i, (each, count) in enumerate(pods.items()))
         there = [play.named(name) for name in names]
         on = tuple(replace(node.node, running=node.running) for node in there)
-        plan = solve(Problem(sets, nodes=on), Budget(1.0))
+        plan = solve(Problem(sets, nodes=on), Budget(deterministic_seconds=1.0))
         return pods.total() - sum(each.count for each in plan.unplaced)
 
     verdicts = play.verdicts()

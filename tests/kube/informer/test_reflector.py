@@ -28,6 +28,7 @@ from tests.support.scripted_api import (
     watch_event,
     watched,
 )
+from tests.support.waiting import AMPLE_SECONDS
 
 PODS = "/api/v1/pods"
 TOO_LARGE = "ResourceVersionTooLarge"
@@ -420,7 +421,7 @@ def test_stopping_ends_a_watch_that_waits() -> None:
         client = api.client()
         reflector = Reflector(client, Resource(PODS, _decode), Telling())
         reflector.start()
-        assert seen.wait(30)
+        assert seen.wait(AMPLE_SECONDS)
         reflector.stop()
         assert "reflector-pods" not in [thread.name for thread in threading.enumerate()]
         reflector.stop()

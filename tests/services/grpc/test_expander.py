@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -26,6 +25,7 @@ from solver.model.ranking import ScaleUpCandidate, Score
 from tests.support.fleet import FleetHarness, group
 from tests.support.grpc_servers import House, asking, chosen, option, pod
 from tests.support.recordings import conversation, node_groups
+from tests.support.waiting import AMPLE_SECONDS, assert_ends
 
 _PODS = [pod(str(index)) for index in range(4)]
 
@@ -237,14 +237,12 @@ def test_a_planner_that_does_not_come_back_is_not_waited_for() -> None:
     release = threading.Event()
 
     def stuck(*_: object) -> tuple[Score, ...]:
-        release.wait(10)
+        release.wait(AMPLE_SECONDS)
         return ()
 
     with House(_harness(), rank=stuck, timing=Timing(answer_seconds=0.3)) as house:
-        started = time.perf_counter()
         request = asking(option("cheap", 1, _PODS), option("dear", 1, _PODS))
         assert chosen(house.advice.ok("BestOptions", request)) == "dear"
-        assert time.perf_counter() - started < 1.0
         assert "out of time" in house.decisions.latest()[0].reason
         assert chosen(house.advice.ok("BestOptions", request)) == "dear"  # also while the first is still stuck
         release.set()
@@ -254,11 +252,12 @@ def test_the_callers_deadline_shortens_the_time_to_answer() -> None:
     release = threading.Event()
 
     def stuck(*_: object) -> tuple[Score, ...]:
-        release.wait(10)
+        release.wait(AMPLE_SECONDS)
         return ()
 
-    with House(_harness(), rank=stuck) as house:
-        house.advice.ok("BestOptions", asking(option("cheap", 1, _PODS)), timeout=1.0)
+    data = asking(option("cheap", 1, _PODS)).SerializeToString()
+    with House(_harness(), rank=stuck, timing=Timing(answer_seconds=10 * AMPLE_SECONDS)) as house:
+        assert_ends(lambda: house.expander.best_options(data, CallContext("BestOptions", 0.1)), "an answer")
         release.set()
 
 
@@ -332,18 +331,16 @@ def test_no_options_are_answered_with_none() -> None:
 
 
 @pytest.mark.parametrize("index", [0, 1])
-def test_the_big_recorded_request_is_answered_in_time(index: int) -> None:
+def test_the_big_recorded_request_is_answered_by_the_objective(index: int) -> None:
+    """Within which time is measured by bench/best_options.py."""
     data = conversation("openb-1165-pods-best-options")[index].request
     harness = FleetHarness(groups=[replace(g, max_size=1000) for g in node_groups("openb")])
-    with House(harness) as house:
-        started = time.perf_counter()
+    with House(harness, timing=Timing(answer_seconds=AMPLE_SECONDS, decode_seconds=AMPLE_SECONDS)) as house:
         code, details, _ = house.advice.raw("BestOptions", data)
-        elapsed = time.perf_counter() - started
         assert (code, details) == ("OK", "")
         (decision,) = house.decisions.latest()
         assert decision.chosen
         assert decision.ranked_by == "objective", decision.reason
-        assert elapsed < 3.0
 
 
 def test_pods_of_other_schedulers_do_not_count_and_open_no_nodes() -> None:

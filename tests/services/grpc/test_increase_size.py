@@ -17,6 +17,7 @@ from cagrpc.services.grpc.status import CallContext
 from solver.model import Limit
 from tests.support.fleet import FleetHarness, group, states, targets
 from tests.support.grpc_servers import House, serving
+from tests.support.waiting import AMPLE_SECONDS
 
 
 def _house(harness: FleetHarness | None = None) -> House:
@@ -135,13 +136,13 @@ def test_a_call_that_expires_while_it_waits_for_a_thread_is_not_started(recordin
 
     def slow(**_: object) -> None:
         entered.set()
-        assert leave.wait(5)
+        assert leave.wait(AMPLE_SECONDS)
 
     recording.refresh = slow  # type: ignore[method-assign]
     with serving(provider.SERVICE, Provider(recording).methods(), threads=1) as client:
         worker = threading.Thread(target=client.code, args=("Refresh",))
         worker.start()
-        assert entered.wait(5)
+        assert entered.wait(AMPLE_SECONDS)
         assert client.code("NodeGroupIncreaseSize", _increase("a", 1), timeout=0.2)[0] == "DEADLINE_EXCEEDED"
         leave.set()
         worker.join()

@@ -22,6 +22,7 @@ from cagrpc.services.grpc.status import CallContext, Method
 from cagrpc.services.tls import LiveTls, ServerTls
 from tests.support.certificates import Authority
 from tests.support.grpc_servers import PATHS, GrpcClient, rpc_server
+from tests.support.waiting import AMPLE_SECONDS
 
 _CHECK = "/grpc.health.v1.Health/Check"
 
@@ -75,9 +76,9 @@ def test_a_compressed_request_is_refused_before_it_is_inflated(service: str, com
     with _served(service) as server, _channel(server) as channel:
         call = channel.unary_unary(PATHS[_A_METHOD[service]], None, None)
         with pytest.raises(grpc.RpcError, match=r"Compression algorithm '\w+' is disabled") as refused:
-            call(bytes(1000), compression=compression, timeout=5)
+            call(bytes(1000), compression=compression, timeout=AMPLE_SECONDS)
         assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
-        assert call(bytes(1000), timeout=5) == b""
+        assert call(bytes(1000), timeout=AMPLE_SECONDS) == b""
 
 
 def test_one_best_options_too_many_is_refused_at_once_and_counted() -> None:
@@ -86,21 +87,21 @@ def test_one_best_options_too_many_is_refused_at_once_and_counted() -> None:
 
     def slow(_: bytes, __: CallContext) -> bytes:
         entered.release()
-        assert leave.wait(30)
+        assert leave.wait(AMPLE_SECONDS)
         return b""
 
     most = servers._AT_ONCE[PATHS["BestOptions"]]
     observe = lambda method, code, *_: seen.append((method, code))  # noqa: E731
     with _served(expander.SERVICE, {"BestOptions": slow}, observe=observe) as server, _channel(server) as channel:
         ask = channel.unary_unary(PATHS["BestOptions"], None, None)
-        running = [ask.future(b"", timeout=30) for _ in range(most)]
-        assert all(entered.acquire(timeout=5) for _ in range(most))
+        running = [ask.future(b"", timeout=AMPLE_SECONDS) for _ in range(most)]
+        assert all(entered.acquire(timeout=AMPLE_SECONDS) for _ in range(most))
         assert GrpcClient(channel).code("BestOptions") == (
             "RESOURCE_EXHAUSTED", f"BestOptions: {most} calls are under way, which is the most; try again",
         )  # fmt: skip
         assert seen == [("BestOptions", "RESOURCE_EXHAUSTED")]
         health = health_pb2_grpc.HealthStub(channel)
-        assert health.Check(health_pb2.HealthCheckRequest(), timeout=5).status  # other calls go on
+        assert health.Check(health_pb2.HealthCheckRequest(), timeout=AMPLE_SECONDS).status  # other calls go on
         leave.set()
         assert [each.result() for each in running] == [b""] * most
         assert _code(channel, "BestOptions") == "OK"
@@ -110,10 +111,10 @@ def _silent(channel: grpc.Channel, path: str, until: threading.Event) -> Any:
     """A call that is begun, and never says what it wants."""
 
     def nothing() -> Iterator[bytes]:
-        until.wait(30)
+        until.wait(AMPLE_SECONDS)
         yield from ()
 
-    return channel.stream_unary(path, None, None).future(nothing(), timeout=30)
+    return channel.stream_unary(path, None, None).future(nothing(), timeout=AMPLE_SECONDS)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +146,7 @@ def test_a_call_that_ends_without_a_request_is_refused() -> None:
     with _served(provider.SERVICE) as server, _channel(server) as channel:
         call = channel.stream_unary(PATHS["Refresh"], None, None)
         with pytest.raises(grpc.RpcError, match="Refresh: there is no request") as refused:
-            call(iter(()), timeout=5)
+            call(iter(()), timeout=AMPLE_SECONDS)
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
@@ -157,11 +158,11 @@ def test_calls_and_connections_are_counted(service: str, monkeypatch: pytest.Mon
 
     def questions() -> Iterator[reflection_pb2.ServerReflectionRequest]:
         yield reflection_pb2.ServerReflectionRequest(list_services="")
-        until.wait(30)
+        until.wait(AMPLE_SECONDS)
 
     with _served(service) as server, _channel(server) as first, _channel(server) as second:
         reflect = reflection_pb2_grpc.ServerReflectionStub(first).ServerReflectionInfo
-        streams = [reflect(questions(), timeout=30) for _ in range(2)]
+        streams = [reflect(questions(), timeout=AMPLE_SECONDS) for _ in range(2)]
         assert all(next(stream) for stream in streams)
         code, details, _ = GrpcClient(second).raw(_A_METHOD[service], b"")
         assert (code, details) == ("RESOURCE_EXHAUSTED", "Concurrent RPC limit exceeded!")
@@ -221,6 +222,9 @@ def test_a_refused_client_learns_why_and_the_log_has_it_once(caplog: pytest.LogC
             assert (code, details) == ("PERMISSION_DENIED", f"NodeGroupIncreaseSize: {why}")
         # What says and changes nothing of the fleet is for whoever got so far.
         health = health_pb2_grpc.HealthStub(channel)
-        assert health.Check(health_pb2.HealthCheckRequest(), timeout=5).status == health_pb2.HealthCheckResponse.SERVING
+        assert (
+            health.Check(health_pb2.HealthCheckRequest(), timeout=AMPLE_SECONDS).status
+            == health_pb2.HealthCheckResponse.SERVING
+        )
     reported = "refused to a client with a certificate for prometheus; allowed: cluster-autoscaler"
     assert caplog.messages == [f"{PATHS['NodeGroupIncreaseSize']}: {reported}"]

@@ -37,6 +37,7 @@ from cagrpc.services.tls import LiveTls, ServerTls
 from tests.support.certificates import Authority
 from tests.support.fleet import FleetHarness, group
 from tests.support.grpc_servers import FRONTS, PATHS, GrpcClient, House, fronted, ready_answers, rpc_server
+from tests.support.waiting import AMPLE_SECONDS
 
 READY = ("NodeGroups", "NodeGroupForNode", "NodeGroupTargetSize", "NodeGroupNodes", "NodeGroupGetOptions")
 _AUTHORITY = Authority()
@@ -210,7 +211,7 @@ def test_nobody_gets_a_ready_answer_whom_python_has_not_let_in() -> None:
                 ask = refused.unary_unary(PATHS["NodeGroupTargetSize"], None, None)
                 for metadata in (None, (("cagrpc-connection", "1"),), (("cagrpc-connection", "1"),) * 2):
                     with pytest.raises(grpc.RpcError, match=r"not among tls\.client_names") as error:
-                        ask(b"\x0a\x01a", timeout=5, metadata=metadata)
+                        ask(b"\x0a\x01a", timeout=AMPLE_SECONDS, metadata=metadata)
                     assert error.value.code() is grpc.StatusCode.PERMISSION_DENIED
             assert GrpcClient(allowed).raw("NodeGroupTargetSize", b"\x0a\x01a")[2] == b"ready"
         assert counted.entered == ["NodeGroupTargetSize"]
@@ -239,9 +240,9 @@ def test_a_call_of_a_trace_is_seen_by_python(monkeypatch: pytest.MonkeyPatch) ->
     try:
         with _served() as (server, _, counted), _channel(server) as channel:
             ask = channel.unary_unary(PATHS["NodeGroupTargetSize"], None, None)
-            assert ask(b"\x0a\x01a", timeout=5) == b"ready"
+            assert ask(b"\x0a\x01a", timeout=AMPLE_SECONDS) == b"ready"
             traced = (("traceparent", f"00-{'1' * 32}-{'2' * 16}-01"),)
-            assert ask(b"\x0a\x01a", timeout=5, metadata=traced) == b"\x0a\x01a"
+            assert ask(b"\x0a\x01a", timeout=AMPLE_SECONDS, metadata=traced) == b"\x0a\x01a"
             assert counted.entered == ["NodeGroupTargetSize"]
     finally:
         tracing.use(None)
@@ -252,11 +253,11 @@ def test_a_request_that_does_not_come_is_not_waited_for(monkeypatch: pytest.Monk
     until = threading.Event()
 
     def nothing() -> Iterator[bytes]:
-        until.wait(30)
+        until.wait(AMPLE_SECONDS)
         yield from ()
 
     with _served() as (server, _, counted), _channel(server) as channel:
-        call = channel.stream_unary(PATHS["NodeGroupTargetSize"], None, None).future(nothing(), timeout=30)
+        call = channel.stream_unary(PATHS["NodeGroupTargetSize"], None, None).future(nothing(), timeout=AMPLE_SECONDS)
         assert call.code() is grpc.StatusCode.CANCELLED
         until.set()
         assert counted.entered == []

@@ -18,6 +18,7 @@ from cagrpc.services.grpc.status import CallContext, Method
 from cagrpc.services.tls import LiveTls, ServerTls
 from tests.support.certificates import Authority
 from tests.support.grpc_servers import PATHS, rpc_server
+from tests.support.waiting import AMPLE_SECONDS
 
 
 def _answer(_: bytes, __: CallContext) -> bytes:
@@ -35,7 +36,7 @@ _CERTIFICATE, _KEY = _AUTHORITY.issue("server")
 
 def _refresh(channel: grpc.Channel, method: str = "Refresh") -> str:
     try:
-        channel.unary_unary(PATHS[method], None, None)(b"", timeout=5)
+        channel.unary_unary(PATHS[method], None, None)(b"", timeout=AMPLE_SECONDS)
     except grpc.RpcError as error:
         return str(error.code().name)
     return "OK"
@@ -108,16 +109,16 @@ def test_health_follows_readiness_for_the_server_and_the_service(monkeypatch: py
         stub = health_pb2_grpc.HealthStub(channel)
         for name in ("", expander.SERVICE):
             request = health_pb2.HealthCheckRequest(service=name)
-            watch = stub.Watch(request, timeout=30)
+            watch = stub.Watch(request, timeout=AMPLE_SECONDS)
             for why_not, status in (("", _SERVING), ("no journal", _NOT_SERVING), ("", _SERVING)):
                 reasons.append(why_not)
-                assert stub.Check(request, timeout=5).status == status
+                assert stub.Check(request, timeout=AMPLE_SECONDS).status == status
                 assert next(watch).status == status
             watch.cancel()
         with pytest.raises(grpc.RpcError) as refused:
-            stub.Check(health_pb2.HealthCheckRequest(service="other"), timeout=5)
+            stub.Check(health_pb2.HealthCheckRequest(service="other"), timeout=AMPLE_SECONDS)
         assert refused.value.code() is grpc.StatusCode.NOT_FOUND
-        unknown = stub.Watch(health_pb2.HealthCheckRequest(service="other"), timeout=5)
+        unknown = stub.Watch(health_pb2.HealthCheckRequest(service="other"), timeout=AMPLE_SECONDS)
         assert next(unknown).status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
         unknown.cancel()
     server.stop(0.0)
@@ -127,7 +128,7 @@ def test_health_watchers_see_the_stop_and_do_not_delay_it() -> None:
     server = rpc_server(expander.SERVICE, _EXPANDER)
     server.start()
     with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
-        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=30)
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=AMPLE_SECONDS)
         assert next(watch).status == _SERVING
         server.stop(grace_seconds=30.0)
         assert [answer.status for answer in watch] == [_NOT_SERVING]
@@ -142,7 +143,7 @@ def test_reflection_lists_and_describes_the_service() -> None:
             reflection_pb2.ServerReflectionRequest(list_services=""),
             reflection_pb2.ServerReflectionRequest(file_containing_symbol=provider.SERVICE),
         ]
-        listing, description = stub.ServerReflectionInfo(iter(questions), timeout=5)
+        listing, description = stub.ServerReflectionInfo(iter(questions), timeout=AMPLE_SECONDS)
     names = {service.name for service in listing.list_services_response.service}
     assert names == {provider.SERVICE, "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}
     assert description.file_descriptor_response.file_descriptor_proto
@@ -156,14 +157,14 @@ def test_forgotten_streams_leave_threads_for_the_calls_that_matter() -> None:
 
     def questions() -> Iterator[reflection_pb2.ServerReflectionRequest]:
         yield reflection_pb2.ServerReflectionRequest(list_services="")
-        closed.wait(60)
+        closed.wait(AMPLE_SECONDS)
 
     with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
         reflect = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo
         health = health_pb2_grpc.HealthStub(channel)
         kinds: list[Callable[[], Any]] = [
-            lambda: reflect(questions(), timeout=60),
-            lambda: health.Watch(health_pb2.HealthCheckRequest(), timeout=60),
+            lambda: reflect(questions(), timeout=AMPLE_SECONDS),
+            lambda: health.Watch(health_pb2.HealthCheckRequest(), timeout=AMPLE_SECONDS),
         ]
         forgotten = [kind() for kind in kinds for _ in range(MOST_STREAMS)]
         assert all(next(stream) for stream in forgotten)
@@ -172,7 +173,7 @@ def test_forgotten_streams_leave_threads_for_the_calls_that_matter() -> None:
                 next(kind())
             assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert _refresh(channel, "BestOptions") == "OK"
-        assert health.Check(health_pb2.HealthCheckRequest(), timeout=5).status == _SERVING
+        assert health.Check(health_pb2.HealthCheckRequest(), timeout=AMPLE_SECONDS).status == _SERVING
         closed.set()
         assert list(forgotten[0]) == []
         assert next(kinds[0]())  # there is room again
@@ -184,7 +185,7 @@ def test_a_running_call_finishes_before_the_server_stops() -> None:
 
     def slow(_: bytes, __: CallContext) -> bytes:
         entered.set()
-        assert leave.wait(5)
+        assert leave.wait(AMPLE_SECONDS)
         return b""
 
     server = rpc_server(expander.SERVICE, {"BestOptions": slow})
@@ -193,7 +194,7 @@ def test_a_running_call_finishes_before_the_server_stops() -> None:
     with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
         worker = threading.Thread(target=lambda: codes.append(_refresh(channel, "BestOptions")))
         worker.start()
-        assert entered.wait(5)
+        assert entered.wait(AMPLE_SECONDS)
         stopper = threading.Thread(target=server.stop)
         stopper.start()
         leave.set()

@@ -24,6 +24,7 @@ from cagrpc.services.metrics import Metrics
 from cagrpc.services.tls import LiveTls, ServerTls
 from tests.support.certificates import Authority
 from tests.support.scripted_api import FakeApi, ScriptedAnswer, fake_api
+from tests.support.waiting import AMPLE_SECONDS
 
 PROMETHEUS: Mapping[str, Any] = {
     "username": "system:serviceaccount:monitoring:prometheus",
@@ -57,9 +58,9 @@ class _Client:
     def ask(self, path: str, token: str = "", method: str = "GET", body: str | None = None, **more: str) -> _Answered:
         address = ("127.0.0.1", self.port)
         connection = (
-            http.client.HTTPConnection(*address, timeout=5)
+            http.client.HTTPConnection(*address, timeout=AMPLE_SECONDS)
             if self.trusted is None
-            else http.client.HTTPSConnection(*address, timeout=5, context=self.trusted)
+            else http.client.HTTPSConnection(*address, timeout=AMPLE_SECONDS, context=self.trusted)
         )
         headers = {**({"Authorization": f"Bearer {token}"} if token else {}), **more}
         try:

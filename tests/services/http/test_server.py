@@ -36,6 +36,7 @@ from cagrpc.services.http.site import Site
 from cagrpc.services.metrics import Metrics
 from tests.support.clocks import any_clock
 from tests.support.fleet import FleetHarness, group
+from tests.support.waiting import AMPLE_SECONDS
 
 
 class _Simulation:
@@ -83,7 +84,7 @@ class _Web:
 
     def ask(self, path: str, method: str = "GET", body: bytes | None = None, **headers: str) -> tuple[int, str, str]:
         """Status, content type and text."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=AMPLE_SECONDS)
         try:
             connection.request(method, path, body, headers)
             response = connection.getresponse()
@@ -174,7 +175,7 @@ def _comparable(family: Metric) -> Iterator[tuple[str, frozenset[tuple[str, str]
 
 
 def test_streams_are_no_requests_that_took_long(web: _Web) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", web.server.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", web.server.port, timeout=AMPLE_SECONDS)
     connection.request("GET", "/events")
     assert connection.getresponse().status == 200
     web.ask("/healthz")
@@ -294,7 +295,7 @@ def test_a_target_may_be_a_whole_url_but_not_half_of_one(web: _Web) -> None:
 
 
 def test_head_is_get_without_the_body(web: _Web) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", web.server.port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", web.server.port, timeout=AMPLE_SECONDS)
     connection.request("HEAD", "/healthz")
     response = connection.getresponse()
     assert (response.status, response.headers["Content-Length"], response.read()) == (200, "3", b"")
@@ -345,7 +346,7 @@ def _full(web: _Web) -> None:
 
 def test_a_list_comes_by_pages_the_newest_first(web: _Web) -> None:
     _full(web)
-    connection = http.client.HTTPConnection("127.0.0.1", web.server.port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", web.server.port, timeout=AMPLE_SECONDS)
     connection.request("GET", "/decisions")
     answer = connection.getresponse()
     body = answer.read()
@@ -373,7 +374,7 @@ def _open(web: _Web, count: int) -> Iterator[list[socket.socket]]:
     """Connections on which nothing is said."""
     with ExitStack() as stack:
         address = ("127.0.0.1", web.server.port)
-        yield [stack.enter_context(socket.create_connection(address, timeout=5)) for _ in range(count)]
+        yield [stack.enter_context(socket.create_connection(address, timeout=AMPLE_SECONDS)) for _ in range(count)]
 
 
 def test_connections_that_are_kept_open_are_few_and_keep_nobody_out(web: _Web, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -418,13 +419,13 @@ def test_few_pages_are_made_at_once_and_probes_do_not_wait_for_them(web: _Web, m
 
     def slow(_: str) -> tuple[str, bytes]:
         entered.release()
-        assert leave.wait(30)
+        assert leave.wait(AMPLE_SECONDS)
         return "text/plain", b""
 
     monkeypatch.setattr(web.metrics, "exposition", slow)
     with ThreadPoolExecutor(2) as pool:
         made = [pool.submit(web.ask, "/metrics") for _ in range(2)]
-        assert all(entered.acquire(timeout=5) for _ in range(2))
+        assert all(entered.acquire(timeout=AMPLE_SECONDS) for _ in range(2))
         assert web.ask("/decisions")[::2] == (503, "the limit of 2 pages at once is reached; try again\n")
         assert web.ask("/healthz")[0] == 200
         assert web.ask("/readyz")[0] == 200

@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 from cagrpc.services.http import listener
 from cagrpc.services.http.listener import Listener
 from tests.support.controlplane.processes import wait_for
+from tests.support.waiting import AMPLE_SECONDS
 
 PIECE = b"x" * 100_000
 
@@ -44,7 +45,7 @@ def _streaming(pieces: int, pause_seconds: float) -> Iterator[tuple[Listener, tu
 def test_a_stream_goes_on_while_its_client_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "_LONGEST_SECONDS", 0.05)
     with _streaming(20, 0.02) as (_, address):
-        connection = http.client.HTTPConnection(*address, timeout=5)
+        connection = http.client.HTTPConnection(*address, timeout=AMPLE_SECONDS)
         connection.request("GET", "/")
         assert len(connection.getresponse().read()) == 20 * len(PIECE)
         connection.close()
@@ -52,7 +53,10 @@ def test_a_stream_goes_on_while_its_client_takes_it(monkeypatch: pytest.MonkeyPa
 
 def test_a_client_that_takes_nothing_of_a_stream_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "_LONGEST_SECONDS", 0.2)
-    with _streaming(1000, 0.0) as (server, address), socket.create_connection(address, timeout=5) as client:
+    with (
+        _streaming(1000, 0.0) as (server, address),
+        socket.create_connection(address, timeout=AMPLE_SECONDS) as client,
+    ):
         client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         wait_for(lambda: bool(server._open), "it is sent")
         wait_for(lambda: not server._open, "it is ended")

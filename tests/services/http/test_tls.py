@@ -20,6 +20,7 @@ from cagrpc.services.http.site import Site
 from cagrpc.services.metrics import Metrics
 from cagrpc.services.tls import LiveTls, ServerTls
 from tests.support.certificates import Authority
+from tests.support.waiting import AMPLE_SECONDS
 
 
 class _Https:
@@ -31,7 +32,7 @@ class _Https:
         self.trusted = ssl.create_default_context(cadata=self.authority.certificate.decode())
 
     def connection(self) -> http.client.HTTPSConnection:
-        return http.client.HTTPSConnection("127.0.0.1", self.server.port, timeout=5, context=self.trusted)
+        return http.client.HTTPSConnection("127.0.0.1", self.server.port, timeout=AMPLE_SECONDS, context=self.trusted)
 
     def shown(self) -> str:
         """The name in the certificate of a new connection, of which a request is answered."""
@@ -120,7 +121,7 @@ def test_old_versions_are_refused(https: _Https) -> None:
 
 
 def test_plain_http_is_not_answered_and_others_are(https: _Https) -> None:
-    with socket.create_connection(("127.0.0.1", https.server.port), timeout=5) as plain:
+    with socket.create_connection(("127.0.0.1", https.server.port), timeout=AMPLE_SECONDS) as plain:
         plain.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert b"200" not in plain.recv(1000)
     assert https.shown() == "first"
@@ -129,13 +130,13 @@ def test_plain_http_is_not_answered_and_others_are(https: _Https) -> None:
 def test_handshakes_that_never_end_are_few_and_end(https: _Https, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "_MOST_CONNECTIONS", 4)
     address = ("127.0.0.1", https.server.port)
-    silent = [socket.create_connection(address, timeout=5) for _ in range(12)]
+    silent = [socket.create_connection(address, timeout=AMPLE_SECONDS) for _ in range(12)]
     try:
         assert https.shown() == "first"
         for each in silent[:8]:
             assert each.recv(1) == b""  # the oldest went first
         monkeypatch.setattr(listener, "_REQUEST_SECONDS", 0.1)
-        with socket.create_connection(address, timeout=5) as late:
+        with socket.create_connection(address, timeout=AMPLE_SECONDS) as late:
             assert late.recv(1) == b""
         assert https.shown() == "first"
     finally:

@@ -191,7 +191,9 @@ class Play:
         sets = tuple(PodSet(f"w{i}", each, count) for i, (each, count) in enumerate(self.waiting.items()))
         sizes = {group_id: state.target_size for group_id, state in self.fleet().groups.items()}
         groups = tuple(replace(g, target_size=sizes[g.id]) for g in self.groups)
-        return solve(Problem(sets, groups, tuple(n.node for n in self.nodes if n.ready)), Budget(0.2))
+        return solve(
+            Problem(sets, groups, tuple(n.node for n in self.nodes if n.ready)), Budget(deterministic_seconds=0.2)
+        )
 
 
 def _fits(each: PodSpec, node: Node) -> bool:

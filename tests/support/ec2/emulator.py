@@ -18,6 +18,7 @@ from urllib.request import Request, urlopen
 import boto3
 
 from cagrpc.api.core.nodes import START_UP_TAINT
+from tests.support.waiting import AMPLE_SECONDS
 
 REGION = "eu-central-1"
 ZONES = ("eu-central-1a", "eu-central-1b", "eu-central-1c")
@@ -27,7 +28,6 @@ CREDENTIALS = {
     "AWS_EC2_METADATA_DISABLED": "true",
 }
 USER_DATA = f"#!/bin/sh\nexec kubelet --register-with-taints={START_UP_TAINT}=:NoSchedule --node-labels=x=y\n"
-_PATIENCE_SECONDS = 60.0
 
 
 class Emulator:
@@ -41,7 +41,7 @@ class Emulator:
 
     def reset(self) -> None:
         """Begin again with an empty account."""
-        with urlopen(Request(f"{self.url}/moto-api/reset", method="POST"), timeout=_PATIENCE_SECONDS):
+        with urlopen(Request(f"{self.url}/moto-api/reset", method="POST"), timeout=AMPLE_SECONDS):
             pass
 
     def alive(self) -> AbstractSet[str]:
@@ -91,7 +91,7 @@ def running() -> Iterator[Emulator]:
 
 
 def _wait_for(emulator: Emulator, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + _PATIENCE_SECONDS
+    deadline = time.monotonic() + AMPLE_SECONDS
     while True:
         try:
             return emulator.reset()

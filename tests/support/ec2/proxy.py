@@ -24,6 +24,7 @@ from xml.etree import ElementTree as ET
 from tests.support.ec2.emulator import Emulator
 from tests.support.ec2.limits import AccountLimits
 from tests.support.http_server import serving
+from tests.support.waiting import AMPLE_SECONDS
 
 _NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15"
 _ID = re.compile(r"<instanceId>(i-[0-9a-f]+)</instanceId>")
@@ -157,7 +158,7 @@ class FaultProxy:
 
         def play(parameters: Parameters) -> Answer | None:
             self._execute(parameters)
-            self._released.wait(30)
+            self._released.wait(AMPLE_SECONDS)
             return None
 
         self._add(action, play, 1)
@@ -363,7 +364,7 @@ class FaultProxy:
             "Authorization": f"AWS4-HMAC-SHA256 {scope}, SignedHeaders=host, Signature=0",
         }
         try:
-            with urlopen(Request(self.emulator.url + "/", body, headers), timeout=120) as response:
+            with urlopen(Request(self.emulator.url + "/", body, headers), timeout=AMPLE_SECONDS) as response:
                 return Answer(response.status, response.read())
         except HTTPError as error:
             return Answer(error.code, error.read())

@@ -19,6 +19,7 @@ from solver.model import NodeGroup
 from tests.support.clocks import any_clock
 from tests.support.ec2.emulator import REGION, ZONES, Emulator
 from tests.support.ec2.proxy import FaultProxy, proxied
+from tests.support.waiting import AMPLE_SECONDS
 
 TEMPLATE = "workers"
 CLUSTER = "prod"
@@ -87,7 +88,7 @@ class Ec2World:
         *,
         groups: Sequence[NodeGroup] = (),
         launched_instances: TokenRate = LAUNCHED_INSTANCES,
-        read_seconds: float = 60.0,
+        read_seconds: float = AMPLE_SECONDS,
         has_cluster: bool = False,
     ) -> Backend:
         """Open a backend, as a process does that starts. Those opened before are as good as killed."""
@@ -107,7 +108,7 @@ class Ec2World:
         *,
         groups: Sequence[NodeGroup] = (),
         launched_instances: TokenRate = LAUNCHED_INSTANCES,
-        read_seconds: float = 60.0,
+        read_seconds: float = AMPLE_SECONDS,
         has_cluster: bool = False,
     ) -> OpenBackend:
         """Open a backend that the caller closes."""

@@ -20,6 +20,7 @@ from cagrpc.services.http.server import HttpServer
 from cagrpc.services.http.site import HttpAnswer, Site, text_answer
 from cagrpc.services.metrics import Metrics
 from tests.support.controlplane.processes import wait_for
+from tests.support.waiting import AMPLE_SECONDS
 
 
 @dataclass
@@ -97,7 +98,7 @@ class _Web:
 
     @contextmanager
     def ask(self, path: str = "/events", method: str = "GET", **headers: str) -> Iterator[http.client.HTTPResponse]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=AMPLE_SECONDS)
         try:
             connection.request(method, path, headers={each.replace("_", "-"): value for each, value in headers.items()})
             with connection.getresponse() as response:
