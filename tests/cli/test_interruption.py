@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.serving import PATIENCE_SECONDS, command
+from tests.support.serving import command
+from tests.support.waiting import AMPLE_SECONDS
 
 ROOT = Path(__file__).parents[2]
 PODS = 2400
@@ -47,7 +48,7 @@ def interrupted(out: Path, arguments: Sequence[object], shown: bytes) -> tuple[i
             if shown in told and not sent:
                 running.send_signal(signal.SIGINT)
                 told, sent = b"", True
-        return running.wait(PATIENCE_SECONDS), told.decode()
+        return running.wait(AMPLE_SECONDS), told.decode()
     finally:
         running.kill()
         os.close(controller)
@@ -97,7 +98,7 @@ def test_a_second_one_ends_at_once() -> None:
         assert running.stderr.readline() == b"\n"
         assert b"Ctrl-C again ends at once" in running.stderr.readline()
         running.send_signal(signal.SIGINT)
-        assert running.wait(PATIENCE_SECONDS) == 130
+        assert running.wait(AMPLE_SECONDS) == 130
 
 
 def test_so_of_an_explanation(tmp_path: Path, inputs: list[str]) -> None:

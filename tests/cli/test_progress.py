@@ -8,7 +8,8 @@ import re
 import subprocess
 from pathlib import Path
 
-from tests.support.serving import AMPLE_SECONDS, cagrpc, command
+from tests.support.serving import cagrpc, command
+from tests.support.waiting import AMPLE_SECONDS
 
 ROOT = Path(__file__).parents[2]
 INPUTS = (

@@ -21,7 +21,8 @@ from cagrpc.inspection.client import ServerAddress
 from cagrpc.inspection.watch import Answer, ServerPages, answers, changes, documents, redraw
 from cagrpc.tables import console
 from tests.support.controlplane.processes import wait_for
-from tests.support.serving import AMPLE_SECONDS, SMALL, Serving, command, configuration, serve
+from tests.support.serving import SMALL, Serving, command, configuration, serve
+from tests.support.waiting import AMPLE_SECONDS
 
 PLAN = {
     "at_seconds": 10.0,

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from cagrpc.runtime import tracing
-from tests.support.serving import AMPLE_SECONDS, SMALL, command, configuration
+from tests.support.serving import SMALL, command, configuration
 from tests.support.traces import Collector, attributes_of
+from tests.support.waiting import AMPLE_SECONDS
 
 EVERYTHING = "import cagrpc.server.process, cagrpc.server.server, cagrpc.server.leader, cagrpc.server.controllers"
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 import grpc
@@ -45,7 +46,14 @@ FAST: Mapping[str, Any] = {"boot_seconds": 0.1, "delete_seconds": 0.1, "fail_aft
 
 def cagrpc(*arguments: object, timeout: float = AMPLE_SECONDS) -> subprocess.CompletedProcess[str]:
     """Run one command to its end."""
-    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=timeout, check=False)
+    with TemporaryDirectory() as directory:
+        output, errors = (Path(directory) / name for name in ("output", "errors"))
+        process = ForkedProcess(["cagrpc.cli", *map(str, arguments)], output, errors)
+        try:
+            code = process.wait(timeout)
+        finally:
+            process.kill()
+        return subprocess.CompletedProcess(process.args, code, output.read_text(), errors.read_text())
 
 
 def command(*arguments: object) -> list[str]:

@@ -14,7 +14,7 @@ import yaml
 from tests.support.ec2.emulator import CREDENTIALS, REGION, ZONES
 from tests.support.ec2.proxy import Cloud
 from tests.support.ec2.world import TEMPLATE, Ec2World
-from tests.support.serving import AMPLE_SECONDS
+from tests.support.waiting import AMPLE_SECONDS
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:

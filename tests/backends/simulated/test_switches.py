@@ -15,7 +15,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from cagrpc.backends.simulated.backend import SimulatedBackend
 from cagrpc.backends.simulated.switches import Switches, configure
 from cagrpc.errors import InvalidConfiguration
-from tests.support.serving import AMPLE_SECONDS, Serving, configuration
+from tests.support.serving import Serving, configuration
+from tests.support.waiting import AMPLE_SECONDS
 
 
 @pytest.fixture(name="switches")
