@@ -28,12 +28,18 @@ ONE, TWO = "job-capacity-1", "job-capacity-2"
 KEEP = KueueSettings(retry_mode=RetryMode.KEEP)
 
 
-@pytest.fixture(scope="module", params=["v1beta2", "v1beta1"])
+OLDER = pytest.param("v1beta1", marks=pytest.mark.long("the same by the older version of Kueue's API"))
+both_versions = pytest.mark.parametrize("version", ["v1beta2", "v1beta1"], indirect=True)
+"""Each day: what is written and read of each kind differs in them."""
+
+
+@pytest.fixture(scope="module", params=["v1beta2", OLDER])
 def version(request: pytest.FixtureRequest, control_plane: ControlPlane) -> Iterator[str]:
     """Where v1beta2 is served, v1beta1 is too, and not the other way round."""
     served = ("v1beta2", "v1beta1") if request.param == "v1beta2" else ("v1beta1",)
     played.install(control_plane, *served)
     install_crds(control_plane.admin, "provisioning-crds.yaml")
+    control_plane.restart_controller_manager()
     yield request.param
     played.remove(control_plane)
     remove_crds(control_plane.admin, "provisioning-crds.yaml")
@@ -92,6 +98,7 @@ def admitted(kueue: PlayedKueue) -> None:
     kueue.admit()
 
 
+@both_versions
 def test_the_appropriate_request_is_created_with_the_right_provisioning_class(kueue: PlayedKueue, run: Run) -> None:
     run()
     asked(kueue, parameters={"Priority": "TopTier"})
@@ -110,6 +117,7 @@ def test_the_appropriate_request_is_created_with_the_right_provisioning_class(ku
     assert kueue.active() == ("True", f"requests of class {CLASS} are made for Workloads")
 
 
+@both_versions
 def test_provisioning_request_is_completed_successfully(kueue: PlayedKueue, run: Run) -> None:
     running = run()
     asked(kueue)
@@ -156,6 +164,7 @@ def test_completed_then_workload_is_deleted(kueue: PlayedKueue, run: Run) -> Non
     kueue.wait_for_requests()
 
 
+@both_versions
 def test_provisioning_request_is_failed(kueue: PlayedKueue, run: Run) -> None:
     run()
     asked(kueue)
@@ -250,6 +259,7 @@ def test_provisioning_request_config_changes_and_what_is_ready_stays(kueue: Play
     assert kueue.state() == READY
 
 
+@both_versions
 def test_provisioning_request_config_is_removed(kueue: PlayedKueue, run: Run) -> None:
     run()
     asked(kueue)

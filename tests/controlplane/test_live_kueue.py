@@ -26,6 +26,7 @@ BOOKED = {"nodeSelector": [{"key": "cagrpc.io/booked", "valueFromProvisioningCla
 def kinds(control_plane: ControlPlane) -> Iterator[None]:
     played.install(control_plane)
     install_crds(control_plane.admin, CRDS)
+    control_plane.restart_controller_manager()
     yield
     played.remove(control_plane)
     remove_crds(control_plane.admin, CRDS)

@@ -41,6 +41,7 @@ def state(*shapes: SlackShape) -> SlackState:
 @pytest.fixture(scope="module")
 def installed(control_plane: ControlPlane) -> Iterator[None]:
     slack.install(control_plane.admin)
+    control_plane.restart_controller_manager()
     yield
     slack.remove(control_plane.admin)
 

@@ -22,7 +22,7 @@ OURS = "cagrpc.io/provisioning-request"
 CHECK, CONFIG, FLAVOR = "capacity", "atomic", "plain"
 CLASS = "atomic-scale-up.kubernetes.io"
 PATIENCE_SECONDS = 90.0
-"""The garbage collector looks every 30 s for kinds that are new."""
+"""The garbage collector may look for kinds that are new first, which it does every 30 s."""
 
 Document = dict[str, Any]
 

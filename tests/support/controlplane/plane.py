@@ -355,16 +355,19 @@ class ControlPlane:
     def stop_controller_manager(self) -> None:
         self._processes["kube-controller-manager"].stop()
 
+    def restart_controller_manager(self, *flags: str) -> None:
+        """Its garbage collector knows of new kinds from then on, for which it looks only every 30 s otherwise."""
+        self.stop_controller_manager()
+        self.start_controller_manager(*flags)
+
     @contextmanager
     def controller_manager(self, *flags: str) -> Iterator[None]:
         """With more flags for a while."""
-        self.stop_controller_manager()
-        self.start_controller_manager(*flags)
+        self.restart_controller_manager(*flags)
         try:
             yield
         finally:
-            self.stop_controller_manager()
-            self.start_controller_manager()
+            self.restart_controller_manager()
 
     def _wait_until_healthy(self, process: Process, port: int) -> None:
         with urllib3.PoolManager(ca_certs=str(self.directory / "ca.crt"), retries=False, timeout=5) as pool:

@@ -82,7 +82,7 @@ def wait_for(
         words = f"\n{process.last_words()}" if process else ""
         assert process is None or process.running, f"{process.name} ended before {what}{words}"
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}{words}"
-        time.sleep(min(1.0, max(0.05, 9 * (time.monotonic() - asked))))
+        time.sleep(min(0.5, max(0.02, 4 * (time.monotonic() - asked))))
 
 
 @contextmanager
