@@ -98,11 +98,12 @@ bench: $(DEVELOPMENT) $(PROTOS) ## the benchmarks; BENCH_ARGS="--markdown docs/r
 
 # Hashes of every published file, so one lock serves every supported Python and platform; no index or path of the
 # machine that made it. The build's requirements are in it, so that installing the project itself fetches nothing.
+UPGRADE := --upgrade
 LOCK := CUSTOM_COMPILE_COMMAND='make lock' env -u PIP_FIND_LINKS -u PIP_INDEX_URL -u PIP_EXTRA_INDEX_URL \
-	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras \
+	$(BIN)/pip-compile --quiet $(UPGRADE) --generate-hashes --allow-unsafe --strip-extras \
 	--no-emit-options --no-emit-index-url --no-emit-trusted-host --no-emit-find-links
 LOCK_PROJECT := $(LOCK) --all-build-deps
-lock: $(DEVELOPMENT) ## make the lock files anew from pyproject.toml
+lock: $(DEVELOPMENT) ## make the lock files anew from pyproject.toml; UPGRADE= keeps what need not change
 	$(LOCK) --output-file requirements-uv.lock requirements-uv.in
 	$(LOCK_PROJECT) --extra ec2 --extra tracing --output-file requirements.lock pyproject.toml
 	$(LOCK) --constraint requirements.lock --output-file requirements-native.lock requirements-native.in

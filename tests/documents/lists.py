@@ -37,7 +37,11 @@ NOT_RUN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "it publishes": {"CONTRIBUTING.md": ("make release VERSION=X.Y.Z && git push origin vX.Y.Z",)},
     "it takes minutes, on a machine that does nothing else": {
-        "docs/guides/development.md": ("make fuzz", ".venv/bin/python -m tests.api.decoders.fuzz build/fuzz/crash-…"),
+        "docs/guides/development.md": (
+            "taskset --cpu-list 0 make test PYTEST_ARGS=--numprocesses auto --random-order",
+            "make fuzz",
+            ".venv/bin/python -m tests.api.decoders.fuzz build/fuzz/crash-…",
+        ),
         "docs/reference/performance.md": (
             "make bench",
             "make bench BENCH_ARGS=--markdown docs/reference/performance.md",
