@@ -29,13 +29,15 @@ RUN /opt/cagrpc/bin/pip install --no-cache-dir --no-deps /opt/wheels/*.whl
 # are a quarter of all.
 RUN find /opt/cagrpc/lib -type d \( -name tests -o -path "*/kubernetes/aio" \) -prune -exec rm -rf {} + \
     && /opt/cagrpc/bin/pip uninstall --quiet --yes grpcio-tools setuptools-scm vcs-versioning setuptools pip
+# The planner's kernels, for every processor of the architecture: a container starts compiled, and writes nothing for it.
+RUN /opt/cagrpc/bin/python -m solver.planning.warm_up
 RUN mkdir -p /var/lib/cagrpc
 
 FROM ${BASE}
 COPY --from=builder /opt/cagrpc /opt/cagrpc
 # journal, simulated fleet and development certificates; 65532 is the usual id of nobody in particular
 COPY --from=builder --chown=65532:65532 /var/lib/cagrpc /var/lib/cagrpc
-ENV PATH=/opt/cagrpc/bin:$PATH PYTHONUNBUFFERED=1 NUMBA_CACHE_DIR=/var/lib/cagrpc/numba
+ENV PATH=/opt/cagrpc/bin:$PATH PYTHONUNBUFFERED=1
 USER 65532:65532
 WORKDIR /var/lib/cagrpc
 VOLUME /var/lib/cagrpc

@@ -39,6 +39,7 @@ from cagrpc.fleet.model import IncrementSpec, Origin, Placement, PodKey
 from cagrpc.kube.client.envelopes import ObjectIdentity
 from cagrpc.runtime.clock import MonotonicSeconds, epoch, monotonic
 from solver.model import NodeGroup
+from solver.planning.warm_up import warm_up
 
 PODS_OF_A_NODE = 10
 TIMES = 7
@@ -200,7 +201,7 @@ def _of_planning(view: View, fleet: Fleet, moves: Moves) -> Iterator[tuple[str, 
     loop = PlanningController(
         fleet, _Cluster(view), settings, clock=lambda: MonotonicSeconds(monotonic() + settings.window_seconds)
     )
-    loop.warm_up()
+    warm_up()
     waiting: list[objects.Standing] = []
 
     def ten_wait() -> None:

@@ -27,6 +27,7 @@ from cagrpc.runtime.health import SyncedResource, still_to_come
 from cagrpc.runtime.heartbeat import PATIENCE_SECONDS, Heartbeat
 from cagrpc.runtime.stopping import STOP_SECONDS, stop_all
 from cagrpc.runtime.work_queue import WorkQueue
+from solver.model.errors import NotCompiledError
 
 Json = Mapping[str, Any]
 """An object as JSON has it."""
@@ -34,7 +35,7 @@ Json = Mapping[str, Any]
 
 def described(error: Exception) -> str:
     """Return what `/status` says of a step that raised this."""
-    return str(error) if isinstance(error, CagrpcError) else f"failed unexpectedly: {error!r:.200}"
+    return str(error) if isinstance(error, (CagrpcError, NotCompiledError)) else f"failed unexpectedly: {error!r:.200}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +83,6 @@ class Controller:
     """Its own, where others report its progress too."""
     wake: threading.Event | None = None
     """Set by whoever has something for the next step to do now."""
-
-    def warm_up(self) -> None:
-        """Do what comes before the first step; repeated until it does not fail."""
 
     def step(self) -> bool | None:
         """Compare what is with what should be, and do what is due. What is raised is logged (the same problem once),

@@ -22,6 +22,8 @@ from cagrpc.runtime.health import SyncedResource, not_followed, still_to_come, u
 from cagrpc.runtime.heartbeat import Heartbeat
 from cagrpc.runtime.log_once import LogOnce
 from cagrpc.runtime.stopping import STOP_SECONDS, stop_all
+from solver.compiled import not_waiting
+from solver.model.errors import NotCompiledError
 
 _log = logging.getLogger(__name__)
 
@@ -167,10 +169,6 @@ class Steps:
         self._clock = clock
         self._starting_until: float | None = clock() + STARTING_SECONDS
 
-    def warm_up(self) -> bool:
-        """Do what comes before the first step, where it is time. Whether that is done."""
-        return self._retry.due and self._attempt(self.controller.warm_up)
-
     def take(self) -> bool:
         """Take the next step, where it is time. Whether nothing failed."""
         if not self._retry.due:
@@ -184,7 +182,7 @@ class Steps:
     def _attempt(self, step: Callable[[], object]) -> bool:
         try:
             worked = self._worked(step)
-        except StillStarting as error:  # another part is, and no step has failed
+        except (StillStarting, NotCompiledError) as error:  # another part is, and no step has failed
             if self._reported.is_new(str(error)):
                 _log.info("%s waits: %s", self.controller.name, error)
             self._retry.failed()
@@ -199,9 +197,9 @@ class Steps:
     def _worked(self, step: Callable[[], object]) -> bool:
         name = self.controller.name
         try:
-            with self.heartbeat.step():
+            with self.heartbeat.step(), not_waiting():
                 worked = step() is not False
-        except StillStarting:
+        except (StillStarting, NotCompiledError):
             raise
         except CagrpcError as error:
             # While a process starts, controllers wait for one another.
@@ -235,12 +233,8 @@ class _StepThread:
             self._thread.join(wait_seconds)
 
     def _run(self) -> None:
-        warm = False
         while True:
-            if warm:
-                self.steps.take()
-            else:
-                warm = self.steps.warm_up()
+            self.steps.take()
             if self._paused():
                 return
 

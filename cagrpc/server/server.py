@@ -54,8 +54,6 @@ log = logging.getLogger(__name__)
 
 SERVICES = (provider.SERVICE, expander.SERVICE)
 
-_COMPILED_BEFORE_SECONDS = 3.0
-"""How long it takes to load what was compiled before, at most."""
 _EMPTY_PAGES: Mapping[str, JsonPage] = {
     **dict.fromkeys(("/nodegroups", "/increments", "/plans", "/provisioningrequests"), JsonPage(lambda: JsonList(()))),
     "/slack": JsonPage(dict),
@@ -88,13 +86,14 @@ class Server:
         self._settings = settings
         self._on_failure = on_failure
         self._stopping = threading.Event()
+        self._why_plans_wait: Callable[[], str] = str
         self._runner = Runner()
         self._leader: Leader | None = None
         self._standby: Standby | None = None
         self._cluster: ClusterConnection | None = None
         self._imported = threading.Event()
-        # A daemon: compiling must not keep the process from ending.
-        self._warming = threading.Thread(target=_warm_up, args=[self._imported], name="warm-up", daemon=True)
+        # A daemon: importing must not keep the process from ending.
+        self._loading = threading.Thread(target=self._load_planner, name="planner", daemon=True)
         with ExitStack() as undo:
             _make_directory(settings.state_directory)
             doors = open_doors(settings, epoch)
@@ -148,7 +147,7 @@ class Server:
         if self._standby is not None:
             self._standby.start()
         self._http.start()
-        self._warming.start()
+        self._loading.start()
         self._imported.wait()
         for server in self._rpc_servers:
             server.start()
@@ -184,7 +183,7 @@ class Server:
         for server in self._rpc_servers:
             server.stop()
         self._stop_leading()
-        threads = [self._warming.join] if self._warming.is_alive() else []
+        threads = [self._loading.join] if self._loading.is_alive() else []
         stop_all([*([self._standby.give_up] if self._standby is not None else []), *threads], STOP_SECONDS)
         if self._cluster is not None:
             self._cluster.client.close()
@@ -231,8 +230,22 @@ class Server:
         self._synced = not why
         return why
 
+    def _load_planner(self) -> None:
+        """Import the planner, and let it be compiled where that is still to be done."""
+        try:
+            _ = solver.rank  # imports it
+            from solver.planning.warm_up import in_background, why_wait
+        finally:
+            self._imported.set()
+        self._why_plans_wait = why_wait
+        try:
+            in_background()
+        except OSError:  # it is compiled when it is needed
+            log.exception("no process can be started that compiles the planner")
+
     def _status(self) -> Json:
-        return {"increments_in_flight": 0, "drive": self._settings.drive.value, **self._runner.status()}
+        own = {"increments_in_flight": 0, "drive": self._settings.drive.value}
+        return {**own, **({"compiling": why} if (why := self._why_plans_wait()) else {}), **self._runner.status()}
 
     def _collectors(self) -> tuple[Collector, ...]:
         of_requests = self._cluster.requests.collectors() if self._cluster is not None else ()
@@ -261,25 +274,6 @@ def _access(settings: Settings, cluster: ClusterConnection | None) -> PageAccess
     from cagrpc.services.http.readers import Readers
 
     return Readers(cluster.client, settings.http_access.audiences)
-
-
-def _warm_up(imported: threading.Event) -> None:
-    """Import and compile the planner while the servers answer already: nothing before the first plan needs it."""
-    try:
-        _ = solver.rank  # imports it
-        from solver.planning.warm_up import COMPILING, warm_up
-    finally:
-        imported.set()
-
-    told = threading.Timer(_COMPILED_BEFORE_SECONDS, log.info, [COMPILING])
-    told.daemon = True
-    told.start()
-    try:
-        warm_up()
-    except Exception:  # it is compiled when it is needed
-        log.exception("compiling failed unexpectedly")
-    finally:
-        told.cancel()
 
 
 def _make_directory(path: Path) -> None:

@@ -3,28 +3,23 @@
 A pattern that the relaxation uses is worth what its node costs. Those that pay for the next pod values are mostly an
 exchange or two away from it, and found in a fraction of the time that a search from nothing takes (local search for
 multidimensional knapsacks: Kellerer, Pferschy and Pisinger, Knapsack Problems, chapter 9).
-
-`_fits` and `_copy` stand in `knapsack` too, which says why compiled modules do not import each other.
 """
 
 from __future__ import annotations
 
-from solver.compiled import compiled, inner
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from solver.columns.loops import assign, fits
+from solver.compiled import Kernel, inner, kernel
 from solver.reduction.reduced import Floats, Ints
 
 _MOST_EXCHANGES = 50
 _MOST_STEPS = 2_000_000
 """Exchanges of one pattern that are looked at: some milliseconds. With thousands of items there are billions."""
 _ROUNDING = 1e-9
-
-
-@inner
-def _fits(requests: Ints, item: int, room: Ints) -> bool:
-    """Return whether there is room for one more."""
-    for r in range(len(room)):  # noqa: SIM110 - generators are not compiled
-        if requests[item, r] > room[r]:
-            return False
-    return True
 
 
 @inner
@@ -43,14 +38,14 @@ def _put(requests: Ints, found: Ints, left: Ints, item: int, pods: int) -> None:
     _change(requests, item, pods, left)
 
 
-@inner
-def _copy(numbers: Ints, target: Ints) -> None:
-    """Assign all numbers: compiling an assignment of numpy's takes seconds."""
-    for index in range(len(numbers)):
-        target[index] = numbers[index]
+def _steps(requests: Ints, *others: Ints) -> int:
+    """Return how many steps `exchange` takes where it gains a few times."""
+    items, resources = requests.shape
+    pairs = (int(np.count_nonzero(others[-1])) + 1) ** 2
+    return int(min(_MOST_STEPS, 4 * pairs * items * items) * resources)
 
 
-@compiled
+@kernel(_steps)
 def exchange(  # noqa: C901, PLR0912 - flat for speed
     requests: Ints, free: Ints, values: Floats, most: Ints, order: Ints, found: Ints
 ) -> float:
@@ -72,7 +67,7 @@ def exchange(  # noqa: C901, PLR0912 - flat for speed
                 if steps > _MOST_STEPS or (b >= 0 and found[b] < (2 if b == a else 1)):
                     continue
                 given = (values[a] if a >= 0 else 0.0) + (values[b] if b >= 0 else 0.0)
-                _copy(left, room)
+                assign(left, room)
                 _change(requests, a, -1, room)
                 _change(requests, b, -1, room)
                 for index in range(items):
@@ -80,18 +75,18 @@ def exchange(  # noqa: C901, PLR0912 - flat for speed
                     steps += 1
                     if steps > _MOST_STEPS or 2 * values[c] - given <= gain:
                         break
-                    if c in (a, b) or found[c] == most[c] or not _fits(requests, c, room):
+                    if c in (a, b) or found[c] == most[c] or not fits(requests, c, room):
                         continue
                     if values[c] - given > gain:
                         gain, out, out_too, into, into_too = values[c] - given, a, b, c, -1
-                    _copy(room, rest)
+                    assign(room, rest)
                     _change(requests, c, 1, rest)
                     for other in range(index, items):
                         steps += 1
                         d = order[other]
                         if values[c] + values[d] - given <= gain:
                             break
-                        if d not in (a, b) and found[d] + (d == c) < most[d] and _fits(requests, d, rest):
+                        if d not in (a, b) and found[d] + (d == c) < most[d] and fits(requests, d, rest):
                             gain, out, out_too, into, into_too = values[c] + values[d] - given, a, b, c, d
         if into < 0:
             break
@@ -101,3 +96,9 @@ def exchange(  # noqa: C901, PLR0912 - flat for speed
         _put(requests, found, left, into, 1)
         _put(requests, found, left, into_too, 1)
     return worth
+
+
+def examples() -> Iterator[tuple[Kernel[..., Any], tuple[Any, ...]]]:
+    """What kernels are compiled for."""
+    units, free, one = np.ones((1, 2), dtype=np.int64), np.full(2, 2, dtype=np.int64), np.ones(1, dtype=np.int64)
+    yield exchange, (units, free, np.ones(1), one, np.zeros(1, dtype=np.int64), one)

@@ -19,21 +19,18 @@ open (after Kellerer, Pferschy and Pisinger, Knapsack Problems, chapters 9 and 1
    and memory often do, it is within a percent of the best, and a search in the time finds none.
 6. Further answers, each with the pods of the one before at a discount: the relaxed master needs many different
    patterns, and would ask for them one at a time.
-
-One module, though a long one: a compiled function that another module imports is compiled into its caller, and numba's
-cache on disk looks at the caller's file alone, so a change of the callee would go unnoticed.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from solver.compiled import compiled, inlined, inner
+from solver.columns.loops import Numbers, assign, fits
+from solver.compiled import Kernel, inlined, inner, kernel
 from solver.reduction.reduced import Floats, Ints
-
-_Numbers = TypeVar("_Numbers", Ints, Floats)
 
 _FEW_PIECES = 16
 """A resource of which a node has at most so many is kept exact in the table."""
@@ -61,13 +58,6 @@ _MISSES = 3
 
 
 @inner
-def _copy(numbers: _Numbers, target: _Numbers) -> None:
-    """Assign all numbers: compiling an assignment of numpy's takes seconds, for the words of what it could raise."""
-    for index in range(len(numbers)):
-        target[index] = numbers[index]
-
-
-@inner
 def _multipliers(  # noqa: C901, PLR0912 - flat for speed
     requests: Ints, free: Ints, values: Floats, most: Ints, start: Floats, enough: float, rounds: int
 ) -> tuple[float, Floats]:
@@ -91,27 +81,28 @@ def _multipliers(  # noqa: C901, PLR0912 - flat for speed
                     slope[r] -= most[j] * requests[j, r]
         if bound < best * (1 - 1e-6):
             best, fails = bound, 0
-            _copy(current, kept)
+            assign(current, kept)
             if best <= enough:
                 break
         else:
             fails += 1
             if fails >= 8:
                 step, fails = step * 0.5, 0
-                _copy(kept, current)
+                assign(kept, current)
                 if step < 1e-4:
                     break
                 continue
         norm = 0.0
         for r in range(resources):
             if free[r] > 0:
-                norm += (slope[r] / free[r]) ** 2
+                share = slope[r] / free[r]
+                norm += share * share
         if norm < 1e-18:
             break
         length = step * 0.2 * best / norm
         for r in range(resources):
             if free[r] > 0:
-                current[r] = max(0.0, current[r] - length * slope[r] / (free[r] * free[r]))
+                current[r] = max(0.0, current[r] - length * slope[r] / (float(free[r]) * free[r]))
     return best, kept
 
 
@@ -386,7 +377,7 @@ def _rows(table: Ints, places: Ints) -> Ints:
 
 
 @inner
-def _at(numbers: _Numbers, places: Ints) -> _Numbers:
+def _at(numbers: Numbers, places: Ints) -> Numbers:
     """Return the numbers in these places."""
     taken = np.empty(len(places), numbers.dtype)
     for index, place in enumerate(places):
@@ -538,15 +529,6 @@ def _top_up(requests: Ints, free: Ints, most: Ints, order: Ints, found: Ints) ->
 
 
 @inner
-def _fits(requests: Ints, item: int, room: Ints) -> bool:
-    """Return whether there is room for one more."""
-    for r in range(len(room)):  # noqa: SIM110 - generators are not compiled
-        if requests[item, r] > room[r]:
-            return False
-    return True
-
-
-@inner
 def _best_of_all(
     requests: Ints,
     free: Ints,
@@ -570,7 +552,7 @@ def _best_of_all(
     value = _by_scarcity(requests, free, values, most, multipliers, greedy)
     if value > best:
         best = value
-        _copy(greedy, found)
+        assign(greedy, found)
     return best, max(best, min(bound, root))
 
 
@@ -583,7 +565,7 @@ def _large(requests: Ints, free: Ints, most: Ints) -> Ints:
         half = False
         for r in range(len(free)):
             half = half or 2 * requests[j, r] > free[r]
-        if half and most[j] > 0 and _fits(requests, j, free):
+        if half and most[j] > 0 and fits(requests, j, free):
             if size == _MOST_LARGE:
                 return large[:0]
             large[size] = j
@@ -596,7 +578,7 @@ def _fitting(requests: Ints, most: Ints, room: Ints) -> Ints:
     """Return how many of each item there may be, none of those for which there is no room."""
     result = most.copy()
     for j in range(len(most)):
-        if not _fits(requests, j, room):
+        if not fits(requests, j, room):
             result[j] = 0
     return result
 
@@ -657,7 +639,15 @@ def _best(
     return best, max(best, highest)
 
 
-@compiled
+def _steps(requests: Ints, *others: Any) -> int:
+    """Return how many steps `best_patterns` takes: tables and searches mostly use up what they may."""
+    items, resources = requests.shape
+    rounds, _, cells, limit, answers = others[-5:]
+    one_answer = min(_FURTHER_STATES * items, cells) + min(_FURTHER_STEPS, limit) * resources
+    return int(rounds * items * resources + cells + limit * resources + answers * one_answer)
+
+
+@kernel(_steps)
 def best_patterns(  # noqa: C901 - flat for speed
     requests: Ints,
     free: Ints,
@@ -674,7 +664,7 @@ def best_patterns(  # noqa: C901 - flat for speed
     bound on the value of any. `multipliers` are where to start from and are left at what was found. Tables have up to
     `cells` entries, searches up to `limit` steps."""
     bound, tight = _multipliers(requests, free, values, most, multipliers, threshold, rounds)
-    _copy(tight, multipliers)
+    assign(tight, multipliers)
     found = np.zeros((answers, len(values)), np.int64)
     if bound <= threshold:
         return found[:0], bound
@@ -716,3 +706,9 @@ def best_patterns(  # noqa: C901 - flat for speed
         )  # fmt: skip
         if _by_scarcity(need, free, discounted, capped, tight, greedy) > value:
             pods = greedy.copy()
+
+
+def examples() -> Iterator[tuple[Kernel[..., Any], tuple[Any, ...]]]:
+    """What kernels are compiled for."""
+    units, free, one = np.ones((1, 2), dtype=np.int64), np.full(2, 2, dtype=np.int64), np.ones(1, dtype=np.int64)
+    yield best_patterns, (units, free, np.ones(1), one, np.ones(2), 1, 0.0, 4, 10, 2)

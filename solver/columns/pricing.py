@@ -5,7 +5,6 @@ nothing of where pod values come from; `columns` asks, `search` decides when.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count
 from typing import TypeVar
@@ -16,6 +15,7 @@ from solver.columns.exact import best_or_none
 from solver.columns.exchange import exchange
 from solver.columns.knapsack import best_patterns
 from solver.columns.patterns import Pattern, pattern_of
+from solver.compiled import Threads
 from solver.reduction.reduced import Floats, Ints, Reduced, most_per_node
 
 _Question = TypeVar("_Question")
@@ -125,7 +125,7 @@ class Pricer:
         if self._workers == 1:
             work(0)
         else:
-            with ThreadPoolExecutor(self._workers) as threads:
+            with Threads(self._workers) as threads:
                 list(threads.map(work, range(self._workers)))
         return [answer for answer in answers if answer is not None]
 

@@ -30,7 +30,7 @@ from solver.consolidation.validation import validate_consolidation
 from solver.consolidation.written import written
 from solver.model import Budget, TierCost
 from solver.model.budget import RunningBudget
-from solver.planning.warm_up import warm_up
+from solver.planning.warm_up import while_small
 from solver.reduction.objective import dollars
 from solver.reduction.reduced import MICROS, Floats
 
@@ -50,8 +50,11 @@ def consolidate(problem: ConsolidationProblem, budget: Budget | None = None) -> 
     arguments where the budget is deterministic. Nodes that cost the same are never exchanged for fewer: that moves pods
     and saves nothing. Taints of `PreferNoSchedule` prevent no move.
     """
-    warm_up()
-    running = RunningBudget(budget or Budget(10.0))
+    return while_small(lambda granted: _consolidate(problem, granted), budget or Budget(10.0))
+
+
+def _consolidate(problem: ConsolidationProblem, budget: Budget) -> ConsolidationPlan:
+    running = RunningBudget(budget)
     validate_consolidation(problem, running.granted)
     return _Consolidation(problem.with_hard_taints_only(), running).plan()
 

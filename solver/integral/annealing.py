@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
 from solver.columns.patterns import Pattern
-from solver.compiled import interpreted
+from solver.compiled import Kernel
 from solver.integral.annealing_kernel import anneal, become, energy_of, insert, put
 from solver.integral.annealing_state import Families, Given, given_of, state_of
 from solver.model import PODS, NodeGroup, PodSet, PodSpec, Problem
@@ -77,10 +78,10 @@ class Annealing:
                 if not units:
                     continue
                 for unit, row in units:
-                    interpreted(put)(given, state, unit, node, row)
+                    put(given, state, unit, node, row)
                 if not is_there:
-                    energy = interpreted(energy_of)(given, place, state.usage[node])
-                    interpreted(become)(given, state, node, family, place, energy)
+                    energy = energy_of(given, place, state.usage[node])
+                    become(given, state, node, family, place, energy)
 
     @property
     def cost_micros(self) -> int:
@@ -143,13 +144,15 @@ class Annealing:
         return dict(found)
 
 
-def warm_up() -> None:
-    """Compile, or load what an earlier process compiled."""
+def examples() -> Iterator[tuple[Kernel[..., Any], tuple[Any, ...]]]:
+    """What kernels are compiled for."""
     pods = PodSet("warm/up", PodSpec((("cpu", 1),)), 2)
     reduced = reduce(Problem((pods,), (NodeGroup("warm-up", {"cpu": 2, PODS: 2}, 1.0),)))
-    annealing = Annealing(reduced, np.ones(len(reduced.kinds)), {(0, 0): 2})
-    annealing.place_all()
-    annealing.anneal(1, 0.0)
+    families = Families(reduced, np.ones(len(reduced.kinds)))
+    given = given_of(reduced, np.ones(len(reduced.kinds)), families)
+    state = state_of(reduced, families, given, np.zeros(1, dtype=np.int64))
+    yield insert, (given, state, np.zeros(1, dtype=np.int64), 1)
+    yield anneal, (given, state, 1, 0.0, 1, 0)
 
 
 def _counted_by(reduced: Reduced, demand: int, row: int) -> bool:

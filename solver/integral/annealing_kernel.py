@@ -9,9 +9,11 @@ Gelatt and Vecchi, "Optimization by Simulated Annealing" (Science 220, 1983).
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from solver.compiled import aside, compiled, step
+from solver.compiled import aside, kernel, step
 from solver.integral.annealing_state import Given, State
 from solver.integral.random_draws import any_of, random_share, sort_by_key
 from solver.reduction.reduced import Ints
@@ -26,6 +28,8 @@ _REWARD = 0.5
 """Of a step between two sizes: what a node is rewarded with just before it becomes the smaller one."""
 _OTHERS = 24
 """Nodes that a unit without a place is compared on before a new one is opened for it."""
+_PROPOSAL = 100
+"""Steps that a proposal takes, about."""
 
 
 @step
@@ -253,7 +257,7 @@ def _exchange(  # noqa: C901, PLR0911 - flat for speed
         return False
     old_kind = max(old_kind, -1)
     gain = state.energy[node] - energy + state.energy[old] - old_energy
-    if gain < 0.0 and (temperature <= 0.0 or random_share(state.seed) >= np.exp(gain / temperature)):
+    if gain < 0.0 and (temperature <= 0.0 or random_share(state.seed) >= math.exp(gain / temperature)):
         return False
     if not _admits(given, state, node, family, into, two) or not _helped(given, state, node, family, into, two):
         return False
@@ -292,7 +296,7 @@ def _rehome(  # noqa: PLR0911 - flat for speed
         return False
     energy = energy_of(given, kind, usage)
     gain = state.energy[node] - energy
-    if gain < 0.0 and (temperature <= 0.0 or random_share(state.seed) >= np.exp(gain / temperature)):
+    if gain < 0.0 and (temperature <= 0.0 or random_share(state.seed) >= math.exp(gain / temperature)):
         return False
     unit = state.first[node]
     while unit >= 0:
@@ -306,7 +310,11 @@ def _rehome(  # noqa: PLR0911 - flat for speed
     return True
 
 
-@compiled
+def _steps_of_insert(_: Given, __: State, units: Ints, families: int) -> int:
+    return len(units) * (families + _OTHERS) * _PROPOSAL
+
+
+@kernel(_steps_of_insert)
 def insert(  # noqa: C901 - flat for speed
     given: Given, state: State, units: Ints, families: int
 ) -> int:
@@ -344,7 +352,11 @@ def insert(  # noqa: C901 - flat for speed
     return placed
 
 
-@compiled
+def _steps_of_anneal(_: Given, state: State, moves: int, *__: float) -> int:
+    return moves * _PROPOSAL + 3 * (len(state.row) + len(state.first))
+
+
+@kernel(_steps_of_anneal)
 def anneal(  # noqa: C901, PLR0912 - flat for speed
     given: Given, state: State, moves: int, temperature: float, families: int, stay: int
 ) -> int:

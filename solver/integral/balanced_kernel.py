@@ -11,11 +11,14 @@ nodes. This one's does, by some hundredths of a millisecond for each.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from solver.compiled import compiled, inner
+from solver.columns.loops import any_left, highest
+from solver.compiled import Kernel, inner, kernel
 from solver.reduction.reduced import Bools, Floats, Ints
 
 _PART = 1.5
@@ -114,7 +117,7 @@ def _closest(pods: PodRows, weight: Floats, node: _NodeBeingFilled, rows: int) -
         close = product * product / (size * free)  # the square of the cosine
         close *= close
         close *= close
-        score = close * close * np.sqrt(size)
+        score = close * close * math.sqrt(size)
         if score > best_score and node.placed[row] < node.most[row]:
             best, best_score = row, score
     return best, fitting
@@ -172,24 +175,14 @@ def _can_open(kinds: NewNodeKinds, kind: int) -> bool:
     return True
 
 
-@inner
-def _any(units: Ints) -> bool:
-    for each in units:  # noqa: SIM110 - generators are not compiled
-        if each > 0:
-            return True
-    return False
+def _steps(pods: PodRows, standing: Standing, kinds: NewNodeKinds, weight: Floats, *_: Any) -> int:
+    """Return how many steps `fill` takes where most nodes are opened at the first asking."""
+    units, rows = int(pods.left.sum()), len(pods.left)
+    nodes = len(standing.free) + len(kinds.ratio) + units
+    return (nodes + units) * rows * (len(weight) + 2) + units * len(kinds.ratio)
 
 
-@inner
-def _highest(ratio: Floats) -> int:
-    best = 0
-    for place in range(1, len(ratio)):
-        if ratio[place] > ratio[best]:
-            best = place
-    return best
-
-
-@compiled
+@kernel(_steps)
 def fill(
     pods: PodRows, standing: Standing, kinds: NewNodeKinds, weight: Floats, most_cost: float, out: Filled
 ) -> tuple[int, int]:
@@ -205,15 +198,15 @@ def fill(
     for place in range(number):
         if _fill(pods, standing.free[place], standing.fits[place], 1e300, weight, node) > 0:
             entries = _keep(pods, node, place, out, entries)
-    while len(ratio) and _any(pods.left):
-        kind = _highest(ratio)
+    while len(ratio) and any_left(pods.left):
+        kind = highest(ratio)
         if ratio[kind] <= 0 or cost > most_cost:
             break
         worth = 0.0
         if _can_open(kinds, kind):
             worth = _fill(pods, kinds.free[kind], kinds.fits[kind], kinds.cost[kind], weight, node)
         ratio[kind] = worth / (kinds.cost[kind] + 1.0)
-        if worth <= 0 or ratio[_highest(ratio)] > ratio[kind]:
+        if worth <= 0 or ratio[highest(ratio)] > ratio[kind]:
             continue
         entries = _keep(pods, node, number + opened, out, entries)
         out.kind[opened] = kind
@@ -232,8 +225,8 @@ def room_for(pods: int) -> Filled:
     return Filled(*(np.zeros(pods, dtype=np.int64) for _ in range(4)))
 
 
-def warm_up() -> None:
-    """Compile what fills nodes, or load it."""
+def examples() -> Iterator[tuple[Kernel[..., Any], tuple[Any, ...]]]:
+    """What kernels are compiled for."""
     one, table, fits = np.ones(1, dtype=np.int64), np.ones((1, 1), dtype=np.int64), np.ones((1, 1), dtype=np.bool_)
     kinds = NewNodeKinds(table, fits, np.ones(1), np.ones(1), one.copy(), table, one.copy())
-    fill(PodRows(table, np.ones(1), one.copy()), Standing(table, fits), kinds, np.ones(1), 1.0, room_for(1))
+    yield fill, (PodRows(table, np.ones(1), one), Standing(table, fits), kinds, np.ones(1), 1.0, room_for(1))

@@ -4,11 +4,13 @@ pods."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from solver.columns.patterns import Pattern
+from solver.compiled import Kernel
 from solver.integral.packing_kernel import Opened, Shapes, Stock, open_best, open_each
 from solver.reduction.reduced import Bools, Floats, Ints, Kind, Reduced
 from solver.relaxation.merged import Fluid
@@ -174,13 +176,14 @@ def _shapes(reduced: Reduced, node_cost: Floats, values: Floats) -> Shapes:
     )
 
 
-def warm_up() -> None:
-    """Compile what fills nodes, or load it."""
+def examples() -> Iterator[tuple[Kernel[..., Any], tuple[Any, ...]]]:
+    """What kernels are compiled for."""
     one, none, fits = np.ones(1, dtype=np.int64), np.zeros(0, dtype=np.int64), np.ones((1, 1), dtype=np.bool_)
     table, empty = np.ones((1, 1), dtype=np.int64), np.zeros((1, 0), dtype=np.int64)
     value, weight, zero = np.ones(1), np.ones((1, 1)), np.zeros(1, dtype=np.int64)
     links = (np.zeros(2, dtype=np.int64), none, np.zeros(0, dtype=np.bool_), none)
     shapes = Shapes(table, one, value, fits, table, weight, value, empty, empty, *links)
     opened = Opened(*(np.zeros(4, dtype=np.int64) for _ in range(5)))
-    open_each(shapes, Stock(one.copy(), one.copy(), one.copy(), none), zero, value, one, opened)
-    open_best(shapes, Stock(one.copy(), zero.copy(), one.copy(), none), zero, value.copy(), opened)
+    stock = Stock(one, one, one, none)
+    yield open_each, (shapes, stock, zero, value, one, opened)
+    yield open_best, (shapes, stock, zero, value, opened)

@@ -4,11 +4,12 @@ as its pods last. Plain arrays in named tuples; `packing` makes them and reads t
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from solver.compiled import compiled, inner
+from solver.columns.loops import any_left, highest
+from solver.compiled import inner, kernel
 from solver.reduction.reduced import Bools, Floats, Ints
 
 _QUARTER = 4
@@ -157,25 +158,6 @@ def _candidates(shapes: Shapes, kind: int, units: Ints) -> Ints:
 
 
 @inner
-def _any(units: Ints) -> bool:
-    """Return whether there is anything above 0."""
-    for each in units:  # noqa: SIM110 - generators are not compiled
-        if each > 0:
-            return True
-    return False
-
-
-@inner
-def _highest(ratio: Floats) -> int:
-    """Return the place of the highest, the first of equal ones."""
-    best = 0
-    for place in range(1, len(ratio)):
-        if ratio[place] > ratio[best]:
-            best = place
-    return best
-
-
-@inner
 def _fill(shapes: Shapes, kind: int, stock: Stock, specs: Ints, pods: Ints) -> int:
     """Write one node's pattern to `specs` and `pods`, first of the units in `mine`, then of all that are left. Return
     its length."""
@@ -248,7 +230,16 @@ def _full(opened: Opened, found: int, at: int, specs: int) -> bool:
     return found >= len(opened.copies) or at + specs > len(opened.specs)
 
 
-@compiled
+def _steps(shapes: Shapes, stock: Stock, kinds: Ints, *_: Any) -> int:
+    """Return how many steps opening nodes takes where each kind is asked once, and again for each pattern that is
+    opened: not many more patterns than specs."""
+    units, specs = int(stock.left.sum()), int(np.count_nonzero(stock.left))
+    placed = min(units, 12 * specs)  # of a node: a spec is placed by parts of what fits
+    of_node = len(stock.left) + placed * (specs * (shapes.requests.shape[1] + 2) + len(shapes.exclusion))
+    return int((len(kinds) + min(units, 4 * specs)) * (of_node + len(kinds)))
+
+
+@kernel(_steps)
 def open_each(
     shapes: Shapes, stock: Stock, kinds: Ints, enough: Floats, most_nodes: Ints, opened: Opened
 ) -> tuple[int, int]:
@@ -275,7 +266,7 @@ def open_each(
     return found, len(kinds)
 
 
-@compiled
+@kernel(_steps)
 def open_best(shapes: Shapes, stock: Stock, kinds: Ints, ratio: Floats, opened: Opened) -> int:
     """Open, again and again, the kind whose pattern is worth most for its cost, until no kind serves anything more.
     Return how many patterns.
@@ -284,9 +275,9 @@ def open_best(shapes: Shapes, stock: Stock, kinds: Ints, ratio: Floats, opened: 
     again. Where there are pods in `mine`, they come first, only they count, and nothing is opened once they are served.
     """
     found, at = 0, 0
-    only_mine = _any(stock.mine)
+    only_mine = any_left(stock.mine)
     while not _full(opened, found, at, len(stock.left)):
-        best = _highest(ratio)
+        best = highest(ratio)
         if ratio[best] <= 0:
             break
         kind = kinds[best]
@@ -296,12 +287,12 @@ def open_best(shapes: Shapes, stock: Stock, kinds: Ints, ratio: Floats, opened: 
             end = at + _fill(shapes, kind, stock, opened.specs[at:], opened.pods[at:])
             worth = _worth(shapes, stock, opened.specs[at:end], opened.pods[at:end], only_mine)
         ratio[best] = worth / (shapes.cost[kind] + 1.0)
-        if worth <= 0 or ratio[_highest(ratio)] > ratio[best]:
+        if worth <= 0 or ratio[highest(ratio)] > ratio[best]:
             continue
         copies = _open(shapes, kind, most, stock, opened.specs[at:end], opened.pods[at:end])
         at = end
         opened.kind[found], opened.copies[found], opened.ends[found] = kind, copies, at
         found += 1
-        if only_mine and not _any(stock.mine):
+        if only_mine and not any_left(stock.mine):
             break
     return found

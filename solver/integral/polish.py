@@ -5,11 +5,10 @@ together then costs 2 %, and moving single pods mends half of it or more.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 
 from solver.columns.pool import Pool, Weighting
+from solver.compiled import Threads
 from solver.integral.annealing import SECONDS_PER_MOVE, Annealing
 from solver.integral.master import Selection
 from solver.model import PODS
@@ -62,7 +61,7 @@ def polished(
         for number in range(len(_HOT)):
             improve(number, budget.part_of_left(fraction, 1 / (len(_HOT) - number)))
     else:
-        with ThreadPoolExecutor(len(_HOT)) as threads:
+        with Threads(len(_HOT)) as threads:
             list(threads.map(improve, range(len(_HOT)), np.full(len(_HOT), fraction).tolist()))
     found = min(tries, key=lambda each: each.cost_micros).nodes()
     pool.add(found, whole=True)

@@ -1,5 +1,4 @@
-"""Random numbers and choices for compiled loops, the same on every machine. Compiled ones that are cached hold these as
-they were: after a change here, change their file too."""
+"""Random numbers and choices for compiled loops, the same on every machine."""
 
 from __future__ import annotations
 

@@ -13,6 +13,11 @@ class ProblemError(ValueError):
         self.problems = tuple(problems)
 
 
+class NotCompiledError(Exception):
+    """The problem is too large for interpreted kernels, compiled ones are still to come, and whoever asks cannot
+    wait."""
+
+
 class PlanRejectedError(RuntimeError):
     """The independent checker found a plan that breaks a constraint: a defect of the planner, never of the input."""
 

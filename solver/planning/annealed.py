@@ -8,13 +8,13 @@ unit's own place is easily checked against whatever shares its node.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from solver.columns import pool as pools
 from solver.columns.pool import Pool
+from solver.compiled import Threads
 from solver.integral.annealing import Annealing
 from solver.integral.master import Selection
 from solver.model import PODS
@@ -99,7 +99,7 @@ def annealed(
         annealing.improve(budget, until, least, lambda: rounded_cost(least_cost, reduced))
     else:
         alone = replace(budget, granted=replace(budget.granted, workers=budget.granted.workers - 1))
-        with ThreadPoolExecutor(1) as threads:
+        with Threads(1) as threads:
             improved = threads.submit(
                 annealing.improve, budget, until, least, lambda: rounded_cost(least_cost, reduced)
             )

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from solver.columns.pool import Pool, RelaxedMaster, values, weighting
+from solver.compiled import not_waiting
 from solver.model import Budget, NodeGroup, PodSet, PodSpec, Problem
 from solver.model.budget import RunningBudget
 from solver.model.errors import ProblemError
@@ -21,7 +22,7 @@ from solver.model.ranking import ScaleUpCandidate, Score
 from solver.model.validation import validate
 from solver.planning.incumbent import Columns
 from solver.planning.search import choose, find_columns
-from solver.planning.warm_up import warm_up
+from solver.planning.warm_up import while_small
 from solver.reduction.objective import stages
 from solver.reduction.reduce import reduce
 from solver.reduction.reduced import MICROS, Demand, Kind, Reduced, price_micros
@@ -41,9 +42,14 @@ def rank(problem: Problem, candidates: Sequence[ScaleUpCandidate], budget: Budge
     noise that could turn the order, unlike plans found in a hurry.
 
     Raises `ProblemError` where the problem, the budget or a candidate is invalid (an unknown group, more pods than
-    there are), and TimeoutError where the budget is too short for a comparison.
+    there are), TimeoutError where the budget is too short for a comparison, and at once NotCompiledError where that
+    takes compiled kernels and there are none yet.
     """
-    warm_up()
+    with not_waiting():
+        return while_small(lambda granted: _rank(problem, candidates, granted), budget)
+
+
+def _rank(problem: Problem, candidates: Sequence[ScaleUpCandidate], budget: Budget) -> tuple[Score, ...]:
     running = RunningBudget(budget)
     validate(problem, budget)
     _validate(problem, candidates)

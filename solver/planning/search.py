@@ -10,7 +10,6 @@ by stage. Where what shares a node matters to pods, and every pod finds a place,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy as np
 from solver.columns import pool as pools
 from solver.columns.patterns import enumerate_maximal
 from solver.columns.pool import Pool
+from solver.compiled import Threads
 from solver.integral.alike import as_one, first_alike, split
 from solver.integral.master import Master, MasterResult, Selection
 from solver.integral.quotas import chosen, pinned
@@ -152,7 +152,7 @@ def _by_places(
     else:
         workers = 1, budget.granted.workers - 1
         alone, others = (replace(budget, granted=replace(budget.granted, workers=number)) for number in workers)
-        with ThreadPoolExecutor(1) as threads:
+        with Threads(1) as threads:
             beside = threads.submit(annealed, reduced, claimed, wished, alone, fraction)
             found = by_columns(others, fraction * _COLUMNS_UNTIL)
             places = beside.result()

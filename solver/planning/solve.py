@@ -31,7 +31,7 @@ from solver.model.validation import validate
 from solver.planning import reasons, write_plan
 from solver.planning.progress import SILENT, SearchProgress
 from solver.planning.search import SearchResult, optimise
-from solver.planning.warm_up import warm_up
+from solver.planning.warm_up import while_small
 from solver.reduction.enough_nodes import with_enough_nodes
 from solver.reduction.objective import breaks_ties, dollars
 from solver.reduction.reduce import reduce
@@ -50,8 +50,11 @@ def solve(problem: Problem, budget: Budget | None = None, progress: TellProgress
     The result depends on nothing but the arguments where the budget is deterministic. `progress` is told better plans
     and bounds as they are found, from a thread of the planner's.
     """
-    warm_up()
-    running = RunningBudget(budget or Budget())
+    return while_small(lambda granted: _solve(problem, granted, progress), budget or Budget())
+
+
+def _solve(problem: Problem, budget: Budget, progress: TellProgress | None) -> Plan:
+    running = RunningBudget(budget)
     validate(problem, running.granted)
     try:
         return _solved(problem, running, SearchProgress(progress))

@@ -1,6 +1,7 @@
 """The Dockerfile's steps, one by one, without Docker: RUN, COPY and ENTRYPOINT are done below a temporary root that
 stands for `/`, with the test's own Python as the base image's. The packages of the lock files are lent from the
-test's environment, so that `pip install` checks their versions and downloads nothing; and so is the compiled wheel.
+test's environment, so that `pip install` checks their versions and downloads nothing; and so are the compiled wheel and
+kernels.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from pathlib import Path
 import pytest
 
 from cagrpc.services.grpc import native
+from solver.planning import compiling
+from solver.planning.warm_up import warm_up
 from tests.support.controlplane.binaries import required
 from tests.support.waiting import AMPLE_SECONDS
 
@@ -139,6 +142,15 @@ def lend_wheel(directory: Path) -> None:
                 wheel.writestr(str(file).replace(f"-{before}.dist", f"-{after}.dist"), text)
 
 
+def lend_kernels(image: Image) -> None:
+    """Put the kernels that are compiled for this test's environment beside the image's source, which is the same."""
+    warm_up()
+    kept = compiling.kept()
+    assert kept is not None
+    (package,) = image.root.glob("opt/cagrpc/lib/python3*/site-packages/solver")
+    shutil.copytree(kept, package / "__pycache__" / kept.name)
+
+
 @pytest.mark.cluster  # of the native front
 def test_the_steps_give_a_working_command(tmp_path: Path) -> None:
     image = Image(tmp_path)
@@ -152,6 +164,9 @@ def test_the_steps_give_a_working_command(tmp_path: Path) -> None:
         if "pip wheel" in instruction.rest:  # it takes a minute, and `make native` has done it by the same means
             lend_wheel(image.inside(instruction.flags["wheel-dir"]))
             continue
+        if "solver.planning.warm_up" in instruction.rest:  # the same kernels are compiled here, wherever that is
+            lend_kernels(image)
+            continue
         assert instruction.word in KNOWN, "teach this test the new instruction"
         image.do(instruction)
     entrypoint = json.loads(instructions()[-1].rest)
@@ -160,6 +175,8 @@ def test_the_steps_give_a_working_command(tmp_path: Path) -> None:
     where = "import cagrpc, cagrpc.api.gen.expander_pb2 as m; print(m.__file__)"
     assert str(tmp_path / "opt") in image.run(f"/opt/cagrpc/bin/python -c {shlex.quote(where)}").stdout
     assert "three-deployments" in image.run("cagrpc replay /nonexistent 2>&1 || true").stdout  # the data came along
+    kept = "from solver.planning.compiling import kept; print(kept())"
+    assert str(tmp_path / "opt") in image.run(f"/opt/cagrpc/bin/python -c {shlex.quote(kept)}").stdout  # no plan waits
     packages = {path.name for path in tmp_path.glob("opt/cagrpc/lib/python3*/site-packages/*")}
     assert {"cagrpc", "cagrpc_native.abi3.so"} <= packages
     assert not packages & {"pip", "setuptools"}  # nothing is installed into an image that runs

@@ -14,6 +14,8 @@ from cagrpc.runtime.controller import Controller, JsonPage
 from cagrpc.runtime.heartbeat import Heartbeat
 from cagrpc.runtime.runner import STARTING_SECONDS, Runner, Steps, StepTimes
 from cagrpc.services.metrics import Metrics
+from solver.compiled import waits
+from solver.model.errors import NotCompiledError
 from tests.support.clocks import any_clock
 from tests.support.fleet import FakeClock
 from tests.support.waiting import AMPLE_SECONDS
@@ -115,27 +117,21 @@ def test_after_a_step_that_worked_the_next_failure_is_the_first_again() -> None:
     assert taken == [False, False, True, False, True]
 
 
-def test_steps_begin_once_it_is_warm() -> None:
-    done, did = Event(), list[str]()
-
-    class Warming(Loop):
-        back_off = BackOff(0.0)
-
-        def warm_up(self) -> None:
-            did.append("warm up")
-            if len(did) < 3:
-                raise ValueError("not yet")
-
+def test_a_step_that_waits_for_a_compiler_has_not_failed_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
     def step() -> None:
-        did.append("step")
-        done.set()
+        if not waits():  # within a step nobody waits
+            raise NotCompiledError("the planner is being compiled")
 
-    runner = Runner()
-    runner.add(Warming(step))
-    runner.start()
-    assert done.wait(AMPLE_SECONDS)
-    runner.stop(30)
-    assert did[:4] == ["warm up", "warm up", "warm up", "step"]
+    clock = FakeClock()
+    steps = Steps(Loop(step), clock)
+    with caplog.at_level("INFO"):
+        for _ in range(3):
+            assert not steps.take()
+            clock.advance(10.0)
+    assert steps.heartbeat.failed_steps == 0
+    assert [(each.levelname, each.message) for each in caplog.records] == [
+        ("INFO", f"{steps.controller.name} waits: the planner is being compiled")
+    ]
 
 
 def test_a_step_that_hangs_is_stuck_and_ends_within_its_deadline() -> None:

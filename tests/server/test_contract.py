@@ -72,11 +72,8 @@ class _Failing(BaseHTTPRequestHandler):
 
 
 @pytest.fixture(name="controllers")
-def _controllers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Controller]]:
-    """By name, as a leader with everything configured has them; none is started, and nothing is compiled for them."""
-    monkeypatch.setattr("cagrpc.controllers.planning.controller.warm_up", lambda: None)
-    monkeypatch.setattr("cagrpc.controllers.provisioning.controller.warm_up", lambda: None)
-    monkeypatch.setattr("cagrpc.controllers.consolidation.controller.warm_up", lambda: None)
+def _controllers(tmp_path: Path) -> Iterator[dict[str, Controller]]:
+    """By name, as a leader with everything configured has them; none is started."""
     with _leading(tmp_path) as controllers:
         yield controllers
 

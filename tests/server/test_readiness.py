@@ -123,11 +123,11 @@ def _ready(server: Server) -> bool:
 def test_the_page_comes_first_and_readiness_with_the_planner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = Event()
 
-    def load(imported: Event) -> None:
+    def load(server: Server) -> None:
         assert loaded.wait(60)
-        imported.set()
+        server._imported.set()
 
-    monkeypatch.setattr("cagrpc.server.server._warm_up", load)
+    monkeypatch.setattr(Server, "_load_planner", load)
     server = Server(settings_of(tmp_path))
     starting = Thread(target=server.start)
     try:

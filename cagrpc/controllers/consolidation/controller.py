@@ -30,7 +30,6 @@ from cagrpc.runtime.stopping import STOP_SECONDS
 from solver.consolidation.model import ConsolidationPlan, ConsolidationProblem, ConsolidationStep
 from solver.model import Budget
 from solver.model.quantities import several
-from solver.planning.warm_up import COMPILING, warm_up
 
 log = logging.getLogger(__name__)
 
@@ -130,11 +129,6 @@ class ConsolidationController(Controller, Generic[QuestionT]):
         """Begin nothing more. What is under way stays in the journal, for whoever leads next."""
         self._stopping.set()
         super().stop(wait_seconds)
-
-    def warm_up(self) -> None:
-        """Compile what planning runs."""
-        self._waits_for = COMPILING
-        warm_up()
 
     def status(self) -> Json:
         """Return the plan in short, what is under way, and why nothing is."""

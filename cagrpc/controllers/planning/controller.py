@@ -53,7 +53,6 @@ from cagrpc.runtime.log_once import LogOnce
 from cagrpc.runtime.stopping import STOP_SECONDS
 from solver.model import Budget, NodeGroup, Plan
 from solver.model.quantities import several
-from solver.planning.warm_up import COMPILING, warm_up
 
 log = logging.getLogger(__name__)
 
@@ -138,11 +137,6 @@ class PlanningController(Controller):
         """Order nothing more; a plan under way is finished and dropped."""
         self._stopping.set()
         super().stop(wait_seconds)
-
-    def warm_up(self) -> None:
-        """Compile what planning runs; in the first round that would take all of its budget."""
-        self._waits_for = COMPILING
-        warm_up()
 
     def status(self) -> Json:
         """Return why no round is under way."""

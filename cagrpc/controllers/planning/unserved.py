@@ -5,6 +5,7 @@ Planning is `controller`'s, the texts are `reasons`'s."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from cagrpc.controllers.events import Note
@@ -15,6 +16,7 @@ from solver import explain
 from solver.explanation.limits import reached, without
 from solver.explanation.model import WhyLimited
 from solver.model import Budget, Plan, Problem
+from solver.model.errors import NotCompiledError
 
 EXPLAIN_SECONDS = 2.0
 """The most that explaining one round may take."""
@@ -49,7 +51,12 @@ class Unserved:
         self._round = _Round(record_id, problem, plan, assigned, unplaced)
 
     def explain(self) -> None:
-        """Explain what would serve the latest round's unplaced pods, and report it."""
+        """Explain what would serve the latest round's unplaced pods, and report it; later where that takes kernels that
+        are still being compiled."""
+        with suppress(NotCompiledError):
+            self._explain()
+
+    def _explain(self) -> None:
         waiting = self._round
         if waiting is None:
             return

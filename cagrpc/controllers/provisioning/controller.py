@@ -55,7 +55,6 @@ from cagrpc.runtime.controller import Controller, Json, JsonList, JsonPage, desc
 from cagrpc.runtime.health import SyncedResource
 from cagrpc.runtime.stopping import STOP_SECONDS
 from solver.model import Budget
-from solver.planning.warm_up import COMPILING, warm_up
 
 log = logging.getLogger(__name__)
 
@@ -234,11 +233,6 @@ class ProvisioningController(Controller):
         return self._metrics.collectors()
 
     # ---- for one thread
-
-    def warm_up(self) -> None:
-        """Compile what planning runs; in the first step that would take all of its budget."""
-        self._waits_for = COMPILING
-        warm_up()
 
     def step(self) -> None:
         """Reconcile all requests. Raises Unavailable where the API server or the journal is out of reach."""

@@ -31,6 +31,7 @@ from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, Origin, Placement
 from cagrpc.runtime import tracing
 from solver.model import Budget
 from solver.model.budget import RunningBudget
+from solver.model.errors import NotCompiledError
 
 log = logging.getLogger(__name__)
 
@@ -155,6 +156,8 @@ class Deciding:
         """Decide all together, or the first alone where that fails: a request that breaks planning delays no other."""
         try:
             return decide(candidates, scenario, self._budget.part(share))
+        except NotCompiledError:  # all wait
+            raise
         except Exception as error:
             if len(candidates) > 1:
                 log.warning("requests are decided one by one, since deciding them together failed: %r", error)
@@ -187,6 +190,8 @@ class Deciding:
             scenario = replace(scenario, nodes=capacity.nodes)
             try:
                 checked = check(_candidate(each, state), scenario, self._budget)
+            except NotCompiledError:  # all wait
+                raise
             except Exception as error:
                 log.exception("request %s cannot be checked", each.request.key, extra={"request": each.request.key})
                 found[each.request.uid] = Refused(

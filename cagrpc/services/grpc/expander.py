@@ -25,6 +25,7 @@ from cagrpc.services.grpc.gangs import OfferedGangs, OptionDemand
 from cagrpc.services.grpc.ranking import Ranked, by_counts, problem, why_left_out
 from cagrpc.services.grpc.status import CallContext, Method
 from solver.model import Budget, Problem
+from solver.model.errors import NotCompiledError
 from solver.model.ranking import ScaleUpCandidate, Score
 
 SERVICE = "grpcplugin.Expander"
@@ -178,6 +179,8 @@ class Expander:
             return _Ranking(by_counts(open_, snapshot), "counts", request.out_of_time)
         try:
             return _Ranking(self._by_objective(request.options, open_, gangs, snapshot, answer_by), "objective")
+        except NotCompiledError as error:
+            return _Ranking(by_counts(open_, snapshot), "counts", str(error))
         except TimeoutError:
             log.warning("ranking %d options took too long; they are ranked by counts", len(open_))
             return _Ranking(by_counts(open_, snapshot), "counts", "the planner was out of time")

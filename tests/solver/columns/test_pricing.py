@@ -11,17 +11,15 @@ from hypothesis import strategies as st
 from ortools.sat.python import cp_model
 
 from solver import Budget, Limit, NodeGroup, PodSet, PodSpec, Problem, solve
-from solver.columns import knapsack
 from solver.columns.generation import LITTLE, cost_bound
 from solver.columns.patterns import Pattern
 from solver.columns.pool import Duals
 from solver.columns.pricing import Effort, Pricer
-from solver.integral import packing
-from solver.planning.warm_up import warm_up
 from solver.reduction.dominance import dominators
 from solver.reduction.reduce import reduce
 from solver.reduction.reduced import MICROS, Floats, Reduced
 from tests.support.examples import examples
+from tests.support.solver.kernels import kernels
 from tests.support.solver.problems import GPU, gap_of, group, node, pods, spec
 
 
@@ -258,13 +256,10 @@ def test_column_generation_serves_everything_with_a_valid_bound() -> None:
 
 def test_everything_is_compiled_before_the_first_plan() -> None:
     """A first plan that waits for the compiler keeps no budget."""
-    modules = (knapsack, packing)
-    compiled = [each for module in modules for each in vars(module).values() if hasattr(each, "signatures")]
-    warm_up()
-    before = [len(function.signatures) for function in compiled]
     groups = tuple(group(f"g{size}", 1000 * size, size / 10, extra={GPU: size % 3}) for size in range(4, 16))
     sets = tuple(pods(f"p{i}", 50 + i, spec(700 + 90 * i, 1 + i % 5, gpu=i % 2)) for i in range(20))
     limits = (Limit("cluster", {"nodes": 60}),)
     solve(Problem(sets, groups, (node("n", 4000),), limits), Budget(deterministic_seconds=0.3))
-    assert compiled
-    assert [len(function.signatures) for function in compiled] == before
+    assert {kernel.__name__: len(getattr(kernel.compiled, "signatures", ())) for kernel in kernels()} == {
+        kernel.__name__: 1 for kernel in kernels()
+    }

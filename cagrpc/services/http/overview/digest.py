@@ -70,6 +70,8 @@ def _status(status: Any, _: Rows) -> Json:
 
 
 def _warnings(status: Json) -> Iterable[str]:
+    if status.get("compiling"):
+        yield status["compiling"]
     if status.get("backend_problem"):
         yield f"the backend: {status['backend_problem']}"
     if status.get("certificates_problem"):
