@@ -104,7 +104,11 @@ def away(plane: ControlPlane) -> None:
     plane.start_apiserver()
 
 
-@pytest.mark.parametrize("fault", [away, ControlPlane.forget], ids=["away for 30 s", "the past is forgotten"])
+@pytest.mark.parametrize(
+    "fault",
+    [pytest.param(away, marks=pytest.mark.long("the same with another fault")), ControlPlane.forget],
+    ids=["away for 30 s", "the past is forgotten"],
+)
 def test_the_api_server_fails_in_the_middle_of_a_step(live: Live, fault: Callable[[ControlPlane], None]) -> None:
     found = workloads(PODS)
     with rotten(live, found) as observer:

@@ -96,6 +96,7 @@ TEMPLATES: dict[str, Any] = {
 }
 NOWHERE = {"too many": claim_spec(9), "unknown class": claim_spec(1, deviceClassName="none")}
 """Templates that no node serves."""
+MANY = "many random pods; 24 of them, and pods of each kind, run each day"
 
 
 def start(live: Live, devices: list[dict[str, Any]] | None = None, **planner: Any) -> None:
@@ -165,7 +166,8 @@ def test_random_pods_with_claims_run_where_they_were_planned(live: Live) -> None
         assert_devices_are_had_once(live)
 
 
-@pytest.mark.parametrize("seed", [2, pytest.param(3, marks=pytest.mark.long("another seed"))])
+@pytest.mark.long(MANY)
+@pytest.mark.parametrize("seed", [2, 3])
 def test_many_random_pods_with_claims_run_where_they_were_planned(live: Live, seed: int) -> None:
     """With nodes that are dedicated to their pods: none takes the devices of others."""
     with dra_driver(live.cluster.plane, devices_of, [device_class()]), nominations(live.cluster) as nominated:
@@ -182,7 +184,8 @@ def test_many_random_pods_with_claims_run_where_they_were_planned(live: Live, se
         assert (placement["lost"], placement["handed_over"]) == (0, 0)
 
 
-@pytest.mark.parametrize("seed", [pytest.param(2, marks=pytest.mark.long("another seed")), 3])
+@pytest.mark.long(MANY)
+@pytest.mark.parametrize("seed", [2, 3])
 def test_many_random_pods_with_claims_run(live: Live, seed: int) -> None:
     """The scheduler reserves no devices for nominated pods: some are taken by others meanwhile, and their pods are
     planned again."""

@@ -3,7 +3,6 @@ requests of another one are served within their usual time all the while."""
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -19,8 +18,9 @@ from tests.support.controlplane.processes import meanwhile
 from tests.support.controlplane.provisioning import PlaneRequests
 from tests.support.controlplane.tenant import DEMONSTRATED, HostileBatch, Tenant, batches
 
-BATCHES = int(os.environ.get("HOSTILE_BATCHES", "20"))
+BATCHES, MANY_BATCHES = 6, 40
 """How much the tenant does; a batch takes about three seconds."""
+AT_LENGTH = pytest.mark.long("the same at length")
 PODS, CPUS = 6, {"small": 4, "large": 8}
 GROUPS = [group("small", "4", "16Gi", 0.2), group("large", "8", "32Gi", 0.45)]
 TIMES, MORE_SECONDS = 2.0, 30.0
@@ -59,8 +59,9 @@ def served(requests: PlaneRequests) -> float:
     return time.monotonic() - began
 
 
+@pytest.mark.parametrize("count", [BATCHES, pytest.param(MANY_BATCHES, marks=AT_LENGTH)])
 @pytest.mark.parametrize("drive", ["plan", "assist"])
-def test_nobody_waits_for_a_hostile_tenant(requests: PlaneRequests, tenant: Tenant, drive: str) -> None:
+def test_nobody_waits_for_a_hostile_tenant(requests: PlaneRequests, tenant: Tenant, drive: str, count: int) -> None:
     live = requests.live
     provisioners = [{"name": "all", "node_groups": GROUPS}]
     live.configure(provisioners, drive=drive, slack={}, namespace=requests.cluster.namespace)
@@ -74,7 +75,7 @@ def test_nobody_waits_for_a_hostile_tenant(requests: PlaneRequests, tenant: Tena
 
         # What is small is not looked for: all of it stays.
         @settings(
-            max_examples=BATCHES,
+            max_examples=count,
             deadline=None,
             phases=[Phase.explicit, Phase.generate],
             derandomize=True,
@@ -93,5 +94,5 @@ def test_nobody_waits_for_a_hostile_tenant(requests: PlaneRequests, tenant: Tena
 
         hostile()
     print(f"{drive}: usually {usual:.1f} s; {[round(each, 1) for each in times]}; {tenant.taken}, {tenant.refused}")
-    assert len(times) >= BATCHES
-    assert tenant.taken > 3 * BATCHES, tenant.refused
+    assert len(times) >= count
+    assert tenant.taken > 3 * count, tenant.refused

@@ -4,7 +4,6 @@ those that are arithmetic alone are in tests/solver. What CA makes of buffers is
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -21,7 +20,17 @@ from tests.support.controlplane.plane import ControlPlane
 from tests.support.controlplane.slack import SeenSlack
 
 CARRIERS = ("virtual", "buffer", "pods")
-BIG, SMALL = {"boot_seconds": 3, "delete_seconds": 0.2}, ("4", "16Gi")
+SMALL = ("4", "16Gi")
+BOOT_SECONDS = 0.3
+SLOW_BOOT_SECONDS = 3.0
+"""Where a pod must not find a new node before the room that is held for it."""
+
+
+def carried_by(*daily: str) -> pytest.MarkDecorator:
+    """What does not depend on the carrier runs with these each day, and with the others in the nightly set."""
+    nightly = pytest.mark.long("the same with another carrier of the slack")
+    each = [pytest.param(carrier, marks=() if carrier in daily else nightly) for carrier in CARRIERS]
+    return pytest.mark.parametrize("world", each, indirect=True)
 
 
 @pytest.fixture(scope="module")
@@ -42,12 +51,18 @@ class SlackHarness:
     seen: SeenSlack
     carrier: str
 
-    def start(self, *targets: Mapping[str, Any], groups: list[dict[str, Any]] | None = None, **more: Any) -> None:
-        """Of one tier; nodes take three seconds."""
+    def start(
+        self,
+        *targets: Mapping[str, Any],
+        groups: list[dict[str, Any]] | None = None,
+        boot_seconds: float = BOOT_SECONDS,
+        **more: Any,
+    ) -> None:
+        """Of one tier."""
         found = groups or [group("small", *SMALL, 0.1), group("huge", "64", "256Gi", 1.5)]
         self.live.configure(
             [{"name": "all", "weight": 1, "node_groups": found}],
-            {"*": BIG},
+            {"*": {"boot_seconds": boot_seconds, "delete_seconds": 0.2}},
             slack={"carrier": self.carrier, "targets": list(targets), **more},
             namespace=self.live.cluster.namespace,
         )
@@ -117,31 +132,41 @@ def cpu_of(shape: Mapping[str, Any]) -> int:
 # ---- a burst
 
 
-@pytest.mark.parametrize("placeholders", [3, 0])
-def test_a_burst_starts_at_once_where_room_is_held(world: SlackHarness, placeholders: int) -> None:
-    """With slack: on nodes that stand, and the slack is restored by one increment. Without: on nodes to come."""
-    world.start(fixed(placeholders))
+def test_a_burst_starts_at_once_where_room_is_held(world: SlackHarness) -> None:
+    """On nodes that stand; and the slack is restored by one increment."""
+    before, increments = _prepare_for_a_burst(world, placeholders=3)
+    assert set(_burst(world).values()) <= before, "no node was waited for"
+    world.wait_until_restored(increments, 3)
+    assert len(world.live.increments()) == increments + 1, "what it took is restored in one go"
+    assert world.count("pushed_out") == 0
+
+
+@carried_by("virtual")
+def test_without_slack_a_burst_waits_for_nodes_to_come(world: SlackHarness) -> None:
+    before, _ = _prepare_for_a_burst(world, placeholders=0)
+    assert not set(_burst(world).values()) & before
+    assert world.count("pushed_out") == 0
+
+
+def _prepare_for_a_burst(world: SlackHarness, placeholders: int) -> tuple[set[str], int]:
+    """Return the names of the nodes that stand, and how many increments there were."""
+    world.start(fixed(placeholders), boot_seconds=SLOW_BOOT_SECONDS)
     world.live.cluster.create_deployment("web", 4, {"cpu": "1", "memory": "1Gi"})
     world.wait_for_bound("web", 4)
     world.wait_until_held(placeholders)
-    before, increments = world.names(), len(world.live.increments())
-    began = time.monotonic()
+    return world.names(), len(world.live.increments())
+
+
+def _burst(world: SlackHarness) -> dict[str, str]:
+    """Return where three more pods are."""
     world.live.cluster.create_deployment("burst", 3, {"cpu": "1", "memory": "1Gi"})
-    where = world.wait_for_bound("burst", 3)
-    seconds = time.monotonic() - began
-    print(f"\n{world.carrier}, {placeholders} placeholders: a burst of 3 pods is bound after {seconds:.1f} s")
-    if placeholders:
-        assert set(where.values()) <= before, "no node was waited for"
-        world.wait_until_restored(increments, placeholders)
-        assert len(world.live.increments()) == increments + 1, "what it took is restored in one go"
-    else:
-        assert not set(where.values()) & before
-    assert world.count("pushed_out") == 0
+    return world.wait_for_bound("burst", 3)
 
 
 # ---- how much
 
 
+@carried_by("virtual")
 def test_s5_r2_the_rate_is_held_at_least(world: SlackHarness) -> None:
     """[S5], [R2], with [S3], [S6] and [R5]: a fifth of what is requested, in pieces that fit and are no bigger than the
     biggest pod, on nodes that are no larger than any pod needs."""
@@ -157,6 +182,7 @@ def test_s5_r2_the_rate_is_held_at_least(world: SlackHarness) -> None:
     assert 0 < target["cost_usd_per_hour"] <= 0.1 * len(world.live.nodes())
 
 
+@carried_by("buffer")
 def test_r6_no_room_is_kept_for_databases(world: SlackHarness) -> None:
     world.start({"name": "all", "rate": 0.2, "granularity": 2})
     cluster = world.live.cluster
@@ -172,6 +198,7 @@ def test_r6_no_room_is_kept_for_databases(world: SlackHarness) -> None:
     assert max(cpu_of(shape) for shape in world.said()["shapes"]) <= 1000
 
 
+@carried_by("pods")
 def test_r7_there_is_room_for_a_pod_with_the_most_of_everything(world: SlackHarness) -> None:
     world.start({"name": "all", "rate": 0.5, "granularity": 2})
     cluster = world.live.cluster
@@ -193,6 +220,7 @@ def test_r7_there_is_room_for_a_pod_with_the_most_of_everything(world: SlackHarn
 # ---- of which pods, and where
 
 
+@carried_by("pods")
 def test_s7_r8_r9_marked_workloads_are_mirrored(world: SlackHarness) -> None:
     """Room for two more of a Deployment whose pods select nodes and keep apart on hosts."""
     world.start(
@@ -267,6 +295,7 @@ def test_s4_all_of_it_belongs_to_one_object(world: SlackHarness) -> None:
 # ---- scale-down
 
 
+@carried_by("buffer")
 def test_r3_nodes_that_hold_slack_are_not_taken(world: SlackHarness) -> None:
     """Somebody plays the autoscaler, and takes every node that may go."""
     world.start(fixed(6))
