@@ -130,6 +130,8 @@ class Cluster:
         """Whether nodes say when they were created."""
         self.unready: set[str] = set()
         """Names of nodes that are not Ready."""
+        self.broken: dict[str, Document] = {}
+        """A condition by node, which its kubelet reports from now on."""
         self.grace_seconds = 0.0
         """How long a pod that is evicted still runs."""
         self._running_since: dict[str, float] = {}
@@ -300,7 +302,9 @@ class Cluster:
                 if name not in nodes:
                     self.api.put(f"{NODES}/{name}", self._registered(machine.id, self.groups[machine.node_group]))
                 ready = "True" if now >= running[name] + REGISTER_SECONDS and name not in self.unready else "False"
-                if _ready(self.api.objects[f"{NODES}/{name}"]) != ready:
+                if name in self.broken:
+                    self._report(name, self.broken[name])
+                elif _ready(self.api.objects[f"{NODES}/{name}"]) != ready:
                     conditions = [{"type": "Ready", "status": ready, "lastTransitionTime": int(now)}]
                     self.api.change(f"{NODES}/{name}", status={"conditions": conditions})
         for name in since.keys() - running.keys():
@@ -311,6 +315,12 @@ class Cluster:
             del self._ends[path]
             if path in self.api.objects:
                 self.api.remove(path)
+
+    def _report(self, name: str, condition: Document) -> None:
+        there = self.nodes()[name]["status"]["conditions"]
+        if condition not in there:
+            others = [each for each in there if each["type"] != condition["type"]]
+            self.api.change(f"{NODES}/{name}", status={"conditions": [*others, condition]})
 
     def _registered(self, instance_id: str, group: NodeGroup) -> Document:
         document = node_document(group, _name(instance_id))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cagrpc.api.core.movability import SAFE_TO_EVICT, MovingRules
+from cagrpc.api.core.movability import MovingRules
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.controllers.consolidation.assignment import assigned
 from cagrpc.controllers.consolidation.must_go import must_go
@@ -54,34 +54,6 @@ def test_pods_move_together_to_where_they_fit() -> None:
     assert (gone.instance_id, moved.target) == (f"id-{gone.name}", stays)
     assert moved.pod.ref.uid == {"n1": "uid-a", "n2": "uid-b"}[gone.name]
     assert (step.new_nodes, step.saving_usd_per_hour) == ({}, 1.0)
-
-
-def test_what_may_not_be_moved_is_not() -> None:
-    fed = _cluster("n1", "n2")
-    kept = pod("a", "3", node="n1", owner="ReplicaSet", annotations={SAFE_TO_EVICT: "false"})
-    fed.put(kept, pod("b", "3", node="n2", owner="Job"))
-    asked = _asked(fed, "n1", "n2")
-    assert not _steps(asked)
-    assert [each.kept for each in asked.problem.nodes] == [
-        f'default/a has the annotation {SAFE_TO_EVICT}: "false"',
-        "default/b runs until it ends",
-    ]
-
-
-def test_an_interrupted_node_is_replaced_with_room_for_all_that_come_again() -> None:
-    fed = _cluster("n2")
-    interrupted = node("n1")
-    interrupted.spec.taints.add(key="aws-node-termination-handler/spot-itn", effect="NoSchedule")
-    fed.nodes(interrupted)
-    fed.put(
-        pod("asks", "4", node="n1", owner="ReplicaSet", annotations={SAFE_TO_EVICT: "false"}),
-        pod("job", "4", node="n1", owner="Job"),
-        pod("other", "6", node="n2", owner="ReplicaSet", annotations={SAFE_TO_EVICT: "false"}),
-    )
-    (step,) = _steps(_asked(fed, "n1", "n2"))
-    assert [each.name for each in step.nodes] == ["n1"]
-    assert step.new_nodes == {"g": 1}
-    assert {each.pod.ref.name: each.target for each in step.pods} == {"asks": "g/0", "job": "g/0"}
 
 
 # ---- devices
