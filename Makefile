@@ -151,10 +151,9 @@ $(VENV)/.stamp-pip: | $(BIN)/python
 # The project itself is installed in place: a change to the source needs no second `make venv`.
 $(RUNTIME): requirements.lock pyproject.toml setup.py | $(VENV)/.stamp-$(INSTALLER)
 	$(INSTALL) --require-hashes -r requirements.lock
-	@# Nobody waits for the planner to be compiled, which is done once; what `cagrpc serve` imports is, too. Both are kept
-	@# beside their source.
+	@# Nobody waits for the planner to be compiled, which is done once and kept beside its source.
 	$(BIN)/python -m solver.planning.warm_up --background </dev/null >/dev/null 2>&1 &
-	$(INSTALL) --no-deps --no-build-isolation --editable . && $(BIN)/python -c 'import cagrpc.server.process'
+	$(INSTALL) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(NATIVE): requirements-native.lock $(wildcard native/*.toml native/Cargo.lock native/src/*.rs) | $(RUNTIME)
