@@ -2,17 +2,20 @@
 beside a real control plane, with simulated machines.
 
     python -m bench.live [--arrivals at-once|paced|bare|waves] [--trace NAME|FILE.csv] [--groups openb|catalogue]
+                         [--pods-a-second 5,20,100] [--scheduling-seconds 1] [--busy 3]
 
 The optimum is that of all pods planned together, which nobody knows before the last has come. Pods come
 
 at-once  as Deployments created together, by controllers that make a thousand pods a second
-paced    as Deployments created together, by controllers at their own pace (kube-api-qps 20)
+paced    as Deployments created together, by controllers at their own pace (--pods-a-second is their kube-api-qps)
 bare     one by one, 20 a second, without an owner that says how many will come
 waves    as Deployments, a third of them at a time, five minutes from one third to the next (--apart)
 
-`above` is what the nodes cost at the end above the optimum (the bound that is proven for it in brackets); `rounds` are
-scale-ups; `all run` is counted from the first creation, `after` from the later of the last pod's creation and the last
-Node's readiness; `bound after lift` from the last taint to the last binding. Rows are Markdown, for
+`above` is what the nodes cost at the end above the optimum (the bound that is proven for it in brackets), `over plan`
+above what the first round planned; `rounds` are scale-ups; `unused` are nodes that were deleted before a pod was bound
+to them; `all run` is counted from the first creation, `after` from the later of the last pod's creation and the last
+Node's readiness; `bound after lift` from the last taint to the last binding. With --scheduling-seconds an extender
+keeps the scheduler for so long with every pod; --busy processes do nothing but take CPU. Rows are Markdown, for
 docs/reference/performance.md.
 """
 
@@ -20,7 +23,10 @@ from __future__ import annotations
 
 import argparse
 import csv
+import json
 import os
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -28,6 +34,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -56,8 +63,8 @@ HINDSIGHT = Budget(30.0, workers=2)
 _DATA = Path(__file__).resolve().parents[1] / "tests" / "data"
 _numbers = count(1)
 _HEADS = (
-    "trace", "arrivals", "groups", "scoring", "pods", "optimum $/h", "$/h", "above %", "rounds", "nodes", "ordered",
-    "all run s", "after s", "bound after lift s",
+    "trace", "arrivals", "groups", "scoring", "pods", "optimum $/h", "$/h", "above %", "over plan %", "rounds", "nodes",
+    "ordered", "unused", "all run s", "after s", "bound after lift s",
 )  # fmt: skip
 
 
@@ -71,7 +78,22 @@ class Case:
     apart_seconds: float
     window_seconds: float
     every: int = 1
+    pods_a_second: float = PODS_A_SECOND
+    """The controller-manager's kube-api-qps, of which half goes into Events and status."""
+    scheduling_seconds: float = 0.0
+    busy: int = 0
     verbose: bool = False
+
+    @property
+    def pace(self) -> str:
+        said = [self.arrivals]
+        if self.arrivals in ("paced", "waves"):
+            said.append(f"qps {self.pods_a_second:g}")
+        if self.scheduling_seconds:
+            said.append(f"{self.scheduling_seconds:g} s a pod")
+        if self.busy:
+            said.append(f"{self.busy} busy")
+        return ", ".join(said)
 
 
 @dataclass
@@ -85,10 +107,14 @@ class Seen:
     lifted: dict[str, float] = field(default_factory=dict)
     groups: dict[str, str] = field(default_factory=dict)
     """Of Nodes that are there."""
+    used: set[str] = field(default_factory=set)
+    """Nodes that a pod was bound to,"""
+    unused: set[str] = field(default_factory=set)
+    """and those that went before one was."""
 
-    def pod(self, data: bytes) -> tuple[str, bool, bool]:
+    def pod(self, data: bytes) -> tuple[str, str, bool]:
         pod = kubernetes_pb2.Pod.FromString(data)
-        return pod.metadata.uid, bool(pod.spec.nodeName), pod.status.phase == "Running"
+        return pod.metadata.uid, pod.spec.nodeName, pod.status.phase == "Running"
 
     def node(self, data: bytes) -> tuple[str, str, bool, bool]:
         node = kubernetes_pb2.Node.FromString(data)
@@ -105,12 +131,13 @@ class Pods:
         for each in objects:
             self.applied(each)
 
-    def applied(self, obj: tuple[str, bool, bool]) -> None:
+    def applied(self, obj: tuple[str, str, bool]) -> None:
         now = time.monotonic()
-        uid, bound, running = obj
+        uid, node, running = obj
         self._seen.created.setdefault(uid, now)
-        if bound:
+        if node:
             self._seen.bound.setdefault(uid, now)
+            self._seen.used.add(node)
         if running:
             self._seen.running.setdefault(uid, now)
 
@@ -137,6 +164,8 @@ class Nodes:
 
     def deleted(self, of: ObjectIdentity) -> None:
         self._seen.groups.pop(of.name, None)
+        if of.name not in self._seen.used:
+            self._seen.unused.add(of.name)
 
 
 def main() -> None:
@@ -151,6 +180,12 @@ def main() -> None:
     parser.add_argument("--boot", type=float, default=20.0, help="seconds that an instance takes")
     parser.add_argument("--apart", type=float, default=300.0, help="seconds from one wave to the next")
     parser.add_argument("--window", type=float, default=10.0, help="planner.window_seconds")
+    parser.add_argument(
+        "--pods-a-second", default=f"{PODS_A_SECOND:g}", help="the controllers' kube-api-qps, with commas between"
+    )
+    parser.add_argument("--scheduling-seconds", type=float, default=0.0, help="that the scheduler needs for each pod")
+    parser.add_argument("--busy", type=int, default=0, help="busy loops beside")
+    parser.add_argument("--patience", type=float, default=PATIENCE_SECONDS, help="seconds until all pods run, at most")
     parser.add_argument("--verbose", action="store_true", help="the server's rounds and its log as well")
     arguments = parser.parse_args()
     warm_up()
@@ -160,26 +195,90 @@ def main() -> None:
         (Path(directory) / "plane").mkdir()
         plane = ControlPlane(Path(directory) / "plane")
         try:
-            for trace in arguments.trace or ["openb-1000"]:
-                for arrivals in arguments.arrivals or ["at-once", "paced", "bare", "waves"]:
-                    case = Case(
-                        trace,
-                        arrivals,
-                        arguments.groups,
-                        Scoring(arguments.scoring),
-                        arguments.boot,
-                        arguments.apart,
-                        arguments.window,
-                        arguments.every,
-                        arguments.verbose,
-                    )
-                    print(run(plane, Path(directory), case), flush=True)
+            for case in cases(arguments):
+                with busy(case.busy):
+                    print(run(plane, Path(directory), case, arguments.patience), flush=True)
         finally:
             plane.close()
     print(BEFORE)
 
 
-def run(plane: ControlPlane, directory: Path, case: Case) -> str:
+def cases(arguments: argparse.Namespace) -> Iterator[Case]:
+    for trace in arguments.trace or ["openb-1000"]:
+        for arrivals in arguments.arrivals or ["at-once", "paced", "bare", "waves"]:
+            paced = arrivals in ("paced", "waves")
+            for pods_a_second in map(float, arguments.pods_a_second.split(",") if paced else [str(PODS_A_SECOND)]):
+                yield Case(
+                    trace,
+                    arrivals,
+                    arguments.groups,
+                    Scoring(arguments.scoring),
+                    arguments.boot,
+                    arguments.apart,
+                    arguments.window,
+                    arguments.every,
+                    pods_a_second,
+                    arguments.scheduling_seconds,
+                    arguments.busy,
+                    arguments.verbose,
+                )
+
+
+@contextmanager
+def busy(loops: int) -> Iterator[None]:
+    """Keep so many processes busy."""
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(loops)]
+    try:
+        yield
+    finally:
+        for each in processes:
+            each.kill()
+            each.wait()
+
+
+class SlowExtender(ThreadingHTTPServer):
+    """A scheduler extender that lets every pod go to every node, after a while."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(("127.0.0.1", 0), _Filtering)
+        self.seconds = seconds
+
+
+class _Filtering(BaseHTTPRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name in the base class
+        pass
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        assert isinstance(self.server, SlowExtender)
+        time.sleep(self.server.seconds)
+        answer = json.dumps({"NodeNames": asked.get("NodeNames") or []}).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+
+@contextmanager
+def scheduler(plane: ControlPlane, case: Case) -> Iterator[None]:
+    """The case's scheduler for a while."""
+    if not case.scheduling_seconds:
+        with plane.scheduler(case.scoring):
+            yield
+        return
+    with SlowExtender(case.scheduling_seconds) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        extender = {"urlPrefix": url, "filterVerb": "filter", "nodeCacheCapable": True, "httpTimeout": "1m"}
+        try:
+            with plane.scheduler(case.scoring, [extender]):
+                yield
+        finally:
+            server.shutdown()
+
+
+def run(plane: ControlPlane, directory: Path, case: Case, patience_seconds: float) -> str:
     """One row."""
     problem = with_tainted_gpus(Problem(trace(case), groups_of(case.groups)))
     optimum = solve(problem, HINDSIGHT)
@@ -188,8 +287,11 @@ def run(plane: ControlPlane, directory: Path, case: Case) -> str:
     state.mkdir()
     cluster = Cluster(plane, f"bench-{number}")
     live = Live(cluster, state, forked=False)
-    pace = ("--kube-api-qps=20", "--kube-api-burst=30") if case.arrivals in ("paced", "waves") else ()
-    with plane.scheduler(case.scoring), plane.controller_manager(*pace), watching(plane) as seen:
+    pace: tuple[str, ...] = ()
+    if case.arrivals in ("paced", "waves"):
+        burst = max(1, round(1.5 * case.pods_a_second))
+        pace = (f"--kube-api-qps={case.pods_a_second:g}", f"--kube-api-burst={burst}")
+    with scheduler(plane, case), plane.controller_manager(*pace), watching(plane) as seen:
         try:
             live.configure(
                 provisioners(problem),
@@ -200,9 +302,9 @@ def run(plane: ControlPlane, directory: Path, case: Case) -> str:
             began = time.monotonic()
             wanted = sum(each.count for each in problem.pod_sets)
             create(cluster, problem.pod_sets, case)
-            until(lambda: len(seen.created) >= wanted, "all pods are created")
+            until(lambda: len(seen.created) >= wanted, "all pods are created", patience_seconds, live)
             unserved = sum(each.count for each in optimum.unplaced)
-            until(lambda: len(seen.running) >= wanted - unserved, "all pods run", live)
+            until(lambda: len(seen.running) >= wanted - unserved, "all pods run", patience_seconds, live)
             return row(case, problem, optimum, seen, live, began)
         finally:
             live.close()
@@ -228,16 +330,18 @@ def row(case: Case, problem: Problem, optimum: Plan, seen: Seen, live: Live, beg
         print(live.serving.get("/status"))
     cells = (
         f"{Path(case.trace).stem}{f' every {case.every}' if case.every > 1 else ''}",
-        case.arrivals,
+        case.pace,
         case.groups,
         case.scoring.value,
         f"{len(seen.created):,}",
         f"{best:,.2f}",
         f"{cost:,.2f}",
         f"{100 * (cost / best - 1):.2f} ({100 * (cost / bound - 1):.2f})",
+        f"{100 * (cost / rounds[0]['planned_cost_per_hour'] - 1):.2f}",
         str(len(rounds)),
         str(len(seen.groups)),
         str(live.ordered()),
+        str(len(seen.unused)),
         f"{last - began:.0f}",
         f"{last - max(*seen.created.values(), *seen.ready.values()):.1f}",
         f"{max(seen.bound.values()) - max(seen.lifted.values()):.1f}",
@@ -341,13 +445,13 @@ def watching(plane: ControlPlane) -> Iterator[Seen]:
         client.close()
 
 
-def until(condition: Callable[[], bool], what: str, live: Live | None = None) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
+def until(condition: Callable[[], bool], what: str, patience_seconds: float, live: Live) -> None:
+    deadline = time.monotonic() + patience_seconds
     waiting = threading.Event()
     while not condition():
         if time.monotonic() > deadline:
-            said = live.serving.log()[-5000:] + str(live.serving.get("/status")) if live is not None else ""
-            raise SystemExit(f"not within {PATIENCE_SECONDS:g} s: {what}\n{said}")
+            said = live.serving.log()[-5000:] + str(live.serving.get("/status"))
+            raise SystemExit(f"not within {patience_seconds:g} s: {what}\n{said}")
         waiting.wait(0.1)
 
 

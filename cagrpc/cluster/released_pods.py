@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
+from threading import Lock
 from typing import Protocol
 
 from cagrpc.cluster.node_info import NodeInfo, PodOwner
@@ -14,17 +15,12 @@ from cagrpc.cluster.state import ClusterSource, ClusterState, PodRef
 from cagrpc.errors import Unavailable
 from cagrpc.fleet.model import FleetSnapshot, IncrementStatus, Phase, PodKey
 from cagrpc.runtime.clock import EpochClock
+from cagrpc.runtime.progress import LONGEST_FACTOR
 from solver.model import PodSpec
 
 BINDING_SECONDS = 30.0
-"""So long after its increment was released a pod that still waits is left to the scheduler, which tries it again at
-most 10 s after a node has changed."""
-
-
-def _released_within(seconds: float, status: IncrementStatus, now: float) -> bool:
-    """Return whether the increment was released less than so many seconds before `now`, in seconds since the epoch."""
-    finished_at = status.finished_at_seconds
-    return status.phase is Phase.DONE and finished_at is not None and now < finished_at + seconds
+"""So long after its increment was released, and after any such pod was seen to be bound, a pod that still waits is left
+to the scheduler, which tries it again at most 10 s after a node has changed."""
 
 
 class PodLookup(ClusterSource, Protocol):
@@ -40,22 +36,39 @@ class ReleasedPods:
         """`clock` gives seconds since the epoch, as the fleet's does."""
         self._cluster = cluster
         self._clock = clock
+        self._lock = Lock()
+        self._pending: AbstractSet[PodKey] = frozenset()
+        """Such pods when they were asked for last,"""
+        self._bound_at = float("-inf")
+        """and when one of them was seen to be bound last."""
 
     def __call__(self, snapshot: FleetSnapshot) -> AbstractSet[PodKey]:
-        """Return the pods that are still pending, of an increment that was released less than `BINDING_SECONDS`
-        ago, and that have room, all together, on nodes of its groups; of nobody while the cluster is not known."""
+        """Return the pods that are still pending, of an increment that was released less than `BINDING_SECONDS` ago, or
+        longer where the scheduler is seen to be busy, and that have room, all together, on nodes of its groups; of
+        nobody while the cluster is not known."""
         now = self._clock()
         groups: dict[PodKey, set[str]] = {}  # pod -> groups of its increments
         for status in snapshot.increments:
-            if _released_within(BINDING_SECONDS, status, now):
+            if self._is_being_bound(status, now):
                 for pod in status.increment.pods:
                     groups.setdefault(pod, set()).update(status.increment.deltas)
         try:
             pending = {pod for pod in groups if self._cluster.pod_of(pod) is not None}
+            with self._lock:
+                if any(self._cluster.pod_of(pod) is None for pod in self._pending):
+                    self._bound_at = now
+                self._pending = pending
             state = self._cluster.state() if pending else None
         except Unavailable:
             return frozenset()
         return frozenset(_with_room(state, snapshot, {pod: groups[pod] for pod in pending})) if state else frozenset()
+
+    def _is_being_bound(self, status: IncrementStatus, now: float) -> bool:
+        released_at = status.finished_at_seconds
+        if status.phase is not Phase.DONE or released_at is None:
+            return False
+        longest = released_at + LONGEST_FACTOR * BINDING_SECONDS
+        return now < min(longest, max(released_at, self._bound_at) + BINDING_SECONDS)
 
 
 def _with_room(state: ClusterState, snapshot: FleetSnapshot, groups: dict[PodKey, set[str]]) -> Iterator[PodKey]:

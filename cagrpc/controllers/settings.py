@@ -10,6 +10,7 @@ from pathlib import Path
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.api.core.movability import MovingRules
 from cagrpc.cluster.markers import NAMESPACE
+from cagrpc.runtime.progress import DEADLINE_SECONDS
 from cagrpc.runtime.schedules import Schedule
 
 
@@ -74,6 +75,9 @@ class PlannerSettings:
     """Whether pods that workloads still have to create are planned with those that are there."""
     shortage_seconds: float = 300.0
     """How long an offering is left out after a shortage; twice as long each time, up to six times."""
+    progress_deadline_seconds: float = DEADLINE_SECONDS
+    """Controllers that still have to create pods, and the scheduler that has to bind them, are waited for as long as
+    they make progress; not any longer once they have made none for so long."""
     dedicated_nodes: bool = False
     """Whether a new node takes the pods planned there and no others, until they are bound. Takes the right to patch
     pods."""
@@ -102,7 +106,7 @@ class RequestSettings:
     """Of ProvisioningRequests. Times in seconds."""
 
     booking_seconds: float = 600.0
-    """How long what was provisioned is kept for pods that have not come."""
+    """How long what was provisioned is kept for pods that have not come, from the last that came."""
     keep_seconds: float = 7 * 86_400.0
     """After so long a request that is decided is deleted; one that is not is given up, unless it says otherwise."""
     upstream_classes: frozenset[ClassBehaviour] = frozenset()

@@ -43,6 +43,7 @@ class ClusterConnection:
             devices=settings.devices,
             labels_of_groups={each.id: group_labels(each) for each in settings.groups},
             expects=settings.drive is Drive.PLAN and settings.planner.expected_pods,
+            progress_deadline_seconds=settings.planner.progress_deadline_seconds,
             moving=settings.consolidation.moving if settings.consolidation is not None else None,
         )
         self.election = LeaderElection(self.client, access.namespace) if access.journal is JournalKind.CLUSTER else None

@@ -88,6 +88,7 @@ def cluster_controllers(
         places,
         reservations=reservations,
         consumers=dict if requests is None else partial(requests.consumer_nodes, view.pending),
+        progress_deadline_seconds=settings.planner.progress_deadline_seconds,
         clock=clock,
     )
     known = requests.observed_once if requests is not None else _always
@@ -101,6 +102,7 @@ def cluster_controllers(
         requests_known=known,
         dedication=dedication,
         to_hold=frozenset if walk is None else partial(_held_by, walk),
+        progress_deadline_seconds=settings.planner.progress_deadline_seconds,
         clock=clock,
     )
     built += [placement, release]

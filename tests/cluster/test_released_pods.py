@@ -9,6 +9,7 @@ from cagrpc.cluster.released_pods import BINDING_SECONDS, ReleasedPods
 from cagrpc.cluster.state import ClusterNode, ClusterState, PodRef, WaitingPods
 from cagrpc.errors import Unavailable
 from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, IncrementStatus, Phase, PodKey
+from cagrpc.runtime.progress import LONGEST_FACTOR
 from solver.model import Node, PodSet, PodSpec, Taint, TaintEffect
 from tests.support.fleet import FakeClock
 
@@ -79,3 +80,17 @@ def test_nobody_is_waited_for_where_there_is_no_room_or_nothing_is_known() -> No
     assert ReleasedPods(_Cluster(nodes=(_node("i-1"),), known=False), clock)(_snapshot()) == frozenset()
     assert ReleasedPods(_Cluster({"q"}, (_node("i-1"),)), clock)(_snapshot()) == frozenset()
     assert ReleasedPods(_Cluster(nodes=(_node("i-1"),)), clock)(_snapshot(Phase.ROLLED_BACK)) == frozenset()
+
+
+def test_a_busy_scheduler_is_given_more_time_but_not_for_ever() -> None:
+    pods = frozenset(f"p-{number}" for number in range(40))
+    clock, cluster = FakeClock(_RELEASED_AT), _Cluster(set(pods), nodes=(_node("i-1", cpu=40_000),))
+    cluster.nodes = (replace(cluster.nodes[0], node=replace(cluster.nodes[0].node, free={"cpu": 40_000, "pods": 40})),)
+    released, snapshot = ReleasedPods(cluster, clock), _snapshot(pods=pods)
+    waited = 0.0
+    while released(snapshot):
+        assert released(snapshot) == cluster.pending
+        cluster.pending.pop()
+        clock.advance(BINDING_SECONDS - 1)
+        waited = clock() - _RELEASED_AT
+    assert LONGEST_FACTOR * BINDING_SECONDS <= waited < (LONGEST_FACTOR + 1) * BINDING_SECONDS

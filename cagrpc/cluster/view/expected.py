@@ -3,20 +3,19 @@ are compared with the pods observed of it, not with its status, which lags behin
 own, that of the top-level workload (a Deployment, not its ReplicaSets) and a number; as pods come, those with the
 highest numbers are no longer expected. Not thread-safe.
 
-A workload that creates none of its pods for a while is ignored until it creates one or wants more.
+A workload is believed as long as its controller makes progress, with its own pods or with those of others that come
+first, and until the API server has refused its pods (`refusals`). Then it is ignored until it creates one or wants
+more, and where nothing was created at all until anything is.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import NamedTuple
 
-from cagrpc.api.core.volumes import with_templates
 from cagrpc.cluster.state import PodRef
 from cagrpc.cluster.view.classes import Classes, EquivalenceClass
 from cagrpc.cluster.view.devices import DeviceTable
@@ -24,19 +23,16 @@ from cagrpc.cluster.view.objects import ObservedPod, PodStage
 from cagrpc.cluster.view.planning_triggers import PlanningTriggers
 from cagrpc.cluster.view.references import Reference, References
 from cagrpc.cluster.view.storage import Storage
-from cagrpc.cluster.view.workloads import Quota, Workload, expectable, ordinal
+from cagrpc.cluster.view.workload_tree import WorkloadTree, kind_of
+from cagrpc.cluster.view.workloads import Quota, Workload
 from cagrpc.fleet.model import ExpectedPod
 from cagrpc.runtime.clock import EpochClock, MonotonicClock
+from cagrpc.runtime.progress import DEADLINE_SECONDS, Progress, Turn
 from solver.model import PODS
 
 MOST_OF_ONE, MOST = 5_000, 20_000
 """Expected pods at a time of one workload, and in all: a tenant may ask for any number. Beyond that each namespace has
 its fair share, and the rest of those that want less is shared among the others."""
-PATIENCE_SECONDS = 30.0
-"""How long a workload may create none of its pods,"""
-PODS_PER_SECOND = 10.0
-"""plus the time that creating all expected pods takes at this rate: half of kube-controller-manager's default
-`--kube-api-qps`."""
 
 
 @dataclass(slots=True)
@@ -46,10 +42,16 @@ class _Root:
     namespace: str
     pods: list[EquivalenceClass]
     """The class of each, by its number."""
-    until: float
-    """When it is ignored."""
+    kinds: tuple[str, ...]
+    """Of itself and of what it has create its pods: their controllers' progress counts. None where the controller has
+    tried and failed."""
+    turn: Turn
     ignored: int = 0
     """How many pods it wanted when it was ignored; 0 where it is not."""
+    stalled: bool = False
+    """Whether it is ignored because its controllers did nothing at all,"""
+    revived: bool = False
+    """and whether it was believed again when they went on, and has created nothing since."""
 
 
 class _Reader(NamedTuple):
@@ -68,25 +70,23 @@ class ExpectedPods:
         storage: Storage,
         devices: DeviceTable,
         references: References,
+        progress_deadline_seconds: float = DEADLINE_SECONDS,
     ) -> None:
         """`triggers` records namespaces where more pods are expected than before. `storage` says what the volumes of
-        pods require, `devices` what their resource claims do; `references` reads a workload again when that changes."""
+        pods require, `devices` what their resource claims do; `references` reads a workload again when that changes.
+        A controller that does nothing for the deadline is not waited for."""
+        self._deadline_seconds = progress_deadline_seconds
+        self._progress: defaultdict[str, Progress] = defaultdict(Progress)
+        """Of controllers, by the kind of their workloads: a Deployment's creates ReplicaSets, all others pods."""
         self._storage, self._devices, self._references = storage, devices, references
         self._with_claims: dict[str, set[str]] = {}
         """By workload, the keys by which `devices` knows its expected pods."""
         self._classes = classes
         self._triggers = triggers
         self._clock, self._now = clock, now
-        self._workloads: dict[str, Workload] = {}
-        self._children: defaultdict[str, set[str]] = defaultdict(set)
+        self._tree = WorkloadTree()
         self._pods: dict[str, str] = {}
         """UID -> its workload."""
-        self._there: Counter[str] = Counter()
-        """By workload."""
-        self._like: dict[str, ObservedPod] = {}
-        """The pod observed last of each workload."""
-        self._ordinals: defaultdict[str, dict[str, int]] = defaultdict(dict)
-        """By StatefulSet and UID, the ordinals of its pods."""
         self._quotas: defaultdict[str, dict[str, Quota]] = defaultdict(dict)
         """By namespace and name."""
         self._ending: set[str] = set()
@@ -99,24 +99,11 @@ class ExpectedPods:
         self._short: dict[str, None] = {}
         """Workloads that get less than they want because of `MOST`."""
 
-    def root(self, owner: str) -> str:
-        """Return the top-level workload: of a cycle of owners the first by name."""
-        seen = {owner: None}
-        while (workload := self._workloads.get(owner)) is not None and workload.parent:
-            owner = workload.parent
-            if owner in seen:
-                ways = list(seen)
-                return min(ways[ways.index(owner) :])
-            seen[owner] = None
-        return owner
-
     def put_pod(self, seen: ObservedPod) -> bool:
         """Count a pod; return whether it was expected."""
         owner = seen.owner if seen.counted and not seen.owner.startswith("DaemonSet/") else ""
         if owner:
-            self._like[owner] = seen
-        if owner.startswith("StatefulSet/"):
-            self._ordinals[owner][seen.key] = ordinal(seen.ref.name)
+            self._tree.see(owner, seen)
         return self._count(seen.key, owner)
 
     def drop_pod(self, key: str) -> None:
@@ -127,19 +114,15 @@ class ExpectedPods:
 
     def roots(self, workloads: Iterable[str]) -> dict[str, str]:
         """Return the top-level workload of those of these that have another."""
-        return {key: root for key in workloads if (root := self.root(key)) != key}
+        return {key: root for key in workloads if (root := self._tree.root(key)) != key}
 
     def put_workload(self, before: Workload | None, after: Workload | None) -> None:
         changed = {each.key for each in (before, after) if each is not None}
-        roots = changed | {self.root(key) for key in changed}
-        if before is not None:
-            self._workloads.pop(before.key, None)
-            self._forget_child(before)
-        if after is not None:
-            self._workloads[after.key] = after
-            if after.parent:
-                self._children[after.parent].add(after.key)
-        for root in sorted(roots | {self.root(key) for key in changed}):
+        roots = changed | {self._tree.root(key) for key in changed}
+        self._tree.put(before, after)
+        if before is None and after is not None and after.parent:
+            self._serve(kind_of(after.parent))
+        for root in sorted(roots | {self._tree.root(key) for key in changed}):
             self._update(root)
 
     def put_quota(self, before: Quota | None, after: Quota | None) -> None:
@@ -160,13 +143,25 @@ class ExpectedPods:
         if before != after:
             self._update_namespace(after or before or "")
 
+    def refuse(self, workload: str, at_seconds: int) -> None:
+        """Expect no pods of a workload whose pod the API server refused then (since the epoch). What was refused before
+        it was known, or before its last pod, is over."""
+        key = self._tree.root(workload)
+        root = self._roots.get(key)
+        began_at_seconds = 0.0 if root is None else self._now() - (self._clock() - root.turn.since)
+        if root is not None and at_seconds >= int(began_at_seconds) and self._tree.refuse(workload, at_seconds):
+            self._update(key)
+
     def expire(self) -> None:
-        """Ignore workloads that have created no pods for a while, and give what that frees of `MOST` to those that had
-        too little."""
+        """Ignore workloads that are not to be waited for any longer, and give what that frees of `MOST` to those that
+        had too little."""
         now = self._clock()
         for key, root in list(self._roots.items()):
-            if root.pods and now >= root.until:
-                root.ignored = sum(count for _, count in self._missing(key))
+            root.turn.before = max(root.turn.before, len(self.refs))
+            progress = self._progress_of(root.kinds)
+            if root.pods and root.turn.is_over(progress, self._deadline_seconds, now):
+                root.ignored = sum(count for _, count in self._tree.missing(key))
+                root.stalled = now >= progress.at + self._deadline_seconds and not root.revived
                 self._set(key, root, [])
                 self._short.pop(key, None)
         for key in list(self._short) if len(self.refs) < MOST else ():
@@ -179,17 +174,13 @@ class ExpectedPods:
         if owner == before:
             return False
         if before:
-            self._ordinals.get(before, {}).pop(pod, None)
-            if not self._ordinals.get(before, True):
-                del self._ordinals[before]
-            self._there[before] -= 1
-            if not self._there[before]:
-                del self._there[before], self._like[before]
-            self._update(self.root(before))
+            self._tree.left(before, pod)
+            self._update(self._tree.root(before))
         if not owner:
             return False
-        self._there[owner] += 1
-        key = self.root(owner)
+        self._tree.came(owner)
+        self._serve(kind_of(owner))
+        key = self._tree.root(owner)
         root = self._roots.get(key)
         expected = len(root.pods) if root else 0
         if root is not None:
@@ -202,77 +193,46 @@ class ExpectedPods:
             if root.namespace == namespace:
                 self._update(key)
 
-    def _forget_child(self, workload: Workload) -> None:
-        siblings = self._children.get(workload.parent)
-        if siblings is not None:
-            siblings.discard(workload.key)
-            if not siblings:
-                del self._children[workload.parent]
-
     def _update(self, key: str, *, came: bool = False) -> None:
         """Update the expected pods of this workload."""
-        wanted = list(self._missing(key)) if self.root(key) == key else []
+        wanted = list(self._tree.missing(key)) if self._tree.root(key) == key else []
         root = self._roots.get(key)
         if root is None:
             if not wanted:
                 return
-            root = self._roots[key] = _Root(wanted[0][0].ref.namespace, [], 0.0)
+            root = self._roots[key] = _Root(wanted[0][0].ref.namespace, [], (), Turn(self._clock(), 0))
         if wanted and sum(count for _, count in wanted) <= root.ignored:
             return
         root.ignored = 0
         before = len(root.pods)
         self._set(key, root, [] if root.namespace in self._ending else self._allowed(key, root, wanted))
         self._share()
-        now = self._clock()
         if len(root.pods) > before:
             self._triggers.record(root.namespace)
-        if came or len(root.pods) > before:
-            root.until = now + PATIENCE_SECONDS + len(self.refs) / PODS_PER_SECOND
+        kinds = self._tree.kinds(key)
+        root.revived &= not came
+        if came or len(root.pods) > before or kinds != root.kinds:
+            root.kinds, root.stalled = kinds, False
+            root.turn = Turn(self._clock(), self._progress_of(kinds).served)
         if not wanted:
             del self._roots[key]
             self._short.pop(key, None)
 
-    def _missing(self, key: str) -> Iterator[tuple[ObservedPod, int]]:
-        """Yield the missing pods of a workload and all that it owns, with their numbers. Owner references are
-        untrusted: they may form cycles and any number of levels."""
-        left, visited, found = [key], {key}, []
-        while left:
-            found.append(left.pop())
-            made = [child for child in sorted(self._children.get(found[-1], ())) if child not in visited]
-            visited.update(made)
-            left += made
-        for each in reversed(found):  # owned workloads before their owners
-            yield from self._own(each)
+    def _serve(self, kind: str) -> None:
+        """Note that the controller of this kind has created something. After a time without anything, workloads that
+        were ignored for that are believed once more, all together."""
+        now, progress = self._clock(), self._progress[kind]
+        was_stalled = now >= progress.at + self._deadline_seconds
+        progress.serve(now)
+        for key, root in list(self._roots.items()) if was_stalled else ():
+            if root.stalled and kind in root.kinds:
+                root.ignored, root.revived = 0, True
+                self._update(key)
 
-    def _own(self, key: str) -> Iterator[tuple[ObservedPod, int]]:
-        workload = self._workloads.get(key)
-        if workload is None:  # of an unknown kind, or not listed yet
-            return
-        own = workload.wants - self._there[key]
-        like = self._like.get(key, workload.template)
-        if own > 0 and workload.template is not None and like is not None and expectable(like):
-            yield from self._to_come(workload, workload.template, like, own)
-        children = [self._workloads[child] for child in self._children.get(key, ())]
-        for part in workload.parts:
-            rest = part.pods - sum(child.share for child in children if child.part == part.name)
-            if rest > 0 and part.template is not None:
-                yield part.template, rest
-
-    def _to_come(
-        self, workload: Workload, template: ObservedPod, like: ObservedPod, count: int
-    ) -> Iterator[tuple[ObservedPod, int]]:
-        """Yield pods like those that are there, with the volumes of the template: claims of their own are still to be
-        made, but for those that a StatefulSet has kept."""
-        volumes = template.pod.volumes
-        if not workload.claims:
-            yield replace(like, pod=replace(like.pod, volumes=volumes)), count
-            return
-        there = set(self._ordinals.get(workload.key, {}).values())
-        missing = islice((each for each in itertools.count(workload.first_ordinal) if each not in there), count)
-        name = workload.key.rpartition("/")[2]
-        for each in missing:
-            claims = with_templates(volumes, workload.claims, name, each)
-            yield replace(like, pod=replace(like.pod, volumes=claims)), 1
+    def _progress_of(self, kinds: tuple[str, ...]) -> Progress:
+        """Return what the controllers of these kinds have done together."""
+        found = [self._progress[kind] for kind in kinds]
+        return Progress(sum(each.served for each in found), max((each.at for each in found), default=float("-inf")))
 
     def _allowed(self, key: str, root: _Root, wanted: list[tuple[ObservedPod, int]]) -> list[tuple[ObservedPod, int]]:
         """Return the wanted pods cut to the bounds, and to the namespace's quotas less what is expected of other

@@ -39,6 +39,7 @@ from cagrpc.cluster.view.objects import Keyed, Named, PodReader, read_node
 from cagrpc.cluster.view.planning_triggers import PlanningTriggers
 from cagrpc.cluster.view.pods import PodTable
 from cagrpc.cluster.view.references import References
+from cagrpc.cluster.view.refusals import EVENTS, FAILED_CREATE, FailedCreates, failed_create
 from cagrpc.cluster.view.sinks import Followed, Table, TableSink, by_uid
 from cagrpc.cluster.view.slack import SlackTable
 from cagrpc.cluster.view.storage import (
@@ -70,6 +71,7 @@ from cagrpc.fleet.model import ExpectedPod, PodKey
 from cagrpc.kube.client.envelopes import Encoding, ObjectIdentity
 from cagrpc.kube.informer.reflector import Resource
 from cagrpc.runtime.clock import EpochClock, MonotonicClock
+from cagrpc.runtime.progress import DEADLINE_SECONDS
 from solver.model import Labels
 from solver.slack.model import Placement
 
@@ -96,14 +98,16 @@ class ClusterModel:
         namespace: str,
         slack: Exclusion | None = None,
         expects: bool = False,
+        progress_deadline_seconds: float = DEADLINE_SECONDS,
         devices: Mapping[str, tuple[Device, ...]] | None = None,
         labels_of_groups: Mapping[str, Labels] | None = None,
         moving: MovingRules | None = None,
     ) -> None:
         """`clock` gives monotonic seconds, `now` seconds since the epoch. Pods of other schedulers are not planned.
         `namespace` is cagrpc's own. `slack` has the exclusions of the slack; without it nothing is read for the slack.
-        With `expects` pods that workloads still have to create are among the waiting ones. `devices` are configured of
-        new nodes, by node group, as are their labels. With the rules for `moving` pods it remembers who is bound."""
+        With `expects` pods that workloads still have to create are among the waiting ones, as long as their controllers
+        make progress within the deadline. `devices` are configured of new nodes, by node group, as are their labels.
+        With the rules for `moving` pods it remembers who is bound."""
         self._moving = moving
         self._lock = Lock()
         self._now = now
@@ -119,7 +123,11 @@ class ClusterModel:
         again = PodReader(gang_label, schedulers, namespace, self._context.namespaces, evictions=moving is not None)
         self._read_again = WorkloadReader(again, self._context)
         resolving = (self._storage, self._devices, self._references)
-        self._expected = ExpectedPods(classes, clock, now, self._triggers, *resolving) if expects else None
+        self._expected = (
+            ExpectedPods(classes, clock, now, self._triggers, *resolving, progress_deadline_seconds)
+            if expects
+            else None
+        )
         self._pods = PodTable(
             self._nodes, clock, classes, self._triggers, self._slack, self._expected, *resolving, again.read
         )
@@ -239,6 +247,10 @@ class ClusterModel:
     def is_cordoned(self, name: str) -> bool:
         with self._lock:
             return self._nodes.is_cordoned(name)
+
+    def in_use(self, name: str) -> bool:
+        with self._lock:
+            return any(pods for _, pods in self._nodes.movable([name]))
 
     def dedicated_nodes(self) -> frozenset[str]:
         with self._lock:
@@ -369,6 +381,8 @@ class ClusterModel:
             yield fed(JOB_SETS, "job_set")
             quotas = Values(self._expected.put_quota)
             yield self._fed(Resource("/api/v1/resourcequotas", quota, Encoding.JSON, optional=True), quotas)
+            failed = Resource(EVENTS, failed_create, Encoding.JSON, {"fieldSelector": FAILED_CREATE}, optional=True)
+            yield self._fed(failed, FailedCreates(self._expected.refuse))
 
     def _changed(self, before: Workload | None, after: Workload | None) -> None:
         source = after

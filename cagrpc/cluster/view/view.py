@@ -26,6 +26,7 @@ from cagrpc.kube.informer.informers import Informer
 from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
 from cagrpc.runtime.controller import Controller, Json
 from cagrpc.runtime.health import still_to_come, why_not_synced
+from cagrpc.runtime.progress import DEADLINE_SECONDS
 from solver.model import Labels
 from solver.slack.model import Placement
 
@@ -46,15 +47,17 @@ class ClusterView(Controller):
         namespace: str = NAMESPACE,
         slack: Exclusion | None = None,
         expects: bool = False,
+        progress_deadline_seconds: float = DEADLINE_SECONDS,
         devices: Mapping[str, tuple[Device, ...]] | None = None,
         labels_of_groups: Mapping[str, Labels] | None = None,
         moving: MovingRules | None = None,
     ) -> None:
         """Pods of other schedulers than these are not planned. `namespace` is cagrpc's own. `slack` has the exclusions
         of the slack; without it nothing is read for the slack. With `expects` pods that workloads still have to create
-        are among the waiting ones. `devices` are those that DRA drivers publish of new nodes, by node group, and
-        `labels_of_groups` the labels of such nodes: these are not ready before they are published. With the rules for
-        `moving` pods it remembers who is bound (`state_with_bound_pods`)."""
+        are among the waiting ones, as long as their controllers make progress within the deadline. `devices` are those
+        that DRA drivers publish of new nodes, by node group, and `labels_of_groups` the labels of such nodes: these are
+        not ready before they are published. With the rules for `moving` pods it remembers who is bound
+        (`state_with_bound_pods`)."""
         self._server = client.server
         self._model = ClusterModel(
             gang_label=gang_label,
@@ -64,6 +67,7 @@ class ClusterView(Controller):
             now=now,
             slack=slack,
             expects=expects,
+            progress_deadline_seconds=progress_deadline_seconds,
             devices=devices,
             labels_of_groups=labels_of_groups,
             moving=moving,
@@ -151,6 +155,10 @@ class ClusterView(Controller):
     def is_cordoned(self, name: str) -> bool:
         """Return whether a node is known and takes no further pods."""
         return self._model.is_cordoned(name)
+
+    def in_use(self, name: str) -> bool:
+        """Return whether pods are bound to this node that would have to go elsewhere if it went."""
+        return self._model.in_use(name)
 
     def dedicated_nodes(self) -> frozenset[str]:
         """Return the names of nodes whose start-up taint has a value, which the pods planned there tolerate."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -15,6 +15,7 @@ from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.api.provisioning.objects import conditions
 from cagrpc.cluster.view.context import ReadingContext
 from cagrpc.cluster.view.objects import Named, ObservedPod, PodReader, PodStage, workload_of
+from cagrpc.cluster.view.refusals import is_refusal
 from cagrpc.errors import InvalidInput
 from cagrpc.kube.client.envelopes import ObjectIdentity
 from solver.model import PODS
@@ -23,16 +24,10 @@ V = TypeVar("V")
 
 _Any = kubernetes_pb2.Deployment | kubernetes_pb2.ReplicaSet | kubernetes_pb2.StatefulSet | kubernetes_pb2.Job
 
-_NO_MORE_PODS = (
-    "Complete",
-    "Completed",
-    "Failed",
-    "Suspended",
-    "FailureTarget",
-    "SuccessCriteriaMet",
-    "ReplicaFailure",
-)
-"""Conditions with which a JobSet, a Job or a ReplicaSet makes no pods, whatever it wants."""
+_NO_MORE_PODS = ("Complete", "Completed", "Failed", "Suspended", "FailureTarget", "SuccessCriteriaMet")
+"""Conditions with which a JobSet or a Job makes no pods, whatever it wants."""
+_CREATION_FAILED = (("ReplicaFailure", "True", "FailedCreate"), ("Progressing", "False", "ReplicaSetCreateError"))
+"""Conditions of a ReplicaSet, and of a Deployment that has none yet: their messages are the API server's."""
 _REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 _LARGEST_COUNT = 2**31 - 1
 _KUEUE = ("kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/managed")
@@ -98,6 +93,8 @@ class Workload:
     share: int = 0
     """and how many pods of that part it creates, now or later."""
     parts: tuple[WorkloadPart, ...] = ()
+    fails: bool = False
+    """Whether its controller has tried to create a pod and could not, and will try again."""
     template: ObservedPod | None = None
     """One of its pods, as long as some are still to be created."""
     mark: Mark | None = None
@@ -129,7 +126,8 @@ class WorkloadReader:
     def replica_set(self, data: bytes) -> Named[Workload]:
         found = parse(kubernetes_pb2.ReplicaSet, data)
         wants, there = found.spec.replicas, found.status.replicas
-        return self._workload("ReplicaSet", found, wants, creates=there < wants, share=wants)
+        named = self._workload("ReplicaSet", found, wants, creates=there < wants, share=wants)
+        return Named(named.key, replace(named.value, fails=any(_failed_to_create(found))))
 
     def deployment(self, data: bytes) -> Named[Workload]:
         """Decode a Deployment. Its ReplicaSets create its pods; none exists for a while after its own creation."""
@@ -140,7 +138,8 @@ class WorkloadReader:
             creates = found.status.replicas < found.spec.replicas
             template = self._template(found.metadata, found.spec.template) if creates else None
             parts = (WorkloadPart("", found.spec.replicas, template),)
-        return self._workload("Deployment", found, 0, parts=parts)
+        named = self._workload("Deployment", found, 0, parts=parts)
+        return Named(named.key, replace(named.value, fails=any(_failed_to_create(found))))
 
     def stateful_set(self, data: bytes) -> Named[Workload]:
         found = parse(kubernetes_pb2.StatefulSet, data)
@@ -225,9 +224,9 @@ class WorkloadReader:
             metadata.labels.get(_REPLICATED_JOB, ""),
             share,
             parts,
-            template,
-            said,
-            pod,
+            template=template,
+            mark=said,
+            pod=pod,
         )
         return Named(_name(metadata), value)
 
@@ -269,9 +268,18 @@ def _first_pod(metadata: kubernetes_pb2.ObjectMeta, template: bytes) -> kubernet
 def _makes_none(workload: _Any) -> bool:
     if workload.metadata.HasField("deletionTimestamp"):
         return True
-    if isinstance(workload, kubernetes_pb2.StatefulSet | kubernetes_pb2.Deployment):
+    if isinstance(workload, kubernetes_pb2.StatefulSet):
         return False
-    return any(each.type in _NO_MORE_PODS and each.status == "True" for each in workload.status.conditions)
+    if isinstance(workload, kubernetes_pb2.Job):
+        return any(each.type in _NO_MORE_PODS and each.status == "True" for each in workload.status.conditions)
+    return any(map(is_refusal, _failed_to_create(workload)))
+
+
+def _failed_to_create(workload: kubernetes_pb2.ReplicaSet | kubernetes_pb2.Deployment) -> Iterator[str]:
+    """Yield what the API server said when its controller could not create something."""
+    for each in workload.status.conditions:
+        if (each.type, each.status, each.reason) in _CREATION_FAILED:
+            yield each.message
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,10 @@ class Planner(Form):
     expected_pods: bool = True
     """Whether pods that Deployments, ReplicaSets, StatefulSets, Jobs and JobSets still have to create are planned with
     those that are there."""
+    progress_deadline_seconds: PositiveSeconds = 60.0
+    """Controllers that still have to create pods, and the scheduler that has to bind them, are waited for as long as
+    they make progress, however slowly; not any longer once they have made none for so long. Pods that the API server
+    refuses (quota, webhook) are not waited for."""
     dedicated_nodes: bool = False
     """Whether a new node takes the pods planned there and no others, until they are bound: exact, whatever the order in
     which the scheduler tries pods. Takes the right to patch pods (deploy/rbac-dedicated-nodes.yaml), and leaves a

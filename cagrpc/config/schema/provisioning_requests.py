@@ -27,7 +27,8 @@ class ProvisioningRequests(Form):
     enabled: bool = True
     """Whether they are served; with `kubernetes`."""
     booking_seconds: Annotated[float, Field(gt=0, le=86_400)] = 600.0
-    """How long provisioned capacity is reserved for pods that have not come. The flag --booking overrides it."""
+    """How long provisioned capacity is reserved for pods that have not come, from the last that came. The flag
+    --booking overrides it."""
     keep_seconds: Annotated[float, Field(ge=60)] = 7 * 86_400.0
     """A request that is decided is deleted after so long; one that is not fails then, unless its ValidUntilSeconds says
     otherwise."""

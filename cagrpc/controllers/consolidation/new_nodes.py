@@ -9,10 +9,7 @@ from typing import Protocol
 from cagrpc.controllers.placement.places import Places
 from cagrpc.fleet.model import DisruptedNode, Disruption, IncrementStatus, Phase, SnapshotSource
 from cagrpc.runtime.clock import MonotonicClock
-
-OTHERS_SECONDS = 60.0
-"""So long they stay held for pods that are planned for other nodes and not bound yet: the scheduler would bind them
-here."""
+from cagrpc.runtime.progress import DEADLINE_SECONDS, Turn
 
 
 class NodeNames(Protocol):
@@ -51,11 +48,12 @@ class NewNodes:
         self._cluster = cluster
         self._places = places
         self._clock = clock
-        self._ready_since: float | None = None
+        self._turn: Turn | None = None
+        """Of the pods that are planned for other nodes, since these here are ready."""
 
     def forget(self) -> None:
         """Forget since when they are ready: another disruption begins."""
-        self._ready_since = None
+        self._turn = None
 
     def status(self, under_way: Disruption) -> IncrementStatus | None:
         """Return their increment; None without one, or where it is not known any more."""
@@ -84,9 +82,11 @@ class NewNodes:
         known, now = self._cluster.node_names(), self._clock()
         if any(each.instance_id not in known for each in status.held):
             return Coming(waits_for="new nodes to be seen")
-        self._ready_since = now if self._ready_since is None else self._ready_since
-        planned = self._fleet.snapshot.in_flight_pods or self._places.nodes()
-        if planned and now < self._ready_since + OTHERS_SECONDS:
+        planned = self._fleet.snapshot.in_flight_pods | self._places.nodes().keys()
+        self._turn = self._turn or Turn(now, self._places.scheduler.served)
+        self._turn.before = max(self._turn.before, len(planned))
+        # The scheduler would bind those here.
+        if planned and not self._turn.is_over(self._places.scheduler, DEADLINE_SECONDS, now):
             return Coming(waits_for="pods that are planned for other nodes to be bound")
         return Coming(
             nodes={

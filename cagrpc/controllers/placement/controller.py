@@ -32,6 +32,7 @@ from cagrpc.fleet.model import ExpectedPod, FleetSnapshot, Phase, PodKey, Snapsh
 from cagrpc.runtime.back_off import BackOff
 from cagrpc.runtime.clock import MonotonicClock, monotonic
 from cagrpc.runtime.controller import Controller, Json
+from cagrpc.runtime.progress import DEADLINE_SECONDS, Progress
 from cagrpc.runtime.work_queue import WorkQueue
 from solver.model import PodSpec
 from solver.model.eligibility import untolerated
@@ -120,10 +121,11 @@ class PlacementController(Controller):
         *,
         reservations: Callable[[ClusterState], Reservations] = nothing_reserved,
         consumers: Callable[[], Mapping[str, str]] = dict,
+        progress_deadline_seconds: float = DEADLINE_SECONDS,
         clock: MonotonicClock = monotonic,
     ) -> None:
         """`reservations` returns those of ProvisioningRequests, `consumers` the node of each pod that consumes one, by
-        UID."""
+        UID. A scheduler that has bound nobody for the deadline is taken to have tried every pod."""
         self._fleet = fleet
         self._cluster = cluster
         self._places = places
@@ -131,7 +133,7 @@ class PlacementController(Controller):
         self._consumers = consumers
         self._clock = clock
         self._nominations = Nominations(client, clock)
-        self._patience = Patience(clock)
+        self._patience = Patience(clock, places.scheduler, progress_deadline_seconds)
         self._targets = Targets()
         self._held: AbstractSet[str] = frozenset()
         """Names of nodes whose start-up taint keeps all pods away."""
@@ -146,7 +148,7 @@ class PlacementController(Controller):
         self.wake: threading.Event = threading.Event()
         self.queue: WorkQueue[str] = WorkQueue("nominations", self._nominate, workers=WORKERS, clock=clock)
         self._waits = WaitMetrics(fleet)
-        cluster.tell(self._changed, self._waits.bound)
+        cluster.tell(self._changed, self._bound)
 
     # ---- for any thread
 
@@ -189,6 +191,15 @@ class PlacementController(Controller):
         turns = ((-targets.priorities.get(uid, 0), pod.tried_at_seconds) for uid, pod in pods)
         return min(turns, default=None)
 
+    def progress(self) -> Progress:
+        """Return how many pods were nominated or bound, and when the last one was."""
+        written, bound = self._nominations.progress, self._places.scheduler
+        return Progress(written.served + bound.served, max(written.at, bound.at))
+
+    def to_be_bound(self) -> int:
+        """Return how many pods are to be nominated, and then bound."""
+        return len(self._targets.nodes)
+
     def pods_of(self, name: str) -> Collection[PendingPod]:
         """Return the pending pods with a place on the Node of this name."""
         return self._pods_of(self._targets, name).values()
@@ -210,7 +221,7 @@ class PlacementController(Controller):
         return {
             "placement": {
                 "to_be_bound": len(self._targets.nodes),
-                "nominations": self._nominations.written,
+                "nominations": self._nominations.progress.served,
                 "handed_over": self._handed_over,
                 "lost": self._lost,
                 **problem,
@@ -226,6 +237,11 @@ class PlacementController(Controller):
         elif pod.nominated_node != (node or "") and (node is not None or pod.nominated_by_us):
             # Pods whose node the scheduler sees already come first.
             self.queue.add(uid, 0.0 if node in self._held else -FIRST_SECONDS)
+
+    def _bound(self, uid: str, seconds: float) -> None:
+        """Note a pod that was bound. Called as `_changed` is."""
+        self._places.scheduler.serve(self._clock())
+        self._waits.bound(uid, seconds)
 
     def _nominate(self, uid: str) -> float | None:
         """Reconcile the pod's nomination, for the queue. Return after how many seconds to try again."""

@@ -17,6 +17,7 @@ from cagrpc.errors import CagrpcError, Unavailable
 from cagrpc.kube.client.client import METADATA_ONLY, PatchKind
 from cagrpc.kube.client.failures import Forbidden
 from cagrpc.runtime.clock import MonotonicClock
+from cagrpc.runtime.progress import Progress
 
 log = logging.getLogger(__name__)
 
@@ -57,8 +58,8 @@ class Nominations:
         self._forbidden_until = float("-inf")
         self.forbidden = ""
         """Why pods cannot be nominated at all; empty where they can."""
-        self.written = 0
-        """The number of nominations set or cleared so far."""
+        self.progress = Progress()
+        """The nominations that were set or cleared."""
 
     def stands(self, pod: PendingPod, node: str) -> bool:
         """Return whether the pod is no reason to hide the node from the scheduler any longer: it is observed to be
@@ -110,7 +111,7 @@ class Nominations:
                 field_manager=PLACEMENT_FIELD_MANAGER,
                 accept=METADATA_ONLY,
             )
-            self.written += 1
+            self.progress.serve(self._clock())
             self.forbidden = ""
         except Forbidden as error:
             if not self.forbidden:

@@ -15,6 +15,7 @@ from threading import Lock
 from cagrpc.cluster.node_info import PodOwner, Reservation, Reservations
 from cagrpc.cluster.state import ClusterState, PendingPod, PodRef, oldest_first
 from cagrpc.fleet.model import ExpectedPod, FleetSnapshot, PodKey
+from cagrpc.runtime.progress import Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,8 @@ class Places:
         self._increments: AbstractSet[str] = frozenset()
         self.version = 0
         """Grows with each change."""
+        self.scheduler = Progress()
+        """The pods that were bound, planned or not."""
 
     def assume(self, pods: Mapping[PodKey, str]) -> None:
         """Assume these pods (by UID) on these nodes, whatever was planned for them before."""

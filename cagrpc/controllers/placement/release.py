@@ -14,19 +14,18 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Protocol
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from cagrpc.api.core.nodes import START_UP_TAINT
 from cagrpc.cluster.markers import BOOKED, booking_label
-from cagrpc.cluster.state import PendingPod
 from cagrpc.controllers.placement.dedication import Dedication
 from cagrpc.controllers.placement.places import Places
+from cagrpc.controllers.placement.sources import HeldNodes, NominationProgress
 from cagrpc.errors import CagrpcError, FailedPrecondition, Unavailable
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import (
@@ -44,6 +43,7 @@ from cagrpc.kube.taints import lift
 from cagrpc.runtime.back_off import BackOff
 from cagrpc.runtime.clock import MonotonicClock, monotonic
 from cagrpc.runtime.controller import Controller
+from cagrpc.runtime.progress import DEADLINE_SECONDS, Turn
 from cagrpc.runtime.work_queue import WorkQueue
 
 _log = logging.getLogger(__name__)
@@ -52,62 +52,12 @@ STEP_SECONDS = 0.2
 _WORKERS = 16
 _LIFTED_SECONDS = 10.0
 """A node that still seems held so long after its taint was removed is queued again."""
-PATIENCE_SECONDS = 60.0
-"""How long after its increment was ready a node is released even if not all of its pods are nominated, or another taint
-keeps them away; where nodes are dedicated, after one of the increment's pods was bound last."""
 FEW = 16
 """Up to so many nodes are released one after the other where pods without a place want their room,"""
 APART_SECONDS = 0.25
 """so far apart: pods that the scheduler tried and failed are nominated again by then."""
 AGAIN_SECONDS = 0.05
 """How soon to check again whether all pods of a node are nominated, or bound."""
-
-
-class HeldNodes(Protocol):
-    """The part of `cagrpc.cluster.view.view.ClusterView` that releasing needs."""
-
-    def held_nodes(self) -> Mapping[str, str]:
-        """Return the names of all Nodes with our start-up taint, by provider id. Raises Unavailable while the cluster
-        is unknown."""
-        ...
-
-    def held_at(self, name: str) -> int:
-        """Return the index of the taint among those of this Node; -1 without it."""
-        ...
-
-    def node_names(self) -> Mapping[str, str]:
-        """Return the names of all Nodes, by provider id."""
-        ...
-
-
-class NominationProgress(Protocol):
-    """The part of `controller.PlacementController` that releasing needs."""
-
-    def begun(self, increments: AbstractSet[str]) -> bool:
-        """Return whether every pod with a place has been nominated once; false until these ready increments were
-        observed."""
-        ...
-
-    def expects(self, name: str) -> bool:
-        """Return whether pods with a place on the Node of this name are still to be created."""
-        ...
-
-    def turn(self, name: str) -> tuple[int, float] | None:
-        """Return the sort key of the first pod in the scheduler's queue with a place on this Node; None without any."""
-        ...
-
-    def pods_of(self, name: str) -> Collection[PendingPod]:
-        """Return the pending pods with a place on the Node of this name."""
-        ...
-
-    def rivals(self) -> bool:
-        """Return whether pods without a place are pending."""
-        ...
-
-    def settled(self, increment_id: str, name: str) -> bool:
-        """Return whether all pods with a place on the Node of this name are nominated to it, as far as they can be;
-        false until the increment was observed."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +87,14 @@ class ReleaseController(Controller):
         requests_known: Callable[[], bool] = lambda: True,
         dedication: Dedication | None = None,
         to_hold: Callable[[], AbstractSet[str]] = frozenset,
+        progress_deadline_seconds: float = DEADLINE_SECONDS,
         clock: MonotonicClock = monotonic,
     ) -> None:
         """`requests_known` returns whether increments that no ProvisioningRequest asks for any more have been
         withdrawn: until it is true, increments for such requests stay held. With `dedication` nodes are dedicated to
         the pods planned there until these are bound. `to_hold` returns instances that stay held for now: new nodes of
-        a disruption whose turn is still to come."""
+        a disruption whose turn is still to come. A node whose pods cannot be nominated or let in, or which another
+        taint keeps them from, is released all the same once no pod was nominated or bound for the deadline."""
         self._client = client
         self._fleet = fleet
         self._view = view
@@ -156,10 +108,16 @@ class ReleaseController(Controller):
         self._all_bound = False
         """Whether no dedicated node has pods that are still to be bound, as of the last step."""
         self._clock = clock
+        self._deadline_seconds = progress_deadline_seconds
+        self._turns: dict[str, Turn] = {}
+        """Of ready increments: until all of their pods are nominated; where nodes are dedicated, until all are bound,
+        anew with each that is."""
         self._ready_since: dict[str, float] = {}
         """Seconds of `clock`, by increment."""
         self._lifted: dict[str, float] = {}
         """When the taint was removed, by name, of nodes that the view may still show with it."""
+        self._surplus_since: dict[str, float] = {}
+        """By name, of nodes that are for nobody any more."""
         self._labelled: set[str] = set()
         """Instances without the taint that have their booking labels."""
         self._due: Mapping[str, _Due] = {}
@@ -207,6 +165,10 @@ class ReleaseController(Controller):
         if not known:
             ready = [each for each in ready if not each.increment.requests]
         self._ready_since = {each.id: self._ready_since.get(each.id, now) for each in ready}
+        served, waiting = self._placement.progress().served, self._placement.to_be_bound()
+        self._turns = {each.id: self._turns.get(each.id) or Turn(now, served) for each in ready}
+        for turn in self._turns.values():
+            turn.before = max(turn.before, waiting)
         self._labelled &= {node.instance_id for status in ready for node in status.held}
         self._release_all(ready, held)
         loose = _held_by_nobody(snapshot, held)
@@ -232,10 +194,17 @@ class ReleaseController(Controller):
             if node.instance_id in held and held[node.instance_id] not in self._lifted
             if node.instance_id not in to_hold
         ]
+        now, surplus = self._clock(), {each.name: each for each in waiting if self._is_surplus(each)}
+        self._surplus_since = {name: self._surplus_since.get(name, now) for name in surplus}
         if self._dedication is not None:
-            self._due = self._due_where_dedicated(waiting)
+            due = self._due_where_dedicated(waiting)
         else:
-            self._due = self._due_in_turn([each for each in waiting if not self._placement.expects(each.name)])
+            due = self._due_in_turn([each for each in waiting if not self._placement.expects(each.name)])
+        # Pods without a place may still be planned onto nodes that are for nobody.
+        rivals = self._placement.rivals()
+        waited = {name for name, since in self._surplus_since.items() if now >= since + self._deadline_seconds}
+        given_up = waited if rivals else surplus.keys()
+        self._due = due | {name: surplus[name] for name in given_up}
         for name in self._due:
             self.queue.add(name)
 
@@ -247,9 +216,9 @@ class ReleaseController(Controller):
         left = Counter[str]()
         for each in waiting:
             left[each.increment_id] += len(pods[each.name])
-        now = self._clock()
+        now, served = self._clock(), self._placement.progress().served
         fewer = {of for of, count in left.items() if count < self._to_be_bound.get(of, count)}
-        self._ready_since |= dict.fromkeys(fewer & self._ready_since.keys(), now)
+        self._turns |= {of: Turn(now, served, left.total()) for of in fewer & self._turns.keys()}
         self._to_be_bound = left
         self._all_bound = not any(pods[each.name] for each in waiting if not each.node.requests)
         return {each.name: each for each in waiting if self._all_bound or pods[each.name] or self._is_late(each)}
@@ -287,24 +256,24 @@ class ReleaseController(Controller):
             return None
         if each is not None and not (self._is_late(each) or self._placement.settled(each.increment_id, name)):
             return AGAIN_SECONDS
-        if each is not None and self._dedication is not None and self._stays_dedicated(each, self._dedication):
+        surplus = each is not None and self._is_surplus(each)
+        if each is not None and not surplus and self._stays_dedicated(each):
             return AGAIN_SECONDS
-        surplus = each is not None and _only_expected(each.node) and self._placement.turn(name) is None
         if each is None or not (surplus and self._delete(each.node)):
             labels = {} if each is None else _labels(each.node)
             lift(self._client, name, START_UP_TAINT, labels, index=self._view.held_at(name))
         self._lifted[name] = self._clock()
         return None
 
-    def _stays_dedicated(self, each: _Due, dedication: Dedication) -> bool:
+    def _stays_dedicated(self, each: _Due) -> bool:
         """Let in the node's pods. Return whether some are still to be created or bound, or pods elsewhere to be bound:
         these would take the room here, as the scheduler tries them with each taint that is removed."""
-        if each.node.requests:
+        if self._dedication is None or each.node.requests:
             return False
         expects, late = self._placement.expects(each.name), self._is_late(each)
         pods = self._placement.pods_of(each.name)
         if expects or (pods and not late):
-            return dedication.admit(each.name, pods, index=self._view.held_at(each.name)) or expects
+            return self._dedication.admit(each.name, pods, index=self._view.held_at(each.name)) or expects
         return not (late or self._all_bound)
 
     def _delete(self, node: IncrementNode) -> bool:
@@ -316,8 +285,15 @@ class ReleaseController(Controller):
         _log.info("instance %s is deleted: the pods that it is for were not created", node.instance_id)
         return True
 
+    def _is_surplus(self, each: _Due) -> bool:
+        """Return whether all pods planned for the node were still to be created at that time, and it is for nobody any
+        more."""
+        nobody = not self._placement.expects(each.name) and self._placement.turn(each.name) is None
+        return nobody and _only_expected(each.node) and not self._view.in_use(each.name)
+
     def _is_late(self, each: _Due) -> bool:
-        return self._clock() >= self._ready_since[each.increment_id] + PATIENCE_SECONDS
+        turn = self._turns[each.increment_id]
+        return turn.is_over(self._placement.progress(), self._deadline_seconds, self._clock())
 
     def _end(self, status: IncrementStatus, held: Mapping[str, str]) -> None:
         """Release the increment in the fleet once all its nodes are. Pods that are not bound yet keep their places."""

@@ -9,13 +9,11 @@ from dataclasses import dataclass
 
 from cagrpc.cluster.state import PendingPod
 from cagrpc.runtime.clock import MonotonicClock
+from cagrpc.runtime.progress import Progress, Turn
 
 SEEN_SECONDS = 2.0
 """A nomination that is cleared so long after pod and node were observed counts as one failed attempt."""
 MOST_FAILURES = 2
-LONGEST_SECONDS = 60.0
-"""How long a pod that keeps its nomination may wait while the scheduler binds others: longer than a scheduler that is
-short of CPU takes to try 1,000 pods. Pods that never preempt keep theirs whatever happens."""
 REST_SECONDS = 60.0
 """How long the pod is not nominated to that node again."""
 
@@ -25,7 +23,9 @@ class _NominatedPod:
     """A pod that is nominated to a node which the scheduler sees."""
 
     node: str
-    since: float
+    turn: Turn
+    """Of the scheduler's: pods that never preempt keep their nomination whatever happens, and nothing tells of such a
+    pod whether it was tried."""
     cleared: int
     """How often its nominations had been cleared at the last check."""
     failures: int = 0
@@ -34,11 +34,12 @@ class _NominatedPod:
 class Patience:
     """Decides which pods lose their places. For one thread."""
 
-    def __init__(self, clock: MonotonicClock) -> None:
+    def __init__(self, clock: MonotonicClock, scheduler: Progress, deadline_seconds: float) -> None:
         self._clock = clock
+        self._scheduler = scheduler
+        self._deadline_seconds = deadline_seconds
         self._standing: dict[str, _NominatedPod] = {}
         self._resting: dict[str, tuple[str, float]] = {}
-        self._bound_at = float("-inf")
 
     def over(self, pods: Mapping[str, PendingPod], nodes: Mapping[str, str], held: AbstractSet[str]) -> frozenset[str]:
         """Return the UIDs of pending pods that are to lose their places: `nodes` has the place of each, `held` the
@@ -50,23 +51,25 @@ class Patience:
             node = nodes[uid]
             if node in held or self.rests(uid, node):
                 continue
-            if self._has_failed(uid, node, pod, now):
+            if self._has_failed(uid, node, pod, len(pods)):
                 found.add(uid)
                 del self._standing[uid]
                 self._resting[uid] = node, now + REST_SECONDS
         return frozenset(found)
 
-    def _has_failed(self, uid: str, node: str, pod: PendingPod, now: float) -> bool:
-        each = self._standing.get(uid)
+    def _has_failed(self, uid: str, node: str, pod: PendingPod, waiting: int) -> bool:
+        each, now = self._standing.get(uid), self._clock()
         if each is None:
             if pod.nominated_node == node:
-                self._standing[uid] = _NominatedPod(node, now, pod.cleared)
+                self._standing[uid] = _NominatedPod(node, Turn(now, self._scheduler.served, waiting), pod.cleared)
             return False
-        if pod.cleared > each.cleared and now >= each.since + SEEN_SECONDS:
+        each.turn.before = max(each.turn.before, waiting)
+        if pod.cleared > each.cleared and now >= each.turn.since + SEEN_SECONDS:
             each.failures += 1
         each.cleared = pod.cleared
-        waits_long = now >= each.since + LONGEST_SECONDS and self._bound_at > each.since
-        return each.failures >= MOST_FAILURES or waits_long
+        works = self._scheduler.at > each.turn.since  # one that binds nobody may have failed itself
+        passed_over = works and each.turn.is_over(self._scheduler, self._deadline_seconds, now)
+        return each.failures >= MOST_FAILURES or passed_over
 
     def rests(self, uid: str, node: str) -> bool:
         """Return whether the pod is not to be nominated to this node for a while."""
@@ -76,5 +79,4 @@ class Patience:
     def forget(self, uid: str) -> None:
         """Forget a pod that is no longer pending: bound, or gone."""
         self._resting.pop(uid, None)
-        if self._standing.pop(uid, None) is not None:
-            self._bound_at = self._clock()
+        self._standing.pop(uid, None)

@@ -299,8 +299,8 @@ class PlanningController(Controller):
         groups = {name: state.group for name, state in now.snapshot.groups.items()}
         news, unreached, ordered = now.inputs != planned.inputs, None, []
         torn = {name for node in assigned.new for name in node.gangs}
-        for part in parts(assigned.new):
-            wanted = still_wanted(part, self._still_waits)
+        for each in parts(assigned.new):
+            part, wanted = self._still_wanted(each)
             if wanted is None or not all(_is_available(node, groups, now.short) for node in part):
                 news = True
                 continue
@@ -326,6 +326,12 @@ class PlanningController(Controller):
             at = self._clock()
             self._batching = batching.with_news(self._batching, at, at)
         return _Outcome(tuple(ordered), self._onto_nodes(assigned, torn), unreached)
+
+    def _still_wanted(self, part: tuple[NewNode, ...]) -> tuple[tuple[NewNode, ...], tuple[NewNode, ...] | None]:
+        """Return the part with expected pods replaced by those created since, and what of it is still wanted."""
+        if any(pod.is_expected and not self._still_waits(pod) for node in part for pod in node.pods):
+            part = self._with_created_pods(AssignedPods(part, {}, {}), self._fleet.snapshot).new
+        return part, still_wanted(part, self._still_waits)
 
     def _with_created_pods(self, assigned: AssignedPods, snapshot: FleetSnapshot) -> AssignedPods:
         """Replace expected pods with those that were created while planning."""

@@ -345,6 +345,7 @@ class ProvisioningController(Controller):
             increment_of(observed, uid, self._fleet),
             len(observed.booked.get(uid, ())),
             came,
+            max((each.pod.created_at_seconds for each in pods), default=0),
             gone=gone,
             decision=self._decided.get(uid),
             woken=uid in self._woken.due(),

@@ -23,6 +23,7 @@ from cagrpc.controllers.provisioning.model import ConditionType, ProvisioningReq
 from cagrpc.controllers.settings import ClassBehaviour, RequestSettings
 from cagrpc.fleet.model import FleetSnapshot, IncrementStatus
 from cagrpc.fleet.model import Phase as IncrementPhase
+from cagrpc.runtime.progress import LONGEST_FACTOR
 from solver.model import PodSpec
 from solver.model.quantities import several
 
@@ -108,6 +109,8 @@ class Facts:
     """The number of nodes with its label."""
     consumed: Mapping[int, int] = field(default_factory=dict)
     """The number of counted consumers, by pod set."""
+    came_at_seconds: float = 0.0
+    """When its latest consumer was created; since the epoch."""
     lost: str = ""
     """What of its capacity is lost for good, in a sentence."""
     gone: frozenset[str] = frozenset()
@@ -342,9 +345,13 @@ def _provisioned(facts: Facts, at: Moment) -> Next:
         return Next(RequestPhase.CONSUMED, counted)
     if facts.lost:
         return Next(RequestPhase.PROVISIONED, conditions.both(counted, conditions.capacity_revoked(facts.lost)))
-    if at.now >= request.conditions[ConditionType.PROVISIONED].since_seconds + seconds:
+    provisioned_at = request.conditions[ConditionType.PROVISIONED].since_seconds
+    longest = provisioned_at + LONGEST_FACTOR * seconds
+    if at.now >= min(longest, max(provisioned_at, facts.came_at_seconds) + seconds):
         many = f"{sum(came.values())} of {pods.count}" if isinstance(pods, Pods) else "not all"
-        text = f"{many} of its pods have come within {seconds:.0f} s; its reservation has expired"
+        text = f"{many} of its pods have come, and none for {seconds:.0f} s; its reservation has expired"
+        if at.now >= longest:
+            text = f"{many} of its pods have come within {LONGEST_FACTOR * seconds:.0f} s; its reservation has expired"
         return Next(RequestPhase.PROVISIONED, conditions.both(counted, conditions.booking_expired(text)))
     return Next(RequestPhase.PROVISIONED, counted, holds=missing)
 

@@ -465,6 +465,16 @@ _SEEDS: Mapping[str, tuple[Any, ...]] = {
             "status": {"hard": {"requests.cpu": "4", "pods": "10"}, "used": {"requests.cpu": "1500m", "pods": "3"}},
         },
     ),
+    "events": (
+        {
+            "metadata": _metadata("j.1"),
+            "involvedObject": {"kind": "Job", "namespace": "ns", "name": "j"},
+            "message": 'Error creating: pods "j-x" is forbidden: exceeded quota: q',
+            "lastTimestamp": "2026-11-02T10:00:00Z",
+            "eventTime": None,
+            "series": {"lastObservedTime": "2026-11-02T10:00:00.000000Z"},
+        },
+    ),
     "podgroups": (
         {"metadata": _metadata("g"), "spec": {"minMember": 3}},
         {"metadata": _metadata("g"), "spec": {"schedulingPolicy": {"gang": {"minCount": 3}}}},

@@ -10,12 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
+from cagrpc.api.encoding.times import timestamp
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.view import expected as view_expected
-from cagrpc.cluster.view.expected import MOST, MOST_OF_ONE, PATIENCE_SECONDS
+from cagrpc.cluster.view.expected import MOST, MOST_OF_ONE
 from cagrpc.cluster.view.model import DEPLOYMENTS, JOB_SETS
+from cagrpc.cluster.view.refusals import EVENTS
 from cagrpc.fleet.model import ExpectedPod
-from tests.support.controllers.cluster_objects import JOBS, PRIORITIES, REPLICA_SETS, STATEFUL_SETS, Fed, pod
+from cagrpc.runtime.progress import DEADLINE_SECONDS, LONGEST_FACTOR
+from tests.support.controllers.cluster_objects import JOBS, NOW, PRIORITIES, REPLICA_SETS, STATEFUL_SETS, Fed, pod
 from tests.support.examples import examples
 
 QUOTAS, NAMESPACES = "/api/v1/resourcequotas", "/api/v1/namespaces"
@@ -43,15 +46,15 @@ def replica_set(
     parent: str = "",
     of: bytes | None = None,
     namespace: str = "default",
-    **conditions: str,
+    failure: str = "",
 ) -> kubernetes_pb2.ReplicaSet:
     found = kubernetes_pb2.ReplicaSet(
         metadata=metadata(name, parent, namespace),
         spec={"replicas": wants, "template": template() if of is None else of},
         status={"replicas": there},
     )
-    for kind, status in conditions.items():
-        found.status.conditions.add(type=kind, status=status)
+    if failure:
+        found.status.conditions.add(type="ReplicaFailure", status="True", reason="FailedCreate", message=failure)
     return found
 
 
@@ -144,11 +147,6 @@ def test_what_a_deployment_makes_next_is_not_always_known(fed: Fed, spec: Any) -
     assert expected(fed) == 0
     fed.put(replica_set(3, parent="Deployment/web"), path=REPLICA_SETS)
     assert expected(fed) == 3
-
-
-def test_a_replica_set_that_cannot_create_pods_has_none_to_come(fed: Fed) -> None:
-    fed.put(replica_set(3, ReplicaFailure="True"), path=REPLICA_SETS)
-    assert expected(fed) == 0
 
 
 @pytest.mark.parametrize(
@@ -388,27 +386,143 @@ def test_a_pod_that_was_expected_is_no_news(fed: Fed) -> None:
 
 def test_what_does_not_come_is_given_up_until_it_comes_after_all(fed: Fed) -> None:
     fed.put(replica_set(4), path=REPLICA_SETS)
-    fed.time = PATIENCE_SECONDS
+    fed.time = DEADLINE_SECONDS
     fed.put(made("p1"))
-    fed.time = 1.9 * PATIENCE_SECONDS
+    fed.time = 1.9 * DEADLINE_SECONDS
     assert expected(fed) == 3
-    fed.time = 2.5 * PATIENCE_SECONDS
+    fed.time = 2.5 * DEADLINE_SECONDS
     assert expected(fed) == 0
     fed.put(replica_set(4, 1), path=REPLICA_SETS)
     assert expected(fed) == 0
     fed.put(made("p2"))
     assert expected(fed) == 2
-    fed.time = 5 * PATIENCE_SECONDS
+    fed.time = 5 * DEADLINE_SECONDS
     assert expected(fed) == 0
     fed.put(replica_set(6, 2), path=REPLICA_SETS)
     assert expected(fed) == 4
 
 
-def test_where_many_are_to_come_the_last_has_longer(fed: Fed) -> None:
-    fed.put(replica_set(1000), replica_set(1, name="web-2"), path=REPLICA_SETS)
-    fed.time = 2 * PATIENCE_SECONDS
-    fed.put(made("p1"))
-    assert expected(fed) == 1000
+def test_a_workload_waits_for_its_turn_while_its_controller_makes_pods_of_others(fed: Fed) -> None:
+    fed.put(replica_set(50, name="first"), replica_set(2, name="last"), path=REPLICA_SETS)
+    for number in range(50):
+        fed.time += 0.9 * DEADLINE_SECONDS
+        fed.put(made(f"p{number}", "ReplicaSet/first"))
+        assert expected(fed) == 51 - number
+    fed.time += DEADLINE_SECONDS
+    assert expected(fed) == 0
+
+
+def test_the_controllers_of_other_kinds_say_nothing_about_its_turn(fed: Fed) -> None:
+    fed.put(replica_set(2), path=REPLICA_SETS)
+    for number in range(4):
+        fed.time += 0.3 * DEADLINE_SECONDS
+        fed.put(made(f"p{number}", "Job/j"))
+        assert expected(fed) == (2 if fed.time < DEADLINE_SECONDS else 0)
+
+
+def test_a_deployment_waits_for_its_replica_set_while_others_get_theirs(fed: Fed) -> None:
+    fed.put(deployment(3), path=DEPLOYMENTS)
+    for number in range(5):
+        fed.time += 0.9 * DEADLINE_SECONDS
+        fed.put(replica_set(0, name=f"of-{number}", parent=f"Deployment/other-{number}"), path=REPLICA_SETS)
+        assert expected(fed) == 3
+    fed.time += DEADLINE_SECONDS
+    assert expected(fed) == 0
+
+
+def test_one_that_was_passed_over_is_not_waited_for_however_many_others_come(fed: Fed) -> None:
+    fed.put(replica_set(4, name="stuck"), path=REPLICA_SETS)
+    churn = 0
+    while expected(fed):
+        fed.time += DEADLINE_SECONDS / 2
+        fed.put(made(f"p{churn}", "ReplicaSet/other"))
+        churn += 1
+        assert fed.time <= LONGEST_FACTOR * DEADLINE_SECONDS
+    assert fed.time == LONGEST_FACTOR * DEADLINE_SECONDS
+
+
+def test_when_controllers_go_on_after_a_pause_all_are_believed_again_and_once(fed: Fed) -> None:
+    fed.put(*(replica_set(2, name=f"web-{number}") for number in range(3)), path=REPLICA_SETS)
+    fed.time = 5 * DEADLINE_SECONDS
+    assert expected(fed) == 0
+    fed.put(made("p0", "ReplicaSet/web-0"))
+    assert expected(fed) == 5
+    fed.time += DEADLINE_SECONDS
+    assert expected(fed) == 0
+    fed.put(made("p1", "ReplicaSet/web-1"))
+    assert expected(fed) == 2  # of those that have created pods since: one, and one of the first
+    fed.time += DEADLINE_SECONDS
+    assert expected(fed) == 0
+    fed.put(made("other", "ReplicaSet/other"))
+    assert expected(fed) == 1
+
+
+QUOTA = 'pods "web-1-x" is forbidden: exceeded quota: q, requested: pods=1, used: pods=5, limited: pods=5'
+WEBHOOK = 'admission webhook "w.example" denied the request: no'
+CONFLICT = 'Operation cannot be fulfilled on resourcequotas "q": the object has been modified'
+NO_ACCOUNT = (
+    'pods "x" is forbidden: error looking up service account default/default: serviceaccount "default" not found'
+)
+
+
+@pytest.mark.parametrize(("message", "to_come"), [(QUOTA, 0), (WEBHOOK, 0), (CONFLICT, 3), (NO_ACCOUNT, 3)])
+def test_of_a_replica_set_that_is_refused_none_are_expected_at_once(fed: Fed, message: str, to_come: int) -> None:
+    fed.put(replica_set(3, failure=message), path=REPLICA_SETS)
+    assert expected(fed) == to_come
+
+
+def test_one_whose_pods_fail_does_not_wait_for_others(fed: Fed) -> None:
+    fed.put(replica_set(3, failure=CONFLICT), path=REPLICA_SETS)
+    fed.time = 0.9 * DEADLINE_SECONDS
+    fed.put(made("p", "ReplicaSet/other"))
+    assert expected(fed) == 3
+    fed.time = DEADLINE_SECONDS
+    assert expected(fed) == 0
+
+
+def test_a_deployment_whose_replica_set_is_refused_has_no_pods_to_come(fed: Fed) -> None:
+    refused = deployment(4)
+    refused.status.conditions.add(
+        type="Progressing", status="False", reason="ReplicaSetCreateError", message=QUOTA.replace("pods", "replicasets")
+    )
+    fed.put(refused, path=DEPLOYMENTS)
+    assert expected(fed) == 0
+
+
+def failed_create(message: str, at: int, kind: str = "Job", name: str = "j") -> dict[str, Any]:
+    return {
+        "metadata": {"namespace": "default", "name": f"{name}.1"},
+        "involvedObject": {"kind": kind, "namespace": "default", "name": name},
+        "message": f"Error creating: {message}",
+        "lastTimestamp": timestamp(NOW + at),
+    }
+
+
+def test_of_a_job_events_say_that_it_is_refused_until_a_pod_comes_or_it_wants_more(fed: Fed) -> None:
+    def job(pods: int) -> kubernetes_pb2.Job:
+        spec = {"parallelism": pods, "completions": pods, "template": template()}
+        return kubernetes_pb2.Job(metadata=metadata("j"), spec=spec)
+
+    fed.put(failed_create(QUOTA, 0), path=EVENTS)  # of one that is not known
+    fed.put(job(3), path=JOBS)
+    fed.put(failed_create(QUOTA, -60), path=EVENTS)  # of one of this name that is gone
+    fed.put(failed_create(CONFLICT, 1), path=EVENTS)
+    assert expected(fed) == 3
+    fed.put(failed_create(QUOTA, 1), path=EVENTS)
+    assert expected(fed) == 0
+    fed.put(job(3), path=JOBS)
+    assert expected(fed) == 0
+    fed.put(made("j-0", "Job/j", created=int(NOW) + 2))
+    assert expected(fed) == 2
+    fed.put(failed_create(QUOTA, 1), path=EVENTS)  # listed again
+    assert expected(fed) == 2
+    fed.put(failed_create(WEBHOOK, 3), path=EVENTS)
+    assert expected(fed) == 0
+    fed.put(job(5), path=JOBS)
+    assert expected(fed) == 4
+    fed.drop(job(5), path=JOBS)
+    fed.drop(made("j-0", "Job/j"))
+    assert not any(fed.leftovers())
 
 
 def test_nothing_is_expected_where_that_is_not_asked_for() -> None:

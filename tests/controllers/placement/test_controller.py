@@ -10,8 +10,9 @@ import pytest
 
 from cagrpc.controllers.placement.controller import CHECK_SECONDS, LEFT_SECONDS
 from cagrpc.controllers.placement.nominations import FORBIDDEN_SECONDS
-from cagrpc.controllers.placement.waiting import LONGEST_SECONDS, REST_SECONDS, SEEN_SECONDS
+from cagrpc.controllers.placement.waiting import REST_SECONDS, SEEN_SECONDS
 from cagrpc.fleet.model import IncrementSpec, Phase, Placement
+from cagrpc.runtime.progress import DEADLINE_SECONDS
 from tests.support.api_server import ApiServer, Refusal, api_server
 from tests.support.controllers.placement import FREE, HELD, Scene
 
@@ -217,12 +218,26 @@ def test_a_pod_that_the_scheduler_does_not_take_for_other_reasons_gives_up_its_p
 def test_while_the_scheduler_stands_still_nobody_gives_up(scene: Scene) -> None:
     planned = scene.planned()
     scene.run()
-    scene.later(10 * LONGEST_SECONDS)
+    scene.later(10 * DEADLINE_SECONDS)
     assert scene.nominated() == planned
-    scene.bind("pod-1", planned["pod-1"])  # it works: but the others wait for nothing that is known
+    scene.bind("pod-1", planned["pod-1"])  # it works, and comes to the others
     scene.run()
-    scene.later(CHECK_SECONDS)
+    scene.later(0.9 * DEADLINE_SECONDS)
+    assert scene.nominated() == {name: node for name, node in planned.items() if name != "pod-1"}
+    scene.later(0.2 * DEADLINE_SECONDS)  # it has come to nobody: they wait for nothing that is known
     assert scene.nominated() == {}
+
+
+def test_however_slow_the_scheduler_is_each_pod_keeps_its_place_until_its_turn(scene: Scene) -> None:
+    planned = scene.planned()
+    scene.run()
+    for name, node in planned.items():
+        scene.later(0.9 * DEADLINE_SECONDS)
+        assert scene.nominated()[name] == node
+        scene.bind(name, node)
+        scene.sync()
+    scene.run()
+    assert scene.placement.news == 0
 
 
 def test_without_the_right_everything_else_is_done_and_it_is_logged_once(

@@ -8,8 +8,9 @@ import pytest
 
 from cagrpc.api.core.nodes import START_UP_TAINT
 from cagrpc.controllers.placement.dedication import taint_value
-from cagrpc.controllers.placement.release import AGAIN_SECONDS, PATIENCE_SECONDS
+from cagrpc.controllers.placement.release import AGAIN_SECONDS
 from cagrpc.fleet.model import Phase
+from cagrpc.runtime.progress import DEADLINE_SECONDS
 from tests.support.api_server import PODS, ApiServer, Refusal, RefusedOnce, api_server
 from tests.support.controllers.placement import FREE, HELD, TOLERATION, Scene
 
@@ -82,9 +83,9 @@ def test_a_pod_that_cannot_be_let_in_keeps_all_nodes_from_others_for_the_patienc
     bind(scene, *others)
     scene.run()
     assert scene.taints() == {HELD}
-    scene.later(PATIENCE_SECONDS / 2)
+    scene.later(DEADLINE_SECONDS / 2)
     assert scene.taints() == {HELD}
-    scene.later(PATIENCE_SECONDS)
+    scene.later(DEADLINE_SECONDS)
     assert scene.taints() == {FREE}
 
 
@@ -110,13 +111,13 @@ def test_whatever_fails_every_pod_is_let_in_and_every_node_opened(*, lost: bool,
             scene.run()
             if killed:
                 scene.restart(dedicated=True)
-            scene.later(PATIENCE_SECONDS / 4)
+            scene.later(DEADLINE_SECONDS / 4)
             planned = scene.planned()
             assert {name: set(values) for name, values in tolerated(cluster).items()} == {
                 name: {node} for name, node in planned.items()
             }
             bind(scene, *planned)
-            scene.later(PATIENCE_SECONDS / 4)
+            scene.later(DEADLINE_SECONDS / 4)
             assert scene.taints() == {FREE}
             assert scene.phase() is Phase.DONE
             assert refused.seen > failing
@@ -167,7 +168,7 @@ def test_a_pod_that_never_comes_holds_a_node_no_longer_than_patience(scene: Scen
     stuck, *others = scene.planned()
     bind(scene, *others)
     scene.run()
-    scene.later(PATIENCE_SECONDS - 5)
+    scene.later(DEADLINE_SECONDS - 5)
     node = scene.planned()[stuck]
     assert scene.cluster.taints(node) == list(HELD)
     scene.later(10)
@@ -180,7 +181,7 @@ def test_patience_begins_anew_with_each_pod_that_is_bound(scene: Scene) -> None:
     *slowly, last = scene.planned()
     for name in slowly:
         bind(scene, name)
-        scene.later(PATIENCE_SECONDS - 10)
+        scene.later(DEADLINE_SECONDS - 10)
     assert scene.cluster.taints(scene.planned()[last]) == list(HELD)
 
 

@@ -9,10 +9,11 @@ import pytest
 
 from cagrpc.api.core.nodes import START_UP_TAINT
 from cagrpc.cluster.markers import booking_label
-from cagrpc.controllers.placement.release import APART_SECONDS, PATIENCE_SECONDS
+from cagrpc.controllers.placement.release import APART_SECONDS
 from cagrpc.errors import CagrpcError, Unavailable
 from cagrpc.fleet.disruptions import DisruptionSpec
 from cagrpc.fleet.model import DisruptedNode, DisruptionPhase, IncrementSpec, Phase, Placement
+from cagrpc.runtime.progress import DEADLINE_SECONDS
 from tests.support.api_server import Refusal, RefusedOnce, api_server
 from tests.support.controllers.placement import FREE, HELD, OTHER_TAINT, Scene
 
@@ -192,7 +193,7 @@ def test_pods_that_cannot_be_nominated_do_not_hold_a_node_for_ever(scene: Scene)
     scene.cluster.before = refused
     scene.run()
     assert scene.phase() is Phase.READY
-    scene.later(PATIENCE_SECONDS)
+    scene.later(DEADLINE_SECONDS)
     assert scene.phase() is Phase.DONE
 
 
@@ -221,7 +222,7 @@ def test_one_increment_in_trouble_does_not_hold_the_others(scene: Scene, code: i
 
     scene.cluster.before = refused
     scene.run()
-    scene.later(PATIENCE_SECONDS)  # the later one is for nobody, and waits for those that are for pods
+    scene.later(DEADLINE_SECONDS)  # the later one is for nobody, and waits for those that are for pods
     assert "this one is not to be written" in (scene.release.queue.problem or "")
     assert scene.fleet.increment(later).phase is Phase.DONE
     assert scene.phase() is Phase.READY
@@ -366,7 +367,7 @@ def test_new_nodes_of_a_disruption_are_released_once_it_moves_pods(scene: Scene)
     scene.fleet.reconcile()
     assert scene.fleet.increment(under_way.increment_id).phase is Phase.READY
     scene.run()
-    scene.clock.advance(PATIENCE_SECONDS + 1)
+    scene.clock.advance(DEADLINE_SECONDS + 1)
     scene.run()
     assert START_UP_TAINT in scene.cluster.taints(coming)
     assert scene.release.unreleased() == 0

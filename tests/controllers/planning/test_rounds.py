@@ -122,7 +122,9 @@ def refused_by_a_webhook(world: World, tick: int) -> None:
     path = path_of("/apis/apps/v1/replicasets", "web")
     if path not in world.api.objects:
         want(0)(world)
-        world.api.change(path, status={"conditions": [{"type": "ReplicaFailure", "status": "True"}]})
+        failure = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate"}
+        failure["message"] = 'admission webhook "w" denied the request: no'
+        world.api.change(path, status={"conditions": [failure]})
     world.api.change(path, spec={"replicas": 5})
 
 

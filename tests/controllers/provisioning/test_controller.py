@@ -110,6 +110,21 @@ def test_pods_are_counted_once_and_all_consumed_is_no_expired_booking(make: Make
     assert harness.condition("r", "BookingExpired") is None
 
 
+def test_a_booking_lasts_while_pods_keep_coming_and_not_for_ever(make: Make) -> None:
+    harness = make(group("a", cpu=40_000), requests=RequestSettings(booking_seconds=120))
+    harness.request("r", ("web", 20))
+    harness.run(LONG)
+    for _ in range(10):
+        harness.consume("r", 1)
+        harness.run(100)
+        assert harness.condition("r", "BookingExpired") is None
+    harness.consume("r", 1)
+    harness.run(110)
+    harness.consume("r", 1)
+    harness.run(100)
+    assert harness.message("r", "BookingExpired").startswith("12 of 20 of its pods have come within 1200 s")
+
+
 def test_a_booking_that_is_not_consumed_expires(make: Make) -> None:
     harness = make(group("a"), requests=RequestSettings(booking_seconds=120))
     harness.request("r", ("web", 4))

@@ -86,8 +86,9 @@ class Fed:
         )
         expected = self.model._expected
         if expected is not None:
-            tables = (*tables, expected.refs, expected._roots, expected._there, expected._pods, expected._like)
-            tables = (*tables, expected._workloads, expected._children, expected._quotas, expected._ending)
+            tree = expected._tree
+            tables = (*tables, tree._workloads, tree._children, tree._there, tree._like, tree._ordinals, tree._refused)
+            tables = (*tables, expected.refs, expected._roots, expected._pods, expected._quotas, expected._ending)
             tables = (*tables, expected._of_namespaces, expected._short)
         return (*tables, classes.with_waiting, *(list(tally) for tally in tallies))
 

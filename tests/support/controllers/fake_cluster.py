@@ -171,6 +171,9 @@ class FakeCluster:
     def tell(self, changed: Callable[[str, PendingPod | None], object], bound: Callable[[str, float], object]) -> None:
         self.changed, self.bound = changed, bound
 
+    def in_use(self, name: str) -> bool:
+        return any(pod.node == name for pod in self.pods.values())
+
     def pending(self, uids: Iterable[str]) -> dict[str, PendingPod]:
         found = ((uid, self.pods.get(uid)) for uid in uids)
         return {uid: pod.pending() for uid, pod in found if pod is not None and pod.node is None}
@@ -250,6 +253,7 @@ class FakeCluster:
         if all(pod.node is not None for pod in pods):
             for pod in pods:
                 self.changed(pod.ref.uid, None)
+                self.bound(pod.ref.uid, 0.0)
             return
         for pod in pods:
             pod.node = None

@@ -73,7 +73,7 @@ class PlannerHarness:
         self.backend = SimulatedBackend(Path(self.directory.name) / "simulated.sqlite", clock=self.clock)
         self.backend.set_behaviour("*", Behaviour(boot_seconds=BOOT_SECONDS))
         self.groups, self.limits = groups, limits
-        self.cluster = FakeCluster(self.clock, self.backend, {each.id: each for each in groups})
+        self.cluster = self._cluster({each.id: each for each in groups})
         self.cluster.daemon_sets = tuple(daemon_sets)
         self.settings = settings or PlannerSettings()
         self.slack_settings = slack
@@ -88,6 +88,9 @@ class PlannerHarness:
         """Whether the release controller runs."""
         self.made = 0
         self._start()
+
+    def _cluster(self, groups: dict[str, NodeGroup]) -> FakeCluster:
+        return FakeCluster(self.clock, self.backend, groups)
 
     def _start(self) -> None:
         self.fleet = Fleet(

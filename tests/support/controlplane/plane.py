@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import shutil
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from itertools import islice
@@ -284,7 +284,9 @@ class ControlPlane:
 
     # ---- the scheduler and the controllers
 
-    def start_scheduler(self, scoring: Scoring = Scoring.LEAST_ALLOCATED) -> None:
+    def start_scheduler(
+        self, scoring: Scoring = Scoring.LEAST_ALLOCATED, extenders: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
         resources = [{"name": name, "weight": 1} for name in ("cpu", "memory")]
         fit = {"scoringStrategy": {"type": scoring.value, "resources": resources}}
         document: dict[str, Any] = {
@@ -294,6 +296,7 @@ class ControlPlane:
             "clientConnection": {"kubeconfig": str(self.kubeconfig(User.SCHEDULER)), "qps": 1_000, "burst": 2_000},
             "podMaxBackoffSeconds": 2,
             "profiles": [{"pluginConfig": [{"name": "NodeResourcesFit", "args": fit}]}],
+            "extenders": [dict(each) for each in extenders],
         }
         path = self.directory / "scheduler.yaml"
         path.write_text(yaml.safe_dump(document))
@@ -313,14 +316,14 @@ class ControlPlane:
         self._processes["kube-scheduler"].stop()
 
     @contextmanager
-    def scheduler(self, scoring: Scoring) -> Iterator[None]:
-        """Another profile for a while."""
-        if scoring is self._scoring and self._processes["kube-scheduler"].running:
+    def scheduler(self, scoring: Scoring, extenders: Sequence[Mapping[str, Any]] = ()) -> Iterator[None]:
+        """Another profile, or extenders, for a while."""
+        if scoring is self._scoring and not extenders and self._processes["kube-scheduler"].running:
             yield
             return
         before = self._scoring
         self.stop_scheduler()
-        self.start_scheduler(scoring)
+        self.start_scheduler(scoring, extenders)
         try:
             yield
         finally:
