@@ -290,7 +290,7 @@ STILL_TO_BE_CREATED = [
         set_cluster(scheduling=True), LONG), {"a": 2}),
     *(Case(f"after a restart at {at:g} s they go where they were planned", (A, B), (
         want(10), want(4, "batch", cpu=2500), create(3), at, World.restart, trickle(4, "batch"), trickle(7), LONG),
-        {"b": 2}) for at in (0.5 * BOOT_SECONDS, 1.5 * BOOT_SECONDS, 3 * BOOT_SECONDS)),
+        {"b": 2}) for at in (0.5 * BOOT_SECONDS, 1.5 * BOOT_SECONDS, 2.5 * BOOT_SECONDS)),
 ]  # fmt: skip
 
 WHILE_PLANNED = [
