@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import ast
 import inspect
+import sys
+from collections.abc import Iterable, Mapping
+from functools import cache
 from itertools import pairwise
-from textwrap import dedent
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
@@ -36,16 +38,35 @@ def _docstrings(form: type[Form]) -> dict[str, str]:
     """Return the docstrings of the fields, inherited ones too."""
     found: dict[str, str] = {}
     for base in reversed(form.__mro__):
-        try:
-            (written,) = ast.parse(dedent(inspect.getsource(base))).body
-        except (OSError, TypeError):  # built in, or made at run time
+        written = _classes(base.__module__).get(base.__qualname__) if issubclass(base, Form) else None
+        if written is None:  # made at run time
             continue
-        assert isinstance(written, ast.ClassDef)
         for field, below in pairwise([*written.body, ast.Pass()]):
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
                 found.pop(field.target.id, None)
                 if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
                     found[field.target.id] = inspect.cleandoc(str(below.value.value))
+    return found
+
+
+@cache
+def _classes(module: str) -> Mapping[str, ast.ClassDef]:
+    """Return the classes that a module's source defines, by qualified name. To ask `inspect` for the source of each of
+    them would read all of it each time: seconds for the whole schema."""
+    found: dict[str, ast.ClassDef] = {}
+
+    def look(body: Iterable[ast.stmt], before: str) -> None:
+        for each in body:
+            if isinstance(each, ast.ClassDef):
+                found[before + each.name] = each
+                look(each.body, f"{before}{each.name}.")
+            elif isinstance(each, ast.FunctionDef):
+                look(each.body, f"{before}{each.name}.<locals>.")
+
+    try:
+        look(ast.parse(inspect.getsource(sys.modules[module])).body, "")
+    except OSError:  # it has no source
+        return {}
     return found
 
 

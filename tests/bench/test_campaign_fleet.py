@@ -24,7 +24,7 @@ from cagrpc.kube.journal.journal import ClusterJournal
 from cagrpc.kube.journal.root import Root
 from cagrpc.kube.lease import LeaderElection
 
-SEEDS = 8
+SEEDS = (0, 1, *(pytest.param(seed, marks=pytest.mark.long("another seed")) for seed in range(2, 8)))
 
 
 def play(seed: str, goal: int, *, mounts: bool = False) -> Result:
@@ -32,7 +32,7 @@ def play(seed: str, goal: int, *, mounts: bool = False) -> Result:
         return fleet.play(seed, goal, Path(directory) / "episode", disk)
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_short_one_finds_nothing(seed: int) -> None:
     result = play(f"{seed}", 20, mounts=seed % 2 == 0)
     assert not result.violations
