@@ -63,7 +63,7 @@ def test_what_the_api_server_refuses_is_given_up_at_once(make: Make) -> None:
     harness.apply({"web": 4})
     harness.apply({"refused": 16})
     harness.controllers.running = False
-    harness.run(2.0)
+    harness.run(5.0)
     assert harness.targets() == {"small": 1, "large": 1}
     harness.controllers.workloads["refused"].refused = QUOTA
     harness.controllers.running = True

@@ -94,7 +94,7 @@ class ControllerManager:
     def put(self, workload: Workload) -> None:
         """Take in a workload that is new, or wants another number of pods."""
         self.workloads[workload.name] = workload
-        self._harness.paced.fed.put(workload.document(fails=False), path=REPLICA_SETS)
+        self._harness.fed().put(workload.document(fails=False), path=REPLICA_SETS)
         if workload not in self._queue:
             self._queue.append(workload)
 
@@ -102,7 +102,7 @@ class ControllerManager:
         """Delete a workload; its pods stay."""
         workload = self.workloads.pop(name)
         workload.wants = workload.made
-        self._harness.paced.fed.drop(workload.document(fails=False), path=REPLICA_SETS)
+        self._harness.fed().drop(workload.document(fails=False), path=REPLICA_SETS)
 
     def restart(self) -> None:
         """Begin anew, in another order."""
@@ -144,7 +144,7 @@ class ControllerManager:
         return True
 
     def _attempt(self, workload: Workload) -> None:
-        fed = self._harness.paced.fed
+        fed = self._harness.fed()
         if workload.refused:
             fed.put(workload.document(fails=True), path=REPLICA_SETS)
             return
@@ -248,6 +248,11 @@ class PacedHarness(PlannerHarness):
         self.paced = PacedCluster(self.clock, self.backend, groups)
         return self.paced
 
+    def fed(self) -> Fed:
+        """Return what the view is fed with, now."""
+        self.paced.fed.time = self.clock()
+        return self.paced.fed
+
     def apply(self, workloads: Mapping[str, int], *, cpu: int = 1000) -> None:
         """Create workloads, of so many pods each."""
         for name, pods in workloads.items():
@@ -259,8 +264,7 @@ class PacedHarness(PlannerHarness):
         """Have a pod of this workload."""
         uid = self._make(self.paced.specs[workload.key], 0, None, workload.key)
         ref = self.cluster.pods[uid].ref
-        self.paced.fed.time = self.clock()
-        self.paced.fed.put(pod(ref.name, f"{workload.cpu}m", owner="ReplicaSet", owner_name=workload.name))
+        self.fed().put(pod(ref.name, f"{workload.cpu}m", owner="ReplicaSet", owner_name=workload.name))
 
     def step(self) -> None:
         self.controllers.step()
