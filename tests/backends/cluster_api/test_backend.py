@@ -34,6 +34,7 @@ from tests.support.management_cluster import (
     lost_after,
     management_cluster,
 )
+from tests.support.waiting import AMPLE_SECONDS
 
 A = group("a", labels={"pool": "a"}, zone="rack-1", taints=(Taint("gpu", TaintEffect.NO_SCHEDULE, "yes"),))
 OF_A = MachineSource(owner=("MachineDeployment", "a"))
@@ -82,7 +83,7 @@ both_versions = pytest.mark.parametrize("bench", ["v1beta2", "v1beta1"], indirec
 
 
 def wait(condition: Callable[[], object]) -> None:
-    give_up = time.monotonic() + 10
+    give_up = time.monotonic() + AMPLE_SECONDS
     while not condition():
         assert time.monotonic() < give_up
         time.sleep(0.001)

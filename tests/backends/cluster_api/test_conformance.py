@@ -18,6 +18,7 @@ from solver.model import NodeGroup
 from tests.support.api_server import Fault
 from tests.support.fleet import FakeClock, group
 from tests.support.management_cluster import CLUSTER, NAMESPACE, ManagementCluster, lost_after, management_cluster
+from tests.support.waiting import AMPLE_SECONDS
 
 SHORTAGE = ("InstanceCreateFailed", "No valid host was found. There are not enough hosts available.")
 QUOTA = ("InstanceCreateFailed", "Quota exceeded for cores: Requested 16, but already used 20 of 20 cores")
@@ -142,7 +143,7 @@ class MachineCloud(Cloud):
 
 
 def _wait(condition: Any) -> None:
-    give_up = time.monotonic() + 10
+    give_up = time.monotonic() + AMPLE_SECONDS
     while not condition():
         assert time.monotonic() < give_up, "the informers have not caught up"
         time.sleep(0.001)
