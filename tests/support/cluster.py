@@ -24,8 +24,8 @@ from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.backends.simulated.backend import SimulatedBackend
 from cagrpc.cluster.view.objects import ObservedPod, PodReader, read_node
 from cagrpc.fleet.model import InstanceState
+from solver.model import ATTACHABLE_VOLUMES, Node, NodeGroup, PodSpec
 from solver.model import PODS as PODS_RESOURCE
-from solver.model import Node, NodeGroup, PodSpec
 from solver.model.eligibility import why_not_eligible
 from tests.support.api_server import ApiServer, Document, pod_bytes
 from tests.support.fleet import FakeClock
@@ -122,6 +122,8 @@ class Cluster:
         self.workloads: dict[str, Workload] = {}
         self.daemon_sets: dict[str, PodSpec] = {}
         self.scheduling = True
+        self.passed_over: set[str] = set()
+        """Pods that the scheduler does not come to."""
         self.replaces = True
         """Whether pods without a workload are replaced where they go with their node."""
         self.daemons_come = True
@@ -300,7 +302,9 @@ class Cluster:
                 name = _name(machine.id)
                 running[name] = since.get(name, now)
                 if name not in nodes:
-                    self.api.put(f"{NODES}/{name}", self._registered(machine.id, self.groups[machine.node_group]))
+                    group = self.groups[machine.node_group]
+                    self.api.put(f"{NODES}/{name}", self._registered(machine.id, group))
+                    self._register_drivers(name, group)
                 ready = "True" if now >= running[name] + REGISTER_SECONDS and name not in self.unready else "False"
                 if name in self.broken:
                     self._report(name, self.broken[name])
@@ -321,6 +325,17 @@ class Cluster:
         if condition not in there:
             others = [each for each in there if each["type"] != condition["type"]]
             self.api.change(f"{NODES}/{name}", status={"conditions": [*others, condition]})
+
+    def _register_drivers(self, name: str, group: NodeGroup) -> None:
+        """Say how many volumes of CSI drivers may be attached."""
+        limits = {of: count for of, count in group.allocatable.items() if of.startswith(ATTACHABLE_VOLUMES)}
+        drivers = [
+            {"name": of.removeprefix(ATTACHABLE_VOLUMES), "nodeID": name, "allocatable": {"count": count}}
+            for of, count in limits.items()
+        ]
+        if drivers:
+            document = {"metadata": {}, "spec": {"drivers": drivers}}
+            self.api.put(f"/apis/storage.k8s.io/v1/csinodes/{name}", document)
 
     def _registered(self, instance_id: str, group: NodeGroup) -> Document:
         document = node_document(group, _name(instance_id))
@@ -387,7 +402,8 @@ class Cluster:
         for uid, pod in pods.items():
             if (name := self.node_of(uid)) in free and not self._is_over(uid):
                 free[name].subtract(_needs(pod))
-        waiting = [uid for uid in self.pending() if not self._incomplete(self.gang_of(uid))]
+        left_out = {uid for uid in self.pending() if self._incomplete(self.gang_of(uid))} | self.passed_over
+        waiting = [uid for uid in self.pending() if uid not in left_out]
         waiting.sort(key=lambda uid: (-pods[uid].pod.priority, pods[uid].pod.created_at_seconds))
         gangs: dict[str, list[str]] = {}
         for uid in waiting:

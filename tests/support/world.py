@@ -132,7 +132,8 @@ class World:
         self.problem: str | None = None
         self._log: defaultdict[str, list[tuple[str, Document, bool]]] = defaultdict(list)
         self._meanwhile: Callable[[], object] | None = None
-        self._stepping = ""
+        self.stepping = ""
+        """The name of the controller that takes a step."""
         self._undo = patch.object(Reflector, "start", lambda _: None)  # `deliver` does what their threads do
         self._undo.start()
         self._start()
@@ -206,11 +207,11 @@ class World:
         self.deliver()
         for each in self._steps:
             if each.controller.name not in self.idle:
-                self._stepping = each.controller.name
+                self.stepping = each.controller.name
                 each.take()
                 for queue in each.controller.queues():
                     queue.run_due()
-                self._stepping = ""
+                self.stepping = ""
                 self.deliver()
         self.cluster.schedule()
         self.cluster.controllers()
@@ -236,7 +237,7 @@ class World:
 
     def meanwhile(self, do: Callable[[], object], controller: str = PLANNER) -> None:
         """Do something while the next plan is made: when this controller has read the state of the cluster."""
-        self._meanwhile = lambda: self._stepping == controller and (do() or True)
+        self._meanwhile = lambda: self.stepping == controller and (do() or True)
 
     def _interrupted(self, read: Callable[..., Any]) -> Callable[..., Any]:
         def state(**more: Any) -> Any:
