@@ -3,9 +3,11 @@ waits."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -366,3 +368,31 @@ def test_what_is_ordered(case: Case, new_world: NewWorld) -> None:
     world.play(*case.story)
     assert (world.targets(), len(world.cluster.pending())) == (case.targets, case.pending)
     assert not case.done or not any(each.phase.in_flight for each in world.increments())
+
+
+class _Lock:
+    """The planning lock, for which somebody else has to be waited for, once."""
+
+    def __init__(self) -> None:
+        self.meanwhile: Callable[[], object] = lambda: None
+        self.taken = 0
+
+    def __enter__(self) -> None:
+        meanwhile, self.meanwhile = self.meanwhile, lambda: None
+        meanwhile()
+        self.taken += 1
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def test_a_round_waits_for_its_turn_and_knows_what_others_asked_for_in_theirs(new_world: NewWorld) -> None:
+    lock = _Lock()
+    with patch("cagrpc.server.controllers.threading", SimpleNamespace(Lock=lambda: lock)):
+        world = new_world(replace(A, max_size=1), group("b", price=0.5))
+    lock.meanwhile = lambda: world.fleet.apply(FOR_A_REQUEST)
+    world.cluster.add(cpu=4000)
+    world.run(SOON)
+    assert lock.taken == len(world.page("/plans")) == 1
+    assert world.targets() == {"a": 1, "b": 1}
+    assert [bool(each["id"]) for each in world.page("/plans")[0]["increments"]] == [True]
