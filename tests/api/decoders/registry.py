@@ -45,10 +45,9 @@ from cagrpc.kube.journal import objects
 from cagrpc.services.grpc.provider import Provider
 from cagrpc.services.grpc.status import CallContext
 from tests.api.decoders import files
-from tests.support import devices, storage
+from tests.support import devices, kueue, storage
 from tests.support.api_server import ApiServer
 from tests.support.clocks import any_clock
-from tests.support.controllers import kueue_objects
 from tests.support.controllers.cluster_objects import apart, node, pod, spread
 from tests.support.fleet import FleetHarness, group
 
@@ -146,9 +145,7 @@ def _kueue() -> Iterator[Decoder]:
 
 def _reconcile(found: ChecksObservation) -> None:
     configs = {"capacity": _CONFIG, **{str(each.get("name")): _CONFIG for each in found.workload.checks}}
-    reconcile(
-        found.workload, configs, found.requests, found.templates, found.flavors, KueueSettings(), kueue_objects.NOW
-    )
+    reconcile(found.workload, configs, found.requests, found.templates, found.flavors, KueueSettings(), kueue.NOW)
 
 
 def _followed(whose: str, followed: Followed[Any], look: Callable[[], None]) -> Decoder:
@@ -374,7 +371,7 @@ _REQUEST = {
         "parameters": {"validUntilSeconds": "60"},
     },
     "status": {
-        "conditions": [kueue_objects.condition("Provisioned", status=False), kueue_objects.condition("Other")],
+        "conditions": [kueue.condition("Provisioned", status=False), kueue.condition("Other")],
         "provisioningClassDetails": {
             conditions.CONSUMED: "0=2",
             conditions.ATTEMPTS: "2",
@@ -407,7 +404,7 @@ _BUFFER = {
         "podTemplateRef": {"name": "t"},
         "podTemplateGeneration": 1,
         "replicas": 3,
-        "conditions": [kueue_objects.condition("ReadyForProvisioning"), kueue_objects.condition("Provisioning")],
+        "conditions": [kueue.condition("ReadyForProvisioning"), kueue.condition("Provisioning")],
     },
 }
 _RECORD = IncrementRecord(
@@ -484,20 +481,16 @@ _SEEDS: Mapping[str, tuple[Any, ...]] = {
     "provisioningclasses": (
         {"metadata": _metadata("c"), "spec": {"behaviour": "atomic-scale-up", "parameters": {"x": "y"}}},
     ),
-    "workloads": (
-        kueue_objects.workload(
-            kueue_objects.pod_set("workers", 8), conditions=[kueue_objects.condition("Admitted", status=False)]
-        ),
-    ),
+    "workloads": (kueue.workload(kueue.pod_set("workers", 8), conditions=[kueue.condition("Admitted", status=False)]),),
     "admissionchecks": (
         {
             "metadata": _metadata("capacity"),
             "spec": {"controllerName": "c", "parameters": {"apiGroup": "x", "kind": "y", "name": "z"}},
-            "status": {"conditions": [kueue_objects.condition("Active")]},
+            "status": {"conditions": [kueue.condition("Active")]},
         },
     ),
-    "provisioningrequestconfigs": (kueue_objects.config(**kueue_objects.retries(3), managedResources=["cpu"]),),
-    "resourceflavors": (kueue_objects.flavor(nodeLabels={"zone": "a"}, tolerations=[{"key": "gpu"}]),),
+    "provisioningrequestconfigs": (kueue.config(**kueue.retries(3), managedResources=["cpu"]),),
+    "resourceflavors": (kueue.flavor(nodeLabels={"zone": "a"}, tolerations=[{"key": "gpu"}]),),
 }
 
 

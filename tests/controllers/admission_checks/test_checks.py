@@ -6,146 +6,141 @@ from typing import Any
 
 import pytest
 
-from cagrpc.api import kueue as wire
-from cagrpc.controllers.admission_checks.checks import (
-    FIRST_NAME,
-    GRACE_SECONDS,
-    KUEUES_NAME,
-    Activity,
-    activity,
-    claim,
-    config_of,
-    differs,
-)
+from cagrpc.api.kueue import PENDING, Check, check
 from cagrpc.controllers.settings import KueueSettings
-from cagrpc.errors import InvalidInput
-from tests.support.controllers.kueue_objects import condition, config
+from tests.support.kueue import CHECK, KueueWorld, condition, config, says, workload, written_by
 
-OURS = KueueSettings().controller_name
-AS_KUEUE = KueueSettings(controller_name=KUEUES_NAME)
-
-
-def check(controller: str = OURS, parameters: Any = None, writer: str = "", active: bool | None = None) -> wire.Check:
-    named = {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": "config"}
-    return wire.check(
-        {
-            "metadata": {
-                "name": "capacity",
-                "uid": "u",
-                "resourceVersion": "3",
-                "generation": 2,
-                "managedFields": [
-                    {"manager": "kubectl", "operation": "Apply"},
-                    *([{"manager": writer, "operation": "Update", "subresource": "status"}] if writer else []),
-                ],
-            },
-            "spec": {"controllerName": controller, "parameters": named if parameters is None else parameters},
-            "status": {"conditions": [] if active is None else [condition("Active", active), condition("Other")]},
-        }
-    )
+GRACE_SECONDS = 30
+"""Kueue's own controller, if it runs, has set a check's condition within this time."""
+OURS, FIRST = KueueSettings().controller_name, "ProvisioningRequestController"
+KUEUES = "kueue.x-k8s.io/provisioning-request"
+DEFAULT, AS_KUEUE, OTHER = KueueSettings(), KueueSettings(KUEUES), KueueSettings("x.example.com/y")
+NEW: dict[str, Any] = {}
 
 
-CLAIMS = {
-    "our own name": (check(), KueueSettings(), False, 0.0, True, False),
-    "the first form's name": (check(FIRST_NAME), KueueSettings(), False, 0.0, True, False),
-    "a configured name": (check("x.example.com/y"), KueueSettings("x.example.com/y"), False, 0.0, True, False),
-    "another name": (check("x.example.com/y"), KueueSettings(), False, 99.0, False, False),
-    "Kueue's name is not ours unless configured": (check(KUEUES_NAME), KueueSettings(), False, 99.0, False, False),
-    "Kueue's name, its controller may still come": (check(KUEUES_NAME), AS_KUEUE, False, 1.0, False, False),
-    "Kueue's name, and nobody came": (check(KUEUES_NAME), AS_KUEUE, False, GRACE_SECONDS, True, False),
-    "Kueue's name, and its controller set Active": (
-        check(KUEUES_NAME, writer="kueue", active=True), AS_KUEUE, False, 99.0, False, True,
-    ),
-    "Kueue's name, and we set Active": (
-        check(KUEUES_NAME, writer="cagrpc", active=True), AS_KUEUE, False, 0.0, True, False,
-    ),
-    "Kueue's name, and it writes to Workloads": (
-        check(KUEUES_NAME, writer="cagrpc", active=True), AS_KUEUE, True, 99.0, False, True,
-    ),
-}  # fmt: skip
+def set_by(manager: str, *, active: bool = True) -> dict[str, Any]:
+    """Return what an AdmissionCheck has beside its spec once a manager has set `Active`."""
+    applied = {"manager": "kubectl", "operation": "Apply"}
+    metadata = {"generation": 2, "managedFields": [applied, written_by(manager)]}
+    return {"metadata": metadata, "status": {"conditions": [condition("Active", active), condition("Other")]}}
+
+
+def known(world: KueueWorld) -> Check:
+    (path,) = (path for path in world.api.objects if path.endswith(f"/admissionchecks/{CHECK}"))
+    return check(world.api.objects[path])
+
+
+CLAIMS: dict[str, tuple[KueueSettings, str, dict[str, Any], float, bool, bool]] = {
+    "our own name": (DEFAULT, OURS, NEW, 0, True, False),
+    "the first form's name": (DEFAULT, FIRST, NEW, 0, True, False),
+    "a configured name": (OTHER, "x.example.com/y", NEW, 0, True, False),
+    "another name": (DEFAULT, "x.example.com/y", NEW, 99, False, False),
+    "Kueue's name is not ours unless configured": (DEFAULT, KUEUES, NEW, 99, False, False),
+    "Kueue's name, its controller may still come": (AS_KUEUE, KUEUES, NEW, GRACE_SECONDS - 1, False, False),
+    "Kueue's name, and nobody came": (AS_KUEUE, KUEUES, NEW, GRACE_SECONDS, True, False),
+    "Kueue's name, and its controller set Active": (AS_KUEUE, KUEUES, set_by("kueue"), 99, False, True),
+    "Kueue's name, and we set Active": (AS_KUEUE, KUEUES, set_by("cagrpc"), 0, True, False),
+    "Kueue's name, and it writes to Workloads": (AS_KUEUE, KUEUES, set_by("cagrpc"), 99, False, True),
+}
 
 
 @pytest.mark.parametrize("name", CLAIMS)
 def test_claim(name: str) -> None:
-    of, settings, kueue_writes, known, ours, refused = CLAIMS[name]
-    found = claim(of, settings, kueue_writes=kueue_writes, known_seconds=known)
-    assert (found.ours, bool(found.refusal)) == (ours, refused)
+    """A check that is ours is active, and the Workload is answered; a refusal says why and what to do."""
+    settings, controller, found, seconds, ours, refused = CLAIMS[name]
+    writers = [written_by(KUEUES)] if "writes to Workloads" in name else []
+    with KueueWorld(workload(managedFields=writers), settings=settings) as world:
+        world.check(controller=controller, **found)
+        world.play(seconds)
+        active = known(world).active
+        assert (active is not None and active.reason == "Active") == ours
+        assert bool(world.requests) == ours
+        refusal = world.status()["admission_checks"].get("refused", "")
+        assert bool(refusal) == refused
+        assert [each.text for each in world.events("Refused")] == ([refusal] if refused else [])
+        assert not refused or "cannot be switched off" in refusal
+        assert not refused or "write that in kueue.controller_name" in refusal
 
 
-def test_a_refusal_says_why_and_what_to_do() -> None:
-    found = claim(check(KUEUES_NAME, writer="kueue", active=True), AS_KUEUE, kueue_writes=False, known_seconds=0.0)
-    assert "cannot be switched off" in found.refusal
-    assert "cagrpc.io/provisioning-request" in found.refusal
+PARAMETERS = {
+    "none": ({}, "spec.parameters: missing; name a ProvisioningRequestConfig"),
+    "another kind": (
+        {"apiGroup": "other", "kind": "Thing", "name": CHECK},
+        "spec.parameters: found Thing of other, expected ProvisioningRequestConfig of kueue.x-k8s.io",
+    ),
+    "not there": (
+        {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": "other"},
+        "there is no ProvisioningRequestConfig other",
+    ),
+    "invalid": (
+        {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": "broken"},
+        "ProvisioningRequestConfig broken is invalid: ",
+    ),
+    "the KEP's group with its version": (
+        {"apiGroup": "kueue.x-k8s.io/v1beta1", "kind": "ProvisioningRequestConfig", "name": CHECK}, "",
+    ),
+}  # fmt: skip
 
 
-def test_where_it_is_not_known_yet_it_is_asked_again() -> None:
-    found = claim(check(KUEUES_NAME), AS_KUEUE, kueue_writes=False, known_seconds=10.0)
-    assert found.again_seconds == GRACE_SECONDS - 10.0
-
-
-CONFIG = wire.request_config(config())
-
-
-@pytest.mark.parametrize(
-    ("parameters", "why"),
-    [
-        ({}, "spec.parameters: missing; name a ProvisioningRequestConfig"),
-        (
-            {"apiGroup": "other", "kind": "Thing", "name": "config"},
-            "spec.parameters: found Thing of other, expected ProvisioningRequestConfig of kueue.x-k8s.io",
-        ),
-        (
-            {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": "other"},
-            "there is no ProvisioningRequestConfig other",
-        ),
-        (
-            {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": "broken"},
-            "ProvisioningRequestConfig broken is invalid: spec.x: is wrong",
-        ),
-    ],
-)
-def test_without_a_configuration_it_is_not_active(parameters: Any, why: str) -> None:
-    found = config_of(check(parameters=parameters), {"config": CONFIG, "broken": "spec.x: is wrong"})
-    assert found == why
-    assert activity(found) == Activity(active=False, reason="BadParametersRef", message=why)
-
-
-def test_the_keps_group_with_its_version_is_one_too() -> None:
-    parameters = {"apiGroup": "kueue.x-k8s.io/v1beta1", "kind": "ProvisioningRequestConfig", "name": "config"}
-    assert config_of(check(parameters=parameters), {"config": CONFIG}) is CONFIG
-    assert activity(CONFIG).active
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_without_a_configuration_it_is_not_active(name: str) -> None:
+    parameters, why = PARAMETERS[name]
+    with KueueWorld() as world:
+        world.check(parameters=parameters)
+        wrong = {"backoffLimitCount": -1}
+        world.configure("broken", retryStrategy=wrong, podSetMergePolicy="Some", provisioningClassName=None)
+        world.settle()
+        active = known(world).active
+        assert active is not None
+        if not why:
+            assert (active.status, active.reason) == (True, "Active")
+            return
+        assert (active.status, active.reason) == (False, "BadParametersRef")
+        assert active.message.startswith(why)
+        assert (world.state["state"], world.requests) == (PENDING, {})
+        assert why.partition(" is invalid")[0] in world.state["message"]
+        if name == "invalid":  # all that is wrong is said
+            assert "spec.retryStrategy.backoffLimitCount" in active.message
+            assert "spec.podSetMergePolicy: 'Some' is not one of" in active.message
+            assert "spec.provisioningClassName: missing" in active.message
 
 
 def test_the_condition_is_written_once_and_leaves_others() -> None:
-    before = check(active=False)
-    wanted = activity(CONFIG)
-    assert differs(before, wanted)
-    patch = wire.active_patch(before, wanted.active, wanted.reason, wanted.message, 1_900_000_000.0)
-    other, active = patch["status"]["conditions"]
-    assert other["type"] == "Other"
-    assert (active["status"], active["observedGeneration"], patch["metadata"]["resourceVersion"]) == ("True", 2, "3")
-    after = wire.check({"metadata": {"name": "capacity"}, "spec": {"controllerName": OURS}, "status": patch["status"]})
-    assert not differs(after, wanted)
-
-
-# ---- invalid objects
-
-
-def test_a_configuration_says_all_that_is_wrong_with_it() -> None:
-    with pytest.raises(InvalidInput) as raised:
-        wire.request_config(
-            {
-                "metadata": {"name": "x"},
-                "spec": {"retryStrategy": {"backoffLimitCount": -1}, "podSetMergePolicy": "Some"},
-            }
-        )
-    reported = str(raised.value)
-    assert "spec.retryStrategy.backoffLimitCount" in reported
-    assert "spec.podSetMergePolicy: 'Some' is not one of" in reported
-    assert "spec.provisioningClassName: missing" in reported
+    with KueueWorld() as world:
+        world.check(**set_by("cagrpc", active=False))
+        world.play(KueueWorld.restart, 300)
+        found = known(world)
+        assert [each.type for each in found.conditions] == ["Other", "Active"]
+        assert found.active is not None
+        assert found.active.status
+        assert found.raw_conditions[-1]["observedGeneration"] == 2
+        writes = [each for each in world.api.requests if "/admissionchecks/" in each and "GET" not in each]
+        assert len(writes) == 1
 
 
 def test_the_first_forms_configuration_is_read() -> None:
-    # the KEP's example writes provisioningClass
-    found = wire.request_config({"metadata": {"name": "x"}, "spec": {"provisioningClass": "SuperSpot"}})
-    assert (found.class_name, found.retries) == ("SuperSpot", wire.Retries(3, 60, 1800))
+    """The KEP's example writes provisioningClass."""
+    with KueueWorld() as world:
+        world.configure(provisioningClassName=None, provisioningClass="SuperSpot")
+        world.play(says(condition("Failed")))
+        (request,) = world.requests.values()
+        assert request["spec"]["provisioningClassName"] == "SuperSpot"
+        assert "attempt 1 of 4" in world.state["message"]
+        assert world.state["requeueAfterSeconds"] == 60
+
+
+@pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
+def test_kueue_that_is_installed_later_is_found(version: str) -> None:
+    with KueueWorld(version=version) as world:
+        served = world.api.remove("/apis/kueue.x-k8s.io")
+        world.run(10)
+        assert world.status()["admission_checks"]["kueue"] == "Kueue is not installed"
+        assert not world.requests
+        world.api.put("/apis/kueue.x-k8s.io", served)
+        world.run(70)
+        assert world.status()["admission_checks"]["kueue"] == f"serves kueue.x-k8s.io/{version}"
+        assert world.made == ["job-capacity-1"]
+        assert (
+            config()["spec"]["provisioningClassName"]
+            == world.requests["job-capacity-1"]["spec"]["provisioningClassName"]
+        )

@@ -9,12 +9,10 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from cagrpc.api import kueue as wire
-from cagrpc.api.kueue import PENDING, READY, REJECTED, RETRY
-from cagrpc.controllers.admission_checks.reconcile import over
+from cagrpc.api.kueue import PENDING, READY, REJECTED, RETRY, KueueWorkload
 from cagrpc.controllers.settings import KueueSettings, RetryMode
-from tests.support.controllers.kueue_objects import CHECK, KueueHarness, condition, config, retries
 from tests.support.examples import examples
+from tests.support.kueue import KueueWorld, condition, retries
 
 ANSWERS = {
     "accepted": ("Accepted",),
@@ -34,86 +32,95 @@ CONFIGS: list[dict[str, Any] | None] = [
 ]
 
 
+def over(workload: KueueWorkload) -> bool:
+    """Return whether it has no quota now, or is about to lose it."""
+    return not workload.reserved_at or workload.evicted
+
+
 class KueueMachine(RuleBasedStateMachine):
     @initialize(mode=st.sampled_from(RetryMode))
     def start(self, mode: RetryMode) -> None:
-        self.harness = KueueHarness(settings=KueueSettings(retry_mode=mode))
+        self.world = KueueWorld(settings=KueueSettings(retry_mode=mode))
 
-    @rule(steps=st.integers(0, 4))
-    def killed_after(self, steps: int) -> None:
-        self.harness.do(self.harness.writes(), steps)
+    @rule(calls=st.integers(1, 8))
+    def is_killed(self, calls: int) -> None:
+        """Before or after one of its next writes."""
+        self.world.calls.fatal = len(self.world.calls.names) + calls
+        self.world.step()
 
     @rule()
     def looks(self) -> None:
-        self.harness.settle()
+        self.world.settle()
 
     @rule(answer=st.sampled_from(sorted(ANSWERS)), which=st.integers(0, 5))
     def is_answered(self, answer: str, which: int) -> None:
-        names = sorted(self.harness.requests)
+        names = sorted(self.world.requests)
         if names:
-            found = [condition(each, since=self.harness.now) for each in ANSWERS[answer]]
-            self.harness.says(*found, name=names[which % len(names)])
+            found = [condition(each, since=self.world.clock()) for each in ANSWERS[answer]]
+            self.world.says(*found, name=names[which % len(names)])
 
     @rule(spec=st.sampled_from(CONFIGS))
     def configuration_changes(self, spec: dict[str, Any] | None) -> None:
-        self.harness.configs[CHECK] = "it is gone" if spec is None else config(**spec)
+        self.world.remove_config() if spec is None else self.world.configure(**spec)
 
     @rule()
     def kueue_admits(self) -> None:
-        if self.harness.state["state"] == READY and not over(wire.workload(self.harness.workload)):
-            self.harness.kueue_says(condition("Admitted"))
+        if self.world.state["state"] == READY and not over(self.world.workload):
+            self.world.kueue_says(condition("Admitted"))
 
     @rule()
     def kueue_evicts(self) -> None:
-        self.harness.kueue_evicts()
+        self.world.kueue_evicts()
 
     @rule()
     def kueue_acts(self) -> None:
-        if self.harness.state["state"] in (RETRY, REJECTED):
-            self.harness.kueue_evicts()
+        if self.world.state["state"] in (RETRY, REJECTED):
+            self.world.kueue_evicts()
 
     @rule()
     def kueue_reserves(self) -> None:
-        if over(wire.workload(self.harness.workload)):
-            self.harness.kueue_reserves()
+        if over(self.world.workload):
+            self.world.kueue_reserves()
 
     @rule(seconds=st.sampled_from((1.0, 60.0, 600.0)))
     def time_passes(self, seconds: float) -> None:
-        self.harness.now += seconds
+        self.world.clock.advance(seconds)
 
     @rule(which=st.integers(0, 5))
     def somebody_deletes(self, which: int) -> None:
-        names = sorted(self.harness.requests)
+        names = sorted(self.world.requests)
         if names:
-            del self.harness.requests[names[which % len(names)]]
+            self.world.delete_requests(names[which % len(names)])
 
     @invariant()
     def nothing_is_made_twice(self) -> None:
-        if not hasattr(self, "harness"):
+        if not hasattr(self, "world"):
             return
         # one of before may be there until the next look, never more than one for the same attempt
-        attempts = [
-            each["metadata"]["annotations"]["kueue.cagrpc.io/attempt"] for each in self.harness.requests.values()
-        ]
+        attempts = [each["metadata"]["annotations"]["kueue.cagrpc.io/attempt"] for each in self.world.requests.values()]
         assert len(attempts) == len(set(attempts))
+        assert not self.world.events("FailedCreate"), "another is in the way"
 
     def teardown(self) -> None:
-        if not hasattr(self, "harness"):
-            return
-        harness = self.harness
-        harness.settle()
-        workload, state = wire.workload(harness.workload), harness.state
-        assert len(harness.requests) <= 1
-        assert {t["metadata"]["annotations"]["kueue.cagrpc.io/request"] for t in harness.templates.values()} <= set(
-            harness.requests
-        )
+        if hasattr(self, "world"):
+            self._settled()
+            self.world.close()
+
+    def _settled(self) -> None:
+        world = self.world
+        world.calls.fatal = 0
+        world.settle()
+        workload, state = world.workload, world.state
+        assert len(world.requests) <= 1
+        of = {each["metadata"]["annotations"]["kueue.cagrpc.io/request"] for each in world.templates.values()}
+        assert of <= set(world.requests)
         if over(workload):
-            assert not harness.requests
-        elif harness.requests and state["state"] in (PENDING, READY):
-            (request,) = harness.requests.values()
+            assert not world.requests
+        elif world.requests and state["state"] in (PENDING, READY):
+            (request,) = world.requests.values()
             assert request["metadata"]["annotations"]["kueue.cagrpc.io/quota-reserved-at"] == workload.reserved_at
         if state["state"] == PENDING and not over(workload) and not workload.admitted:
-            waits = bool(harness.requests) or isinstance(harness.configs[CHECK], str)
+            waits = bool(world.requests) or not world.configured()
             assert waits, "Pending, and nobody will ever answer"
         # An eviction resets the state, and leaves what was answered before.
         assert bool(state.get("podSetUpdates")) <= (state["state"] == READY or over(workload))
