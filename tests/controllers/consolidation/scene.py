@@ -11,6 +11,7 @@ with Scene(group("big", cpu=8000, price=0.8), mode=ConsolidationMode.ON) as scen
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from cagrpc.cluster.markers import DISRUPTION
@@ -46,7 +47,14 @@ class Scene(World):
         end = self.clock() + seconds
         while not true():
             assert self.clock() < end, (self.shown["waits_for"], self.fleet.snapshot.disruption)
-            self.run(1.0)
+            self.step()
+            self.clock.advance(1.0)
+
+    def switch(self, mode: ConsolidationMode | None) -> None:
+        """Begin another process, in this mode; None: without consolidation."""
+        of = self.settings.consolidation
+        self.settings = replace(self.settings, consolidation=replace(of, mode=mode) if of and mode else None)
+        self.restart()
 
     def stand(self, group: str, count: int = 1) -> list[str]:
         """Let so many more nodes of a group stand, those of its minimum first; return their names."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 
 import pytest
 
@@ -26,11 +25,6 @@ def scene() -> Iterator[Scene]:
         made.begin()
         made.until(lambda: made.fleet.snapshot.disruption)
         yield made
-
-
-def switch_off(scene: Scene) -> None:
-    scene.settings = replace(scene.settings, consolidation=None)
-    scene.restart()
 
 
 def ordered(scene: Scene) -> set[str]:
@@ -63,7 +57,7 @@ def test_at_whatever_moment_it_is_undone_and_nothing_else_is_done(scene: Scene, 
     scene.until(lambda: MOMENTS[moment](scene))
     assert (scene.last().pods, len(scene.last().nodes)) == (3, 1)
     came, before, cordoned_by_others = there(scene), evicted(scene), scene.cluster.cordoned() - scene.ours()
-    switch_off(scene)
+    scene.switch(None)
     scene.run(120)
     assert scene.ended() is DisruptionPhase.UNDONE
     assert scene.last().message == "consolidation is off"
@@ -85,7 +79,7 @@ def test_what_fails_is_tried_again_and_the_record_ends_last(scene: Scene) -> Non
             raise Refusal(503, "away")
 
     scene.api.before = refuse
-    switch_off(scene)
+    scene.switch(None)
     scene.run(20)
     assert scene.ours() == {name}
     assert scene.ended() is None
@@ -97,7 +91,7 @@ def test_what_fails_is_tried_again_and_the_record_ends_last(scene: Scene) -> Non
 
 def test_nothing_is_withdrawn_while_nobody_knows_which_nodes_are_there(scene: Scene) -> None:
     scene.disconnect()
-    switch_off(scene)
+    scene.switch(None)
     scene.run(20)
     assert scene.ended() is None
     assert not scene.increments(Phase.ROLLING_BACK, Phase.ROLLED_BACK)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -79,9 +78,7 @@ def test_no_more_nodes_go_at_a_time_than_the_budget_lets_go(rotten: Scenes) -> N
 def test_switched_to_a_dry_run_it_undoes_what_is_under_way(rotten: Scenes) -> None:
     scene = rotten()
     scene.until(scene.ours)
-    assert scene.settings.consolidation is not None
-    scene.settings = replace(scene.settings, consolidation=replace(scene.settings.consolidation, mode=DRY_RUN))
-    scene.restart()
+    scene.switch(DRY_RUN)
     scene.run(600, 3)
     ended = scene.last()
     assert (ended.phase, ended.message) == (DisruptionPhase.UNDONE, "consolidation is a dry run now")
