@@ -35,8 +35,11 @@ class FakeClock:
 
     def __init__(self, now: float = 1_000_000.0) -> None:
         self.now = now
+        self.look_seconds = 0.0
+        """That each look at it takes."""
 
     def __call__(self) -> Any:
+        self.now += self.look_seconds
         return self.now
 
     def advance(self, seconds: float) -> None:
