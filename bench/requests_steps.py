@@ -21,12 +21,25 @@ from contextlib import nullcontext
 from bench.provisioning_requests import small_requests
 from bench.requests_live import quantities
 from bench.workloads import catalogue_groups
-from cagrpc.controllers.provisioning.progress import RequestPhase
+from cagrpc.controllers.provisioning.controller import ProvisioningController
 from cagrpc.controllers.settings import NamespaceSettings, RequestSettings
 from solver.planning.warm_up import warm_up
-from tests.support.controllers.provisioning import ProvisioningHarness
+from tests.support.requests import RequestWorld
 
-_OPEN = frozenset({RequestPhase.WAITING.value, ""})
+
+class Measured:
+    """A function, with what its calls took of a core."""
+
+    def __init__(self, call: Callable[[], object], profile: cProfile.Profile | None) -> None:
+        self.call, self.profile, self.cpu_seconds = call, profile or nullcontext(), 0.0
+
+    def __call__(self) -> object:
+        began = time.process_time()
+        try:
+            with self.profile:
+                return self.call()
+        finally:
+            self.cpu_seconds += time.process_time() - began
 
 
 def main() -> None:
@@ -37,53 +50,47 @@ def main() -> None:
     arguments = parser.parse_args()
     warm_up()
     share = RequestSettings(per_namespace=NamespaceSettings(requests=1_000_000, pods=1_000_000))
-    harness = ProvisioningHarness(catalogue_groups(arguments.groups), requests=share)
-    profile = cProfile.Profile()
-    profiled = profile if arguments.top else nullcontext()
-    try:
-        _create(harness, arguments.requests)
-        requests = fleet = 0.0
+    profile = cProfile.Profile() if arguments.top else None
+    with RequestWorld(*catalogue_groups(arguments.groups), requests=share) as world:
+        _create(world, arguments.requests)
+        decider = world.controller("ProvisioningRequests")
+        assert isinstance(decider, ProvisioningController)
+        requests, fleet = Measured(decider.step, profile), Measured(world.fleet.reconcile, profile)
+        vars(decider)["step"], vars(world.fleet)["reconcile"] = requests, fleet
         steps = 0
-        while not steps or harness.requests.due() or not harness.requests.records():
-            harness.clock.advance(1.0)
-            with profiled:
-                fleet += _cpu(harness.fleet.reconcile)
-            harness.place()
-            harness.sync()
-            with profiled:
-                requests += _cpu(harness.provisioning.take)
+        while not steps or decider.due() or not decider.records():
+            world.step()
+            world.clock.advance(1.0)
             steps += 1
-        phases = harness.requests.status()["provisioning_requests"]
-        ordered = [each.increment for each in harness.fleet.snapshot.increments]
+        phases = world.shown
+        ordered = [each.increment for each in world.increments()]
         nodes = sum(sum(each.deltas.values()) for each in ordered)
         cost = sum(each.cost_usd_per_hour or 0.0 for each in ordered)
-    finally:
-        harness.close()
     print("| requests | steps | new nodes | $/h | CPU s of requests | of the fleet |\n|" + 6 * " ---: |")
-    cells = f"{arguments.requests:,}", f"{steps}", f"{nodes:,}", f"{cost:,.2f}", f"{requests:.2f}", f"{fleet:.2f}"
+    cells = (
+        f"{arguments.requests:,}",
+        f"{steps}",
+        f"{nodes:,}",
+        f"{cost:,.2f}",
+        f"{requests.cpu_seconds:.2f}",
+        f"{fleet.cpu_seconds:.2f}",
+    )
     print(f"| {' | '.join(cells)} |")
     print(phases)
-    if arguments.top:
+    if profile is not None:
         pstats.Stats(profile).sort_stats("tottime").print_stats(arguments.top)
         pstats.Stats(profile).sort_stats("cumtime").print_stats(arguments.top)
 
 
-def _create(harness: ProvisioningHarness, number: int) -> None:
+def _create(world: RequestWorld, number: int) -> None:
     for each in small_requests(number):
         wanted: dict[str, int] = {}
         for pods in each.pod_sets:
             name = "-".join(f"{resource.rpartition('/')[2]}-{amount}" for resource, amount in pods.spec.requests)
             container = {"name": "main", "resources": {"requests": quantities(pods.spec)}}
-            harness.template(name.lower(), containers=[container])
+            world.template(name.lower(), containers=[container])
             wanted[name.lower()] = pods.count
-        harness.request(f"small-{each.uid}", *wanted.items())
-
-
-def _cpu(work: Callable[[], object]) -> float:
-    """Seconds of this process."""
-    began = time.process_time()
-    work()
-    return time.process_time() - began
+        world.request(f"small-{each.uid}", *wanted.items())
 
 
 if __name__ == "__main__":
