@@ -142,7 +142,7 @@ class MergedFluid:
         supply, limits = self._supply, len(self._reduced.limits)
         if not supply.cost.any():
             return max((self._bound(*guess) for guess in self._by_room()), default=0.0)
-        found = 0.0
+        found = float(supply.least @ supply.cost)  # of nodes that have to be opened, though pods are worth nothing
         # Nodes whose cost another stage limits are free here, as dear as there, or as good as not to be had.
         counted = np.flatnonzero(supply.use[:, limits:].any(axis=0)) + limits
         for factor in _FACTORS if counted.size else (0.0,):

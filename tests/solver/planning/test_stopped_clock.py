@@ -101,11 +101,15 @@ SMALL = (
     Problem(SEVEN, GROUPS, limits=(Limit("all", {"cpu": 20_000}),)),
     Problem(SEVEN, (GROUPS[0], replace(GROUPS[1], weight=9, max_size=2), GROUPS[2])),
     Problem(SEVEN, GROUPS, (node("standing", 3000), node("full", 0))),
+    Problem(SEVEN[:1], (replace(GROUPS[0], price_usd_per_hour=0.1), replace(GROUPS[1], min_size=2))),
+    Problem((), (replace(GROUPS[0], min_size=1),)),
 )
 
 
 @pytest.mark.parametrize("enumerated", [True, False], ids=["all patterns", "some patterns"])
-@pytest.mark.parametrize("problem", SMALL, ids=["plain", "few nodes", "limit", "two tiers", "standing"])
+@pytest.mark.parametrize(
+    "problem", SMALL, ids=["plain", "few nodes", "limit", "two tiers", "standing", "minimum", "nothing but a minimum"]
+)
 def test_seven_pods(problem: Problem, enumerated: bool) -> None:
     """Of which a plan once said that it could cost nothing, because the clock was up before its first bound."""
     with pytest.MonkeyPatch.context() as patch:
