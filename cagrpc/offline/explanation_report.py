@@ -185,7 +185,7 @@ def _core_lines(why: WhyUnserved) -> Iterator[str]:
     if why.servable:
         yield "nothing: the plan was made in too little time"
     elif not why.core:
-        yield "there is nothing that it could run on"
+        yield "there is nothing that it could run on" if why.proven else "not known: the time was up"
     yield from (reason(each) if isinstance(each, ConstraintChange) else _OTHERS for each in why.core)
     if why.core and not why.proven:
         yield "(not proven: the time was up)"

@@ -99,7 +99,8 @@ def climb(
             left = cost
         steps.append(Step(cause, cost - left, left, applies))
         cost = left
-    least = proven(cost, min(bound, cost))
+    # What costs nothing because pods are left out that need not be is no bound for these pods.
+    least = None if plan.certificate.unserved_unproven and not bound else proven(cost, min(bound, cost))
     if least is not None:
         steps.append(Step(Cause.UNPROVEN, cost - least, least))
     return Ladder(asked, present, plan, same_nodes, tuple(steps), least, empty)

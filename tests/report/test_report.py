@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from cagrpc.report.make import ReportInputs, make_report
 from cagrpc.report.model import Report
 from cagrpc.report.page import as_html
 from cagrpc.report.sources import read_files
-from solver import Budget, solve
+from solver import Budget, Plan, Problem, Status, solve
 from tests.report.clusters import Document, apart, budget, daemons, half_empty, node, pod, written
 
 DATA = Path(__file__).parents[1] / "data"
@@ -151,6 +152,22 @@ def test_the_planners_own_json_confirms_the_openb_cluster(tmp_path: Path) -> Non
     assert planned["usd_per_hour"] == pytest.approx(sum(n * groups[g].price_usd_per_hour for g, n in of_groups.items()))
     assert found["after"]["usd_per_hour"] == pytest.approx(planned["usd_per_hour"])
     assert found["least_usd_per_hour"] <= planned["usd_per_hour"]
+
+
+def test_what_costs_nothing_because_too_little_time_was_left_is_no_least(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def serves_nothing(problem: Problem, _: Budget) -> Plan:
+        plan = solve(replace(problem, node_groups=()), EXACT)
+        return replace(plan, certificate=replace(plan.certificate, status=Status.FEASIBLE, unserved_unproven=2))
+
+    monkeypatch.setattr("cagrpc.report.ladder.solve", serves_nothing)
+    (tmp_path / "pods.csv").write_text("name,cpu_milli,memory_mib,num_gpu,count\nweb,500,500,0,2\n")
+    report = make_report(ReportInputs(files=(tmp_path / "pods.csv",), provisioners=(openb_groups(tmp_path),)))
+    assert (report.planned.unplaced, report.planned.usd_per_hour) == (2, 0.0)
+    assert report.planned.lower_bound_usd_per_hour is report.least_usd_per_hour is None
+    assert Cause.UNPROVEN not in [each.cause for each in report.steps]
+    assert as_html(report).count("<dd>nothing yet") == 2
 
 
 def test_a_recording_shows_what_was_ordered(tmp_path: Path) -> None:
