@@ -16,6 +16,7 @@ T = TypeVar("T")
 
 EXIT_INTERRUPTED = 130
 _TOLD = b"\ncagrpc: interrupted; the best plan so far follows, and Ctrl-C again ends at once\n"
+_NO_PLAN = b"cagrpc: there is no plan yet\n"
 _SHOW_CURSOR = b"\x1b[?25h"
 
 
@@ -44,6 +45,9 @@ def interruptible(work: Callable[[Interruption], T]) -> tuple[T, bool]:
     try:
         with ThreadPoolExecutor(1) as thread:
             result = thread.submit(work, interruption).result()
+    except KeyboardInterrupt:  # raised by the work, which had not begun to plan
+        os.write(2, _NO_PLAN)
+        raise
     finally:
         signal.signal(signal.SIGINT, before)
     return result, interruption.happened

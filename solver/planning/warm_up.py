@@ -136,7 +136,8 @@ def _compiled_by_another(environment: Mapping[str, str], interruption: Interrupt
         _, said = process.communicate()
     if interruption.happened:
         raise KeyboardInterrupt
-    return said.decode(errors="replace").strip().rpartition("\n")[2] if process.returncode else ""
+    ended = f"the process that compiled ended with {process.returncode}"  # which is a signal's number, negative
+    return (said.decode(errors="replace").strip().rpartition("\n")[2] or ended) if process.returncode else ""
 
 
 def _begun(*arguments: str, environment: Mapping[str, str] = MappingProxyType({})) -> subprocess.Popen[bytes]:
@@ -148,6 +149,7 @@ def _begun(*arguments: str, environment: Mapping[str, str] = MappingProxyType({}
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL if arguments else subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C is for whoever waits, who ends it
     )
 
 

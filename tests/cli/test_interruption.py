@@ -9,11 +9,14 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from cagrpc.cli.interruption import interruptible
+from solver.model.budget import Interruption
 from tests.support.serving import command
 from tests.support.waiting import AMPLE_SECONDS
 
@@ -99,6 +102,21 @@ def test_a_second_one_ends_at_once() -> None:
         assert b"Ctrl-C again ends at once" in running.stderr.readline()
         running.send_signal(signal.SIGINT)
         assert running.wait(AMPLE_SECONDS) == 130
+
+
+def test_where_there_is_no_plan_yet_it_says_so(capfd: pytest.CaptureFixture[str]) -> None:
+    """As while the planner is compiled."""
+
+    def waits(interruption: Interruption) -> None:
+        ended = threading.Event()
+        with interruption.stopping(ended.set):
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            assert ended.wait(AMPLE_SECONDS)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interruptible(waits)
+    assert capfd.readouterr().err.endswith("cagrpc: there is no plan yet\n")
 
 
 def test_so_of_an_explanation(tmp_path: Path, inputs: list[str]) -> None:

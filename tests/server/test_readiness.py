@@ -16,7 +16,10 @@ import pytest
 
 from cagrpc.api.gen import api_pb2
 from cagrpc.controllers.settings import ClusterSettings, Drive, JournalKind, KueueSettings, RequestSettings
+from cagrpc.runtime.controller import JsonPage
 from cagrpc.server.server import Server
+from cagrpc.services.http.overview.digest import Digest
+from solver.planning.warm_up import COMPILING
 from tests.support.controlplane.processes import wait_for
 from tests.support.http_server import serving
 from tests.support.scripted_api import PROTOBUF, enveloped
@@ -141,6 +144,27 @@ def test_the_page_comes_first_and_readiness_with_the_planner(tmp_path: Path, mon
     finally:
         loaded.set()
         starting.join(60)
+        server.stop()
+
+
+def test_status_and_page_say_that_the_planner_is_being_compiled_and_it_is_ready_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = Event()
+    why = COMPILING
+    monkeypatch.setattr("solver.planning.warm_up.in_background", begun.set)
+    monkeypatch.setattr("solver.planning.warm_up.why_wait", lambda: why)
+    server = Server(settings_of(tmp_path))
+    try:
+        server.start()
+        assert begun.wait(AMPLE_SECONDS)
+        assert _ready(server)
+        status = json.loads(ask(server, "/status")[1])
+        assert status["compiling"] == COMPILING
+        assert Digest().sections({"/status": JsonPage(lambda: status)})["status"]["warnings"] == [COMPILING]
+        why = ""
+        assert "compiling" not in json.loads(ask(server, "/status")[1])
+    finally:
         server.stop()
 
 

@@ -21,7 +21,9 @@ from cagrpc.services.grpc.gangs import OfferedGangs
 from cagrpc.services.grpc.ranking import by_counts
 from cagrpc.services.grpc.status import CallContext
 from solver.model import Budget, Limit, Problem
+from solver.model.errors import NotCompiledError
 from solver.model.ranking import ScaleUpCandidate, Score
+from solver.planning.warm_up import COMPILING
 from tests.support.fleet import FleetHarness, group
 from tests.support.grpc_servers import House, asking, chosen, option, pod
 from tests.support.recordings import conversation, node_groups
@@ -231,6 +233,23 @@ def test_a_failure_of_the_planner_is_an_answer_by_counts_and_never_a_failed_call
         assert decision.ranked_by == "counts"
         assert "the planner failed with ZeroDivisionError" in decision.reason
     assert "ZeroDivisionError" in caplog.text
+
+
+def test_while_the_planner_is_being_compiled_counts_decide_and_the_decision_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def compiling(*_: object) -> tuple[Score, ...]:
+        raise NotCompiledError(COMPILING)
+
+    with House(_harness(), rank=compiling) as house:
+        assert (
+            chosen(house.advice.ok("BestOptions", asking(option("cheap", 1, _PODS), option("dear", 1, _PODS))))
+            == "dear"
+        )
+        (decision,) = house.decisions.latest()
+        assert decision.ranked_by == "counts"
+        assert "the planner is being compiled" in decision.reason
+    assert "planner" not in caplog.text
 
 
 def test_a_planner_that_does_not_come_back_is_not_waited_for() -> None:

@@ -174,6 +174,8 @@ def test_a_process_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.Monke
     assert "Permission denied" in warm_up._compiled_by_another({}, Interruption())
     python.chmod(0o700)
     assert warm_up._compiled_by_another({}, Interruption()) == "no space left on device"
+    python.write_text("#!/bin/sh\nkill -KILL $$\n")
+    assert warm_up._compiled_by_another({}, Interruption()) == "the process that compiled ended with -9"
 
 
 def test_whoever_waits_may_be_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
