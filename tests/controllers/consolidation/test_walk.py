@@ -180,8 +180,8 @@ def changes(letter: str, **parts: Any) -> Happens:
     return lambda stage: stage.change_node(stage.letters[letter], **parts)
 
 
-def grow(name: str, replicas: int) -> Happens:
-    return lambda stage: stage.cluster.workload(name, replicas)
+def grow(name: str, replicas: int, **more: Any) -> Happens:
+    return lambda stage: stage.cluster.workload(name, replicas, **more)
 
 
 def is_stopped(stage: Stage) -> None:
@@ -206,6 +206,10 @@ def scheduling(is_on: bool) -> Happens:
 
 def released(is_on: bool) -> Happens:
     return lambda stage: (stage.idle.discard if is_on else stage.idle.add)("releasing nodes")
+
+
+def nothing(_: Stage) -> None:
+    pass
 
 
 def both(*happens: Happens) -> Happens:
@@ -235,6 +239,8 @@ class Case:
     more: Mapping[str, Any] = field(default_factory=dict)
 
 
+LARGE = both(come("large-a", "a", cpu=5000), come("large-b", "b", cpu=4500))
+FULL, TAKEN = come("full", "CCCC"), both(changes("a", spec=SPOT), changes("b", spec=SPOT))
 STOPPED = UNDONE, "consolidation is a dry run now"
 TWO_STEPS: Mapping[str, Any] = {
     "first": both(come("large", "a", cpu=5000), come("stuck", "b", cpu=5000)),
@@ -379,14 +385,42 @@ def test_the_scheduler_puts_successors_where_they_are_planned_unless_it_is_faste
     assert stage.left()[liked if prompt else planned] == 2
 
 
-def test_new_nodes_take_pods_one_after_the_other(stages: Callable[..., Stage]) -> None:
+@pytest.mark.parametrize(
+    ("first", "then", "evicted", "held"),
+    [
+        pytest.param(LARGE, nothing, 1, 1, id="the second once the first has its pods"),
+        pytest.param(both(LARGE, come("one", "a"), come("full", "CCC")), nothing, 1, 2, id="standing ones first"),
+        pytest.param(LARGE, stays_by_budget("large-a"), 1, 0, id="a pod that may not go yet holds up nobody"),
+        pytest.param(LARGE, stays_by_budget("large-b"), 1, 1, id="nor does another"),
+        pytest.param(both(LARGE, FULL), grow("other", 1, cpu=500), 2, 0, id="one that others need opens at once"),
+        pytest.param(come("gang", "ab", cpu=5000, gang="red"), nothing, 2, 0, id="all of a gang together"),
+        pytest.param(both(come("two", "aa", cpu=4000), come("large", "b", cpu=4500), FULL, TAKEN), nothing, 2, 0,
+                     id="all if they must"),
+    ],
+)  # fmt: skip
+def test_new_nodes_are_opened_one_after_the_other(
+    stages: Callable[..., Stage], first: Happens, then: Happens, evicted: int, held: int
+) -> None:
+    """The scheduler binds nothing: how many pods have gone, and how many new nodes take none yet."""
+    stage = stages("abC", BIG, MIDDLE)
+    stage.pods("here", "CCCC")
+    first(stage)
+    stage.begin()
+    stage.until(lambda: moving(stage))
+    then(stage)
+    stage.cluster.scheduling = False
+    stage.run(20)
+    assert (stage.evicted, len(stage.cluster.held())) == (evicted, held)
+    stage.cluster.scheduling = True
+
+
+def test_new_nodes_take_pods_in_turn_also_after_a_restart(stages: Callable[..., Stage]) -> None:
     """With both open the scheduler, which is fast, would leave no room for the last pod."""
     stage = stages("a", prompt=True)
     for cpu in (1000, 700, 700, 600, 500, 500):
         stage.cluster.workload(f"one-{len(stage.cluster.workloads)}", 1, cpu=cpu, on=[stage.letters["a"]])
     stage.begin()
-    stage.until(lambda: moving(stage))
-    stage.until(lambda: stage.left() in ({"a": 3, "1": 3, "2": 0}, {"a": 3, "1": 0, "2": 3}))
+    stage.until(lambda: stage.evicted == 3 and len(stage.pods_by_node()) == 2)
     assert len(stage.cluster.held()) == 1
     stage.restart()
     end(stage, DONE)
