@@ -16,7 +16,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -67,6 +67,10 @@ class _Due:
     name: str
     increment_id: str
     node: IncrementNode
+    round: str
+    """The planning round that its increment comes from."""
+    given_up: bool = False
+    """Whether it is due because it is for nobody."""
 
 
 class ReleaseController(Controller):
@@ -188,7 +192,7 @@ class ReleaseController(Controller):
         """Queue the nodes that are due, of all increments together."""
         to_hold = self._to_hold()
         waiting = [
-            _Due(held[node.instance_id], status.id, node)
+            _Due(held[node.instance_id], status.id, node, status.increment.plan or status.id)
             for status in ready
             for node in status.held
             if node.instance_id in held and held[node.instance_id] not in self._lifted
@@ -199,14 +203,26 @@ class ReleaseController(Controller):
         if self._dedication is not None:
             due = self._due_where_dedicated(waiting)
         else:
-            due = self._due_in_turn([each for each in waiting if not self._placement.expects(each.name)])
+            due = self._due_in_turn(self._all_have_come(waiting))
         # Pods without a place may still be planned onto nodes that are for nobody.
         rivals = self._placement.rivals()
         waited = {name for name, since in self._surplus_since.items() if now >= since + self._deadline_seconds}
         given_up = waited if rivals else surplus.keys()
-        self._due = due | {name: surplus[name] for name in given_up}
+        self._due = due | {name: replace(surplus[name], given_up=True) for name in given_up}
         for name in self._due:
             self.queue.add(name)
+
+    def _all_have_come(self, waiting: Sequence[_Due]) -> list[_Due]:
+        """Return the nodes of rounds all of whose pods have been created. Were each released as soon as its own pods
+        are there, the scheduler would retry those of nodes that are still held with every taint that is removed, and
+        what fails loses its nomination for a moment, in which others that are retried, or just being created, take its
+        room."""
+        expecting = {each.round for each in waiting if self._placement.expects(each.name)}
+        return [
+            each
+            for each in waiting
+            if each.round not in expecting or (self._is_late(each) and not self._placement.expects(each.name))
+        ]
 
     def _due_where_dedicated(self, waiting: Sequence[_Due]) -> dict[str, _Due]:
         """Return nodes with pods to let in; once all pods are bound, all nodes. Earlier none is open to others: a
@@ -257,6 +273,8 @@ class ReleaseController(Controller):
         if each is not None and not (self._is_late(each) or self._placement.settled(each.increment_id, name)):
             return AGAIN_SECONDS
         surplus = each is not None and self._is_surplus(each)
+        if each is not None and each.given_up and not surplus:  # it is for somebody again
+            return None
         if each is not None and not surplus and self._stays_dedicated(each):
             return AGAIN_SECONDS
         if each is None or not (surplus and self._delete(each.node)):
@@ -288,7 +306,8 @@ class ReleaseController(Controller):
     def _is_surplus(self, each: _Due) -> bool:
         """Return whether all pods planned for the node were still to be created at that time, and it is for nobody any
         more."""
-        nobody = not self._placement.expects(each.name) and self._placement.turn(each.name) is None
+        known = self._placement.settled(each.increment_id, each.name)
+        nobody = known and not self._placement.expects(each.name) and self._placement.turn(each.name) is None
         return nobody and _only_expected(each.node) and not self._view.in_use(each.name)
 
     def _is_late(self, each: _Due) -> bool:

@@ -34,7 +34,7 @@ CHEAP, DEAR = group("cheap", zone="z"), group("dear", price=0.3, zone="z")
 SPOT: dict[str, Any] = {"instance_type": "m", "zone": "z", "capacity_type": "spot"}
 GONE = Behaviour(stock=0)
 PLACEHOLDERS = SlackSettings(targets=(TargetSettings("t", fixed=(Copies("x", PodSpec((("cpu", 1000),)), 3),)),))
-RELEASING = "releasing nodes"
+PLACING, RELEASING = "placing pods", "releasing nodes"
 FOR_A_REQUEST = IncrementSpec({"a": 1}, requests=frozenset({"u1"}), placements=(Placement("a", requests=("u1",)),))
 
 
@@ -165,6 +165,27 @@ def told(uid: str, text: str) -> Happening:
     return check
 
 
+def released_while_placed(world: World) -> None:
+    """Let an increment become ready, and be observed for releasing just before it is for placing."""
+    world.idle = {PLACING, RELEASING}
+    world.run(20)
+    steps = {each.controller.name: each for each in world._steps}
+    steps[RELEASING].take()
+    steps[PLACING].take()
+    for queue in steps[RELEASING].controller.queues():
+        queue.run_due()
+    world.idle = set()
+
+
+def held(count: int) -> Happening:
+    """Nodes with the start-up taint."""
+
+    def check(world: World) -> None:
+        assert len(world.cluster.held()) == count
+
+    return check
+
+
 def still_waiting(count: int) -> Happening:
     def check(world: World) -> None:
         assert len(world.cluster.pending()) == count
@@ -275,8 +296,13 @@ STILL_TO_BE_CREATED = [
     Case("a node is held until all of its pods are there", (A,), (
         behave("*", boot_seconds=5), want(4), create(3), 15, still_waiting(3), add(), 8, ordered(a=2), create(), LONG,
         ), {"a": 2}),
-    Case("nodes of others are released meanwhile", (A,), (
-        behave("*", boot_seconds=5), want(8), create(4), 20, phases(Phase.READY)), {"a": 2}, done=False),
+    Case("nodes are released together, once all of their pods have come", (A, B), (
+        behave("*", boot_seconds=5), want(8), create(4), 20, still_waiting(4), create(4), LONG, rounds(1)), {"a": 2}),
+    Case("and all those of a round", (PLAIN, GPUS), (
+        behave("*", boot_seconds=5), want(4), want(1, "train", spec=WITH_GPU), create(4), 20, still_waiting(4),
+        create(1, "train"), LONG, rounds(1)), {"plain": 1, "gpu": 1}),
+    Case("nodes that are ready before it is known who goes there stay held", (A, B), (
+        behave("*", boot_seconds=5), want(4), 3, released_while_placed, held(1), create(4), LONG, rounds(1)), {"a": 1}),
     Case("nodes for pods that never come are not kept", (A,), (
         want(8), create(3), LATER, want(3), 120, phases(Phase.DONE)), {"a": 1}),
     Case("where their nodes may not be deleted they are released", (A,), (
