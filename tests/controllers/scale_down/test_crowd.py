@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,9 +12,6 @@ from cagrpc.controllers.scale_down.crowd import Crowd
 from cagrpc.controllers.scale_down.relocation import Pods
 from solver.model import Node, PodSpec
 from solver.reduction.node_columns import NodeColumns
-from tests.support.solver.device_examples import GPUS, claim
-
-_RESOURCES = ("cpu", "memory")
 
 
 def _node(name: str, cpu: int, memory: int = 100, pods: int = 10, **labels: str) -> Node:
@@ -38,46 +34,6 @@ class _Named(Crowd):
 
     def remove_named(self, name: str) -> None:
         self.remove(self._at[name])
-
-
-def test_alike_pods_are_counted_exactly() -> None:
-    crowd = _Named(_node("a", 10), _node("b", 10), _node("gone", 0))
-    assert crowd.has_room_without("gone", {_pod(5): 4})
-    assert not crowd.has_room_without("gone", {_pod(5): 5})
-    assert not crowd.has_room_without("b", {_pod(5): 3})
-    crowd.remove_named("b")
-    assert crowd.has_room_without("gone", {_pod(5): 2})
-    crowd.add({_pod(5): 1})
-    assert not crowd.has_room_without("gone", {_pod(5): 2})
-    assert crowd.has_room_without("gone", {_pod(5): 1})
-
-
-def test_small_pods_can_shut_out_a_large_one() -> None:
-    crowd = _Named(_node("a", 10), _node("b", 10), _node("gone", 0))
-    assert not crowd.has_room_without("gone", {_pod(9): 1, _pod(2): 2})  # one small one on each shuts it out
-    assert crowd.has_room_without("gone", {_pod(9): 1, _pod(2): 1})
-
-
-def test_a_node_counts_for_those_that_may_be_there() -> None:
-    crowd = _Named(_node("a", 10, disk="ssd"), _node("b", 10), _node("gone", 0))
-    assert crowd.has_room_without("gone", {_pod(6, disk="ssd"): 1})
-    assert not crowd.has_room_without("gone", {_pod(6, disk="ssd"): 2})
-    assert not crowd.has_room_without("gone", {_pod(6, disk="hdd"): 1})
-
-
-def test_devices_go_to_whichever_pod_is_bound_first() -> None:
-    gpus = {"a": GPUS, "b": GPUS, "none": (), "gone": ()}
-    crowd = _Named(*(replace(_node(name, 10), devices=found) for name, found in gpus.items()))
-    assert crowd.has_room_without("gone", {replace(_pod(1), claims=claim()): 2})
-    assert not crowd.has_room_without("gone", {replace(_pod(1), claims=claim()): 3})
-    assert not crowd.has_room_without("gone", {replace(_pod(1), claims=claim(count=9)): 1})
-    assert crowd.has_room_without("gone", {_pod(1): 3})
-
-
-def test_one_of_the_nodes_pods_is_a_resource_too() -> None:
-    crowd = _Named(_node("a", 10, pods=2), _node("gone", 0))
-    assert crowd.has_room_without("gone", {PodSpec(): 2})
-    assert not crowd.has_room_without("gone", {PodSpec(): 3})
 
 
 @given(

@@ -96,15 +96,3 @@ def test_what_is_known_is_what_is_found_anew(
         assert known.deleting(fleet) == fresh.deleting(fleet)
         assert known.update(known.nodes, fleet) == frozenset()
         before = now
-
-
-def test_a_node_is_used_as_the_autoscaler_counts() -> None:
-    known = ReviewedNodes(0.5)
-    nodes = tuple(
-        ClusterNode(Node(name, {"cpu": 1000, "memory": 90, "nvidia.com/gpu": 3}), name, ready=True, held=False)
-        for name in NAMES
-    )
-    groups = {each.id: GroupState(each, 2) for each in GROUPS}
-    known.update(nodes, FleetSnapshot(1, groups, (), {"a": "cpus", "b": "gpus", "c": "unknown"}))
-    assert {name: each.used for name, each in known.ours.items()} == {"a": 0.75, "b": 0.25}
-    assert known.low == {"b"}

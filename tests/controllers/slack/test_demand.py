@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from zoneinfo import ZoneInfo
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc.cluster.state import ClusterState, Mirror, SlackSeen
 from cagrpc.controllers.slack.demand import ShapesOfNodes, over_share, targets
-from cagrpc.controllers.slack.model import MIRRORS, SlackSettings, TargetSettings, Window
+from cagrpc.controllers.slack.model import SlackSettings, TargetSettings, Window
 from cagrpc.fleet.provisioners import NODEPOOL_LABEL
 from cagrpc.runtime.schedules import Schedule, parse_cron
 from solver.model import (
@@ -25,7 +24,7 @@ from solver.model import (
     Taint,
     TaintEffect,
 )
-from solver.slack.model import Copies, NodeShape, PodCount
+from solver.slack.model import NodeShape, PodCount
 
 POOL = ((NODEPOOL_LABEL, "web"),)
 ALLOCATABLE = {"cpu": 4000, "pods": 110}
@@ -34,39 +33,6 @@ EIGHT = 8 * 3600.0
 
 def seen(*mirrors: Mirror) -> SlackSeen:
     return SlackSeen(mirrors=mirrors)
-
-
-@pytest.mark.parametrize(
-    ("namespace", "selector", "home"),
-    [
-        ("shop", (), "shop"),
-        ("shop", POOL, "web"),  # its nodes are asked for: narrower than its namespace
-        ("other", POOL, "web"),
-        ("other", (), "all"),
-    ],
-)
-def test_a_mirror_counts_for_the_narrowest_target(
-    namespace: str, selector: tuple[tuple[str, str], ...], home: str
-) -> None:
-    settings = SlackSettings(
-        targets=(
-            TargetSettings("all", 0.1),
-            TargetSettings("shop", 0.1, namespace="shop"),
-            TargetSettings("web", 0.1, node_selector=POOL),
-        )
-    )
-    spec = PodSpec((("cpu", 100),), node_selector=selector)
-    found = targets(settings, seen(Mirror("deployment/x/y", namespace, spec, 2)), 0.0)
-    assert {each.name: each.mirrors for each in found if each.mirrors} == {home: (Copies("deployment/x/y", spec, 2),)}
-
-
-def test_mirrors_that_no_target_takes_have_one_of_their_own() -> None:
-    mirror = Mirror("pod/x/y", "x", PodSpec((("cpu", 100),)), 1)
-    only_shop = SlackSettings(targets=(TargetSettings("shop", 0.1, namespace="shop"),))
-    for settings in (SlackSettings(), only_shop):
-        found = targets(settings, seen(mirror), 0.0)
-        assert (found[-1].name, found[-1].rate, len(found[-1].mirrors)) == (MIRRORS, 0.0, 1)
-    assert targets(SlackSettings(), seen(), 0.0) == ()
 
 
 def test_of_each_namespace_so_many_pods_are_mirrored_and_the_rest_is_reported() -> None:

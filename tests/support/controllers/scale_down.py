@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -16,7 +15,6 @@ from cagrpc.controllers.scale_down.known import ReviewedNodes
 from cagrpc.controllers.scale_down.relocation import Relocation
 from cagrpc.controllers.scale_down.room import Room
 from cagrpc.fleet.model import FleetSnapshot, GroupState, Instance, InstanceState
-from cagrpc.runtime.clock import MonotonicClock
 from solver import solve
 from solver.model import Budget, Node, NodeGroup, Plan, PodSet, PodSpec, Problem, RunningPods
 from solver.model.eligibility import why_not_eligible
@@ -59,24 +57,17 @@ class Played:
     """One node; `pods` may move."""
 
     name: str
-    group: NodeGroup | None
+    group: NodeGroup
     pods: Counter[PodSpec] = field(default_factory=Counter)
-    ready: bool = True
-    held: bool = False
-    taints: tuple[object, ...] = ()
-    disabled: str = ""
-    by_us: bool = False
-    state: InstanceState = InstanceState.RUNNING
-    allocatable: dict[str, int] = field(default_factory=dict)
 
     @property
     def node(self) -> Node:
-        free = dict(self.allocatable or (self.group.allocatable if self.group else {}))
+        free = dict(self.group.allocatable)
         for each, count in self.pods.items():
             for resource, amount in (*each.requests, ("pods", 1)):
                 free[resource] = free.get(resource, 0) - amount * count
-        labels = {**(self.group.labels if self.group else {}), "kubernetes.io/hostname": self.name}
-        return Node(self.name, free, labels, self.taints)  # type: ignore[arg-type]
+        labels = {**self.group.labels, "kubernetes.io/hostname": self.name}
+        return Node(self.name, free, labels)
 
     @property
     def running(self) -> tuple[RunningPods, ...]:
@@ -84,7 +75,7 @@ class Played:
 
     @property
     def used(self) -> float:
-        allocatable = self.allocatable or dict(self.group.allocatable if self.group else {})
+        allocatable = self.group.allocatable
         return max(1 - self.node.free[name] / allocatable[name] for name in ("cpu", "memory"))
 
 
@@ -103,15 +94,8 @@ class Play:
     nodes: list[Played]
     groups: tuple[NodeGroup, ...]
     waiting: Counter[PodSpec] = field(default_factory=Counter)
-    in_flight: frozenset[str] = frozenset()
-    """Names of nodes whose increment is in flight."""
     may_go: frozenset[str] = frozenset()
     refused: frozenset[str] = frozenset()
-    clock: MonotonicClock = NO_TIME
-    bookings: Bookings = field(default_factory=Bookings)
-    undrainable: dict[str, str] = field(default_factory=dict)
-    asked_about: AbstractSet[str] = frozenset()
-    """Of which nodes it was asked the last time whether they can be drained."""
 
     def cluster(self) -> ClusterState:
         return ClusterState(
@@ -123,11 +107,9 @@ class Play:
                 ClusterNode(
                     replace(each.node, running=each.running if self.waiting else ()),  # what pods that wait see
                     f"id-{each.name}",
-                    each.ready,
-                    each.held,
-                    each.running,
-                    each.disabled,
-                    each.by_us,
+                    ready=True,
+                    held=False,
+                    movable=each.running,
                 )
                 for each in self.nodes
             ),
@@ -137,32 +119,25 @@ class Play:
     def fleet(self) -> FleetSnapshot:
         states = {}
         for group in self.groups:
-            mine = [n for n in self.nodes if n.group is not None and n.group.id == group.id]
-            listed = tuple(Instance(f"id-{n.name}", group.id, n.state) for n in mine)
-            states[group.id] = GroupState(group, sum(n.state is not InstanceState.DELETING for n in mine), listed)
+            mine = [n for n in self.nodes if n.group.id == group.id]
+            listed = tuple(Instance(f"id-{n.name}", group.id, InstanceState.RUNNING) for n in mine)
+            states[group.id] = GroupState(group, len(mine), listed)
         return FleetSnapshot(
             version=1,
             groups=states,
             shown=(),
-            group_of_instance={f"id-{n.name}": n.group.id for n in self.nodes if n.group is not None},
-            held_instances=frozenset(f"id-{name}" for name in self.in_flight),
+            group_of_instance={f"id-{n.name}": n.group.id for n in self.nodes},
         )
 
     def verdicts(self, rules: Rules = QUICK) -> Verdicts:
         cluster, fleet, known = self.cluster(), self.fleet(), ReviewedNodes(rules.utilisation)
         known.update(cluster.nodes, fleet)
         found = whole(
-            choose(
-                known, cluster, fleet, self.may_go, self.refused, rules, self.clock, self.bookings, self.undrainable_of
-            )
+            choose(known, cluster, fleet, self.may_go, self.refused, rules, NO_TIME, Bookings(), lambda _: {})
         )
         self.may_go = frozenset(found.go)
         self.refused = frozenset() if found.swept else found.refused
         return found
-
-    def undrainable_of(self, names: AbstractSet[str]) -> Mapping[str, str]:
-        self.asked_about = names
-        return {name: self.undrainable[name] for name in sorted(names) if name in self.undrainable}
 
     def named(self, name: str) -> Played:
         return next(each for each in self.nodes if each.name == name)
@@ -180,7 +155,7 @@ class Play:
         chance.shuffle(queue)
         self.waiting.clear()
         for each in queue:
-            open_ = [node for node in self.nodes if node.ready and not node.held and _fits(each, node.node)]
+            open_ = [node for node in self.nodes if _fits(each, node.node)]
             if not open_:
                 self.waiting[each] += 1
                 continue
@@ -191,9 +166,7 @@ class Play:
         sets = tuple(PodSet(f"w{i}", each, count) for i, (each, count) in enumerate(self.waiting.items()))
         sizes = {group_id: state.target_size for group_id, state in self.fleet().groups.items()}
         groups = tuple(replace(g, target_size=sizes[g.id]) for g in self.groups)
-        return solve(
-            Problem(sets, groups, tuple(n.node for n in self.nodes if n.ready)), Budget(deterministic_seconds=0.2)
-        )
+        return solve(Problem(sets, groups, tuple(n.node for n in self.nodes)), Budget(deterministic_seconds=0.2))
 
 
 def _fits(each: PodSpec, node: Node) -> bool:
