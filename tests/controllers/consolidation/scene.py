@@ -42,13 +42,13 @@ class Scene(World):
     def begin(self) -> None:
         self.idle.discard("consolidation")
 
-    def until(self, true: Callable[[], object], seconds: float = 600.0) -> None:
+    def until(self, true: Callable[[], object], seconds: float = 600.0, step: float = 1.0) -> None:
         """Step until it is true."""
         end = self.clock() + seconds
         while not true():
             assert self.clock() < end, (self.shown["waits_for"], self.fleet.snapshot.disruption)
             self.step()
-            self.clock.advance(1.0)
+            self.clock.advance(step)
 
     def switch(self, mode: ConsolidationMode | None) -> None:
         """Begin another process, in this mode; None: without consolidation."""

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from math import ceil
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cagrpc.backends.simulated.behaviour import Behaviour
 from cagrpc.controllers.consolidation.budgets import UNLIMITED, NodeCounts, limit, may_go, within
 from cagrpc.controllers.settings import ConsolidationSettings, NodeBudget, ProvisionerDisruption
+from cagrpc.fleet.model import DisruptionPhase
 from cagrpc.runtime.schedules import Schedule, parse_cron
 from solver.consolidation.model import DisruptionReason
+from tests.controllers.consolidation.scene import Scene
+from tests.support.fleet import group
 
 EMPTY, UNDERUTILIZED, BETTER_WEIGHT, INTERRUPTED, UNHEALTHY = DisruptionReason
 NOON = datetime(2026, 3, 4, 12, tzinfo=UTC).timestamp()
@@ -24,47 +30,105 @@ def nightly(nodes: int, hour: int, hours: float) -> NodeBudget:
     return NodeBudget(nodes, schedule=Schedule(parse_cron(f"0 {hour} * * *"), ZoneInfo("UTC"), hours * 3600))
 
 
+USED = frozenset({"Underutilized"})
+NONE = "the budgets of the provisioners let no node go now"
+
+
 @pytest.mark.parametrize(
-    ("budgets", "reason", "registered", "expected"),
+    ("budgets", "nodes", "goes"),
     [
-        pytest.param([], EMPTY, 10, UNLIMITED, id="no budget"),
-        pytest.param([TEN_PERCENT], EMPTY, 1, 1, id="a part of one node is one node"),
-        pytest.param([TEN_PERCENT], EMPTY, 10, 1, id="a whole part"),
-        pytest.param([TEN_PERCENT], EMPTY, 11, 2, id="rounded up"),
-        pytest.param([TEN_PERCENT], EMPTY, 0, 0, id="of no nodes"),
-        pytest.param([NodeBudget(5), NodeBudget(3)], EMPTY, 10, 3, id="the smallest"),
-        pytest.param([NodeBudget(0, reasons=frozenset({"Empty"})), NodeBudget(4)], UNDERUTILIZED, 9, 4, id="another's"),
-        pytest.param([NodeBudget(0, reasons=frozenset({"Empty"})), NodeBudget(4)], EMPTY, 9, 0, id="of the reason"),
-        pytest.param([NodeBudget(0, reasons=frozenset({"Drifted"}))], EMPTY, 9, UNLIMITED, id="drift is not ours"),
-        pytest.param([NodeBudget(2, reasons=frozenset({"Underutilized"}))], BETTER_WEIGHT, 9, 2, id="a better weight"),
-        pytest.param([NodeBudget(0, reasons=frozenset())], EMPTY, 9, UNLIMITED, id="of no reason at all"),
-        pytest.param([NodeBudget(0)], INTERRUPTED, 9, UNLIMITED, id="the cloud asks no budget"),
-        pytest.param([nightly(0, 9, 8)], EMPTY, 9, 0, id="active"),
-        pytest.param([nightly(0, 12, 8)], EMPTY, 9, 0, id="active from this moment"),
-        pytest.param([nightly(0, 9, 3)], EMPTY, 9, UNLIMITED, id="over at this moment"),
-        pytest.param([nightly(0, 20, 8), NodeBudget(5)], EMPTY, 9, 5, id="not active"),
-        pytest.param([nightly(0, 20, 17)], EMPTY, 9, 0, id="since yesterday"),
+        pytest.param([], 10, 10, id="no budget"),
+        pytest.param([TEN_PERCENT], 1, 1, id="a part of one node is one node"),
+        pytest.param([TEN_PERCENT], 10, 1, id="a whole part"),
+        pytest.param([TEN_PERCENT], 11, 2, id="rounded up"),
+        pytest.param([NodeBudget(5), NodeBudget(3)], 10, 3, id="the smallest"),
+        pytest.param([NodeBudget(0, reasons=USED), NodeBudget(4)], 9, 4, id="another's"),
+        pytest.param([NodeBudget(0, reasons=frozenset({"Empty"})), NodeBudget(4)], 9, 0, id="of the reason"),
+        pytest.param([NodeBudget(0, reasons=frozenset({"Drifted"}))], 9, 9, id="drift is not ours"),
+        pytest.param([NodeBudget(0, reasons=frozenset())], 9, 9, id="of no reason at all"),
+        pytest.param([NodeBudget(0)], 3, 0, id="none"),
+        pytest.param([nightly(0, 9, 8)], 3, 0, id="active"),
+        pytest.param([nightly(0, 9, 4)], 3, 3, id="over"),
+        pytest.param([nightly(0, 20, 8), NodeBudget(2)], 3, 2, id="not active"),
+        pytest.param([nightly(0, 20, 18)], 3, 0, id="since yesterday"),
     ],
 )
-def test_the_limit_is_karpenters(
-    budgets: list[NodeBudget], reason: DisruptionReason, registered: int, expected: int
-) -> None:
-    assert limit(budgets, reason, registered, NOON) == expected
+def test_so_many_empty_nodes_go_as_budgets_let_go(budgets: list[NodeBudget], nodes: int, goes: int) -> None:
+    """At 13:47, UTC."""
+    with Scene(group("web", cpu=4000, max_size=20), budgets=tuple(budgets)) as scene:
+        scene.stand("web", nodes)
+        scene.begin()
+        scene.step()
+        assert sum(len(each.nodes) for each in scene.fleet.snapshot.disruptions) == goes
+        assert goes or scene.shown["waits_for"] == NONE
 
 
-def test_nodes_that_go_already_take_from_the_budget() -> None:
-    settings = ConsolidationSettings(budgets=(NodeBudget(3),))
-    left = [may_go(settings, "p", NodeCounts(10, going), UNDERUTILIZED, NOON) for going in range(5)]
-    assert left == [3, 2, 1, 0, 0]
+def test_nodes_that_are_not_ready_take_from_the_budget() -> None:
+    with Scene(group("web", cpu=4000), budgets=(NodeBudget(2),)) as scene:
+        scene.cluster.unready.add(scene.stand("web", 4)[0])
+        scene.begin()
+        scene.run(2)
+        assert len(scene.last().nodes) == 1
 
 
-def test_a_provisioners_own_budgets_take_the_place_of_the_others() -> None:
-    settings = ConsolidationSettings(
-        budgets=(NodeBudget(0),),
-        disruption={"own": ProvisionerDisruption(budgets=(NodeBudget(2),)), "none": ProvisionerDisruption(budgets=())},
-    )
-    left = {name: may_go(settings, name, NodeCounts(10, 1), EMPTY, NOON) for name in ("own", "none", "another")}
-    assert left == {"own": 1, "none": UNLIMITED, "another": 0}
+def test_where_one_provisioner_has_nothing_left_the_step_of_another_is_begun() -> None:
+    """Its own budgets take the place of those of all, also where it has none."""
+    own = {"batch": ProvisionerDisruption(budgets=()), "web": ProvisionerDisruption(budgets=(NodeBudget(1),))}
+    groups = [group(name, cpu=4000, provisioner=name) for name in ("other", "batch", "web")]
+    with Scene(*groups, budgets=(NodeBudget(0),), disruption=own) as scene:
+        stood = {name: scene.stand(name, 2) for name in ("other", "batch", "web")}
+        scene.begin()
+        scene.run(60)
+        steps = [{each.name for each in of.nodes} for of in scene.fleet.snapshot.disruptions]
+        most = {name: max(len(gone & {*nodes}) for gone in steps) for name, nodes in stood.items()}
+        assert most == {"other": 0, "batch": 2, "web": 1}
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        pytest.param({"budgets": (NodeBudget(0),)}, NONE, id="no budget"),
+        pytest.param({"windows": (nightly(0, 20, 4).schedule,)}, "no window is open", id="no window"),
+    ],
+)
+def test_only_a_node_that_its_cloud_takes_waits_for_nothing(settings: Mapping[str, Any], why: str) -> None:
+    with Scene(group("web", cpu=4000), **settings) as scene:
+        taken, _ = scene.stand("web", 2)
+        scene.begin()
+        scene.run(5)
+        assert (scene.shown["waits_for"], scene.fleet.snapshot.disruptions) == (why, ())
+        assert scene.shown["plan"]["steps_planned"] == 1
+        taint = {"key": "aws-node-termination-handler/spot-itn", "effect": "NoSchedule"}
+        scene.change_node(taken, spec={"taints": [taint]})
+        scene.until(lambda: scene.fleet.snapshot.disruptions)
+        scene.until(lambda: scene.ended() is DisruptionPhase.DONE)
+        assert [each.name for each in scene.last().nodes] == [taken]
+
+
+def test_a_step_begins_when_its_window_opens_and_is_finished_when_it_closes() -> None:
+    window, closes = nightly(0, 20, 0.05).schedule, 20 * 3600 + 180
+    with Scene(group("big", cpu=8000, price=0.8), group("small", cpu=2000, price=0.2), windows=(window,)) as scene:
+        scene.cluster.workload("web", 1, on=scene.stand("big"))
+        scene.backend.set_behaviour("small", Behaviour(boot_seconds=300.0))
+        scene.begin()
+        scene.until(lambda: scene.fleet.snapshot.disruptions, 8 * 3600.0, 20.0)
+        assert closes - 180 < scene.clock() % 86_400 < closes
+        scene.until(lambda: scene.ended() is DisruptionPhase.DONE)
+        assert scene.clock() % 86_400 > closes
+
+
+@pytest.mark.parametrize(
+    ("budget", "reason", "expected"),
+    [
+        (NodeBudget(2, reasons=USED), BETTER_WEIGHT, 2),
+        (NodeBudget(0), INTERRUPTED, UNLIMITED),
+        (nightly(0, 12, 8), EMPTY, 0),
+        (nightly(0, 9, 3), EMPTY, UNLIMITED),
+    ],
+    ids=["a better weight", "the cloud asks no budget", "active from this moment", "over at this moment"],
+)
+def test_the_limit_is_karpenters(budget: NodeBudget, reason: DisruptionReason, expected: int) -> None:
+    assert limit([budget], reason, 9, NOON) == expected
 
 
 @pytest.mark.parametrize(("unhealthy", "expected"), [(0, UNLIMITED), (2, UNLIMITED), (3, 0), (9, 0)])

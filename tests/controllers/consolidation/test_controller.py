@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
-from zoneinfo import ZoneInfo
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from cagrpc.controllers.consolidation.controller import ConsolidationController
-from cagrpc.controllers.settings import ConsolidationMode, NodeBudget
+from cagrpc.controllers.settings import ConsolidationMode
 from cagrpc.errors import FailedPrecondition, Unavailable
 from cagrpc.fleet.model import DisruptionPhase
 from cagrpc.runtime.controller import JsonList
-from cagrpc.runtime.schedules import Schedule, parse_cron
 from solver.consolidation.model import DisruptionReason
 from tests.support.controllers.consolidation import PlayedConsolidation, disruption, plan_with, settings, step
 
 ON, DRY_RUN = ConsolidationMode.ON, ConsolidationMode.DRY_RUN
-NIGHTLY = Schedule(parse_cron("0 1 * * *"), ZoneInfo("UTC"), 4 * 3600.0)
-NOON, NIGHT = (datetime(2026, 3, 4, hour, 30, tzinfo=UTC).timestamp() for hour in (12, 2))
 
 
 def waits_for(controller: ConsolidationController[str]) -> str:
@@ -243,47 +238,7 @@ def test_nothing_is_begun_once_it_stops() -> None:
     assert not play.begun
 
 
-# ---- budgets
-
-
-def test_of_a_step_as_much_is_begun_as_its_budget_lets_go() -> None:
-    play = PlayedConsolidation(plan=plan_with(step("a", "b", "c")), settings=settings(budgets=(NodeBudget(2),)))
-    play.controller().step()
-    assert play.nodes_begun == [("a", "b")]
-
-
-def test_nodes_that_are_not_ready_take_from_the_budget() -> None:
-    play = PlayedConsolidation(
-        plan=plan_with(step("a", "b", "c")), settings=settings(budgets=(NodeBudget(2),)), not_ready={"d"}
-    )
-    play.controller().step()
-    assert play.nodes_begun == [("a",)]
-
-
-def test_where_one_provisioner_has_nothing_left_the_step_of_another_is_begun() -> None:
-    play = PlayedConsolidation(
-        nodes={"a": "web", "b": "web", "c": "batch"},
-        plan=plan_with(step("a"), step("c", reason=DisruptionReason.EMPTY)),
-        settings=settings(budgets=(NodeBudget(0, reasons=frozenset({"Underutilized"})),)),
-    )
-    play.controller().step()
-    assert play.nodes_begun == [("c",)]
-
-
-def test_where_budgets_let_nothing_go_nothing_is_begun() -> None:
-    play = PlayedConsolidation(plan=plan_with(step("a")), settings=settings(budgets=(NodeBudget(0),)))
-    controller = play.controller()
-    controller.step()
-    assert not play.begun
-    assert waits_for(controller) == "the budgets of the provisioners let no node go now"
-
-
-def test_a_node_that_its_cloud_takes_is_replaced_whatever_the_budget() -> None:
-    play = PlayedConsolidation(
-        plan=plan_with(step("a", reason=DisruptionReason.INTERRUPTED)), settings=settings(budgets=(NodeBudget(0),))
-    )
-    play.controller().step()
-    assert play.nodes_begun == [("a",)]
+# ---- nodes that have gone bad
 
 
 def test_where_many_nodes_have_gone_bad_none_is_replaced() -> None:
@@ -298,38 +253,7 @@ def test_where_many_nodes_have_gone_bad_none_is_replaced() -> None:
     assert play.nodes_begun == [("a",)]
 
 
-# ---- windows and pauses
-
-
-def test_outside_windows_it_is_planned_and_nothing_begun() -> None:
-    play = PlayedConsolidation(plan=plan_with(step("a")), settings=settings(windows=(NIGHTLY,)), now=NOON)
-    controller = play.controller()
-    controller.step()
-    assert not play.begun
-    assert waits_for(controller) == "no window is open"
-    assert len(play.asked) == 1
-    play.now = NIGHT + 86_400
-    controller.step()
-    assert play.nodes_begun == [("a",)]
-
-
-def test_a_node_that_must_go_waits_for_no_window() -> None:
-    play = PlayedConsolidation(
-        plan=plan_with(step("a"), step("b", reason=DisruptionReason.INTERRUPTED)),
-        settings=settings(windows=(NIGHTLY,)),
-        now=NOON,
-    )
-    play.controller().step()
-    assert play.nodes_begun == [("b",)]
-
-
-def test_a_step_that_has_begun_is_finished_when_its_window_closes() -> None:
-    play = PlayedConsolidation(plan=plan_with(step("a")), settings=settings(windows=(NIGHTLY,)), now=NIGHT)
-    controller = play.controller()
-    controller.step()
-    play.now = NOON
-    controller.step()
-    assert play.advanced == 1
+# ---- pauses
 
 
 def test_after_failures_nothing_is_begun_for_longer_and_longer_also_after_a_restart() -> None:
