@@ -42,10 +42,21 @@ def in_zones(make: Make) -> RequestWorld:
 def test_nodes_are_ordered_where_the_volume_is(make: Make) -> None:
     world = in_zones(make)
     put_claim(world, "b")
-    world.request("r", ("store", 3))
+    world.request("r", ("store", 2))
     world.run(LONG)
     assert world.is_true("r", "Provisioned")
     assert [dict(each.increment.deltas) for each in world.fleet.snapshot.increments] == [{"b": 1}]
+
+
+def test_as_many_nodes_are_ordered_as_attach_what_each_pod_brings(make: Make) -> None:
+    world = in_zones(make)
+    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "fast"}
+    own = {"metadata": {}, "spec": {**spec, "resources": {"requests": {"storage": "1Gi"}}}}
+    world.template("own", cpu=1000, volumes=[{"name": "v", "ephemeral": {"volumeClaimTemplate": own}}])
+    world.request("r", ("own", 3))
+    world.run(LONG)
+    assert world.is_true("r", "Provisioned")
+    assert [dict(each.increment.deltas) for each in world.fleet.snapshot.increments] == [{"a": 2}]
 
 
 def test_pods_find_the_room_that_was_reserved_with_what_their_claims_come_to(make: Make) -> None:
