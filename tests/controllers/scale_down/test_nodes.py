@@ -144,6 +144,7 @@ SPREAD = pod(100, "web", topology_spread=(TopologySpread(HOSTNAME, 2, of_app("we
 SPREAD_OVER_ZONES = pod(100, "web", topology_spread=(TopologySpread(ZONE, 1, of_app("web")),))
 BESIDE = pod(100, pod_affinity=(PodAffinityTerm(HOSTNAME, of_app("db")),))
 DB = pod(100, "db")
+WEB = pod(100, "web")
 ON_LOW = pod(1000, node_selector=(("tier", "low"),))
 ON_SSD = pod(6000, node_selector=(("disk", "ssd"),))
 ON_HDD = pod(6000, node_selector=(("disk", "hdd"),))
@@ -257,7 +258,7 @@ CASES = [
     Case("apart, and one node without",
          {"low 1": [apart(500)], "low 2": [apart(500)], "low 3": [apart(500)], "high": [1000] * 2},
          {"low 2": no_room(10), "low 3": no_room(10), "high": IN_USE}),
-    Case("apart, and the one node without is beyond many", {name: [apart(100)] for name in MANY[:-1]} | {MANY[-1]: []}
+    Case("apart, and the one node without is beyond many", {name: [apart(100)] for name in MANY[:-1]} | {MANY[-1]: [5000]}
          | {"gone": [apart(100)]}, {}, theirs=MANY, planned=0),
     Case("apart, and many nodes have one", {name: [apart(100)] for name in MANY} | {"gone": [apart(100)]},
          {"gone": no_room(100)}, theirs=MANY),
@@ -271,6 +272,12 @@ CASES = [
     Case("a spread lets so many onto a node", {"ten 1": [SPREAD], "ten 2": [], "gone": [SPREAD] * 3}, {}, theirs=TENS,
          planned=0),
     Case("and no more", {"ten 1": [SPREAD], "ten 2": [], "gone": [SPREAD] * 4}, {"gone": no_room(100)}, theirs=TENS),
+    Case("the one node with room is beyond many that are full",
+         {name: [SPREAD] * 2 for name in MANY[:-1]} | {MANY[-1]: [5000], "gone": [SPREAD]}, {}, theirs=MANY, planned=0),
+    Case("it counts others, and none like it", {"ten 1": [WEB] * 3, "gone": [replace(SPREAD, labels=())]},
+         {"gone": no_room(100)}, theirs=["ten 1"]),
+    Case("those that would move there count others too", {"ten 1": [], "gone 1": [SPREAD] * 2, "gone 2": [WEB] * 3},
+         {"gone 2": no_room(100)}, theirs=["ten 1"]),
     Case("company", {name: [] for name in MANY[:-1]} | {MANY[-1]: [DB]} | {"gone": [BESIDE]}, {}, theirs=MANY),
     Case("no company", {"ten 1": [], "gone": [BESIDE]}, {"gone": no_room(100)}, theirs=["ten 1"]),
     # ---- constraints over zones: the planner decides, and sees who runs on nodes that are no room
