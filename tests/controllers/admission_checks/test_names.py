@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.examples import examples
@@ -23,6 +23,7 @@ CHECKS = st.dictionaries(NAMES, st.integers(0, 2**31 - 1), min_size=1, max_size=
 
 
 @given(NAMES, CHECKS, st.lists(LABELS, min_size=1, max_size=3, unique=True), st.text(max_size=20))
+@example("a" * 250, {"b" * 99: 0, "b" * 98 + "c": 12}, ["main", "x" * 63], "uid")
 @examples(60)
 def test_names_are_subdomains_and_distinct(of: str, checks: dict[str, int], pod_sets: list[str], uid: str) -> None:
     states = [check_state(name, retryCount=count) for name, count in checks.items()]
