@@ -21,7 +21,8 @@ from tests.support.world import BOOT_SECONDS, World
 GPU = "nvidia.com/gpu"
 GPU_TAINT = Taint(GPU, TaintEffect.NO_SCHEDULE, "present")
 TOLERATES = (Toleration(GPU, "Exists"),)
-ENOUGH = 40
+ENOUGH = 400
+"""Nodes of each group: more than all pods that are drawn can need."""
 LIVE = (Phase.PLANNED, Phase.CREATING, Phase.READY, Phase.DONE)
 
 
