@@ -106,12 +106,6 @@ class Successors:
                 for each in self._of.values()
             )
 
-    @property
-    def bound(self) -> int:
-        """How many successors are bound."""
-        with self._lock:
-            return sum(each.bound for each in self._of.values())
-
     def reservations(self, state: ClusterState) -> Reservations:
         """Return the room that is kept for pods that are not bound or assumed anywhere yet, by node. Successors that
         wait in this state get their places first, so that a planner which asks sees them placed."""

@@ -140,16 +140,6 @@ class Walk:
         return self._fleet.snapshot.disruption
 
     @property
-    def finished(self) -> tuple[Disruption, ...]:
-        """The last ones that ended, oldest first."""
-        return tuple(each for each in self._fleet.snapshot.disruptions if not each.phase.under_way)
-
-    @property
-    def nodes_that_go(self) -> frozenset[str]:
-        """Names of the nodes of the disruption under way."""
-        return frozenset(each.name for each in self.under_way.nodes) if self.under_way is not None else frozenset()
-
-    @property
     def instances_to_hold(self) -> frozenset[str]:
         """New nodes whose turn to take pods is still to come."""
         return self._turns.held(self.under_way)
@@ -158,11 +148,6 @@ class Walk:
     def evictions(self) -> Evictions:
         """Of all disruptions, for counting."""
         return self._evictions
-
-    @property
-    def successors(self) -> Successors:
-        """Of the disruption under way, for counting."""
-        return self._successors
 
     def reservations(self, state: ClusterState) -> Reservations:
         """Return the room on targets for pods whose successors are not bound or assumed yet. Nodes in flight go by
