@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from solver.compiled import Kernel
+from solver.planning import warm_up
 from solver.planning.compiling import examples
 
 
@@ -17,8 +18,9 @@ def kernels() -> list[Kernel[..., Any]]:
 
 @contextmanager
 def not_loaded() -> Iterator[None]:
-    """Let kernels be as in a process that has not loaded any."""
+    """Let kernels be as in a process that has neither loaded nor interpreted any."""
     before = {kernel: kernel.compiled for kernel in kernels()}
+    steps, warm_up._here.interpreted = warm_up._here.interpreted, 0
     try:
         for kernel in before:
             kernel.compiled = None
@@ -26,3 +28,4 @@ def not_loaded() -> Iterator[None]:
     finally:
         for kernel, compiled in before.items():
             kernel.compiled = compiled
+        warm_up._here.interpreted = steps
