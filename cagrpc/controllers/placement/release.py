@@ -306,9 +306,13 @@ class ReleaseController(Controller):
     def _is_surplus(self, each: _Due) -> bool:
         """Return whether all pods planned for the node were still to be created at that time, and it is for nobody any
         more."""
-        known = self._placement.settled(each.increment_id, each.name)
-        nobody = known and not self._placement.expects(each.name) and self._placement.turn(each.name) is None
-        return nobody and _only_expected(each.node) and not self._view.in_use(each.name)
+        return (
+            _only_expected(each.node)  # of most nodes nothing else is asked
+            and self._placement.settled(each.increment_id, each.name)  # first: before that it is not known who expects
+            and not self._placement.expects(each.name)
+            and self._placement.turn(each.name) is None
+            and not self._view.in_use(each.name)
+        )
 
     def _is_late(self, each: _Due) -> bool:
         turn = self._turns[each.increment_id]
