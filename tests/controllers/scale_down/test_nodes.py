@@ -258,8 +258,9 @@ CASES = [
     Case("apart, and one node without",
          {"low 1": [apart(500)], "low 2": [apart(500)], "low 3": [apart(500)], "high": [1000] * 2},
          {"low 2": no_room(10), "low 3": no_room(10), "high": IN_USE}),
-    Case("apart, and the one node without is beyond many", {name: [apart(100)] for name in MANY[:-1]} | {MANY[-1]: [5000]}
-         | {"gone": [apart(100)]}, {}, theirs=MANY, planned=0),
+    Case("apart, and the one node without is beyond many",
+         {name: [apart(100)] for name in MANY[:-1]} | {MANY[-1]: [5000], "gone": [apart(100)]}, {},
+         theirs=MANY, planned=0),
     Case("apart, and many nodes have one", {name: [apart(100)] for name in MANY} | {"gone": [apart(100)]},
          {"gone": no_room(100)}, theirs=MANY),
     Case("two apart, and one node without", {"ten 1": [], "ten 2": [apart(100)], "gone": [apart(100)] * 2},
