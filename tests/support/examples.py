@@ -17,9 +17,9 @@ _ALL = settings(
     print_blob=True,
 )
 settings.register_profile("default", _ALL, max_examples=50)
-# The same examples each time, as in hypothesis' profile of this name: CI judges the change, not the seed. New examples
-# are tried by everybody else.
-settings.register_profile("ci", _ALL, max_examples=100, derandomize=True, database=None)
+# The same examples each time, as in hypothesis' profile of this name: CI judges the change, not the seed. As many new
+# ones are tried by everybody else.
+settings.register_profile("ci", _ALL, max_examples=50, derandomize=True, database=None)
 settings.register_profile("thorough", _ALL, max_examples=500)
 settings.register_profile("debug", _ALL, max_examples=5, verbosity=Verbosity.verbose)
 
@@ -29,7 +29,7 @@ def load_profile() -> None:
 
 
 def examples(count: int, *, steps: int = 50, derandomize: bool = False) -> settings:
-    """Return the settings for `count` examples under the profile `ci`, and in proportion under any other one.
+    """Return the settings for `count` examples where a profile has 100, and in proportion under any other one.
 
     `steps` are those of a state machine.
     """
