@@ -8,8 +8,9 @@ from typing import Any, TextIO
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from cagrpc.output import writing
+from cagrpc.output import printable, writing
 
 WIDTH_WITHOUT_TERMINAL = 140
 """Columns of a table that goes to a file or a pipe."""
@@ -19,6 +20,10 @@ class _Console(Console):
     def print(self, *objects: Any, **options: Any) -> None:
         with writing():
             super().print(*objects, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Of whatever is printed as text, and of the cells of tables."""
+        return super().render_str(printable(text), **options)
 
     def on_broken_pipe(self) -> None:
         """As everywhere else: `main` says what becomes of it."""

@@ -4,10 +4,9 @@ from a cluster."""
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
-from cagrpc.output import say, warn
+from cagrpc.output import complain, say, warn
 
 SUMMARY = "check configuration files, print their JSON schema, or read sections from a cluster"
 DETAILS = ""
@@ -43,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
         problems = file.problems if options.all_problems else first_problems(file.problems, ALL_PROBLEMS)
         for problem in problems:
             place = "" if problem.startswith(str(file.path)) else f"{file.path}: "
-            print(f"cagrpc: {place}{problem}", file=sys.stderr)
+            complain(f"{place}{problem}")
         if not file.problems:
             say(f"{file.path}: {file.kind}, valid: {file.summary}")
     return 0 if report.valid else 2

@@ -16,7 +16,7 @@ from typing import Any
 
 from cagrpc.cli.interruption import EXIT_INTERRUPTED
 from cagrpc.errors import ALL_PROBLEMS, CagrpcError, InvalidConfiguration, InvalidInput, first_problems
-from cagrpc.output import OutputError, writing
+from cagrpc.output import OutputError, complain, writing
 
 COMMANDS = (
     "serve",
@@ -110,5 +110,5 @@ def _discard_stdout() -> None:
 def _report(error: CagrpcError, *, everything: bool) -> int:
     problems = error.problems if isinstance(error, InvalidConfiguration) else str(error).splitlines()
     for problem in problems if everything else first_problems(problems, ALL_PROBLEMS):
-        print(f"cagrpc: {problem}", file=sys.stderr)
+        complain(problem)
     return EXIT_WRONG_INPUT if isinstance(error, InvalidInput) else EXIT_FAILED

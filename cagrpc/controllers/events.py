@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 from cagrpc import errors
 from cagrpc.cluster.state import PodRef
+from cagrpc.output import printable
 from cagrpc.runtime.clock import EpochClock
 from cagrpc.runtime.controller import Controller
 from cagrpc.runtime.log_once import LogOnce
@@ -222,7 +223,7 @@ class EventRecorder(Controller):
             "type": "Warning" if note.warning else "Normal",
             "reason": note.reason,
             "action": self._action,
-            "note": _shortened(note.text),
+            "note": _shortened(printable(note.text)),
             "regarding": {
                 "apiVersion": about.api_version,
                 "kind": about.kind,
@@ -243,7 +244,7 @@ class EventRecorder(Controller):
 
 
 def _shortened(text: str) -> str:
-    data = text.encode(errors="backslashreplace")
+    data = text.encode()
     return text if len(data) <= _LONGEST_NOTE else f"{data[: _LONGEST_NOTE - 3].decode(errors='ignore')}..."
 
 

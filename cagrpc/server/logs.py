@@ -13,12 +13,18 @@ from typing import Any, TextIO
 import structlog
 from structlog.dev import Column, ConsoleRenderer, plain_traceback
 
+from cagrpc.output import printable
 from cagrpc.runtime import tracing
 
 _TALKATIVE = ("botocore", "boto3", "urllib3", "kubernetes")
 """Libraries whose information is for their own developers: below warnings only with `debug`."""
 
 Fields = MutableMapping[str, Any]
+
+
+class _Formatter(structlog.stdlib.ProcessorFormatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
 
 
 def set_up(level: str, stream: TextIO | None = None) -> None:
@@ -35,7 +41,7 @@ def set_up(level: str, stream: TextIO | None = None) -> None:
 
 def _json() -> logging.Formatter:
     """`time`, `level`, `logger`, `message`, the fields of the line, and `traceback`."""
-    return structlog.stdlib.ProcessorFormatter(
+    return _Formatter(
         foreign_pre_chain=[
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
             structlog.stdlib.add_log_level,
@@ -61,7 +67,7 @@ def _short_lines() -> logging.Formatter:
         Column("event", lambda _, value: str(value)),
         Column("", lambda _key, _value: ""),
     ]
-    return structlog.stdlib.ProcessorFormatter(
+    return _Formatter(
         foreign_pre_chain=[
             structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False, key="time"),
             structlog.stdlib.add_log_level,

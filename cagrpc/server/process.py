@@ -25,7 +25,7 @@ from cagrpc.config.load import load_default_settings, load_settings
 from cagrpc.config.schema.listen import Address, parse_address
 from cagrpc.config.settings import Settings
 from cagrpc.errors import CagrpcError, InvalidInput
-from cagrpc.output import warn
+from cagrpc.output import complain, say, warn
 from cagrpc.replay.recorder import Recorder
 from cagrpc.replay.recording import Call, read_recording
 from cagrpc.replay.report import print_report
@@ -68,7 +68,8 @@ def _serve(options: argparse.Namespace, settings: Settings) -> int:
         try:
             server = Server(settings, recorder, stopping.set)
         except CagrpcError as error:  # also a port or a state directory in use by another process
-            print("\n".join(f"cagrpc: {line}" for line in str(error).splitlines()), file=sys.stderr)
+            for line in str(error).splitlines():
+                complain(line)
             return EXIT_WRONG_INPUT
         try:
             with _fail_on_uncaught(server.fail):
@@ -76,7 +77,7 @@ def _serve(options: argparse.Namespace, settings: Settings) -> int:
                 announce(settings, server.endpoints, console())
                 code = _replay(options.replay, calls, settings, server, stopping) if calls else 0
                 if not options.once:
-                    print("serving; stop with Ctrl-C", flush=True)
+                    say("serving; stop with Ctrl-C", flush=True)
                     stopping.wait()
         finally:
             if server.failure:  # what hangs may also block `stop`
@@ -86,7 +87,7 @@ def _serve(options: argparse.Namespace, settings: Settings) -> int:
                 recorder.close()
             (settings.state_directory / ENDPOINTS).unlink(missing_ok=True)
     if server.failure:
-        print(f"cagrpc: {server.failure}", file=sys.stderr)
+        complain(server.failure)
         return EXIT_FAILED
     if signals:
         return 128 + signals[0] if signals[0] == signal.SIGINT else 0
