@@ -31,7 +31,7 @@ RUN find /opt/cagrpc/lib -type d \( -name tests -o -path "*/kubernetes/aio" \) -
     && /opt/cagrpc/bin/pip uninstall --quiet --yes grpcio-tools setuptools-scm vcs-versioning setuptools pip
 # The planner's kernels, for every processor of the architecture: a container starts compiled, and writes nothing for it.
 RUN /opt/cagrpc/bin/python -m solver.planning.warm_up
-RUN mkdir -p /var/lib/cagrpc
+RUN install --directory --mode=0700 /var/lib/cagrpc
 
 FROM ${BASE}
 COPY --from=builder /opt/cagrpc /opt/cagrpc

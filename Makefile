@@ -117,7 +117,7 @@ sbom: $(DEVELOPMENT) ## what requirements.lock installs, with licences, as Cyclo
 # A project that cannot be looked up fails as well (--strict): without the network nothing is ever found. Hashes are pip's to check.
 audit: $(DEVELOPMENT) ## known vulnerabilities of what the lock files pin; asks osv.dev, so it is for releases and not for `make test`
 	$(BIN)/pip-audit --strict --disable-pip --vulnerability-service osv -r requirements-uv.lock -r requirements.lock -r requirements-native.lock -r requirements-dev.lock -r requirements-docs.lock -r requirements-fuzz.lock
-	@cargo audit --version >/dev/null 2>&1 || { echo "crates are looked up by cargo-audit, which is not here: cargo install --locked cargo-audit" >&2; exit 1; }
+	@cargo audit --version >/dev/null 2>&1 || { echo "crates are looked up by cargo-audit, which is not here: cargo install --locked cargo-audit@0.22.2" >&2; exit 1; }
 	cargo audit --file native/Cargo.lock
 
 digests: $(DEVELOPMENT) $(PROTOS) ## pin images by their newest digests (IMAGE=registry/cagrpc:TAG: the pushed one too); needs docker buildx

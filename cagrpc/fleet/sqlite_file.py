@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,13 +40,14 @@ class FileKind:
 
 
 def open_file(path: Path, kind: FileKind, *, busy_seconds: float = 2.0) -> sqlite3.Connection:
-    """Open or create the file, and verify that it can be written.
+    """Open or create the file, which is for its owner alone, and verify that it can be written.
 
     Raises `InvalidConfiguration` where it is damaged, foreign, of a newer version or not writable, and `Unavailable`
     where another process has it locked. The connection may be used by any thread, one at a time; transactions are begun
     explicitly.
     """
     with explained(path, kind.what, opening=True):
+        _for_its_owner_alone(path)
         connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
         try:
             if kind.exclusive:
@@ -102,6 +103,16 @@ def explained(path: Path, what: str, *, opening: bool = False) -> Iterator[None]
         if code in _BUSY:
             raise errors.Unavailable(f"{place}: in use by another process ({error})") from error
         raise errors.Unavailable(f"{place}: {error}") from error
+
+
+def _for_its_owner_alone(path: Path) -> None:
+    """Create the file, or take away what others may do with it. SQLite gives the write-ahead log the same mode."""
+    with suppress(OSError):  # what cannot be opened SQLite says in its own words
+        try:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        except FileExistsError:  # not opened: to close it would end the locks of this process's other connections
+            if path.stat().st_mode & 0o077:
+                path.chmod(0o600)
 
 
 def _writable(path: Path) -> bool:

@@ -66,7 +66,8 @@ def test_the_http_side(demonstration: Serving) -> None:
 
 
 def test_what_it_keeps_is_its_owners_alone(demonstration: Serving) -> None:
-    for name in ("certs/ca.key", "certs/server.key", "certs/client.key"):
+    kept = ("certs/ca.key", "certs/server.key", "certs/client.key", "journal.sqlite", "journal.sqlite-wal")
+    for name in (*kept, "simulated.sqlite"):
         assert stat.S_IMODE((demonstration.state / name).stat().st_mode) == 0o600
 
 

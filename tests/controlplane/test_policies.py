@@ -13,12 +13,13 @@ from cagrpc.backends.simulated.backend import ID_PREFIX
 from cagrpc.backends.simulated.nodes.nodes import NOT_READY_TAINT, SIMULATED, ready_again, registration
 from cagrpc.backends.simulated.nodes.pods import BoundPod, Containers, Stage, running, stopped
 from cagrpc.cluster.markers import BOOKED, SCALE_DOWN_DISABLED, SCALE_DOWN_DISABLED_BY_US, booking_label
+from cagrpc.controllers.admission_checks.model import OWNED
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.taints import lift, set_value, taint_keys
 from solver.model import NodeGroup
 from tests.support.controlplane.api import Api, ApiRefusal
-from tests.support.controlplane.cluster import NODES, Cluster
-from tests.support.controlplane.deployed import apply, documents, remove
+from tests.support.controlplane.cluster import NODES, Cluster, pod_spec
+from tests.support.controlplane.deployed import apply, documents, install_crds, remove, remove_crds
 from tests.support.controlplane.processes import wait_for
 
 FILES = (
@@ -26,6 +27,7 @@ FILES = (
     "rbac-simulated-nodes.yaml",
     "rbac-dedicated-nodes.yaml",
     "rbac-consolidation.yaml",
+    "rbac-kueue.yaml",
     "policies.yaml",
 )
 REAL, MADE_UP = "real", "made-up"
@@ -248,6 +250,29 @@ def test_only_bound_pods_are_deleted(fenced: Cluster, ours: Api) -> None:
     fenced.create_pod("bound", {"cpu": "1"}, nodeName=MADE_UP)
     assert "bound pods only" in refusal(ours.delete, fenced.path("pods", "waits"), gracePeriodSeconds=0)
     assert not refusal(ours.delete, fenced.path("pods", "bound"), gracePeriodSeconds=0)
+
+
+def test_of_requests_only_its_own_and_decided_ones_are_deleted(fenced: Cluster, ours: Api) -> None:
+    install_crds(fenced.admin, "provisioning-crds.yaml")
+    owned = {"labels": {OWNED: "true"}}
+    kind = {"apiVersion": "autoscaling.x-k8s.io/v1", "kind": "ProvisioningRequest"}
+    spec = {"provisioningClassName": "c", "podSets": [{"podTemplateRef": {"name": "worker"}, "count": 1}]}
+    requests = fenced.path("provisioningrequests", api="apis/autoscaling.x-k8s.io/v1")
+    templates, pod = fenced.path("podtemplates"), {"template": {"spec": pod_spec({"cpu": "1"})}}
+    try:
+        for path, body in ((requests, {**kind, "spec": spec}), (templates, pod)):
+            fenced.admin.create(path, {**body, "metadata": {"name": "theirs"}})
+            assert "only" in refusal(ours.create, path, {**body, "metadata": {"name": "made-up"}})
+            assert "only" in refusal(ours.delete, f"{path}/theirs")
+            assert not refusal(ours.create, path, {**body, "metadata": {"name": "ours", **owned}})
+            assert not refusal(ours.delete, f"{path}/ours")
+        for condition, may_go in (("Accepted", False), ("Failed", True)):
+            told = {"type": condition, "status": "True", "reason": "Test", "message": ""}
+            status = {"status": {"conditions": [{**told, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}
+            fenced.admin.merge(f"{requests}/theirs/status", status)
+            assert bool(refusal(ours.delete, f"{requests}/theirs")) is not may_go
+    finally:
+        remove_crds(fenced.admin, "provisioning-crds.yaml")
 
 
 def test_others_are_not_held_to_it(fenced: Cluster, ours: Api) -> None:
