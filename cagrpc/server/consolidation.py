@@ -15,6 +15,7 @@ from cagrpc.controllers.consolidation.observer import Observer
 from cagrpc.controllers.consolidation.question import ConsolidationQuestion
 from cagrpc.controllers.consolidation.unfinished import UnfinishedStep
 from cagrpc.controllers.consolidation.walk import Walk
+from cagrpc.controllers.events import Note
 from cagrpc.controllers.placement.places import Places
 from cagrpc.controllers.provisioning.controller import ProvisioningController
 from cagrpc.controllers.settings import ConsolidationSettings
@@ -92,16 +93,19 @@ def consolidation_controller(
     *,
     shortage_seconds: float,
     turn: threading.Lock,
+    record: Callable[[Note], object],
     runtime: Runtime,
 ) -> ConsolidationController[ConsolidationQuestion]:
-    """Return the controller. `slack` is the room of placeholders."""
+    """Return the controller. `slack` is the room of placeholders; `record` writes Events."""
     now = runtime.now
 
     def plan(problem: ConsolidationProblem, budget: Budget) -> ConsolidationPlan:
         return consolidate(problem, runtime.budget or budget)
 
     if requests is None:
-        observer = Observer(view, fleet, settings, shortage_seconds=shortage_seconds, slack=slack, now=now)
+        observer = Observer(
+            view, fleet, settings, shortage_seconds=shortage_seconds, slack=slack, record=record, now=now
+        )
     else:
         observer = Observer(
             view,
@@ -113,6 +117,7 @@ def consolidation_controller(
             slack=slack,
             requests_due=requests.due,
             requests_known=requests.observed_once,
+            record=record,
             now=now,
         )
     return ConsolidationController(

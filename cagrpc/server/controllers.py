@@ -137,7 +137,8 @@ def cluster_controllers(
 
     held_by_slack = slack.reservations if slack is not None else dict
     if settings.consolidation is not None and walk is not None:
-        built.append(
+        recorder = events("cagrpc.io/consolidation", "Consolidating")
+        built += [
             consolidation_controller(
                 settings.consolidation,
                 walk,
@@ -147,9 +148,11 @@ def cluster_controllers(
                 held_by_slack,
                 shortage_seconds=settings.planner.shortage_seconds,
                 turn=turn,
+                record=recorder.event,
                 runtime=runtime,
-            )
-        )
+            ),
+            recorder,
+        ]
     elif fleet.snapshot.disruption is not None:
         built.append(unfinished_step(client, view, fleet))
 

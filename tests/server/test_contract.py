@@ -47,6 +47,7 @@ NAMES = (
     "the planner loop",
     "writing Events of cagrpc.io/planner",
     "consolidation",
+    "writing Events of cagrpc.io/consolidation",
     "what the autoscaler may scale down",
     "Kueue's admission checks",
     "writing Events of cagrpc.io/provisioning-request",

@@ -53,6 +53,8 @@ class AskedQuestion(Generic[QuestionT]):
     problem: ConsolidationProblem
     question: QuestionT
     """The problem with what walking needs: which pods are which."""
+    held: str = ""
+    """Why only nodes that must go may be taken away now; empty where all may."""
 
 
 class Walking(Protocol[QuestionT]):
@@ -183,12 +185,16 @@ class ConsolidationController(Controller, Generic[QuestionT]):
         observed = self._observe()
         if isinstance(observed, str):
             return observed
-        plan = self._plan(observed.problem, Budget(self._settings.budget_seconds))
-        self._published = PublishedPlan(self._now(), plan)
+        problem = observed.problem
+        if observed.held:
+            problem = narrowed(problem, {each.node.name for each in problem.nodes if each.must_go is not None})
+        plan = self._plan(problem, Budget(self._settings.budget_seconds))
+        if not observed.held:
+            self._published = PublishedPlan(self._now(), plan)
         self._next = self._clock() + self._settings.every_seconds
         log.debug("consolidation would save %.4f $/h in %d steps", plan.saving_usd_per_hour, len(plan.steps))
         if not plan.steps:
-            return "nothing is worth moving"
+            return observed.held or "nothing is worth moving"
         if self._settings.mode is not ConsolidationMode.ON:
             return "it is a dry run: nothing is changed"
         return self._begin(observed, plan)
@@ -197,7 +203,7 @@ class ConsolidationController(Controller, Generic[QuestionT]):
         closed, paused = self._closed(), self._pause()
         may = self._may_go(planned)
         left_alone = paused.nodes if paused is not None else frozenset()
-        urgent_only = closed or paused is not None
+        urgent_only = closed or paused is not None or bool(planned.held)
         found = list(candidates(plan.steps, may, urgent_only=urgent_only, without=left_alone))
         tried = [nodes for nodes in found if nodes not in self._none] or found
         for nodes in tried[:_MOST_TRIES]:
@@ -214,6 +220,8 @@ class ConsolidationController(Controller, Generic[QuestionT]):
             return "the steps that were planned are none any more"
         if paused is not None:
             return f"paused after a step that failed: {paused.why}"
+        if planned.held:
+            return planned.held
         return "no window is open" if closed else "the budgets of the provisioners let no node go now"
 
     def _begin_with(self, nodes: frozenset[str], *, urgent_only: bool) -> str | None:
@@ -228,7 +236,7 @@ class ConsolidationController(Controller, Generic[QuestionT]):
         if not steps or self._stopping.is_set():
             return ""
         found = steps[0]
-        if may.of(found) != found.nodes or (urgent_only and found.reason not in URGENT):
+        if may.of(found) != found.nodes or ((urgent_only or observed.held) and found.reason not in URGENT):
             return ""
         self._walk.begin(found, observed)
         log.info(

@@ -20,7 +20,7 @@ from cagrpc.controllers.scale_down.choice import AT_MINIMUM, IN_FLIGHT, Bookings
 from cagrpc.controllers.scale_down.constraints import is_constrained_by_others, required
 from cagrpc.controllers.scale_down.known import TO_BE_DELETED
 from cagrpc.controllers.settings import ConsolidationPolicy, ConsolidationSettings
-from cagrpc.fleet.model import DisruptedNode, FleetSnapshot, PodKey
+from cagrpc.fleet.model import DisruptedNode, FleetSnapshot
 from solver.consolidation.model import ConsolidationProblem, StandingNode
 from solver.model import Node, NodeGroup, PodSet, PodSpec, RunningPods
 
@@ -274,35 +274,25 @@ def _pod_sets(classes: Mapping[ClassKey, tuple[ReschedulablePod, ...]]) -> Itera
         yield PodSet(f"{first.namespace}/{first.name}", spec, len(pods), priority=priority, gang=gang)
 
 
-def why_not_now(
-    state: ClusterState,
-    snapshot: FleetSnapshot,
-    *,
-    problem: str | None = None,
-    requests_due: int = 0,
-    unservable: AbstractSet[PodKey] = frozenset(),
-) -> tuple[str, ...]:
-    """Return why nothing may be begun now, for people; empty where something may. `problem` is what is wrong with the
-    view, `requests_due` how many ProvisioningRequests still need room, `unservable` the keys of pods that wait though
-    no node would serve them."""
-    found = [f"the cluster is not known: {problem}"] if problem else []
-    pods = [pod for each in state.waiting for pod in each.pods if pod.key not in unservable]
-    expected = sum(pod.is_expected for pod in pods)
-    if len(pods) > expected:
-        found.append(f"pods wait: {len(pods) - expected}")
-    if expected:
-        found.append(f"pods are to be created by their workloads: {expected}")
-    if requests_due:
-        found.append(f"ProvisioningRequests need room: {requests_due}")
+def why_nothing(state: ClusterState, snapshot: FleetSnapshot, problem: str | None = None) -> tuple[str, ...]:
+    """Return why nothing at all may be begun now, for people; empty where something may. `problem` is what is wrong
+    with the view."""
     own = snapshot.disruption
-    if own is not None:
-        found.append(f"disruption {own.id} is under way")
-    found += [
+    return (
+        *((f"the cluster is not known: {problem}",) if problem else ()),
+        *((f"disruption {own.id} is under way",) if own is not None else ()),
+        *_leaving(state, snapshot, {each.name for each in own.nodes} if own is not None else set()),
+    )
+
+
+def in_flight(snapshot: FleetSnapshot) -> tuple[str, ...]:
+    """Return the increments in flight, for people, but for that of the step under way."""
+    own = snapshot.disruption
+    return tuple(
         f"increment {each.id} is in flight"
         for each in snapshot.increments
         if each.phase.in_flight and (own is None or each.id != own.increment_id)
-    ]
-    return (*found, *_leaving(state, snapshot, {each.name for each in own.nodes} if own is not None else set()))
+    )
 
 
 def _leaving(state: ClusterState, snapshot: FleetSnapshot, own: AbstractSet[str]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -187,10 +188,12 @@ class ProvisioningController(Controller):
         pods as they are."""
         return self._seen.consumer_nodes(nominated) if self._seen is not None else {}
 
-    def due(self) -> int:
-        """Return the number of requests that are to be decided now."""
+    def due(self) -> Mapping[str, int]:
+        """Return the number of requests that are to be decided now, by namespace."""
         seen = self._seen
-        return 0 if seen is None else sum(each.wants for each in seen.nexts.values())
+        if seen is None:
+            return {}
+        return Counter(seen.observed.requests[uid].namespace for uid, each in seen.nexts.items() if each.wants)
 
     def bookings(self) -> int:
         """Return the number of requests with a reservation."""

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,8 +21,9 @@ from cagrpc.controllers.consolidation.question import (
     NOT_SERVED,
     ROOM_KEPT,
     ConsolidationQuestion,
+    in_flight,
     question,
-    why_not_now,
+    why_nothing,
 )
 from cagrpc.controllers.scale_down.choice import IN_FLIGHT, Bookings
 from cagrpc.controllers.settings import ConsolidationSettings
@@ -238,7 +238,8 @@ STEP = Disruption("d1", "Empty", DisruptionPhase.MOVING, (), 0.0, 1.0, increment
 def test_something_may_be_begun_where_nothing_is_under_way() -> None:
     done = replace(INCREMENT, phase=Phase.DONE)
     ended = replace(STEP, phase=DisruptionPhase.DONE)
-    assert why_not_now(_state(n=[_pod("a")]), _fleet(increments=(done,), disruptions=(ended,))) == ()
+    assert why_nothing(_state(n=[_pod("a")]), _fleet(increments=(done,), disruptions=(ended,))) == ()
+    assert in_flight(_fleet(increments=(done,), disruptions=(ended,))) == ()
 
 
 def test_a_pod_that_the_scheduler_nominated_and_a_node_that_is_held_keep_it() -> None:
@@ -247,17 +248,9 @@ def test_a_pod_that_the_scheduler_nominated_and_a_node_that_is_held_keep_it() ->
     assert (held.kept, held.takes_pods, held.must_go) == (IN_FLIGHT, False, None)
 
 
-@pytest.mark.parametrize(
-    ("fleet", "more", "why"),
-    [
-        pytest.param({}, {"requests_due": 2}, ["ProvisioningRequests need room: 2"], id="requests are due"),
-        pytest.param({"increments": (INCREMENT,), "disruptions": (STEP,)}, {}, ["disruption d1 is under way"],
-                     id="our own step, with its increment"),
-    ],
-)  # fmt: skip
-def test_why_nothing_is_begun(fleet: dict[str, Any], more: Any, why: list[str]) -> None:
+def test_our_own_step_keeps_it_but_neither_its_increment_nor_its_nodes_do() -> None:
     going = replace(STEP, nodes=(DisruptedNode("n", "id-n", "g"),))
-    fleet = {**fleet, **({"disruptions": (going,)} if "disruptions" in fleet else {})}
-    movable = (RunningPods(SPEC, 1),) if fleet else ()
-    state = _state(_node("n", *(["ToBeDeletedByClusterAutoscaler"] if fleet else []), movable=movable))
-    assert list(why_not_now(state, _fleet(**fleet), **more)) == why
+    state = _state(_node("n", "ToBeDeletedByClusterAutoscaler", movable=(RunningPods(SPEC, 1),)))
+    fleet = _fleet(increments=(INCREMENT,), disruptions=(going,))
+    assert why_nothing(state, fleet) == ("disruption d1 is under way",)
+    assert in_flight(fleet) == ()

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from cagrpc.backends.simulated.behaviour import Behaviour
-from cagrpc.controllers.consolidation.observer import PATIENCE_SECONDS
 from cagrpc.controllers.settings import ConsolidationMode, NodeBudget
 from cagrpc.fleet.model import DisruptionPhase, IncrementSpec
 from tests.controllers.consolidation.scene import Scene
@@ -87,16 +86,6 @@ def test_switched_to_a_dry_run_it_undoes_what_is_under_way(rotten: Scenes) -> No
     assert scene.shown["waits_for"] == "it is a dry run: nothing is changed"
 
 
-def test_while_a_pod_waits_nothing_begins_but_for_one_that_nothing_can_be_done_for(rotten: Scenes) -> None:
-    scene = rotten()
-    scene.cluster.add(cpu=64_000)
-    scene.run(PATIENCE_SECONDS / 2, 10)
-    assert scene.shown["waits_for"] == "pods wait: 1"
-    assert scene.fleet.snapshot.disruptions == ()
-    scene.run(PATIENCE_SECONDS, 10)
-    assert scene.fleet.snapshot.disruptions
-
-
 def is_drained(scene: Scene) -> None:
     taint = {"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}
     scene.change_node(next(iter(scene.cluster.nodes())), spec={"taints": [taint]})
@@ -120,7 +109,7 @@ def is_away(scene: Scene) -> None:
     ("happens", "why"),
     [
         pytest.param(is_away, "the cluster is not known: the watch is down", id="the cluster is not known"),
-        pytest.param(is_expected, "pods are to be created by their workloads: 2", id="pods are expected"),
+        pytest.param(is_expected, "pods are to be created by their workloads: 2 (of namespace", id="pods are expected"),
         pytest.param(orders, "increment {increment} is in flight", id="an increment"),
         pytest.param(is_drained, "node {node} is being removed, and has pods", id="somebody drains a node"),
     ],
@@ -132,5 +121,5 @@ def test_while_something_else_is_under_way_nothing_begins(
     happens(scene)
     scene.run(10)
     names = {"increment": scene.increments()[-1].id, "node": next(iter(scene.cluster.nodes()))}
-    assert scene.shown["waits_for"] == why.format(**names)
+    assert scene.shown["waits_for"].startswith(why.format(**names))
     assert scene.fleet.snapshot.disruptions == ()

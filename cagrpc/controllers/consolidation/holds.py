@@ -1,0 +1,132 @@
+"""Who keeps consolidation from beginning, and for how long at most: pods that wait, pods that are to be created and
+ProvisioningRequests may need the room that it would take away. Each namespace has a share of time for that, so that no
+tenant can stop consolidation for the others. Times are in seconds."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from cagrpc.api.encoding.times import timestamp
+from cagrpc.cluster.state import ClusterState, PodRef, oldest_first
+from cagrpc.controllers.events import Note, pod_object
+from cagrpc.fleet.model import FleetSnapshot
+from solver.model import Labels, PodSpec, Resources, Taint
+from solver.model.eligibility import why_not_eligible
+
+SHARE_SECONDS = 900.0
+"""So long pods and requests of one namespace hold consolidation. Increments have less time than this."""
+REGAINED = 1 / 3
+"""How much of that a namespace gets back for each second in which nothing of it needs room: it holds consolidation for
+a quarter of the time at most."""
+_MOST_SPECS = 20
+"""Of one namespace, looked at for one that a node could serve. More differ only where somebody wants them to."""
+_MOST_NAMED = 3
+_TOLD_AFTER_SECONDS = 60.0
+"""Of holding: most pods have their node by then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """How many pods and requests of one namespace need room."""
+
+    waiting: int = 0
+    expected: int = 0
+    """To be created by their workloads."""
+    requests: int = 0
+    first: PodRef | None = None
+    """The oldest of those that wait."""
+
+
+def needs(state: ClusterState, snapshot: FleetSnapshot, requests_due: Mapping[str, int]) -> Mapping[str, Needs]:
+    """Return who needs room, by namespace: of the pods only where a node of the cluster or of the fleet could serve one
+    of the namespace's. `requests_due` counts ProvisioningRequests by namespace."""
+    waiting: defaultdict[str, list[PodRef]] = defaultdict(list)
+    specs: defaultdict[str, dict[PodSpec, None]] = defaultdict(dict)
+    for each in state.waiting:
+        for pod in each.pods:
+            waiting[pod.namespace].append(pod)
+            specs[pod.namespace][each.pod_set.spec] = None
+    served = {
+        name for name, of in specs.items() if any(_is_served(each, state, snapshot) for each in islice(of, _MOST_SPECS))
+    }
+    found = {}
+    for name in sorted({*served, *requests_due}):
+        pods = waiting[name] if name in served else []
+        expected = sum(pod.is_expected for pod in pods)
+        first = min((pod for pod in pods if not pod.is_expected), key=oldest_first, default=None)
+        found[name] = Needs(len(pods) - expected, expected, requests_due.get(name, 0), first)
+    return found
+
+
+def _is_served(spec: PodSpec, state: ClusterState, snapshot: FleetSnapshot) -> bool:
+    """Return whether a node of a group, or one that stands, would take the pod if it were empty."""
+    groups = (each.group for each in snapshot.groups.values())
+    return any(_fits(spec, each.labels, each.taints, each.allocatable) for each in groups) or any(
+        _fits(spec, each.node.labels, each.node.taints, each.node.allocatable, each.node.name) for each in state.nodes
+    )
+
+
+def _fits(spec: PodSpec, labels: Labels, taints: Sequence[Taint], allocatable: Resources, name: str = "") -> bool:
+    if any(amount > allocatable.get(resource, 0) for resource, amount in spec.requests):
+        return False
+    return why_not_eligible(spec, labels, taints, name) is None
+
+
+@dataclass(slots=True)
+class _Share:
+    left_seconds: float
+    at_seconds: float
+    """When that was counted."""
+    needs_room: bool
+
+
+class Holds:
+    """What is left of the share of each namespace. For one thread."""
+
+    def __init__(self) -> None:
+        self._shares: dict[str, _Share] = {}
+
+    def until(self, needing: Iterable[str], now_seconds: float) -> Mapping[str, float]:
+        """Return which of the namespaces that need room hold consolidation now, and until when at most."""
+        wanted = set(needing)
+        for name in wanted | self._shares.keys():
+            share = self._shares.setdefault(name, _Share(SHARE_SECONDS, now_seconds, needs_room=False))
+            passed = max(0.0, now_seconds - share.at_seconds)
+            gained = -passed if share.needs_room else passed * REGAINED
+            share.left_seconds = min(SHARE_SECONDS, max(0.0, share.left_seconds + gained))
+            share.at_seconds, share.needs_room = now_seconds, name in wanted
+        whole = [name for name, share in self._shares.items() if share.left_seconds >= SHARE_SECONDS]
+        for name in set(whole) - wanted:
+            del self._shares[name]
+        return {
+            name: now_seconds + self._shares[name].left_seconds
+            for name in sorted(wanted)
+            if self._shares[name].left_seconds > 0
+        }
+
+
+def in_words(found: Mapping[str, Needs], until: Mapping[str, float]) -> tuple[str, ...]:
+    """Return who holds consolidation, and until when at most, for people; empty where nobody does."""
+    holding = {name: found[name] for name in until}
+    what = {
+        "pods wait": sum(each.waiting for each in holding.values()),
+        "pods are to be created by their workloads": sum(each.expected for each in holding.values()),
+        "ProvisioningRequests need room": sum(each.requests for each in holding.values()),
+    }
+    who = [f"{name} until {timestamp(at)}" for name, at in sorted(until.items(), key=lambda each: -each[1])]
+    if len(who) > _MOST_NAMED:
+        who[_MOST_NAMED:] = [f"{len(who) - _MOST_NAMED} more"]
+    whose = f" (of namespace {', '.join(who)} at the latest)"
+    return tuple(f"{said}: {count}{whose}" for said, count in what.items() if count)
+
+
+def notes(found: Mapping[str, Needs], until: Mapping[str, float], now_seconds: float) -> Iterator[Note]:
+    """Yield an Event on the oldest pod of each namespace that has held consolidation for some time."""
+    for name, at in until.items():
+        pod = found[name].first
+        if pod is not None and at <= now_seconds + SHARE_SECONDS - _TOLD_AFTER_SECONDS:
+            text = f"consolidation waits for this pod and others of its namespace, until {timestamp(at)} at the latest"
+            yield Note(pod_object(pod), "ConsolidationWaits", text)

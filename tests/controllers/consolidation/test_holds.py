@@ -1,0 +1,122 @@
+"""Pods and requests that need room hold consolidation: for a share of time of each namespace, and never a node that
+must go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from cagrpc.controllers.consolidation.holds import SHARE_SECONDS, Holds, in_words, needs
+from cagrpc.controllers.settings import ConsolidationMode
+from solver.model import PodSpec
+from tests.controllers.consolidation.scene import Scene
+from tests.support.fleet import group
+
+DRY_RUN, ON = ConsolidationMode.DRY_RUN, ConsolidationMode.ON
+LOOK_SECONDS = 20.0
+NOT_ORDERED = 2000
+"""Milli-CPU of a pod that an empty node serves; here all have pods, and no further one may be ordered."""
+Scenes = Callable[..., Scene]
+
+
+@pytest.fixture
+def full() -> Iterator[Scenes]:
+    """Make worlds of as many nodes as there may be, of which two could go."""
+    with ExitStack() as made:
+
+        def make(mode: ConsolidationMode = DRY_RUN, **settings: Any) -> Scene:
+            scene = made.enter_context(Scene(group("it", cpu=2000, max_size=4), mode=mode, **settings))
+            scene.cluster.workload("web", 4, cpu=500, on=scene.stand("it", 4))
+            scene.begin()
+            return scene
+
+        yield make
+
+
+def held_seconds(scene: Scene, seconds: float) -> float:
+    """Let so much time pass; return for how long consolidation was held."""
+    held = 0.0
+    for _ in range(round(seconds / LOOK_SECONDS)):
+        scene.run(LOOK_SECONDS, LOOK_SECONDS)
+        held += LOOK_SECONDS * ("pods " in scene.shown["waits_for"])
+    return held
+
+
+def test_pods_that_wait_hold_it_for_a_share_of_time(full: Scenes) -> None:
+    scene = full(ON)
+    scene.cluster.add(cpu=NOT_ORDERED, namespace="tenant")
+    scene.step()
+    until = scene.shown["waits_for"].removeprefix("pods wait: 1 (of namespace tenant until ")
+    assert until.endswith("Z at the latest)")
+    assert held_seconds(scene, SHARE_SECONDS - 100) == SHARE_SECONDS - 100
+    assert until in scene.shown["waits_for"], "it does not move"
+    (event,) = scene.events("ConsolidationWaits")
+    assert event.text == f"consolidation waits for this pod and others of its namespace, until {until.rstrip(')')}"
+    assert scene.fleet.snapshot.disruptions == ()
+    held_seconds(scene, SHARE_SECONDS)
+    assert scene.fleet.snapshot.disruptions
+
+
+def test_a_pod_that_no_node_could_serve_holds_nothing(full: Scenes) -> None:
+    scene = full()
+    scene.cluster.add(cpu=NOT_ORDERED + 1, namespace="tenant")
+    scene.cluster.add(spec=PodSpec((("cpu", 1),), node_selector=(("no", "where"),)), namespace="tenant")
+    assert held_seconds(scene, 200) == 0
+
+
+def test_a_pod_that_is_made_anew_all_the_time_holds_it_no_longer_than_one_that_stays(full: Scenes) -> None:
+    scene, held = full(), 0.0
+    uid = scene.cluster.add(cpu=NOT_ORDERED, namespace="tenant")[0]
+    for _ in range(12):
+        held += held_seconds(scene, SHARE_SECONDS - 60)
+        uid = scene.cluster.replace(uid)
+    assert held <= SHARE_SECONDS + LOOK_SECONDS
+
+
+@pytest.mark.parametrize("sizes", [(1, 2), (0, 2)])
+def test_a_workload_that_changes_its_size_all_the_time_holds_it_for_its_share(
+    full: Scenes, sizes: tuple[int, int]
+) -> None:
+    scene, held = full(), 0.0
+    scene.idle.add("the planner loop")
+    for turn in range(120):
+        scene.cluster.workload("late", sizes[turn % 2], cpu=NOT_ORDERED, creates=False, namespace="tenant")
+        held += held_seconds(scene, 2 * LOOK_SECONDS)
+    whole = 120 * 2 * LOOK_SECONDS
+    assert 0 < held <= SHARE_SECONDS + whole / 4 + LOOK_SECONDS
+
+
+def test_each_namespace_has_its_own_share_and_gets_it_back(full: Scenes) -> None:
+    scene = full()
+    scene.cluster.add(cpu=NOT_ORDERED, namespace="tenant")
+    held_seconds(scene, 2 * SHARE_SECONDS)
+    assert held_seconds(scene, 100) == 0
+    (honest,) = scene.cluster.add(cpu=NOT_ORDERED, namespace="honest")
+    assert held_seconds(scene, 200) == 200
+    assert "of namespace honest until" in scene.shown["waits_for"]
+    scene.cluster.delete(honest)
+    scene.run(4 * 200, LOOK_SECONDS)
+    scene.cluster.add(cpu=NOT_ORDERED, namespace="honest")
+    assert held_seconds(scene, 2 * SHARE_SECONDS) == pytest.approx(SHARE_SECONDS, abs=2 * LOOK_SECONDS)
+
+
+def test_a_node_that_must_go_is_replaced_while_pods_wait(full: Scenes) -> None:
+    scene = full(ON, interruption_taints=frozenset({"cloud/going"}))
+    scene.cluster.add(cpu=NOT_ORDERED, namespace="tenant")
+    scene.run(30, 5)
+    assert scene.fleet.snapshot.disruptions == ()
+    going = next(iter(scene.cluster.nodes()))
+    scene.change_node(going, spec={"taints": [{"key": "cloud/going", "effect": "NoSchedule"}]})
+    scene.until(lambda: scene.fleet.snapshot.disruptions)
+    assert ([each.name for each in scene.last().nodes], scene.last().reason) == ([going], "Interrupted")
+    scene.until(lambda: going not in scene.cluster.nodes())
+
+
+def test_requests_that_need_room_hold_it_too(full: Scenes) -> None:
+    scene = full()
+    found = needs(scene.view.state(), scene.fleet.snapshot, {"other": 2})
+    text = "ProvisioningRequests need room: 2 (of namespace other until 1970-01-01T00:15:00Z at the latest)"
+    assert in_words(found, Holds().until(found, 0.0)) == (text,)
