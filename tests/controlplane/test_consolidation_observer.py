@@ -32,7 +32,8 @@ def observer(cluster: Cluster) -> Iterator[Observer]:
 def evict(cluster: Cluster, node: str, count: int = 1) -> None:
     """Budgets are asked, once they know of all pods."""
     wait_for_budgets(cluster, FOUND)
-    names = [pod["metadata"]["name"] for pod in cluster.pods() if pod["spec"].get("nodeName") == node]
+    here = (pod for pod in cluster.pods() if pod["spec"].get("nodeName") == node)
+    names = [pod["metadata"]["name"] for pod in here if "deletionTimestamp" not in pod["metadata"]]
     for name in names[:count]:
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
         cluster.admin.create(cluster.path("pods", name) + "/eviction", body)

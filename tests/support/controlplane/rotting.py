@@ -163,7 +163,9 @@ def clear(cluster: Cluster, found: Sequence[Workload]) -> None:
 
 
 def running(cluster: Cluster) -> int:
-    return sum(pod["status"]["phase"] == "Running" for pod in cluster.pods())
+    """Return how many pods run and go on running."""
+    stay = (pod for pod in cluster.pods() if "deletionTimestamp" not in pod["metadata"])
+    return sum(pod["status"]["phase"] == "Running" for pod in stay)
 
 
 def least_usd_per_hour(
