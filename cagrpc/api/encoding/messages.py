@@ -110,6 +110,8 @@ def _fill_field(message: Message, field: FieldDescriptor, value: Any) -> None:
     if field.message_type is None:
         held.extend(value)
     elif not field.message_type.GetOptions().map_entry:
+        if not field.is_repeated:
+            held.SetInParent()  # an empty selector selects everything, one that is not there nothing
         for item in value if field.is_repeated else [value]:
             _fill(held.add() if field.is_repeated else held, item)
     elif field.message_type.fields_by_name["value"].message_type is None:

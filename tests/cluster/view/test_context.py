@@ -9,7 +9,7 @@ import pytest
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.view.context import NAMESPACES, RUNTIME_CLASSES
 from solver import solve
-from solver.model import HOSTNAME, Budget, NodeGroup, PodSpec, Problem
+from solver.model import HOSTNAME, Budget, NodeGroup, PodSelector, PodSpec, Problem
 from tests.cluster.view.test_expected import replica_set, template
 from tests.support.controllers.cluster_objects import DAEMON_SETS, REPLICA_SETS, Fed, node, pod
 
@@ -113,6 +113,14 @@ def test_pods_to_come_have_what_their_runtime_class_adds_and_none_come_without_i
     assert [each.pod_set.spec.requests for each in fed.state().waiting] == [(("cpu", 2000),)]
     fed.drop(KATA, path=RUNTIME_CLASSES)
     assert not fed.state().waiting
+
+
+def test_what_a_selector_without_conditions_selects_is_the_same_with_a_runtime_class(fed: Fed) -> None:
+    term = {"topologyKey": HOSTNAME, "labelSelector": {}, "namespaceSelector": {}}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    fed.put(KATA, path=RUNTIME_CLASSES)
+    fed.put(replica_set(1, of=template(affinity=affinity, runtimeClassName="kata")), path=REPLICA_SETS)
+    assert of(fed, "web-1-00000").pod_anti_affinity[0].selector == PodSelector((), None), "all pods, wherever they are"
 
 
 def test_pods_that_are_there_stay_as_admission_left_them(fed: Fed) -> None:
