@@ -84,13 +84,12 @@ class SlackObject:
             self._write_status(*current)
 
     def _write_status(self, state: SlackState, carrier: str) -> None:
-        self._write_at = self._clock() + WRITE_SECONDS
         try:
             self._client.patch(f"{self._path}/status", {"status": status(state, carrier)})
         except NotFound:
             self._ensure()
             raise Conflict(f"{self._path} did not exist; it is created again") from None
-        self._written = state, carrier
+        self._written, self._write_at = (state, carrier), self._clock() + WRITE_SECONDS
 
     def _ensure(self) -> dict[str, Any]:
         found = self._get_or_create()

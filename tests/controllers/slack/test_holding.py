@@ -399,6 +399,10 @@ def test_what_cannot_be_written_is_written_later(new_world: NewWorld, caplog: py
     world.run(COMING)
     world.api.before = refuse
     world.cluster.add(1)
+    world.run(1)
+    for _ in range(10):
+        world.run(1)
+        assert "away" in world.status()["slack"]["carried"], "also while it is too early for another write"
     world.run(COMING)
     assert "the slack cannot be carried as it should be" in caplog.text
     assert world.targets() == {"a": 2}
