@@ -162,7 +162,9 @@ def cluster_controllers(
             fleet,
             client,
             clock=clock,
-            rules=Rules.for_thresholds(each.scale_down_utilization_threshold for each in settings.options.values()),
+            rules=Rules.for_thresholds(
+                (each.scale_down_utilization_threshold for each in settings.options.values()), runtime.budget
+            ),
             reservations=reservations,
             booked=requests.booked_nodes if requests is not None else dict,
             slack=held_by_slack,

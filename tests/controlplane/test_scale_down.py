@@ -12,19 +12,20 @@ import pytest
 from cagrpc.cluster.markers import SCALE_DOWN_DISABLED
 from cagrpc.cluster.markers import SCALE_DOWN_DISABLED_BY_US as OURS
 from cagrpc.cluster.view.view import ClusterView
-from cagrpc.controllers.scale_down.choice import IN_USE, no_room
 from cagrpc.controllers.scale_down.controller import ScaleDownController
 from cagrpc.fleet.model import FleetSnapshot, GroupState, Instance, InstanceState
 from cagrpc.kube.client.client import Client, PatchKind
-from cagrpc.runtime.clock import monotonic
 from solver.model import NodeGroup
-from tests.support.controllers.scale_down import GIB, QUICK
+from tests.controllers.scale_down.standing import IN_USE, no_room
+from tests.support.clocks import any_clock
 from tests.support.controlplane.cluster import NODES, Cluster
 from tests.support.controlplane.processes import wait_for
 
 _WEIGHTS = {"high": 100, "middle": 50, "low": 10}
 _PODS = 5
 _SIZE = {"cpu": "4", "memory": "16Gi"}
+_NO_TIME = any_clock(lambda: 0.0)
+"""However slow the machine and the API server: one step evaluates all nodes, and writes what it has found."""
 
 
 @dataclass
@@ -36,7 +37,7 @@ class _Fleet:
     @property
     def snapshot(self) -> FleetSnapshot:
         names = [node["metadata"]["name"] for node in self.cluster.nodes()]
-        resources = {"cpu": 4000, "memory": 16 * GIB, "pods": 110}
+        resources = {"cpu": 4000, "memory": 16 * 2**30, "pods": 110}
         groups, of_instance = {}, {}
         for group_id, weight in _WEIGHTS.items():
             ids = [f"test://{name}" for name in names if name.startswith(group_id)]
@@ -112,7 +113,7 @@ def test_tiers_go_from_below_and_every_pod_finds_a_place(cluster: Cluster, view:
     cluster.admin.merge(f"{NODES}/low-1", {"metadata": {"annotations": theirs}})
     cluster.create_deployment("web", _PODS, {"cpu": "1"})
     wait_for(lambda: len(set(_places(cluster)) - {None}) == 5, "the scheduler has put one on each node")
-    controller = ScaleDownController(view, _Fleet(cluster), client, clock=monotonic, rules=QUICK)
+    controller = ScaleDownController(view, _Fleet(cluster), client, clock=_NO_TIME)
     taken: list[str] = []
     for _ in range(20):
         _seen(cluster, view)
@@ -139,7 +140,7 @@ def test_a_write_that_another_one_overtakes_is_done_again(cluster: Cluster, view
     wait_for(lambda: _places(cluster) == ["high-0"], "the pod is bound")
     _seen(cluster, view)
     meddling = _Meddling(cluster, client)
-    ScaleDownController(view, _Fleet(cluster), meddling, clock=monotonic, rules=QUICK).review()
+    ScaleDownController(view, _Fleet(cluster), meddling, clock=_NO_TIME).review()
     assert _marks(cluster) == {"high-0": no_room(100)}
     assert meddling.reads == 2
     assert cluster.admin.get(f"{NODES}/high-0")["metadata"]["labels"]["meddled"] == "1"

@@ -83,14 +83,16 @@ class Rules:
     """The planner's budget for the pods of one node, where it is asked,"""
     waiting_seconds: float = 0.2
     """and for all pending pods."""
+    budget: Budget | None = None
+    """Of each plan, instead of these."""
     step_seconds: float = 0.1
     """How long one step begins further parts of a round."""
 
     @classmethod
-    def for_thresholds(cls, thresholds: Iterable[float | None]) -> Rules:
+    def for_thresholds(cls, thresholds: Iterable[float | None], budget: Budget | None = None) -> Rules:
         """Return the rules under which every node is evaluated that CA may find underutilized: `thresholds` are those
         of the node groups, None where one has CA's own."""
-        return cls(utilisation=max([cls().utilisation, *(each or 0.0 for each in thresholds)]))
+        return cls(utilisation=max([cls().utilisation, *(each or 0.0 for each in thresholds)]), budget=budget)
 
 
 Undrainable = Callable[[AbstractSet[str]], Mapping[str, str]]
@@ -262,7 +264,8 @@ class _Removals:
                 homeless[required(pods.spec)] += pods.count
         sets += [PodSet(f"of nodes that leave, {n}", *each) for n, each in enumerate(homeless.items())]
         relocation = Relocation(self._room, self._keeping_out, movable if homeless else seen_by_waiting)
-        self._crowd.add((yield from reserve(self._room, relocation, sets, Budget(self._rules.waiting_seconds))))
+        budget = self._rules.budget or Budget(self._rules.waiting_seconds)
+        self._crowd.add((yield from reserve(self._room, relocation, sets, budget)))
         self._relocation = Relocation(self._room, self._keeping_out)
 
     def order(self, each: FleetNode, before: AbstractSet[str]) -> tuple[int, bool, float, str]:
@@ -311,8 +314,9 @@ class _Removals:
             return True
         lowest = self._groups[each.group].weight
         own_tier, any_tier = self._weights == lowest, self._weights >= lowest
+        budget = self._rules.budget or Budget(self._rules.place_seconds)
         for onto in (own_tier, any_tier) if np.any(own_tier != any_tier) else (any_tier,):
-            placed = self._relocation.place(pods, onto, Budget(self._rules.place_seconds))
+            placed = self._relocation.place(pods, onto, budget)
             if placed.all:
                 self._relocation.assume(placed)
                 return True

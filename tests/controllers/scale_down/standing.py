@@ -162,15 +162,24 @@ class Standing(RequestWorld):
         self.run(3.0)
         assert self.is_true(request, "Provisioned"), self.document(request)
 
+    def pods_on(self, name: str) -> list[str]:
+        """Return the UIDs of the pods of a node."""
+        return [uid for uid in self.cluster.pods() if self.cluster.node_of(uid) == self.names[name]]
+
     def take(self, name: str) -> list[PodSpec]:
         """Take a node away as the cluster-autoscaler does, and return what ran there."""
         node = self.cluster.nodes()[self.names[name]]
-        here = [uid for uid in self.cluster.pods() if self.cluster.node_of(uid) == self.names[name]]
+        here = self.pods_on(name)
         self.cluster.delete(*here)
         identity = node["spec"]["providerID"]
         self.fleet.delete_instances(self.fleet.snapshot.group_of_instance[identity], [identity])
         self.cluster.vanish(self.names.pop(name))
         return [self.specs[uid] for uid in here]
+
+    def restart(self) -> None:
+        """Begin another process, and let all else find out what there is: scale-down waits for that."""
+        super().restart()
+        self.step()
 
     # ---- what has been decided
 
