@@ -14,47 +14,34 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.trace import StatusCode
 
 from cagrpc.api.gen import externalgrpc_pb2 as pb
-from cagrpc.controllers.placement.traces import ReleasedTraces
 from cagrpc.errors import InvalidInput
 from cagrpc.fleet.model import IncrementSpec, Origin
 from cagrpc.runtime import tracing
 from cagrpc.server import opentelemetry
 from cagrpc.server.opentelemetry import OpenTelemetry
-from tests.support.controllers.planner import BOOT_SECONDS, PlannerHarness
 from tests.support.fleet import FakeClock, FleetHarness, ScriptedNodes, group
 from tests.support.grpc_servers import PATHS, House, asking, chosen, option, pod
 from tests.support.traces import traced
 from tests.support.waiting import AMPLE_SECONDS, assert_ends
+from tests.support.world import BOOT_SECONDS, World
 
 CALLER = 0x0AF7651916CD43DD8448EB211C80319C
 TRACEPARENT = ("traceparent", f"00-{CALLER:032x}-b7ad6b7169203331-01")
 
 
 @pytest.fixture
-def harness() -> Iterator[PlannerHarness]:
-    made = PlannerHarness([group("a", cpu=4000)])
-    yield made
-    made.close()
+def world() -> Iterator[World]:
+    with World(group("a", cpu=4000), tracing=True) as made:
+        yield made
 
 
-def run(harness: PlannerHarness, watching: ReleasedTraces, seconds: float) -> None:
-    """Step by step, with the pods watched."""
-    for _ in range(int(seconds)):
-        harness.run(1.0)
-        watching.step()
-
-
-def watching(harness: PlannerHarness) -> ReleasedTraces:
-    return ReleasedTraces(harness.fleet, harness.cluster, harness.clock)
-
-
-def test_an_increment_is_one_trace_from_its_oldest_pod_to_the_last_that_is_bound(harness: PlannerHarness) -> None:
-    with traced(harness.clock) as spans:
-        created_at = harness.clock()
-        harness.add(6, cpu=2000)
-        run(harness, watching(harness), 3 * BOOT_SECONDS)
-        assert not harness.pending()
-        (status,) = harness.increments()
+def test_an_increment_is_one_trace_from_its_oldest_pod_to_the_last_that_is_bound(world: World) -> None:
+    with traced(world.clock) as spans:
+        created_at = world.clock()
+        world.cluster.add(6, cpu=2000)
+        world.run(3 * BOOT_SECONDS)
+        assert not world.cluster.pending()
+        (status,) = world.increments()
         subject = tracing.increment(status.id)
         phases = spans.seconds(subject)
         assert list(phases) == ["waiting", "increment", "planned", "creating", "ready", "released"]
@@ -80,11 +67,11 @@ def test_an_increment_is_one_trace_from_its_oldest_pod_to_the_last_that_is_bound
         assert (spans.one("released").attributes or {})["cagrpc.bound"] == 6
 
 
-def test_a_round_has_its_steps(harness: PlannerHarness) -> None:
-    with traced(harness.clock) as spans:
-        harness.add(2, cpu=2000)
-        run(harness, watching(harness), 10)
-        (status,) = harness.increments()
+def test_a_round_has_its_steps(world: World) -> None:
+    with traced(world.clock) as spans:
+        world.cluster.add(2, cpu=2000)
+        world.run(10)
+        (status,) = world.increments()
         subject = tracing.plan(status.increment.plan)
         names = [each.name for each in spans.of(subject)]
         assert sorted(names) == ["checking", "committing", "plan", "reading", "solving"]
@@ -97,20 +84,20 @@ def test_a_round_has_its_steps(harness: PlannerHarness) -> None:
             assert each is whole or (each.parent is not None and each.parent.span_id == context.span_id)
 
 
-def test_another_process_goes_on_with_the_trace(harness: PlannerHarness) -> None:
-    with traced(harness.clock) as spans:
-        harness.add(2, cpu=4000)
-        run(harness, watching(harness), 5)
-        (before,) = harness.increments()
-    harness.restart()
-    with traced(harness.clock) as later:
-        run(harness, watching(harness), 3 * BOOT_SECONDS)
+def test_another_process_goes_on_with_the_trace(world: World) -> None:
+    with traced(world.clock) as spans:
+        world.cluster.add(2, cpu=4000)
+        world.run(5)
+        (before,) = world.increments()
+    world.restart()
+    with traced(world.clock) as later:
+        world.run(3 * BOOT_SECONDS)
         subject = tracing.increment(before.id)
         assert [each.name for each in spans.of(subject)] == ["waiting", "planned"]
         assert {each.name for each in later.of(subject)} == {"creating", "ready", "increment", "released"}
         creating = later.one("creating")
         assert (creating.attributes or {})["cagrpc.taken_over"] is True
-        assert later.seconds(subject)["creating"][0] < harness.clock() - BOOT_SECONDS, "as the journal has it"
+        assert later.seconds(subject)["creating"][0] < world.clock() - BOOT_SECONDS, "as the journal has it"
         assert creating.parent is not None
         whole = later.one("increment").context
         assert whole is not None
@@ -118,21 +105,21 @@ def test_another_process_goes_on_with_the_trace(harness: PlannerHarness) -> None
         assert "cagrpc.taken_over" not in (later.one("ready").attributes or {})
 
 
-def test_a_process_that_did_not_see_the_release_adds_nothing(harness: PlannerHarness) -> None:
-    with traced(harness.clock):
-        harness.add(1, cpu=4000)
-        run(harness, watching(harness), 3 * BOOT_SECONDS)
-    harness.restart()
-    with traced(harness.clock) as later:
-        run(harness, watching(harness), 5)
+def test_a_process_that_did_not_see_the_release_adds_nothing(world: World) -> None:
+    with traced(world.clock):
+        world.cluster.add(1, cpu=4000)
+        world.run(3 * BOOT_SECONDS)
+    world.restart()
+    with traced(world.clock) as later:
+        world.run(5)
         assert later.all() == ()
 
 
-def test_pods_that_are_never_bound_end_the_trace_as_failed(harness: PlannerHarness) -> None:
-    with traced(harness.clock) as spans:
-        harness.add(1, cpu=4000)
-        harness.cluster.scheduling = False
-        run(harness, watching(harness), 700)
+def test_pods_that_are_never_bound_end_the_trace_as_failed(world: World) -> None:
+    with traced(world.clock) as spans:
+        world.cluster.add(1, cpu=4000)
+        world.cluster.scheduling = False
+        world.run(700)
         released = spans.one("released")
         assert released.status.status_code is StatusCode.ERROR
         assert released.status.description == "1 pod not bound after 600 s"
