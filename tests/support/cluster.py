@@ -124,6 +124,9 @@ class Cluster:
         self.scheduling = True
         self.passed_over: set[str] = set()
         """Pods that the scheduler does not come to."""
+        self.tries_a_second: float | None = None
+        """How many pods the scheduler tries; None where it takes no time. What it tried in vain waits for another
+        node."""
         self.replaces = True
         """Whether pods without a workload are replaced where they go with their node."""
         self.daemons_come = True
@@ -142,6 +145,9 @@ class Cluster:
         self._pods = PodReader(DEFAULT_GANG_LABEL, DEFAULT_SCHEDULERS, "cagrpc")
         self._scheduled_at = -1
         """In which version of all objects."""
+        self._tries, self._tried_at = 0.0, clock()
+        self._tried: dict[str, frozenset[str]] = {}
+        """The nodes that there were when a pod was tried last."""
 
     # ---- what people do
 
@@ -208,7 +214,7 @@ class Cluster:
         self.api.put(path_of("/apis/apps/v1/replicasets", name), {"metadata": metadata, "spec": wanted, "status": {}})
         for number in range(replicas if on else 0):
             self.create(name, node=on[number % len(on)])
-        self._count(made)
+        self._count(made, [pod for pod in self.pods().values() if pod.owner == made.key])
         return made
 
     def create(self, workload: str, count: int = 1, *, node: str = "") -> list[str]:
@@ -363,20 +369,18 @@ class Cluster:
             for node in self.nodes().keys() - have:
                 if (known := self._node(node, held=True)) is not None and _runs_on(spec, known):
                     self.add(spec=spec, owner=owner, node=node)
+        pods: dict[str, list[ObservedPod]] = {}
+        for pod in self.pods().values():
+            pods.setdefault(pod.owner, []).append(pod)
         for each in self.workloads.values():
-            if each.creates:
-                lacking = each.replicas - sum(pod.counted for pod in self._of(each))
-                self.create(each.name, max(0, lacking))
-            self._count(each)
-        for path, pod in self._each_pod():
-            if "deletionTimestamp" in pod["metadata"] and path not in self._ends:
+            there = pods.get(each.key, [])
+            lacking = each.replicas - sum(pod.counted for pod in there) if each.creates else 0
+            self._count(each, [*there, *(self._pod(self.paths[uid]) for uid in self.create(each.name, lacking))])
+        for path, document in self._each_pod():
+            if "deletionTimestamp" in document["metadata"] and path not in self._ends:
                 self._ends[path] = self.clock() + self.grace_seconds
 
-    def _of(self, workload: Workload) -> list[ObservedPod]:
-        return [pod for pod in self.pods().values() if pod.owner == workload.key]
-
-    def _count(self, each: Workload) -> None:
-        pods = self._of(each)
+    def _count(self, each: Workload, pods: Sequence[ObservedPod]) -> None:
         path = path_of("/apis/apps/v1/replicasets", each.name)
         if self.api.objects[path]["status"].get("replicas") != len(pods):
             self.api.change(path, status={"replicas": len(pods)})
@@ -394,7 +398,7 @@ class Cluster:
 
     def schedule(self) -> None:
         """Bind what can be bound."""
-        if not self.scheduling or self._scheduled_at == self.api.latest_version:
+        if not self.scheduling or (self.tries_a_second is None and self._scheduled_at == self.api.latest_version):
             return
         pods = self.pods()
         nodes = {name: node for name in self.nodes() if (node := self._node(name)) is not None}
@@ -405,26 +409,38 @@ class Cluster:
         left_out = {uid for uid in self.pending() if self._incomplete(self.gang_of(uid))} | self.passed_over
         waiting = [uid for uid in self.pending() if uid not in left_out]
         waiting.sort(key=lambda uid: (-pods[uid].pod.priority, pods[uid].pod.created_at_seconds))
+        if self.tries_a_second is not None:
+            waiting = self._tried_now(waiting, frozenset(nodes), self.tries_a_second)
+        rivals = {uid: pods[uid] for uid in self.pending()}
         gangs: dict[str, list[str]] = {}
         for uid in waiting:
             gangs.setdefault(self.gang_of(uid) or uid, []).append(uid)
         for uids in gangs.values():
-            self._bind({uid: pods[uid] for uid in uids}, nodes, free, {uid: pods[uid] for uid in waiting})
+            self._bind({uid: pods[uid] for uid in uids}, nodes, free, rivals)
         self._scheduled_at = self.api.latest_version
+
+    def _tried_now(self, waiting: Sequence[str], nodes: frozenset[str], tries_a_second: float) -> list[str]:
+        now = self.clock()
+        self._tries = min(self._tries + (now - self._tried_at) * tries_a_second, max(1.0, tries_a_second))
+        self._tried_at = now
+        found = [uid for uid in waiting if self._tried.get(uid) != nodes][: int(self._tries)]
+        self._tries -= len(found)
+        self._tried.update(dict.fromkeys(found, nodes))
+        return found
 
     def _bind(
         self,
         gang: Mapping[str, ObservedPod],
         nodes: Mapping[str, Node],
         free: Mapping[str, Counter[str]],
-        waiting: Mapping[str, ObservedPod],
+        rivals: Mapping[str, ObservedPod],
     ) -> None:
         chosen: dict[str, str] = {}
         for uid, pod in gang.items():
             nominated = self._nominated(uid)
             for name in sorted(nodes, key=lambda each: each != nominated):
                 left = free[name].copy()
-                for other, rival in waiting.items():
+                for other, rival in rivals.items():
                     ahead = other not in (uid, *chosen) and rival.pod.priority >= pod.pod.priority
                     if ahead and self._nominated(other) == name and not self.node_of(other):
                         left.subtract(_needs(rival))
@@ -482,8 +498,9 @@ class Cluster:
         return str(self.api.objects[self.paths[uid]]["status"].get("nominatedNodeName", ""))
 
     def _incomplete(self, gang: str) -> bool:
-        there = sum(each["metadata"]["labels"].get(DEFAULT_GANG_LABEL) == gang for _, each in self._each_pod())
-        return bool(there < self.gangs.get(gang, 0))
+        needed = self.gangs.get(gang, 0)
+        labels = (each["metadata"]["labels"] for _, each in self._each_pod()) if needed else ()
+        return sum(each.get(DEFAULT_GANG_LABEL) == gang for each in labels) < needed
 
 
 def _runs_on(spec: PodSpec, node: Node) -> bool:
