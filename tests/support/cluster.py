@@ -500,7 +500,7 @@ class Cluster:
     def _incomplete(self, gang: str) -> bool:
         needed = self.gangs.get(gang, 0)
         labels = (each["metadata"]["labels"] for _, each in self._each_pod()) if needed else ()
-        return sum(each.get(DEFAULT_GANG_LABEL) == gang for each in labels) < needed
+        return bool(sum(each.get(DEFAULT_GANG_LABEL) == gang for each in labels) < needed)
 
 
 def _runs_on(spec: PodSpec, node: Node) -> bool:
