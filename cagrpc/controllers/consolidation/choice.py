@@ -83,10 +83,16 @@ def candidates(
             yield nodes
 
 
-def narrowed(problem: ConsolidationProblem, nodes: AbstractSet[str]) -> ConsolidationProblem:
-    """Return the problem in which only these nodes may go."""
+def narrowed(problem: ConsolidationProblem, nodes: AbstractSet[str], without: AbstractSet[str]) -> ConsolidationProblem:
+    """Return the problem in which only these nodes may go, and those to which gangs of their pods reach, since a gang
+    with a pod on a node that is kept does not move. Those that are left alone for now (`without`) are kept."""
+    gangs = {of.gang for each in problem.nodes if each.node.name in nodes for of in each.pods} - {None}
     standing = (
-        each if each.node.name in nodes or each.kept else replace(each, kept=LATER, must_go=None)
+        each
+        if each.kept
+        or each.node.name in nodes
+        or (each.node.name not in without and not gangs.isdisjoint(of.gang for of in each.pods))
+        else replace(each, kept=LATER, must_go=None)
         for each in problem.nodes
     )
     return replace(problem, nodes=tuple(standing), most_nodes_per_step=max(1, len(nodes)))

@@ -208,7 +208,7 @@ class ConsolidationController(Controller, Generic[QuestionT]):
         tried = [nodes for nodes in found if nodes not in self._none] or found
         for nodes in tried[:_MOST_TRIES]:
             with self._turn:
-                why = self._begin_with(frozenset(nodes), urgent_only=urgent_only)
+                why = self._begin_with(frozenset(nodes), left_alone, urgent_only=urgent_only)
             if why is None:
                 self._none.clear()
                 return ""
@@ -224,14 +224,14 @@ class ConsolidationController(Controller, Generic[QuestionT]):
             return planned.held
         return "no window is open" if closed else "the budgets of the provisioners let no node go now"
 
-    def _begin_with(self, nodes: frozenset[str], *, urgent_only: bool) -> str | None:
-        """Begin a step that takes away some of these nodes; return why none may be begun now, empty where there is none
-        with them, None where one was begun."""
+    def _begin_with(self, nodes: frozenset[str], left_alone: frozenset[str], *, urgent_only: bool) -> str | None:
+        """Begin a step that takes away some of these nodes, or of those to which their gangs reach, but for nodes that
+        are `left_alone`; return why none may be begun now, empty where there is none, None where one was begun."""
         observed = self._observe()
         if isinstance(observed, str):
             return observed
         budget = Budget(max(1.0, _BEGIN_SHARE * self._settings.budget_seconds))
-        steps = self._plan(narrowed(observed.problem, nodes), budget).steps
+        steps = self._plan(narrowed(observed.problem, nodes, left_alone), budget).steps
         may = self._may_go(observed)
         if not steps or self._stopping.is_set():
             return ""
