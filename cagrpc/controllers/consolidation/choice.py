@@ -83,7 +83,9 @@ def candidates(
             yield nodes
 
 
-def narrowed(problem: ConsolidationProblem, nodes: AbstractSet[str], without: AbstractSet[str]) -> ConsolidationProblem:
+def narrowed(
+    problem: ConsolidationProblem, nodes: AbstractSet[str], without: AbstractSet[str] = frozenset()
+) -> ConsolidationProblem:
     """Return the problem in which only these nodes may go, and those to which gangs of their pods reach, since a gang
     with a pod on a node that is kept does not move. Those that are left alone for now (`without`) are kept."""
     gangs = {of.gang for each in problem.nodes if each.node.name in nodes for of in each.pods} - {None}

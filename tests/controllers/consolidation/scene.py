@@ -18,10 +18,14 @@ from cagrpc.cluster.markers import DISRUPTION
 from cagrpc.controllers.settings import ConsolidationMode, ConsolidationSettings, NodeBudget
 from cagrpc.fleet.model import Disruption, DisruptionPhase, IncrementSpec
 from solver.model import NodeGroup
+from tests.support.api_server import Refusal
 from tests.support.cluster import NODES
 from tests.support.world import World
 
 GENEROUS = (NodeBudget(100, is_percentage=True),)
+DO_NOT_DISRUPT = {"karpenter.sh/do-not-disrupt": "true"}
+SPOT = {"taints": [{"key": "aws-node-termination-handler/spot-itn", "effect": "NoSchedule"}]}
+"""Of a node that its cloud takes."""
 _BOOTS_SECONDS = 60.0
 
 
@@ -41,6 +45,10 @@ class Scene(World):
 
     def begin(self) -> None:
         self.idle.discard("consolidation")
+
+    def before_beginning(self, do: Callable[[], object]) -> None:
+        """Do something once the whole is planned and before the step that is to begin is."""
+        self.meanwhile(lambda: self.meanwhile(do, "consolidation"), "consolidation")
 
     def until(self, true: Callable[[], object], seconds: float = 600.0, step: float = 1.0) -> None:
         """Step until it is true."""
@@ -120,3 +128,11 @@ class Scene(World):
         """Return the nodes that are cordoned by us."""
         nodes = self.cluster.nodes()
         return {each for each in self.cluster.cordoned() if DISRUPTION in nodes[each]["metadata"]["annotations"]}
+
+
+def evictions_are_forbidden(scene: Scene) -> None:
+    def refuse(request: str) -> None:
+        if request.endswith("/eviction"):
+            raise Refusal(403)
+
+    scene.api.before = refuse

@@ -17,7 +17,7 @@ from cagrpc.controllers.consolidation.walk import MOST_IN_FLIGHT
 from cagrpc.controllers.settings import ConsolidationMode, PlannerSettings
 from cagrpc.fleet.model import DisruptionPhase, Phase
 from solver.model import HOSTNAME, NodeGroup, PodSpec
-from tests.controllers.consolidation.scene import Scene
+from tests.controllers.consolidation.scene import DO_NOT_DISRUPT, SPOT, Scene, evictions_are_forbidden
 from tests.support.api_server import Refusal
 from tests.support.cluster import NODES, Workload
 from tests.support.fleet import group
@@ -25,8 +25,6 @@ from tests.support.fleet import group
 DONE, UNDONE, MOVING = DisruptionPhase.DONE, DisruptionPhase.UNDONE, DisruptionPhase.MOVING
 BIG, SMALL = group("big", cpu=8000, price=0.8, max_size=9), group("small", cpu=2000, price=0.2, max_size=9)
 MIDDLE = group("middle", cpu=5000, price=0.3, max_size=9)
-DO_NOT_DISRUPT = {"karpenter.sh/do-not-disrupt": "true"}
-SPOT = {"taints": [{"key": "aws-node-termination-handler/spot-itn", "effect": "NoSchedule"}]}
 
 
 class Stage(Scene):
@@ -186,14 +184,6 @@ def is_stopped(stage: Stage) -> None:
 
 def is_under_way(stage: Stage) -> None:
     assert stage.ended() is None
-
-
-def evictions_are_forbidden(stage: Stage) -> None:
-    def refuse(request: str) -> None:
-        if request.endswith("/eviction"):
-            raise Refusal(403)
-
-    stage.api.before = refuse
 
 
 def scheduling(is_on: bool) -> Happens:
@@ -547,3 +537,15 @@ def test_a_successor_of_the_same_name_moves_as_a_pod_of_its_own(stages: Callable
     end(stage, DONE)
     assert stage.left() == {"B": 2}
     assert stage.moved() == 1
+
+
+def test_a_step_that_saves_nothing_in_the_end_counts_as_failed(stages: Callable[..., Stage]) -> None:
+    stage = stages("ab", BIG, group("wide", cpu=10_000, price=0.9))
+    stage.pods("large", "ab", cpu=5000, budget=1)
+    stage.begin()
+    stage.until(lambda: stage.evicted)
+    of_a_job("a" if stage.has("a") else "b")(stage)
+    stage.until(stage.ended)
+    stage.run(60, 5)
+    assert (stage.last().phase, stage.last().saving_usd_per_hour) == (DONE, pytest.approx(-0.1))
+    assert stage.shown["waits_for"] == "paused after a step that failed: it saved nothing: nodes had to stay"
