@@ -32,6 +32,8 @@ class Evictions:
         self._client = client
         self._clock = clock
         self._again_at: dict[str, float] = {}
+        self.gone: set[str] = set()
+        """Pods (by UID) that were evicted or are gone, whether the view has seen that or not."""
         self._refusals: dict[str, str] = {}
         self.evicted = 0
         """How many pods went so far, of all disruptions."""
@@ -65,7 +67,7 @@ class Evictions:
             try:
                 self._client.create(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/eviction", body)
             except (NotFound, Conflict):
-                self._forget(pod.uid)
+                self._leave(pod.uid)
                 continue
             except Forbidden:
                 raise
@@ -77,15 +79,15 @@ class Evictions:
                 continue
             log.info("pod %s/%s is evicted: its successor goes to %s", pod.namespace, pod.name, pod.target)
             self.evicted += 1
-            self._forget(pod.uid)
-            # Until the view has seen it go.
-            self._again_at[pod.uid] = self._clock() + REFUSED_SECONDS
+            self._leave(pod.uid)
 
     def forget(self) -> None:
         """Forget all pods: another disruption begins."""
         self._again_at.clear()
         self._refusals.clear()
+        self.gone.clear()
 
-    def _forget(self, uid: str) -> None:
+    def _leave(self, uid: str) -> None:
         self._again_at.pop(uid, None)
         self._refusals.pop(uid, None)
+        self.gone.add(uid)

@@ -96,6 +96,14 @@ class Successors:
                 unchanged = known is not None and known.counts == each.counts
                 each.quiet_since = known.quiet_since if known is not None and unchanged else now
 
+    def leave(self, uids: AbstractSet[str]) -> None:
+        """Take in that these pods were evicted. A planner may see their successors before the next `observe`."""
+        with self._lock:
+            for move in self._still_there:
+                if move.uid in uids and move.workload in self._of:
+                    self._of[move.workload].open.append(move)
+            self._still_there = tuple(each for each in self._still_there if each.uid not in uids)
+
     @property
     def open(self) -> int:
         """How many pods went and do not run again; without those that their workloads want no more."""

@@ -209,7 +209,7 @@ class Walk:
         began = self._clock()
         state = self._cluster.state_with_bound_pods()
         self._rests_until = self._clock() + _REST * (self._clock() - began)
-        pods = pods_to_go(under_way, state)
+        pods = {uid: pod for uid, pod in pods_to_go(under_way, state).items() if uid not in self._evictions.gone}
         self._successors.observe(under_way, state, pods.keys())
         self._fleet.disruptions.check()
         if under_way.phase is DisruptionPhase.UNDOING:
@@ -331,6 +331,7 @@ class Walk:
             self._evictions.evict(due)
         except Forbidden as error:
             self.undo(str(error))
+        self._successors.leave(self._evictions.gone)
 
     def _adjusted(
         self,

@@ -1,5 +1,5 @@
-"""The process ends at any write of the walk, to the journal, to nodes or of an eviction, before it or after it; the
-next one continues. Then the same, again and again."""
+"""The process ends at any write of a step of consolidation, to the journal, to nodes or of an eviction, before it or
+after it; the next one continues. Then the same, again and again."""
 
 from __future__ import annotations
 
@@ -8,104 +8,84 @@ from typing import Any
 
 import pytest
 
-from cagrpc.fleet.model import DisruptionPhase
-from tests.support.controllers.walking import WalkHarness
-from tests.support.fleet import MemoryJournal, group
-from tests.support.kills import Killed, SteppedJournal, Steps
+from tests.controllers.consolidation.scene import DO_NOT_DISRUPT, Scene
+from tests.support.fleet import group
 
-DONE, UNDONE = DisruptionPhase.DONE, DisruptionPhase.UNDONE
+RUNNING = 4
+DONE = {"phase": "done", "evicted": RUNNING, "targets": {"big": 1, "small": 1}}
+UNDONE = {"phase": "undone"}
 
 
-class Story:
-    """Two nodes are replaced by new ones and what there is; with `stop` it is undone half-way."""
+def end_of(fatal: Callable[[int], int], *, stop: bool) -> tuple[dict[str, Any], list[list[str]]]:
+    """Let a node be replaced by a new one and one that stands; with `stop` somebody lifts its cordon half-way. Return
+    what there is in the end, and the writes of each process, of which each (by its number) is killed at its `fatal`
+    one."""
+    with Scene(group("big", cpu=8000, price=0.8), group("small", cpu=2000, price=0.2)) as scene:
+        old, stands = scene.stand("big", 2)
+        web = scene.cluster.workload("web", RUNNING, on=[old], budget=1)
+        scene.cluster.workload("full", 6, on=[stands])
+        scene.change_node(stands, metadata={"annotations": DO_NOT_DISRUPT})
+        scene.begin()
+        processes, least, lifted = [scene.calls], RUNNING, False
+        scene.calls.names.clear()
+        scene.calls.fatal = fatal(0)
+        for _ in range(150):
+            scene.step()
+            scene.clock.advance(2.0)
+            if scene.calls is not processes[-1]:
+                processes.append(scene.calls)
+                more = fatal(len(processes) - 1)
+                scene.calls.fatal = more and len(scene.calls.names) + more
+            pods = [each for each in scene.cluster.pods().values() if each.owner == web.key]
+            least = min(least, sum(bool(each.node) for each in pods))
+            if scene.fleet.snapshot.disruptions and scene.ended():
+                break
+            if stop and not lifted and sum(each.node == old for each in pods) <= RUNNING - 2:
+                lifted = True
+                scene.change_node(old, spec={"unschedulable": False})
+        steps = [list(each.names) for each in processes]
+        scene.calls.fatal = 0
+        scene.idle.add("consolidation")
+        scene.run(40, 5)
+        used = scene.pods_by_node().keys() | {stands}
+        return {
+            "phase": scene.last().phase.value,
+            "least": least,
+            "evicted": len(scene.cluster.paths) - len(scene.cluster.pods()),
+            "targets": scene.targets(),
+            "pods": sum(scene.pods_by_node().values()),
+            "pending": scene.cluster.pending(),
+            "cordoned": scene.cluster.cordoned(),
+            "held": scene.fleet.snapshot.held_instances,
+            "unused": scene.cluster.nodes().keys() - used,
+        }, steps
 
-    def __init__(self, *, stop: bool = False) -> None:
-        self.stop = stop
-        self.scene = WalkHarness([group("big", cpu=8000, price=0.8), group("small", cpu=2000, price=0.2)])
-        self.scene.most_in_flight = 1
-        self.scene.restart()
-        self.old = self.scene.stand("big", 3)
-        self.web = self.scene.workload("web", 4, on=self.old[:2], budget=1)
-        self.nodes = self.scene.names()
-        self.never = 4
 
-    def run(self, step: Steps) -> None:
-        """One process, from its start to the end of the step, or to the one at which it is killed."""
-        scene = self.scene
-        assert isinstance(scene.journal, MemoryJournal)
-        shelf = scene.journal.shelf
-        scene.fleet.close()
-        scene.journal = SteppedJournal(MemoryJournal(shelf), step)
-
-        def stepped(what: str, do: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-            found: dict[str, Any] = step.around(what, do)()
-            return found
-
-        scene.fault = stepped
-        try:
-            scene._start()
-            if not scene.fleet.snapshot.disruptions:
-                scene.begin(self.old[:2], new={"small": 1}, onto=[self.old[2]])
-            for _ in range(150):
-                scene.step()
-                self.never = min(self.never, scene.cluster.running(self.web.key))
-                if self.stop and len(scene.cluster.evicted) >= 2:
-                    scene.walk.undo("it is stopped")
-                if scene.ended() is not None:
-                    break
-                scene.clock.advance(1.0)
-        finally:
-            scene.fault = lambda _, do: do()
-            scene.journal = MemoryJournal(shelf)
-
-    def check(self, at: str) -> None:
-        """What holds in the end, however often it was killed."""
-        self.scene.restart()
-        self.scene.run(40)
-        scene = self.scene
-        assert scene.ended() is (UNDONE if self.stop else DONE), (at, scene.last())
-        assert not scene.pending(), at
-        assert scene.cluster.running(self.web.key) == 4, at
-        assert self.never >= 3, at
-        assert not scene.ours(), at
-        assert scene.cluster.evicted == list(dict.fromkeys(scene.cluster.evicted)), at
-        assert not scene.fleet.snapshot.held_instances, at
-        by_node = scene.pods_by_node()
-        if self.stop:
-            assert scene.names() - {self.old[2]} == by_node.keys() - {self.old[2]}, at
-        else:
-            assert not scene.names() & set(self.old[:2]), at
-            assert len(scene.cluster.evicted) == 4, at
-            assert scene.targets() == {"big": 1, "small": 1}, at
+def check(found: dict[str, Any], at: str, *, stop: bool) -> None:
+    whole = {
+        "least": RUNNING - 1,
+        "pods": RUNNING + 6,
+        "pending": [],
+        "cordoned": set(),
+        "held": set(),
+        "unused": set(),
+    }
+    assert found == {**found, **whole, **(UNDONE if stop else DONE)}, at
 
 
 @pytest.mark.parametrize("stop", [False, True], ids=["done", "undone"])
 def test_killed_at_any_write_it_ends_as_if_nothing_had_happened(*, stop: bool) -> None:
-    calm = Story(stop=stop)
-    steps = Steps()
-    calm.run(steps)
-    calm.check("never killed")
-    calm.scene.close()
-    assert any("evict" in name for name in steps.names)
-    assert any("cordon" in name for name in steps.names)
-    for fatal, name in list(enumerate(steps.names, start=1))[:: 3 if stop else 1]:
-        story = Story(stop=stop)
-        with pytest.raises(Killed):
-            story.run(Steps(fatal))
-        story.run(Steps())
-        story.check(f"{fatal}: {name}")
-        story.scene.close()
+    found, [steps] = end_of(lambda _: 0, stop=stop)
+    check(found, "never killed", stop=stop)
+    assert {"eviction", "nodes", "commit"} <= {part for name in steps for part in name.replace("/", " ").split()}
+    for fatal in range(1, len(steps) + 1, 3 if stop else 1):
+        found, [until, _] = end_of(lambda process, fatal=fatal: 0 if process else fatal, stop=stop)  # type: ignore[misc]
+        assert until == steps[:fatal]
+        check(found, f"{fatal}: {until[-1]}", stop=stop)
 
 
 @pytest.mark.parametrize("stop", [False, True], ids=["done", "undone"])
 def test_killed_again_and_again_it_still_ends_so(*, stop: bool) -> None:
-    story = Story(stop=stop)
-    for fatal in range(3, 100):
-        try:
-            story.run(Steps(fatal))
-        except Killed:
-            continue
-        assert fatal > 5
-        break
-    story.check("killed again and again")
-    story.scene.close()
+    found, processes = end_of(lambda process: process + 3, stop=stop)
+    check(found, "killed again and again", stop=stop)
+    assert len(processes) > 3

@@ -421,6 +421,19 @@ def test_only_so_many_pods_are_away_at_a_time_but_for_a_gang(stages: Callable[..
     end(stage, DONE)
 
 
+def test_pods_that_were_evicted_are_away_also_before_that_is_seen(stages: Callable[..., Stage]) -> None:
+    stage = stages("aB")
+    stage.pods("web", "a" * (MOST_IN_FLIGHT + 2), cpu=500)
+    stage.begin()
+    stage.until(lambda: moving(stage))
+    stage.late.add("pods")
+    stage.run(20)
+    assert stage.evicted == MOST_IN_FLIGHT
+    stage.late.clear()
+    end(stage, DONE)
+    assert stage.moved() == MOST_IN_FLIGHT + 2
+
+
 def test_a_budget_is_heeded_and_waited_for(stages: Callable[..., Stage]) -> None:
     stage, least = stages("aB"), 5
     stage.pods("web", "a" * 5, budget=1)
