@@ -11,7 +11,7 @@ more, and where nothing was created at all until anything is.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -88,10 +88,16 @@ class ExpectedPods:
         self._pods: dict[str, str] = {}
         """UID -> its workload."""
         self._quotas: defaultdict[str, dict[str, Quota]] = defaultdict(dict)
-        """By namespace and name."""
+        """By namespace and name,"""
+        self._left: dict[str, dict[str, int]] = {}
+        """and what all of a namespace leave,"""
+        self._asked: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        """and what its expected pods request of that."""
         self._ending: set[str] = set()
         """Namespaces that are being deleted."""
         self._roots: dict[str, _Root] = {}
+        self._roots_of: defaultdict[str, dict[str, _Root]] = defaultdict(dict)
+        """By namespace."""
         self.refs: dict[ExpectedPod, PodRef] = {}
         """By key."""
         self._of_namespaces: Counter[str] = Counter()
@@ -114,7 +120,7 @@ class ExpectedPods:
 
     def roots(self, workloads: Iterable[str]) -> dict[str, str]:
         """Return the top-level workload of those of these that have another."""
-        return {key: root for key in workloads if (root := self._tree.root(key)) != key}
+        return {key: root for key in workloads if (root := self._tree.root(key)) not in (key, "")}
 
     def put_workload(self, before: Workload | None, after: Workload | None) -> None:
         changed = {each.key for each in (before, after) if each is not None}
@@ -135,13 +141,19 @@ class ExpectedPods:
                 if not of:
                     del self._quotas[each.namespace]
         for namespace in {each.namespace for each in (before, after) if each is not None}:
-            self._update_namespace(namespace)  # once: twice would look like new demand
+            self._left[namespace] = {}
+            for quota in self._quotas.get(namespace, {}).values():
+                for name, amount in quota.left.items():
+                    self._left[namespace][name] = min(amount, self._left[namespace].get(name, amount))
+            if not self._left[namespace]:
+                del self._left[namespace]
+            self._references.changed(_of_namespace(namespace))
 
     def put_ending(self, before: str | None, after: str | None) -> None:
         """Set a namespace that is being deleted, or is gone."""
         self._ending = self._ending - {before or ""} | ({after} if after else set())
         if before != after:
-            self._update_namespace(after or before or "")
+            self._references.changed(_of_namespace(after or before or ""))
 
     def refuse(self, workload: str, at_seconds: int) -> None:
         """Expect no pods of a workload whose pod the API server refused then (since the epoch). What was refused before
@@ -188,11 +200,6 @@ class ExpectedPods:
         self._update(key, came=True)
         return root is not None and len(root.pods) < expected
 
-    def _update_namespace(self, namespace: str) -> None:
-        for key, root in list(self._roots.items()):
-            if root.namespace == namespace:
-                self._update(key)
-
     def _update(self, key: str, *, came: bool = False) -> None:
         """Update the expected pods of this workload."""
         wanted = list(self._tree.missing(key)) if self._tree.root(key) == key else []
@@ -201,6 +208,7 @@ class ExpectedPods:
             if not wanted:
                 return
             root = self._roots[key] = _Root(wanted[0][0].ref.namespace, [], (), Turn(self._clock(), 0))
+            self._roots_of[root.namespace][key] = root
         if wanted and sum(count for _, count in wanted) <= root.ignored:
             return
         root.ignored = 0
@@ -215,8 +223,11 @@ class ExpectedPods:
             root.kinds, root.stalled = kinds, False
             root.turn = Turn(self._clock(), self._progress_of(kinds).served)
         if not wanted:
-            del self._roots[key]
+            del self._roots[key], self._roots_of[root.namespace][key]
+            if not self._roots_of[root.namespace]:
+                del self._roots_of[root.namespace]
             self._short.pop(key, None)
+            self._references.drop(_Reader(key))
 
     def _serve(self, kind: str) -> None:
         """Note that the controller of this kind has created something. After a time without anything, workloads that
@@ -244,19 +255,22 @@ class ExpectedPods:
             self._short[key] = None
         else:
             self._short.pop(key, None)
-        left = [{PODS: min(MOST_OF_ONE, most)}]
-        if root.namespace in self._quotas:
-            left += [dict(quota.left) for quota in self._quotas[root.namespace].values()]
-            for other, each in self._roots.items():
-                if each.namespace == root.namespace and other != key:
-                    for of, count in Counter(each.pods).items():
-                        _take(left[1:], {**of.key.shape.requests, PODS: 1}, count)
+        left = dict(self._left.get(root.namespace, {}))
+        if left:
+            asked = self._asked[root.namespace].copy()
+            for of, count in Counter(root.pods).items():
+                _take(asked, of, count)
+            for name in left:
+                left[name] -= asked[name]
+        left[PODS] = min(left.get(PODS, most), most, MOST_OF_ONE)
         found = []
         for like, count in wanted:
             requests = {**dict(like.pod.spec.requests), PODS: 1}
-            room = (each[name] // amount for each in left for name, amount in requests.items() if name in each)
+            room = (left[name] // amount for name, amount in requests.items() if name in left)
             allowed = max(0, min(count, *room))
-            _take(left, requests, allowed)
+            for name, amount in requests.items():
+                if name in left:
+                    left[name] -= amount * allowed
             found.append((like, allowed))
         return found
 
@@ -265,14 +279,17 @@ class ExpectedPods:
         if len(self.refs) <= MOST:
             return
         share = MOST // len(self._of_namespaces)
-        for key, root in self._roots.items():
-            above = self._of_namespaces[root.namespace] - share
-            for _ in range(min(len(self.refs) - MOST, above, len(root.pods))):
-                self._pop(key, root)
-                self._short[key] = None
+        for namespace in [each for each, count in self._of_namespaces.items() if count > share]:
+            for key, root in self._roots_of[namespace].items():
+                above = min(len(self.refs) - MOST, self._of_namespaces[namespace] - share)
+                if above <= 0:
+                    break
+                for _ in range(min(above, len(root.pods))):
+                    self._pop(key, root)
+                    self._short[key] = None
 
     def _set(self, key: str, root: _Root, wanted: list[tuple[ObservedPod, int]]) -> None:
-        number, references = 0, set[Reference]()
+        number, references = 0, {_of_namespace(root.namespace)}
         for each in self._with_claims.pop(key, ()):
             self._devices.forget(each)
         for like, count in wanted:
@@ -318,19 +335,28 @@ class ExpectedPods:
         self._classes.enter(of, PodStage.WAITING, pod, ref)
         self.refs[pod] = ref
         self._of_namespaces[namespace] += 1
+        _take(self._asked[namespace], of, -1)
         return of
 
     def _leave(self, key: str, root: _Root, number: int) -> None:
         pod = ExpectedPod(key, number)
+        _take(self._asked[root.namespace], root.pods[number], 1)
         self._classes.leave(root.pods[number], PodStage.WAITING, pod)
         del self.refs[pod]
         self._of_namespaces[root.namespace] -= 1
         if not self._of_namespaces[root.namespace]:
-            del self._of_namespaces[root.namespace]
+            del self._of_namespaces[root.namespace], self._asked[root.namespace]
 
 
-def _take(left: list[dict[str, int]], requests: Mapping[str, int], count: int) -> None:
-    for each in left:
-        for name, amount in requests.items():
-            if name in each:
-                each[name] -= amount * count
+def _of_namespace(name: str) -> Reference:
+    """Return the quotas of a namespace, and whether it is being deleted."""
+    return "quotas", name
+
+
+def _take(asked: Counter[str], of: EquivalenceClass, count: int) -> None:
+    """Remove so many pods of a class from what is requested."""
+    asked[PODS] -= count
+    for name, amount in of.key.shape.requests.items():
+        asked[name] -= amount * count
+        if not asked[name]:
+            del asked[name]

@@ -9,6 +9,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
 from threading import Lock
+from time import sleep
 from typing import Any, TypeVar
 
 from cagrpc.api.core.gangs import GangCount
@@ -85,6 +86,10 @@ POD_GROUPS = ("scheduling.k8s.io/v1alpha2", "scheduling.x-k8s.io/v1alpha1", "sch
 """API groups and versions of PodGroups; a cluster may serve any of them, or none."""
 
 _MOST_WARNINGS = 20
+_READ_AT_A_TIME = 200
+"""Readers under one hold of the lock,"""
+_PAUSE_SECONDS = 0.0001
+"""and how long it is free then: whoever waits for it has to wake."""
 
 
 class ClusterModel:
@@ -168,8 +173,8 @@ class ClusterModel:
         """All resources to watch; a cluster may not serve the optional ones."""
 
     def arrivals(self) -> Arrivals:
+        self._read_due()
         with self._lock:
-            self._storage.read_again()
             waiting, expected = self._pods.waiting, 0
             if self._expected is not None:
                 self._expected.expire()
@@ -276,7 +281,8 @@ class ClusterModel:
         bound is in it only `with_bound`, of a model with rules for moving pods."""
         with self._lock:
             self._templates.keep(templates)
-            self._storage.read_again()
+        self._read_due()
+        with self._lock:
             if self._expected is not None:
                 self._expected.expire()
             classes = self._pods.classes
@@ -321,6 +327,15 @@ class ClusterModel:
         if bound is not None and self._moving is not None:
             found = replace(found, bound=bound.shown(self._moving))
         return replace(found, nodes=with_devices(nodes, found.devices)) if found.devices.any else found
+
+    def _read_due(self) -> None:
+        """Read again whom changes concern: a few at a time, between which what is watched goes on. What is still due
+        when all might have been read four times, because others change all the while, is for the next time."""
+        for _ in range(1 + 4 * self._references.readers // _READ_AT_A_TIME):
+            with self._lock:
+                if self._storage.read_again(_READ_AT_A_TIME):
+                    return
+            sleep(_PAUSE_SECONDS)
 
     def _min_counts(self) -> Mapping[str, int | None]:
         """Return the minimum counts of PodGroups, by gang."""

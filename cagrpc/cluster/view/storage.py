@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -178,14 +179,15 @@ class Storage:
                 self._references.changed(("class", each.name), ("default class", ""))
                 self._unsettled.add(each.name)
 
-    def read_again(self) -> None:
-        """Read all pods again whom a change concerns."""
+    def read_again(self, most: int) -> bool:
+        """Read again whom a change concerns, so many at most; return whether these are all."""
         self.room.settle()
         self._settle()
-        self._references.read_again()
-        while self._unsettled:
+        done = self._references.read_again(most)
+        while self._unsettled and done < most:
             self._settle()
-            self._references.read_again()
+            done += self._references.read_again(most - done)
+        return done < most
 
     def _settle(self) -> None:
         for name in sorted(self._unsettled):
@@ -204,7 +206,7 @@ class Storage:
         counts = stage is PodStage.WAITING or stage in _RUNNING
         names = [each.claim for each in seen.pod.volumes.claims] if counts else []
         claims = tuple(f"{seen.pod.identity.namespace}/{name}" for name in names)
-        self._forget(key, claims)
+        self._forget(key, frozenset(claims))
         waits = stage is PodStage.WAITING
         order = oldest_first(seen.ref) if waits else ()
         user = ClaimUser(seen.pod.name, "" if waits else node, stage is PodStage.FIXED, order)
@@ -222,9 +224,9 @@ class Storage:
     def forget(self, key: Hashable) -> None:
         """A pod is gone."""
         self._blocked.discard(key)
-        self._forget(key, ())
+        self._forget(key, frozenset())
 
-    def _forget(self, key: Hashable, kept: Sequence[str]) -> None:
+    def _forget(self, key: Hashable, kept: AbstractSet[str]) -> None:
         for each in self._used.pop(key, ()):
             if each not in kept:
                 del self._users[each][key]

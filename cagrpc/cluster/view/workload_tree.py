@@ -1,4 +1,5 @@
-"""Who creates pods in a cluster, who owns whom, and how many pods each still has to create. Not thread-safe."""
+"""Who creates pods in a cluster, who owns whom, and how many pods each still has to create. Owner references are
+untrusted: they may form cycles, chains and trees of any size, and are followed within bounds. Not thread-safe."""
 
 from __future__ import annotations
 
@@ -7,16 +8,31 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
+from typing import TypeVar
 
 from cagrpc.api.core.volumes import with_templates
 from cagrpc.cluster.view.objects import ObservedPod
 from cagrpc.cluster.view.workloads import Workload, expectable, ordinal
 
+K = TypeVar("K")
+
+MOST_LEVELS = 8
+"""Of owners that are followed; Kubernetes' own chains have two or three. No pods are expected of a workload whose
+top-level workload is further up: they are planned once they exist."""
+MOST_WORKLOADS = 1_000
+"""Of one top-level workload from which pods are expected; pods of its others are planned once they exist."""
+MOST_WITH_CLAIMS = 500
+"""Pods with claims of their own that are expected of one workload: each is read by itself."""
+
 
 class WorkloadTree:
     def __init__(self) -> None:
         self._workloads: dict[str, Workload] = {}
-        self._children: defaultdict[str, set[str]] = defaultdict(set)
+        self._children: defaultdict[str, dict[str, None]] = defaultdict(dict)
+        self._failing: Counter[str] = Counter()
+        """By workload, how many that it owns could not create a pod."""
+        self._shares: Counter[tuple[str, str]] = Counter()
+        """By workload and part, the pods of those that it owns."""
         self._there: Counter[str] = Counter()
         """By workload."""
         self._like: dict[str, ObservedPod] = {}
@@ -27,15 +43,18 @@ class WorkloadTree:
         """How many pods a workload wanted when the API server refused them."""
 
     def root(self, owner: str) -> str:
-        """Return the top-level workload: of a cycle of owners the first by name."""
+        """Return the top-level workload: of a cycle of owners the first by name; empty where it is too far up."""
         seen = {owner: None}
-        while (workload := self._workloads.get(owner)) is not None and workload.parent:
+        for _ in range(MOST_LEVELS):
+            workload = self._workloads.get(owner)
+            if workload is None or not workload.parent:
+                return owner
             owner = workload.parent
             if owner in seen:
                 ways = list(seen)
                 return min(ways[ways.index(owner) :])
             seen[owner] = None
-        return owner
+        return ""
 
     def put(self, before: Workload | None, after: Workload | None) -> None:
         if before is not None:
@@ -46,7 +65,9 @@ class WorkloadTree:
         if after is not None:
             self._workloads[after.key] = after
             if after.parent:
-                self._children[after.parent].add(after.key)
+                self._children[after.parent][after.key] = None
+                self._failing[after.parent] += after.fails
+                self._shares[after.parent, after.part] += after.share
 
     def see(self, owner: str, seen: ObservedPod) -> None:
         """Note the latest pod of a workload."""
@@ -80,21 +101,23 @@ class WorkloadTree:
     def kinds(self, key: str) -> tuple[str, ...]:
         """Return the kinds of a workload and of what it has create its pods; none where one has failed to create them:
         it does not wait for its turn."""
-        made = self._children.get(key, ())
-        workloads = [self._workloads[each] for each in (key, *made) if each in self._workloads]
-        if any(each.fails for each in workloads):
+        workload = self._workloads.get(key)
+        if self._failing[key] or (workload is not None and workload.fails):
             return ()
-        return tuple(dict.fromkeys(kind_of(each) for each in (key, *sorted(made)[:1])))
+        made = sorted(islice(self._children.get(key, ()), MOST_WORKLOADS))
+        return tuple(dict.fromkeys(kind_of(each) for each in (key, *made[:1])))
 
     def missing(self, key: str) -> Iterator[tuple[ObservedPod, int]]:
-        """Yield the missing pods of a workload and all that it owns, with their numbers. Owner references are
-        untrusted: they may form cycles and any number of levels."""
-        left, visited, found = [key], {key}, []
+        """Yield the missing pods of a workload and all that it owns, with their numbers."""
+        left, visited, found = [(key, 1)], {key}, []
         while left:
-            found.append(left.pop())
-            made = [child for child in sorted(self._children.get(found[-1], ())) if child not in visited]
-            visited.update(made)
-            left += made
+            owner, level = left.pop()
+            found.append(owner)
+            if level < MOST_LEVELS:
+                new = (child for child in self._children.get(owner, ()) if child not in visited)
+                made = sorted(islice(new, MOST_WORKLOADS - len(visited)))
+                visited.update(made)
+                left += ((child, level + 1) for child in made)
         for each in reversed(found):  # owned workloads before their owners
             yield from self._own(each)
 
@@ -107,9 +130,8 @@ class WorkloadTree:
         refused = workload.wants <= self._refused.get(key, -1)
         if own > 0 and not refused and workload.template is not None and like is not None and expectable(like):
             yield from self._to_come(workload, workload.template, like, own)
-        children = [self._workloads[child] for child in self._children.get(key, ())]
         for part in workload.parts:
-            rest = part.pods - sum(child.share for child in children if child.part == part.name)
+            rest = part.pods - self._shares[key, part.name]
             if rest > 0 and part.template is not None:
                 yield part.template, rest
 
@@ -123,18 +145,28 @@ class WorkloadTree:
             yield replace(like, pod=replace(like.pod, volumes=volumes)), count
             return
         there = set(self._ordinals.get(workload.key, {}).values())
-        missing = islice((each for each in itertools.count(workload.first_ordinal) if each not in there), count)
+        new = (each for each in itertools.count(workload.first_ordinal) if each not in there)
+        missing = islice(new, min(count, MOST_WITH_CLAIMS))
         name = workload.key.rpartition("/")[2]
         for each in missing:
             claims = with_templates(volumes, workload.claims, name, each)
             yield replace(like, pod=replace(like.pod, volumes=claims)), 1
 
     def _forget_child(self, workload: Workload) -> None:
-        siblings = self._children.get(workload.parent)
-        if siblings is not None:
-            siblings.discard(workload.key)
-            if not siblings:
-                del self._children[workload.parent]
+        siblings = self._children.get(workload.parent, {})
+        if workload.key not in siblings:
+            return
+        del siblings[workload.key]
+        _less(self._failing, workload.parent, workload.fails)
+        _less(self._shares, (workload.parent, workload.part), workload.share)
+        if not siblings:
+            del self._children[workload.parent]
+
+
+def _less(counts: Counter[K], key: K, count: int) -> None:
+    counts[key] -= count
+    if not counts[key]:
+        del counts[key]
 
 
 def kind_of(workload: str) -> str:

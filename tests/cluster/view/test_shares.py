@@ -1,0 +1,155 @@
+"""No object, and no number of them in one namespace, makes the view work longer than its size warrants. What it costs
+is counted in steps, at one size and at twice that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cagrpc.api.gen import kubernetes_pb2
+from cagrpc.cluster.view.workload_tree import MOST_LEVELS, MOST_WITH_CLAIMS, MOST_WORKLOADS
+from tests.support.controllers.cluster_objects import REPLICA_SETS, STATEFUL_SETS, Fed, pod
+from tests.support.steps import steps
+
+QUOTAS = "/api/v1/resourcequotas"
+
+MOST_TIMES = 2.3
+"""As much work for twice the size,"""
+MOST_STEPS_OF_AN_EVENT = 250_000
+"""and at most so many steps for one event: these take 50 ms."""
+
+
+def grows(work: Callable[[int], int], size: int) -> None:
+    """Assert that work for this size, and for twice as much, is as much as that."""
+    once, twice = work(size), work(2 * size)
+    assert twice <= MOST_TIMES * once + 1_000, f"{twice / once:.1f} times as many steps for twice the size"
+
+
+def workload(
+    name: str,
+    replicas: int = 2,
+    *,
+    owner: str = "",
+    kind: Any = kubernetes_pb2.ReplicaSet,
+    namespace: str = "default",
+    **spec: Any,
+) -> Any:
+    template = kubernetes_pb2.PodTemplateSpec(spec=pod().spec).SerializeToString()
+    metadata = kubernetes_pb2.ObjectMeta(name=name, namespace=namespace)
+    if owner:
+        metadata.ownerReferences.add(kind=kind.__name__, name=owner, controller=True)
+    return kind(metadata=metadata, spec={"replicas": replicas, "template": template, **spec})
+
+
+def quota(used: int, hard: int = 100_000, name: str = "q") -> dict[str, Any]:
+    status = {"hard": {"pods": str(hard)}, "used": {"pods": str(used)}}
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": {}, "status": status}
+
+
+def expected(fed: Fed) -> int:
+    return fed.model.arrivals().expected
+
+
+# ---- quotas
+
+
+def below_a_quota(workloads: int) -> Fed:
+    fed = Fed(expects=True)
+    fed.put(quota(0), path=QUOTAS)
+    fed.put(*(workload(f"r{number}") for number in range(workloads)), path=REPLICA_SETS)
+    return fed
+
+
+def test_a_quotas_status_costs_nothing_at_once_and_then_once_for_each_workload_below() -> None:
+    feds: list[Fed] = []
+
+    def change(workloads: int) -> int:
+        feds.append(below_a_quota(workloads))
+        at_once = steps(lambda: feds[-1].put(quota(1), quota(2), quota(3), path=QUOTAS))
+        assert at_once < 2_000
+        return steps(lambda: expected(feds[-1]))
+
+    grows(change, 100)
+    assert [expected(each) for each in feds] == [200, 400]
+
+
+def test_the_workloads_of_a_quota_cost_as_much_each_however_many_there_are() -> None:
+    grows(lambda workloads: steps(lambda: below_a_quota(workloads)), 100)
+
+
+def test_a_pod_below_a_quota_costs_the_same_however_many_workloads_are() -> None:
+    def come(workloads: int) -> int:
+        fed = below_a_quota(workloads)
+        return steps(lambda: fed.put(pod("x", owner="ReplicaSet", owner_name="r1")))
+
+    assert come(400) <= 1.2 * come(100)
+
+
+def test_what_all_quotas_of_a_namespace_leave_is_shared_by_its_workloads() -> None:
+    fed = below_a_quota(10)
+    fed.put(quota(0, hard=7, name="smaller"), path=QUOTAS)
+    assert expected(fed) == 7
+    fed.drop(*(workload(f"r{number}") for number in range(9)), path=REPLICA_SETS)
+    assert expected(fed) <= 2
+    fed.drop(quota(0, name="smaller"), path=QUOTAS)
+    fed.put(workload("more", 9), path=REPLICA_SETS)
+    assert expected(fed) == 11
+
+
+# ---- owners
+
+
+def chain(length: int, replicas: int = 2) -> list[Any]:
+    """Return workloads each of which is owned by the next."""
+    return [workload(f"x{at:04d}", replicas, owner=f"x{at + 1:04d}") for at in range(length)]
+
+
+def test_workloads_in_a_chain_cost_as_much_each_however_long_it_is() -> None:
+    def come(length: int) -> int:
+        fed = Fed(expects=True)
+        pods = [pod(f"p{at}", owner="ReplicaSet", owner_name=f"x{at:04d}") for at in range(length)]
+        return steps(lambda: (fed.put(*chain(length), path=REPLICA_SETS), fed.put(*pods), expected(fed)))
+
+    grows(come, 100)
+
+
+def test_owners_are_followed_so_far_and_what_is_deeper_is_planned_once_it_exists() -> None:
+    fed = Fed(expects=True)
+    fed.put(*chain(MOST_LEVELS - 2), path=REPLICA_SETS)  # and the one that owns the last, which is not there
+    assert expected(fed) == 2 * (MOST_LEVELS - 2)
+    fed.put(*chain(3 * MOST_LEVELS), path=REPLICA_SETS)
+    assert expected(fed) == 2 * (MOST_LEVELS - 1)
+    fed.put(pod("p", owner="ReplicaSet", owner_name="x0000"))
+    assert fed.model.arrivals().waiting == 1
+    fed.relist([], path=REPLICA_SETS)
+    fed.relist([])
+    assert expected(fed) == 0
+    assert not any(fed.leftovers())
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_chain_that_becomes_shorter_is_followed_from_where_it_begins_then(first: int) -> None:
+    fed, length = Fed(expects=True), 2 * MOST_LEVELS
+    workloads = chain(length)
+    for each in workloads if first else reversed(workloads):
+        fed.put(each, path=REPLICA_SETS)
+    fed.put(workload(f"x{MOST_LEVELS - 1:04d}"), path=REPLICA_SETS)  # nobody owns it any more
+    assert expected(fed) == 2 * MOST_LEVELS + 2 * (MOST_LEVELS - 1)
+
+
+def test_a_workload_that_owns_many_costs_the_same_for_each_beyond_a_bound() -> None:
+    fed = Fed(expects=True)
+    jobs = [workload(f"j{number}", 0, owner="top") for number in range(MOST_WORKLOADS + 500)]
+    fed.put(*jobs[: MOST_WORKLOADS + 1], path=REPLICA_SETS)
+    assert steps(lambda: fed.put(jobs[-1], path=REPLICA_SETS)) < MOST_STEPS_OF_AN_EVENT / 5
+
+
+def test_of_a_stateful_set_with_claims_few_pods_are_expected_at_a_time() -> None:
+    fed = Fed(expects=True)
+    claims = [kubernetes_pb2.PersistentVolumeClaimTemplate(metadata={"name": "data"})]
+    many = {"podManagementPolicy": "Parallel", "volumeClaimTemplates": claims}
+    whole = workload("db", 2**31 - 1, kind=kubernetes_pb2.StatefulSet, **many)
+    assert steps(lambda: fed.put(whole, path=STATEFUL_SETS)) < MOST_STEPS_OF_AN_EVENT
+    assert expected(fed) == MOST_WITH_CLAIMS
