@@ -110,6 +110,9 @@ class Server:
             self._decisions = DecisionLog(SteadyClock(), pending=pending)
             # A recording has every call, so Python has to see each.
             self._ready = ReadyAnswers() if recorder is not None else ready_answers(provider.SERVICE, provider.BY_NODE)
+            # The answers of the expander are all decisions; it has the front all the same.
+            self._unready = ReadyAnswers() if recorder is not None else ready_answers(expander.SERVICE, ())
+
             self._calls, self._web = CallMetrics(self._ready.calls), HttpMetrics()
             self._metrics = ServerMetrics(lambda: not self._why_not_ready(), lambda: self._leader is not None)
             self._gates = {name: Gate(method_names(name), self._why_not_ready) for name in SERVICES}
@@ -203,7 +206,7 @@ class Server:
                 observe=self._calls.observe,
                 why_not_ready=self._why_not_ready,
                 client_names=names_of[name],
-                ready=self._ready if name == provider.SERVICE else None,  # the expander's are all decisions
+                ready=self._ready if name == provider.SERVICE else self._unready,
             )
             undo.callback(server.stop, 0.0)
             servers.append(server)

@@ -17,17 +17,17 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use crate::answers::{Outcome, Ready, Store};
 use crate::bodies::{self, Received, Reply, receive};
+use crate::connections::{Admitted, Connections, Progress, UnderWay};
 
 /// By which Python knows of whose connection a call is. One that a client sends is taken off.
 const CONNECTION: &str = "cagrpc-connection";
 
-const PREFACE_BYTES: usize = 24; // "PRI * HTTP/2.0..."
 const LARGEST_READY_REQUEST_BYTES: usize = 64 * 1024; // a node with its labels and annotations
 const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
 const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
@@ -48,7 +48,6 @@ pub enum Phase {
 }
 
 pub struct Limits {
-    pub connections: usize,
     /// Of one connection; and as many requests at once are received here, of all.
     pub calls: u32,
     pub handshake: Duration,
@@ -59,6 +58,7 @@ pub struct Limits {
 pub struct Door {
     pub answers: Arc<Store>,
     pub limits: Limits,
+    pub connections: Arc<Connections>,
     /// The socket of the Python server.
     pub behind: String,
     /// Whether Python must let a connection's client in before calls of it are answered here.
@@ -81,6 +81,7 @@ pub struct Client {
     /// One more than the generation in which Python has let it in; 0 before.
     admitted: AtomicU64,
     door: Arc<Door>,
+    progress: Arc<Progress>,
     /// Each has a connection of its own to Python, so that one who does not read holds up nobody else.
     behind: tokio::sync::Mutex<Option<SendRequest<bodies::Request>>>,
 }
@@ -92,49 +93,52 @@ impl Door {
 
     /// Accept connections until it drains; return once all of them have ended.
     pub async fn serve(self: Arc<Self>, listeners: Vec<TcpListener>) {
-        let free = Arc::new(Semaphore::new(self.limits.connections));
+        let (open, mut ended) = mpsc::channel::<()>(1);
         let accepting: Vec<_> =
-            listeners.into_iter().map(|each| tokio::spawn(self.clone().accept(each, free.clone()))).collect();
+            listeners.into_iter().map(|each| tokio::spawn(self.clone().accept(each, open.clone()))).collect();
+        drop(open);
         for each in accepting {
             let _ = each.await;
         }
-        let all = u32::try_from(self.limits.connections).unwrap_or(u32::MAX);
-        let _ = free.acquire_many(all).await;
+        let _ = ended.recv().await; // nothing is sent: it is over when nobody has the other end any more
     }
 
-    async fn accept(self: Arc<Self>, listener: TcpListener, free: Arc<Semaphore>) {
+    async fn accept(self: Arc<Self>, listener: TcpListener, open: mpsc::Sender<()>) {
         let mut phase = self.phase.subscribe();
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
                 _ = phase.wait_for(|now| *now != Phase::Serving) => return,
             };
-            let Ok((stream, _)) = accepted else {
+            let Ok((stream, peer)) = accepted else {
                 sleep(NO_SOCKET).await; // no file descriptor is left, most likely
                 continue;
             };
-            if let Ok(one) = free.clone().try_acquire_owned() {
-                let door = self.clone();
+            if let Some(admitted) = self.connections.admit(peer.ip()) {
+                let (door, open) = (self.clone(), open.clone());
                 tokio::spawn(async move {
-                    door.connection(stream).await;
-                    drop(one);
+                    tokio::select! {
+                        () = door.connection(stream, &admitted) => {}
+                        () = admitted.progress.end.notified() => {}
+                    }
+                    drop(open);
                 });
             }
         }
     }
 
-    async fn connection(self: Arc<Self>, stream: TcpStream) {
+    async fn connection(self: Arc<Self>, stream: TcpStream, admitted: &Admitted) {
         let deadline = Instant::now() + self.limits.handshake;
         let _ = stream.set_nodelay(true);
         let config = self.tls.read().unwrap_or_else(PoisonError::into_inner).clone();
         let Some(config) = config else {
-            return self.speak(stream, Vec::new(), deadline).await;
+            return self.speak(stream, Vec::new(), &admitted.progress, deadline).await;
         };
         let handshake = TlsAcceptor::from(config).accept(stream);
         if let Ok(Ok(stream)) = timeout(self.limits.handshake, handshake).await {
             let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
             let chain = chain.iter().map(|each| each.to_vec()).collect();
-            self.speak(stream, chain, deadline).await;
+            self.speak(stream, chain, &admitted.progress, deadline).await;
         }
     }
 
@@ -142,6 +146,7 @@ impl Door {
         self: Arc<Self>,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send,
         chain: Vec<Vec<u8>>,
+        progress: &Arc<Progress>,
         deadline: Instant,
     ) {
         static LAST: AtomicU64 = AtomicU64::new(0);
@@ -150,12 +155,12 @@ impl Door {
             chain,
             admitted: AtomicU64::new(0),
             door: self.clone(),
+            progress: progress.clone(),
             behind: tokio::sync::Mutex::new(None),
         });
         self.clients().insert(client.id, client.clone());
         let _forget = Forget(client.clone());
-        let read = Arc::new(AtomicUsize::new(0));
-        let counted = Counted { stream, read: read.clone() };
+        let counted = Counted { stream, progress: progress.clone() };
         let mut phase = self.phase.subscribe();
         let serve = service_fn(move |request| client.clone().serve(request));
         let mut connection = pin!(
@@ -177,7 +182,7 @@ impl Door {
                 _ = connection.as_mut() => return,
                 () = begun.as_mut(), if !looked => {
                     looked = true;
-                    if read.load(Ordering::Relaxed) < PREFACE_BYTES {
+                    if !progress.speaks() {
                         return; // it has said nothing
                     }
                 }
@@ -211,6 +216,7 @@ impl Client {
 
     async fn serve(self: Arc<Self>, request: Request<Incoming>) -> Result<Response<Reply>, AnyError> {
         let started = Instant::now();
+        let _under_way = UnderWay::on(&self.progress);
         let (head, mut body) = request.into_parts();
         let mut received = Bytes::new();
         let method = self.door.answers.method(head.uri.path());
@@ -307,7 +313,7 @@ impl Drop for One<'_> {
 /// A stream that counts what is read from it.
 struct Counted<S> {
     stream: S,
-    read: Arc<AtomicUsize>,
+    progress: Arc<Progress>,
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
@@ -318,7 +324,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
     ) -> Poll<std::io::Result<()>> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        self.read.fetch_add(buffer.filled().len() - before, Ordering::Relaxed);
+        self.progress.read.fetch_add(buffer.filled().len() - before, Ordering::Relaxed);
         read
     }
 }

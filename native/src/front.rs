@@ -16,6 +16,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::answers::Answers;
+use crate::connections::Connections;
 use crate::door::{Door, Limits, Phase};
 
 /// One server's front. It serves from `start` to `end`, in a thread of its own that never holds the interpreter.
@@ -31,7 +32,8 @@ impl Front {
     /// It owns the listening sockets `listeners` from now on. `behind` is the path of the socket of the Python server.
     /// Where it is `guarded` a connection's calls are answered here once Python has said `admit`.
     #[new]
-    #[pyo3(signature = (answers, listeners, behind, *, guarded, traced, connections, calls, handshake_seconds, receive_seconds))]
+    #[pyo3(signature = (answers, listeners, behind, *, guarded, traced, connections, connections_of_one_peer, calls,
+        handshake_seconds, receive_seconds))]
     #[allow(clippy::too_many_arguments)] // by name
     fn new(
         answers: &Answers,
@@ -40,6 +42,7 @@ impl Front {
         guarded: bool,
         traced: bool,
         connections: usize,
+        connections_of_one_peer: usize,
         calls: u32,
         handshake_seconds: f64,
         receive_seconds: f64,
@@ -50,11 +53,11 @@ impl Front {
             door: Arc::new(Door {
                 answers: answers.store.clone(),
                 limits: Limits {
-                    connections,
                     calls,
                     handshake: Duration::from_secs_f64(handshake_seconds),
                     receive: Duration::from_secs_f64(receive_seconds),
                 },
+                connections: Arc::new(Connections::new(connections, connections_of_one_peer)),
                 behind,
                 guarded,
                 traced,

@@ -3,6 +3,7 @@
 
 mod answers;
 mod bodies;
+mod connections;
 mod door;
 mod front;
 mod keys;
@@ -16,5 +17,5 @@ mod cagrpc_native {
 
     /// Of this module with `cagrpc.services.grpc.native`: another number means that it was built for another cagrpc.
     #[pymodule_export]
-    const INTERFACE: u32 = 1;
+    const INTERFACE: u32 = 2;
 }

@@ -26,7 +26,7 @@ from cagrpc.services.tls import LiveTls, ServerTls
 
 log = logging.getLogger(__name__)
 
-INTERFACE = 1
+INTERFACE = 2
 """Of the wheel's module that this one uses."""
 
 _CONNECTION = "cagrpc-connection"
@@ -100,6 +100,7 @@ class NativeFront:
         asks_clients: bool,
         guarded: bool,
         most_connections: int,
+        most_of_one_peer: int,
         most_calls: int,
         handshake_seconds: float,
         receive_seconds: float,
@@ -120,6 +121,7 @@ class NativeFront:
                 guarded=guarded,
                 traced=tracing.on(),
                 connections=most_connections,
+                connections_of_one_peer=most_of_one_peer,
                 calls=most_calls,
                 handshake_seconds=handshake_seconds,
                 receive_seconds=receive_seconds,

@@ -37,6 +37,7 @@ _AT_ONCE = {f"/{expander.SERVICE}/BestOptions": 2, f"/{health.SERVICE_NAME}/Chec
 """By method. CA asks the expander one question at a time, and another one only after it has given up the first."""
 _MOST_CALLS = 100
 _MOST_CONNECTIONS = 256
+_MOST_OF_ONE_PEER = 64
 _HANDSHAKE_SECONDS = 10.0
 _IDENTITY_ONLY = 1  # a bit for each of core's compression algorithms, the first of which is none
 
@@ -160,6 +161,7 @@ class RpcServer:
                 asks_clients=asks_clients,
                 guarded=guarded,
                 most_connections=_MOST_CONNECTIONS,
+                most_of_one_peer=_MOST_OF_ONE_PEER,
                 most_calls=_MOST_CALLS,
                 handshake_seconds=_HANDSHAKE_SECONDS,
                 receive_seconds=interceptor.RECEIVE_SECONDS,

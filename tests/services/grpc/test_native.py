@@ -9,7 +9,7 @@ import socket
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -272,6 +272,37 @@ def test_a_connection_that_says_nothing_ends(monkeypatch: pytest.MonkeyPatch) ->
                 pass
 
 
+@pytest.mark.parametrize("says", [b"", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)])
+def test_connections_without_calls_keep_nobody_out(monkeypatch: pytest.MonkeyPatch, says: bytes) -> None:
+    monkeypatch.setattr(servers, "_MOST_CONNECTIONS", 6)
+    monkeypatch.setattr(servers, "_MOST_OF_ONE_PEER", 4)
+    with _served() as (server, _, _), ExitStack() as opened:
+
+        def connect(peer: str) -> socket.socket:
+            made = socket.create_connection(("127.0.0.1", server.port), AMPLE_SECONDS, source_address=(peer, 0))
+            opened.enter_context(made)
+            made.sendall(says)
+            if says:
+                assert made.recv(9), "it has been let in"
+            return made
+
+        of_one = [connect("127.0.0.2") for _ in range(5)]
+        _wait_for_the_end(of_one[0])
+        honest = GrpcClient(opened.enter_context(_channel(server)))
+        assert honest.raw("NodeGroupNodes", b"1")[2] == b"1"
+        for number in range(3, 7):  # of one peer each
+            connect(f"127.0.0.{number}")
+        for each in of_one[1:-1]:
+            _wait_for_the_end(each)  # who has the most makes room first
+        assert honest.raw("NodeGroupNodes", b"2")[2] == b"2"
+
+
+def _wait_for_the_end(connection: socket.socket) -> None:
+    with suppress(ConnectionResetError):
+        while connection.recv(1000):
+            pass
+
+
 def test_no_more_is_kept_than_there_is_room_for() -> None:
     with _served() as (server, ready, counted), _channel(server) as channel:
         for key in range(80):
@@ -292,7 +323,7 @@ def test_a_wheel_that_is_missing_or_of_another_version_is_told_and_not_used(
 
     for found, told in (
         (missing, "No module named 'cagrpc_native'"),
-        (lambda _: SimpleNamespace(INTERFACE=0), "(interface 0, not 1)"),
+        (lambda _: SimpleNamespace(INTERFACE=0), f"(interface 0, not {native.INTERFACE})"),
     ):
         caplog.clear()
         monkeypatch.setattr(importlib, "import_module", found)
