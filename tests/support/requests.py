@@ -9,6 +9,7 @@ with RequestWorld(group("a")) as world:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from cagrpc.api.core.consumption import CLASS_KEYS, CONSUME_KEYS
@@ -30,8 +31,12 @@ FIRST_PAUSE_SECONDS = 60.0
 
 
 def path(name: str) -> str:
-    """Return the path of a request; `other/name` is one of the other namespace."""
-    return request_path(OTHER_NAMESPACE if "/" in name else NAMESPACE, name.rpartition("/")[2])
+    """Return the path of a request; `other/name` is one of another namespace."""
+    return request_path(_namespace(name), name.rpartition("/")[2])
+
+
+def _namespace(name: str) -> str:
+    return name.rpartition("/")[0] or NAMESPACE
 
 
 class RequestWorld(World):
@@ -41,19 +46,22 @@ class RequestWorld(World):
         more.setdefault("drive", Drive.ASSIST)
         super().__init__(*groups, requests=requests or RequestSettings(), **more)
         self.cluster.replaces = False
+        self.namespaces = [NAMESPACE, OTHER_NAMESPACE]
+        """Where templates are created."""
 
     # ---- what users do
 
-    def template(self, name: str, *, cpu: int = 1000, **spec: Any) -> None:
-        """Create a PodTemplate in both namespaces."""
+    def template(self, name: str, *, cpu: int = 1000, labels: Mapping[str, str] | None = None, **spec: Any) -> None:
+        """Create a PodTemplate in each namespace."""
         requests = {"requests": {"cpu": f"{cpu}m"}}
         pod = {"containers": [{"name": "main", "resources": requests}], **spec}
-        for namespace in (NAMESPACE, OTHER_NAMESPACE):
-            document = {"metadata": {"namespace": namespace}, "template": {"metadata": {}, "spec": pod}}
+        template = {"metadata": {"labels": dict(labels or {})}, "spec": pod}
+        for namespace in self.namespaces:
+            document = {"metadata": {"namespace": namespace}, "template": template}
             self.api.put(path_of(POD_TEMPLATES, name, namespace), document)
 
     def remove_template(self, name: str) -> None:
-        for namespace in (NAMESPACE, OTHER_NAMESPACE):
+        for namespace in self.namespaces:
             self.api.remove(path_of(POD_TEMPLATES, name, namespace))
 
     def priority_class(self, name: str, value: int, *, default: bool = False) -> None:
@@ -62,18 +70,18 @@ class RequestWorld(World):
 
     def request(self, name: str, *pod_sets: tuple[str, int], of: str = ATOMIC, **parameters: str) -> str:
         """Create a ProvisioningRequest and return its UID."""
-        namespace = OTHER_NAMESPACE if "/" in name else NAMESPACE
         sets = [{"podTemplateRef": {"name": template}, "count": count} for template, count in pod_sets]
-        metadata = {"namespace": namespace, "generation": 1, "creationTimestamp": timestamp(self.clock())}
+        created = timestamp(self.clock())
+        metadata = {"namespace": _namespace(name), "generation": 1, "creationTimestamp": created}
         spec = {"provisioningClassName": of, "podSets": sets, "parameters": parameters}
         return str(self.api.put(path(name), {"metadata": metadata, "spec": spec})["metadata"]["uid"])
 
     def delete(self, name: str) -> None:
         self.api.remove(path(name))
 
-    def consume(self, name: str, count: int, *, cpu: int = 1000, of: str = ATOMIC) -> list[str]:
-        """Create pods that consume a request and return their UIDs."""
-        return self.cluster.add(count, cpu=cpu, annotations={CONSUME_KEYS[0]: name, CLASS_KEYS[0]: of})
+    def consume(self, name: str, count: int, *, of: str = ATOMIC, **pod: Any) -> list[str]:
+        """Create pods that consume a request and return their UIDs; `pod` is as for `Cluster.add`."""
+        return self.cluster.add(count, annotations={CONSUME_KEYS[0]: name, CLASS_KEYS[0]: of}, **pod)
 
     def refuse(self, **codes: int) -> None:
         """From now on writes to paths that have one of these in them are refused with a code; without any, none is."""

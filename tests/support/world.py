@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import sqlite3
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -127,6 +127,8 @@ class World:
         """Of the thread of all steps."""
         self.calls = Steps()
         """Each write to the API server but Events, each order, deletion and commit: before it and after it."""
+        self.reads: Counter[str] = Counter()
+        """How often each controller, by name, has read the state of the cluster."""
         self.died = False
         """Whether the process was killed."""
         self.problem: str | None = None
@@ -242,6 +244,7 @@ class World:
     def _interrupted(self, read: Callable[..., Any]) -> Callable[..., Any]:
         def state(**more: Any) -> Any:
             found = read(**more)
+            self.reads[self.stepping] += 1
             happens, self._meanwhile = self._meanwhile, None
             if happens is not None and not happens():
                 self._meanwhile = happens

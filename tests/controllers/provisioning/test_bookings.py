@@ -1,253 +1,218 @@
-"""Bookings: room that is reserved for requests, and how much of it their pods have taken."""
+"""Bookings: on which nodes room is reserved for requests, when it is lost, and how much of it their pods have taken."""
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
+import pytest
 
-from cagrpc.cluster.markers import booking_label
-from cagrpc.cluster.node_info import ClusterCapacity, PodOwner, RequestOwner, Reservation
-from cagrpc.cluster.state import ClusterNode, ClusterState, Consumer, ConsumerStage, PodRef
-from cagrpc.controllers.provisioning.bookings import Booked, book, consumed, consumer_nodes, overfull
-from cagrpc.controllers.provisioning.model import Booking
-from solver import (
-    HOSTNAME,
-    HostPort,
-    Node,
-    Operator,
-    PodAffinityTerm,
-    PodSelector,
-    PodSpec,
-    Requirement,
-    RunningPods,
-    Taint,
-)
-from solver.model import TaintEffect, Toleration
-from tests.support.solver.problems import TAINT, node, spec
+from cagrpc.controllers.settings import Drive
+from solver.model import Toleration
+from tests.controllers.provisioning.conftest import Make
+from tests.support.fleet import group
+from tests.support.requests import CHECK, REVOKED_AFTER_SECONDS, RequestWorld
+from tests.support.world import BOOT_SECONDS
 
-HEAD, WORKER = spec(cpu=1000), spec(cpu=4000)
+LONG = 3 * BOOT_SECONDS
+ADDED = (Toleration("node.kubernetes.io/not-ready", "Exists", "", "NoExecute"),)
+POOL = (("pool", "x"),)
+_OF_APP = {"labelSelector": {"matchLabels": {"app": "x"}}, "topologyKey": "kubernetes.io/hostname"}
+SERVING = [{"name": "c", "ports": [{"containerPort": 80, "hostPort": 80}], "resources": {"requests": {"cpu": "1"}}}]
+APART: Mapping[str, Mapping[str, Any]] = {
+    "a host port": {"containers": SERVING},
+    "anti-affinity": {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_OF_APP]}}},
+    "spread": {"topologySpreadConstraints": [{**_OF_APP, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]},
+}
 
 
-def _state(*nodes: Node) -> ClusterState:
-    return ClusterState((), tuple(ClusterNode(each, f"id-{each.name}", ready=True, held=False) for each in nodes), ())
+def given(world: RequestWorld, name: str, *pod_sets: tuple[str, int]) -> list[str]:
+    """Return the nodes on which room is reserved for a new request, once there is."""
+    uid = world.request(name, *pod_sets)
+    world.run(LONG, step=5.0)
+    assert world.is_true(name, "Provisioned")
+    return sorted(world.labelled(uid), key=[*world.cluster.nodes()].index)
 
 
-def _of(*uids: str) -> dict[str, str]:
-    return {booking_label(uid): "true" for uid in uids}
+@pytest.mark.parametrize("kind", APART)
+def test_room_is_reserved_apart_for_pods_that_may_not_be_together(make: Make, kind: str) -> None:
+    world = make()
+    world.template("apart", labels={"app": "x"}, **APART[kind])
+    world.template("whole", cpu=4000)
+    stood = given(world, "before", ("web", 8))
+    world.delete("before")
+    world.run(5)
+    assert given(world, "r", ("apart", 2)) == stood
+    assert len(given(world, "next", ("whole", 1))) == 1
+    assert world.targets() == {"a": 3}, "on each of the two something is reserved"
 
 
-def _room(uid: str, spec_: PodSpec, count: int) -> Reservation:
-    return Reservation(RequestOwner(uid), spec_, count)
+def test_room_is_reserved_where_its_pods_may_run(make: Make) -> None:
+    world = make(group("a"), group("b", price=1.0, labels={"pool": "b"}))
+    world.template("pooled", cpu=3000, nodeSelector={"pool": "b"})
+    world.template("more", cpu=2000, nodeSelector={"pool": "b"})
+    given(world, "r", ("pooled", 1), ("web", 4))
+    given(world, "next", ("more", 1))
+    assert world.targets() == {"a": 1, "b": 2}
 
 
-def _left(each: Node, booked: Booked) -> Node:
-    return ClusterCapacity([each], booked.reservations)[each.name].node()
+def goes(world: RequestWorld, node: str) -> None:
+    world.cluster.vanish(node)
 
 
-def _booking(uid: str, *pods: tuple[PodSpec, int], anywhere: bool = False, coming: bool = False) -> Booking:
-    return Booking(uid, f"ns/{uid}", pods, anywhere, coming)
+def cordoned(world: RequestWorld, node: str) -> None:
+    taint = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+    world.api.change(f"/api/v1/nodes/{node}", spec={"taints": [taint], "unschedulable": True})
 
 
-def test_room_is_reserved_on_the_nodes_with_the_label_and_nowhere_else() -> None:
-    state = _state(node("n1", 8000), node("n2", 8000, labels=_of("a")), node("n3", 4000, labels=_of("a")))
-    booked = book([_booking("a", (HEAD, 6), (WORKER, 1))], state)
-    assert booked.reservations == {"n2": (_room("a", WORKER, 1), _room("a", HEAD, 4)), "n3": (_room("a", HEAD, 2),)}
-    assert booked.uids == {"n2": ("a",), "n3": ("a",)}
-    assert not booked.short
+def away(world: RequestWorld, node: str) -> None:
+    world.cluster.unready.add(node)
+    taint = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
+    world.api.change(f"/api/v1/nodes/{node}", spec={"taints": [taint]})
 
 
-def test_what_no_longer_finds_room_is_reported() -> None:
-    booked = book([_booking("a", (WORKER, 3)), _booking("gone", (HEAD, 2))], _state(node("n1", 9000, labels=_of("a"))))
-    assert booked.reservations == {
-        "n1": (_room("a", WORKER, 2), _room("a", HEAD, 1))
-    }  # what is left is its own all the same
-    assert booked.short == {"a": 1, "gone": 2}
+def taken(world: RequestWorld, node: str) -> None:
+    world.cluster.add(cpu=1000, node=node)
 
 
-def test_what_first_fit_does_not_find_is_not_lost_where_there_is_enough_in_all() -> None:
-    two, three = spec(cpu=2000), spec(cpu=3000)
-    bookings = [_booking("a", (three, 1), (two, 2)), _booking("b", (three, 1))]
-    # As planned: 3 and 3 on n1, 2 and 2 on n2. First fit puts one of 2 beside the first of 3.
-    n1, n2 = node("n1", 6000, labels=_of("a", "b")), node("n2", 4000, labels=_of("a"))
-    booked = book(bookings, _state(n1, n2))
-    assert booked.short == {"b": 1}
-    assert _left(n1, booked).free["cpu"] == 0  # the piece of 1 core that is left is nobody else's
-    assert overfull(bookings, _state(n1, n2)) == frozenset()
-    assert overfull(bookings, _state(n1, replace(n2, free={**n2.free, "cpu": 3000}))) == {"a", "b"}
-    other = node("n3", 500, labels=_of("c"))
-    assert overfull([*bookings, _booking("c", (HEAD, 1))], _state(n1, n2, other)) == {"c"}
-    assert overfull([_booking("a", (two, 1))], _state(node("n4", 9000))) == {"a"}
+@pytest.mark.parametrize(("happens", "lost"), [(goes, 4), (taken, 1), (away, 0), (cordoned, 0)])
+def test_room_is_lost_for_so_many_pods(make: Make, happens: Callable[[RequestWorld, str], None], lost: int) -> None:
+    world = make()
+    node, _ = given(world, "r", ("web", 8))
+    happens(world, node)
+    world.run(3 * REVOKED_AFTER_SECONDS, step=5.0)
+    assert world.is_true("r", "CapacityRevoked") == bool(lost)
+    assert not lost or f"no room is left for {lost} of its 8 pods" in world.message("r", "CapacityRevoked")
 
 
-def test_the_first_booking_has_the_first_choice_of_a_node_that_both_have() -> None:
-    state = _state(node("n1", 8000, labels=_of("a", "b")))
-    booked = book([_booking("b", (WORKER, 2)), _booking("a", (HEAD, 1))], state)
-    assert booked.reservations == {"n1": (_room("b", WORKER, 2),)}
-    assert booked.short == {"a": 1}
-    assert booked.uids == {"n1": ("b",)}
-
-
-def test_a_booking_without_nodes_of_its_own_is_reserved_wherever_there_is_room() -> None:
-    state = _state(node("n1", 2000, taints=(TAINT,)), node("n2", 2000), node("n3", 8000))
-    booked = book([_booking("a", (HEAD, 4), anywhere=True)], state)
-    assert booked.reservations == {"n2": (_room("a", HEAD, 2),), "n3": (_room("a", HEAD, 2),)}
-
-
-def test_a_node_that_may_be_back_in_a_moment_keeps_its_reservations() -> None:
-    unreachable = Taint("node.kubernetes.io/unreachable", TaintEffect.NO_EXECUTE)
-    cordoned = Taint("node.kubernetes.io/unschedulable", TaintEffect.NO_SCHEDULE)
-    away = node("n1", 4000, labels=_of("a"), taints=(unreachable,))
-    out = node("n2", 4000, labels=_of("b"), taints=(cordoned,))
-    booked = book([_booking("a", (HEAD, 1)), _booking("b", (HEAD, 1))], _state(away, out))
-    assert booked.reservations.keys() == {"n1"}
-    assert booked.short == {"b": 1}
-
-
-def test_room_of_others_is_left_to_them_where_there_is_enough_for_both() -> None:
-    both = _of("a", "b")
-    n1, n2 = node("n1", 4000, labels=both), node("n2", 4000, labels=both)
-    others = {"n1": (Reservation(PodOwner("p"), HEAD, 3),), "gone": (Reservation(PodOwner("q"), HEAD),)}
-    for where in ({"anywhere": True}, {}):
-        booked = book([_booking("a", (HEAD, 5), **where)], _state(n1, n2), others)
-        assert booked.reservations == {"n1": (_room("a", HEAD, 1),), "n2": (_room("a", HEAD, 4),)}
-    larger = [_booking("a", (HEAD, 6)), _booking("b", (HEAD, 1))]
-    booked = book(larger, _state(n1, n2), others)  # it was promised first
-    assert booked.reservations == {"n1": (_room("a", HEAD, 2), _room("b", HEAD, 1)), "n2": (_room("a", HEAD, 4),)}
-    assert not booked.short
-
-
-def test_what_is_planned_for_nodes_in_flight_takes_no_room_of_others() -> None:
-    others = {"n1": (Reservation(PodOwner("p"), HEAD, 3),)}
-    booked = book([_booking("a", (HEAD, 6), coming=True)], _state(node("n1", 4000, labels=_of("a"))), others)
-    assert booked.reservations == {"n1": (_room("a", HEAD, 1),)}
-    assert booked.short == {"a": 5}
-
-
-def test_ports_and_selectors_are_minded() -> None:
-    serving = spec(cpu=1000, host_ports=(HostPort(80),))
-    in_pool = spec(cpu=1000, node_selector={"pool": "x"})
-    taken = node("n1", 8000, labels=_of("a"), running=(RunningPods(serving),))
-    others = [node(f"n{number}", 8000, labels={**_of("a"), "pool": "x"}) for number in (2, 3)]
-    booked = book([_booking("a", (serving, 3), (in_pool, 1))], _state(taken, *others))
-    assert booked.short == {"a": 1}
-    assert booked.reservations["n2"][0] == _room("a", serving, 1)
-    assert "n1" not in booked.reservations
-
-
-def test_room_is_reserved_apart_for_pods_with_anti_affinity() -> None:
-    mine = PodSelector((Requirement("app", Operator.IN, ("db",)),))
-    apart = spec(cpu=1000, labels=(("app", "db"),), pod_anti_affinity=(PodAffinityTerm(HOSTNAME, mine),))
-    nodes = [node(f"n{number}", 8000, labels=_of("a")) for number in range(3)]
-    booked = book([_booking("a", (apart, 4), (HEAD, 1))], _state(*nodes))
-    assert booked.short == {"a": 1}
-    assert sorted(
-        running.count for name in booked.reservations for running in booked.reservations[name] if running.spec == apart
-    ) == [1, 1, 1]
-
-
-_SPECS = st.builds(lambda units: spec(cpu=1000 * units), st.integers(1, 4))
-_PODS = st.lists(st.tuples(_SPECS, st.integers(0, 4)), min_size=1, max_size=3)
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, 9), st.sets(st.sampled_from("abc"))), max_size=4),
-    st.lists(st.tuples(st.sampled_from("abc"), _PODS, st.booleans()), unique_by=lambda each: each[0], max_size=3),
-    st.lists(st.tuples(st.integers(0, 3), _SPECS), max_size=3),
-)
-def test_reserved_and_short_add_up_and_nothing_is_reserved_twice(
-    rooms: list[tuple[int, set[str]]],
-    asked: list[tuple[str, list[tuple[PodSpec, int]], bool]],
-    planned: list[tuple[int, PodSpec]],
+@pytest.mark.parametrize(("happens", "waits"), [(away, True), (cordoned, False)])
+def test_pods_wait_for_a_node_that_may_be_back(
+    make: Make, happens: Callable[[RequestWorld, str], None], *, waits: bool
 ) -> None:
-    nodes = [node(f"n{i}", 1000 * units, labels=_of(*sorted(uids))) for i, (units, uids) in enumerate(rooms)]
-    bookings = [_booking(uid, *pods, anywhere=anywhere) for uid, pods, anywhere in asked]
-    others = {f"n{i}": (Reservation(PodOwner(f"p{i}"), each),) for i, each in planned}
-    booked = book(bookings, _state(*nodes), others)
-    assert booked == book(bookings, _state(*nodes), others)
-    kept = sum(running.count for pods in booked.reservations.values() for running in pods)
-    wanted = sum(count for booking in bookings for _, count in booking.pods)
-    pieces = kept + sum(booked.short.values()) - wanted
-    assert 0 <= pieces <= len(nodes) * len(booked.short)
-    for each in nodes:
-        used = sum(
-            dict(running.spec.requests)["cpu"] * running.count for running in booked.reservations.get(each.name, ())
-        )
-        assert used <= each.free["cpu"]
-        assert _left(each, booked).free["cpu"] == each.free["cpu"] - used
-    for booking in bookings:
-        if booked.short.get(booking.uid):
-            places = [each for each in nodes if booking.anywhere or booking_label(booking.uid) in each.labels]
-            largest = max(dict(s.requests)["cpu"] for s, count in booking.pods if count)
-            left = [_left(each, booked).free["cpu"] for each in places]
-            assert all(free < largest for free in left), "room was left"
+    world = make()
+    node, other = given(world, "r", ("web", 8))
+    happens(world, node)
+    world.cluster.scheduling = False
+    pods = world.consume("r", 8)
+    world.run(10)
+    nominated = [world.api.objects[world.cluster.paths[uid]]["status"].get("nominatedNodeName") for uid in pods]
+    assert (nominated.count(node), nominated.count(other)) == (4 * waits, 4)
 
 
-# Consumption
+def test_what_was_promised_first_is_lost_last(make: Make) -> None:
+    world = make()
+    (node,) = given(world, "first", ("web", 2))
+    assert given(world, "second", ("web", 2)) == [node]
+    taken(world, node)
+    world.run(2 * REVOKED_AFTER_SECONDS, step=5.0)
+    assert world.message("second", "CapacityRevoked") == "no room is left for 1 of its 2 pods still to come"
+    assert not world.is_true("first", "CapacityRevoked")
 
 
-def _consumer(number: int, of: PodSpec, stage: ConsumerStage = ConsumerStage.BOUND) -> Consumer:
-    return Consumer(PodRef(f"uid-{number}", "ns", f"pod-{number}"), "a", "class", of, stage, "n1")
+def test_what_first_fit_does_not_find_is_not_lost_where_there_is_enough_in_all(make: Make) -> None:
+    """As planned: 3 and 3 cores on one node, 2 and 2 on the other. First fit puts one of 2 beside the first of 3."""
+    world = make(group("six", cpu=6000, max_size=1, labels=dict(POOL)), group("four", cpu=4000, max_size=1))
+    world.template("three", cpu=3000)
+    world.template("two", cpu=2000)
+    world.template("piece", cpu=1000, nodeSelector=dict(POOL))
+    world.request("a", ("three", 1), ("two", 2))
+    given(world, "b", ("three", 1))
+    world.request("check", ("piece", 1), of=CHECK)
+    world.run(2 * REVOKED_AFTER_SECONDS, step=5.0)
+    assert not any(world.is_true(name, "CapacityRevoked") for name in "ab")
+    assert not world.is_true("check", "CapacityAvailable"), "the piece of one core that is left is nobody else's"
+    taken(world, next(name for name in world.cluster.nodes() if name.startswith("four")))
+    world.run(2 * REVOKED_AFTER_SECONDS, step=5.0)
+    assert world.is_true("b", "CapacityRevoked")
 
 
-def test_consumers_are_counted_in_the_pod_set_that_they_are_of() -> None:
-    pods = [(WORKER, 4), (replace(WORKER, node_selector=(("pool", "x"),)), 4), (HEAD, 2)]
-    admitted = replace(pods[1][0], tolerations=(Toleration("node.kubernetes.io/not-ready", "Exists", "", "NoExecute"),))
-    there = [_consumer(1, HEAD), _consumer(2, admitted), _consumer(3, WORKER, ConsumerStage.SUCCEEDED)]
-    waiting = [_consumer(4, WORKER, ConsumerStage.PENDING)]
-    assert consumed(pods, [*there, *waiting], {}) == {0: 1, 1: 1, 2: 1}
+@pytest.mark.parametrize("asked", [5, 6])
+def test_room_of_pods_that_wait_is_left_to_them_where_there_is_enough_for_both(make: Make, asked: int) -> None:
+    """On two nodes, and on two and one that comes."""
+    world = make(drive=Drive.PLAN)
+    given(world, "before", ("web", 8))
+    world.delete("before")
+    world.cluster.scheduling = False
+    pods = world.cluster.add(3)
+    world.run(5)
+    world.request("r", ("web", asked))
+    world.run(LONG)
+    world.cluster.scheduling = True
+    world.run(5)
+    assert world.targets() == {"a": 2 + (asked > 5)}
+    assert all(map(world.cluster.node_of, pods))
+    world.run(2 * REVOKED_AFTER_SECONDS, step=5.0)
+    assert not world.is_true("r", "CapacityRevoked")
 
 
-def test_consumers_go_to_the_nodes_of_their_booking_and_stay_where_they_are_nominated() -> None:
-    state = _state(node("n1", 4000, labels=_of("a")), node("n2", 5000, labels=_of("a")), node("n3", 9000))
-    booked = book([_booking("a", (HEAD, 1), (WORKER, 2))], state)
-    admitted = replace(WORKER, tolerations=(Toleration("node.kubernetes.io/not-ready", "Exists", "", "NoExecute"),))
-    stages = {1: ConsumerStage.PENDING, 2: ConsumerStage.PENDING, 3: ConsumerStage.PENDING, 4: ConsumerStage.BOUND}
-    pods = [_consumer(number, admitted, stage) for number, stage in stages.items()]
-    nodes = consumer_nodes(booked, {"a": pods}, {"uid-2": "n2", "uid-3": "n3"})
-    assert nodes == {"uid-2": "n2", "uid-1": "n1"}  # the third is one more than was booked
-    assert consumer_nodes(booked, {"another": pods}, {}) == {}
+def test_room_of_pods_that_wait_is_the_requests_where_there_is_not(make: Make) -> None:
+    world = make(drive=Drive.PLAN)
+    nodes = given(world, "before", ("web", 8))
+    world.delete("before")
+    world.cluster.scheduling = False
+    pods = world.cluster.add(3)
+    world.run(5)
+    given(world, "r", ("web", 5))
+    (where,) = {world.api.objects[world.cluster.paths[uid]]["status"]["nominatedNodeName"] for uid in pods}
+    world.cluster.vanish(*set(nodes) - {where})
+    world.run(2 * REVOKED_AFTER_SECONDS, step=5.0)
+    assert world.message("r", "CapacityRevoked") == "no room is left for 1 of its 5 pods still to come"
 
 
-def test_a_template_has_the_labels_of_its_pods_and_consumers_are_known_without() -> None:
-    selecting = replace(WORKER, node_selector=(("pool", "x"),))
-    pods = [(replace(each, namespace="ns", labels=(("app", "train"),)), 4) for each in (WORKER, selecting)]
-    assert consumed(pods, [_consumer(1, selecting)], {}) == {0: 0, 1: 1}
+# ---- consumption
 
 
-def test_one_that_is_of_none_counts_where_pods_still_lack() -> None:
-    other = spec(cpu=123)
-    assert consumed([(WORKER, 1), (HEAD, 2)], [_consumer(n, other) for n in range(2)], {}) == {0: 1, 1: 1}
-    assert consumed([(WORKER, 1)], [_consumer(n, other) for n in range(3)], {}) == {0: 1}
+def pod(cpu: int, **more: Any) -> dict[str, Any]:
+    return {"cpu": cpu, "labels": {"of": "its own"}, **more}
 
 
-def test_a_pod_that_is_gone_stays_counted_and_its_replacement_is_not_counted_again() -> None:
-    pods = [(WORKER, 4)]
-    first = consumed(pods, [_consumer(n, WORKER) for n in range(3)], {})
-    second = consumed(pods, [_consumer(9, WORKER)], first)
-    assert first == second == {0: 3}
-    assert consumed(pods, [_consumer(n, WORKER) for n in range(4)], second) == {0: 4}
-
-
-@given(
-    st.lists(st.tuples(_SPECS, st.integers(1, 4)), min_size=1, max_size=3),
-    st.lists(st.tuples(_SPECS, st.sampled_from(ConsumerStage)), max_size=8),
-    st.lists(st.integers(0, 5), min_size=3, max_size=3),
-    st.randoms(use_true_random=False),
+@pytest.mark.parametrize(
+    ("pods", "consumed"),
+    [
+        ([pod(1000), pod(2000, node_selector=POOL, tolerations=ADDED), pod(2000)], "0=1,1=1,2=1"),
+        ([pod(2000)] * 3, "0=2,1=1"),
+        ([pod(2000, node_selector=(("pool", "y"),))] * 3 + [pod(2000, node_selector=POOL)], "0=2,1=2"),
+        ([pod(123), pod(1000), pod(1000)], "0=1,2=2"),
+        ([pod(123)] * 9, "0=2,1=2,2=2"),
+    ],
+    ids=["by their specs", "as large", "each once", "where pods lack", "no more than were asked for"],
 )
-def test_no_consumer_is_counted_twice_whatever_their_order(
-    pods: list[tuple[PodSpec, int]], asked: list[tuple[PodSpec, ConsumerStage]], known: list[int], random: object
+def test_pods_are_counted_in_the_pod_set_that_they_are_of(
+    make: Make, pods: Sequence[dict[str, Any]], consumed: str
 ) -> None:
-    consumers = [_consumer(number, of, stage) for number, (of, stage) in enumerate(asked)]
-    found = consumed(pods, consumers, {})
-    there = Counter(of for of, stage in asked if stage is not ConsumerStage.PENDING)
-    assert sum(found.values()) == min(there.total(), sum(count for _, count in pods))
-    shuffled = consumers[:]
-    random.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert consumed(pods, shuffled, {}) == found
-    before = dict(enumerate(known[: len(pods)]))
-    later = consumed(pods, consumers, before)
-    assert all(min(before[n], count) <= later[n] <= count for n, (_, count) in enumerate(pods))
-    assert consumed(pods, consumers, later) == later
+    """Once they are bound, in any order, and for good."""
+    for order in (pods, pods[::-1]):
+        world = make(group("a", cpu=40_000, labels=dict(POOL)))
+        world.template("big", cpu=2000)
+        world.template("pooled", cpu=2000, nodeSelector=dict(POOL))
+        (node,) = given(world, "r", ("big", 2), ("pooled", 2), ("web", 2))
+        world.cluster.scheduling = False
+        world.consume("r", 1, cpu=2000)
+        there = [uid for each in order for uid in world.consume("r", 1, node=node, **each)]
+        world.cluster.finish(there[0])
+        world.run(5)
+        assert world.details("r")["consumed"] == consumed
+        world.cluster.delete(*there)
+        world.consume("r", 1, node=node, **order[0])
+        world.run(5)
+        assert world.details("r")["consumed"] == consumed, "replaced"
+
+
+def test_pods_go_to_the_nodes_of_their_booking_and_stay_where_they_are_nominated(make: Make) -> None:
+    world = make()
+    (other,) = given(world, "other", ("web", 4))
+    first, second = given(world, "r", ("web", 8))
+    world.delete("other")
+    world.cluster.scheduling = False
+    pods = world.consume("r", 5, tolerations=ADDED)
+    world.cluster.nominate(pods[0], second)
+    world.run(5)
+    world.cluster.scheduling = True
+    world.run(5)
+    assert [world.cluster.node_of(uid) for uid in pods] == [second, first, first, first, first]
+    world.cluster.scheduling = False
+    pods = world.consume("r", 4)
+    world.run(5)
+    world.cluster.scheduling = True
+    world.run(5)
+    assert [world.cluster.node_of(uid) for uid in pods] == [second] * 3 + [other], "one more than asked for"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from cagrpc.api.core.volume_binding import VolumeDemand, bound_by
 from cagrpc.api.devices.claims import with_extended, without_claims
 from solver.model import PodSpec
@@ -39,13 +41,15 @@ def in_zones(make: Make) -> RequestWorld:
     return world
 
 
-def test_nodes_are_ordered_where_the_volume_is(make: Make) -> None:
+@pytest.mark.parametrize(("mode", "pods", "nodes"), [("ReadWriteOnce", 2, 1), ("ReadWriteMany", 3, 2)])
+def test_nodes_are_ordered_where_the_volume_is(make: Make, mode: str, pods: int, nodes: int) -> None:
+    """With an attachment for each pod, as they may share a node or not."""
     world = in_zones(make)
-    put_claim(world, "b")
-    world.request("r", ("store", 2))
+    put_claim(world, "b", modes=[mode])
+    world.request("r", ("store", pods))
     world.run(LONG)
     assert world.is_true("r", "Provisioned")
-    assert [dict(each.increment.deltas) for each in world.fleet.snapshot.increments] == [{"b": 1}]
+    assert [dict(each.increment.deltas) for each in world.fleet.snapshot.increments] == [{"b": nodes}]
 
 
 def test_as_many_nodes_are_ordered_as_attach_what_each_pod_brings(make: Make) -> None:

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from cagrpc.api.provisioning.objects import CLASSES, POD_TEMPLATES
+from cagrpc.api.provisioning.objects import CLASSES
 from cagrpc.controllers.settings import ClassBehaviour, RequestSettings
 from tests.controllers.provisioning.conftest import Make
-from tests.support.cluster import path_of
 from tests.support.fleet import group
 from tests.support.requests import ATOMIC, CHECK, UPSTREAM_ATOMIC, UPSTREAM_CHECK, RequestWorld, path
 from tests.support.world import BOOT_SECONDS
@@ -20,12 +19,6 @@ LONG = 3 * BOOT_SECONDS
 def define(world: RequestWorld, name: str, behaviour: str, **parameters: str) -> None:
     """Create a ProvisioningClass."""
     world.api.put(f"{CLASSES}/{name}", {"metadata": {}, "spec": {"behaviour": behaviour, "parameters": parameters}})
-
-
-def put_template(world: RequestWorld, name: str, *, labels: Any = None, **spec: Any) -> None:
-    containers = [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]
-    template = {"metadata": {"labels": labels or {}}, "spec": {"containers": containers, **spec}}
-    world.api.put(path_of(POD_TEMPLATES, name), {"metadata": {"namespace": "ns"}, "template": template})
 
 
 def names(world: RequestWorld) -> list[str]:
@@ -159,8 +152,8 @@ def test_requests_come_and_go_and_are_oldest_first(make: Make) -> None:
 
 def test_a_template_may_come_later_and_one_that_is_wrong_or_missing_is_told_then(make: Make) -> None:
     world = make()
-    put_template(world, "wrong", tolerations=[{"operator": "In"}])
-    put_template(world, "high", priorityClassName="high", priority=7)
+    world.template("wrong", tolerations=[{"operator": "In"}])
+    world.template("high", priorityClassName="high", priority=7)
     told = {
         "missing": "there is no PodTemplate ns/missing",
         "wrong": (
@@ -172,7 +165,7 @@ def test_a_template_may_come_later_and_one_that_is_wrong_or_missing_is_told_then
         world.request(name, (name, 1))
     world.run(5)
     assert not world.writes()
-    put_template(world, "late")
+    world.template("late")
     world.run(700)
     assert world.is_true("late", "Provisioned")
     for name, text in told.items():
@@ -183,8 +176,8 @@ def test_a_template_is_a_pod_with_all_of_its_labels(make: Make) -> None:
     world = make()
     terms = [{"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"a": "1", "b": "2"}}}]
     apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-    put_template(world, "apart", labels={"b": "2", "a": "1"}, affinity=apart)
-    put_template(world, "near", labels={"b": "2"}, affinity=apart)
+    world.template("apart", labels={"b": "2", "a": "1"}, affinity=apart)
+    world.template("near", labels={"b": "2"}, affinity=apart)
     world.request("apart", ("apart", 3))
     world.run(LONG)
     assert world.targets() == {"a": 3}
@@ -208,8 +201,8 @@ def test_the_priority_is_that_of_the_class_or_of_the_default(make: Make, templat
     world = make(group("a", max_size=1))
     for name, value, default in (("high", 100, False), ("low", 1, False), ("d5", 5, True), ("d3", 3, True)):
         world.priority_class(name, value, default=default)
-    put_template(world, "usual", priorityClassName="d3")
-    put_template(world, "r", **template)
+    world.template("usual", priorityClassName="d3")
+    world.template("r", **template)
     world.request("usual", ("usual", 4))
     world.clock.advance(1.0)
     world.request("r", ("r", 4))

@@ -8,7 +8,7 @@ from cagrpc.controllers.settings import Drive
 from tests.controllers.provisioning.conftest import Make
 from tests.support.fleet import group
 from tests.support.requests import path
-from tests.support.world import BOOT_SECONDS
+from tests.support.world import BOOT_SECONDS, PLANNER
 
 LONG = 3 * BOOT_SECONDS
 
@@ -101,6 +101,7 @@ def test_out_of_reach_is_said_once_and_survived(make: Make, caplog: pytest.LogCa
     world.refuse(api=503)
     world.run(30)
     assert len(world.increments()) == 1
+    assert 2 <= len(world.writes("r")) <= 10, "and then it waits a while"
     reported = [each for each in caplog.records if each.getMessage().startswith("ProvisioningRequests failed")]
     assert 1 <= len(reported) <= 10
     world.refuse()
@@ -126,6 +127,7 @@ def test_nothing_is_planned_before_it_is_known_what_is_booked(make: Make) -> Non
     world.cluster.add()
     world.run(30)
     assert not world.increments()
+    assert 2 <= world.reads[PLANNER] <= 6, "and then it waits a while"
     assert world.status()["planner"] == (
         "reservations of ProvisioningRequests are unknown yet: the list of ProvisioningRequests is still to come"
     )

@@ -1,23 +1,27 @@
 """The controller of ProvisioningRequests under random events: requests and their pods come and go, offerings run short
 at once or late, machines vanish, the API server and the journal are unreachable, observations lag behind, others write
 the same objects, and the process is killed before or after any of its calls. In the end every request is decided,
-nothing is ordered twice, nothing is left over, and conditions that were set stay true."""
+nothing is ordered, reserved or counted twice, nothing is left over, and conditions that were set stay true."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from itertools import pairwise
+from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from cagrpc import errors
 from cagrpc.backends.simulated.behaviour import Behaviour
 from cagrpc.cluster.markers import booking_label
+from cagrpc.cluster.node_info import requested
 from cagrpc.controllers.settings import ClassBehaviour as Served
-from cagrpc.controllers.settings import Drive, RequestSettings
+from cagrpc.controllers.settings import Drive, NamespaceSettings, RequestSettings
 from cagrpc.fleet.model import IncrementStatus, Phase
 from solver.model import Limit
 from tests.support.api_server import Refusal
+from tests.support.cluster import NAMESPACE
 from tests.support.examples import examples
 from tests.support.fleet import group
 from tests.support.requests import ATOMIC, CHECK, FIRST_PAUSE_SECONDS, UPSTREAM_CHECK, RequestWorld, path
@@ -27,6 +31,7 @@ GROUPS = ("small", "large")
 SHAPES = {"tiny": 500, "middle": 3000, "big": 9000}
 IN_FORCE = (Phase.PLANNED, Phase.CREATING, Phase.READY, Phase.DONE)
 ENOUGH = 30
+MOST_OF_A_NAMESPACE = 3
 FINAL = ("Failed", "BookingExpired", "CapacityRevoked", "Provisioned")
 
 
@@ -37,7 +42,11 @@ class RequestsMachine(RuleBasedStateMachine):
             group("small", cpu=4000, max_size=ENOUGH),
             group("large", cpu=16_000, price=0.35, max_size=ENOUGH),
             limits=[Limit("nodes", {"nodes": 40})],
-            requests=RequestSettings(booking_seconds=300, upstream_classes=frozenset(Served)),
+            requests=RequestSettings(
+                booking_seconds=300,
+                upstream_classes=frozenset(Served),
+                per_namespace=NamespaceSettings(requests=MOST_OF_A_NAMESPACE),
+            ),
             drive=Drive.PLAN if plans else Drive.ASSIST,
         )
         for name, cpu in SHAPES.items():
@@ -47,6 +56,10 @@ class RequestsMachine(RuleBasedStateMachine):
         self.said: defaultdict[str, set[str]] = defaultdict(set)
         """What has been true of a request, by UID."""
         self.increments: dict[str, IncrementStatus] = {}
+        self.pods: defaultdict[str, set[str]] = defaultdict(set)
+        """Of each request, by name; all that there ever were, and"""
+        self.bound: set[str] = set()
+        """those that were ever bound."""
 
     def teardown(self) -> None:
         if hasattr(self, "world"):
@@ -56,12 +69,15 @@ class RequestsMachine(RuleBasedStateMachine):
     # What people and workloads do.
 
     @rule(
+        namespace=st.sampled_from(["", "other/"]),
         shapes=st.lists(st.tuples(st.sampled_from(list(SHAPES)), st.integers(1, 5)), min_size=1, max_size=3),
         of=st.sampled_from([ATOMIC, ATOMIC, CHECK, UPSTREAM_CHECK]),
         parameters=st.sampled_from([{}, {}, {"noRetry": "true"}, {"ValidUntilSeconds": "3m"}, {"What": "else"}]),
     )
-    def a_request_comes(self, shapes: list[tuple[str, int]], of: str, parameters: dict[str, str]) -> None:
-        name = f"r{len(self.said) + len(self.names)}-{self.world.cluster.made}-{int(self.world.clock())}"
+    def a_request_comes(
+        self, namespace: str, shapes: list[tuple[str, int]], of: str, parameters: dict[str, str]
+    ) -> None:
+        name = f"{namespace}r{len(self.said) + len(self.names)}-{self.world.cluster.made}-{int(self.world.clock())}"
         if name not in self.names:
             self.names[name] = self.world.request(name, *shapes, of=of, **parameters)
 
@@ -78,7 +94,9 @@ class RequestsMachine(RuleBasedStateMachine):
             name = data.draw(st.sampled_from(sorted(self.names)))
             spec = self.world.document(name)["spec"]
             cpu = SHAPES[spec["podSets"][0]["podTemplateRef"]["name"]]
-            self.world.consume(name, count, cpu=cpu, of=spec["provisioningClassName"])
+            namespace, _, of = name.rpartition("/")
+            more = {"of": spec["provisioningClassName"], "namespace": namespace or NAMESPACE, "cpu": cpu}
+            self.pods[name].update(self.world.consume(of, count, **more))
 
     @rule(data=st.data())
     def a_pod_is_done(self, data: st.DataObject) -> None:
@@ -171,6 +189,32 @@ class RequestsMachine(RuleBasedStateMachine):
             assert now >= self.said[uid], (name, now, self.said[uid])
             assert not {"Failed", "Provisioned"} <= now
             self.said[uid] = now
+
+    @invariant()
+    def nothing_is_reserved_twice(self) -> None:
+        requests: Any = self.world.controller("ProvisioningRequests")
+        try:
+            state = self.world.view.state()
+            reserved = requests.reservations(state)
+        except errors.Unavailable:  # it has just begun
+            return
+        for each in state.nodes:
+            asked = requested((found.spec, found.count) for found in reserved.get(each.node.name, ()))
+            assert all(amount <= each.node.free.get(name, 0) for name, amount in asked.items()), (each, asked)
+
+    @invariant()
+    def no_pod_is_counted_twice(self) -> None:
+        self.bound.update(uid for uid in self.world.cluster.paths if self.world.cluster.node_of(uid))
+        for name in self.names:
+            said = self.world.details(name).get("consumed", "")
+            counted = sum(int(each.partition("=")[2]) for each in said.split(",") if each)
+            assert counted <= len(self.pods[name] & self.bound), (name, said)
+
+    @invariant()
+    def no_namespace_has_more_than_its_share(self) -> None:
+        books = [each for each in self.world.page("/provisioningrequests") if each["class"] != CHECK]
+        kept = Counter(each["namespace"] for each in books if each["phase"] in ("coming", "provisioned"))
+        assert max(kept.values(), default=0) <= MOST_OF_A_NAMESPACE
 
     def _note(self) -> None:
         self.increments.update((each.id, each) for each in self.world.increments())

@@ -5,22 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Any, cast
+from itertools import groupby
+from typing import Any
+from unittest.mock import patch
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from cagrpc.cluster.node_info import nothing_reserved
-from cagrpc.cluster.shortages import Shortages
-from cagrpc.cluster.state import ClusterState
-from cagrpc.controllers.provisioning.deciding import Deciding
-from cagrpc.controllers.provisioning.decision.planning import Scenario as Room
-from cagrpc.controllers.provisioning.fairness import Turns
-from cagrpc.controllers.provisioning.progress import Granted
+from cagrpc.api.encoding.times import timestamp
 from cagrpc.controllers.settings import NamespaceSettings, RequestSettings
 from solver.model import Budget
 from tests.controllers.provisioning.conftest import Make
-from tests.controllers.provisioning.test_fairness import asked
-from tests.support.clocks import any_clock
+from tests.support.examples import examples
 from tests.support.fleet import group
 from tests.support.requests import CHECK, RequestWorld, path
 from tests.support.world import BOOT_SECONDS
@@ -106,23 +103,98 @@ def test_a_check_that_keeps_nothing_needs_no_share(make: Make) -> None:
     assert world.is_true("check", "CapacityAvailable")
 
 
-def test_the_one_of_a_namespace_is_served_after_the_next_of_many_that_are_older(make: Make) -> None:
-    world = make(group("a", max_size=1))
-    names = [f"r{number:02}" for number in range(6)]
-    for name in names:
-        world.request(name, ("web", 4))
-        world.clock.advance(0.001)
+class Turns:
+    """Requests of room for one of them, which those that have it give back one after the other."""
+
+    def __init__(self, world: RequestWorld, holder: str = "z/first") -> None:
+        self.world, self.holder, self.asked = world, holder, list[str]()
+        world.namespaces = [*"abz"]
+        world.template("web")
+        for priority in (5, 6):
+            world.priority_class(f"p{priority}", priority)
+            world.template(f"p{priority}", priorityClassName=f"p{priority}")
+        self.world.request(holder, ("web", 4))
+        self.world.run(LONG, step=5.0)
+
+    def ask(self, *names: str) -> None:
+        """One is a second older than the next; one called `p5` has this priority."""
+        for name in names:
+            self.world.request(name, (name[2:] if name[2:] in ("p5", "p6") else "web", 4))
+            self.world.clock.advance(1.0)
+        self.asked += names
+
+    def next(self) -> str:
+        """Return whose turn it is when the room is given back."""
+        self.world.run(5, step=5.0)
+        self.world.delete(self.holder)
+        self.world.run(10, step=5.0)
+        (self.holder,) = [name for name in self.asked if self.world.is_true(name, "Provisioned")]
+        self.asked.remove(self.holder)
+        return self.holder
+
+
+@pytest.mark.parametrize(
+    ("asked", "in_turn", "holder", "remembered"),
+    [
+        ("a/r1 a/r2 a/r3 b/r9", "a/r1 b/r9 a/r2 a/r3", "z/first", 9),
+        ("a/low b/p5 b/p6", "b/p6 b/p5 a/low", "z/first", 9),
+        ("b/new a/r", "a/r b/new", "a/first", 9),
+        ("b/new a/r", "b/new a/r", "a/first", 1),
+    ],
+    ids=["each in turn, with its oldest", "by priority", "who is new comes last", "who is forgotten is new"],
+)
+def test_namespaces_take_turns(
+    make: Make, asked: str, in_turn: str, holder: str, remembered: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cagrpc.controllers.provisioning.fairness._MOST_NAMESPACES", remembered)
+    turns = Turns(make(group("a", max_size=1)), holder)
+    turns.ask(*asked.split())
+    assert [turns.next() for _ in asked.split()] == in_turn.split()
+
+
+@examples(4)
+@given(st.lists(st.lists(st.sampled_from("ab"), max_size=3), min_size=6, max_size=6), st.integers(0, 2))
+def test_whatever_others_ask_for_a_namespace_is_served_after_as_many_as_there_are(
+    coming: list[list[str]], asks_at: int
+) -> None:
+    with (
+        patch("cagrpc.controllers.provisioning.decision.reasons._MOST_EXPLAINED", 0),
+        RequestWorld(group("a", max_size=1)) as world,
+    ):
+        turns, served = Turns(world), list[str]()
+        for step, namespaces in enumerate(coming):
+            turns.ask(*(f"{of}/r{step}-{number}" for number, of in enumerate(namespaces)))
+            if step == asks_at:
+                turns.ask("z/r")
+            if turns.asked:
+                served.append(turns.next() if turns.holder else "")
+        assert "z/r" in served[asks_at : asks_at + 3]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_many_of_one_namespace_leave_places_for_the_one_of_another(
+    make: Make, *, waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where they are new, and where they wait for their next attempt and only join those that are due."""
+    monkeypatch.setattr("cagrpc.controllers.provisioning.fairness.MOST_AT_ONCE", 4)
+    world = make(group("a", max_size=1), group("b", cpu=900))
+    world.template("tiny", cpu=500)
+    world.request("first", ("web", 4))
     world.run(LONG)
-    world.request("other/r", ("web", 4))
-    world.run(5)
-    in_turn = []
-    for _ in range(3):
-        (served,) = [name for name in (*names, "other/r") if world.is_true(name, "Provisioned")]
-        in_turn.append(served)
-        world.delete(served)
-        names = [name for name in names if name != served]
-        world.run(130)
-    assert [name == "other/r" for name in in_turn] == [False, False, True]
+    many = [f"greedy-{number}" for number in range(9)]
+    for name, overtaken in (*((name, 9) for name in many), ("other/modest", 1)):
+        world.request(name, ("web", 4))
+        details = {"overtaken": str(overtaken), "attempts": "1", "retryAt": timestamp(world.clock() + 100)}
+        if waits:
+            world.api.change(path(name), status={"provisioningClassDetails": details})
+        world.clock.advance(1.0)
+    if waits:
+        world.request("due", ("tiny", 1))
+    world.step()
+    before = {"overtaken": "9"} if waits else {}
+    considered = {each for each in many if world.details(each).get("overtaken") != before.get("overtaken")}
+    assert considered == ({"greedy-0", "greedy-1"} if waits else {"greedy-0", "greedy-1", "greedy-2"})
+    assert world.details("other/modest")["overtaken"] == ("2" if waits else "0")
 
 
 def test_what_a_overtaken_request_needs_is_reserved_for_no_longer_than_it_says(make: Make) -> None:
@@ -134,12 +206,16 @@ def test_what_a_overtaken_request_needs_is_reserved_for_no_longer_than_it_says(m
     big = world.document("big")
     details = {**big["status"]["provisioningClassDetails"], "overtaken": "10"}
     world.api.put(path("big"), {**big, "status": {**big["status"], "provisioningClassDetails": details}})
-    world.request("other/small", ("web", 4))
-    world.run(30)
-    assert "reserved for ns/big" in world.message("other/small", "Provisioned")
-    world.run(250)
-    assert world.is_true("other/small", "Provisioned")
-    assert not world.is_true("big", "Provisioned")
+    served = []
+    for number in range(14):
+        name = f"other/small-{number}"
+        world.request(name, ("web", 4))
+        world.run(25, step=5.0)
+        served.append(world.is_true(name, "Provisioned") or world.is_true(name, "Accepted"))
+        assert served[-1] or "reserved for ns/big" in world.message(name, "Provisioned")
+        world.delete(name)
+        world.run(5, step=5.0)
+    assert [each for each, _ in groupby(served)][:3] == [False, True, False], "and then again"
 
 
 def test_few_are_written_at_once_and_of_each_namespace_one_after_the_other(
@@ -196,24 +272,14 @@ def test_a_node_full_of_labels_gets_no_more_and_that_is_reported(
     assert world.is_true("r2", "Provisioned")
 
 
-def test_checks_take_no_longer_than_the_budget_of_one_decision() -> None:
-    def never(*_: object) -> Any:
-        raise AssertionError
-
-    order = Turns(NamespaceSettings(), any_clock(lambda: 0.0))
-    none = cast("Any", None)
-    deciding = Deciding(
-        none,
-        none,
-        Shortages(1.0, any_clock(lambda: 0.0)),
-        Budget(seconds=1e-9),
-        order,
-        others=nothing_reserved,
-        wanted=never,
-        still_there=never,
-        stopping=never,
-    )
-    due = [asked("greedy", f"r{number}", books=False) for number in range(9)]
-    assert len(deciding.checks(due, Room(), ClusterState((), (), ()))) == 1
-    for each in deciding.checks(due, Room(), ClusterState((), (), ())).values():
-        assert not isinstance(each, Granted)
+def test_checks_take_no_longer_than_the_budget_of_one_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.support.world.BUDGET", Budget(seconds=1e-9))
+    with RequestWorld(group("a")) as world:
+        world.template("web")
+        world.step()
+        for number in range(9):
+            world.request(f"r{number}", ("web", 1), of=CHECK)
+        for decided in range(1, 10):
+            world.step()
+            assert sum(world.is_true(f"r{number}", "Failed") for number in range(9)) == decided
+            world.clock.advance(1.0)
