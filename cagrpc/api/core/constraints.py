@@ -13,6 +13,8 @@ from cagrpc.api.core.resources import Problems, mapping, members, one_of, texts,
 from cagrpc.api.core.selectors import (
     NOBODY,
     NODE_OPERATORS,
+    Conditions,
+    KnownNamespaces,
     Namespaces,
     PodIdentity,
     counted_labels,
@@ -48,7 +50,7 @@ class Surroundings:
     namespace selector that the known namespaces cannot resolve."""
 
     identity: PodIdentity = NOBODY
-    namespaces: Namespaces = field(default_factory=Namespaces)
+    namespaces: KnownNamespaces = field(default_factory=Namespaces)
     notes: list[str] = field(default_factory=list)
 
 
@@ -167,7 +169,7 @@ def _namespaces(
         around.notes.append(f"{path}.namespaceSelector: the labels of namespaces are not known; {taken} searched")
         if anti:
             return None
-    return tuple(sorted(named | matching))
+    return tuple(sorted({*named, *matching})) if named else matching
 
 
 def topology_spread(
@@ -231,16 +233,17 @@ def preferred_nodes(spec: Mapping[str, Any], path: str, problems: Problems) -> t
     return tuple(found)
 
 
-def selects_namespaces(spec: Mapping[str, Any]) -> bool:
-    """Return whether a term of the spec selects namespaces by their labels."""
+def namespace_selectors(spec: Mapping[str, Any]) -> frozenset[Conditions]:
+    """Return the conditions by which terms of the spec select namespaces. Malformed ones are reported where the terms
+    are read."""
     if spec.get("affinity") is None:
-        return False
+        return frozenset()
     terms: list[Mapping[str, Any]] = []
     for kind in _KINDS:
         holder, _ = _affinity(spec, kind, "", [])
         terms += [term for term, _ in members(holder, REQUIRED, "", [])]
         terms += [mapping(term, "podAffinityTerm", "", []) for term, _ in members(holder, PREFERRED, "", [])]
-    return any(mapping(term, "namespaceSelector", "", []) for term in terms)
+    return frozenset(filter(None, (label_selector(term, "namespaceSelector", "", []) for term in terms)))
 
 
 def own_label_keys(spec: Mapping[str, Any]) -> tuple[str, ...] | None:

@@ -15,12 +15,12 @@ from typing import Any
 from cagrpc.api.core.constraints import (
     Surroundings,
     host_ports,
+    namespace_selectors,
     own_label_keys,
     preferred_nodes,
     preferred_pods,
     required_nodes,
     required_pods,
-    selects_namespaces,
     toleration_order,
     tolerations,
     topology_spread,
@@ -31,7 +31,7 @@ from cagrpc.api.core.pod_claims import NO_CLAIMS, PodClaim, PodClaims
 from cagrpc.api.core.resizes import resize_of, settled_statuses
 from cagrpc.api.core.resources import Problems, effective_requests, strings
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER
-from cagrpc.api.core.selectors import DEFAULT_NAMESPACE, Namespaces, PodIdentity
+from cagrpc.api.core.selectors import DEFAULT_NAMESPACE, Conditions, KnownNamespaces, Namespaces, PodIdentity
 from cagrpc.api.core.slack import PLACEHOLDER as PAUSE_POD
 from cagrpc.api.core.volumes import IN_TREE, NO_VOLUMES, UNSHARED, PodVolumes, pod_volumes
 from cagrpc.api.encoding.messages import discard_unknown_fields, parse, plain
@@ -94,8 +94,8 @@ class Pod:
     """Since the epoch; 0 where unknown."""
     scheduler: str = DEFAULT_SCHEDULER
     """Who is to bind it."""
-    by_namespaces: bool = field(default=False, compare=False)
-    """Whether its spec depends on the labels of Namespaces."""
+    namespace_selectors: frozenset[Conditions] = field(default=frozenset(), compare=False)
+    """The conditions on labels of Namespaces that its spec depends on."""
     warning: str = field(default="", compare=False)
     """Invalid fields that were ignored; empty where there are none."""
     resource_claims: PodClaims = field(default=NO_CLAIMS, compare=False)
@@ -168,7 +168,7 @@ class PodDecoder:
         *,
         consuming: bool = True,
         placeholders: bool = True,
-        namespaces: Callable[[], Namespaces] = Namespaces,
+        namespaces: Callable[[], KnownNamespaces] = Namespaces,
     ) -> None:
         """`gang_label` is the key of the label that names a pod's gang. Without support for ProvisioningRequests
         (`consuming` is false) the pods of one are a gang. With `placeholders`, a pod's own annotation or label marks it
@@ -179,7 +179,7 @@ class PodDecoder:
         self._placeholders = placeholders
         self._namespaces = namespaces
         # Specs that depend on the labels of Namespaces, and those that they were read with.
-        self._by_namespaces: set[bytes] = set()
+        self._by_namespaces: dict[bytes, frozenset[Conditions]] = {}
         self._read_with = namespaces()
         self._specs: dict[bytes, PodSpec] = {}
         # Specs that depend on the pod's own labels: the keys that each reads, and the result by their values.
@@ -213,14 +213,13 @@ class PodDecoder:
             converted = self._cached_by_own_labels(spec_bytes, identity) or self._convert(
                 message, resize, spec_bytes, identity
             )
-        by_namespaces = spec_bytes in self._by_namespaces
         return replace(
             who,
             spec=converted,
             labels=own,
             volumes=volumes,
             resource_claims=claims,
-            by_namespaces=by_namespaces,
+            namespace_selectors=self._by_namespaces.get(spec_bytes, frozenset()),
         )
 
     def _settled_statuses(self, spec_bytes: bytes, spec: kubernetes_pb2.PodSpec) -> AbstractSet[bytes]:
@@ -275,8 +274,9 @@ class PodDecoder:
             self._specs[spec_bytes] = converted
         else:
             self._own_keys[spec_bytes] = own_keys
-            if selects_namespaces(document):
-                self._by_namespaces.add(spec_bytes)
+            by_namespaces = namespace_selectors(document)
+            if by_namespaces:
+                self._by_namespaces[spec_bytes] = by_namespaces
             self._specs_by_own_labels[_seen_by_itself(spec_bytes, identity, own_keys)] = converted
         return converted
 

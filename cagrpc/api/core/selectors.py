@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any
+from typing import Any, Protocol
 
 from cagrpc.api.core.resources import Problems, mapping, members, strings, texts
 from solver.model import Labels, Operator, PodSelector, PodSpec, Requirement
@@ -22,6 +22,9 @@ LABEL_OPERATORS = NODE_OPERATORS[:4]
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
 """The label with its name that the API server sets on every namespace."""
 DEFAULT_NAMESPACE = "default"
+
+Conditions = tuple[Requirement, ...]
+"""Of a label selector; all must hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,14 @@ class PodIdentity:
 NOBODY = PodIdentity()
 
 
+class KnownNamespaces(Protocol):
+    """What is known of Namespaces."""
+
+    def matching(self, conditions: Conditions) -> tuple[tuple[str, ...], bool]:
+        """Return the namespaces that certainly meet the conditions, sorted, and whether those are all."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Namespaces:
     """The known namespaces. `labels` has those whose labels are all known; `names` has all namespaces with pods, or is
@@ -43,8 +54,7 @@ class Namespaces:
     labels: Mapping[str, Labels] = field(default_factory=dict)
     names: frozenset[str] | None = None
 
-    def matching(self, conditions: Collection[Requirement]) -> tuple[frozenset[str], bool]:
-        """Return the namespaces that certainly meet the conditions, and whether those are all."""
+    def matching(self, conditions: Conditions) -> tuple[tuple[str, ...], bool]:
         of_name = [condition for condition in conditions if condition.key == NAMESPACE_NAME]
         listed = {name for each in of_name if each.operator is Operator.IN for name in each.values}
         complete = self.names is not None or bool(listed)
@@ -57,7 +67,7 @@ class Namespaces:
                 complete = False
             elif all(matches_requirement(each, {**self.labels.get(name, {}), **by_name}) for each in conditions):
                 found.add(name)
-        return frozenset(found), complete
+        return tuple(sorted(found)), complete
 
 
 def requirements(

@@ -1,25 +1,30 @@
 """What pods and templates are read with beside themselves: the labels of Namespaces, and RuntimeClasses. When these
 change, whoever was read with them is read again (`references`). Filled under the view's lock; readers in other threads
-see a whole value."""
+see the RuntimeClasses alone."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Hashable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from cagrpc.api.core.resources import Problems, mapping
 from cagrpc.api.core.runtime_classes import RuntimeClass, read_runtime_class, runtime_class_name, with_runtime_class
-from cagrpc.api.core.selectors import Namespaces
+from cagrpc.api.core.selectors import NAMESPACE_NAME, Conditions, KnownNamespaces
 from cagrpc.api.encoding.messages import packed_known, parse, plain
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.view.objects import Named
 from cagrpc.cluster.view.references import Reference, References
 from cagrpc.errors import InvalidInput
-from solver.model import Labels
+from solver.model import Labels, Operator, Requirement
+from solver.model.eligibility import matches_requirement
+
+K = TypeVar("K", bound=Hashable)
 
 NAMESPACES, RUNTIME_CLASSES = "/api/v1/namespaces", "/apis/node.k8s.io/v1/runtimeclasses"
-OF_NAMESPACES: Reference = ("namespaces", "")
 OF_RUNTIME_CLASSES: Reference = ("runtime classes", "")
 
 
@@ -47,42 +52,189 @@ def runtime_class(document: dict[str, Any]) -> Named[RuntimeClass]:
     return Named(name, found)
 
 
+class _ByLabel:
+    """Namespaces by their labels; by that with their name, whatever it says, too."""
+
+    def __init__(self) -> None:
+        self.all: dict[str, Labels] = {}
+        self._with_label: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+        self._with_key: defaultdict[str, set[str]] = defaultdict(set)
+        self._sorted: list[str] | None = []
+
+    def put(self, name: str, labels: Labels | None) -> None:
+        """Set the labels of a namespace; None removes it."""
+        for label in self.all.pop(name, {}).items():
+            _discard(self._with_label, label, name)
+            _discard(self._with_key, label[0], name)
+        self._sorted = None
+        if labels is not None:
+            self.all[name] = {**labels, NAMESPACE_NAME: name}
+            for label in self.all[name].items():
+                self._with_label[label].add(name)
+                self._with_key[label[0]].add(name)
+
+    def meeting(self, conditions: Conditions) -> tuple[str, ...]:
+        """Return those that meet the conditions, sorted."""
+        wanted = [each for each in conditions if each.operator in (Operator.IN, Operator.EXISTS)]
+        sets = sorted((self._having(each) for each in wanted), key=len)
+        found: AbstractSet[str] = set.intersection(*sets) if sets else self.all.keys()
+        unwanted = [each for each in conditions if each.operator in (Operator.NOT_IN, Operator.DOES_NOT_EXIST)]
+        for each in unwanted:
+            found = found - self._having(each)
+        if 8 * len(found) < len(self.all):
+            return tuple(sorted(found))
+        if self._sorted is None:
+            self._sorted = sorted(self.all)
+        return tuple(name for name in self._sorted if name in found)
+
+    def _having(self, condition: Requirement) -> set[str]:
+        if not condition.values:
+            return self._with_key.get(condition.key, set())
+        return set().union(*(self._with_label.get((condition.key, value), ()) for value in condition.values))
+
+
+def _discard(index: defaultdict[K, set[str]], key: K, name: str) -> None:
+    index[key].discard(name)
+    if not index[key]:
+        del index[key]
+
+
+Matching = tuple[tuple[str, ...], bool]
+"""The namespaces that certainly meet conditions, sorted, and whether those are all."""
+
+
+class _Followed:
+    """The Namespaces that are known, and which of them meet conditions that pods depend on, as they change."""
+
+    def __init__(self, references: References) -> None:
+        self._references = references
+        self._known = _ByLabel()
+        self._listed = False
+        self._matching: dict[Conditions, Matching] = {}
+        self._most = 100
+
+    def labels(self, name: str) -> Labels | None:
+        return self._known.all.get(name)
+
+    def matching(self, conditions: Conditions) -> Matching:
+        found = self._matching.get(conditions)
+        if found is None:
+            found = self._matching[conditions] = self._meeting(conditions)
+        return found
+
+    def follow(self, conditions: Conditions) -> Reference:
+        """Return what changes with the namespaces that meet the conditions."""
+        self.matching(conditions)
+        return _reference(conditions)
+
+    def put(self, name: str, labels: Labels | None) -> None:
+        """Set the labels of a Namespace; None removes it."""
+        before = self._known.all.get(name, {})
+        self._known.put(name, labels)
+        after = self._known.all.get(name, {})
+        changed = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+        for conditions, found in self._matching.items():
+            if not before or not after or any(each.key in changed for each in conditions):
+                self._update(conditions, found, name)
+
+    def listed(self) -> bool:
+        """From now on the Namespaces that are known are all; return whether that is new."""
+        if self._listed:
+            return False
+        self._listed = True
+        for conditions, found in self._matching.items():
+            self._set(conditions, found, self._meeting(conditions))
+        return True
+
+    def _update(self, conditions: Conditions, found: Matching, name: str) -> None:
+        """Update what meets the conditions by the one namespace that has changed."""
+        if name in _named(conditions):
+            self._set(conditions, found, self._meeting(conditions))
+            return
+        labels = self._known.all.get(name)
+        meets = labels is not None and all(matches_requirement(each, labels) for each in conditions)
+        names, complete = found
+        at = bisect_left(names, name)
+        met = at < len(names) and names[at] == name
+        if meets != met:
+            rest = names[at + met :]
+            self._set(conditions, found, ((*names[:at], name, *rest) if meets else names[:at] + rest, complete))
+
+    def _set(self, conditions: Conditions, before: Matching, after: Matching) -> None:
+        if before != after:
+            self._matching[conditions] = after
+            self._references.changed(_reference(conditions))
+
+    def _meeting(self, conditions: Conditions) -> Matching:
+        """Return the same as `Namespaces.matching`."""
+        found = self._known.meeting(conditions)
+        named = _named(conditions)
+        complete, unknown = self._listed or bool(named), [name for name in named if name not in self._known.all]
+        others = [name for name in unknown if _may_meet(conditions, name)]
+        if not others:
+            return found, complete
+        if all(each.key == NAMESPACE_NAME for each in conditions):
+            return tuple(sorted({*found, *others})), complete
+        return found, False
+
+    def forget_unread(self) -> None:
+        """Forget conditions that nobody depends on any more, now and then."""
+        if len(self._matching) > self._most:
+            there = self._matching.items()
+            read = {each: found for each, found in there if self._references.is_read(_reference(each))}
+            self._matching, self._most = read, 2 * len(read) + 100
+
+
+def _reference(conditions: Conditions) -> Reference:
+    return "namespaces", conditions
+
+
+def _named(conditions: Conditions) -> set[str]:
+    """Return the namespaces that are named, known or not."""
+    by_name = (each for each in conditions if each.key == NAMESPACE_NAME and each.operator is Operator.IN)
+    return {name for each in by_name for name in each.values}
+
+
+def _may_meet(conditions: Conditions, name: str) -> bool:
+    """Return whether a namespace meets the conditions on names."""
+    by_name = {NAMESPACE_NAME: name}
+    return all(matches_requirement(each, by_name) for each in conditions if each.key == NAMESPACE_NAME)
+
+
+class _Version:
+    """What is known of Namespaces until one changes."""
+
+    def __init__(self, followed: _Followed) -> None:
+        self.matching = followed.matching
+
+
 class ReadingContext:
     def __init__(self, references: References) -> None:
         self._references = references
-        self._labels: dict[str, Labels] = {}
-        self._listed = False
-        self._namespaces: Namespaces | None = Namespaces()
+        self._followed = _Followed(references)
+        self._namespaces = _Version(self._followed)
         self._runtime_classes: dict[str, RuntimeClass] = {}
+        self.follow = self._followed.follow
 
-    def namespaces(self) -> Namespaces:
-        """Return the Namespaces that are known; the same value until one changes."""
-        found = self._namespaces
-        if found is None:
-            labels = dict(self._labels)
-            found = self._namespaces = Namespaces(labels, frozenset(labels) if self._listed else None)
-        return found
+    def namespaces(self) -> KnownNamespaces:
+        """Return the Namespaces that are known; the same value until one changes. For readers under the lock."""
+        self._followed.forget_unread()
+        return self._namespaces
 
     def put_namespace(self, name: str, found: ObservedNamespace | None) -> None:
         """Set a Namespace; None removes it."""
         labels = None if found is None else found.labels
-        if self._labels.get(name) == labels:
+        self._followed.forget_unread()
+        known = self._followed.labels(name)
+        if known == (None if labels is None else {**labels, NAMESPACE_NAME: name}):
             return
-        if labels is None:
-            del self._labels[name]
-        else:
-            self._labels[name] = labels
-        self._changed()
+        self._followed.put(name, labels)
+        self._namespaces = _Version(self._followed)
 
     def namespaces_listed(self) -> None:
         """From now on the Namespaces that are known are all."""
-        if not self._listed:
-            self._listed = True
-            self._changed()
-
-    def _changed(self) -> None:
-        self._namespaces = None
-        self._references.changed(OF_NAMESPACES)
+        if self._followed.listed():
+            self._namespaces = _Version(self._followed)
 
     def put_runtime_class(self, name: str, found: RuntimeClass | None) -> None:
         """Set a RuntimeClass; None removes it."""

@@ -23,7 +23,6 @@ from cagrpc.cluster.view.budgets import POD_DISRUPTION_BUDGETS, DisruptionBudget
 from cagrpc.cluster.view.classes import Classes, Sight
 from cagrpc.cluster.view.context import (
     NAMESPACES,
-    OF_NAMESPACES,
     OF_RUNTIME_CLASSES,
     RUNTIME_CLASSES,
     NamespaceTable,
@@ -134,7 +133,15 @@ class ClusterModel:
             else None
         )
         self._pods = PodTable(
-            self._nodes, clock, classes, self._triggers, self._slack, self._expected, *resolving, again.read
+            self._nodes,
+            clock,
+            classes,
+            self._triggers,
+            self._slack,
+            self._expected,
+            *resolving,
+            again.read,
+            self._context.follow,
         )
         to_come = TemplateReader(*resolving)
         self._templates = TemplateTable(to_come, self._devices, self._references)
@@ -142,7 +149,8 @@ class ClusterModel:
         self._priorities = Priorities()
         self._budgets = DisruptionBudgets()
         self._pod_groups: tuple[Values[int | None], ...] = tuple(Values() for _ in POD_GROUPS)
-        reader = PodReader(gang_label, schedulers, namespace, self._context.namespaces, evictions=moving is not None)
+        # Those of the reflectors know no Namespaces: whoever selects these is read once more.
+        reader = PodReader(gang_label, schedulers, namespace, evictions=moving is not None)
         ending = None if self._expected is None else self._expected.put_ending
         self.followed: tuple[Followed[Any], ...] = (
             self._fed(Resource(NODES, read_node), self._nodes),
@@ -382,7 +390,7 @@ class ClusterModel:
 
     def _workloads(self, gang_label: str, schedulers: AbstractSet[str], namespace: str) -> Iterator[Followed[Any]]:
         def fed(path: str, kind: str) -> Followed[Any]:
-            pods = PodReader(gang_label, schedulers, namespace, self._context.namespaces)
+            pods = PodReader(gang_label, schedulers, namespace)
             read = partial(WorkloadReader(pods, self._context).read, kind)  # each is for one reflector's thread
             optional = path == JOB_SETS
             encoding = Encoding.JSON if optional else Encoding.PROTOBUF
@@ -406,7 +414,7 @@ class ClusterModel:
                 self._references.drop(("workload", each.key))
         if source is not None and source.source is not None:
             after = self._read_again.read(*source.source).value
-            of = [OF_NAMESPACES, OF_RUNTIME_CLASSES]
+            of = [OF_RUNTIME_CLASSES, *map(self._context.follow, after.namespace_selectors)]
             self._references.put(("workload", source.key), of, lambda: self._changed(source, source))
         if self._expected is not None:
             self._expected.put_workload(before, after)

@@ -14,7 +14,7 @@ from cagrpc.api.core.movability import DO_NOT_DISRUPT, EvictionFacts, eviction_f
 from cagrpc.api.core.nodes import START_UP_TAINT, NodeFacts, facts_of_document
 from cagrpc.api.core.pods import Pod, PodDecoder, UnreadablePod, unread
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER
-from cagrpc.api.core.selectors import Namespaces
+from cagrpc.api.core.selectors import KnownNamespaces, Namespaces
 from cagrpc.api.core.slack import SHAPE, Mark, is_pause_pod, mark
 from cagrpc.api.encoding.messages import parse, plain
 from cagrpc.api.gen import kubernetes_pb2
@@ -133,7 +133,7 @@ class PodReader:
         gang_label: str,
         schedulers: AbstractSet[str],
         namespace: str,
-        namespaces: Callable[[], Namespaces] = Namespaces,
+        namespaces: Callable[[], KnownNamespaces] = Namespaces,
         *,
         evictions: bool = False,
     ) -> None:
@@ -181,7 +181,7 @@ class PodReader:
             counted=_counted(message, owner),
             mark=mark(metadata.annotations) if marks_slack else None,
             pause_shape=pause_shape,
-            source=data if pod.by_namespaces else None,
+            source=data if pod.namespace_selectors else None,
             eviction=eviction if pause_shape is None else None,
         )
 

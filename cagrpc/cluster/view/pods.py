@@ -9,16 +9,16 @@ from sys import intern
 from typing import NamedTuple
 
 from cagrpc.api.core.movability import EvictionFacts
+from cagrpc.api.core.selectors import Conditions
 from cagrpc.cluster.state import PendingPod, PodRef
 from cagrpc.cluster.view.classes import Classes, EquivalenceClass
 from cagrpc.cluster.view.consumers import Consumers
-from cagrpc.cluster.view.context import OF_NAMESPACES
 from cagrpc.cluster.view.devices import DeviceTable
 from cagrpc.cluster.view.expected import ExpectedPods
 from cagrpc.cluster.view.nodes import NodeTable, NodeUse
 from cagrpc.cluster.view.objects import ObservedPod, PodStage
 from cagrpc.cluster.view.planning_triggers import PlanningTriggers
-from cagrpc.cluster.view.references import References
+from cagrpc.cluster.view.references import Reference, References
 from cagrpc.cluster.view.slack import Counted, SlackTable
 from cagrpc.cluster.view.storage import Storage
 from cagrpc.runtime.clock import MonotonicClock, MonotonicSeconds
@@ -66,6 +66,12 @@ def _remembered(seen: ObservedPod, of: EquivalenceClass) -> RememberedPod | None
     request = f"{ref.namespace}/{consumes.request}" if consumes is not None and seen.pod.consumer else ""
     lean = PodRef(seen.key, of.key.namespace, ref.name, ref.created_at_seconds, intern(ref.workload))
     return RememberedPod(lean, seen.eviction, request)
+
+
+class _Selecting(NamedTuple):
+    """A pod, as reader of Namespaces."""
+
+    uid: str
 
 
 class _Nominated:
@@ -157,10 +163,13 @@ class PodTable:
         devices: DeviceTable | None = None,
         references: References | None = None,
         read: Callable[[bytes], ObservedPod] | None = None,
+        follow: Callable[[Conditions], Reference] = lambda conditions: ("namespaces", conditions),
     ) -> None:
         """`classes`, `slack` and `expected` are updated, too. `triggers` records waiting pods that were not
         expected. `storage` says what the volumes of pods require, `devices` what their resource claims do; `references`
-        reads pods again when that changes, `read` those that select namespaces by their labels."""
+        reads pods again when that changes, `read` those that select namespaces by their labels; `follow` returns what
+        these are read with."""
+        self._follow = follow
         self._read = read
         self._references = references or References()
         self._storage = storage or Storage(self._references)
@@ -210,9 +219,10 @@ class PodTable:
         if seen.source is not None and self._read is not None:
             # Namespaces may have changed since it was read, and will.
             source, seen = seen, self._read(seen.source)
-            self._references.put((OF_NAMESPACES, key), [OF_NAMESPACES], lambda: self._put_again(source))
+            of = map(self._follow, seen.pod.namespace_selectors)
+            self._references.put(_Selecting(key), of, lambda: self._put_again(source))
         else:
-            self._references.drop((OF_NAMESPACES, key))
+            self._references.drop(_Selecting(key))
         if seen.warning:
             self.warnings[key] = seen.warning
         else:
@@ -280,7 +290,7 @@ class PodTable:
 
     def drop(self, key: str) -> None:
         self._references.drop(key)
-        self._references.drop((OF_NAMESPACES, key))
+        self._references.drop(_Selecting(key))
         self._storage.forget(key)
         self._devices.forget(key)
         self.warnings.pop(key, None)

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from cagrpc.api.core.gangs import GangKind, gang_name, pod_group
 from cagrpc.api.core.pods import ADDED_BY_ADMISSION, Pod, PodDecoder, is_nowhere
 from cagrpc.api.core.resources import Problems, amounts, mapping, members, whole
+from cagrpc.api.core.selectors import Conditions
 from cagrpc.api.core.slack import PLACEHOLDER, Mark, mark
 from cagrpc.api.encoding.messages import packed_known, parse, plain
 from cagrpc.api.gen import kubernetes_pb2
@@ -107,6 +108,8 @@ class Workload:
     """Of a StatefulSet's pods."""
     source: tuple[str, Any] | None = None
     """What it was read from, with the name of the reader's method, where Namespaces or RuntimeClasses count."""
+    namespace_selectors: frozenset[Conditions] = frozenset()
+    """The conditions on labels of Namespaces that its pods depend on."""
 
 
 class WorkloadReader:
@@ -116,12 +119,16 @@ class WorkloadReader:
         self._pods = pods
         self._context = context
         self._depends = False
+        self._selectors: frozenset[Conditions] = frozenset()
 
     def read(self, kind: str, document: Any) -> Named[Workload]:
         """Decode with the method of this name; the result says what it was read from where that is to be read again."""
-        self._depends = False
+        self._depends, self._selectors = False, frozenset()
         found: Named[Workload] = getattr(self, kind)(document)
-        return replace(found, value=replace(found.value, source=(kind, document))) if self._depends else found
+        if not (self._depends or self._selectors):
+            return found
+        read_with = replace(found.value, source=(kind, document), namespace_selectors=self._selectors)
+        return replace(found, value=read_with)
 
     def replica_set(self, data: bytes) -> Named[Workload]:
         found = parse(kubernetes_pb2.ReplicaSet, data)
@@ -247,7 +254,7 @@ class WorkloadReader:
         class_name = pod.spec.priorityClassName
         pod.spec.ClearField("priority")  # admission sets it, whatever the template has
         seen = replace(self._pods.read(pod.SerializeToString()), priority_class=class_name, admitted=False)
-        self._depends |= seen.pod.by_namespaces
+        self._selectors |= seen.pod.namespace_selectors
         return seen if expectable(seen) and seen.stage is PodStage.WAITING else None
 
 

@@ -7,8 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from cagrpc.api.core.constraints import Surroundings
+from cagrpc.api.core.pods import pod_spec
+from cagrpc.api.core.selectors import NAMESPACE_NAME, Namespaces
+from cagrpc.api.encoding.messages import plain
 from cagrpc.api.gen import kubernetes_pb2
+from cagrpc.cluster.view.context import NAMESPACES
 from cagrpc.cluster.view.workload_tree import MOST_LEVELS, MOST_WITH_CLAIMS, MOST_WORKLOADS
 from tests.support.controllers.cluster_objects import REPLICA_SETS, STATEFUL_SETS, Fed, pod
 from tests.support.steps import steps
@@ -109,8 +116,13 @@ def chain(length: int, replicas: int = 2) -> list[Any]:
 def test_workloads_in_a_chain_cost_as_much_each_however_long_it_is() -> None:
     def come(length: int) -> int:
         fed = Fed(expects=True)
-        pods = [pod(f"p{at}", owner="ReplicaSet", owner_name=f"x{at:04d}") for at in range(length)]
-        return steps(lambda: (fed.put(*chain(length), path=REPLICA_SETS), fed.put(*pods), expected(fed)))
+
+        def work() -> None:
+            fed.put(*chain(length), path=REPLICA_SETS)
+            fed.put(*(pod(f"p{at}", owner="ReplicaSet", owner_name=f"x{at:04d}") for at in range(length)))
+            expected(fed)
+
+        return steps(work)
 
     grows(come, 100)
 
@@ -149,7 +161,93 @@ def test_a_workload_that_owns_many_costs_the_same_for_each_beyond_a_bound() -> N
 def test_of_a_stateful_set_with_claims_few_pods_are_expected_at_a_time() -> None:
     fed = Fed(expects=True)
     claims = [kubernetes_pb2.PersistentVolumeClaimTemplate(metadata={"name": "data"})]
-    many = {"podManagementPolicy": "Parallel", "volumeClaimTemplates": claims}
+    many: dict[str, Any] = {"podManagementPolicy": "Parallel", "volumeClaimTemplates": claims}
     whole = workload("db", 2**31 - 1, kind=kubernetes_pb2.StatefulSet, **many)
     assert steps(lambda: fed.put(whole, path=STATEFUL_SETS)) < MOST_STEPS_OF_AN_EVENT
     assert expected(fed) == MOST_WITH_CLAIMS
+
+
+# ---- namespaces
+
+
+def namespace(name: str, **labels: str) -> kubernetes_pb2.Namespace:
+    return kubernetes_pb2.Namespace(metadata={"name": name, "labels": labels})
+
+
+def apart(name: str, *selectors: dict[str, Any], **labels: str) -> Any:
+    """Return a pod with so many anti-affinity terms, which select namespaces."""
+    terms = [{"topologyKey": "a", "namespaceSelector": each, "labelSelector": {"matchLabels": labels or {"a": "b"}}}
+             for each in selectors]  # fmt: skip
+    return pod(name, affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}})
+
+
+def condition(key: str, operator: str, *values: str) -> dict[str, Any]:
+    return {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
+
+
+def without(label: str) -> dict[str, Any]:
+    return condition(label, "DoesNotExist")
+
+
+def selecting_namespaces(count: int) -> Fed:
+    fed = Fed()
+    fed.relist([namespace(f"ns{number}") for number in range(count)], NAMESPACES)
+    fed.put(apart("b", *(without(f"k{number}") for number in range(count))))
+    fed.state()
+    return fed
+
+
+def test_terms_that_select_namespaces_cost_no_product_of_the_two() -> None:
+    grows(lambda count: steps(lambda: selecting_namespaces(count)), 50)
+
+
+def test_one_namespaces_labels_cost_what_is_known_of_that_alone() -> None:
+    def change(count: int) -> int:
+        fed = selecting_namespaces(count)
+
+        def labelled(**labels: str) -> None:
+            fed.put(namespace("ns0", **labels), path=NAMESPACES)
+            fed.state()
+
+        assert steps(lambda: labelled(x="1")) < 1_000 + 10 * count
+        return steps(lambda: labelled(k0="1"))
+
+    grows(change, 50)
+
+
+_KEYS = st.sampled_from(["a", "b", NAMESPACE_NAME])
+_CONDITION = st.one_of(
+    st.builds(lambda key, values: condition(key, "In", *values), _KEYS, st.lists(st.sampled_from("xyz"), min_size=1)),
+    st.builds(lambda key, values: condition(key, "NotIn", *values), _KEYS, st.lists(st.sampled_from("xy"), min_size=1)),
+    st.builds(condition, _KEYS, st.sampled_from(["Exists", "DoesNotExist"])),
+)
+_SELECTOR = st.lists(_CONDITION, min_size=1, max_size=3).map(
+    lambda found: {"matchExpressions": [each for one in found for each in one["matchExpressions"]]}
+)
+_LABELS = st.dictionaries(st.sampled_from("ab"), st.sampled_from("xyz"))
+
+
+@given(
+    st.lists(_SELECTOR, min_size=1, max_size=3),
+    st.lists(st.tuples(st.sampled_from("xyz"), st.none() | _LABELS)),
+    st.booleans(),
+)
+def test_what_is_known_of_namespaces_is_the_same_as_if_it_were_read_anew(
+    selectors: list[dict[str, Any]], changes: list[tuple[str, dict[str, str] | None]], listed: bool
+) -> None:
+    followed, known = Fed(), dict[str, dict[str, str]]()
+    followed.put(apart("p", *selectors, a="x"))
+    if listed:
+        followed.relist([], NAMESPACES)
+    for name, labels in changes:
+        if labels is None:
+            followed.drop(namespace(name), path=NAMESPACES)
+            known.pop(name, None)
+        else:
+            followed.put(namespace(name, **labels), path=NAMESPACES)
+            known[name] = labels
+        (waiting,) = followed.state().waiting
+        anew = Namespaces(known, frozenset(known) if listed else None)
+        spec = plain(apart("p", *selectors, a="x").spec)
+        terms = pod_spec(spec, "", [], Surroundings(namespaces=anew)).pod_anti_affinity
+        assert waiting.pod_set.spec.pod_anti_affinity == terms
