@@ -10,15 +10,14 @@ import pytest
 
 from cagrpc.api.encoding.times import epoch_seconds
 from cagrpc.backends.simulated.behaviour import Behaviour
-from cagrpc.controllers.provisioning import woken
 from cagrpc.controllers.settings import RequestSettings
 from cagrpc.fleet.catalogue import NVIDIA_GPU
 from cagrpc.runtime import tracing
 from solver.model import Limit
 from tests.controllers.provisioning.conftest import Make
+from tests.support.cluster import path_of
+from tests.support.devices import CLAIMS, CLASSES, SLICES, TEMPLATES, claim, claim_template, device_class, gpus
 from tests.support.fleet import group
-from tests.support.solver.device_examples import claim, devices
-from tests.support.solver.problems import node, spec
 from tests.support.traces import traced
 from tests.support.world import BOOT_SECONDS
 
@@ -73,13 +72,26 @@ def test_a_request_without_room_is_tried_as_soon_as_room_is_made(make: Make) -> 
     assert world.details("second")["attempts"] == attempts
 
 
-@pytest.mark.parametrize("claims", [True, False])
-def test_a_device_that_is_given_back_after_its_pod_has_ended_is_room_made(*, claims: bool) -> None:
-    before, now = (
-        node("n", 4000, devices=each) for each in ((devices("gpu", count=1, taken=7),), (devices("gpu", count=8),))
-    )
-    (found,) = woken._freed({"n": before}, {"n": now})
-    assert woken._fits(spec(100, claims=claim(count=8) if claims else ()), *found) is claims
+def test_a_device_that_is_given_back_after_its_pod_has_ended_is_room_made(make: Make) -> None:
+    """Of a node of no node group, whose devices may all be free one day."""
+    world = make()
+    world.cluster.node("n", group("stranger"))
+    held = path_of(CLAIMS, "held")
+    eight = claim_template("eight", 8, namespace="ns")
+    world.api.put(held, claim("held", *(f"gpu-{number}" for number in range(7)), on="n", namespace="ns"))
+    world.api.put(path_of(TEMPLATES, "eight"), eight)
+    world.api.put(f"{CLASSES}/gpu", device_class())
+    world.api.put(f"{SLICES}/n", gpus(8, on="n"))
+    world.template("eight", resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "eight"}])
+    world.request("r", ("eight", 1), ValidUntilSeconds="9h")
+    world.run(200, step=5.0)
+    assert "asks for 8 devices, free and matching: 1 (node n)" in world.message("r", "Provisioned")
+    before = world.details("r")
+    assert world.clock() < epoch_seconds(before["retryAt"]) - 60
+    world.api.change(held, status={"allocation": None})
+    world.run(20)
+    assert world.is_true("r", "Provisioned")
+    assert world.details("r")["attempts"] == before["attempts"]
 
 
 def test_a_shortage_is_rolled_back_and_tried_again_later_and_later(make: Make) -> None:

@@ -45,11 +45,16 @@ def emptied(scenario: Scenario) -> Scenario:
     foreign = [node for node in scenario.nodes if node.name in scenario.foreign]
     return replace(
         scenario,
-        nodes=tuple(replace(node, free=node.allocatable or node.free, running=()) for node in foreign),
+        nodes=tuple(map(_vacated, foreign)),
         groups=tuple(replace(group, target_size=0) for group in scenario.groups),
         limits=tuple(replace(limit, used={}) for limit in scenario.limits),
         short={},
     )
+
+
+def _vacated(node: Node) -> Node:
+    devices = tuple(replace(each, count=each.count + each.taken, taken=0) for each in node.devices)
+    return replace(node, free=node.allocatable or node.free, running=(), devices=devices)
 
 
 def in_the_end(scenario: Scenario) -> Scenario:
