@@ -279,6 +279,11 @@ class ClusterState:
     bound: Mapping[str, PodsOnNode] = field(default_factory=dict)
     """By node that stands; empty where the view was not asked for it."""
 
+    @property
+    def waiting_pods(self) -> int:
+        """Return how many pods wait, expected ones among them."""
+        return sum(len(each.pods) for each in self.waiting)
+
 
 class ClusterSource(Protocol):
     """A cluster view, as readers need it."""

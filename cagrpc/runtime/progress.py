@@ -38,9 +38,13 @@ class Turn:
     before: int = 0
     """How many, at most, have waited beside it since."""
 
-    def is_over(self, progress: Progress, deadline_seconds: float, now: float) -> bool:
+    def is_over(self, progress: Progress, deadline_seconds: float, now: float, *, least_seconds: float = 0.0) -> bool:
         """Return whether it is not to be waited for any longer: nobody has been served for `deadline_seconds`, or it
-        was passed over."""
+        was passed over. With `least_seconds` it is waited for so long in any case, and never for much longer."""
+        if now < self.since + least_seconds:
+            return False
+        if least_seconds and now >= self.since + LONGEST_FACTOR * least_seconds:
+            return True
         if now < max(self.since, progress.at) + deadline_seconds:
             passed_over = progress.served - self.served > PASSED_OVER * self.before
             return passed_over and now >= self.since + LONGEST_FACTOR * deadline_seconds

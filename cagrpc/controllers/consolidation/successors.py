@@ -1,6 +1,7 @@
 """Successors: the pods that workloads create in the stead of evicted ones, and the room that is kept for them. Nobody
 says which pod succeeds which; of one workload one is as good as another, so they are counted: as many as went have to
-run again.
+run again. A workload that has none that waits, and of whose kind none has come for a time, wants no more: it was scaled
+down. The view expects those of kinds that it knows; the controller of another may serve many, one after the other.
 
 Everything follows from the disruption's record and the cluster, so it survives a restart, but for specs of pods that
 went without a successor before it: no room is kept for these.
@@ -20,10 +21,8 @@ from cagrpc.cluster.state import ClusterState, PendingPod, PodRef
 from cagrpc.controllers.placement.places import Places
 from cagrpc.fleet.model import Disruption, PodKey, PodMove
 from cagrpc.runtime.clock import MonotonicClock
+from cagrpc.runtime.progress import DEADLINE_SECONDS, Progress, Turn
 from solver.model import PodSpec
-
-SETTLE_SECONDS = 30.0
-"""A workload that for so long has created no pod, and has none that waits, wants no more: it was scaled down."""
 
 
 class PendingPods(Protocol):
@@ -44,7 +43,8 @@ class _Workload:
     """Successors that are bound."""
     waiting: int = 0
     """Pods that wait, or are expected."""
-    quiet_since: float = 0.0
+    turn: Turn = field(default_factory=lambda: Turn(0.0, 0))
+    """Of its next pod, with the controller of its kind."""
 
     @property
     def counts(self) -> tuple[int, int, int]:
@@ -63,6 +63,8 @@ class Successors:
         self._specs: dict[str, PodSpec] = {}
         """Of pods that move, by UID."""
         self._of: dict[str, _Workload] = {}
+        self._progress: defaultdict[str, Progress] = defaultdict(Progress)
+        """With the pods of workloads, by their kind."""
         self._still_there: tuple[PodMove, ...] = ()
         self._assumed: set[PodKey] = set()
         """Pods that have got a place here once; one that has lost it is the planner's."""
@@ -90,11 +92,15 @@ class Successors:
             self._still_there = tuple(each for each in disruption.moves if each.uid in there)
             self._note_bound(disruption, state)
             self._assign(state)
-            now = self._clock()
+            now, waits = self._clock(), sum(len(each.open) for each in self._of.values())
             for key, each in self._of.items():
-                known = before.get(key)
-                unchanged = known is not None and known.counts == each.counts
-                each.quiet_since = known.quiet_since if known is not None and unchanged else now
+                known, progress = before.get(key), self._progress[_kind(key)]
+                if known is not None and known.counts == each.counts:
+                    each.turn = known.turn
+                else:
+                    progress.serve(now)
+                    each.turn = Turn(now, progress.served)
+                each.turn.before = max(each.turn.before, waits)
 
     def leave(self, uids: AbstractSet[str]) -> None:
         """Take in that these pods were evicted. A planner may see their successors before the next `observe`."""
@@ -110,9 +116,16 @@ class Successors:
         with self._lock:
             now = self._clock()
             return sum(
-                min(len(each.open), each.waiting) if now >= each.quiet_since + SETTLE_SECONDS else len(each.open)
-                for each in self._of.values()
+                min(len(each.open), each.waiting)
+                if each.turn.is_over(self._progress[_kind(key)], DEADLINE_SECONDS, now)
+                else len(each.open)
+                for key, each in self._of.items()
             )
+
+    @property
+    def scheduler(self) -> Progress:
+        """The pods that were bound, whichever."""
+        return self._places.scheduler
 
     def reservations(self, state: ClusterState) -> Reservations:
         """Return the room that is kept for pods that are not bound or assumed anywhere yet, by node. Successors that
@@ -138,6 +151,7 @@ class Successors:
     def _begin(self, disruption_id: str) -> None:
         self._id = disruption_id
         self._specs, self._of, self._still_there, self._assumed = {}, {}, (), set()
+        self._progress.clear()
         self.elsewhere = 0
 
     def _went(self, disruption: Disruption, there: AbstractSet[str]) -> dict[str, _Workload]:
@@ -208,6 +222,10 @@ class Successors:
         self._places.assume(new)
         self._assumed.update(new)
         return [move for moves in left.values() for move in moves]
+
+
+def _kind(workload: str) -> str:
+    return workload.partition("/")[0]
 
 
 def _close(moves: list[PodMove], node: str) -> bool:

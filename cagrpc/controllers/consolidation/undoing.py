@@ -19,12 +19,14 @@ from cagrpc.errors import FailedPrecondition
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import DisruptedNode, Disruption, DisruptionPhase, InstanceState, Phase
 from cagrpc.runtime.clock import MonotonicClock
+from cagrpc.runtime.progress import DEADLINE_SECONDS, Turn
 from solver.model.quantities import several
 
 log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 300.0
-"""How long it waits for the successors of pods that were evicted. They may need any node; after that all nodes stay."""
+"""How long it waits at least for the successors of pods that were evicted, which may need any node. After that, and
+once the scheduler has passed them over or binds nobody any more, all nodes stay."""
 
 
 class Undoing:
@@ -48,11 +50,12 @@ class Undoing:
         self._clock = clock
         self._new_nodes = new_nodes
         self._minimum_node_age_seconds = minimum_node_age_seconds
-        self._since: float | None = None
+        self._turn: Turn | None = None
+        """Of the successors, with the scheduler."""
 
     def forget(self) -> None:
         """Forget how long it has taken: another disruption begins."""
-        self._since = None
+        self._turn = None
 
     def withdraw(self, under_way: Disruption, why: str) -> bool:
         """Withdraw the new nodes, but where some are there already. Return whether none comes any more."""
@@ -66,8 +69,10 @@ class Undoing:
     def advance(self, under_way: Disruption, state: ClusterState) -> str:
         """Do what is due. Return what it waits for; empty once it is undone."""
         now = self._clock()
-        self._since = now if self._since is None else self._since
-        patient = now < self._since + PATIENCE_SECONDS
+        scheduler = self._successors.scheduler
+        self._turn = self._turn or Turn(now, scheduler.served)
+        self._turn.before = max(self._turn.before, state.waiting_pods)
+        patient = not self._turn.is_over(scheduler, DEADLINE_SECONDS, now, least_seconds=PATIENCE_SECONDS)
         status = self._new_nodes.status(under_way)
         coming = status is not None and status.phase in (Phase.PLANNED, Phase.CREATING)
         if coming and not self.withdraw(under_way, under_way.message):

@@ -12,8 +12,8 @@ Old nodes are cordoned first, as Karpenter taints them: else pods would come to 
 Pods that came to an old node before its cordon was seen move with the others. Pods whose planned room the scheduler
 gave to others get another target, or their old node stays (`targets`), as does one with a pod that may not be moved
 after all. A step is undone where it can no longer end, or has nothing left to save: a new node does not come, a target
-is not Ready, all old nodes have to stay, somebody lifts a cordon, or its deadline passes. While the cluster is not
-known nothing happens, and the deadline is put off by as long. Of nodes that go whatever happens
+is not Ready, all old nodes have to stay, somebody lifts a cordon, or it gets no further for its deadline. While the
+cluster is not known nothing happens, and the deadline is put off by as long. Of nodes that go whatever happens
 (`steps.MUST_GO`) pods are evicted all the same, and the planner finds room.
 
 Rights: get and patch nodes; create pods/eviction.
@@ -60,6 +60,7 @@ from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import Disruption, DisruptionPhase, IncrementSpec, PodMove
 from cagrpc.kube.client.failures import Forbidden
 from cagrpc.runtime.clock import MonotonicClock, monotonic
+from cagrpc.runtime.progress import DEADLINE_SECONDS, LONGEST_FACTOR, Progress, Turn
 from solver.model.quantities import several
 
 log = logging.getLogger(__name__)
@@ -128,7 +129,10 @@ class Walk:
         )
         self._rests_until = float("-inf")
         self._away_since: float | None = None
-        self._away_seconds = 0.0
+        self._least_left: tuple[DisruptionPhase, int] | None = None
+        """In this phase: how many evictions and bindings were left at least,"""
+        self._turn = Turn(0.0, 0)
+        """and since when."""
         self.waits_for = ""
         """What the disruption under way waits for, for people."""
 
@@ -211,6 +215,7 @@ class Walk:
         self._rests_until = self._clock() + _REST * (self._clock() - began)
         pods = {uid: pod for uid, pod in pods_to_go(under_way, state).items() if uid not in self._evictions.gone}
         self._successors.observe(under_way, state, pods.keys())
+        self._note_progress(under_way, state, len(pods))
         self._fleet.disruptions.check()
         if under_way.phase is DisruptionPhase.UNDOING:
             self.waits_for = self._undoing.advance(under_way, state)
@@ -236,7 +241,7 @@ class Walk:
 
     def _forget(self, under_way: Disruption | None) -> None:
         self._id = under_way.id if under_way is not None else ""
-        self._away_since, self._away_seconds, self.waits_for = None, 0.0, ""
+        self._away_since, self._least_left, self.waits_for = None, None, ""
         self._new_nodes.forget()
         self._turns.forget()
         self._cordons.forget()
@@ -253,15 +258,31 @@ class Walk:
             self.waits_for = problem
             return True
         if self._away_since is not None:
-            self._away_seconds += now - self._away_since
+            self._turn.since += now - self._away_since
             self._away_since = None
         return False
 
+    def _note_progress(self, under_way: Disruption, state: ClusterState, pods: int) -> None:
+        """Note how far it has come; `pods` are to go still. What comes anew is no progress, nor is what went before."""
+        left = under_way.phase, 2 * pods + self._successors.open
+        if self._least_left is None or left[0] is not self._least_left[0] or left[1] < self._least_left[1]:
+            self._least_left, self._turn = left, Turn(self._clock(), self._places.scheduler.served)
+        self._turn.before = max(self._turn.before, state.waiting_pods)
+
+    def _is_late(self, under_way: Disruption, seconds: float) -> bool:
+        """Return whether it has got no further for so long, or takes many times as long altogether. While it waits for
+        pods to be bound, others may come first."""
+        if self._fleet.disruptions.now() >= under_way.created_at_seconds + LONGEST_FACTOR * seconds:
+            return True
+        waits_for_scheduler = under_way.phase is DisruptionPhase.CREATING or self._successors.open
+        scheduler = self._places.scheduler if waits_for_scheduler else Progress()
+        return self._turn.is_over(scheduler, DEADLINE_SECONDS, self._clock(), least_seconds=seconds)
+
     def _hindrance(self, under_way: Disruption, state: ClusterState) -> str:
         """Return why it cannot end as it was planned; empty where it may."""
-        if self._fleet.disruptions.now() >= under_way.deadline_at_seconds + self._away_seconds:
-            seconds = under_way.deadline_at_seconds - under_way.created_at_seconds
-            return f"not through after {seconds:g} s: {self.waits_for}"
+        seconds = under_way.deadline_at_seconds - under_way.created_at_seconds
+        if self._is_late(under_way, seconds):
+            return f"no further for {seconds:g} s: {self.waits_for}"
         if under_way.reason in MUST_GO:
             return ""
         moving = under_way.phase is DisruptionPhase.MOVING

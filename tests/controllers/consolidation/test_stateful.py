@@ -6,6 +6,7 @@ cordon of ours left, no node that it made and nobody needs, and every pod runnin
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -36,7 +37,7 @@ class _Scene(Scene):
 class ConsolidationMachine(RuleBasedStateMachine):
     @initialize(prompt=st.booleans(), grace=st.sampled_from([0.0, 20.0]))
     def start(self, *, prompt: bool, grace: float) -> None:
-        quick = {"every_seconds": 5.0, "pause_seconds": 5.0, "longest_pause_seconds": 20.0}
+        quick: dict[str, Any] = {"every_seconds": 5.0, "pause_seconds": 5.0, "longest_pause_seconds": 20.0}
         self.scene = _Scene(*GROUPS, world={"planner": PlannerSettings(idle_seconds=2.0)}, **quick)
         self.cluster = self.scene.cluster
         self.scene.prompt, self.cluster.grace_seconds = prompt, grace
