@@ -99,6 +99,8 @@ class SharedClaim:
     """Of the domain that holds all of these pods."""
     counted_elsewhere: bool = False
     """Whether its volume is counted with another of these pods, to which this one is tied."""
+    attached: tuple[str, str] | None = None
+    """Its volume, as in `VolumeDemand.attached`, where these pods have one node, which attaches it once."""
 
     def tie(self, namespace: str) -> PodAffinityTerm:
         key = f"{_SHARED}{self.name}"
@@ -123,6 +125,16 @@ class VolumeDemand:
     """Of pods that do not exist yet: why no second one can have the same claims; empty where it can."""
     blocked: bool = False
     """Whether its own volumes keep it from every node for now, whatever the pods do that share them."""
+
+    def after_first(self) -> VolumeDemand:
+        """Return what the volumes of a further pod of the same template come to, where no pod exists yet: those that
+        one node attaches for all of them are counted with the first."""
+        with_first = {each.attached for each in self.shared if each.attached is not None}
+        return replace(
+            self,
+            counted=tuple(each for each in self.counted if each not in with_first),
+            shared=tuple(replace(each, counted_elsewhere=each.attached is not None) for each in self.shared),
+        )
 
     @property
     def labels(self) -> Labels:
@@ -321,8 +333,9 @@ class _Demand:
             if attached:
                 self.counted_elsewhere.add(attached)
         elif first is not None or not users:
-            elsewhere = attached is not None and waits and key == HOSTNAME
-            self.shared.append(SharedClaim(used.claim, key, elsewhere))
+            with_one = attached if key == HOSTNAME else None
+            elsewhere = with_one is not None and (waits or (first is not None and not self._pod.key))
+            self.shared.append(SharedClaim(used.claim, key, elsewhere, with_one))
             if attached and elsewhere:
                 self.counted_elsewhere.add(attached)
 

@@ -145,11 +145,15 @@ class StorageOfFiles:
             found = demand(of, self, _order(document))
             self._drivers.update(driver for driver, _ in found.attached)
             bound, labels = bound_by(spec, found, document.namespace), tuple(found.labels.items())
-            first = 1 if templates or found.of_one_pod else count
-            alike[bound, labels] += first
-            if found.of_one_pod and count > first:
-                waits = bound.unschedulable or found.of_one_pod
-                alike[replace(bound, unschedulable=waits), labels] += count - first
+            further = count - 1 if not templates and (found.of_one_pod or found.shared) else 0
+            alike[bound, labels] += 1 if templates else count - further
+            if found.of_one_pod:
+                bound = replace(bound, unschedulable=bound.unschedulable or found.of_one_pod)
+            elif further:
+                after = found.after_first()
+                bound, labels = bound_by(spec, after, document.namespace), tuple(after.labels.items())
+            if further:
+                alike[bound, labels] += further
         for (own_spec, of_claims), pods in alike.items():
             yield own_spec, replace(identity, labels={**identity.labels, **dict(of_claims)}), pods
 

@@ -312,15 +312,17 @@ class ExpectedPods:
         and what they were read with. No pod owns its claims yet."""
         claims = replace(like.pod.resource_claims, made=())
         own = f"expected of {key} like {like.owner or like.ref.name}"
-        seen, volumes, references = self._storage.resolved(
-            replace(like, key=own, pod=replace(like.pod, key="", resource_claims=claims)), PodStage.WAITING
-        )
+        to_come = replace(like, key=own, pod=replace(like.pod, key="", resource_claims=claims))
+        seen, volumes, references = self._storage.resolved(to_come, PodStage.WAITING)
         seen, of_devices = self._devices.resolved(seen, PodStage.WAITING)
         self._with_claims.setdefault(key, set()).add(own)
         first = others = self._classes.of(seen)
         if volumes.of_one_pod:
             spec = replace(seen.pod.spec, unschedulable=seen.pod.spec.unschedulable or volumes.of_one_pod)
             others = self._classes.of(replace(seen, pod=replace(seen.pod, spec=spec)))
+        elif volumes.shared:
+            further, _, _ = self._storage.resolved(to_come, PodStage.WAITING, first=False)
+            others = self._classes.of(self._devices.resolved(further, PodStage.WAITING)[0])
         return first, others, references | of_devices
 
     def _pop(self, key: str, root: _Root) -> None:

@@ -249,16 +249,17 @@ class Storage:
         return claim_to_be_made(key, template, default_of(self.classes.values()))
 
     def resolved(
-        self, seen: ObservedPod, stage: PodStage | None
+        self, seen: ObservedPod, stage: PodStage | None, *, first: bool = True
     ) -> tuple[ObservedPod, VolumeDemand, frozenset[Reference]]:
         """Return the pod as planning reads it, with what its volumes require; what these come to; and all that it was
-        read with."""
+        read with. Of pods that are still to be created of one template only one is the `first`."""
         if not seen.pod.volumes:
             return seen, _NOTHING, frozenset()
         if self._unlisted:
             return seen, _NOTHING, frozenset((_NOT_LISTED,))
         lookups = _Lookups(self)
         found = demand(seen.pod, lookups, oldest_first(seen.ref), running=stage in _RUNNING)
+        found = found if first else found.after_first()
         self.drivers |= {driver for driver, _ in found.attached}
         self._note(seen.key, blocked=found.blocked)
         spec = bound_by(seen.pod.spec, found, seen.pod.identity.namespace)

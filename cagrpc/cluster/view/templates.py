@@ -37,13 +37,15 @@ class TemplateReader:
         claims: PodClaims,
         *,
         volumes_as: PodStage = PodStage.WAITING,
+        first: bool = True,
     ) -> tuple[Pod, VolumeDemand, frozenset[Reference]]:
         """Return the pod with what its volumes and claims come to, what its volumes do, and what it was read with.
-        `key` is what it is known by until it is forgotten. With `volumes_as=MOVABLE` it waits for no volume."""
+        `key` is what it is known by until it is forgotten; of several pods one is the `first`. With
+        `volumes_as=MOVABLE` it waits for no volume."""
         pod = Pod("", name, spec, volumes=volumes, resource_claims=claims, labels=identity.labels)
         ref = PodRef(key, identity.namespace, name.partition("/")[2])
         seen = ObservedPod(key, ref, pod, "", PodStage.WAITING, "", "", None, "")
-        read, of_volumes, references = self._storage.resolved(seen, volumes_as)
+        read, of_volumes, references = self._storage.resolved(seen, volumes_as, first=first)
         read, of_devices = self._devices.resolved(read, PodStage.WAITING)
         return read.pod, of_volumes, references | of_devices
 
@@ -93,14 +95,20 @@ class TemplateTable:
     def _read(self, template: TemplatePod) -> None:
         key = self._keys[template]
         name = f"{template.namespace}/{template.name}-*"
-        read, volumes, references = self._reader.read(
-            key, name, template.identity, template.spec, template.volumes, template.claims
-        )
+        of = template.identity, template.spec, template.volumes, template.claims
+        read, volumes, references = self._reader.read(key, name, *of)
         self._references.put(key, references, lambda: self._read(template))
-        spec = replace(read.spec, namespace=template.namespace, labels=tuple(sorted(read.labels.items())))
-        if not spec.unschedulable:
-            spec = replace(spec, unschedulable="; ".join(self._shared(template)))
-        self._planned[template] = PlannedTemplate(spec, volumes.of_one_pod)
+        further = self._reader.read(key, name, *of, first=False)[0] if volumes.shared else read
+        spec, after_first = (
+            replace(
+                each.spec,
+                namespace=template.namespace,
+                labels=tuple(sorted(each.labels.items())),
+                unschedulable=each.spec.unschedulable or "; ".join(self._shared(template)),
+            )
+            for each in (read, further)
+        )
+        self._planned[template] = PlannedTemplate(spec, volumes.of_one_pod, after_first)
         self._shown = None
 
     def _shared(self, template: TemplatePod) -> Iterator[str]:

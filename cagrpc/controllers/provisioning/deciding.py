@@ -242,7 +242,7 @@ def _candidate(each: Ours, state: ClusterState) -> Candidate:
 def booking_of(each: Ours) -> Booking:
     """Return a booking for all its pods, wherever there is room."""
     assert isinstance(each.pods, Pods)
-    return Booking(each.request.uid, each.request.key, each.pods.sets, anywhere=True)
+    return Booking(each.request.uid, each.request.key, each.pods.apart(each.pods.sets), anywhere=True)
 
 
 def _returning(state: ClusterState, booked: Reservations) -> dict[str, dict[str, int]]:

@@ -18,7 +18,7 @@ from cagrpc.controllers.provisioning.sources import Increments, RequestSource, R
 from cagrpc.controllers.settings import RequestSettings
 from cagrpc.errors import NotFound, in_one_line
 from cagrpc.fleet.model import FleetSnapshot, IncrementStatus
-from solver.model import Labels, Node, PodSet
+from solver.model import Labels, Node, PodSet, PodSpec
 
 PlannedTemplates = Mapping[TemplatePod, PlannedTemplate]
 TEMPLATE_SECONDS = 30.0
@@ -49,7 +49,8 @@ class Ours:
             request.key,
             tuple(
                 PodSet(f"{request.namespace}/{asked.template}", spec, count)
-                for asked, (spec, count) in zip(request.pod_sets, self.pods.sets, strict=True)
+                for asked, pods in zip(request.pod_sets, self.pods.sets, strict=True)
+                for spec, count in self.pods.apart([pods])
             ),
             self.pods.priority,
             request.created_at_seconds,
@@ -138,7 +139,7 @@ class RequestReader:
 def _pods(read: Sequence[tuple[RequestTemplate, int]], planned: PlannedTemplates, *, waiting: bool) -> Pods:
     """Return the pods with what their volumes and claims come to now. Those of a request that has been decided wait for
     nothing more: their room is kept whatever becomes of their claims."""
-    sets, waits, alone = [], dict[str, None](), Counter[str]()
+    sets, waits, alone, after_first = [], dict[str, None](), Counter[str](), dict[PodSpec, PodSpec]()
     for template, count in read:
         now = planned.get(template.pod)
         spec = template.spec if now is None else now.spec
@@ -148,9 +149,11 @@ def _pods(read: Sequence[tuple[RequestTemplate, int]], planned: PlannedTemplates
             alone[now.of_one_pod] += count
             if why := spec.unschedulable or (now.of_one_pod if alone[now.of_one_pod] > 1 else ""):
                 waits[f"PodTemplate {template.pod.namespace}/{template.pod.name}: {why}"] = None
-        sets.append((replace(spec, unschedulable="") if spec.unschedulable else spec, count))
+        sets.append((replace(spec, unschedulable=""), count))
+        if now is not None and now.after_first is not None and now.after_first != spec:
+            after_first[sets[-1][0]] = replace(now.after_first, unschedulable="")
     priority = max((template.priority for template, _ in read), default=0)
-    return Pods(tuple(sets), priority, "; ".join(waits) if waiting else "")
+    return Pods(tuple(sets), priority, "; ".join(waits) if waiting else "", after_first)
 
 
 def latest_increments(snapshot: FleetSnapshot) -> dict[str, IncrementStatus]:

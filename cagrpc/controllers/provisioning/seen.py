@@ -12,7 +12,7 @@ from cagrpc.cluster.state import ConsumerStage, PendingPod
 from cagrpc.controllers.provisioning.bookings import Booked, consumer_nodes
 from cagrpc.controllers.provisioning.model import Booking
 from cagrpc.controllers.provisioning.observation import RequestsObservation
-from cagrpc.controllers.provisioning.progress import Next, RequestPhase
+from cagrpc.controllers.provisioning.progress import Next, Pods, RequestPhase
 from cagrpc.controllers.provisioning.records import record
 from cagrpc.controllers.settings import ClassBehaviour
 
@@ -78,5 +78,6 @@ def bookings_of(observed: RequestsObservation, nexts: Mapping[str, Next]) -> tup
         if each.holds:
             anywhere = ours.service.behaviour is ClassBehaviour.CHECK
             coming = each.phase is RequestPhase.COMING
-            found.append(Booking(uid, ours.request.key, each.holds, anywhere, coming))
+            pods = ours.pods.apart(each.holds) if isinstance(ours.pods, Pods) else each.holds
+            found.append(Booking(uid, ours.request.key, pods, anywhere, coming))
     return tuple(found)

@@ -260,6 +260,22 @@ def test_pods_that_share_a_claim_keep_together() -> None:
     assert why_not_eligible(spec, {ZONE: "a"}, (), "n2") is not None
 
 
+def test_pods_to_come_that_share_a_claim_take_one_attachment_together() -> None:
+    there = fed(claims=[claim("once", "v")], volumes=[volume("v", "a", of="once", driver=EBS)])
+    of = template(volumes=[{"name": "v", "volumeSource": {"persistentVolumeClaim": {"claimName": "once"}}}])
+    there.put(replica_set(3, of=of), path=REPLICA_SETS)
+
+    def waiting() -> list[tuple[int, int]]:
+        found = (
+            (dict(each.pod_set.spec.requests).get(ATTACH, 0), each.pod_set.count) for each in there.state().waiting
+        )
+        return sorted(found)
+
+    assert waiting() == [(0, 2), (1, 1)]
+    there.put(using("web-0", "once", owner="ReplicaSet", owner_name="web-1"))
+    assert waiting() == [(0, 2), (1, 1)], "one is there, and it is counted with that one"
+
+
 def test_a_node_attaches_each_volume_once_and_no_more_than_its_driver_says() -> None:
     names = ("x", "y", "shared", "z")
     there = fed(claims=[claim(f"c{n}", n) for n in names], volumes=[volume(n, of=f"c{n}", driver=EBS) for n in names])

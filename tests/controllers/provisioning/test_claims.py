@@ -63,6 +63,21 @@ def test_as_many_nodes_are_ordered_as_attach_what_each_pod_brings(make: Make) ->
     assert [dict(each.increment.deltas) for each in world.fleet.snapshot.increments] == [{"a": 2}]
 
 
+def test_a_claim_that_pods_share_is_attached_once(make: Make) -> None:
+    world = in_zones(make)
+    put_claim(world, "b")
+    world.request("r", ("store", 3))
+    world.run(LONG)
+    assert world.is_true("r", "Provisioned"), world.document("r")
+    assert [dict(each.increment.deltas) for each in world.fleet.snapshot.increments] == [{"b": 1}]
+    pods = world.consume("r", 3)
+    for uid in pods:
+        world.api.change(world.cluster.paths[uid], spec={"volumes": VOLUMES})
+    world.run(20)
+    assert all(map(world.cluster.node_of, pods))
+    assert (world.details("r")["consumed"], world.bookings) == ("0=3", 0)
+
+
 def test_pods_find_the_room_that_was_reserved_with_what_their_claims_come_to(make: Make) -> None:
     world = in_zones(make)
     put_claim(world, "b")
