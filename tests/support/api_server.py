@@ -268,7 +268,7 @@ class ApiServer:
             raise Refusal(400, "resourceVersion should not be set on objects to be created")
         if request.path == NODES:  # as admission does
             request.body["spec"].setdefault("taints", []).append(NOT_READY)
-        return self.put(path, request.body)
+        return self.put(path, _merged(request.body, {"metadata": {"generation": 1}}))
 
     def _deleted(self, path: str, found: Document, options: Document) -> Document:
         _check(found, {"metadata": options.get("preconditions", {})})
@@ -335,7 +335,11 @@ def _changed(found: Document, request: Request) -> Document:
 
 
 def _as_before(found: Document, body: Document) -> Document:
-    return {**body, "metadata": {**body["metadata"], "uid": found["metadata"]["uid"]}}
+    metadata = {**body["metadata"], "uid": found["metadata"]["uid"]}
+    if "generation" in found["metadata"]:
+        asked, before = ({**each, "metadata": None, "status": None} for each in (body, found))
+        metadata["generation"] = found["metadata"]["generation"] + (asked != before)
+    return {**body, "metadata": metadata}
 
 
 def _merged(found: Any, patch: Any, *, strategic: bool = False) -> Any:

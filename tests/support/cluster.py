@@ -35,7 +35,7 @@ NODES = "/api/v1/nodes"
 REGISTER_SECONDS = 5.0
 """From when a machine runs to when its Node is Ready."""
 
-_COLLECTION = re.compile(r"/apis|/(api|apis/[^/]+)/v[^/]+(/namespaces/[^/]+)?/[a-z]+")
+_COLLECTION = re.compile(r"/apis(/[^/]+)?|/(api|apis/[^/]+)/v[^/]+(/namespaces/[^/]+)?/[a-z]+")
 _IN_NAMESPACE = re.compile(r"/namespaces/[^/]+(?=/)")
 _MESSAGES: Mapping[str, type[Message]] = {
     "nodes": kubernetes_pb2.Node,
