@@ -187,6 +187,8 @@ CASES = [
          theirs=MANY, waiting=[6000] * 70 + [11_000] * 5, planned=0),
     Case("the planner finds more for all together", {"ten 1": [], "ten 2": [3000], "gone": [100]},
          {"gone": no_room(100)}, theirs=TENS, waiting=[pod(each, **ON_TEN) for each in (6000, 5000, 5000)], planned=1),
+    Case("nor does it where one is left over", {"ten 1": [], "ten 2": [], "gone": [apart(100)]}, {"gone": no_room(100)},
+         theirs=TENS, waiting=[apart(100)] * 3),
     Case("those with few nodes come first", {"ssd": [5000], "ten": [5000], "gone": [100]}, {"gone": no_room(100)},
          theirs=["ssd", "ten"], waiting=[5000, replace(ON_SSD, requests=(("cpu", 5000),))], planned=0),
     Case("a node that comes is no room", {"low 1": [1000]}, {"low 1": no_room(10), "low 2": IN_FLIGHT},
