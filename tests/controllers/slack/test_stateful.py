@@ -116,9 +116,9 @@ class SlackMachine(RuleBasedStateMachine):
         self.slack.step()
         state, cluster = self.slack.state, self.world.view.state()
         nodes = {each.node.name: each.node for each in cluster.nodes if each.ready and not each.held}
-        shapes = {shape.name: shape for shape in state.shapes}
-        for shape, there in state.placement.items():
-            assert sum(there.values()) + state.left_over.get(shape, 0) == shapes[shape].count
+        for shape in state.shapes:
+            held = sum(state.placement.get(shape.name, {}).values())
+            assert held + state.left_over.get(shape.name, 0) == shape.count
         for name, pods in state.reservations().items():
             used = Counter[str]()
             for each in pods:
