@@ -3,6 +3,7 @@ ports, inter-pod affinity, topology spread. How the planner satisfies them is in
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
@@ -169,7 +170,14 @@ def _namespaces(
         around.notes.append(f"{path}.namespaceSelector: the labels of namespaces are not known; {taken} searched")
         if anti:
             return None
-    return tuple(sorted({*named, *matching})) if named else matching
+    if not named:
+        return matching
+    found = list(matching)  # which may be many: sorting them for each term would cost more
+    for name in sorted(named):
+        at = bisect_left(found, name)
+        if found[at : at + 1] != [name]:
+            found.insert(at, name)
+    return tuple(found)
 
 
 def topology_spread(

@@ -3,11 +3,11 @@ nodes distinct. Single selectors are in `selectors`; which pods exist is the cal
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from cagrpc.api.core.selectors import LabelChange, LabelProjection, PodIdentity, selectors_of
+from cagrpc.api.core.selectors import LabelChange, LabelProjection, PodIdentity, SelectorIndex, selectors_of
 from solver.model import HostPort, PodAffinityTerm, PodSelector, PodSpec, RunningPods
 from solver.model.eligibility import selects
 
@@ -17,11 +17,6 @@ Port = tuple[int, str]
 
 def port(of: HostPort) -> Port:
     return of.port, of.protocol
-
-
-def selecting(terms: Iterable[PodAffinityTerm], who: PodIdentity) -> Iterable[PodAffinityTerm]:
-    """Return the terms that select this pod."""
-    return (term for term in terms if selects(term.selector, who.namespace, who.labels))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +76,13 @@ def projection_of(planned: Sequence[tuple[PodSpec, PodIdentity]], running: Itera
     terms = {term for each in {spec.pod_anti_affinity for spec in running} for term in each}
     wide = LabelProjection(term.selector for term in terms)
     named = {wide.identified(PodSpec(), who) for _, who in planned}
-    relevant = {term for pod in named for term in selecting(terms, PodIdentity(pod.namespace, dict(pod.labels)))}
+    by_selector: defaultdict[PodSelector, list[PodAffinityTerm]] = defaultdict(list)
+    for term in terms:
+        by_selector[term.selector].append(term)
+    index = SelectorIndex(by_selector)
+    who = [PodIdentity(pod.namespace, dict(pod.labels)) for pod in named]
+    matching = {of for each in who for of in index.may_match(each) if selects(of, each.namespace, each.labels)}
+    relevant = {term for of in matching for term in by_selector[of]}
     specs = {spec for spec, _ in planned}
     selectors = {selector for spec in specs for selector in selectors_of(spec)}
     return PodProjection(selectors, {port(each) for spec in specs for each in spec.host_ports}, relevant)

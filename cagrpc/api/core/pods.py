@@ -12,6 +12,17 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
+from cagrpc.api.core.caps import (
+    MOST_CLAIMS,
+    MOST_HOST_PORTS,
+    MOST_LABELS,
+    MOST_NAMESPACES,
+    MOST_RESOURCES,
+    MOST_VOLUMES,
+    beyond,
+    beyond_caps,
+    coarse_anti_affinity,
+)
 from cagrpc.api.core.constraints import (
     Surroundings,
     host_ports,
@@ -31,7 +42,14 @@ from cagrpc.api.core.pod_claims import NO_CLAIMS, PodClaim, PodClaims
 from cagrpc.api.core.resizes import resize_of, settled_statuses
 from cagrpc.api.core.resources import Problems, effective_requests, strings
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER
-from cagrpc.api.core.selectors import DEFAULT_NAMESPACE, Conditions, KnownNamespaces, Namespaces, PodIdentity
+from cagrpc.api.core.selectors import (
+    DEFAULT_NAMESPACE,
+    Conditions,
+    KnownNamespaces,
+    Namespaces,
+    PodIdentity,
+    selectors_of,
+)
 from cagrpc.api.core.slack import PLACEHOLDER as PAUSE_POD
 from cagrpc.api.core.volumes import IN_TREE, NO_VOLUMES, UNSHARED, PodVolumes, pod_volumes
 from cagrpc.api.encoding.messages import discard_unknown_fields, parse, plain
@@ -56,6 +74,7 @@ _NOTHING_OF_PLACES = (
 _MOST_SPECS, _MOST_SPEC_BYTES = 20_000, 16 * 1024 * 1024
 """Limits of a decoder's cache, which is cleared at either: it lives as long as the process, a spec may have a megabyte,
 and users may create and delete many. A cleared entry costs one conversion."""
+_BYTES_OF_REFERENCE = 8
 
 ADDED_BY_ADMISSION = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 """Transient taints of a node: the API server makes every pod tolerate them (NoExecute) for a while (upstream:
@@ -126,8 +145,12 @@ def pod_spec(
     `LabelProjection.identified` adds. Invalid parts are left out and added to `problems` by their path below `path`.
     `status` is the pod's, which counts while it is resized in place."""
     around = around or Surroundings()
-    return PodSpec(
-        requests=effective_requests(spec, path, problems, status),
+    requests = effective_requests(spec, path, problems, status)
+    excess = beyond_caps(spec)
+    if excess:
+        return _left_out(spec, path, requests, around, excess)
+    found = PodSpec(
+        requests=requests,
         node_selector=tuple(sorted(strings(spec, "nodeSelector", path, problems).items())),
         affinity=required_nodes(spec, path, problems),
         tolerations=tolerations(spec, path, problems),
@@ -137,6 +160,31 @@ def pod_spec(
         topology_spread=topology_spread(spec, path, problems, around),
         preferred_nodes=preferred_nodes(spec, path, problems),
         preferred_pods=preferred_pods(spec, path, problems, around),
+    )
+    excess = beyond("namespaces in its terms", _namespaces_in(found), MOST_NAMESPACES)
+    return _left_out(spec, path, requests, around, excess) if excess else found
+
+
+def _namespaces_in(spec: PodSpec) -> int:
+    return sum(len(each.namespaces or ()) for each in selectors_of(spec))
+
+
+def _left_out(
+    spec: Mapping[str, Any],
+    path: str,
+    requests: tuple[tuple[str, int], ...],
+    around: Surroundings,
+    why: str,
+) -> PodSpec:
+    """Return the spec of a pod that is not planned; where it runs, it takes what it requests, and keeps away whom it
+    keeps away."""
+    ports = host_ports(spec, path, [])
+    first = sorted(requests, key=lambda each: (each[0] not in ("cpu", "memory"), each[0]))[:MOST_RESOURCES]
+    return PodSpec(
+        requests=tuple(sorted(first)),
+        host_ports=ports if len(ports) <= MOST_HOST_PORTS else (),
+        pod_anti_affinity=coarse_anti_affinity(spec, around.identity.namespace),
+        unschedulable=f"it {why}",
     )
 
 
@@ -196,9 +244,10 @@ class PodDecoder:
     def read(self, message: kubernetes_pb2.Pod) -> Pod:
         """Decode a message. Its spec is changed: only the fields that affect scheduling remain."""
         spec, labels = message.spec, message.metadata.labels
-        own = {key: labels[key] for key in labels}
+        own = {key: labels[key] for key in (labels if len(labels) <= MOST_LABELS else sorted(labels)[:MOST_LABELS])}
+        excess = _beyond_caps(message)
         who = _pod(message, own, self._gang_label, self._consuming, self._placeholders)
-        volumes, claims = _volumes(message), _resource_claims(message)
+        volumes, claims = (NO_VOLUMES, NO_CLAIMS) if excess else (_volumes(message), _resource_claims(message))
         for name in _NOTHING_OF_PLACES:
             spec.ClearField(name)
         discard_unknown_fields(spec)
@@ -215,7 +264,7 @@ class PodDecoder:
             )
         return replace(
             who,
-            spec=converted,
+            spec=replace(converted, unschedulable=f"it {excess}") if excess else converted,
             labels=own,
             volumes=volumes,
             resource_claims=claims,
@@ -261,24 +310,35 @@ class PodDecoder:
         converted = pod_spec(document, "spec", problems, Surroundings(identity, self._read_with), status)
         if problems:
             raise UnreadablePod(f"pod {_name(message)}: {in_one_line(problems)}", converted.requests)
-        self._cached_bytes += len(spec_bytes)
+        size = len(spec_bytes) + _BYTES_OF_REFERENCE * _namespaces_in(converted)
+        self._cached_bytes += size
         if len(self._specs) + len(self._specs_by_own_labels) >= _MOST_SPECS or self._cached_bytes > _MOST_SPEC_BYTES:
             self._specs.clear()
             self._own_keys.clear()
             self._settled.clear()
             self._by_namespaces.clear()
             self._specs_by_own_labels.clear()
-            self._cached_bytes = len(spec_bytes)
+            self._cached_bytes = size
         own_keys = own_label_keys(document)
         if own_keys is None:
             self._specs[spec_bytes] = converted
         else:
             self._own_keys[spec_bytes] = own_keys
             by_namespaces = namespace_selectors(document)
-            if by_namespaces:
+            if by_namespaces and not beyond_caps(document):
                 self._by_namespaces[spec_bytes] = by_namespaces
             self._specs_by_own_labels[_seen_by_itself(spec_bytes, identity, own_keys)] = converted
         return converted
+
+
+def _beyond_caps(message: kubernetes_pb2.Pod) -> str:
+    """Return of what the pod has more than is planned with, beside its constraints; empty for nothing."""
+    found = (
+        beyond("volumes", len(message.spec.volumes), MOST_VOLUMES),
+        beyond("claims on devices", len(message.spec.resourceClaims), MOST_CLAIMS),
+        beyond("labels", len(message.metadata.labels), MOST_LABELS),
+    )
+    return "; ".join(filter(None, found))
 
 
 _SOURCES = ("persistentVolumeClaim", "ephemeral", *IN_TREE, *UNSHARED)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import count, islice
 from typing import Any, Protocol
 
 from cagrpc.api.core.resources import Problems, mapping, members, strings, texts
@@ -22,6 +22,8 @@ LABEL_OPERATORS = NODE_OPERATORS[:4]
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
 """The label with its name that the API server sets on every namespace."""
 DEFAULT_NAMESPACE = "default"
+MOST_COMPARED = 1_000
+"""Selectors with one pod, beyond which it counts as matched: more is shown of it than is needed."""
 
 Conditions = tuple[Requirement, ...]
 """Of a label selector; all must hold."""
@@ -154,6 +156,7 @@ class LabelProjection:
         self.number = next(_numbers)
         """Its own, for whoever remembers what it answered and need not keep it in memory."""
         self._selectors = frozenset(each for each in selectors if each.match_expressions is not None)
+        self._index: SelectorIndex | None = None
         self._named: defaultdict[str, set[str]] = defaultdict(set)
         self._asked: set[str] = set()
         self._namespaces: set[str] = set()
@@ -193,9 +196,9 @@ class LabelProjection:
             return found
         visible = found.namespace, found.labels
         if visible not in self._selected:
-            self._selected[visible] = any(
-                selects(each, found.namespace, dict(found.labels)) for each in self._selectors
-            )
+            if self._index is None:
+                self._index = SelectorIndex(self._selectors)
+            self._selected[visible] = self._index.is_matched(PodIdentity(found.namespace, dict(found.labels)))
         return found if self._selected[visible] else spec
 
     def since(self, before: LabelProjection) -> LabelChange:
@@ -218,3 +221,55 @@ def selectors_of(spec: PodSpec) -> Iterator[PodSelector]:
         yield term.selector
     for spread in spec.topology_spread:
         yield spread.selector
+
+
+Entry = tuple[str | None, str | None, str | None]
+"""What a pod has: a namespace, or any; a label's key, or any; its value, or any."""
+_MOST_NAMED = 16
+"""Namespaces of a selector by which it is looked up; one that names more is looked up as if it named all."""
+
+
+def entries(who: PodIdentity) -> Iterator[Entry]:
+    """Yield all that this pod has."""
+    for namespace in (who.namespace, None):
+        yield namespace, None, None
+        for key, value in who.labels.items():
+            yield namespace, key, None
+            yield namespace, key, value
+
+
+def lookups(selector: PodSelector) -> list[tuple[Entry, ...]]:
+    """Return what pods that the selector matches have: of each member one at least. Empty where it matches none."""
+    if selector.match_expressions is None or selector.namespaces == ():
+        return []
+    few = selector.namespaces is not None and len(selector.namespaces) <= _MOST_NAMED
+    namespaces: tuple[str | None, ...] = tuple(dict.fromkeys(selector.namespaces or ())) if few else (None,)
+    found: list[tuple[Entry, ...]] = [tuple((namespace, None, None) for namespace in namespaces)]
+    for each in selector.match_expressions:
+        if each.operator in (Operator.IN, Operator.EXISTS):
+            values = tuple(dict.fromkeys(each.values)) or (None,)
+            found.append(tuple((namespace, each.key, value) for namespace in namespaces for value in values))
+    return found
+
+
+class SelectorIndex:
+    """Selectors by what they ask for."""
+
+    def __init__(self, selectors: Iterable[PodSelector]) -> None:
+        self._by: defaultdict[Entry, list[PodSelector]] = defaultdict(list)
+        for selector in selectors:
+            alternatives = lookups(selector)
+            if alternatives:
+                least = min(alternatives, key=lambda each: max(len(self._by.get(entry, ())) for entry in each))
+                for entry in least:
+                    self._by[entry].append(selector)
+
+    def may_match(self, who: PodIdentity) -> Iterator[PodSelector]:
+        """Yield those that may match this pod."""
+        for entry in entries(who):
+            yield from self._by.get(entry, ())
+
+    def is_matched(self, who: PodIdentity) -> bool:
+        """Return whether any matches this pod, or too many may to find out."""
+        found = islice(self.may_match(who), MOST_COMPARED + 1)
+        return any(at == MOST_COMPARED or selects(each, who.namespace, who.labels) for at, each in enumerate(found))

@@ -6,14 +6,16 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from cagrpc.api.core.gangs import GangMembership
-from cagrpc.api.core.observed_labels import PodProjection, Port, port, selecting
+from cagrpc.api.core.observed_labels import PodProjection, Port, port
 from cagrpc.api.core.selectors import LabelChange, LabelProjection, PodIdentity, selectors_of
 from cagrpc.cluster.state import PodRef, oldest_first
 from cagrpc.cluster.view.objects import ObservedPod, PodStage
+from cagrpc.cluster.view.terms import SelectingTerms
 from cagrpc.fleet.model import PodKey
 from solver.model import PodAffinityTerm, PodSelector, PodSpec
 
@@ -23,7 +25,8 @@ _SERVED = (PodStage.NOMINATED, PodStage.MOVABLE, PodStage.FIXED, PodStage.SUCCEE
 
 
 class CountedSet(Generic[K]):
-    """A counted set; `version` changes with its members, not with their counts."""
+    """A counted set; `version` changes with its members, not with their counts. What is added or removed at once are
+    sets."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -32,17 +35,21 @@ class CountedSet(Generic[K]):
     def __iter__(self) -> Iterator[K]:
         return iter(self._counts)
 
-    def add(self, keys: Iterable[K]) -> None:
-        for key in keys:
-            self.version += not self._counts[key]
-            self._counts[key] += 1
+    def add(self, keys: AbstractSet[K]) -> list[K]:
+        """Add each once; return those that were not there."""
+        new = [key for key in keys if key not in self._counts]
+        self._counts.update(keys)
+        self.version += len(new)
+        return new
 
-    def remove(self, keys: Iterable[K]) -> None:
-        for key in keys:
-            self._counts[key] -= 1
-            if not self._counts[key]:
-                del self._counts[key]
-                self.version += 1
+    def remove(self, keys: AbstractSet[K]) -> list[K]:
+        """Remove each once; return those that are not there any more."""
+        self._counts.subtract(keys)
+        gone = [key for key in keys if not self._counts[key]]
+        for key in gone:
+            del self._counts[key]
+        self.version += len(gone)
+        return gone
 
 
 class Shape:
@@ -86,7 +93,6 @@ class EquivalenceClass:
         "key",
         "on_nodes",
         "pods",
-        "selected_by",
         "waiting",
     )
 
@@ -97,8 +103,7 @@ class EquivalenceClass:
         self.on_nodes: dict[str, int] = {}
         """Of these, by the names of nodes."""
         self.waiting: dict[PodKey, PodRef] = {}
-        # Cached with the version of what each was made with.
-        self.selected_by: tuple[int, tuple[PodAffinityTerm, ...]] = (-1, ())
+        # Cached with the version of what it was made with.
         self.covered_by: tuple[int, tuple[str, ...]] = (-1, ())
         self._ordered: tuple[PodRef, ...] | None = ()
         # Cached with the number of the projection that each was made with: these come and go, and a class may not be
@@ -208,14 +213,16 @@ class Gang:
 
 
 class _Expected(NamedTuple):
-    """The selectors, ports and anti-affinity terms that expected pods have, or are selected by."""
+    """The selectors and ports of pods still to be created that are planned too, and these."""
 
-    selectors: frozenset[PodSelector]
-    ports: frozenset[Port]
-    terms: frozenset[PodAffinityTerm]
+    selectors: frozenset[PodSelector] = frozenset()
+    ports: frozenset[Port] = frozenset()
+    waiting: tuple[_ToCome, ...] = ()
 
 
-_NOBODY = _Expected(frozenset(), frozenset(), frozenset())
+@dataclass(frozen=True, slots=True, eq=False)
+class _ToCome:
+    identity: PodIdentity
 
 
 class Classes:
@@ -230,7 +237,9 @@ class Classes:
         self._waiting_selectors: CountedSet[PodSelector] = CountedSet()
         self._waiting_ports: CountedSet[Port] = CountedSet()
         self._sight: tuple[int, LabelProjection] = (-1, LabelProjection(()))
-        self._expected: tuple[frozenset[PodSpec], int, _Expected] = (frozenset(), -1, _NOBODY)
+        self._selecting: SelectingTerms[EquivalenceClass | _ToCome] = SelectingTerms()
+        self._terms_seen: tuple[int, frozenset[PodAffinityTerm]] = (-1, frozenset())
+        self._expected: tuple[frozenset[PodSpec], _Expected] = (frozenset(), _Expected())
         self._seen: tuple[object, PodProjection] = (None, PodProjection((), (), ()))
 
     def of(self, seen: ObservedPod) -> EquivalenceClass:
@@ -249,6 +258,7 @@ class Classes:
         if stage is PodStage.WAITING:
             if not of.waiting:
                 self.with_waiting[of] = None
+                self._selecting.begin(of)
                 shape = of.key.shape
                 if not shape.waiting:
                     self._waiting_selectors.add(shape.selectors)
@@ -261,6 +271,7 @@ class Classes:
             of.set_waiting(pod, None)
             if not of.waiting:
                 del self.with_waiting[of]
+                self._selecting.end(of)
                 shape = of.key.shape
                 shape.waiting -= 1
                 if not shape.waiting:
@@ -281,7 +292,10 @@ class Classes:
         """Return what the constraints of waiting pods can select of other pods, and the anti-affinity of others of
         them. `expected` are specs of pods still to be created that are planned too, with namespaces and labels."""
         others = self._of_expected(expected)
-        terms = others.terms.union(term for of in self.with_waiting for term in self._selecting(of))
+        found = self._selecting.terms()
+        if self._terms_seen[0] != self._selecting.version:
+            self._terms_seen = self._selecting.version, frozenset(found)
+        terms = self._terms_seen[1]
         based_on = self._waiting_selectors.version, self._waiting_ports.version, terms, others.selectors, others.ports
         if self._seen[0] != based_on:
             selectors, ports = others.selectors.union(self._waiting_selectors), others.ports.union(self._waiting_ports)
@@ -298,24 +312,19 @@ class Classes:
         return {of for of in found if of.looks_otherwise(now)}
 
     def _of_expected(self, expected: frozenset[PodSpec]) -> _Expected:
-        """Return the cached value unless they, or the terms of all pods, have changed."""
-        if not expected:
-            return _NOBODY
-        before, version, _ = self._expected
-        if before != expected or version != self._terms.version:
-            identities = [PodIdentity(spec.namespace, dict(spec.labels)) for spec in expected]
+        before, found = self._expected
+        if before != expected:
+            for each in found.waiting:
+                self._selecting.end(each)
             found = _Expected(
                 frozenset(selector for spec in expected for selector in selectors_of(spec)),
                 frozenset(port(each) for spec in expected for each in spec.host_ports),
-                frozenset(term for who in identities for term in selecting(self._terms, who)),
+                tuple(_ToCome(PodIdentity(spec.namespace, dict(spec.labels))) for spec in expected),
             )
-            self._expected = expected, self._terms.version, found
-        return self._expected[2]
-
-    def _selecting(self, of: EquivalenceClass) -> tuple[PodAffinityTerm, ...]:
-        if of.selected_by[0] != self._terms.version:
-            of.selected_by = self._terms.version, tuple(selecting(self._terms, of.identity))
-        return of.selected_by[1]
+            for each in found.waiting:
+                self._selecting.begin(each)
+            self._expected = expected, found
+        return found
 
     def _born(self, of: EquivalenceClass) -> None:
         shape = of.key.shape
@@ -324,7 +333,8 @@ class Classes:
         if not shape.pods:
             self._shapes[shape.spec] = shape
             self._selectors.add(shape.selectors)
-            self._terms.add(shape.terms)
+            for term in self._terms.add(shape.terms):
+                self._selecting.add(term)
         shape.pods += 1
         if of.key.gang:
             self.gangs.setdefault(of.key.gang.name, Gang()).classes[of] = 0
@@ -337,7 +347,8 @@ class Classes:
         if not shape.pods:
             del self._shapes[shape.spec]
             self._selectors.remove(shape.selectors)
-            self._terms.remove(shape.terms)
+            for term in self._terms.remove(shape.terms):
+                self._selecting.remove(term)
         if of.key.gang:
             classes = self.gangs[of.key.gang.name].classes
             del classes[of]

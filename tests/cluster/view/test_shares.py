@@ -10,14 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cagrpc.api.core import caps, pods
 from cagrpc.api.core.constraints import Surroundings
 from cagrpc.api.core.pods import pod_spec
-from cagrpc.api.core.selectors import NAMESPACE_NAME, Namespaces
+from cagrpc.api.core.selectors import NAMESPACE_NAME, Namespaces, PodIdentity, SelectorIndex
 from cagrpc.api.encoding.messages import plain
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.view.context import NAMESPACES
+from cagrpc.cluster.view.terms import SelectingTerms
 from cagrpc.cluster.view.workload_tree import MOST_LEVELS, MOST_WITH_CLAIMS, MOST_WORKLOADS
-from tests.support.controllers.cluster_objects import REPLICA_SETS, STATEFUL_SETS, Fed, pod
+from solver.model import HOSTNAME, Operator, PodAffinityTerm, PodSelector, Requirement
+from solver.model.eligibility import selects
+from tests.support.controllers.cluster_objects import REPLICA_SETS, STATEFUL_SETS, Fed, node, pod
 from tests.support.steps import steps
 
 QUOTAS = "/api/v1/resourcequotas"
@@ -251,3 +255,219 @@ def test_what_is_known_of_namespaces_is_the_same_as_if_it_were_read_anew(
         spec = plain(apart("p", *selectors, a="x").spec)
         terms = pod_spec(spec, "", [], Surroundings(namespaces=anew)).pod_anti_affinity
         assert waiting.pod_set.spec.pod_anti_affinity == terms
+
+
+# ---- terms
+
+
+def keeping_apart(name: str, *selectors: dict[str, Any], labels: dict[str, str] | None = None, **more: Any) -> Any:
+    """Return a pod with so many anti-affinity terms."""
+    terms = [{"topologyKey": "a", "labelSelector": each} for each in selectors]
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    return pod(name, labels=labels or {}, affinity=affinity, **more)
+
+
+def nothing(number: int) -> dict[str, Any]:
+    """Return a selector that matches no pod, and does not look so."""
+    return both(condition("k", "Exists"), condition("k", "NotIn", *(f"{each}" for each in range(9)), f"x{number}"))
+
+
+def both(*selectors: dict[str, Any]) -> dict[str, Any]:
+    return {"matchExpressions": [condition for each in selectors for condition in each["matchExpressions"]]}
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        pytest.param(lambda at: condition("k", "NotIn", f"v{at}"), id="every pod"),
+        pytest.param(nothing, id="no pod"),
+        pytest.param(lambda at: condition("k", "In", f"v{at}"), id="a label that nobody has"),
+        pytest.param(lambda at: both(condition("k", "Exists"), without(f"x{at}")), id="whoever has a label"),
+    ],
+)
+@pytest.mark.parametrize("node_name", ["", "n1"])
+def test_terms_cost_no_product_with_pods_however_many_each_has(selector: Any, node_name: str) -> None:
+    def come(pods: int) -> int:
+        fed = Fed()
+        found = [
+            keeping_apart(
+                f"p{number}",
+                *(selector(20 * number + term) for term in range(20)),
+                labels={"k": f"{number % 9}", "own": f"{number}"},
+                node=node_name if number % 2 else "",
+            )
+            for number in range(pods)
+        ]
+
+        def work() -> None:
+            fed.put(*found)
+            fed.state()
+
+        return steps(work)
+
+    grows(come, 100)
+
+
+def test_one_more_pod_with_terms_is_no_reason_to_compare_all_others_again() -> None:
+    def one_more(pods: int) -> int:
+        fed = Fed()
+        more = [
+            keeping_apart(f"p{number}", nothing(number), labels={"k": f"{number % 9}"}) for number in range(pods + 1)
+        ]
+        fed.put(*more[:-1])
+        fed.state()
+        return steps(lambda: fed.put(more[-1]))
+
+    assert one_more(400) <= one_more(100) + 2_000
+
+
+_TERM_LABELS = st.dictionaries(st.sampled_from("ab"), st.sampled_from("xyz"))
+_TERM_CONDITION = st.one_of(
+    st.builds(
+        lambda key, operator, values: Requirement(key, operator, tuple(values)),
+        st.sampled_from("ab"),
+        st.sampled_from([Operator.IN, Operator.NOT_IN]),
+        st.lists(st.sampled_from("xyz"), min_size=1),
+    ),
+    st.builds(Requirement, st.sampled_from("ab"), st.sampled_from([Operator.EXISTS, Operator.DOES_NOT_EXIST])),
+)
+_TERM = st.builds(
+    lambda conditions, namespaces: PodAffinityTerm("zone", PodSelector(conditions, namespaces)),
+    st.none() | st.lists(_TERM_CONDITION, max_size=3).map(tuple),
+    st.none() | st.lists(st.sampled_from("mn"), unique=True).map(lambda found: tuple(sorted(found))),
+)
+
+
+class _Class:
+    def __init__(self, namespace: str, labels: dict[str, str]) -> None:
+        self.identity = PodIdentity(namespace, labels)
+
+
+@given(st.lists(st.one_of(_TERM, st.builds(_Class, st.sampled_from("mn"), _TERM_LABELS)), max_size=12), st.data())
+def test_the_terms_that_select_a_pod_that_waits_are_these(events: list[Any], data: st.DataObject) -> None:
+    found: SelectingTerms[_Class] = SelectingTerms()
+    there: list[Any] = []
+    for each in events:
+        if each in there:
+            continue
+        there.append(each)
+        (found.begin if isinstance(each, _Class) else found.add)(each)
+        if data.draw(st.booleans()):
+            gone = there.pop(data.draw(st.integers(0, len(there) - 1)))
+            (found.end if isinstance(gone, _Class) else found.remove)(gone)
+        classes = [one.identity for one in there if isinstance(one, _Class)]
+        terms = {one for one in there if isinstance(one, PodAffinityTerm)}
+        selecting = {one for one in terms if any(selects(one.selector, who.namespace, who.labels) for who in classes)}
+        assert set(found.terms()) == selecting
+        index = SelectorIndex({one.selector for one in terms})
+        for who in classes:
+            matched = {one.selector for one in terms if selects(one.selector, who.namespace, who.labels)}
+            assert {one for one in index.may_match(who) if selects(one, who.namespace, who.labels)} == matched
+            assert index.is_matched(who) is bool(matched)
+    for each in there:
+        (found.end if isinstance(each, _Class) else found.remove)(each)
+    assert not any(found.known())
+
+
+# ---- caps
+
+_LABEL = {"matchLabels": {"a": "b"}}
+
+
+def _terms_of(kind: str, *terms: Any) -> dict[str, Any]:
+    return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": list(terms)}}}
+
+
+def _port(number: int) -> dict[str, Any]:
+    return {"name": f"c{number}", "ports": [{"hostPort": number + 1, "protocol": "TCP"}]}
+
+
+_TERM_OF_ALL = {"topologyKey": HOSTNAME, "labelSelector": _LABEL}
+_SPREAD = {"topologyKey": "a", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": _LABEL}
+_IN = {"key": "a", "operator": "In"}
+CAPPED: dict[str, tuple[int, Callable[[int], dict[str, Any]]]] = {
+    "terms of pod affinity": (caps.MOST_TERMS, lambda count: _terms_of("podAffinity", *[_TERM_OF_ALL] * count)),
+    "topology spread": (caps.MOST_SPREADS, lambda count: {"topologySpreadConstraints": [_SPREAD] * count}),
+    "terms of node affinity": (
+        caps.MOST_NODE_TERMS,
+        lambda count: {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}] * count}}}},
+    ),
+    "conditions on labels": (
+        caps.MOST_CONDITIONS, lambda count: {"nodeSelector": {f"k{number}": "v" for number in range(count)}}
+    ),
+    "values of conditions": (
+        caps.MOST_VALUES,
+        lambda count: _terms_of("podAntiAffinity", {"topologyKey": "a", "labelSelector": {"matchExpressions": [
+            {**_IN, "values": [f"{number}" for number in range(count)]}]}}),
+    ),
+    "tolerations": (
+        caps.MOST_TOLERATIONS, lambda count: {"tolerations": [{"key": f"k{number}"} for number in range(count)]}
+    ),
+    "host ports": (caps.MOST_HOST_PORTS, lambda count: {"containers": [_port(number) for number in range(count)]}),
+    "kinds of resources": (
+        caps.MOST_RESOURCES,
+        lambda count: {"containers": [{"name": "c", "resources": {"requests": {
+            f"example.com/r{number}": {"string": "1"} for number in range(1, count)}}}]},
+    ),
+    "claims on devices": (
+        caps.MOST_CLAIMS,
+        lambda count: {"resourceClaims": [{"name": f"c{number}", "resourceClaimName": "c"} for number in range(count)]},
+    ),
+    "volumes": (
+        caps.MOST_VOLUMES,
+        lambda count: {"volumes": [{"name": f"v{at}", "volumeSource": {"emptyDir": {}}} for at in range(count)]},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", CAPPED)
+def test_a_pod_that_has_more_of_anything_than_a_sane_one_a_hundred_times_over_is_left_out_with_that_reason(
+    what: str,
+) -> None:
+    most, having = CAPPED[what]
+    fed = Fed()
+    fed.put(pod("most", cpu="0", **having(most)), pod("more", cpu="0", **having(most + 1)), pod("other"))
+    found = {name.partition("/")[2]: each.pod_set.spec for each in fed.state().waiting for name in [each.pod_set.name]}
+    assert f"{most + 1:,} {what}" in found["more"].unschedulable
+    assert not found["other"].unschedulable
+    assert what not in found["most"].unschedulable
+
+
+def test_a_pod_with_more_labels_than_planned_with_is_left_out_as_well() -> None:
+    fed = Fed()
+    fed.put(pod("more", labels={f"l{number}": "x" for number in range(caps.MOST_LABELS + 1)}))
+    (waiting,) = fed.state().waiting
+    assert "labels" in waiting.pod_set.spec.unschedulable
+
+
+def test_a_pod_that_is_left_out_and_runs_takes_what_it_requests_and_keeps_away_whom_it_keeps_away() -> None:
+    fed = Fed()
+    fed.nodes(node("n1", cpu="8"))
+    here = [_TERM_OF_ALL] * (caps.MOST_TERMS + 1)
+    elsewhere = {**_TERM_OF_ALL, "topologyKey": "zone", "namespaceSelector": {}}
+    fed.put(
+        pod("bound", node="n1", cpu="3", **_terms_of("podAntiAffinity", *here, elsewhere)),
+        pod("p", labels=_LABEL["matchLabels"]),
+    )
+    (shown,) = fed.state().nodes
+    assert shown.node.free["cpu"] == 5_000
+    (running,) = shown.node.running
+    assert running.spec.pod_anti_affinity == (
+        PodAffinityTerm("zone", PodSelector((), None)),
+        PodAffinityTerm(HOSTNAME, PodSelector((), ("default",))),
+    )
+
+
+def test_a_pod_whose_terms_come_to_too_many_namespaces_is_left_out_until_there_are_fewer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pods, "MOST_NAMESPACES", 20)
+    fed = Fed()
+    fed.relist([namespace(f"ns{number}") for number in range(11)], NAMESPACES)
+    fed.put(apart("b", without("k"), without("l")))
+    (waiting,) = fed.state().waiting
+    assert "22 namespaces" in waiting.pod_set.spec.unschedulable
+    fed.drop(namespace("ns0"), path=NAMESPACES)
+    (waiting,) = fed.state().waiting
+    assert not waiting.pod_set.spec.unschedulable

@@ -83,6 +83,7 @@ class Fed:
             classes._by_identity._with_key,
             classes._by_identity._in_namespace,
             classes.gangs,
+            *classes._selecting.known(),
         )
         expected = self.model._expected
         if expected is not None:
