@@ -119,7 +119,9 @@ def solving(kind: str, meter: Meter, pods: int, budget: Budget = _BUDGET) -> Non
         nodes=tuple(each.node for each in state.nodes),
     )
     plan = meter.measure("a plan, with a budget of 2 s", lambda: solve(problem, budget))
-    meter.note(f"{sum(each.count for each in plan.unplaced)} pods are left out, the gap is {plan.certificate.gap:.1%}")
+    gap = plan.certificate.gap
+    said = "not known" if gap is None else f"{gap:.1%}"
+    meter.note(f"{sum(each.count for each in plan.unplaced)} pods are left out, the gap is {said}")
 
 
 def _groups() -> tuple[NodeGroup, ...]:

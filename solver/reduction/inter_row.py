@@ -60,31 +60,32 @@ def counters(layout: Layout) -> tuple[Counter, ...]:
 
 
 def _ports(layout: Layout) -> Iterator[Counter]:
-    asked: dict[tuple[int, str], set[str]] = defaultdict(set)
-    for port in (port for spec in layout.specs for port in spec.host_ports):
-        asked[port.port, port.protocol].add(port.ip)
-    for place in layout.places if asked else ():
-        for port in place.ports:
-            if (port.port, port.protocol) in asked:
-                asked[port.port, port.protocol].add(port.ip)
-    for (number, protocol), ips in sorted(asked.items()):
+    asked = _by_port((number, port) for number, spec in enumerate(layout.specs) for port in spec.host_ports)
+    if not asked:
+        return
+    there = _by_port((number, port) for number, place in enumerate(layout.places) for port in place.ports)
+    for (number, protocol), asking in sorted(asked.items()):
+        having = there.get((number, protocol), [])
+        ips = {ip for _, ip in (*asking, *having)}
         addresses = sorted({"" if ip in EVERY_ADDRESS else ip for ip in ips})
         for address in dict.fromkeys(("", *addresses)):  # "" stands for all of them
-            mine = HostPort(number, protocol, address)
-            takers = [spec for spec, pod in enumerate(layout.specs) if _takes(pod.host_ports, mine)]
-            takes = dict(_counted(layout, takers))
-            taken = {index: 0 for index, place in enumerate(layout.places) if _takes(place.ports, mine)}
+            takes = dict(_counted(layout, dict.fromkeys(spec for spec, ip in asking if _takes(ip, address))))
+            taken = {place: 0 for place, ip in having if _takes(ip, address)}
             if takes:
                 yield Counter(f"host port {protocol}/{number} {address}".strip(), takes, 1, taken)
 
 
-def _takes(ports: Iterable[HostPort], counter: HostPort) -> bool:
+def _by_port(ports: Iterable[tuple[int, HostPort]]) -> Mapping[tuple[int, str], list[tuple[int, str]]]:
+    """Return who has each port, by number and protocol, and at which address."""
+    found: defaultdict[tuple[int, str], list[tuple[int, str]]] = defaultdict(list)
+    for who, port in ports:
+        found[port.port, port.protocol].append((who, port.ip))
+    return found
+
+
+def _takes(ip: str, address: str) -> bool:
     """All addresses take each address's counter; one address takes its own."""
-    return any(
-        (port.port, port.protocol) == (counter.port, counter.protocol)
-        and (port.ip in EVERY_ADDRESS or port.ip == counter.ip)
-        for port in ports
-    )
+    return ip in EVERY_ADDRESS or ip == address
 
 
 def _shares(layout: Layout) -> Iterator[Counter]:

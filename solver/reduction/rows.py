@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from solver.model import HOSTNAME, Devices, HostPort, Labels, PodSpec, RunningPods, Taint
 from solver.reduction.bundles import RowPart, bundles_of, components
+from solver.reduction.selecting import SelectorIndex
 from solver.reduction.terms import (
     RunningPodIndex,
     Sort,
@@ -106,7 +107,8 @@ class Layout:
         self.specs = tuple(dict.fromkeys(spec for spec, _ in asked))
         number = {spec: index for index, spec in enumerate(self.specs)}
         self._demands = [(number[spec], count) for spec, count in asked]
-        self.helpers = helpers(self.specs)
+        self._selecting = SelectorIndex(self.specs)
+        self.helpers = helpers(self.specs, self._selecting)
         self._domains: dict[str, list[str | None]] = {}
         self._closed: dict[tuple[int, int], list[int]] = {}
         self._labelled: dict[str, Bools] = {}
@@ -135,19 +137,13 @@ class Layout:
         return {
             term: where
             for term, where in self.standing.guards().items()
-            if (self._rules or is_host(term)) and any(term.counts(spec) for spec in self.specs)
+            if (self._rules or is_host(term)) and self._selecting.selected(term.selector)
         }
 
     @cached_property
     def counted(self) -> dict[Term, frozenset[int]]:
         """Per term and guard: the classes that it counts."""
-        alike: dict[object, list[int]] = defaultdict(list)
-        for index, spec in enumerate(self.specs):
-            alike[spec.namespace, spec.labels].append(index)
-        return {
-            term: frozenset(index for same in alike.values() if term.counts(self.specs[same[0]]) for index in same)
-            for term in (*self.terms, *self.guards)
-        }
+        return {term: self._selecting.selected(term.selector) for term in (*self.terms, *self.guards)}
 
     @cached_property
     def _watched(self) -> frozenset[int]:

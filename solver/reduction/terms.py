@@ -23,6 +23,7 @@ from solver.model import (
     WhenUnsatisfiable,
 )
 from solver.model.eligibility import required_affinity, selects, tolerates
+from solver.reduction.selecting import SelectorIndex
 
 
 class Sort(StrEnum):
@@ -159,15 +160,16 @@ class RunningPodIndex:
         for place, pods in enumerate(running):
             for each in pods:
                 self._at[each.spec][place] += each.count
+        self._specs = tuple(self._at)
+        self._selecting = SelectorIndex(self._specs)
         self._counted: dict[Term, Counter[int]] = {}
 
     def counted(self, term: Term) -> Mapping[int, int]:
         """Place -> pods that the term counts there; places without any are left out."""
         if term not in self._counted:
             total: Counter[int] = Counter()
-            for spec, places in self._at.items():
-                if term.counts(spec):
-                    total.update(places)
+            for number in sorted(self._selecting.selected(term.selector)):
+                total.update(self._at[self._specs[number]])
             self._counted[term] = total
         return self._counted[term]
 
@@ -184,26 +186,38 @@ class RunningPodIndex:
         return self._at
 
 
-def helpers(specs: Sequence[PodSpec]) -> Callable[[int, Term], frozenset[int]]:
+def helpers(specs: Sequence[PodSpec], selecting: SelectorIndex) -> Callable[[int, Term], frozenset[int]]:
     """For a class (index into `specs`) and an affinity term that does not count it: the classes that help it, which
-    are those counted by the term that do not wait, over however many others, for the class itself."""
-    needs: list[set[int]] = []
-    for spec in specs:
-        mine = [t for t in terms_of(spec) if t.sort is Sort.AFFINITY and not t.counts(spec)]
-        needs.append({other for term in mine for other, each in enumerate(specs) if term.counts(each)})
+    are those counted by the term that do not wait, over however many others, for the class itself. `selecting` is of
+    the specs."""
+    needs = []
+    for number, spec in enumerate(specs):
+        mine = (selecting.selected(each.selector) for each in terms_of(spec) if each.sort is Sort.AFFINITY)
+        needs.append(_mask(counted for counted in mine if number not in counted))
 
     @cache
-    def reaches(start: int) -> frozenset[int]:
-        seen, ahead = set(needs[start]), list(needs[start])
+    def reaches(start: int) -> int:
+        """Whom a class waits for, a bit for each."""
+        seen = ahead = needs[start]
         while ahead:
-            new = needs[ahead.pop()] - seen
+            first = ahead & -ahead
+            new = needs[first.bit_length() - 1] & ~seen
             seen |= new
-            ahead.extend(new)
-        return frozenset(seen)
+            ahead = (ahead ^ first) | new
+        return seen
 
-    return lambda who, term: frozenset(
-        other for other, each in enumerate(specs) if term.counts(each) and who not in reaches(other)
-    )
+    @cache
+    def helping(who: int, term: Term) -> frozenset[int]:
+        return frozenset(other for other in selecting.selected(term.selector) if not reaches(other) >> who & 1)
+
+    return helping
+
+
+def _mask(numbers: Iterable[Iterable[int]]) -> int:
+    found = 0
+    for each in {number for some in numbers for number in some}:
+        found |= 1 << each
+    return found
 
 
 def is_host(term: Term) -> bool:
