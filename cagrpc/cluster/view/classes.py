@@ -5,8 +5,7 @@ thread-safe."""
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -15,6 +14,7 @@ from cagrpc.api.core.observed_labels import PodProjection, Port, port
 from cagrpc.api.core.selectors import LabelChange, LabelProjection, PodIdentity, selectors_of
 from cagrpc.cluster.state import PodRef, oldest_first
 from cagrpc.cluster.view.objects import ObservedPod, PodStage
+from cagrpc.cluster.view.shares import BEYOND, Constraint, ConstraintShares, beyond_share, constraints_of
 from cagrpc.cluster.view.terms import SelectingTerms
 from cagrpc.fleet.model import PodKey
 from solver.model import PodAffinityTerm, PodSelector, PodSpec
@@ -25,8 +25,8 @@ _SERVED = (PodStage.NOMINATED, PodStage.MOVABLE, PodStage.FIXED, PodStage.SUCCEE
 
 
 class CountedSet(Generic[K]):
-    """A counted set; `version` changes with its members, not with their counts. What is added or removed at once are
-    sets."""
+    """A counted set; `version` changes with its members, not with their counts. What is added or removed at once
+    is distinct."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -35,14 +35,14 @@ class CountedSet(Generic[K]):
     def __iter__(self) -> Iterator[K]:
         return iter(self._counts)
 
-    def add(self, keys: AbstractSet[K]) -> list[K]:
+    def add(self, keys: Collection[K]) -> list[K]:
         """Add each once; return those that were not there."""
         new = [key for key in keys if key not in self._counts]
         self._counts.update(keys)
         self.version += len(new)
         return new
 
-    def remove(self, keys: AbstractSet[K]) -> list[K]:
+    def remove(self, keys: Collection[K]) -> list[K]:
         """Remove each once; return those that are not there any more."""
         self._counts.subtract(keys)
         gone = [key for key in keys if not self._counts[key]]
@@ -55,7 +55,7 @@ class CountedSet(Generic[K]):
 class Shape:
     """A spec without namespace and labels; interned, so that equal shapes are the same object."""
 
-    __slots__ = ("pods", "ports", "requests", "selectors", "spec", "terms", "waiting")
+    __slots__ = ("constraints", "pods", "ports", "requests", "selectors", "spec", "terms", "waiting")
 
     def __init__(self, spec: PodSpec) -> None:
         self.spec = spec
@@ -63,6 +63,8 @@ class Shape:
         self.selectors = frozenset(selectors_of(spec))
         self.ports = frozenset(map(port, spec.host_ports))
         self.terms = frozenset(spec.pod_anti_affinity)
+        beyond = spec.unschedulable == BEYOND
+        self.constraints: frozenset[Constraint] = frozenset() if beyond else constraints_of(spec)
         self.pods = 0
         self.waiting = 0
 
@@ -92,6 +94,7 @@ class EquivalenceClass:
         "identity",
         "key",
         "on_nodes",
+        "over_share",
         "pods",
         "waiting",
     )
@@ -99,6 +102,7 @@ class EquivalenceClass:
     def __init__(self, key: ClassKey) -> None:
         self.key = key
         self.identity = PodIdentity(key.namespace, dict(key.labels))
+        self.over_share = key.shape.spec.unschedulable == BEYOND
         self.pods = 0
         self.on_nodes: dict[str, int] = {}
         """Of these, by the names of nodes."""
@@ -229,6 +233,9 @@ class Classes:
     def __init__(self) -> None:
         self.with_waiting: dict[EquivalenceClass, None] = {}
         self.gangs: dict[str, Gang] = {}
+        self.shares = ConstraintShares()
+        self.made_room: Callable[[str], object] = lambda _namespace: None
+        """Called with a namespace whose pods use less of its share than before."""
         self._shapes: dict[PodSpec, Shape] = {}
         self._classes: dict[ClassKey, EquivalenceClass] = {}
         self._by_identity = _ByIdentity()
@@ -248,6 +255,12 @@ class Classes:
         shape = self._shapes.get(pod.spec) or Shape(pod.spec)
         labels = tuple(sorted(pod.labels.items()))
         key = ClassKey(shape, seen.ref.namespace, labels, pod.priority, seen.priority_class, seen.admitted, pod.gang)
+        found = self._classes.get(key)
+        if found is not None:
+            return found
+        if shape.constraints and not self.shares.admits(key.namespace, shape.constraints):
+            spec = beyond_share(pod.spec, key.namespace)
+            key = key._replace(shape=self._shapes.get(spec) or Shape(spec))
         return self._classes.get(key) or EquivalenceClass(key)
 
     def enter(self, of: EquivalenceClass, stage: PodStage, pod: PodKey, ref: PodRef) -> None:
@@ -329,6 +342,7 @@ class Classes:
     def _born(self, of: EquivalenceClass) -> None:
         shape = of.key.shape
         self._classes[of.key] = of
+        self.shares.add(of.key.namespace, shape.constraints)
         self._by_identity.put(of)
         if not shape.pods:
             self._shapes[shape.spec] = shape
@@ -342,6 +356,8 @@ class Classes:
     def _gone(self, of: EquivalenceClass) -> None:
         shape = of.key.shape
         del self._classes[of.key]
+        if self.shares.remove(of.key.namespace, shape.constraints):
+            self.made_room(of.key.namespace)
         self._by_identity.drop(of)
         shape.pods -= 1
         if not shape.pods:

@@ -115,6 +115,11 @@ class ExpectedPods:
     def drop_pod(self, key: str) -> None:
         self._count(key, "")
 
+    @property
+    def most_used(self) -> float:
+        """What the namespace of which most pods are expected uses of its share."""
+        return max(self._of_namespaces.values(), default=0) * max(1, len(self._of_namespaces)) / MOST
+
     def known_pods(self) -> AbstractSet[str]:
         return self._pods.keys()
 

@@ -191,6 +191,16 @@ class ClusterModel:
             first = next(iter(waiting.values())).since if waiting else max(news.values(), default=None)
             return Arrivals(len(waiting), first, news, expected)
 
+    def shares(self) -> tuple[Mapping[str, float], int]:
+        """Return, by kind, how much of its share the namespace uses that uses most; and how many pods are left out
+        because their namespace has used it up."""
+        with self._lock:
+            of_constraints = self._pods.classes.shares
+            used = {"constraints": of_constraints.most_used}
+            if self._expected is not None:
+                used["expected_pods"] = self._expected.most_used
+            return used, of_constraints.left_out
+
     def pod_of(self, key: PodKey) -> PodRef | None:
         """Return a waiting or expected pod."""
         with self._lock:

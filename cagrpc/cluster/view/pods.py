@@ -74,6 +74,11 @@ class _Selecting(NamedTuple):
     uid: str
 
 
+def _share(uid: str) -> Reference:
+    """Return whether there is room for a pod in the share of its namespace."""
+    return "share", uid
+
+
 class _Nominated:
     """Pods that the scheduler has nominated, by their node, which may come and go."""
 
@@ -188,6 +193,7 @@ class PodTable:
         self._pods: dict[str, _Placed] = {}
         self._nominated = _Nominated()
         nodes.came_or_went = self._place_nominated
+        classes.made_room = self._try_again
 
     def keys(self) -> Iterable[str]:
         of_slack = self._slack.known_pods() if self._slack is not None else {}
@@ -247,10 +253,15 @@ class PodTable:
         key = read.key
         seen, volumes, references = self._storage.resolved(read, stage)
         seen, of_devices = self._devices.resolved(seen, stage)
-        self._references.put(key, references | of_devices, lambda: self._read_again(read, stage, node))
+        of = self.classes.of(seen)
+        share = {_share(key)} if of.over_share else set[Reference]()
+        self._references.put(key, {*references, *of_devices, *share}, lambda: self._read_again(read, stage, node))
+        if of.over_share:
+            self.classes.shares.leave_out(of.key.namespace, key)
+        elif self.classes.shares.forget(of.key.namespace, key):
+            self._try_again(of.key.namespace)
         before = self._pods.get(key)
         on = self._nodes.use(node) if node and stage in _TAKING else None
-        of = self.classes.of(seen)
         counted = self._slack.counted(seen, of, stage) if self._slack is not None else None
         bound = _remembered(seen, of) if on else None
         now = _Placed(of, stage, on, counted, volumes.attached if on else (), bound)
@@ -317,6 +328,11 @@ class PodTable:
         if before:
             self._set_waiting(key, None)
             self._leave(key, before)
+            self.classes.shares.forget(before.of.key.namespace, key)
+
+    def _try_again(self, namespace: str) -> None:
+        """Read pods again that were beyond the share of their namespace, in which there may be room now."""
+        self._references.changed(*map(_share, self.classes.shares.next(namespace)))
 
     def _leave(self, key: str, before: _Placed, *, of_class: bool = True) -> None:
         if before.on:

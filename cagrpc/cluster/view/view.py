@@ -91,8 +91,8 @@ class ClusterView(Controller):
         return self._informers
 
     def collectors(self) -> Iterable[Collector]:
-        """Return how many pods wait."""
-        return (_PodCounts(self),)
+        """Return how many pods wait, and what namespaces use of their shares."""
+        return (_PodCounts(self), _Shares(self._model))
 
     def status(self) -> Json:
         """Return the API server and how many pods wait, or why that is not known."""
@@ -205,6 +205,25 @@ class ClusterView(Controller):
     def _unknown(self) -> str:
         # Minimum counts matter from the first plan on: kinds that a cluster may not know are waited for too.
         return still_to_come(self._informers)
+
+
+class _Shares(Collector):
+    def __init__(self, model: ClusterModel) -> None:
+        self._model = model
+
+    def collect(self) -> Iterator[Metric]:
+        used, left_out = self._model.shares()
+        shares = GaugeMetricFamily(
+            "cagrpc_namespace_share_used_ratio",
+            "What the namespace that uses most of its share uses of it, by kind of share.",
+            labels=["share"],
+        )
+        for share, ratio in used.items():
+            shares.add_metric([share], ratio)
+        yield shares
+        yield GaugeMetricFamily(
+            "cagrpc_pods_beyond_share", "Pods left out because their namespace has used its share up.", value=left_out
+        )
 
 
 class _PodCounts(Collector):

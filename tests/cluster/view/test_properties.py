@@ -49,8 +49,10 @@ def pods(draw: st.DrawFn) -> kubernetes_pb2.Pod:
     if draw(st.integers(0, 4)) == 0:
         spec = {**spec, "schedulingGates": [kubernetes_pb2.PodSchedulingGate(name="g")]}
     cpu, annotations = draw(st.sampled_from(("1", "2", "", "many"))), draw(st.sampled_from(_ANNOTATIONS))
+    priority = draw(st.sampled_from((0, 5, -20)))
     plain = (
         DEFAULT_GANG_LABEL not in labels
+        and priority >= 0
         and annotations != _CONSUMES
         and cpu != "many"
         and "schedulingGates" not in spec
@@ -63,7 +65,7 @@ def pods(draw: st.DrawFn) -> kubernetes_pb2.Pod:
         labels=labels,
         annotations=annotations,
         created=draw(st.integers(1, 3)),
-        priority=draw(st.sampled_from((0, 5, -20))),
+        priority=priority,
         owner=draw(st.sampled_from(("ReplicaSet", "DaemonSet"))),
         owner_name="owner" if plain else "of others",  # those to come are like those that are there, if any may be
         deleting=draw(st.integers(0, 5)) == 0,

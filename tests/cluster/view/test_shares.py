@@ -16,6 +16,7 @@ from cagrpc.api.core.pods import pod_spec
 from cagrpc.api.core.selectors import NAMESPACE_NAME, Namespaces, PodIdentity, SelectorIndex
 from cagrpc.api.encoding.messages import plain
 from cagrpc.api.gen import kubernetes_pb2
+from cagrpc.cluster.view import shares
 from cagrpc.cluster.view.context import NAMESPACES
 from cagrpc.cluster.view.terms import SelectingTerms
 from cagrpc.cluster.view.workload_tree import MOST_LEVELS, MOST_WITH_CLAIMS, MOST_WORKLOADS
@@ -471,3 +472,70 @@ def test_a_pod_whose_terms_come_to_too_many_namespaces_is_left_out_until_there_a
     fed.drop(namespace("ns0"), path=NAMESPACES)
     (waiting,) = fed.state().waiting
     assert not waiting.pod_set.spec.unschedulable
+
+
+# ---- the share of a namespace
+
+
+def of_tenant(name: str, namespace: str = "tenant", **more: Any) -> Any:
+    return keeping_apart(name, condition("k", "NotIn", f"v-{name}"), namespace=namespace, **more)
+
+
+WEIGHT = 5
+"""Of one such pod: a selector with one namespace, one condition and one value, and the term."""
+
+
+def reasons(fed: Fed) -> dict[str, str]:
+    """Return why pods are left out, by name."""
+    found = fed.state().waiting
+    return {ref.name: each.pod_set.spec.unschedulable for each in found for ref in each.pods}
+
+
+def test_who_uses_up_the_share_of_its_namespace_leaves_its_own_pods_out_and_nobody_elses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shares, "MOST_WEIGHT", 3 * WEIGHT)
+    fed = Fed()
+    fed.put(*(of_tenant(f"p{number}") for number in range(5)))
+    fed.put(of_tenant("other", "honest"), pod("plain", namespace="tenant"))
+    found = reasons(fed)
+    assert {name for name, reason in found.items() if "its namespace" in reason} == {"p3", "p4"}
+    assert fed.model.shares() == ({"constraints": 1.0}, 2)
+    fed.drop(of_tenant("p0"))
+    found = reasons(fed)
+    assert {name for name, reason in found.items() if reason} == {"p4"}, "there is room for one more"
+    fed.drop(of_tenant("p1"), of_tenant("p2"))
+    assert not any(reasons(fed).values())
+    assert fed.model.shares()[1] == 0
+    fed.relist([])
+    assert not any(fed.leftovers())
+
+
+def test_what_runs_beyond_the_share_keeps_away_whom_it_keeps_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shares, "MOST_WEIGHT", 0)
+    fed = Fed()
+    fed.nodes(node("n1", cpu="8"))
+    fed.put(of_tenant("bound", node="n1", cpu="3"), pod("p", namespace="tenant"))
+    (shown,) = fed.state().nodes
+    assert shown.node.free["cpu"] == 5_000
+    (running,) = shown.node.running
+    assert running.spec.pod_anti_affinity == (PodAffinityTerm("a", PodSelector((), ("tenant",))),)
+
+
+def test_pods_beyond_the_share_cost_as_much_each_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shares, "MOST_WEIGHT", 50 * WEIGHT)
+
+    def come(pods: int) -> int:
+        fed = Fed()
+        found = [of_tenant(f"p{number}", labels={"k": f"{number}"}) for number in range(pods)]
+
+        def work() -> None:
+            fed.put(*found)
+            fed.state()
+            for each in found[:20]:
+                fed.drop(each)
+                fed.state()
+
+        return steps(work)
+
+    grows(come, 200)

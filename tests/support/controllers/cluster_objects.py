@@ -84,6 +84,7 @@ class Fed:
             classes._by_identity._in_namespace,
             classes.gangs,
             *classes._selecting.known(),
+            *classes.shares.known(),
         )
         expected = self.model._expected
         if expected is not None:
