@@ -11,7 +11,7 @@ from cagrpc.api.core.movability import Kept
 from cagrpc.api.core.nodes import UNSCHEDULABLE
 from cagrpc.api.encoding.times import timestamp
 from cagrpc.cluster.fleet_capacity import deleting_instances, groups_as_planned
-from cagrpc.cluster.node_info import ClusterCapacity, PodOwner, merged
+from cagrpc.cluster.node_info import ClusterCapacity, merged
 from cagrpc.cluster.shortages import offering
 from cagrpc.cluster.state import ClusterNode, ClusterState, PodsOnNode, ReschedulablePod
 from cagrpc.controllers.consolidation.must_go import GoingNodes
@@ -32,7 +32,6 @@ SCALE_DOWN_DISABLED_BY_OTHERS = "somebody has set its annotation cluster-autosca
 DO_NOT_DISRUPT_NODE = "it has the annotation karpenter.sh/do-not-disrupt"
 DISRUPTED_BY_KARPENTER = "karpenter.sh/disrupted"
 """Karpenter's taint on a node that it drains itself."""
-ROOM_KEPT = "room on it is kept for pods that are to come"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,18 +165,15 @@ class _Making:
             return NOT_READY
         if name in self._bookings.nodes:
             return booked_for(self._bookings.nodes[name])
-        return self._why_kept_by_pods(name, here) or self._why_kept_by_group(node, group, here)
+        return self._why_kept_by_pods(here) or self._why_kept_by_group(node, group, here)
 
-    def _why_kept_by_pods(self, name: str, here: PodsOnNode) -> str:
+    def _why_kept_by_pods(self, here: PodsOnNode) -> str:
         kept = next((each.kept for each in here.reschedulable if each.kept), "")
         if kept:
             return kept
         if here.ending:
             return f"{here.ending} is being deleted, and has its time"
-        if here.coming:
-            return f"the scheduler has nominated {here.coming} to it"
-        awaited = any(isinstance(each.owner, PodOwner) for each in self._bookings.reservations.get(name, ()))
-        return ROOM_KEPT if awaited else ""
+        return f"the scheduler has nominated {here.coming} to it" if here.coming else ""
 
     def _why_kept_by_group(self, node: ClusterNode, group: NodeGroup | None, here: PodsOnNode) -> str:
         """Return what keeps it of its provisioner, its age, or its group."""

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from cagrpc import errors
+from cagrpc.api.core.nodes import START_UP_TAINT
 from cagrpc.api.core.pod_bodies import pod_body
 from cagrpc.api.encoding.times import timestamp
 from cagrpc.api.provisioning.objects import POD_TEMPLATES, REQUESTS
@@ -22,6 +23,7 @@ from cagrpc.controllers.settings import (
     RepairRule,
     RequestSettings,
 )
+from cagrpc.controllers.slack.model import Carrier, SlackSettings, TargetSettings
 from cagrpc.fleet.model import IncrementSpec
 from cagrpc.fleet.records import Contents
 from solver.model import (
@@ -40,8 +42,9 @@ from solver.model import (
     TopologySpread,
     WhenUnsatisfiable,
 )
+from solver.slack.model import Copies
 from tests.controllers.consolidation.scene import Scene
-from tests.support.cluster import NAMESPACE, path_of
+from tests.support.cluster import NAMESPACE, NODES, path_of
 from tests.support.fleet import group
 
 DRY_RUN = ConsolidationMode.DRY_RUN
@@ -111,6 +114,7 @@ BY_CA = "ToBeDeletedByClusterAutoscaler"
 ASKS_TO_STAY = {**ORDINARY, "annotations": {SAFE_TO_EVICT: "false"}}
 DO_NOT_DISRUPT = annotated("karpenter.sh/do-not-disrupt", "true")
 INDIFFERENT = {**ORDINARY, "spec": PodSpec((("cpu", 100),), preferred_nodes=(PREFERS,))}
+HELD = "an increment in flight counts on it"
 ONLY_EMPTY = "provisioner when-empty is consolidated only where nodes are empty (WhenEmpty)"
 CASES = {
     "an ordinary one": Case(CHEAPER, pod=ORDINARY),
@@ -134,6 +138,8 @@ CASES = {
     "never": Case(stays="provisioner never is never consolidated: consolidateAfter is Never", group="never"),
     "not empty": Case(stays=ONLY_EMPTY, group="when-empty", pod=ORDINARY),
     "when empty, and it is": Case(EMPTY, group="when-empty"),
+    "held": Case(stays=HELD, node=tainted(START_UP_TAINT)),
+    "taken, and held": Case(stays=HELD, node=tainted(START_UP_TAINT, SPOT)),
     "rebalanced": Case(
         INTERRUPTED, pod=ORDINARY, node=tainted("aws-node-termination-handler/rebalance-recommendation")
     ),
@@ -158,6 +164,7 @@ def looked() -> Iterator[tuple[Scene, Mapping[str, str]]]:
         for name in (each.id for each in GROUPS):
             ids = [key for key, each in CASES.items() if each.group == name]
             nodes |= dict(zip(ids, scene.stand(name, len(ids)), strict=True))
+        scene.idle.add("releasing nodes")
         for key, case in CASES.items():
             if case.pod is not None:
                 scene.cluster.add(node=nodes[key], **case.pod)
@@ -339,9 +346,6 @@ def test_nobody_moves_to_a_node_that_takes_no_pods(scenes: Scenes, change: Mappi
     assert not scene.goes()
 
 
-OVER = Limit("new", {"cpu": 1000}, node_groups=frozenset({"new"}))
-
-
 @pytest.mark.parametrize(
     ("new", "more", "goes"),
     [
@@ -422,3 +426,55 @@ def test_what_a_request_booked_stays(scenes: Scenes) -> None:
     scene.begin()
     scene.run(1)
     assert scene.stays()[node] == "booked for ProvisioningRequest ns/train"
+
+
+def test_placeholders_move_with_their_node_and_are_no_pods(scenes: Scenes) -> None:
+    shape = Copies("x", PodSpec((("cpu", 1000),)), 2)
+    slack = SlackSettings(targets=(TargetSettings("t", fixed=(shape,)),), carrier=Carrier.VIRTUAL)
+    small, three = group("small", cpu=1000, price=0.1), group("three", cpu=3000, price=0.31)
+    scene = scenes(of("old"), small, three, world={"slack": slack})
+    (node,) = scene.stand("old")
+    scene.cluster.add(node=node, owner="ReplicaSet/ns/web", cpu=1000)
+    scene.run(30, 5)
+    assert scene.targets() == {"old": 1}
+    scene.begin()
+    scene.run(1)
+    (step,) = scene.plan["steps"]
+    assert (step["pods_moved"], step["new_nodes"]) == (1, {"small": 3})
+
+
+def test_nodes_of_others_take_pods_and_keep_gangs(scenes: Scenes) -> None:
+    scene = scenes()
+    with_gang, free = scene.stand("old", 2)
+    scene.cluster.node("foreign", of("old"))
+    for node in (with_gang, "foreign"):
+        scene.cluster.add(node=node, gang="red", **ORDINARY)
+    scene.cluster.add(node=free, **ORDINARY)
+    scene.begin()
+    scene.run(1)
+    assert scene.goes() == {free: CHEAPER}
+    assert scene.stays()[with_gang].endswith("ns/red with pods on a node that stays")
+
+
+def test_a_node_that_the_fleet_deletes_is_none_of_its_group_any_more_and_takes_no_pods(scenes: Scenes) -> None:
+    scene = scenes(of("old", min_size=1))
+    going, used = scene.stand("old", 2)
+    scene.cluster.add(node=used, **ORDINARY)
+    node = scene.cluster.nodes()[going]
+    scene.fleet.delete_instances("old", [f"simulated://{going}"])
+    scene.step()
+    scene.api.put(f"{NODES}/{going}", node)  # nobody has removed it yet
+    scene.begin()
+    scene.step()
+    assert (scene.goes(), scene.shown["plan"]["cost_usd_per_hour"]) == ({}, 0.8)
+    assert scene.stays() == {used: "its node group would be below its minimum size"}
+
+
+def test_a_node_to_which_the_scheduler_has_nominated_a_pod_stays(scenes: Scenes) -> None:
+    scene = scenes(of("old", max_size=1))
+    (node,) = scene.stand("old")
+    scene.cluster.scheduling = False
+    scene.cluster.nominate(*scene.cluster.add(cpu=64_000), node)
+    scene.begin()
+    scene.run(1000, 20)
+    assert scene.stays() == {node: "the scheduler has nominated ns/pod-1 to it"}

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -340,6 +341,8 @@ def test_old_nodes_are_cordoned_first_and_pods_go_when_new_ones_are_there(stages
     stage.begin()
     begun = stage.last()
     assert (begun.reason, begun.pods, begun.saving_usd_per_hour) == ("Underutilized", 2, 0.6)
+    (new,) = (each.increment for each in stage.increments() if each.id == begun.increment_id)
+    assert (dict(new.deltas), new.cost_usd_per_hour) == ({"small": 1}, 0.2)
     stage.until(stage.ours)
     assert not stage.new()
     stage.until(lambda: moving(stage))
@@ -348,6 +351,19 @@ def test_old_nodes_are_cordoned_first_and_pods_go_when_new_ones_are_there(stages
     assert stage.left() == {"1": 2}
     assert stage.targets() == {"small": 1}
     assert stage.moved() == 2
+
+
+def test_the_oldest_pods_of_all_nodes_that_go_take_the_first_places(stages: Callable[..., Stage]) -> None:
+    stage = stages("abCD", BIG)
+    stage.pods("full", "CCCCCDDDDD")
+    stage.pods("old", "bb")
+    stage.run(10)
+    stage.pods("new", "aa")
+    stage.begin()
+    assert len(stage.last().nodes) == 2
+    targets = [each.target for each in sorted(stage.last().moves, key=lambda each: each.uid)]
+    assert len({*targets}) == 2
+    assert sum(before != after for before, after in pairwise(targets)) == 1
 
 
 @pytest.mark.parametrize("prompt", [False, True])
