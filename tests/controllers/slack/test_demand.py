@@ -1,137 +1,136 @@
-"""From cluster state to the input of `solver.slack`."""
+"""What the slack of a cluster comes to: of which sizes its placeholders are, by the nodes that there are or may be."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from zoneinfo import ZoneInfo
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cagrpc.cluster.state import ClusterState, Mirror, SlackSeen
-from cagrpc.controllers.slack.demand import ShapesOfNodes, over_share, targets
-from cagrpc.controllers.slack.model import SlackSettings, TargetSettings, Window
+from cagrpc.api.core.pod_bodies import pod_body
+from cagrpc.controllers.settings import Drive
+from cagrpc.controllers.slack.model import Carrier, SlackSettings, TargetSettings, Window
 from cagrpc.fleet.provisioners import NODEPOOL_LABEL
 from cagrpc.runtime.schedules import Schedule, parse_cron
-from solver.model import (
-    ATTACHABLE_VOLUMES,
-    Node,
-    NodeGroup,
-    NodeSelectorTerm,
-    Operator,
-    PodSpec,
-    Requirement,
-    Taint,
-    TaintEffect,
-)
-from solver.slack.model import NodeShape, PodCount
+from solver.model import ATTACHABLE_VOLUMES, NodeGroup, PodSpec, Taint, TaintEffect
+from solver.slack.model import Base, Copies, Version
+from tests.controllers.slack.test_holding import mirror
+from tests.support.cluster import NAMESPACE, NODES, path_of
+from tests.support.examples import examples
+from tests.support.fleet import group
+from tests.support.world import World
 
 POOL = ((NODEPOOL_LABEL, "web"),)
-ALLOCATABLE = {"cpu": 4000, "pods": 110}
-EIGHT = 8 * 3600.0
+DAY, HOUR = 86_400.0, 3600.0
+SMALL, WEB = group("small", cpu=4000), group("web", cpu=4000, labels=dict(POOL))
+GUARDED = replace(group("guarded", cpu=8000), taints=(Taint("gpu", TaintEffect.NO_SCHEDULE),))
+TYPE = "node.kubernetes.io/instance-type"
+LARGE = replace(group("large", cpu=4000), instance_type="m7i.large")
+WITH_DISKS = replace(SMALL, allocatable={**SMALL.allocatable, f"{ATTACHABLE_VOLUMES}ebs.csi.aws.com": 25})
+HALF = TargetSettings("t", 0.5, version=Version.EVEN, base=Base.ALLOCATABLE, granularity=4)
 
 
-def seen(*mirrors: Mirror) -> SlackSeen:
-    return SlackSeen(mirrors=mirrors)
+def fixed(cpu: int, **more: object) -> TargetSettings:
+    return TargetSettings("t", fixed=(Copies("x", PodSpec((("cpu", cpu),)), 1),), **more)  # type: ignore[arg-type]
 
 
-def test_of_each_namespace_so_many_pods_are_mirrored_and_the_rest_is_reported() -> None:
-    few = SlackSettings(mirrors_per_namespace=5)
+def daemon(world: World) -> None:
+    """500 mCPU on each node of the pool."""
+    spec = pod_body(PodSpec((("cpu", 500),), node_selector=POOL), "example.com/idle", NAMESPACE)
+    document = {"metadata": {"namespace": NAMESPACE}, "spec": {"template": {"metadata": {}, "spec": spec}}}
+    world.api.put(path_of("/apis/apps/v1/daemonsets", "d"), document)
 
-    def mirror(name: str, count: int) -> Mirror:
-        return Mirror(f"deployment/{name}", name.partition("/")[0], PodSpec((("cpu", 100),)), count)
 
-    asked = seen(mirror("greedy/a", 3), mirror("greedy/b", 4), mirror("greedy/c", 1000), mirror("modest/a", 5))
-    (found,) = targets(few, asked, 0.0)
-    kept = {each.name: each.count for each in found.mirrors}
-    assert kept == {"deployment/greedy/a": 3, "deployment/greedy/b": 2, "deployment/modest/a": 5}
-    (reported,) = over_share(few, asked)
-    assert reported == (
-        "namespace greedy: capacity is reserved for 5 of the 1007 more pods that its workloads ask for"
-        " (slack.mirrors_per_namespace); deployment/greedy/b is the first of which it is not for all"
+def grows(world: World) -> None:
+    world.step()
+    world.api.change(f"{NODES}/n0", status={"allocatable": {"cpu": "16", "memory": "16Gi", "pods": "110"}})
+
+
+def mirrored(**selector: str) -> Callable[[World], object]:
+    spec = PodSpec((("cpu", 500),), node_selector=tuple(selector.items()))
+    return lambda world: mirror(world, "y", 1, spec, NAMESPACE)
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    sizes: Sequence[tuple[str, int]]
+    """Cpu and number of placeholders."""
+    target: TargetSettings | None = None
+    groups: Sequence[NodeGroup] = (SMALL,)
+    nodes: Sequence[NodeGroup] = ()
+    do: Callable[[World], object] = lambda _: None
+    warns: str = ""
+
+
+CASES = [
+    Case("it fits a node that may be opened", [("3800m", 1)], fixed(3800)),
+    Case("it fits none, and is cut", [("4", 2)], fixed(8000)),
+    Case("beside DaemonSets", [("1900m", 2)], fixed(3800, node_selector=POOL), [WEB], do=daemon),
+    Case("beside those of other nodes", [("3800m", 1)], fixed(3800), [WEB, SMALL], do=daemon),
+    Case("no node that is selected", [], fixed(100, node_selector=POOL), warns="has what fixed size x asks for"),
+    Case("a taint keeps it out", [("4", 2)], fixed(8000), [GUARDED, SMALL]),
+    Case("and without the taint", [("8", 1)], fixed(8000), [replace(GUARDED, taints=()), SMALL]),
+    Case("a node that has grown", [("8", 1)], fixed(8000), nodes=[SMALL], do=grows),
+    Case("a rate of what stands", [("1", 6)], HALF, nodes=[SMALL] * 3),
+    Case("of nodes that are selected", [("1", 2)], replace(HALF, node_selector=POOL), nodes=[SMALL, WEB, SMALL]),
+    Case("attachments of volumes are no part of it", [("1", 4)], HALF, [WITH_DISKS], nodes=[SMALL, WITH_DISKS]),
+    Case("labels that nobody selects make no difference", [("1", 4)], HALF,
+         nodes=[replace(SMALL, labels={"rack": each}) for each in "ab"]),
+    Case("labels that pods select by do", [("500m", 1)], None, [SMALL, replace(LARGE, labels={"zone": "b"})],
+         do=mirrored(zone="b")),
+    Case("no node has them", [], None, do=mirrored(zone="b"), warns="no node that a pod of deployment/ns/y fits"),
+    Case("labels that a cloud sets on every node of a group", [("500m", 1)], None, [LARGE],
+         do=mirrored(**{TYPE: "m7i.large"})),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_placeholders_have_sizes_that_nodes_take(case: Case) -> None:
+    settings = SlackSettings(Carrier.VIRTUAL, () if case.target is None else (case.target,))
+    with World(*case.groups, drive=Drive.ASSIST, slack=settings) as world:
+        for number, of in enumerate(case.nodes):
+            world.cluster.node(f"n{number}", of)
+        case.do(world)
+        world.run(3)
+        page = world.page("/slack")
+        assert [(each["requests"]["cpu"], each["wanted"]) for each in page["shapes"]] == case.sizes
+        assert all(set(each["requests"]) <= {"cpu", "memory"} for each in page["shapes"])
+        assert [case.warns in each for each in page["warnings"]] == [True] * bool(case.warns)
+
+
+def test_of_windows_that_are_open_the_highest_rate_holds() -> None:
+    day, night = (
+        Window(Schedule(parse_cron(f"0 {hour} * * *"), ZoneInfo("UTC"), 8 * HOUR), rate=rate)
+        for hour, rate in ((8, 0.5), (15, 0.2))
     )
-    assert over_share(SlackSettings(), seen(mirror("modest/a", 5))) == ()
+    target = replace(HALF, rate=0.1, granularity=10, windows=(day, night))
+    with World(SMALL, drive=Drive.ASSIST, slack=SlackSettings(Carrier.VIRTUAL, (target,))) as world:
+        world.cluster.node("n", SMALL)
+        found = []
+        for hour in (7, 8, 15.5, 16, 23):
+            world.clock.advance((hour * HOUR - world.clock()) % DAY)
+            world.run(1)
+            found.append(world.page("/slack")["targets"][0]["wanted"])
+        assert found == [1, 5, 5, 2, 1]
 
 
+@examples(30)
 @given(
-    st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9)), max_size=12), st.integers(0, 20), st.integers(0, 9)
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 9)), max_size=8), st.integers(0, 20), st.integers(1, 9)
 )
 def test_what_others_mirror_takes_nothing_of_a_namespace(others: list[tuple[str, int]], most: int, count: int) -> None:
-    spec = PodSpec((("cpu", 100),))
-    found = [Mirror(f"pod/{of}/{n:02}", of, spec, pods) for n, (of, pods) in enumerate(others)]
-    mine = Mirror("pod/modest/x", "modest", spec, count)
-    asked = seen(*sorted([*found, mine], key=lambda each: each.name))
-    kept = Counter[str]()
-    for target in targets(SlackSettings(mirrors_per_namespace=most), asked, 0.0):
-        for each in target.mirrors:
-            kept[each.name.split("/")[1]] += each.count
+    with World(SMALL, drive=Drive.ASSIST, slack=SlackSettings(Carrier.VIRTUAL, mirrors_per_namespace=most)) as world:
+        for number, (namespace, pods) in enumerate(others):
+            mirror(world, f"y{number}", pods, PodSpec((("cpu", 100),)), namespace)
+        mirror(world, "x", count, PodSpec((("cpu", 100),)), "modest")
+        world.run(1)
+        kept = Counter[str]()
+        for each in world.page("/slack")["shapes"]:
+            kept[each["name"].split("/")[-2]] += each["wanted"]
     assert kept["modest"] == min(count, most)
     assert all(pods <= most for pods in kept.values())
-
-
-def test_windows_change_what_is_asked_for() -> None:
-    day = Window(Schedule(parse_cron("0 8 * * *"), ZoneInfo("UTC"), EIGHT), rate=0.5)
-    night = Window(Schedule(parse_cron("0 15 * * *"), ZoneInfo("UTC"), EIGHT), rate=0.2)
-    settings = SlackSettings(targets=(TargetSettings("t", 0.1, windows=(day, night)),))
-    rates = [targets(settings, seen(), hour * 3600.0)[0].rate for hour in (7, 8, 15.5, 16, 23)]
-    assert rates == [0.1, 0.5, 0.5, 0.2, 0.1]
-
-
-def state(*pods: PodSpec, daemons: tuple[PodSpec, ...] = ()) -> ClusterState:
-    counts = tuple(PodCount(spec, 1) for spec in pods)
-    return ClusterState((), (), daemons, slack=SlackSeen(pods=counts))
-
-
-def node(name: str, **labels: str) -> Node:
-    return Node(name, {}, {"kubernetes.io/hostname": name, **labels}, allocatable=ALLOCATABLE)
-
-
-def test_nodes_that_no_pod_distinguishes_are_one_shape() -> None:
-    shapes = ShapesOfNodes()
-    nodes = [node(f"n{i}", rack=str(i), zone=f"z{i % 2}") for i in range(6)]
-    group = NodeGroup("g", ALLOCATABLE, 1.0)
-    (shape,) = shapes.of(nodes, [group], state(), ())
-    assert shape == NodeShape(ALLOCATABLE, 6, {}, (), ALLOCATABLE)
-    in_zone = PodSpec(node_selector=(("zone", "z0"),))
-    found = shapes.of(nodes, [group], state(in_zone), ())
-    assert {(each.labels.get("zone"), each.count) for each in found} == {("z0", 3), ("z1", 3), (None, 0)}
-
-
-def test_what_a_target_or_a_daemon_set_asks_for_distinguishes_nodes() -> None:
-    shapes = ShapesOfNodes()
-    nodes = [node("a", **dict(POOL)), node("b")]
-    daemon = PodSpec((("cpu", 500),), node_selector=POOL)
-    found = shapes.of(nodes, (), state(daemons=(daemon,)), ())
-    assert {(each.count, each.room["cpu"], each.room["pods"]) for each in found} == {(1, 3500, 109), (1, 4000, 110)}
-    asks = targets(SlackSettings(targets=(TargetSettings("t", 0.1, node_selector=POOL),)), seen(), 0.0)
-    assert len(shapes.of(nodes, (), state(), asks)) == 2
-    assert len(shapes.of(nodes, (), state(), ())) == 1  # nobody asks any more
-
-
-def test_taints_and_sizes_are_kept_apart_and_looked_at_anew() -> None:
-    shapes = ShapesOfNodes()
-    taint = Taint("gpu", TaintEffect.NO_SCHEDULE)
-    group = NodeGroup("g", {"cpu": 8000, "pods": 10}, 1.0, taints=(taint,))
-    found = shapes.of([node("a")], [group], state(), ())
-    assert {(each.count, each.taints, each.room["cpu"]) for each in found} == {(1, (), 4000), (0, (taint,), 8000)}
-    grown = NodeGroup("g", {"cpu": 16000, "pods": 10}, 1.0, group.labels, (taint,))
-    found = shapes.of([node("a")], [grown], state(), ())
-    assert {each.room["cpu"] for each in found} == {4000, 16000}
-
-
-def test_attachments_of_volumes_tell_no_nodes_apart() -> None:
-    """The catalogue says how many volumes a new node attaches; a Node does not."""
-    attaches = f"{ATTACHABLE_VOLUMES}ebs.csi.aws.com"
-    daemon = PodSpec(((attaches, 1), ("cpu", 500)))
-    group = NodeGroup("g", {**ALLOCATABLE, attaches: 25}, 1.0)
-    (shape,) = ShapesOfNodes().of([node("a")], [group], state(daemons=(daemon,)), ())
-    assert shape == NodeShape(ALLOCATABLE, 1, {}, (), {"cpu": 3500, "pods": 109})
-
-
-def test_labels_that_a_cloud_sets_on_every_node_of_a_group_count() -> None:
-    """Selectors may ask for the instance type of a group that has no node yet."""
-    term = NodeSelectorTerm((Requirement("node.kubernetes.io/instance-type", Operator.IN, ("m7i.large",)),))
-    asks = PodSpec(affinity=(term,))
-    group = NodeGroup("g", ALLOCATABLE, 1.0, instance_type="m7i.large")
-    (shape,) = ShapesOfNodes().of((), [group], state(asks), ())
-    assert shape.labels == {"node.kubernetes.io/instance-type": "m7i.large"}

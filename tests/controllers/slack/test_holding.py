@@ -271,19 +271,22 @@ def test_what_it_costs_is_the_share_of_the_nodes(new_world: NewWorld) -> None:
 
 
 def test_a_namespace_that_mirrors_more_than_it_may_opens_no_more_nodes_and_is_reported(new_world: NewWorld) -> None:
-    world = new_world(slack=SlackSettings(mirrors_per_namespace=4))
-    for name, namespace, count in (("a", "greedy", 1000), ("b", "greedy", 1000), ("a", "modest", 4)):
-        mirror(world, name, count, PodSpec((("cpu", 1000),)), namespace)
+    world = new_world(slack=SlackSettings(mirrors_per_namespace=5))
+    for name, count in (("greedy/a", 3), ("greedy/b", 4), ("greedy/c", 1000), ("modest/a", 5)):
+        mirror(world, name[-1], count, PodSpec((("cpu", 1000),)), name[:-2])
     world.run(COMING)
-    assert (world.targets(), counted(world)[0]) == ({"a": 2}, 8)
+    assert (world.targets(), counted(world)[0]) == ({"a": 3}, 10)
+    wanted = {each["name"]: each["wanted"] for each in world.page("/slack")["shapes"]}
+    at = "mirrors/mirror/deployment"
+    assert wanted == {f"{at}/greedy/a": 3, f"{at}/greedy/b": 2, f"{at}/modest/a": 5}
     (warning,) = world.status()["slack"]["warnings"]
     assert warning == (
-        "namespace greedy: capacity is reserved for 4 of the 2000 more pods that its workloads ask for"
-        " (slack.mirrors_per_namespace); deployment/greedy/a is the first of which it is not for all"
+        "namespace greedy: capacity is reserved for 5 of the 1007 more pods that its workloads ask for"
+        " (slack.mirrors_per_namespace); deployment/greedy/b is the first of which it is not for all"
     )
-    world.api.remove(path_of("/apis/apps/v1/deployments", "a", "greedy"))
+    world.api.remove(path_of("/apis/apps/v1/deployments", "b", "greedy"))
     world.run(5)
-    assert "4 of the 1000 more pods" in world.status()["slack"]["warnings"][0]
+    assert "5 of the 1003 more pods" in world.status()["slack"]["warnings"][0]
 
 
 @pytest.mark.parametrize(
