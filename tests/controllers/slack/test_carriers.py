@@ -140,8 +140,10 @@ def test_pause_pods_are_those_that_are_wanted_and_never_twice(before: Shapes, af
         assert world.objects() == (0, 0, len(after))
 
 
-def test_pods_of_another_size_wait_until_those_before_are_gone() -> None:
+@pytest.mark.parametrize("created", [True, False])
+def test_pods_of_another_size_wait_until_those_before_are_gone(*, created: bool) -> None:
     with Carried(Carrier.PODS, {"x": (500, 1)}) as world:
+        world.lags = not created
         world.run(3)
         world.want(Carrier.PODS, {"x": (700, 1)})
         world.lags = True
@@ -163,6 +165,11 @@ def test_what_somebody_changes_or_deletes_is_put_right() -> None:
         world.api.remove(path)
         world.run(20)
         assert world.pods() == {"x": [(500, 3)]}
+    with Carried(Carrier.BUFFER) as world:
+        world.run(3)
+        world.api.remove(next(iter(world.of(TEMPLATES))))
+        world.run(20)
+        assert world.injected() == {"x": (500, 3)}
 
 
 # ---- what is written

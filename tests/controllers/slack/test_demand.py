@@ -108,7 +108,7 @@ def test_of_windows_that_are_open_the_highest_rate_holds() -> None:
         Window(Schedule(parse_cron(f"0 {hour} * * *"), ZoneInfo("UTC"), 8 * HOUR), rate=rate)
         for hour, rate in ((8, 0.5), (15, 0.2))
     )
-    target = replace(HALF, rate=0.1, granularity=10, windows=(day, night))
+    target = replace(HALF, rate=0.1, granularity=10, windows=(night, day))
     with World(SMALL, drive=Drive.ASSIST, slack=SlackSettings(Carrier.VIRTUAL, (target,))) as world:
         world.cluster.node("n", SMALL)
         found = []
