@@ -474,7 +474,8 @@ def test_a_node_to_which_the_scheduler_has_nominated_a_pod_stays(scenes: Scenes)
     scene = scenes(of("old", max_size=1))
     (node,) = scene.stand("old")
     scene.cluster.scheduling = False
-    scene.cluster.nominate(*scene.cluster.add(cpu=64_000), node)
+    (uid,) = scene.cluster.add(cpu=64_000)
+    scene.cluster.nominate(uid, node)
     scene.begin()
     scene.run(1000, 20)
     assert scene.stays() == {node: "the scheduler has nominated ns/pod-1 to it"}
