@@ -1,24 +1,34 @@
 """CEL expressions over one device, as Kubernetes evaluates the selectors of device classes and claims (upstream:
 dynamic-resource-allocation/cel), on cel-python. Which device is asked about and what an answer means is `matching`'s.
 
-An expression comes from a tenant, so it is bounded three ways: its length is Kubernetes', every step of its evaluation
-is counted against a budget together with the size of the values it makes, and functions that Kubernetes does not
-have are refused. What was read of a device is remembered with the answer: devices that differ only in what an
-expression does not read cost one evaluation.
+An expression comes from a tenant, so it is bounded four ways: its length is Kubernetes', what reading it takes is known
+before (`reading_steps`), every step of its evaluation is counted against a budget together with the size of the values
+it makes and of the patterns it matches, and functions that Kubernetes does not have are refused. What was read of a
+device is remembered with the answer: devices that differ only in what an expression does not read cost one evaluation.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial, reduce
 from typing import Any
 
 import lark
 from celpy import celtypes
-from celpy.celparser import CELParseError, CELParser
 from celpy.evaluation import Activation, CELEvalError, Evaluator
 
-from cagrpc.api.devices.cel_functions import FUNCTIONS, MACROS, Semver, quantity
+from cagrpc.api.devices.cel_functions import (
+    FUNCTIONS,
+    FUNCTIONS_OF_PATTERNS,
+    MACROS,
+    Semver,
+    both,
+    either,
+    quantity,
+)
+from cagrpc.api.devices.cel_grammar import Node, parsed, tokens_in
 from cagrpc.api.devices.objects import AttributeValue, Device, SemanticVersion
 from cagrpc.errors import InvalidInput
 
@@ -26,10 +36,12 @@ LONGEST_EXPRESSION = 10 * 1024
 """Bytes, as the API server allows (resource.k8s.io: CELSelectorExpressionMaxLength)."""
 MOST_STEPS = 5_000
 """Of one evaluation: nodes of the syntax tree visited, and one for every eight elements or characters of a value. Some
-40 ms; a selector over ten attributes takes 200."""
+20 ms; a selector over ten attributes takes 200."""
 _ELEMENTS_PER_STEP = 8
+_STEPS_PER_TOKEN = 5
+"""Of reading."""
 
-_PARSERS: list[CELParser] = []
+logging.getLogger("celpy").setLevel(logging.WARNING)  # it writes out whole values
 
 
 class UnusableExpression(InvalidInput):
@@ -53,18 +65,24 @@ class _Outcomes:
     failure: str = ""
 
 
+def reading_steps(text: str) -> int:
+    """Return what reading an expression takes, in steps of an evaluation."""
+    return _STEPS_PER_TOKEN * tokens_in(text[:LONGEST_EXPRESSION])
+
+
 class Expression:
-    """A compiled expression. Not thread-safe."""
+    """An expression that was read. Not thread-safe."""
 
     def __init__(self, text: str) -> None:
         """Raises UnusableExpression."""
-        self.text = text
         self.steps = 0
         """Taken by all evaluations so far."""
+        self.remembered = 0
+        """Values that are remembered with the answers."""
         if len(text.encode()) > LONGEST_EXPRESSION:
             raise UnusableExpression(f"the expression has more than {LONGEST_EXPRESSION} bytes")
-        self._tree = _parsed(text)
-        self._too_costly = False
+        self._tree = _usable(text)
+        self._why_unusable = ""
         self._outcomes: _Outcomes | None = None
 
     def matches(self, device: Device) -> bool:
@@ -79,6 +97,10 @@ class Expression:
         """Return whether the answer is known without evaluating."""
         return self._known(device) is not None
 
+    def forget(self) -> None:
+        """Forget the answers."""
+        self._outcomes, self.remembered = None, 0
+
     def _known(self, device: Device) -> _Outcomes | None:
         at = self._outcomes
         while at is not None and at.read:
@@ -86,13 +108,14 @@ class Expression:
         return at
 
     def _evaluate(self, device: Device) -> _Outcomes:
-        if self._too_costly:
-            raise UnusableExpression(f"the expression takes more than {MOST_STEPS} steps on one device")
+        if self._why_unusable:
+            raise UnusableExpression(self._why_unusable)
         reads: list[tuple[str, ...]] = []
         steps = _Steps()
         matches, failure = False, ""
         try:
-            activation = Activation(functions=dict(FUNCTIONS))
+            counted = {name: partial(function, steps.take) for name, function in FUNCTIONS_OF_PATTERNS.items()}
+            activation = Activation(functions={**FUNCTIONS, **counted})
             found = _Evaluator(self._tree, activation, steps).evaluate({"device": _device_map(device, reads)})
             if isinstance(found, celtypes.BoolType):
                 matches = bool(found)
@@ -101,16 +124,19 @@ class Expression:
         except CELEvalError as error:
             failure = _why(error)
         except _TooManyStepsError as error:
-            self._too_costly = True
-            raise UnusableExpression(f"the expression takes more than {MOST_STEPS} steps on one device") from error
+            raise self._unusable(f"the expression takes more than {MOST_STEPS} steps on one device") from error
         except RecursionError as error:
-            self._too_costly = True
-            raise UnusableExpression("the expression is nested too deeply") from error
+            raise self._unusable("the expression is nested too deeply") from error
         except Exception as error:  # noqa: BLE001 - the library raises whatever Python does on unforeseen operands
             failure = f"{type(error).__name__}: {error}"
         finally:
             self.steps += steps.taken
         return self._remember(device, reads, _Outcomes(matches=matches, failure=failure[:300]))
+
+    def _unusable(self, why: str) -> UnusableExpression:
+        """Say so from now on, on every device."""
+        self._why_unusable, self._tree = why, _NOTHING
+        return UnusableExpression(why)
 
     def _remember(self, device: Device, reads: list[tuple[str, ...]], outcome: _Outcomes) -> _Outcomes:
         keys = list(dict.fromkeys(reads))
@@ -120,28 +146,32 @@ class Expression:
         for key in keys:
             at.read = key
             at = at.after.setdefault(_value_at(device, key), _Outcomes())
+        self.remembered += len(keys) + 1  # at most
         at.matches, at.failure = outcome.matches, outcome.failure
         return at
 
 
-def _parsed(text: str) -> lark.Tree[lark.Token]:
-    if not _PARSERS:
-        _PARSERS.append(CELParser())  # builds its grammar's tables: half a second, once
+_NOTHING = Node("expr", (), 1)
+
+
+def _usable(text: str) -> Node:
     try:
-        tree: lark.Tree[lark.Token] = _PARSERS[0].parse(text)
-    except CELParseError as error:
-        where = f" in line {error.line}, column {error.column}" if error.line else ""
+        tree = parsed(text)
+    except lark.exceptions.UnexpectedInput as error:
+        where = f" in line {error.line}, column {error.column}" if error.line > 0 else ""
         raise UnusableExpression(f"the expression is not CEL{where}") from error
     except (RecursionError, lark.exceptions.LarkError, ValueError) as error:
         raise UnusableExpression(f"the expression cannot be read: {error!s:.200}") from error
-    for node in tree.iter_subtrees():
+    for node in tree.nodes():
         name = _called(node)
-        if name is not None and name not in FUNCTIONS and name not in MACROS:
-            raise UnusableExpression(f"the expression calls {name}(), which planning does not know")
+        if name is not None and not (name in FUNCTIONS or name in FUNCTIONS_OF_PATTERNS or name in MACROS):
+            raise UnusableExpression(f"the expression calls {name:.100}(), which planning does not know")
+        if node.data == "member_object":
+            raise UnusableExpression("the expression makes a message, which planning does not know")
     return tree
 
 
-def _called(node: lark.Tree[lark.Token]) -> str | None:
+def _called(node: Node) -> str | None:
     if node.data in ("ident_arg", "dot_ident_arg"):
         return str(node.children[0])
     return str(node.children[1]) if node.data == "member_dot_arg" else None
@@ -164,35 +194,71 @@ class _Steps:
 
 
 class _Evaluator(Evaluator):
-    """cel-python's evaluator, counting, with Kubernetes' `cel.bind` and the strict `has`."""
+    """cel-python's evaluator over our nodes, counting, with Kubernetes' `cel.bind` and the strict `has`. Its errors say
+    nothing of other values: those of cel-python that do double with each `||`."""
 
-    def __init__(self, ast: lark.Tree[lark.Token], activation: Activation, steps: _Steps) -> None:
-        super().__init__(ast, activation)
+    def __init__(self, ast: Node, activation: Activation, steps: _Steps) -> None:
+        super().__init__(_as_tree(ast), activation)
         self._steps = steps
 
-    def sub_evaluator(self, ast: lark.Tree[lark.Token]) -> _Evaluator:
+    def sub_evaluator(self, ast: Any) -> _Evaluator:
         return _Evaluator(ast, self.activation, self._steps)
 
-    def _visit_tree(self, tree: lark.Tree[lark.Token]) -> Any:
-        self._steps.take(1)
-        value = super()._visit_tree(tree)
-        if tree.data == "member":  # every operand and every argument is one
+    def visit_children(self, tree: Any) -> list[Any]:
+        return [self._visit_tree(each) if isinstance(each, Node) else each for each in tree.children]
+
+    def _visit_tree(self, tree: Any) -> Any:
+        self._steps.take(tree.steps)
+        value = getattr(self, tree.data)(tree)
+        if tree.data in ("member", "literal"):  # every operand and every argument is one
             self._charge(value)
         return value
 
-    def member_dot_arg(self, tree: lark.Tree[lark.Token]) -> Any:
-        if str(tree.children[1]) == "bind" and _identifier(tree.children[0]) == "cel":
+    def ident_value(self, name: str, root_scope: bool = False) -> Any:
+        try:
+            return super().ident_value(name, root_scope)
+        except KeyError:
+            return CELEvalError(f"undeclared reference to '{name:.100}'", KeyError, None)
+
+    def function_eval(self, name_token: Any, exprlist: Any = None) -> Any:
+        if str(name_token) not in self.activation.functions:
+            return CELEvalError(f"undeclared reference to '{name_token:.100}'", KeyError, None)
+        return super().function_eval(name_token, exprlist)
+
+    def method_eval(self, object: Any, method_ident: Any, exprlist: Any = None) -> Any:  # noqa: A002 - as it is called
+        if str(method_ident) not in self.activation.functions:
+            return CELEvalError(f"undeclared reference to '{method_ident:.100}'", KeyError, None)
+        return super().method_eval(object, method_ident, exprlist)
+
+    def primary(self, tree: Any) -> Any:
+        (child,) = tree.children
+        if child.data == "ident_arg" and len(child.children) == 1:  # a call without arguments
+            return self.function_eval(child.children[0], [])
+        return super().primary(tree)
+
+    def member_dot_arg(self, tree: Any) -> Any:
+        name = str(tree.children[1])
+        if name == "bind" and _identifier(tree.children[0]) == "cel":
             return self._bind(tree.children[2:])
+        if name in ("all", "exists"):
+            return self._fold(tree, every=name == "all")
         return super().member_dot_arg(tree)
 
-    def macro_has_eval(self, exprlist: lark.Tree[lark.Token]) -> Any:
+    def _fold(self, tree: Any, *, every: bool) -> Any:
+        items = self.visit(tree.children[0])
+        if isinstance(items, CELEvalError):
+            return items
+        answers = map(self.build_ss_macro_eval(tree), items)
+        return reduce(both if every else either, answers, celtypes.BoolType(every))
+
+    def macro_has_eval(self, exprlist: Any) -> Any:
         """Only a missing member makes `has` false; what fails before it is reached fails."""
         node: Any = exprlist
-        while isinstance(node, lark.Tree) and node.data != "member_dot" and len(node.children) == 1:
+        while isinstance(node, Node) and node.data != "member_dot" and len(node.children) == 1:
             node = node.children[0]
-        if not isinstance(node, lark.Tree) or node.data != "member_dot":
+        if not isinstance(node, Node) or node.data != "member_dot":
             return CELEvalError("has() takes a field, such as device.attributes[...].name", TypeError, None)
-        holder: Any = self.visit(_tree(node.children[0]))
+        holder: Any = self.visit(node.children[0])
         if isinstance(holder, CELEvalError):
             return holder
         if not isinstance(holder, celtypes.MapType):
@@ -227,13 +293,13 @@ class _Evaluator(Evaluator):
                 self._charge(each)
 
 
-def _tree(node: Any) -> lark.Tree[lark.Token]:
-    return node  # type: ignore[no-any-return]  # the grammar says so
+def _as_tree(node: Any) -> lark.Tree[lark.Token]:
+    return node  # type: ignore[no-any-return]  # to the evaluator it is one
 
 
 def _identifier(node: Any) -> str | None:
     """Return the name that an expression consists of, if it is one."""
-    while isinstance(node, lark.Tree) and len(node.children) == 1:
+    while isinstance(node, Node) and len(node.children) == 1:
         if node.data == "ident":
             return str(node.children[0])
         node = node.children[0]

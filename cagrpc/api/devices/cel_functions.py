@@ -25,6 +25,13 @@ _VERSION = re.compile(
 )
 _LOOSE_VERSION = re.compile(r"v?(\d+)(?:\.(\d+))?(?:\.(\d+))?((?:-[^+]*)?(?:\+.*)?)")
 _INT64 = 2**63
+_MOST_PATTERN_BYTES = 256 * 1024
+"""Of a compiled pattern, and of what RE2 keeps to match it faster: some thousand characters and small classes."""
+_LARGE_PARTS = re.compile(r"\\[pP]|\{")
+_STEPS_PER_CLASS = 32
+"""Of compiling: for each class of Unicode (120 µs) and each repetition, beside one for each character."""
+_INSTRUCTIONS_PER_STEP, _MATCHING_PER_STEP = 32, 1000
+"""Instructions of the program that are made, and (times characters) that run, in the time of one step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,18 +188,33 @@ def _substring(text: str, start: Any, end: Any = None) -> Any:
     return celtypes.StringType(text[int(start) : last])
 
 
-def _pattern(text: Any) -> Any:
+def _pattern(take: Callable[[int], None], pattern: Any, text: str) -> Any:
+    """Return a compiled pattern, once the steps are taken that compiling it and looking for it in the text cost. RE2
+    itself remembers the last 128 patterns, of at most `_MOST_PATTERN_BYTES` each."""
+    source = str(pattern)
+    take(len(source) + _STEPS_PER_CLASS * len(_LARGE_PARTS.findall(source)))
     options = re2.Options()
-    options.log_errors = False
+    options.log_errors, options.max_mem = False, _MOST_PATTERN_BYTES
     try:
-        return re2.compile(str(text), options)
+        found = re2.compile(source, options)
     except re2.error as error:
         raise ValueError(f"no regular expression: {error}") from error
+    size = found.programsize + found.reverseprogramsize
+    take(size // _INSTRUCTIONS_PER_STEP + len(text) * size // _MATCHING_PER_STEP)
+    return found
 
 
-def _find(text: str, pattern: Any) -> Any:
-    found = _pattern(pattern).search(text)
+def _find(take: Callable[[int], None], text: Any, pattern: Any) -> Any:
+    if not isinstance(text, celtypes.StringType):
+        raise TypeError("takes text")
+    found = _pattern(take, pattern, text).search(str(text))
     return celtypes.StringType(found.group(0) if found else "")
+
+
+def _matches(take: Callable[[int], None], text: Any, pattern: Any) -> Any:
+    if not isinstance(text, celtypes.StringType):
+        raise TypeError("takes text")
+    return celtypes.BoolType(_pattern(take, pattern, text).search(str(text)) is not None)
 
 
 def _includes(holder: Any, item: Any) -> Any:
@@ -255,6 +277,55 @@ def _in(item: Any, holder: Any) -> Any:
     raise TypeError("in takes a list or a map")
 
 
+def _of_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an operator that takes numbers alone: to Python, text modulo a value is a format."""
+
+    def checked(one: Any, other: Any) -> Any:
+        for each in (one, other):
+            if isinstance(each, CELEvalError):
+                return each
+        if not (_number(one) and _number(other)):
+            raise TypeError("takes numbers")
+        return function(one, other)
+
+    return checked
+
+
+def _added(one: Any, other: Any) -> Any:
+    """Return the sum of two numbers, texts or lists: to Python that of two of its subclasses is none of these."""
+    for each in (one, other):
+        if isinstance(each, CELEvalError):
+            return each
+    if _number(one) and _number(other):
+        return base_functions["_+_"](one, other)
+    for kind, add in ((celtypes.StringType, str.__add__), (celtypes.BytesType, bytes.__add__)):
+        if isinstance(one, kind) and isinstance(other, kind):
+            return kind(add(one, other))
+    if isinstance(one, celtypes.ListType) and isinstance(other, celtypes.ListType):
+        return celtypes.ListType([*one, *other])
+    raise TypeError("takes two numbers, texts or lists")
+
+
+def either(one: Any, other: Any) -> Any:
+    """Return whether one of two holds; what fails does not matter where the other holds."""
+    return _decided(one, other, decides=True)
+
+
+def both(one: Any, other: Any) -> Any:
+    """Return whether both of two hold; what fails does not matter where the other does not hold."""
+    return _decided(one, other, decides=False)
+
+
+def _decided(one: Any, other: Any, *, decides: bool) -> Any:
+    for each in (one, other):
+        if isinstance(each, celtypes.BoolType) and bool(each) == decides:
+            return each
+    for each in (one, other):
+        if not isinstance(each, celtypes.BoolType):
+            return each if isinstance(each, CELEvalError) else CELEvalError("no such overload", TypeError, None)
+    return celtypes.BoolType(not decides)
+
+
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     **{
         name: base_functions[name]
@@ -263,6 +334,10 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "_==_": _equal,
     "_!=_": _not_equal,
     "_in_": _in,
+    "_+_": _added,
+    "_||_": either,
+    "_&&_": both,
+    **{name: _of_numbers(base_functions[name]) for name in ("_-_", "_*_", "_/_", "_%_")},
     **{
         name: _ordered(compare, base_functions[name])
         for name, compare in (("_<_", operator.lt), ("_<=_", operator.le), ("_>_", operator.gt), ("_>=_", operator.ge))
@@ -291,9 +366,9 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "replace": _text(_replace),
     "split": _text(_split),
     "substring": _text(_substring),
-    "find": _text(_find),
-    "matches": _text(lambda text, pattern: celtypes.BoolType(_pattern(pattern).search(text) is not None)),
 }
 """By name, for calls as functions and as methods; operators under the names that cel-python gives them."""
+FUNCTIONS_OF_PATTERNS: Mapping[str, Callable[..., Any]] = {"find": _find, "matches": _matches}
+"""The same, which first take how to count the steps that they cost."""
 MACROS = frozenset({"has", "dyn", "all", "exists", "exists_one", "map", "filter", "bind"})
 """What looks like a call and is none."""

@@ -13,8 +13,10 @@ from dataclasses import dataclass, field, replace
 from cagrpc.api.core.pod_claims import PodClaim, PodClaims
 from cagrpc.api.core.volume_binding import without_attachments
 from cagrpc.api.devices.objects import (
+    MOST_ALTERNATIVES,
     MOST_CONSUMERS,
     MOST_RESULTS,
+    MOST_SELECTOR_BYTES,
     ClaimSpec,
     DeviceClass,
     DevicesAsked,
@@ -107,6 +109,7 @@ class _Reading:
         self._selectors: dict[str, Selector] = {}
         self._attributes: set[str] = set()
         self._refers_to: set[str] = set()
+        self._ways = self._selector_bytes = 0
 
     def demand(self) -> DeviceDemand:
         for each in self._pod.claims:
@@ -177,6 +180,12 @@ class _Reading:
     def _claimed(self, spec: ClaimSpec, what: str) -> DeviceClaim | None:
         """Return the planner's claim; None, with the reasons among the problems, where it cannot be planned."""
         problems = [f"{spec.unsupported}, which planning does not know"] if spec.unsupported else []
+        self._ways += spec.ways
+        self._selector_bytes += spec.selector_bytes
+        if self._ways > MOST_ALTERNATIVES or self._selector_bytes > MOST_SELECTOR_BYTES:
+            most = f"{MOST_ALTERNATIVES} alternatives, and {MOST_SELECTOR_BYTES // 1024} KiB of CEL expressions"
+            self._problems.append(f"{what}: the pod's claims have more than planning knows: {most}")
+            return None
         requests = []
         least = 0
         for request in spec.requests:

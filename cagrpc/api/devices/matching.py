@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
+from cagrpc.api.devices.expressions import NotYet
 from cagrpc.api.devices.objects import (
     MOST_RESULTS,
     Device,
@@ -43,6 +44,8 @@ class Unplanned:
     reasons: dict[str, str] = field(default_factory=dict)
     planned: set[str] = field(default_factory=set)
     """Keys with devices that planning gives."""
+    for_now: dict[str, str] = field(default_factory=dict)
+    """Why devices of a selector are not known in this round."""
 
     def note(self, key: str, reasons: Iterable[str], *, given: bool) -> None:
         """Note why devices of a selector are given to nobody, and whether others are given."""
@@ -51,10 +54,14 @@ class Unplanned:
         if given:
             self.planned.add(key)
 
+    def note_failure(self, key: str, error: InvalidInput) -> None:
+        """Note that a selector could not be evaluated."""
+        (self.for_now if isinstance(error, NotYet) else self.reasons).setdefault(key, f"{error}")
+
     def why(self, key: str) -> str:
         """Return why nobody gets such devices; empty where some are given, or there are none at all."""
         own = key.removeprefix(all_of(""))
-        return "" if own in self.planned else self.reasons.get(own, "")
+        return "" if own in self.planned else self.for_now.get(own) or self.reasons.get(own, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +100,7 @@ def given(
         try:
             matched[selector.key] = [each for each in node.devices if matcher.matches(selector, each)]
         except InvalidInput as error:
-            unplanned.reasons.setdefault(selector.key, f"{error}")
+            unplanned.note_failure(selector.key, error)
             uncertain.add(selector.key)
     kept_back = _kept_back(node, {each.id for found in matched.values() for each in found}, taken)
     keys: defaultdict[DeviceId, set[str]] = defaultdict(set)
@@ -216,6 +223,8 @@ class NodeMatching:
         self._loose = _NO_LOOSE
         self._memory = memory or Memory()
         self.unplanned = self._memory.unplanned
+        self.is_partial = False
+        """Whether something is not known that the next round may find out of devices that several nodes can use."""
 
     def with_taken(self, taken: AbstractSet[DeviceId]) -> NodeMatching:
         """Return the same where claims have these devices."""
@@ -247,8 +256,9 @@ class NodeMatching:
         offered = [(allocatable.get(each, 0), free.get(each, 0)) for each in self._resources]
         before, found = self._memory.of_nodes.get(name, (None, ()))
         if before != (node, taken, offered, self._loose):
+            left_out = self._matcher.left_out
             found = self._given(node, allocatable, free, taken)
-            if not self._matcher.exhausted:
+            if self._matcher.left_out == left_out:
                 self._memory.of_nodes[name] = (node, taken, offered, self._loose), found
         return found
 
@@ -295,7 +305,7 @@ class NodeMatching:
         there = self._nodes.get("")
         if there is None or not self._selectors:
             return
-        matched, failing = set(), set()
+        matched, failing, left_out = set(), set(), self._matcher.left_out
         for selector in self._selectors:
             try:
                 if any(self._matcher.matches(selector, each) for each in there.devices):
@@ -303,5 +313,6 @@ class NodeMatching:
                     self.unplanned.note(selector.key, (_SEVERAL_NODES,), given=False)
             except InvalidInput as error:
                 failing.add(selector.key)
-                self.unplanned.note(selector.key, (f"{error}",), given=False)
+                self.unplanned.note_failure(selector.key, error)
+        self.is_partial = self._matcher.left_out != left_out
         self._loose = Loose(frozenset(matched), frozenset(failing), there.incomplete)

@@ -14,6 +14,10 @@ MOST_RESULTS = 32
 """Devices of one claim (upstream: AllocationResultsMaxSize)."""
 MOST_CONSUMERS = 256
 """Pods of one claim (upstream: ResourceClaimReservedForMaxSize)."""
+MOST_ALTERNATIVES = 256
+"""Of the requests of all claims of one pod that is planned with: a hundred times what a pod needs."""
+MOST_SELECTOR_BYTES = 64 * 1024
+"""Of the CEL expressions of one claim that is planned with, and of all claims of a pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +150,16 @@ class ClaimSpec:
     """(names of requests, none for all; attribute)"""
     unsupported: str = ""
     """What it asks that planning does not know, for people; empty where it knows all."""
+
+    @property
+    def ways(self) -> int:
+        """The alternatives of its requests."""
+        return sum(len(each.alternatives) for each in self.requests)
+
+    @property
+    def selector_bytes(self) -> int:
+        """Of its CEL expressions, about."""
+        return sum(len(text) for each in self.requests for asked in each.alternatives for text in asked.selectors)
 
 
 @dataclass(frozen=True, slots=True)

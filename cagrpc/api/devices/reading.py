@@ -15,6 +15,8 @@ from typing import Any
 from cagrpc.api.core.constraints import node_term
 from cagrpc.api.core.resources import Problems, mapping, members, one_of, texts, whole
 from cagrpc.api.devices.objects import (
+    MOST_ALTERNATIVES,
+    MOST_SELECTOR_BYTES,
     AttributeValue,
     ClaimRequest,
     ClaimSpec,
@@ -226,7 +228,11 @@ def claim_spec(spec: Mapping[str, Any], path: str, problems: Problems) -> ClaimS
             unsupported.append(f"a constraint by {', '.join(beside) or 'nothing'} instead of matchAttribute")
             continue
         constraints.append((texts(constraint, "requests", at, problems), str(attribute)))
-    return ClaimSpec(requests, tuple(constraints), "; ".join(dict.fromkeys(unsupported)))
+    found = ClaimSpec(requests, tuple(constraints), "; ".join(dict.fromkeys(unsupported)))
+    if found.selector_bytes > MOST_SELECTOR_BYTES or found.ways > MOST_ALTERNATIVES:  # it is not kept
+        most = f"{MOST_SELECTOR_BYTES // 1024} KiB of CEL expressions, or than {MOST_ALTERNATIVES} alternatives"
+        return ClaimSpec(unsupported=f"asks by more than {most}")
+    return found
 
 
 def _alternatives(

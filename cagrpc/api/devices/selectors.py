@@ -6,11 +6,22 @@ Upstream: dynamic-resource-allocation/structured (isSelectable, CmpRequestOverCa
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from hashlib import sha256
 from threading import RLock
 from typing import TYPE_CHECKING
 
+from cagrpc.api.devices.expressions import (
+    DEVICE_CLASSES,
+    MOST_STEPS,
+    Expressions,
+    Need,
+    NotYet,
+    Shares,
+    namespace,
+    read_expression,
+)
 from cagrpc.api.devices.objects import Device, DevicesAsked
 from cagrpc.errors import InvalidInput
 from solver.model.quantities import parse_quantity
@@ -18,11 +29,10 @@ from solver.model.quantities import parse_quantity
 if TYPE_CHECKING:
     from cagrpc.api.devices.cel import Expression
 
-MOST_STEPS = 200_000
-"""Of the evaluations of one round, over all selectors: some two seconds. The rest is evaluated in the next rounds."""
-_MOST_EXPRESSIONS = 10_000
 _LONGEST_SHOWN = 100
 """Characters of an expression that is told."""
+_LONGEST_KEY = 1_000
+"""Characters of the expressions of one request in its key; of longer ones a digest stands there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +54,29 @@ class Selector:
             return extended(self.resource)
         parts = [asked.class_name or "any class"]
         if asked.selectors:
-            parts.append(
-                "with " + " && ".join(f"({each})" if len(asked.selectors) > 1 else each for each in asked.selectors)
-            )
+            parts.append("with " + _shortened(asked.selectors))
         if asked.capacity:
             parts.append(f"of {', '.join(f'{name}={amount}' for name, amount in asked.capacity)}")
         if asked.tolerations:
             parts.append(f"tolerating {', '.join(map(str, asked.tolerations))}")
         return " ".join(parts)
+
+
+def _shortened(expressions: tuple[str, ...]) -> str:
+    if sum(map(len, expressions)) <= _LONGEST_KEY:
+        return " && ".join(f"({each})" if len(expressions) > 1 else each for each in expressions)
+    digest = sha256()
+    for each in expressions:
+        digest.update(f"{len(each)} {each}".encode(errors="surrogatepass"))
+    return f"{expressions[0]:.{_LONGEST_SHOWN}}... ({len(expressions)} expressions, {digest.hexdigest()})"
+
+
+def needs(of: str, selectors: Iterable[Selector]) -> Iterator[Need]:
+    """Yield what a pod of this namespace needs in use for its selectors."""
+    for each in selectors:
+        yield namespace(of), each
+        yield from ((namespace(of), text) for text in each.asked.selectors)
+        yield from ((DEVICE_CLASSES, text) for text in each.of_class)
 
 
 def all_of(key: str) -> str:
@@ -66,24 +91,24 @@ def extended(resource: str) -> str:
 
 
 class Matcher:
-    """Evaluates selectors on devices, with a memory. Thread-safe."""
+    """Evaluates selectors on devices, with a memory and in rounds. Thread-safe; `problem` waits for nobody."""
 
-    def __init__(self) -> None:
+    def __init__(self, expressions: Expressions | None = None) -> None:
+        """`expressions` are read and evaluated in the shares of who uses them; without, any that is asked for is read
+        at once."""
         self._lock = RLock()
-        self._expressions: dict[str, Expression | InvalidInput] = {}
-        self._left = MOST_STEPS
+        self._shared, self._own = expressions, dict[str, "Expression | InvalidInput"]()
+        self._shares = Shares() if expressions is None else expressions.shares
+        self._left_out = 0
 
     def begin(self) -> None:
         """Begin a round: each has a budget, so that no tenant's expressions keep others waiting."""
-        with self._lock:
-            self._left = MOST_STEPS
-            if len(self._expressions) > _MOST_EXPRESSIONS:
-                self._expressions.clear()
+        self._shares.begin(MOST_STEPS)
 
     @property
-    def exhausted(self) -> bool:
-        """Whether something was left for the next round."""
-        return self._left <= 0
+    def left_out(self) -> int:
+        """How often an answer was left for the next round so far."""
+        return self._left_out
 
     def cheapest_first(self, selectors: Iterable[Selector]) -> list[Selector]:
         """Return the selectors in the order of what their expressions have cost so far."""
@@ -91,13 +116,12 @@ class Matcher:
 
     def problem(self, selector: Selector) -> str:
         """Return why the selector cannot be evaluated on any device; empty where it can."""
-        with self._lock:
-            for text in self._texts(selector):
-                found = self._expression(text)
-                if isinstance(found, InvalidInput):
-                    whose = f" of DeviceClass {selector.asked.class_name}" if text in selector.of_class else ""
-                    return f"{found}: {text:.{_LONGEST_SHOWN}}{whose}"
-            return ""
+        for text in self._texts(selector):
+            found = self._expression(text)
+            if isinstance(found, InvalidInput):
+                whose = f" of DeviceClass {selector.asked.class_name}" if text in selector.of_class else ""
+                return f"{found}: {text:.{_LONGEST_SHOWN}}{whose}"
+        return ""
 
     def matches(self, selector: Selector, device: Device) -> bool:
         """Return whether the device is of the selector's, taints apart. Raises InvalidInput where an expression has no
@@ -109,38 +133,45 @@ class Matcher:
         for text in self._texts(selector):
             expression = self._expression(text)
             if isinstance(expression, InvalidInput):
+                self._left_out += isinstance(expression, NotYet)
                 raise expression
-            before = expression.steps
-            if self._left <= 0 and not expression.knows(device):
-                raise InvalidInput("its selectors take long to evaluate; the rest of them is evaluated next time")
-            try:
-                matches = expression.matches(device)
-            except InvalidInput as error:
-                which = f"device {device.name}" if device.name else "a device"
-                raise type(error)(f"{error} (on {which} of driver {device.driver})") from error
-            finally:
-                self._left -= expression.steps - before
-            if not matches:
+            if not self._matches(text, expression, device):
                 return False
         return True
+
+    def _matches(self, text: str, expression: Expression, device: Device) -> bool:
+        owner = ""
+        if not expression.knows(device):
+            owner = "" if self._shared is None else self._shared.owner(text, device.driver)
+            if self._shares.left(owner, device.driver) <= 0:
+                self._shares.take(owner, 0)
+                self._left_out += 1
+                raise NotYet("its selectors take long to evaluate; the rest of them is evaluated next time")
+        steps, remembered = expression.steps, expression.remembered
+        try:
+            return expression.matches(device)
+        except InvalidInput as error:
+            which = f"device {device.name}" if device.name else "a device"
+            raise type(error)(f"{error} (on {which} of driver {device.driver})") from error
+        finally:
+            if expression.steps > steps:
+                self._shares.take(owner, expression.steps - steps, device.driver)
+                if self._shared is not None:
+                    self._shared.remembered(owner, expression.remembered - remembered)
 
     def _texts(self, selector: Selector) -> tuple[str, ...]:
         return (*selector.of_class, *selector.asked.selectors)
 
     def _cost(self, text: str) -> int:
-        found = self._expressions.get(text)
+        found = self._own.get(text) if self._shared is None else self._shared.found(text)
         return 0 if found is None or isinstance(found, InvalidInput) else found.steps
 
     def _expression(self, text: str) -> Expression | InvalidInput:
-        found = self._expressions.get(text)
+        if self._shared is not None:
+            return self._shared.found(text)
+        found = self._own.get(text)
         if found is None:
-            from cagrpc.api.devices.cel import Expression  # noqa: PLC0415 - a second, of which most clusters need none
-
-            try:
-                found = Expression(text)
-            except InvalidInput as error:
-                found = error
-            self._expressions[text] = found
+            found = self._own[text] = read_expression(text)
         return found
 
 

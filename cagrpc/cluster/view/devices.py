@@ -25,11 +25,12 @@ from cagrpc.api.devices.claims import (
     with_extended,
 )
 from cagrpc.api.devices.collection import extended_selectors, taken_by, typical
+from cagrpc.api.devices.expressions import Expressions, namespace
 from cagrpc.api.devices.matching import Memory, NodeMatching
 from cagrpc.api.devices.objects import GROUP, VERSIONS, ClaimSpec, Device, DeviceClass, DeviceId, ResourceClaim, Slice
 from cagrpc.api.devices.pools import NodeDevices, by_node
 from cagrpc.api.devices.reading import device_class, resource_claim, resource_claim_template, resource_slice
-from cagrpc.api.devices.selectors import Matcher, Selector
+from cagrpc.api.devices.selectors import Matcher, Selector, needs
 from cagrpc.cluster.state import ClusterNode, oldest_first
 from cagrpc.cluster.view.classes import CountedSet
 from cagrpc.cluster.view.objects import Named, ObservedPod, PodStage
@@ -96,7 +97,8 @@ class DeviceTable:
         self._labels_of_groups = labels_of_groups or {}
         self._references, self._clock = references, clock
         self.configured = configured or {}
-        self._matcher = Matcher()
+        self._expressions = Expressions()
+        self._matcher = Matcher(self._expressions)
         self._claims = self._tables(self._claim_changed)
         self._templates = self._tables(self._by_key("ResourceClaimTemplate"))
         self._classes = self._tables(self._class_changed)
@@ -169,6 +171,7 @@ class DeviceTable:
     def forget(self, key: Hashable) -> None:
         """A pod is gone, or is planned no more."""
         self._share(key, (), ())
+        self._expressions.forget(key)
         use = self._uses.pop(key, None)
         if use is not None:
             self._in_use.remove((use,))
@@ -189,6 +192,10 @@ class DeviceTable:
         if found is not NO_DEMAND and (missing := _KINDS - self._listed):
             why = f"resource claims cannot be planned: {', '.join(sorted(missing))} of {GROUP} cannot be listed"
             found = DeviceDemand(problem=why, refers_to=frozenset({"/".join(_NOT_LISTED)}))
+        selectors = (*found.selectors, *(extended_selectors((pod.spec,), self._backed) if extended else ()))
+        if why := self._expressions.use(seen.key, needs(pod.identity.namespace, selectors)):
+            selectors = ()
+            found = DeviceDemand(problem=why, refers_to=found.refers_to)
         references = {(kind, key) for kind, _, key in (each.partition("/") for each in found.refers_to)}
         if extended:
             references.add((_EXTENDED, ""))
@@ -199,11 +206,29 @@ class DeviceTable:
         references.update(("users of", key) for key in shared)
         carries = {key for key in shared if self._carrier(key) == seen.key}
         spec = with_extended(pod.spec, self._backed) if waits and extended else pod.spec  # of others see `elsewhere`
-        selectors = (*found.selectors, *(extended_selectors((pod.spec,), self._backed) if extended else ()))
+        references.add(_selectors_of(seen.key))
         self._use(seen.key, _Use(selectors, found.attributes, frozenset(found.keys)))
         spec = with_demand(spec, found, carries, set(shared))
         labels = {**pod.labels, **carrying(sorted(carries))}
         return replace(seen, pod=replace(pod, spec=spec, labels=labels)), frozenset(references)
+
+    def read_expressions(self) -> None:
+        """Begin a round, and read expressions of the pods' selectors, as many as its budget allows. To be called
+        without locks: it may take a second."""
+        self._matcher.begin()
+        self._expressions.read()
+
+    def expressions_changed(self) -> None:
+        """Have those pods read again whose selectors were read, or have found room."""
+        self._references.changed(*map(_selectors_of, self._expressions.changed()))
+
+    def unread(self) -> Iterable[str]:
+        """Return the namespaces whose expressions are left for the next rounds; for those of classes, their owner."""
+        return (each.removeprefix(namespace("")) for each in self._expressions.unread)
+
+    def shares(self) -> tuple[float, int]:
+        """Return how much of its share of selectors the owner uses that uses most, and how many pods have no room."""
+        return self._expressions.most_used, self._expressions.left_out
 
     def elsewhere(self, spec: PodSpec) -> PodSpec:
         """Return what a pod that runs asks for on another node: there an extended resource that a class backs may come
@@ -253,13 +278,15 @@ class DeviceTable:
         if self._taken is None:
             self._taken = taken_by(self._objects.claims.values())
         awaited = self._learn(nodes)
-        self._matcher.begin()
         if awaited != self._awaited:
             self._awaited = awaited
         based_on = (self._in_use.version, pools, self._taken, self._awaited)
         before = self._matching[0]
-        if before[0] != based_on[0] or any(
-            one is not other for one, other in zip(before[1:], based_on[1:], strict=True)
+        self._memory.unplanned.for_now.clear()
+        if (
+            before[0] != based_on[0]
+            or any(one is not other for one, other in zip(before[1:], based_on[1:], strict=True))
+            or self._matching[1].is_partial
         ):
             if before[0] != based_on[0]:
                 self._memory = Memory()
@@ -325,7 +352,11 @@ class DeviceTable:
 
     def known(self) -> tuple[object, ...]:
         """Return what is remembered of pods."""
-        return (*self._users, *self._shares, *self._uses)
+        return (*self._users, *self._shares, *self._uses, *self._expressions.known())
+
+
+def _selectors_of(key: Hashable) -> Reference:
+    return "selectors of", str(key)
 
 
 def with_devices(nodes: Iterable[ClusterNode], matching: NodeMatching) -> tuple[ClusterNode, ...]:

@@ -196,10 +196,11 @@ class ClusterModel:
         because their namespace has used it up."""
         with self._lock:
             of_constraints = self._pods.classes.shares
-            used = {"constraints": of_constraints.most_used}
+            of_selectors, beyond = self._devices.shares()
+            used = {"constraints": of_constraints.most_used, "device_selectors": of_selectors}
             if self._expected is not None:
                 used["expected_pods"] = self._expected.most_used
-            return used, of_constraints.left_out
+            return used, of_constraints.left_out + beyond
 
     def pod_of(self, key: PodKey) -> PodRef | None:
         """Return a waiting or expected pod."""
@@ -300,7 +301,13 @@ class ClusterModel:
         with self._lock:
             self._templates.keep(templates)
         self._read_due()
+        self._devices.read_expressions()  # of the pods that were read until now
         with self._lock:
+            self._devices.expressions_changed()
+        self._read_due(known=True)
+        with self._lock:
+            for owner in self._devices.unread():
+                self._triggers.record(owner)
             if self._expected is not None:
                 self._expected.expire()
             classes = self._pods.classes
@@ -346,11 +353,12 @@ class ClusterModel:
             found = replace(found, bound=bound.shown(self._moving))
         return replace(found, nodes=with_devices(nodes, found.devices)) if found.devices.any else found
 
-    def _read_due(self) -> None:
+    def _read_due(self, *, known: bool = False) -> None:
         """Read again whom changes concern: a few at a time, between which what is watched goes on. What is still due
-        when all might have been read four times, because others change all the while, is for the next time."""
+        when all might have been read four times, because others change all the while, is for the next time. What is
+        `known` of a state that is being made is no news."""
         for _ in range(1 + 4 * self._references.readers // _READ_AT_A_TIME):
-            with self._lock:
+            with self._lock, self._triggers.known(known):
                 if self._storage.read_again(_READ_AT_A_TIME):
                     return
             sleep(_PAUSE_SECONDS)

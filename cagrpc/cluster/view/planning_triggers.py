@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from cagrpc.runtime.clock import MonotonicClock
 
 _MOST_NAMESPACES = 1000
@@ -12,13 +15,25 @@ class PlanningTriggers:
     def __init__(self, clock: MonotonicClock) -> None:
         self._clock = clock
         self._at: dict[str, float] = {}
+        self._is_known = False
 
     def record(self, namespace: str) -> None:
         """Record new demand: a waiting pod that was not expected, or more expected pods than before."""
+        if self._is_known:
+            return
         self._at.pop(namespace, None)
         self._at[namespace] = self._clock()
         if len(self._at) > _MOST_NAMESPACES:
             del self._at[next(iter(self._at))]
+
+    @contextmanager
+    def known(self, is_known: bool) -> Iterator[None]:
+        """What is found within is part of the state that is being made, and no news, if `is_known`."""
+        self._is_known = is_known
+        try:
+            yield
+        finally:
+            self._is_known = False
 
     def latest(self) -> dict[str, float]:
         """Return each namespace's latest trigger in the clock's seconds; the newest last."""
