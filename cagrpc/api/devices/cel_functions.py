@@ -298,9 +298,10 @@ def _added(one: Any, other: Any) -> Any:
             return each
     if _number(one) and _number(other):
         return base_functions["_+_"](one, other)
-    for kind, add in ((celtypes.StringType, str.__add__), (celtypes.BytesType, bytes.__add__)):
-        if isinstance(one, kind) and isinstance(other, kind):
-            return kind(add(one, other))
+    if isinstance(one, celtypes.StringType) and isinstance(other, celtypes.StringType):
+        return celtypes.StringType(str.__add__(one, other))
+    if isinstance(one, celtypes.BytesType) and isinstance(other, celtypes.BytesType):
+        return celtypes.BytesType(bytes.__add__(one, other))
     if isinstance(one, celtypes.ListType) and isinstance(other, celtypes.ListType):
         return celtypes.ListType([*one, *other])
     raise TypeError("takes two numbers, texts or lists")

@@ -56,11 +56,11 @@ class Shares:
         self._owed_for: dict[tuple[str, str], int] = {}
         self._most = self._left = MOST_STEPS
 
-    def begin(self, most: int) -> None:
-        """Begin a round of so many steps."""
+    def begin(self) -> None:
+        """Begin a round."""
         with self._lock:
-            self._most = self._left = most
-            part = most // max(1, len(self._owed))
+            self._most = self._left = MOST_STEPS
+            part = MOST_STEPS // max(1, len(self._owed))
             self._owed = {each: owed - part for each, owed in self._owed.items() if owed > part}
             self._owed_for = {each: owed - part for each, owed in self._owed_for.items() if owed > part}
 

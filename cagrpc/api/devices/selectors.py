@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from cagrpc.api.devices.expressions import (
     DEVICE_CLASSES,
-    MOST_STEPS,
     Expressions,
     Need,
     NotYet,
@@ -103,7 +102,7 @@ class Matcher:
 
     def begin(self) -> None:
         """Begin a round: each has a budget, so that no tenant's expressions keep others waiting."""
-        self._shares.begin(MOST_STEPS)
+        self._shares.begin()
 
     @property
     def left_out(self) -> int:

@@ -196,7 +196,7 @@ class DeviceTable:
         if why := self._expressions.use(seen.key, needs(pod.identity.namespace, selectors)):
             selectors = ()
             found = DeviceDemand(problem=why, refers_to=found.refers_to)
-        references = {(kind, key) for kind, _, key in (each.partition("/") for each in found.refers_to)}
+        references: set[Reference] = {(kind, key) for kind, _, key in (each.partition("/") for each in found.refers_to)}
         if extended:
             references.add((_EXTENDED, ""))
         shared = tuple(key for key, _ in found.shared)
@@ -356,7 +356,7 @@ class DeviceTable:
 
 
 def _selectors_of(key: Hashable) -> Reference:
-    return "selectors of", str(key)
+    return "selectors of", key
 
 
 def with_devices(nodes: Iterable[ClusterNode], matching: NodeMatching) -> tuple[ClusterNode, ...]:

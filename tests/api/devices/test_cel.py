@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import re2
 
-from cagrpc.api.devices import cel, cel_functions
+from cagrpc.api.devices import cel
 from cagrpc.api.devices.cel import MOST_STEPS, Expression, ExpressionFailed, UnusableExpression, reading_steps
 from cagrpc.api.devices.cel_grammar import parsed, tokens_in
 from cagrpc.api.devices.objects import Device, SemanticVersion
@@ -286,13 +287,13 @@ def test_numbers_are_reckoned_with() -> None:
 )
 def test_patterns_are_charged_before_they_are_compiled(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[str] = []
-    compile_pattern = cel_functions.re2.compile
+    compile_pattern = re2.compile
 
     def counted(source: str, options: object) -> object:
         compiled.append(source)
         return compile_pattern(source, options)
 
-    monkeypatch.setattr(cel_functions.re2, "compile", counted)
+    monkeypatch.setattr(re2, "compile", counted)
     expression = Expression(f'"".matches("{pattern}")')
     with pytest.raises((UnusableExpression, ExpressionFailed)):
         expression.matches(GPU)
@@ -301,13 +302,13 @@ def test_patterns_are_charged_before_they_are_compiled(pattern: str, monkeypatch
 
 def test_many_patterns_of_one_expression_are_compiled_while_its_steps_last(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[str] = []
-    compile_pattern = cel_functions.re2.compile
+    compile_pattern = re2.compile
 
     def counted(source: str, options: object) -> object:
         compiled.append(source)
         return compile_pattern(source, options)
 
-    monkeypatch.setattr(cel_functions.re2, "compile", counted)
+    monkeypatch.setattr(re2, "compile", counted)
     expression = Expression("||".join(rf'"".matches("\\pL{{0,300}}{number}x")' for number in range(150)))
     with pytest.raises(UnusableExpression):
         expression.matches(GPU)

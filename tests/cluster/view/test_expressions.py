@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cagrpc.api.devices import expressions, selectors
+from cagrpc.api.devices import expressions
 from cagrpc.api.devices.cel import MOST_STEPS as MOST_STEPS_OF_ONE
 from cagrpc.api.devices.cel import Expression, reading_steps
 from cagrpc.api.devices.objects import MOST_ALTERNATIVES, MOST_SELECTOR_BYTES
@@ -102,7 +102,7 @@ def test_an_honest_selector_is_read_in_the_first_round_beside_hostile_ones_that_
         rounds += 1
         before = len(read)
         there.state()
-        assert reading(read[before:]) <= selectors.MOST_STEPS // expressions.OWNERS_AT_ONCE
+        assert reading(read[before:]) <= expressions.MOST_STEPS // expressions.OWNERS_AT_ONCE
         assert rounds < 50
     assert reading(read) <= 15 * reading_steps(f"10 >= 0 && {LONG}")
     assert len(read) == len(set(read))
@@ -194,7 +194,7 @@ def costly(driver: str = DRIVER) -> str:
 
 
 def test_an_honest_selector_is_evaluated_in_the_first_round_beside_costly_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selectors, "MOST_STEPS", 100_000)
+    monkeypatch.setattr(expressions, "MOST_STEPS", 100_000)
     there = fed(many_devices(120))
     for number in range(5):
         asking(there, f"evil-{number}", f"{number} >= 0 && {costly()}")
@@ -203,7 +203,7 @@ def test_an_honest_selector_is_evaluated_in_the_first_round_beside_costly_ones(m
     steps = _counted(monkeypatch)
     found = specs(there)
     assert devices_now(there, found) == {"good/honest": 120}
-    of_one = selectors.MOST_STEPS // expressions.OWNERS_AT_ONCE
+    of_one = expressions.MOST_STEPS // expressions.OWNERS_AT_ONCE
     hostile = sum(taken for expression, taken in steps if expression.startswith("evil"))
     assert hostile <= of_one + MOST_STEPS_OF_ONE
 
@@ -235,7 +235,7 @@ def devices_now(there: Fed, found: dict[str, PodSpec]) -> dict[str, int]:
 
 
 def test_costly_selectors_are_evaluated_in_the_end_and_say_so_until_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selectors, "MOST_STEPS", 40_000)
+    monkeypatch.setattr(expressions, "MOST_STEPS", 40_000)
     there = fed(many_devices(30))
     asking(there, "evil", costly())
     state = there.state()
@@ -252,7 +252,7 @@ def test_costly_selectors_are_evaluated_in_the_end_and_say_so_until_then(monkeyp
 
 
 def test_a_driver_whose_devices_are_costly_leaves_steps_for_those_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selectors, "MOST_STEPS", 300_000)
+    monkeypatch.setattr(expressions, "MOST_STEPS", 300_000)
     any_device = {**device_class(), "spec": {"selectors": [{"cel": {"expression": "1 > 0"}}]}}
     there = fed(many_devices(200, "evil.example.com"), many_devices(2, on="n2"), classes=(any_device,))
     # Hostile devices are many and none alike; what the selector reads of them costs the same as of others.
