@@ -240,3 +240,49 @@ _SCALARS: dict[int, Sequence[Any]] = {
     FieldDescriptor.CPPTYPE_INT64: (0, 1, -1, 2**63 - 1, -(2**63)),
     FieldDescriptor.CPPTYPE_INT32: (0, 1, -1, 5, 2**31 - 1, -(2**31)),
 }
+
+
+# ---- more of the same
+
+
+def grown(seed: Any, chooser: Chooser, times: int) -> bytes:
+    """The bytes of a seed, of which one list has each of its members so many times, or one map as many more keys."""
+    if isinstance(seed, Message):
+        found = type(seed)()
+        found.CopyFrom(seed)
+        lists = list(_lists(found))
+        if lists:
+            of, field = chooser.choice(lists)
+            value = getattr(of, field.name)
+            inner = field.message_type
+            if inner is None or not inner.GetOptions().map_entry:
+                value.extend(list(value) * times)
+            elif inner.fields_by_name["value"].message_type is None:
+                first = next(iter(value.values()))
+                value.update({f"k{number}": first for number in range(times)})
+        return found.SerializeToString()
+    document = deepcopy(json.loads(seed)) if isinstance(seed, bytes) else deepcopy(seed)
+    found_in = [each for each in _values(document) if isinstance(each, dict | list) and each]
+    holder = chooser.choice(found_in)
+    if isinstance(holder, list):
+        holder.extend(deepcopy(holder) * times)
+    else:
+        first = next(iter(holder.values()))
+        holder.update({f"k{number}": deepcopy(first) for number in range(times)})
+    return json.dumps(document).encode()
+
+
+def _lists(holder: Message) -> Iterator[tuple[Message, FieldDescriptor]]:
+    for field, value in holder.ListFields():
+        inner = field.message_type
+        if field.is_repeated:
+            yield holder, field
+        if inner is not None and not inner.GetOptions().map_entry:
+            for each in value if field.is_repeated else (value,):
+                yield from _lists(each)
+
+
+def _values(of: Any) -> Iterator[Any]:
+    yield of
+    for each in of.values() if isinstance(of, dict) else of if isinstance(of, list) else ():
+        yield from _values(each)

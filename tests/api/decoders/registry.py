@@ -152,7 +152,7 @@ def _followed(whose: str, followed: Followed[Any], look: Callable[[], None]) -> 
     resource, sink = followed.resource, followed.sink
 
     def read(data: bytes) -> None:
-        item = _item(resource, data)
+        item = item_of(resource, data)
         decoded = resource.decode(item)
         try:
             sink.applied(decoded)
@@ -174,7 +174,7 @@ def _karpenter() -> Iterator[Decoder]:
     def read(index: int, data: bytes) -> None:
         reflector = stores()[index].reflector
         resource, sink = reflector.resource, reflector.sink
-        item = _item(resource, data)
+        item = item_of(resource, data)
         decoded = resource.decode(item)
         sink.applied(decoded)
         if isinstance(sink, ClaimStore):
@@ -195,10 +195,10 @@ def _node_life() -> Iterator[Decoder]:
 
 
 def _only_read(resource: Resource[Any]) -> Callable[[bytes], object]:
-    return lambda data: resource.decode(_item(resource, data))
+    return lambda data: resource.decode(item_of(resource, data))
 
 
-def _item(resource: Resource[Any], data: bytes) -> Any:
+def item_of(resource: Resource[Any], data: bytes) -> Any:
     return data if resource.encoding is Encoding.PROTOBUF else _object(data)
 
 

@@ -5,17 +5,22 @@ from __future__ import annotations
 import random
 import time
 from contextlib import nullcontext, suppress
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc.api.gen import kubernetes_pb2
+from cagrpc.cluster.exclusion import Exclusion
 from cagrpc.cluster.view.objects import PodReader, PodStage
 from cagrpc.errors import InvalidInput, NotImplementedByDesign
+from cagrpc.kube.client.envelopes import identity
 from tests.api.decoders import hostile
-from tests.api.decoders.registry import Decoder, decoders
+from tests.api.decoders.registry import Decoder, decoders, item_of
+from tests.support.controllers.cluster_objects import Fed
 from tests.support.examples import examples
+from tests.support.steps import steps
 
 _MOST_SECONDS = 20.0
 """Of the processor, on any machine. A decoder takes milliseconds; what grows faster than its input takes minutes."""
@@ -69,3 +74,37 @@ def test_a_bound_pod_is_on_its_node_whatever_else_it_says(chooser: random.Random
     found.metadata.annotations.pop("podType", None)
     seen = PodReader("gang", {"default-scheduler"}, "cagrpc").read(found.SerializeToString())
     assert (seen.node, seen.stage) in (("n1", PodStage.MOVABLE), ("n1", PodStage.FIXED))
+
+
+# ---- the view's lock
+
+_MOST_STEPS = 250_000
+"""Under the view's lock for one event: these take 50 ms."""
+_VIEW = "view "
+_OF_VIEW = tuple(each for each in _DECODERS if each.name.startswith(_VIEW))
+
+
+@pytest.mark.parametrize("decoder", _OF_VIEW, ids=lambda each: each.name)
+@examples(8)
+@given(chooser=st.randoms(use_true_random=False))
+def test_no_event_keeps_the_views_lock_for_long(decoder: Decoder, chooser: random.Random) -> None:
+    """Whatever is in the object, however often, and beside whatever else; also when it changes, and when it goes."""
+    fed = Fed(Exclusion(), expects=True)
+    for each in _OF_VIEW:
+        followed = fed.followed(each.name.removeprefix(_VIEW))
+        for seed in each.raw_seeds():
+            followed.sink.applied(followed.resource.decode(item_of(followed.resource, seed)))
+    followed = fed.followed(decoder.name.removeprefix(_VIEW))
+    for draw in (partial(hostile.grown, times=1_000), hostile.changed, partial(hostile.grown, times=1_000)):
+        try:
+            item = item_of(followed.resource, draw(chooser.choice(decoder.seeds), chooser))
+            decoded = followed.resource.decode(item)
+        except InvalidInput:
+            continue
+        taken = steps(partial(followed.sink.applied, decoded))
+        assert taken <= _MOST_STEPS
+    fed.state()
+    fed.model.arrivals()
+    for seed in decoder.raw_seeds():
+        gone = identity(followed.resource.encoding, item_of(followed.resource, seed))
+        assert steps(partial(followed.sink.deleted, gone)) <= _MOST_STEPS

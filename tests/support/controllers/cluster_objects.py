@@ -14,6 +14,7 @@ from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.exclusion import Exclusion
 from cagrpc.cluster.state import ClusterState
 from cagrpc.cluster.view.model import NODES, PODS, ClusterModel
+from cagrpc.cluster.view.sinks import Followed
 from cagrpc.fleet.model import PodKey
 from cagrpc.kube.client.envelopes import identity
 from tests.support.clocks import any_clock
@@ -40,6 +41,10 @@ class Fed:
             **devices,
         )
         self._by_path = {each.resource.path: each for each in self.model.followed}
+
+    def followed(self, path: str) -> Followed[Any]:
+        """Return what follows the resource of this path."""
+        return self._by_path[path]
 
     def put(self, *objects: Message | dict[str, Any], path: str = PODS) -> None:
         followed = self._by_path[path]
