@@ -149,6 +149,7 @@ class KueueWorld(World):
         super().__init__(drive=Drive.ASSIST, kueue=settings or KueueSettings())
         self.version = version
         self.api.put(f"/apis/{wire.GROUP}", {"versions": [{"version": version}]})
+        self.api.kinds.add(f"/apis/{wire.GROUP}")  # it is this object, and no collection
         found = of or workload()
         self.path = path_of(wire.collection(version, "workloads"), found["metadata"]["name"], NAMESPACE)
         self.api.put(self.path, {**found, "apiVersion": f"{wire.GROUP}/{version}"})
