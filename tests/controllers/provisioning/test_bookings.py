@@ -51,7 +51,7 @@ def test_room_is_reserved_where_its_pods_may_run(make: Make) -> None:
     world = make(group("a"), group("b", price=1.0, labels={"pool": "b"}))
     world.template("pooled", cpu=3000, nodeSelector={"pool": "b"})
     world.template("more", cpu=2000, nodeSelector={"pool": "b"})
-    given(world, "r", ("pooled", 1), ("web", 4))
+    given(world, "r", ("pooled", 1), ("web", 2))
     given(world, "next", ("more", 1))
     assert world.targets() == {"a": 1, "b": 2}
 
