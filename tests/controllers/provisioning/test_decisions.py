@@ -119,9 +119,9 @@ CASES = [
                 "costly": "raise the nodes of limit cpus from 8 to 10"},
          limits=[Limit("cpus", {"nodes": 8}, node_groups=frozenset({"cpu-a"}))], stands=(("worker", 1),)),
     Case("many nodes together", [SMALL], {"r": (("head", 5),)}, "r", ordered={"small": 5}),
-    Case("more nodes than one increment may have", [SMALL], {"r": (("head", 5),)},
+    Case("more nodes than one increment may have", [SMALL, LARGE], {"r": (("head", 5),)},
          left={"r": "it takes 5 new nodes that must come together, and one increment has at most 4"},
-         largest_increment=4),
+         do=short("large"), largest_increment=4),
     Case("larger nodes instead of too many", [SMALL, LARGE], {"r": (("head", 5),)}, "r",
          ordered={"small": 1, "large": 1}, largest_increment=4),
     Case("a shortage decides", [GPUS, CPUS], {"r": (("worker", 2),), "heads": ONE}, "heads",
@@ -132,7 +132,7 @@ CASES = [
     Case("a limit beside a shortage", [replace(GPUS, max_size=1), OTHER_GPUS],
          {"r": (("worker", 9),)}, left={"r": "raise the nvidia.com/gpu of limit gpus from 9 to 14"},
          limits=[Limit("gpus", {GPU: 9})], stands=(("worker", 5),), do=short("gpu-b")),
-    Case("a shortage of what it cannot use", [GPUS, CPUS], {"r": (("head", 20),)},
+    Case("what it cannot use is short", [GPUS, CPUS], {"r": (("head", 20),)},
          left={"r": "14 of 20 pods fit now: limit small"}, limits=[Limit("small", {"nodes": 12})],
          stands=(("head", 10),), do=short("gpu-b")),
     Case("reserved for one that was bypassed too often, not what others need", [FEW, GPUS],
@@ -180,7 +180,9 @@ def test_who_is_served_and_what_the_others_are_told(make: Make, case: Case, monk
     for name, why in case.never.items():
         assert why in world.message(name, "Failed")
     for name, why in case.left.items():
-        assert why in world.message(name, "Provisioned")
+        told = world.message(name, "Provisioned")
+        assert why in told
+        assert ("shortage" in told) == ("shortage" in case.name)
         times = case.bypassed.get(name, 0) + (name in case.bypassed_once.split())
         assert world.details(name)["overtaken"] == str(times)
     if case.ordered is not None:

@@ -132,14 +132,16 @@ def _common(room: Mapping[int, int], need: Mapping[int, int]) -> int:
 
 
 def _spare(nodes: Sequence[PlannedNodes], new: Sequence[NewNode]) -> Iterator[NewNode]:
-    """Yield nodes without pods, each for the requests of the first node of its group, or of the first node at all."""
+    """Yield nodes without pods, each for the requests of the first node of its group, or of the first node at all; none
+    where nobody gets a new node, as minimum sizes are the fleet's."""
+    if not new:
+        return
     owners: dict[str, tuple[str, ...]] = {}
     for group_id, uids in new:
         owners.setdefault(group_id, uids)
-    first = new[0][1] if new else ()
     for each in nodes:
         if not each.pods:
-            yield from [(each.node_group, owners.get(each.node_group, first))] * each.count
+            yield from [(each.node_group, owners.get(each.node_group, new[0][1]))] * each.count
 
 
 def together(new: Sequence[NewNode]) -> list[tuple[NewNode, ...]]:
