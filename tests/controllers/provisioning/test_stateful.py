@@ -72,7 +72,7 @@ class RequestsMachine(RuleBasedStateMachine):
         self.bound: set[str] = set()
         """those that were ever bound."""
         for each in asked:
-            self.a_request_comes(**each)
+            self._ask(**each)
             self.world.run(BOOT_SECONDS, step=5.0)
             self._consume(max(self.names), 2)
 
@@ -83,10 +83,11 @@ class RequestsMachine(RuleBasedStateMachine):
 
     # What people and workloads do.
 
-    @rule(**ASKED)
-    def a_request_comes(
-        self, namespace: str, shapes: list[tuple[str, int]], of: str, parameters: dict[str, str]
-    ) -> None:
+    @rule(asked=st.fixed_dictionaries(ASKED))
+    def a_request_comes(self, asked: Any) -> None:
+        self._ask(**asked)
+
+    def _ask(self, namespace: str, shapes: list[tuple[str, int]], of: str, parameters: dict[str, str]) -> None:
         name = f"{namespace}r{len(self.said) + len(self.names)}-{self.world.cluster.made}-{int(self.world.clock())}"
         if name not in self.names:
             self.names[name] = self.world.request(name, *shapes, of=of, **parameters)
