@@ -29,7 +29,7 @@ from solver.planning.capacity_reasons import limits_reached, named, room_of, too
 from solver.planning.device_reasons import BESIDE_OTHERS, DeviceReasons
 from solver.planning.misfits import Misfits
 from solver.reduction.reduced import Bools, Demand, Ints, Reduced
-from solver.reduction.selecting import SelectorIndex
+from solver.reduction.selecting import PodsByLabel
 from solver.reduction.terms import RunningPodIndex, Sort, Term, helpers, is_host, terms_of
 
 _MOST_REASONS = 6
@@ -129,7 +129,7 @@ class _CoLocationReasons:
     @cached_property
     def _alone(self) -> Mapping[PodSpec, frozenset[Term]]:
         """By class, the affinity terms that no unplaced class can help to satisfy."""
-        helping = helpers(self._waiting, SelectorIndex(self._waiting))
+        helping = helpers(self._waiting, PodsByLabel(self._waiting))
         return {
             spec: frozenset(t for t in terms_of(spec) if t.sort is Sort.AFFINITY and not helping(number, t))
             for number, spec in enumerate(self._waiting)

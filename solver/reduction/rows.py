@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from solver.model import HOSTNAME, Devices, HostPort, Labels, PodSpec, RunningPods, Taint
 from solver.reduction.bundles import RowPart, bundles_of, components
-from solver.reduction.selecting import SelectorIndex
+from solver.reduction.selecting import PodsByLabel
 from solver.reduction.terms import (
     RunningPodIndex,
     Sort,
@@ -107,7 +107,7 @@ class Layout:
         self.specs = tuple(dict.fromkeys(spec for spec, _ in asked))
         number = {spec: index for index, spec in enumerate(self.specs)}
         self._demands = [(number[spec], count) for spec, count in asked]
-        self._selecting = SelectorIndex(self.specs)
+        self._selecting = PodsByLabel(self.specs)
         self.helpers = helpers(self.specs, self._selecting)
         self._domains: dict[str, list[str | None]] = {}
         self._closed: dict[tuple[int, int], list[int]] = {}

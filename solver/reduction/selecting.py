@@ -10,7 +10,7 @@ from solver.model import Operator, PodSelector, PodSpec, Requirement
 from solver.model.eligibility import selects
 
 
-class SelectorIndex:
+class PodsByLabel:
     """Pods by namespace and labels, numbered in their order."""
 
     def __init__(self, specs: Sequence[PodSpec]) -> None:

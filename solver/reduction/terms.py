@@ -23,7 +23,7 @@ from solver.model import (
     WhenUnsatisfiable,
 )
 from solver.model.eligibility import required_affinity, selects, tolerates
-from solver.reduction.selecting import SelectorIndex
+from solver.reduction.selecting import PodsByLabel
 
 
 class Sort(StrEnum):
@@ -161,7 +161,7 @@ class RunningPodIndex:
             for each in pods:
                 self._at[each.spec][place] += each.count
         self._specs = tuple(self._at)
-        self._selecting = SelectorIndex(self._specs)
+        self._selecting = PodsByLabel(self._specs)
         self._counted: dict[Term, Counter[int]] = {}
 
     def counted(self, term: Term) -> Mapping[int, int]:
@@ -186,7 +186,7 @@ class RunningPodIndex:
         return self._at
 
 
-def helpers(specs: Sequence[PodSpec], selecting: SelectorIndex) -> Callable[[int, Term], frozenset[int]]:
+def helpers(specs: Sequence[PodSpec], selecting: PodsByLabel) -> Callable[[int, Term], frozenset[int]]:
     """For a class (index into `specs`) and an affinity term that does not count it: the classes that help it, which
     are those counted by the term that do not wait, over however many others, for the class itself. `selecting` is of
     the specs."""

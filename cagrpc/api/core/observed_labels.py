@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from cagrpc.api.core.selectors import LabelChange, LabelProjection, PodIdentity, SelectorIndex, selectors_of
+from cagrpc.api.core.selectors import LabelChange, LabelProjection, PodIdentity, SelectorsByLabel, selectors_of
 from solver.model import HostPort, PodAffinityTerm, PodSelector, PodSpec, RunningPods
 from solver.model.eligibility import selects
 
@@ -79,7 +79,7 @@ def projection_of(planned: Sequence[tuple[PodSpec, PodIdentity]], running: Itera
     by_selector: defaultdict[PodSelector, list[PodAffinityTerm]] = defaultdict(list)
     for term in terms:
         by_selector[term.selector].append(term)
-    index = SelectorIndex(by_selector)
+    index = SelectorsByLabel(by_selector)
     who = [PodIdentity(pod.namespace, dict(pod.labels)) for pod in named]
     matching = {of for each in who for of in index.may_match(each) if selects(of, each.namespace, each.labels)}
     relevant = {term for of in matching for term in by_selector[of]}

@@ -156,7 +156,7 @@ class LabelProjection:
         self.number = next(_numbers)
         """Its own, for whoever remembers what it answered and need not keep it in memory."""
         self._selectors = frozenset(each for each in selectors if each.match_expressions is not None)
-        self._index: SelectorIndex | None = None
+        self._index: SelectorsByLabel | None = None
         self._named: defaultdict[str, set[str]] = defaultdict(set)
         self._asked: set[str] = set()
         self._namespaces: set[str] = set()
@@ -197,7 +197,7 @@ class LabelProjection:
         visible = found.namespace, found.labels
         if visible not in self._selected:
             if self._index is None:
-                self._index = SelectorIndex(self._selectors)
+                self._index = SelectorsByLabel(self._selectors)
             self._selected[visible] = self._index.is_matched(PodIdentity(found.namespace, dict(found.labels)))
         return found if self._selected[visible] else spec
 
@@ -252,7 +252,7 @@ def lookups(selector: PodSelector) -> list[tuple[Entry, ...]]:
     return found
 
 
-class SelectorIndex:
+class SelectorsByLabel:
     """Selectors by what they ask for."""
 
     def __init__(self, selectors: Iterable[PodSelector]) -> None:

@@ -28,7 +28,7 @@ from cagrpc.api.devices.cel_functions import (
     either,
     quantity,
 )
-from cagrpc.api.devices.cel_grammar import Node, parsed, tokens_in
+from cagrpc.api.devices.cel_grammar import SyntaxNode, parsed, tokens_in
 from cagrpc.api.devices.objects import AttributeValue, Device, SemanticVersion
 from cagrpc.errors import InvalidInput
 
@@ -151,10 +151,10 @@ class Expression:
         return at
 
 
-_NOTHING = Node("expr", (), 1)
+_NOTHING = SyntaxNode("expr", (), 1)
 
 
-def _usable(text: str) -> Node:
+def _usable(text: str) -> SyntaxNode:
     try:
         tree = parsed(text)
     except lark.exceptions.UnexpectedInput as error:
@@ -171,7 +171,7 @@ def _usable(text: str) -> Node:
     return tree
 
 
-def _called(node: Node) -> str | None:
+def _called(node: SyntaxNode) -> str | None:
     if node.data in ("ident_arg", "dot_ident_arg"):
         return str(node.children[0])
     return str(node.children[1]) if node.data == "member_dot_arg" else None
@@ -197,7 +197,7 @@ class _Evaluator(Evaluator):
     """cel-python's evaluator over our nodes, counting, with Kubernetes' `cel.bind` and the strict `has`. Its errors say
     nothing of other values: those of cel-python that do double with each `||`."""
 
-    def __init__(self, ast: Node, activation: Activation, steps: _Steps) -> None:
+    def __init__(self, ast: SyntaxNode, activation: Activation, steps: _Steps) -> None:
         super().__init__(_as_tree(ast), activation)
         self._steps = steps
 
@@ -205,7 +205,7 @@ class _Evaluator(Evaluator):
         return _Evaluator(ast, self.activation, self._steps)
 
     def visit_children(self, tree: Any) -> list[Any]:
-        return [self._visit_tree(each) if isinstance(each, Node) else each for each in tree.children]
+        return [self._visit_tree(each) if isinstance(each, SyntaxNode) else each for each in tree.children]
 
     def _visit_tree(self, tree: Any) -> Any:
         self._steps.take(tree.steps)
@@ -254,9 +254,9 @@ class _Evaluator(Evaluator):
     def macro_has_eval(self, exprlist: Any) -> Any:
         """Only a missing member makes `has` false; what fails before it is reached fails."""
         node: Any = exprlist
-        while isinstance(node, Node) and node.data != "member_dot" and len(node.children) == 1:
+        while isinstance(node, SyntaxNode) and node.data != "member_dot" and len(node.children) == 1:
             node = node.children[0]
-        if not isinstance(node, Node) or node.data != "member_dot":
+        if not isinstance(node, SyntaxNode) or node.data != "member_dot":
             return CELEvalError("has() takes a field, such as device.attributes[...].name", TypeError, None)
         holder: Any = self.visit(node.children[0])
         if isinstance(holder, CELEvalError):
@@ -299,7 +299,7 @@ def _as_tree(node: Any) -> lark.Tree[lark.Token]:
 
 def _identifier(node: Any) -> str | None:
     """Return the name that an expression consists of, if it is one."""
-    while isinstance(node, Node) and len(node.children) == 1:
+    while isinstance(node, SyntaxNode) and len(node.children) == 1:
         if node.data == "ident":
             return str(node.children[0])
         node = node.children[0]

@@ -42,7 +42,7 @@ _TOKEN = re.compile(r"""[A-Za-z0-9_]+|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|\s
 _PARSING = Lock()
 
 
-class Node:
+class SyntaxNode:
     """A part of an expression, to cel-python's evaluator a `lark.Tree`."""
 
     __slots__ = ("children", "data", "steps")
@@ -55,17 +55,17 @@ class Node:
     def __init__(self, data: str, children: tuple[Any, ...], steps: int) -> None:
         self.data, self.children, self.steps = data, children, steps
 
-    def find_data(self, data: str) -> Iterator[Node]:
+    def find_data(self, data: str) -> Iterator[SyntaxNode]:
         """Yield the nodes of this kind."""
         return (each for each in self.nodes() if each.data == data)
 
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[SyntaxNode]:
         """Return all nodes, each once."""
-        found: dict[int, Node] = {id(self): self}
+        found: dict[int, SyntaxNode] = {id(self): self}
         left = [self]
         while left:
             for each in left.pop().children:
-                if isinstance(each, Node) and id(each) not in found:
+                if isinstance(each, SyntaxNode) and id(each) not in found:
                     found[id(each)] = each
                     left.append(each)
         return list(found.values())
@@ -76,25 +76,25 @@ def tokens_in(text: str) -> int:
     return sum(1 for _ in _TOKEN.finditer(text))
 
 
-def parsed(text: str) -> Node:
+def parsed(text: str) -> SyntaxNode:
     """Raises lark.exceptions.LarkError."""
     with _PARSING:
         builder, parser = _parser()
         try:
-            found: Node = parser.parse(text)  # type: ignore[assignment]  # what the builder makes
+            found: SyntaxNode = parser.parse(text)  # type: ignore[assignment]  # what the builder makes
         finally:
             builder.known.clear()
     return found
 
 
-class _Builder:
+class _TreeBuilder:
     """Makes the nodes as the parser finds them."""
 
     def __init__(self) -> None:
         self.known: dict[tuple[Any, ...], Any] = {}
 
-    def rule(self, data: str) -> Callable[[list[Any]], Node]:
-        def made(parts: list[Any]) -> Node:
+    def rule(self, data: str) -> Callable[[list[Any]], SyntaxNode]:
+        def made(parts: list[Any]) -> SyntaxNode:
             if data in _PASSING_ON and len(parts) == 1:
                 (only,) = parts
                 if data not in ("primary", "member") or only.data == "literal":
@@ -103,11 +103,11 @@ class _Builder:
 
         return made
 
-    def _node(self, data: str, children: tuple[Any, ...], steps: int) -> Node:
+    def _node(self, data: str, children: tuple[Any, ...], steps: int) -> SyntaxNode:
         key = (data, steps, *map(id, children))
         found = self.known.get(key)
         if found is None:
-            found = self.known[key] = Node(data, children, steps)
+            found = self.known[key] = SyntaxNode(data, children, steps)
         return found
 
     def _token(self, part: Any) -> Any:
@@ -121,7 +121,7 @@ class _Builder:
 
 
 @cache
-def _parser() -> tuple[_Builder, lark.Lark]:
+def _parser() -> tuple[_TreeBuilder, lark.Lark]:
     """Build the grammar's tables: half a second, once."""
     grammar = (Path(celpy.__file__).parent / "cel.lark").read_text()
     for name, ways in _STRINGS.items():
@@ -129,7 +129,7 @@ def _parser() -> tuple[_Builder, lark.Lark]:
         if found is None:
             raise LookupError(f"cel-python's grammar has no {name}; this is for another version of cel-python")
         grammar = f"{grammar[: found.start()]}{name}: {' | '.join(ways)}\n{grammar[found.end() :]}"
-    builder = _Builder()
+    builder = _TreeBuilder()
     rules = re.findall(r"^([a-z_]+)\s*:", grammar, re.MULTILINE)
     actions = type("Actions", (), {each: staticmethod(builder.rule(each)) for each in rules})()
     parser = lark.Lark(

@@ -45,7 +45,7 @@ def namespace(name: str) -> str:
     return f"namespace {name}"
 
 
-class Shares:
+class StepShares:
     """The steps of a round. Each owner may take its part of them, and a part of that on the devices of one driver, less
     what it has taken in earlier rounds and not paid back: each round pays back an equal part for everybody who has
     taken or wanted steps. Thread-safe."""
@@ -85,7 +85,7 @@ class Shares:
 
 
 @dataclass(slots=True)
-class _Kept:
+class _KeptExpression:
     bytes: int
     users: dict[str, set[Hashable]] = field(default_factory=dict)
     """By owner."""
@@ -97,9 +97,9 @@ class Expressions:
     """What pods use. Thread-safe: only reading takes long, and it keeps nobody else waiting."""
 
     def __init__(self) -> None:
-        self.shares = Shares()
+        self.shares = StepShares()
         self._lock, self._reading = Lock(), Lock()
-        self._kept: dict[Hashable, _Kept] = {}
+        self._kept: dict[Hashable, _KeptExpression] = {}
         self._unused: dict[Hashable, None] = {}
         """Of what is kept: it goes when `changed` is asked for, as a user that is read again needs most of it again."""
         self._bytes, self._of_owners = 0, Counter[str]()
@@ -173,7 +173,7 @@ class Expressions:
     def _add(self, user: Hashable, owner: str, item: Hashable) -> None:
         kept = self._kept.get(item)
         if kept is None:
-            kept = self._kept[item] = _Kept(_bytes_of(item))
+            kept = self._kept[item] = _KeptExpression(_bytes_of(item))
         if not kept.users:
             self._bytes += kept.bytes
             self._unused.pop(item, None)

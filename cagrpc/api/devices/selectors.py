@@ -17,7 +17,7 @@ from cagrpc.api.devices.expressions import (
     Expressions,
     Need,
     NotYet,
-    Shares,
+    StepShares,
     namespace,
     read_expression,
 )
@@ -97,7 +97,7 @@ class Matcher:
         at once."""
         self._lock = RLock()
         self._shared, self._own = expressions, dict[str, "Expression | InvalidInput"]()
-        self._shares = Shares() if expressions is None else expressions.shares
+        self._shares = StepShares() if expressions is None else expressions.shares
         self._left_out = 0
 
     def begin(self) -> None:

@@ -201,7 +201,7 @@ def _may_meet(conditions: Conditions, name: str) -> bool:
     return all(matches_requirement(each, by_name) for each in conditions if each.key == NAMESPACE_NAME)
 
 
-class _Version:
+class _NamespacesVersion:
     """What is known of Namespaces until one changes."""
 
     def __init__(self, followed: _Followed) -> None:
@@ -212,7 +212,7 @@ class ReadingContext:
     def __init__(self, references: References) -> None:
         self._references = references
         self._followed = _Followed(references)
-        self._namespaces = _Version(self._followed)
+        self._namespaces = _NamespacesVersion(self._followed)
         self._runtime_classes: dict[str, RuntimeClass] = {}
         self.follow = self._followed.follow
 
@@ -229,12 +229,12 @@ class ReadingContext:
         if known == (None if labels is None else {**labels, NAMESPACE_NAME: name}):
             return
         self._followed.put(name, labels)
-        self._namespaces = _Version(self._followed)
+        self._namespaces = _NamespacesVersion(self._followed)
 
     def namespaces_listed(self) -> None:
         """From now on the Namespaces that are known are all."""
         if self._followed.listed():
-            self._namespaces = _Version(self._followed)
+            self._namespaces = _NamespacesVersion(self._followed)
 
     def put_runtime_class(self, name: str, found: RuntimeClass | None) -> None:
         """Set a RuntimeClass; None removes it."""

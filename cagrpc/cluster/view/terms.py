@@ -19,12 +19,12 @@ MOST_COMPARED = 32
 """Classes with one term, and terms with one class for each of its labels."""
 
 
-class Waiting(Protocol):
+class Identified(Protocol):
     @property
     def identity(self) -> PodIdentity: ...
 
 
-W = TypeVar("W", bound=Waiting)
+W = TypeVar("W", bound=Identified)
 
 
 class SelectingTerms(Generic[W]):
@@ -126,5 +126,5 @@ def _drop(index: defaultdict[K, dict[V, None]], key: K, value: V) -> None:
         del index[key]
 
 
-def _selects(term: PodAffinityTerm, of: Waiting) -> bool:
+def _selects(term: PodAffinityTerm, of: Identified) -> bool:
     return selects(term.selector, of.identity.namespace, of.identity.labels)

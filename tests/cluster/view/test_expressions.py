@@ -211,14 +211,14 @@ def test_an_honest_selector_is_evaluated_in_the_first_round_beside_costly_ones(m
 def _counted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """What owners take for evaluations."""
     found: list[tuple[str, int]] = []
-    take = expressions.Shares.take
+    take = expressions.StepShares.take
 
-    def noted(self: expressions.Shares, owner: str, steps: int, driver: str = "") -> None:
+    def noted(self: expressions.StepShares, owner: str, steps: int, driver: str = "") -> None:
         if driver:
             found.append((owner.removeprefix("namespace "), steps))
         take(self, owner, steps, driver)
 
-    monkeypatch.setattr(expressions.Shares, "take", noted)
+    monkeypatch.setattr(expressions.StepShares, "take", noted)
     return found
 
 

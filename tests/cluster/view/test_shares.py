@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cagrpc.api.core import caps, pods
 from cagrpc.api.core.constraints import Surroundings
 from cagrpc.api.core.pods import pod_spec
-from cagrpc.api.core.selectors import NAMESPACE_NAME, Namespaces, PodIdentity, SelectorIndex
+from cagrpc.api.core.selectors import NAMESPACE_NAME, Namespaces, PodIdentity, SelectorsByLabel
 from cagrpc.api.encoding.messages import plain
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.view import shares
@@ -360,7 +360,7 @@ def test_the_terms_that_select_a_pod_that_waits_are_these(events: list[Any], dat
         terms = {one for one in there if isinstance(one, PodAffinityTerm)}
         selecting = {one for one in terms if any(selects(one.selector, who.namespace, who.labels) for who in classes)}
         assert set(found.terms()) == selecting
-        index = SelectorIndex({one.selector for one in terms})
+        index = SelectorsByLabel({one.selector for one in terms})
         for who in classes:
             matched = {one.selector for one in terms if selects(one.selector, who.namespace, who.labels)}
             assert {one for one in index.may_match(who) if selects(one, who.namespace, who.labels)} == matched

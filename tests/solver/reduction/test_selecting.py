@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from solver.model import Operator, PodSelector, PodSpec, Requirement
 from solver.model.eligibility import selects
 from solver.reduction import selecting
-from solver.reduction.selecting import SelectorIndex
+from solver.reduction.selecting import PodsByLabel
 from tests.support.examples import examples
 
 NAMESPACES, KEYS, VALUES = ("", "a", "b"), ("app", "tier"), ("x", "y", "z")
@@ -35,7 +35,7 @@ SELECTORS = st.builds(
 @given(st.lists(SPECS, max_size=12), st.lists(SELECTORS, max_size=5))
 @examples(200)
 def test_the_index_finds_what_comparing_finds(specs: list[PodSpec], selectors: list[PodSelector]) -> None:
-    index = SelectorIndex(specs)
+    index = PodsByLabel(specs)
     for selector in selectors:
         counted = {n for n, spec in enumerate(specs) if selects(selector, spec.namespace, dict(spec.labels))}
         assert index.selected(selector) == counted
@@ -43,7 +43,7 @@ def test_the_index_finds_what_comparing_finds(specs: list[PodSpec], selectors: l
 
 def test_a_selector_of_one_pod_is_compared_with_that_pod_alone() -> None:
     specs = [PodSpec((), labels=(("k", f"{number}"),), namespace="a") for number in range(1000)]
-    index = SelectorIndex(specs)
+    index = PodsByLabel(specs)
     with patch.object(selecting, "selects", wraps=selects) as compared:
         for number in range(1000):
             condition = Requirement("k", Operator.IN, (f"{number}",))
