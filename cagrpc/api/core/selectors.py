@@ -198,7 +198,7 @@ class LabelProjection:
         if visible not in self._selected:
             if self._index is None:
                 self._index = SelectorsByLabel(self._selectors)
-            self._selected[visible] = self._index.is_matched(PodIdentity(found.namespace, dict(found.labels)))
+            self._selected[visible] = self._index.may_be_matched(PodIdentity(found.namespace, dict(found.labels)))
         return found if self._selected[visible] else spec
 
     def since(self, before: LabelProjection) -> LabelChange:
@@ -255,14 +255,19 @@ def lookups(selector: PodSelector) -> list[tuple[Entry, ...]]:
 class SelectorsByLabel:
     """Selectors by what they ask for."""
 
-    def __init__(self, selectors: Iterable[PodSelector]) -> None:
+    def __init__(self, selectors: Iterable[PodSelector] = ()) -> None:
+        self._there: set[PodSelector] = set()
         self._by: defaultdict[Entry, list[PodSelector]] = defaultdict(list)
-        for selector in selectors:
-            alternatives = lookups(selector)
-            if alternatives:
-                least = min(alternatives, key=lambda each: max(len(self._by.get(entry, ())) for entry in each))
-                for entry in least:
-                    self._by[entry].append(selector)
+        for each in selectors:
+            self.add(each)
+
+    def add(self, selector: PodSelector) -> None:
+        alternatives = lookups(selector)
+        if alternatives and selector not in self._there:
+            self._there.add(selector)
+            least = min(alternatives, key=lambda each: max(len(self._by.get(entry, ())) for entry in each))
+            for entry in least:
+                self._by[entry].append(selector)
 
     def may_match(self, who: PodIdentity) -> Iterator[PodSelector]:
         """Yield those that may match this pod."""
@@ -270,6 +275,10 @@ class SelectorsByLabel:
             yield from self._by.get(entry, ())
 
     def is_matched(self, who: PodIdentity) -> bool:
+        """Return whether any matches this pod."""
+        return any(selects(each, who.namespace, who.labels) for each in self.may_match(who))
+
+    def may_be_matched(self, who: PodIdentity) -> bool:
         """Return whether any matches this pod, or too many may to find out."""
         found = islice(self.may_match(who), MOST_COMPARED + 1)
         return any(at == MOST_COMPARED or selects(each, who.namespace, who.labels) for at, each in enumerate(found))

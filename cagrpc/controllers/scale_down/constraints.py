@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+from cagrpc.api.core.selectors import PodIdentity, SelectorsByLabel
 from solver.model import HOSTNAME, Operator, PodAffinityTerm, PodSelector, PodSpec, TopologySpread, WhenUnsatisfiable
 from solver.model.eligibility import ports_collide, selects
 
@@ -134,20 +135,9 @@ def _matches(selector: PodSelector, spec: PodSpec) -> bool:
     return selects(selector, spec.namespace, dict(spec.labels))
 
 
-class SelectorIndex:
-    """Selectors by a label that their pods have, so that few are compared with a pod."""
-
-    def __init__(self, selectors: Iterable[PodSelector] = ()) -> None:
-        self._of: dict[tuple[str, str] | None, dict[PodSelector, None]] = defaultdict(dict)
-        for each in selectors:
-            self.add(each)
-
-    def add(self, selector: PodSelector) -> None:
-        self._of[_label_of_all(selector)][selector] = None
-
-    def selects(self, spec: PodSpec) -> bool:
-        """Return whether any of them selects such a pod."""
-        return any(_matches(each, spec) for label in (None, *spec.labels) for each in self._of.get(label, ()))
+def identity_of(spec: PodSpec) -> PodIdentity:
+    """Return the pod as selectors see it, as far as its spec says."""
+    return PodIdentity(spec.namespace, dict(spec.labels))
 
 
 class Relevance:
@@ -155,7 +145,7 @@ class Relevance:
 
     def __init__(self, specs: Collection[PodSpec]) -> None:
         self._specs = specs
-        self._selectors = SelectorIndex(
+        self._selectors = SelectorsByLabel(
             term.selector for each in specs for term in (*each.pod_affinity, *each.pod_anti_affinity)
         )
         self._with: dict[tuple[str, str], list[PodSpec]] = defaultdict(list)
@@ -170,7 +160,9 @@ class Relevance:
     def of(self, spec: PodSpec) -> bool:
         """Return whether a pod of this spec, which must stay in memory, does."""
         if id(spec) not in self._known:
-            self._known[id(spec)] = self._selectors.selects(spec) or self._keeps_out(spec) or self._takes_port(spec)
+            self._known[id(spec)] = (
+                self._selectors.is_matched(identity_of(spec)) or self._keeps_out(spec) or self._takes_port(spec)
+            )
         return self._known[id(spec)]
 
     def _keeps_out(self, spec: PodSpec) -> bool:

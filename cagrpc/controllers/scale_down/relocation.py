@@ -15,14 +15,15 @@ from itertools import islice
 
 import numpy as np
 
+from cagrpc.api.core.selectors import SelectorsByLabel
 from cagrpc.cluster.drop_invalid import faults, solve_valid
 from cagrpc.cluster.node_info import DisplacedOwner, NodeInfo
 from cagrpc.cluster.state import ClusterNode
 from cagrpc.controllers.scale_down.constraints import (
     Relevance,
-    SelectorIndex,
     decided_by_node,
     domain_keys,
+    identity_of,
     kept_out_of_domains,
     most_beside,
     required,
@@ -84,7 +85,7 @@ class Relocation:
         self._room = room
         self._seen = seen
         self._counting = CountingNodes(room, seen)
-        self._keeping_out: dict[str, SelectorIndex] = {}
+        self._keeping_out: dict[str, SelectorsByLabel] = {}
         """By topology key: which pods anti-affinity keeps out of domains."""
         for spec in (*keeping_out, *(spec for _, spec, _ in room.all_assumed())):
             self._keep_out(spec)
@@ -202,12 +203,13 @@ class Relocation:
 
     def _keep_out(self, spec: PodSpec) -> None:
         for term in kept_out_of_domains(spec):
-            self._keeping_out.setdefault(term.topology_key, SelectorIndex()).add(term.selector)
+            self._keeping_out.setdefault(term.topology_key, SelectorsByLabel()).add(term.selector)
 
     def _keys_against(self, spec: PodSpec) -> set[str]:
         """Return the topology keys of the domains that anti-affinity of pods which have a place keeps such pods out
         of."""
-        return {key for key, selectors in self._keeping_out.items() if selectors.selects(spec)}
+        who = identity_of(spec)
+        return {key for key, selectors in self._keeping_out.items() if selectors.is_matched(who)}
 
     def _may_fit(self, spec: PodSpec, count: int, onto: Bools) -> bool:
         """Return whether there is room for so many pods of a spec, as far as resources go."""
