@@ -84,7 +84,12 @@ def coarse_anti_affinity(spec: Document, namespace: str) -> tuple[PodAffinityTer
             elsewhere = bool(texts(term, "namespaces", "", [])) or term.get("namespaceSelector") is not None
             of_all[key] = of_all.get(key, False) or elsewhere
     keys = sorted(of_all, key=lambda each: (not of_all[each], each))[:MOST_TERMS]
-    return tuple(PodAffinityTerm(key, PodSelector((), None if of_all[key] else (namespace,))) for key in keys)
+    return coarse_terms({key: of_all[key] for key in keys}, namespace)
+
+
+def coarse_terms(of_all: Mapping[str, bool], namespace: str) -> tuple[PodAffinityTerm, ...]:
+    """Return a term for each topology key that selects all pods of the namespace, or of all namespaces."""
+    return tuple(PodAffinityTerm(key, PodSelector((), None if all_ else (namespace,))) for key, all_ in of_all.items())
 
 
 def _terms(spec: Document) -> Iterator[Document]:

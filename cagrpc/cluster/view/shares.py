@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from itertools import islice
 
+from cagrpc.api.core.caps import coarse_terms
 from cagrpc.api.core.selectors import selectors_of
 from solver.model import HOSTNAME, HostPort, PodAffinityTerm, PodSelector, PodSpec
 
@@ -45,8 +46,8 @@ def beyond_share(spec: PodSpec, namespace: str) -> PodSpec:
             elsewhere = term.selector.namespaces != (namespace,)
             of_all[term.topology_key] = of_all.get(term.topology_key, False) or elsewhere
     keys = sorted(of_all, key=lambda each: (each != HOSTNAME, not of_all[each], each))[:_KEPT_KEYS]
-    terms = (PodAffinityTerm(key, PodSelector((), None if of_all[key] else (namespace,))) for key in keys)
-    return PodSpec(requests=spec.requests, pod_anti_affinity=tuple(terms), unschedulable=BEYOND)
+    terms = coarse_terms({key: of_all[key] for key in keys}, namespace)
+    return PodSpec(requests=spec.requests, pod_anti_affinity=terms, unschedulable=BEYOND)
 
 
 class ConstraintShares:
