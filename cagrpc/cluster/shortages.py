@@ -8,7 +8,7 @@ these, the group is its own offering.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from cagrpc.api.encoding.times import timestamp
 from cagrpc.fleet.model import FleetSnapshot, IncrementStatus, Phase
 from cagrpc.runtime.back_off import BackOff
 from cagrpc.runtime.clock import EpochClock
-from solver.model import NodeGroup, PodSpec
+from solver.model import Labels, NodeGroup, PodSpec, Resources, Taint
 from solver.model.allocation import why_not_allocated
 from solver.model.eligibility import why_not_eligible
 
@@ -63,8 +63,13 @@ def could_hold(group: NodeGroup, spec: PodSpec) -> bool:
     """Return whether a new node of the group would have room, and the devices, for such a pod."""
     if why_not_allocated(group.devices, spec.claims) is not None:
         return False
-    fits = all(group.allocatable.get(name, 0) >= amount for name, amount in spec.requests)
-    return fits and why_not_eligible(spec, group.labels, group.taints) is None
+    return would_take(spec, group.labels, group.taints, group.allocatable)
+
+
+def would_take(spec: PodSpec, labels: Labels, taints: Sequence[Taint], allocatable: Resources, name: str = "") -> bool:
+    """Return whether such a node, if it were empty, would take the pod; devices apart."""
+    fits = all(allocatable.get(resource, 0) >= amount for resource, amount in spec.requests)
+    return fits and why_not_eligible(spec, labels, taints, name) is None
 
 
 def left_out(shortages: Iterable[Shortage]) -> str:

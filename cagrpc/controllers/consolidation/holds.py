@@ -5,16 +5,16 @@ tenant can stop consolidation for the others. Times are in seconds."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
 from cagrpc.api.encoding.times import timestamp
+from cagrpc.cluster.shortages import would_take
 from cagrpc.cluster.state import ClusterState, PodRef, oldest_first
 from cagrpc.controllers.events import Note, pod_object
 from cagrpc.fleet.model import FleetSnapshot
-from solver.model import Labels, PodSpec, Resources, Taint
-from solver.model.eligibility import why_not_eligible
+from solver.model import PodSpec
 
 SHARE_SECONDS = 900.0
 """So long pods and requests of one namespace hold consolidation. Increments have less time than this."""
@@ -64,15 +64,10 @@ def needs(state: ClusterState, snapshot: FleetSnapshot, requests_due: Mapping[st
 def _is_served(spec: PodSpec, state: ClusterState, snapshot: FleetSnapshot) -> bool:
     """Return whether a node of a group, or one that stands, would take the pod if it were empty."""
     groups = (each.group for each in snapshot.groups.values())
-    return any(_fits(spec, each.labels, each.taints, each.allocatable) for each in groups) or any(
-        _fits(spec, each.node.labels, each.node.taints, each.node.allocatable, each.node.name) for each in state.nodes
+    nodes = (each.node for each in state.nodes)
+    return any(would_take(spec, each.labels, each.taints, each.allocatable) for each in groups) or any(
+        would_take(spec, each.labels, each.taints, each.allocatable, each.name) for each in nodes
     )
-
-
-def _fits(spec: PodSpec, labels: Labels, taints: Sequence[Taint], allocatable: Resources, name: str = "") -> bool:
-    if any(amount > allocatable.get(resource, 0) for resource, amount in spec.requests):
-        return False
-    return why_not_eligible(spec, labels, taints, name) is None
 
 
 @dataclass(slots=True)
