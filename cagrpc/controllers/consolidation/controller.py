@@ -17,10 +17,11 @@ from typing import Generic, Protocol, TypeVar
 from prometheus_client.registry import Collector
 
 from cagrpc.cluster.state import ClusterState
-from cagrpc.controllers.consolidation.choice import URGENT, NodesThatMayGo, candidates, narrowed
+from cagrpc.controllers.consolidation.choice import NodesThatMayGo, candidates, narrowed
 from cagrpc.controllers.consolidation.metrics import ConsolidationMetrics
 from cagrpc.controllers.consolidation.pauses import Pause, pause
 from cagrpc.controllers.consolidation.status import PublishedPlan, Shown, in_full, in_short
+from cagrpc.controllers.consolidation.steps import MUST_GO
 from cagrpc.controllers.settings import ConsolidationMode, ConsolidationSettings
 from cagrpc.fleet.model import FleetSnapshot, SnapshotSource
 from cagrpc.runtime.back_off import BackOff
@@ -236,7 +237,7 @@ class ConsolidationController(Controller, Generic[QuestionT]):
         if not steps or self._stopping.is_set():
             return ""
         found = steps[0]
-        if may.of(found) != found.nodes or ((urgent_only or observed.held) and found.reason not in URGENT):
+        if may.of(found) != found.nodes or ((urgent_only or observed.held) and found.reason not in MUST_GO):
             return ""
         self._walk.begin(found, observed)
         log.info(
