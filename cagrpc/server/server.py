@@ -37,8 +37,7 @@ from cagrpc.services.decisions import DecisionLog
 from cagrpc.services.grpc import expander, provider
 from cagrpc.services.grpc.gate import Gate
 from cagrpc.services.grpc.metrics import CallMetrics
-from cagrpc.services.grpc.native import ready_answers
-from cagrpc.services.grpc.ready import ReadyAnswers
+from cagrpc.services.grpc.native import answers_of, load
 from cagrpc.services.grpc.servers import RpcServer, method_names
 from cagrpc.services.http.access import Anybody, Nobody, PageAccess, ThisMachine
 from cagrpc.services.http.metrics import HttpMetrics
@@ -53,6 +52,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SERVICES = (provider.SERVICE, expander.SERVICE)
+_BY_NODE = {provider.SERVICE: provider.BY_NODE, expander.SERVICE: ()}
+"""Methods whose answers are ready by node. The expander's are all decisions; it has the native front all the same."""
 
 _EMPTY_PAGES: Mapping[str, JsonPage] = {
     **dict.fromkeys(("/nodegroups", "/increments", "/plans", "/provisioningrequests"), JsonPage(lambda: JsonList(()))),
@@ -108,12 +109,9 @@ class Server:
                 self._runner.add(cluster.view)
                 pending = cluster.view.pending
             self._decisions = DecisionLog(SteadyClock(), pending=pending)
-            # A recording has every call, so Python has to see each.
-            self._ready = ReadyAnswers() if recorder is not None else ready_answers(provider.SERVICE, provider.BY_NODE)
-            # The answers of the expander are all decisions; it has the front all the same.
-            self._unready = ReadyAnswers() if recorder is not None else ready_answers(expander.SERVICE, ())
-
-            self._calls, self._web = CallMetrics(self._ready.calls), HttpMetrics()
+            front = load() if recorder is None else None  # a recording has every call, so Python has to see each
+            self._ready = {name: answers_of(front, name, by_node) for name, by_node in _BY_NODE.items()}
+            self._calls, self._web = CallMetrics(self._ready[provider.SERVICE].calls), HttpMetrics()
             self._metrics = ServerMetrics(lambda: not self._why_not_ready(), lambda: self._leader is not None)
             self._gates = {name: Gate(method_names(name), self._why_not_ready) for name in SERVICES}
             if self._cluster is not None and self._cluster.election is not None:
@@ -206,14 +204,16 @@ class Server:
                 observe=self._calls.observe,
                 why_not_ready=self._why_not_ready,
                 client_names=names_of[name],
-                ready=self._ready if name == provider.SERVICE else self._unready,
+                ready=self._ready[name],
             )
             undo.callback(server.stop, 0.0)
             servers.append(server)
         return tuple(servers)
 
     def _become_leader(self, journal: Journal) -> None:
-        leader = self._leader = Leader(self._settings, journal, self._decisions, self._cluster, self._ready)
+        leader = self._leader = Leader(
+            self._settings, journal, self._decisions, self._cluster, self._ready[provider.SERVICE]
+        )
         self._runner.add(*leader.controllers)
         self._gates[provider.SERVICE].open(leader.provider.methods())
         self._gates[expander.SERVICE].open(leader.expander.methods())
