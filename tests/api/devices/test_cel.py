@@ -275,6 +275,20 @@ def test_numbers_are_reckoned_with() -> None:
     assert matches("7 % 4 == 3 && 7 / 2 == 3 && 2 * 3 - 1 == 5 && 7.0 / 2.0 == 3.5 && 5u % 3u == 2u")
 
 
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The patterns that are compiled."""
+    found: list[str] = []
+    compile_pattern = re2.compile
+
+    def noted(source: str, options: object) -> object:
+        found.append(source)
+        return compile_pattern(source, options)
+
+    monkeypatch.setattr(re2, "compile", noted)
+    return found
+
+
 @pytest.mark.parametrize(
     "pattern",
     [
@@ -285,30 +299,14 @@ def test_numbers_are_reckoned_with() -> None:
     ],
     ids=("repetitions", "classes", "folded classes", "nested repetitions"),
 )
-def test_patterns_are_charged_before_they_are_compiled(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled: list[str] = []
-    compile_pattern = re2.compile
-
-    def counted(source: str, options: object) -> object:
-        compiled.append(source)
-        return compile_pattern(source, options)
-
-    monkeypatch.setattr(re2, "compile", counted)
+def test_patterns_are_charged_before_they_are_compiled(pattern: str, compiled: list[str]) -> None:
     expression = Expression(f'"".matches("{pattern}")')
     with pytest.raises((UnusableExpression, ExpressionFailed)):
         expression.matches(GPU)
     assert not compiled or expression.steps > 1_900
 
 
-def test_many_patterns_of_one_expression_are_compiled_while_its_steps_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled: list[str] = []
-    compile_pattern = re2.compile
-
-    def counted(source: str, options: object) -> object:
-        compiled.append(source)
-        return compile_pattern(source, options)
-
-    monkeypatch.setattr(re2, "compile", counted)
+def test_many_patterns_of_one_expression_are_compiled_while_its_steps_last(compiled: list[str]) -> None:
     expression = Expression("||".join(rf'"".matches("\\pL{{0,300}}{number}x")' for number in range(150)))
     with pytest.raises(UnusableExpression):
         expression.matches(GPU)

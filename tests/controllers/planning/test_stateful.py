@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import replace
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import initialize, invariant, rule
 
 from cagrpc.backends.simulated.behaviour import Behaviour
 from cagrpc.controllers.settings import PlannerSettings
@@ -16,6 +16,7 @@ from cagrpc.fleet.model import Phase, PodKey
 from solver.model import Limit, NodeGroup, PodSpec, Taint, TaintEffect, Toleration
 from tests.support.examples import examples
 from tests.support.fleet import group
+from tests.support.outages import Outages
 from tests.support.world import BOOT_SECONDS, World
 
 GPU = "nvidia.com/gpu"
@@ -40,7 +41,7 @@ SHAPES = {
 }
 
 
-class PlannerMachine(RuleBasedStateMachine):
+class PlannerMachine(Outages):
     @initialize()
     def start(self) -> None:
         limits, planner = [Limit("gpus", {"nodes": 60})], PlannerSettings(shortage_seconds=60.0)
@@ -114,21 +115,6 @@ class PlannerMachine(RuleBasedStateMachine):
     @rule()
     def the_scheduler_pauses(self) -> None:
         self.cluster.scheduling = not self.cluster.scheduling
-
-    @rule()
-    def the_cluster_is_out_of_reach(self) -> None:
-        (self.world.reconnect if self.world.problem else self.world.disconnect)()
-
-    @rule()
-    def the_journal_breaks(self) -> None:
-        if not self.world.journal.broken:
-            self.world.journal.broken = True
-            self.world.run(5)
-            self.world.journal.broken = False
-
-    @rule()
-    def cagrpc_is_restarted(self) -> None:
-        self.world.restart()
 
     # What must hold.
 

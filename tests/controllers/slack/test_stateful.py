@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import initialize, invariant, rule
 
 from cagrpc.backends.simulated.behaviour import Behaviour
 from cagrpc.controllers.settings import PlannerSettings
@@ -21,6 +21,7 @@ from tests.controllers.slack.test_holding import configure, mirror
 from tests.support.cluster import NAMESPACE
 from tests.support.examples import examples
 from tests.support.fleet import group
+from tests.support.outages import Outages
 from tests.support.world import BOOT_SECONDS, World
 
 ENOUGH = 60
@@ -36,7 +37,7 @@ TARGETS = {
 IN_FLIGHT = (Phase.PLANNED, Phase.CREATING, Phase.READY, Phase.ROLLING_BACK)
 
 
-class SlackMachine(RuleBasedStateMachine):
+class SlackMachine(Outages):
     @initialize(wanted=st.sampled_from(sorted(TARGETS)))
     def start(self, wanted: str) -> None:
         large = replace(group("large", cpu=16000, price=0.35, max_size=ENOUGH), labels={"size": "large"})
@@ -85,23 +86,6 @@ class SlackMachine(RuleBasedStateMachine):
     def a_machine_vanishes(self, data: st.DataObject) -> None:
         if machines := self.world.backend.list_instances().instances:
             self.world.backend.vanish([data.draw(st.sampled_from(machines)).id])
-
-    @rule()
-    def the_cluster_is_out_of_reach(self) -> None:
-        if self.world.problem is None:
-            self.world.disconnect()
-        else:
-            self.world.reconnect()
-
-    @rule()
-    def the_journal_breaks(self) -> None:
-        self.world.journal.broken = True
-        self.world.run(5)
-        self.world.journal.broken = False
-
-    @rule()
-    def cagrpc_is_restarted(self) -> None:
-        self.world.restart()
 
     @property
     def slack(self) -> Any:
