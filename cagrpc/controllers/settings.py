@@ -196,7 +196,7 @@ class ConsolidationSettings:
     minimum_node_age_seconds: float = 600.0
     moving: MovingRules = field(default_factory=MovingRules)
     step_deadline_seconds: float = 900.0
-    """A step that gets no further for so long is undone."""
+    """A step that makes no progress for so long is undone."""
     windows: tuple[Schedule, ...] = ()
     """When nodes may be replaced that need not be; empty for always."""
     budgets: tuple[NodeBudget, ...] = (NodeBudget(10, is_percentage=True),)

@@ -40,7 +40,7 @@ Document = Mapping[str, Any]
 
 def beyond(what: str, count: int, most: int) -> str:
     """Return why a pod with so many is not planned; empty where it is."""
-    return f"has {count:,} {what}, more than the {most:,} that are planned with" if count > most else ""
+    return f"has {count:,} {what}, more than the {most:,} that planning handles" if count > most else ""
 
 
 def beyond_caps(spec: Document) -> str:

@@ -19,7 +19,7 @@ _KEPT_KEYS = 10
 _TRIED_AT_ONCE = 100
 
 BEYOND = (
-    f"the constraints of its namespace's pods on other pods weigh more than the {MOST_WEIGHT:,} that are planned with;"
+    f"the constraints of its namespace's pods on other pods weigh more than the {MOST_WEIGHT:,} that planning handles;"
     " fewer distinct selectors, conditions or namespaces in them make room for it"
 )
 

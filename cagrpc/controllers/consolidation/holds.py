@@ -114,7 +114,7 @@ def in_words(found: Mapping[str, Needs], until: Mapping[str, float]) -> tuple[st
     who = [f"{name} until {timestamp(at)}" for name, at in sorted(until.items(), key=lambda each: -each[1])]
     if len(who) > _MOST_NAMED:
         who[_MOST_NAMED:] = [f"{len(who) - _MOST_NAMED} more"]
-    whose = f" (of namespace {', '.join(who)} at the latest)"
+    whose = f" (namespace {', '.join(who)} at the latest)"
     return tuple(f"{said}: {count}{whose}" for said, count in what.items() if count)
 
 
@@ -123,5 +123,5 @@ def notes(found: Mapping[str, Needs], until: Mapping[str, float], now_seconds: f
     for name, at in until.items():
         pod = found[name].first
         if pod is not None and at <= now_seconds + SHARE_SECONDS - _TOLD_AFTER_SECONDS:
-            text = f"consolidation waits for this pod and others of its namespace, until {timestamp(at)} at the latest"
+            text = f"consolidation waits for this pod and others in its namespace until {timestamp(at)} at the latest"
             yield Note(pod_object(pod), "ConsolidationWaits", text)

@@ -12,7 +12,7 @@ Old nodes are cordoned first, as Karpenter taints them: else pods would come to 
 Pods that came to an old node before its cordon was seen move with the others. Pods whose planned room the scheduler
 gave to others get another target, or their old node stays (`targets`), as does one with a pod that may not be moved
 after all. A step is undone where it can no longer end, or has nothing left to save: a new node does not come, a target
-is not Ready, all old nodes have to stay, somebody lifts a cordon, or it gets no further for its deadline. While the
+is not Ready, all old nodes have to stay, somebody lifts a cordon, or it makes no progress for its deadline. While the
 cluster is not known nothing happens, and the deadline is put off by as long. Of nodes that go whatever happens
 (`steps.MUST_GO`) pods are evicted all the same, and the planner finds room.
 
@@ -270,8 +270,8 @@ class Walk:
         self._turn.before = max(self._turn.before, state.waiting_pods)
 
     def _is_late(self, under_way: Disruption, seconds: float) -> bool:
-        """Return whether it has got no further for so long, or takes many times as long altogether. While it waits for
-        pods to be bound, others may come first."""
+        """Return whether it has made no progress for so long, or takes many times as long altogether. While it waits
+        for pods to be bound, others may come first."""
         if self._fleet.disruptions.now() >= under_way.created_at_seconds + LONGEST_FACTOR * seconds:
             return True
         waits_for_scheduler = under_way.phase is DisruptionPhase.CREATING or self._successors.open
@@ -282,7 +282,7 @@ class Walk:
         """Return why it cannot end as it was planned; empty where it may."""
         seconds = under_way.deadline_at_seconds - under_way.created_at_seconds
         if self._is_late(under_way, seconds):
-            return f"no further for {seconds:g} s: {self.waits_for}"
+            return f"no progress for {seconds:g} s: {self.waits_for}"
         if under_way.reason in MUST_GO:
             return ""
         moving = under_way.phase is DisruptionPhase.MOVING

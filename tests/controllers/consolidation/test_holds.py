@@ -49,12 +49,12 @@ def test_pods_that_wait_hold_it_for_a_share_of_time(full: Scenes) -> None:
     scene = full(ON)
     scene.cluster.add(cpu=NOT_ORDERED, namespace="tenant")
     scene.step()
-    until = scene.shown["waits_for"].removeprefix("pods wait: 1 (of namespace tenant until ")
+    until = scene.shown["waits_for"].removeprefix("pods wait: 1 (namespace tenant until ")
     assert until.endswith("Z at the latest)")
     assert held_seconds(scene, SHARE_SECONDS - 100) == SHARE_SECONDS - 100
     assert until in scene.shown["waits_for"], "it does not move"
     (event,) = scene.events("ConsolidationWaits")
-    assert event.text == f"consolidation waits for this pod and others of its namespace, until {until.rstrip(')')}"
+    assert event.text == f"consolidation waits for this pod and others in its namespace until {until.rstrip(')')}"
     assert scene.fleet.snapshot.disruptions == ()
     held_seconds(scene, SHARE_SECONDS)
     assert scene.fleet.snapshot.disruptions
@@ -96,7 +96,7 @@ def test_each_namespace_has_its_own_share_and_gets_it_back(full: Scenes) -> None
     assert held_seconds(scene, 100) == 0
     (honest,) = scene.cluster.add(cpu=NOT_ORDERED, namespace="honest")
     assert held_seconds(scene, 200) == 200
-    assert "of namespace honest until" in scene.shown["waits_for"]
+    assert "namespace honest until" in scene.shown["waits_for"]
     scene.cluster.delete(honest)
     scene.run(4 * 200, LOOK_SECONDS)
     scene.cluster.add(cpu=NOT_ORDERED, namespace="honest")
@@ -118,5 +118,5 @@ def test_a_node_that_must_go_is_replaced_while_pods_wait(full: Scenes) -> None:
 def test_requests_that_need_room_hold_it_too(full: Scenes) -> None:
     scene = full()
     found = needs(scene.view.state(), scene.fleet.snapshot, {"other": 2})
-    text = "ProvisioningRequests need room: 2 (of namespace other until 1970-01-01T00:15:00Z at the latest)"
+    text = "ProvisioningRequests need room: 2 (namespace other until 1970-01-01T00:15:00Z at the latest)"
     assert in_words(found, Holds().until(found, 0.0)) == (text,)

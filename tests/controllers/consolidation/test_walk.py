@@ -494,7 +494,7 @@ def test_a_deadline_that_passes_undoes_it(stages: Callable[..., Stage]) -> None:
     assert stage.ended() is None
     assert "not evicted yet" in stage.shown["waits_for"]
     end(stage, UNDONE)
-    assert "no further for 900 s: pod ns/" in stage.last().message
+    assert "no progress for 900 s: pod ns/" in stage.last().message
     assert stage.left() == {"a": 2}
 
 
