@@ -299,7 +299,7 @@ class Expressions:
         """Return an expression that is in use, or why it cannot be evaluated."""
         kept = self._kept.get(text)
         found = None if kept is None else kept.found
-        return found or NotYet("the expression has not been read yet: its turn comes in one of the next rounds")
+        return found or NotYet("the expression is not read yet: its turn comes in one of the next rounds")
 
     def owner(self, text: str, driver: str) -> str:
         """Return in whose share, of those who use it, an expression is evaluated on a driver's devices."""

@@ -109,7 +109,7 @@ def is_away(scene: Scene) -> None:
     ("happens", "why"),
     [
         pytest.param(is_away, "the cluster is not known: the watch is down", id="the cluster is not known"),
-        pytest.param(is_expected, "pods are to be created by their workloads: 2 (of namespace", id="pods are expected"),
+        pytest.param(is_expected, "pods are to be created by their workloads: 2 (namespace", id="pods are expected"),
         pytest.param(orders, "increment {increment} is in flight", id="an increment"),
         pytest.param(is_drained, "node {node} is being removed, and has pods", id="somebody drains a node"),
     ],
