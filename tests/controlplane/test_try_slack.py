@@ -147,7 +147,7 @@ def test_the_page(reader: Reader, live: Live) -> None:
     live.wait_until_settled()
     reader.play("What is held")
     assert "burst" in reader.said[-1]
-    assert list(seen.counts().values()) == [4]
+    live.wait_for(lambda: list(seen.counts().values()) == [4], "CA would inject the four of them")
     before = {node["metadata"]["name"] for node in live.nodes()}
 
     reader.play("A burst")
