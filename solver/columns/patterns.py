@@ -18,6 +18,8 @@ from solver.reduction.colocation import CoLocation
 from solver.reduction.reduced import Floats, Ints, Kind, Reduced
 
 _LOOK_EVERY = 16
+_RESOURCES_A_STEP = 128
+"""From so many on a step takes that much longer."""
 _MOST_SPECS = 200  # the enumeration descends once per spec
 
 
@@ -66,7 +68,7 @@ def enumerate_maximal(reduced: Reduced, most: int, kinds: Container[int]) -> lis
     if np.count_nonzero(reduced.wanted) > _MOST_SPECS:
         return None
     found: list[Pattern] = []
-    steps, colocation = most * 4, CoLocation(reduced)
+    steps, colocation = most * 4 // (1 + reduced.requests.shape[1] // _RESOURCES_A_STEP), CoLocation(reduced)
     for kind in _usable(reduced, kinds):
         of_kind = _Maximal(reduced, colocation, kind, most - len(found), steps)
         if not of_kind.descend(0, list(kind.free)):

@@ -84,16 +84,18 @@ def required_affinity(spec: PodSpec) -> tuple[PodAffinityTerm, ...]:
     alone = tuple(term for term in spec.pod_affinity if term.alone)
     if len(terms) < 2:
         return (*terms, *alone)
-    expressions: tuple[Requirement, ...] | None = ()
+    expressions: dict[Requirement, None] | None = {}
     namespaces: set[str] | None = None
     for selector in (term.selector for term in terms):
         if selector.match_expressions is None or expressions is None:
             expressions = None
         else:
-            expressions = (*expressions, *(r for r in selector.match_expressions if r not in expressions))
+            expressions.update(dict.fromkeys(selector.match_expressions))
         if selector.namespaces is not None:
             namespaces = set(selector.namespaces) & (set(selector.namespaces) if namespaces is None else namespaces)
-    together = PodSelector(expressions, None if namespaces is None else tuple(sorted(namespaces)))
+    together = PodSelector(
+        None if expressions is None else tuple(expressions), None if namespaces is None else tuple(sorted(namespaces))
+    )
     return (*(PodAffinityTerm(term.topology_key, together) for term in terms), *alone)
 
 

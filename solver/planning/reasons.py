@@ -116,7 +116,7 @@ class _CoLocationReasons:
         problem = reduced.problem
         self._nodes = problem.nodes
         self._daemons = problem.daemon_sets
-        self._waiting = tuple(dict.fromkeys(demand.pod for demand in reduced.demands))
+        self._waiting = tuple(dict.fromkeys(d.pod for d in reduced.demands if not d.pod.unschedulable))
         self._served = dict.fromkeys(d.pod for d in reduced.demands if d.count > missing.get(d, 0))
         self._absent: dict[Term, bool] = {}
         self._known_domains: dict[str, list[str | None]] = {}
@@ -129,7 +129,7 @@ class _CoLocationReasons:
     @cached_property
     def _alone(self) -> Mapping[PodSpec, frozenset[Term]]:
         """By class, the affinity terms that no unplaced class can help to satisfy."""
-        helping = helpers(self._waiting, PodsByLabel(self._waiting))
+        helping = helpers(self._waiting, PodsByLabel(enumerate(self._waiting)))
         return {
             spec: frozenset(t for t in terms_of(spec) if t.sort is Sort.AFFINITY and not helping(number, t))
             for number, spec in enumerate(self._waiting)

@@ -1,13 +1,13 @@
 """The entry point of planning: `solve(problem, budget) -> Plan`, its steps from top to bottom.
 
-Refuse an invalid problem (`validate`), leave out nodes that its pods cannot need (`with_enough_nodes`), reduce the
-rest to classes and kinds (`reduce`), search (`search`), write the plan in the terms of the problem (`write_plan`,
-`reasons`), and let the independent checker pass it (`check`).
+Refuse an invalid problem (`validate`), leave out pods whose constraints are too much work (`beyond_share`) and nodes
+that the others cannot need (`with_enough_nodes`), reduce the rest to classes and kinds (`reduce`), search (`search`),
+write the plan in the terms of the problem (`write_plan`, `reasons`), and let the independent checker pass it (`check`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from solver.model import (
@@ -36,6 +36,7 @@ from solver.reduction.enough_nodes import with_enough_nodes
 from solver.reduction.objective import breaks_ties, dollars
 from solver.reduction.reduce import reduce
 from solver.reduction.reduced import MICROS, Demand, Reduced
+from solver.reduction.work import TOO_MUCH, beyond_share, without
 from solver.verify.check import check
 
 _UNCHECKED = "its node's devices could be given to its pods in too many ways to check that all find theirs"
@@ -56,15 +57,17 @@ def solve(problem: Problem, budget: Budget | None = None, progress: TellProgress
 def _solve(problem: Problem, budget: Budget, progress: TellProgress | None) -> Plan:
     running = RunningBudget(budget)
     validate(problem, running.granted)
+    too_much = dict.fromkeys(beyond_share(problem), TOO_MUCH)
     try:
-        return _solved(problem, running, SearchProgress(progress))
+        return _solved_without(problem, too_much, running, SearchProgress(progress))
     except UncheckedPlanError as error:
-        apart = reduce(problem).pod_classes()
+        apart = reduce(without(problem, too_much)).pod_classes()
         claiming = {each.spec for each in apart if each.spec.claims}
+        unchecked = {apart[index].spec for index in error.pod_classes}
         try:
-            return _solved_without(problem, {apart[index].spec for index in error.pod_classes}, running)
+            return _solved_without(problem, dict.fromkeys(unchecked, _UNCHECKED) | too_much, running)
         except UncheckedPlanError:
-            return _solved_without(problem, claiming, running)
+            return _solved_without(problem, dict.fromkeys(claiming, _UNCHECKED) | too_much, running)
 
 
 def _solved(problem: Problem, budget: RunningBudget, progress: SearchProgress = SILENT) -> Plan:
@@ -78,14 +81,14 @@ def _solved(problem: Problem, budget: RunningBudget, progress: SearchProgress = 
     return plan
 
 
-def _solved_without(problem: Problem, specs: Collection[PodSpec], budget: RunningBudget) -> Plan:
-    """Return a plan that leaves out the pods of these specs, because of which no plan could be checked in time."""
-    left_out = {replace(spec, unschedulable=_UNCHECKED): spec for spec in specs}
-    instead = {spec: other for other, spec in left_out.items()}
-    sets = tuple(replace(each, spec=instead.get(each.spec, each.spec)) for each in problem.pod_sets)
-    plan = _solved(replace(problem, pod_sets=sets), budget)
+def _solved_without(
+    problem: Problem, why: Mapping[PodSpec, str], budget: RunningBudget, progress: SearchProgress = SILENT
+) -> Plan:
+    """Return a plan that leaves out the pods of these specs."""
+    plan = _solved(without(problem, why), budget, progress)
+    left_out = {replace(spec, unschedulable=reason): spec for spec, reason in why.items()}
     classes = (replace(each, spec=left_out.get(each.spec, each.spec)) for each in plan.pod_classes)
-    return replace(plan, pod_classes=tuple(classes))
+    return replace(plan, pod_classes=tuple(classes)) if why else plan
 
 
 def _cost_with_equal_weights(outcome: SearchResult, budget: RunningBudget) -> int:

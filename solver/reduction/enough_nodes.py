@@ -28,7 +28,7 @@ def with_enough_nodes(problem: Problem, many: int = MANY) -> Problem:
     """Return the problem with the nodes that its pods can need: the optimum is the same, stage by stage. It is returned
     as it is where it has fewer than `many` nodes, where pods are many or need the company of others on their node, and
     where claims on devices decide."""
-    specs = tuple(dict.fromkeys(each.spec for each in problem.pod_sets if each.count))
+    specs = tuple(dict.fromkeys(each.spec for each in problem.pod_sets if each.count and not each.spec.unschedulable))
     pods = sum(each.count for each in problem.pod_sets)
     if len(problem.nodes) < many or 4 * pods > len(problem.nodes) or any(spec.claims for spec in specs):
         return problem

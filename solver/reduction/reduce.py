@@ -96,7 +96,8 @@ class _FitTable:
     def __init__(self, problem: Problem, layout: Layout, standing: _NodeTemplates) -> None:
         self.problem, self.standing = problem, standing
         specs = layout.specs
-        self._names = (*sorted({name for spec in specs for name, _ in spec.requests}), PODS)
+        offered = set[str]().union(*(g.allocatable for g in standing.groups), *(n.free for n in standing.nodes))
+        self._names = (*sorted({name for spec in specs for name, _ in spec.requests if name in offered}), PODS)
         self._scales = _scales(self._names, specs)
         claimed = device_rows(layout)
         counted, caps = _caps((*counters(layout), *claimed.counters), len(layout.rows))
@@ -114,6 +115,9 @@ class _FitTable:
         np.add.at(self.requests[:, : len(self._names)], holders, per_spec[held] * pods[:, None])
         for column, counter in enumerate(counted, len(self._names)):
             self.requests[list(counter.takes), column] = list(counter.takes.values())
+        lacking = np.array([any(r not in offered and n for r, n in spec.requests) for spec in specs], dtype=bool)
+        self._lacking = np.array([any(lacking[part.spec] for part in row.parts) for row in layout.rows], dtype=bool)
+        """Rows that ask for what no node has of."""
         self.caps = caps
         # By identity: rows on several sites share what they are made of, and hashing a spec takes longer than the rest.
         distinct = {id(part.variant.spec): part.variant.spec for row in layout.rows for part in row.parts}
@@ -171,7 +175,7 @@ class _FitTable:
             room = np.ones((len(numbers), len(self._shapes)), dtype=bool)
             for column in range(self._shapes.shape[1]):
                 room &= self._shapes[:, column] <= amounts[:, column, None]
-            room = room.take(self._shape, axis=1)
+            room = room.take(self._shape, axis=1) & ~self._lacking
             fits: dict[tuple[int, int], bytes] = {}
             for place, left in zip(part, free, strict=True):
                 lets_in = self._let_in(place)

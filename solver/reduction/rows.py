@@ -103,11 +103,11 @@ class Layout:
         """Without `rules` preferences and constraints over anything but hostnames are left out."""
         self.places = places
         self._rules = rules
-        asked = [(spec if rules else _host_only(spec), count) for spec, count in demands]
+        asked = [(_asked(spec, rules=rules), count) for spec, count in demands]
         self.specs = tuple(dict.fromkeys(spec for spec, _ in asked))
         number = {spec: index for index, spec in enumerate(self.specs)}
         self._demands = [(number[spec], count) for spec, count in asked]
-        self._selecting = PodsByLabel(self.specs)
+        self._selecting = PodsByLabel((n, each) for n, each in enumerate(self.specs) if not each.unschedulable)
         self.helpers = helpers(self.specs, self._selecting)
         self._domains: dict[str, list[str | None]] = {}
         self._closed: dict[tuple[int, int], list[int]] = {}
@@ -349,8 +349,13 @@ class Layout:
         return result
 
 
-def _host_only(spec: PodSpec) -> PodSpec:
-    """What keeps pods apart on nodes; not what ties them together, nor preferences."""
+def _asked(spec: PodSpec, *, rules: bool) -> PodSpec:
+    """What matters of a spec: nothing but its size where no node can take it; without `rules` what keeps pods apart on
+    nodes, and neither what ties them together nor preferences."""
+    if spec.unschedulable:
+        return PodSpec(spec.requests, unschedulable=spec.unschedulable)
+    if rules:
+        return spec
     return replace(
         spec,
         pod_affinity=(),

@@ -91,7 +91,7 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True)
-class _Preference:
+class Preference:
     name: str
     nodes: NodeSelectorTerm | None = None
     term: Term | None = None
@@ -101,11 +101,11 @@ def variants(spec: PodSpec, known: dict[Term, Term], *, soft_taints: bool) -> tu
     """From all preferences kept to none, in the order in which they are given up; `soft_taints` is whether there is
     any taint with PreferNoSchedule that the pod does not tolerate. Equal terms of several pods become one object in
     `known`."""
-    preferences = list(_preferences(spec, soft_taints=soft_taints))
+    asked = list(preferences(spec, soft_taints=soft_taints))
     required = terms_of(spec)
     found = []
-    for level in range(len(preferences) + 1):
-        kept = preferences[level:]
+    for level in range(len(asked) + 1):
+        kept = asked[level:]
         affinity = spec.affinity
         for nodes in (p.nodes for p in kept if p.nodes is not None):
             affinity = _both(affinity, nodes)
@@ -114,29 +114,29 @@ def variants(spec: PodSpec, known: dict[Term, Term], *, soft_taints: bool) -> tu
             Variant(
                 spec if affinity is spec.affinity else replace(spec, affinity=affinity),
                 tuple(known.setdefault(term, term) for term in dict.fromkeys(terms)),
-                soft_taints and level < len(preferences),
-                tuple(preference.name for preference in preferences[:level]),
+                soft_taints and level < len(asked),
+                tuple(preference.name for preference in asked[:level]),
             )
         )
     return tuple(found)
 
 
-def _preferences(spec: PodSpec, *, soft_taints: bool) -> Iterator[_Preference]:
+def preferences(spec: PodSpec, *, soft_taints: bool) -> Iterator[Preference]:
     """First given up first: Karpenter's order."""
     for sort in (Sort.AFFINITY, Sort.ANTI):
         mine = [p for p in spec.preferred_pods if p.anti is (sort is Sort.ANTI)]
         for pods in sorted(mine, key=lambda p: -p.weight):
             key = pods.term.topology_key
-            yield _Preference(f"preferred pod {sort} over {key}", term=Term(sort, key, pods.term.selector))
+            yield Preference(f"preferred pod {sort} over {key}", term=Term(sort, key, pods.term.selector))
     for nodes in sorted(spec.preferred_nodes, key=lambda p: -p.weight):
         if nodes.term.match_expressions or nodes.term.match_fields:  # an empty one asks for nothing
             asked = ", ".join(r.key for r in (*nodes.term.match_expressions, *nodes.term.match_fields))
-            yield _Preference(f"preferred node affinity on {asked}", nodes=nodes.term)
+            yield Preference(f"preferred node affinity on {asked}", nodes=nodes.term)
     for spread in spec.topology_spread:
         if spread.when_unsatisfiable is WhenUnsatisfiable.SCHEDULE_ANYWAY:
-            yield _Preference(f"spread over {spread.topology_key}", term=_spread(spec, spread))
+            yield Preference(f"spread over {spread.topology_key}", term=_spread(spec, spread))
     if soft_taints:
-        yield _Preference("taints with PreferNoSchedule")
+        yield Preference("taints with PreferNoSchedule")
 
 
 def _both(required: tuple[NodeSelectorTerm, ...] | None, preferred: NodeSelectorTerm) -> tuple[NodeSelectorTerm, ...]:
@@ -161,7 +161,7 @@ class RunningPodIndex:
             for each in pods:
                 self._at[each.spec][place] += each.count
         self._specs = tuple(self._at)
-        self._selecting = PodsByLabel(self._specs)
+        self._selecting = PodsByLabel(enumerate(self._specs))
         self._counted: dict[Term, Counter[int]] = {}
 
     def counted(self, term: Term) -> Mapping[int, int]:
@@ -192,8 +192,11 @@ def helpers(specs: Sequence[PodSpec], selecting: PodsByLabel) -> Callable[[int, 
     the specs."""
     needs = []
     for number, spec in enumerate(specs):
-        mine = (selecting.selected(each.selector) for each in terms_of(spec) if each.sort is Sort.AFFINITY)
-        needs.append(_mask(counted for counted in mine if number not in counted))
+        mine = 0
+        for each in terms_of(spec):
+            if each.sort is Sort.AFFINITY and not (counted := selecting.mask(each.selector)) >> number & 1:
+                mine |= counted
+        needs.append(mine)
 
     @cache
     def reaches(start: int) -> int:
@@ -211,13 +214,6 @@ def helpers(specs: Sequence[PodSpec], selecting: PodsByLabel) -> Callable[[int, 
         return frozenset(other for other in selecting.selected(term.selector) if not reaches(other) >> who & 1)
 
     return helping
-
-
-def _mask(numbers: Iterable[Iterable[int]]) -> int:
-    found = 0
-    for each in {number for some in numbers for number in some}:
-        found |= 1 << each
-    return found
 
 
 def is_host(term: Term) -> bool:

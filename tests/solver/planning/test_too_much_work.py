@@ -1,0 +1,136 @@
+"""Whatever pods ask of one another and of nodes: planning takes steps in proportion to what it is asked, those whose
+constraints are too much work are left out, and nobody else is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from hypothesis import given
+
+from solver import Budget, Plan, PodSet, Problem, ScaleUpCandidate, Status, rank, solve
+from solver.model import HOSTNAME, Operator, PodAffinityTerm, PodSelector, Requirement
+from solver.reduction import work
+from solver.verify.check import faults_of
+from tests.support.examples import examples
+from tests.support.solver.hostile import HONEST, HOSTILE, MADE, Asked, hostile, hostile_problem
+from tests.support.solver.problems import group, spec
+from tests.support.steps import steps
+
+AT_ONCE = Budget(0.0)
+"""Time for a first plan and its bound."""
+FEW_STEPS = 20_000
+PER_STEP, PER_CONSTRAINT = 50, 600
+"""Calls for each step that is allowed, and for each constraint that is read."""
+
+
+@pytest.fixture(autouse=True)
+def _few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that small problems, too, have too much."""
+    monkeypatch.setattr(work, "MOST_STEPS", FEW_STEPS)
+
+
+def left_out(plan: Plan, namespace: str, *, why: str = "") -> int:
+    classes = plan.pod_classes
+    mine = (each for each in plan.unplaced if classes[each.pod_class].spec.namespace == namespace)
+    return sum(each.count for each in mine if not why or each.reasons == (why,))
+
+
+def told_steps(work_to_do: Callable[[], Plan]) -> tuple[int, Plan]:
+    plans: list[Plan] = []
+    taken = steps(lambda: plans.append(work_to_do()))
+    return taken, plans[0]
+
+
+@given(hostile)
+@examples(60)
+def test_steps_are_in_proportion_and_honest_pods_are_served(asked: Asked) -> None:
+    problem = hostile_problem(*asked)
+    taken, plan = told_steps(lambda: solve(problem, AT_ONCE))
+    assert taken <= PER_STEP * FEW_STEPS + PER_CONSTRAINT * asked.constraints
+    assert left_out(plan, HONEST) == 0
+    assert {each.spec for each in plan.pod_classes} == {each.spec for each in problem.pod_sets}
+
+
+@pytest.mark.parametrize("kind", sorted(MADE))
+def test_twice_the_pods_take_little_more_than_twice_the_steps(kind: str) -> None:
+    problems = [hostile_problem([kind], pods, 20) for pods in (20, 40)]
+    once, twice = (steps(partial(solve, problem, AT_ONCE)) for problem in problems)
+    assert twice <= 2.3 * once + PER_STEP * FEW_STEPS / 2
+
+
+@pytest.mark.parametrize("kind", sorted(MADE))
+def test_comparing_options_takes_no_more_steps(kind: str) -> None:
+    problem = hostile_problem([kind], 40, 40)
+    scores: list[object] = []
+    taken = steps(lambda: scores.extend(rank(problem, [ScaleUpCandidate("g0", 1, {40: 5})], Budget(60.0))))
+    assert len(scores) == 1
+    assert taken <= PER_STEP * FEW_STEPS + PER_CONSTRAINT * 40 * 40
+
+
+def apart_from_all(number: int, namespace: str = HOSTILE) -> PodSet:
+    """Of a class of its own, apart from all pods but those of a label of its own."""
+    others = PodSelector((Requirement("k", Operator.NOT_IN, (f"{namespace}{number}",)),))
+    term = PodAffinityTerm(HOSTNAME, others)
+    return PodSet(
+        f"{namespace}{number}",
+        spec(100 + number, namespace=namespace, labels=(("k", f"{namespace}{number}"),), pod_anti_affinity=(term,)),
+        1,
+    )
+
+
+def planned(sets: Sequence[PodSet]) -> Plan:
+    problem = Problem(tuple(sets), (group("g", 16_000, max_size=1000),))
+    plan = solve(problem, Budget(deterministic_seconds=0.02))
+    assert list(faults_of(problem, plan)) == []
+    return plan
+
+
+def test_who_exceeds_the_share_leaves_out_as_many_pods_as_it_takes() -> None:
+    plan = planned([apart_from_all(number) for number in range(200)])
+    out = left_out(plan, HOSTILE, why=work.TOO_MUCH)
+    # Each of the others counts some 200 classes.
+    assert 200 - FEW_STEPS // 200 <= out < 200 - FEW_STEPS // 200 + 10
+    assert left_out(plan, HOSTILE) == out
+    assert plan.certificate.status is not Status.INFEASIBLE
+
+
+def test_within_the_share_nobody_is_left_out() -> None:
+    plan = planned([apart_from_all(number) for number in range(100)])
+    assert not plan.unplaced
+
+
+def test_one_namespaces_work_leaves_out_no_pods_of_another() -> None:
+    """Of which those together have no more than an equal part."""
+    mine = [apart_from_all(number) for number in range(200)]
+    others = [apart_from_all(number, namespace) for namespace in ("x", "y") for number in range(15)]
+    plan = planned([*mine, *others])
+    assert left_out(plan, "x") == left_out(plan, "y") == 0
+    assert left_out(plan, HOSTILE, why=work.TOO_MUCH) > 100
+
+
+def test_the_heaviest_are_left_out() -> None:
+    light = [PodSet(f"l{n}", spec(200 + n, namespace=HOSTILE), 1) for n in range(50)]
+    heavy = [apart_from_all(number) for number in range(200)]
+    plan = planned([*light, *heavy])
+    assert {plan.pod_classes[each.pod_class].example[0] for each in plan.unplaced} == {HOSTILE[0]}
+
+
+def test_a_term_that_many_pods_have_is_counted_once() -> None:
+    """As that of all deployments of a team that want to be apart from one another's pods."""
+    term = PodAffinityTerm(HOSTNAME, PodSelector((Requirement("team", Operator.IN, ("a",)),)))
+    sets = [
+        PodSet(f"p{n}", spec(100 + n, namespace="a", labels=(("team", "a"),), pod_anti_affinity=(term,)), 1)
+        for n in range(150)
+    ]
+    assert not planned(sets).unplaced
+
+
+def test_a_gang_is_left_out_whole() -> None:
+    heavy = [replace(apart_from_all(number), gang="g" if number < 2 else None) for number in range(200)]
+    light = PodSet("light", spec(150, namespace=HOSTILE), 3, gang="g")
+    plan = planned([*heavy, light])
+    gang = [each for each in plan.unplaced if plan.pod_classes[each.pod_class].gang == "g"]
+    assert sum(each.count for each in gang) in (0, 5)
