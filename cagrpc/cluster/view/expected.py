@@ -10,10 +10,11 @@ more, and where nothing was created at all until anything is.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import NamedTuple
 
 from cagrpc.cluster.state import PodRef
@@ -33,6 +34,16 @@ from solver.model import PODS
 MOST_OF_ONE, MOST = 5_000, 20_000
 """Expected pods at a time of one workload, and in all: a tenant may ask for any number. Beyond that each namespace has
 its fair share, and the rest of those that want less is shared among the others."""
+MOST_LOOKED_AT = 1_000
+"""Workloads with expected pods at a time, whether they are still to be waited for,"""
+_MOST_GIVEN = 100
+"""and workloads that get less than they want, when there is more."""
+_OWN_KINDS = ("Deployment", "ReplicaSet", "StatefulSet", "Job", "JobSet")
+_MOST_KINDS, _LONGEST_KIND = 1_000, 63
+"""Of workloads whose controllers' progress is known each by itself: of others it is together. Owner references name any
+text as a kind; Kubernetes' own have at most so many characters."""
+_AFTER_ALL_SECONDS = 2**63 - 1
+"""When a pod is created that is still to come, as others that wait see it."""
 
 
 @dataclass(slots=True)
@@ -76,7 +87,7 @@ class ExpectedPods:
         pods require, `devices` what their resource claims do; `references` reads a workload again when that changes.
         A controller that does nothing for the deadline is not waited for."""
         self._deadline_seconds = progress_deadline_seconds
-        self._progress: defaultdict[str, Progress] = defaultdict(Progress)
+        self._progress = defaultdict(Progress, {kind: Progress() for kind in _OWN_KINDS})
         """Of controllers, by the kind of their workloads: a Deployment's creates ReplicaSets, all others pods."""
         self._storage, self._devices, self._references = storage, devices, references
         self._with_claims: dict[str, set[str]] = {}
@@ -96,24 +107,38 @@ class ExpectedPods:
         self._ending: set[str] = set()
         """Namespaces that are being deleted."""
         self._roots: dict[str, _Root] = {}
-        self._roots_of: defaultdict[str, dict[str, _Root]] = defaultdict(dict)
-        """By namespace."""
+        self._with_pods: OrderedDict[str, _Root] = OrderedDict()
+        """Those that have expected pods, in the order in which it is looked whether they are to be waited for,"""
+        self._of_namespace: defaultdict[str, dict[str, _Root]] = defaultdict(dict)
+        """and by namespace."""
         self.refs: dict[ExpectedPod, PodRef] = {}
         """By key."""
         self._of_namespaces: Counter[str] = Counter()
         """Expected pods by namespace."""
-        self._short: dict[str, None] = {}
+        self._short: OrderedDict[str, None] = OrderedDict()
         """Workloads that get less than they want because of `MOST`."""
 
     def put_pod(self, seen: ObservedPod) -> bool:
         """Count a pod; return whether it was expected."""
         owner = seen.owner if seen.counted and not seen.owner.startswith("DaemonSet/") else ""
-        if owner:
-            self._tree.see(owner, seen)
-        return self._count(seen.key, owner)
+        before = self._pods.get(seen.key, "")
+        if owner != before:
+            self.drop_pod(seen.key)
+        if not owner:
+            return False
+        differs = self._tree.put_pod(owner, seen)
+        if owner != before:
+            self._pods[seen.key] = owner
+            return self._came(owner)
+        if differs:
+            self._update(self._tree.root(owner))
+        return False
 
     def drop_pod(self, key: str) -> None:
-        self._count(key, "")
+        owner = self._pods.pop(key, "")
+        if owner:
+            self._tree.drop_pod(owner, key)
+            self._update(self._tree.root(owner))
 
     @property
     def most_used(self) -> float:
@@ -132,7 +157,7 @@ class ExpectedPods:
         roots = changed | {self._tree.root(key) for key in changed}
         self._tree.put(before, after)
         if before is None and after is not None and after.parent:
-            self._serve(kind_of(after.parent))
+            self._serve(after.parent)
         for root in sorted(roots | {self._tree.root(key) for key in changed}):
             self._update(root)
 
@@ -156,7 +181,9 @@ class ExpectedPods:
 
     def put_ending(self, before: str | None, after: str | None) -> None:
         """Set a namespace that is being deleted, or is gone."""
-        self._ending = self._ending - {before or ""} | ({after} if after else set())
+        self._ending.discard(before or "")
+        if after:
+            self._ending.add(after)
         if before != after:
             self._references.changed(_of_namespace(after or before or ""))
 
@@ -173,30 +200,24 @@ class ExpectedPods:
         """Ignore workloads that are not to be waited for any longer, and give what that frees of `MOST` to those that
         had too little."""
         now = self._clock()
-        for key, root in list(self._roots.items()):
+        for key in list(islice(self._with_pods, MOST_LOOKED_AT)):
+            self._with_pods.move_to_end(key)
+            root = self._with_pods[key]
             root.turn.before = max(root.turn.before, len(self.refs))
             progress = self._progress_of(root.kinds)
-            if root.pods and root.turn.is_over(progress, self._deadline_seconds, now):
+            if root.turn.is_over(progress, self._deadline_seconds, now):
                 root.ignored = sum(count for _, count in self._tree.missing(key))
                 root.stalled = now >= progress.at + self._deadline_seconds and not root.revived
                 self._set(key, root, [])
                 self._short.pop(key, None)
-        for key in list(self._short) if len(self.refs) < MOST else ():
+        for key in list(islice(self._short, _MOST_GIVEN)) if len(self.refs) < MOST else ():
+            self._short.move_to_end(key)
             self._update(key)
 
-    def _count(self, pod: str, owner: str) -> bool:
-        before = self._pods.pop(pod, "")
-        if owner:
-            self._pods[pod] = owner
-        if owner == before:
-            return False
-        if before:
-            self._tree.left(before, pod)
-            self._update(self._tree.root(before))
-        if not owner:
-            return False
+    def _came(self, owner: str) -> bool:
+        """Note that a pod of this workload has come; return whether it was expected."""
         self._tree.came(owner)
-        self._serve(kind_of(owner))
+        self._serve(owner)
         key = self._tree.root(owner)
         root = self._roots.get(key)
         expected = len(root.pods) if root else 0
@@ -213,37 +234,45 @@ class ExpectedPods:
             if not wanted:
                 return
             root = self._roots[key] = _Root(wanted[0][0].ref.namespace, [], (), Turn(self._clock(), 0))
-            self._roots_of[root.namespace][key] = root
         if wanted and sum(count for _, count in wanted) <= root.ignored:
             return
         root.ignored = 0
-        before = len(root.pods)
+        before, kinds_before = len(root.pods), root.kinds
+        root.kinds = tuple(map(self._kind, self._tree.kinds(key)))
         self._set(key, root, [] if root.namespace in self._ending else self._allowed(key, root, wanted))
         self._share()
         if len(root.pods) > before:
             self._triggers.record(root.namespace)
-        kinds = self._tree.kinds(key)
         root.revived &= not came
-        if came or len(root.pods) > before or kinds != root.kinds:
-            root.kinds, root.stalled = kinds, False
-            root.turn = Turn(self._clock(), self._progress_of(kinds).served)
+        if came or len(root.pods) > before or root.kinds != kinds_before:
+            root.stalled = False
+            root.turn = Turn(self._clock(), self._progress_of(root.kinds).served)
         if not wanted:
-            del self._roots[key], self._roots_of[root.namespace][key]
-            if not self._roots_of[root.namespace]:
-                del self._roots_of[root.namespace]
+            del self._roots[key]
             self._short.pop(key, None)
             self._references.drop(_Reader(key))
 
-    def _serve(self, kind: str) -> None:
-        """Note that the controller of this kind has created something. After a time without anything, workloads that
-        were ignored for that are believed once more, all together."""
-        now, progress = self._clock(), self._progress[kind]
+    def _serve(self, workload: str) -> None:
+        """Note that the controller of this workload has created something. After a time without anything, workloads
+        that were ignored for that are believed once more, all together."""
+        kind, now = self._kind(kind_of(workload)), self._clock()
+        progress = self._progress[kind]
         was_stalled = now >= progress.at + self._deadline_seconds
         progress.serve(now)
-        for key, root in list(self._roots.items()) if was_stalled else ():
-            if root.stalled and kind in root.kinds:
-                root.ignored, root.revived = 0, True
-                self._update(key)
+        if was_stalled:
+            self._references.changed(_controllers_of(kind))
+
+    def _read_again(self, key: str) -> None:
+        """Update what was read with something that has changed."""
+        root = self._roots[key]
+        if root.stalled and self._clock() < self._progress_of(root.kinds).at + self._deadline_seconds:
+            root.ignored, root.revived = 0, True
+        self._update(key)
+
+    def _kind(self, kind: str) -> str:
+        """Return by what the progress of controllers of this kind is known."""
+        is_known = kind in self._progress or (len(kind) <= _LONGEST_KIND and len(self._progress) < _MOST_KINDS)
+        return kind if is_known else ""
 
     def _progress_of(self, kinds: tuple[str, ...]) -> Progress:
         """Return what the controllers of these kinds have done together."""
@@ -254,7 +283,8 @@ class ExpectedPods:
         """Return the wanted pods cut to the bounds, and to the namespace's quotas less what is expected of other
         workloads."""
         others = self._of_namespaces[root.namespace] - len(root.pods)
-        share = MOST // len({*self._of_namespaces, root.namespace}) - others
+        namespaces = len(self._of_namespaces) + (root.namespace not in self._of_namespaces)
+        share = MOST // namespaces - others
         most = max(share, MOST - len(self.refs) + len(root.pods))
         if most < min(MOST_OF_ONE, sum(count for _, count in wanted)):
             self._short[key] = None
@@ -262,11 +292,12 @@ class ExpectedPods:
             self._short.pop(key, None)
         left = dict(self._left.get(root.namespace, {}))
         if left:
-            asked = self._asked[root.namespace].copy()
+            own: Counter[str] = Counter()
             for of, count in Counter(root.pods).items():
-                _take(asked, of, count)
+                _take(own, of, -count)
+            asked = self._asked.get(root.namespace, own)
             for name in left:
-                left[name] -= asked[name]
+                left[name] -= asked[name] - own[name]
         left[PODS] = min(left.get(PODS, most), most, MOST_OF_ONE)
         found = []
         for like, count in wanted:
@@ -285,23 +316,33 @@ class ExpectedPods:
             return
         share = MOST // len(self._of_namespaces)
         for namespace in [each for each, count in self._of_namespaces.items() if count > share]:
-            for key, root in self._roots_of[namespace].items():
-                above = min(len(self.refs) - MOST, self._of_namespaces[namespace] - share)
-                if above <= 0:
-                    break
+            while (above := min(len(self.refs) - MOST, self._of_namespaces[namespace] - share)) > 0:
+                key, root = next(iter(self._of_namespace[namespace].items()))
                 for _ in range(min(above, len(root.pods))):
                     self._pop(key, root)
                     self._short[key] = None
+                self._note(key, root)
+
+    def _note(self, key: str, root: _Root) -> None:
+        """Remember whether a workload has expected pods."""
+        of = self._of_namespace[root.namespace]
+        if root.pods:
+            self._with_pods[key] = of[key] = root
+        else:
+            self._with_pods.pop(key, None)
+            of.pop(key, None)
+        if not of:
+            del self._of_namespace[root.namespace]
 
     def _set(self, key: str, root: _Root, wanted: list[tuple[ObservedPod, int]]) -> None:
-        number, references = 0, {_of_namespace(root.namespace)}
+        number, references = 0, {_of_namespace(root.namespace), *map(_controllers_of, root.kinds)}
         for each in self._with_claims.pop(key, ()):
             self._devices.forget(each)
-        for like, count in wanted:
-            first, others, read = self._read(key, like) if count else (None, None, ())
+        for index, (like, count) in enumerate(wanted):
+            first, others, read = self._read(key, index, like) if count else (None, None, ())
             references.update(read)
-            for index in range(count):
-                of = others if index else first
+            for at in range(count):
+                of = others if at else first
                 if number >= len(root.pods):
                     root.pods.append(self._enter(key, root.namespace, number, of))
                 elif root.pods[number] is not of:
@@ -310,14 +351,17 @@ class ExpectedPods:
                 number += 1
         while len(root.pods) > number:
             self._pop(key, root)
-        self._references.put(_Reader(key), references, lambda: self._update(key))
+        self._note(key, root)
+        self._references.put(_Reader(key), references, lambda: self._read_again(key))
 
-    def _read(self, key: str, like: ObservedPod) -> tuple[EquivalenceClass, EquivalenceClass, Iterable[Reference]]:
+    def _read(
+        self, key: str, index: int, like: ObservedPod
+    ) -> tuple[EquivalenceClass, EquivalenceClass, Iterable[Reference]]:
         """Return the class of the first of such expected pods, with what its volumes require, and that of all others;
-        and what they were read with. No pod owns its claims yet."""
-        claims = replace(like.pod.resource_claims, made=())
-        own = f"expected of {key} like {like.owner or like.ref.name}"
-        to_come = replace(like, key=own, pod=replace(like.pod, key="", resource_claims=claims))
+        and what they were read with. No pod owns its claims yet, and all that wait come before it."""
+        own = f"expected of {key}, {index}"
+        ref = replace(like.ref, created_at_seconds=_AFTER_ALL_SECONDS)
+        to_come = replace(like, key=own, ref=ref, pod=replace(like.pod, key=""))
         seen, volumes, references = self._storage.resolved(to_come, PodStage.WAITING)
         seen, of_devices = self._devices.resolved(seen, PodStage.WAITING)
         self._with_claims.setdefault(key, set()).add(own)
@@ -358,6 +402,11 @@ class ExpectedPods:
 def _of_namespace(name: str) -> Reference:
     """Return the quotas of a namespace, and whether it is being deleted."""
     return "quotas", name
+
+
+def _controllers_of(kind: str) -> Reference:
+    """Return whether controllers of a kind go on after they have created nothing for some time."""
+    return "controllers", kind
 
 
 def _take(asked: Counter[str], of: EquivalenceClass, count: int) -> None:

@@ -8,11 +8,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
+from cagrpc.api.core.pod_claims import PodClaims
 from cagrpc.api.core.volumes import with_templates
 from cagrpc.cluster.view.objects import ObservedPod
 from cagrpc.cluster.view.workloads import Workload, expectable, ordinal
+from cagrpc.runtime.ranked import Ranked
+from solver.model import Labels, PodSpec
 
 K = TypeVar("K")
 
@@ -25,6 +28,43 @@ MOST_WITH_CLAIMS = 500
 """Pods with claims of their own that are expected of one workload: each is read by itself."""
 
 
+class _Like(NamedTuple):
+    """What pods that a workload creates have in common, as one of them shows it: admission may have changed it."""
+
+    spec: PodSpec
+    labels: Labels
+    priority: int
+    priority_class: str
+    resource_claims: PodClaims
+
+    def of(self, template: ObservedPod) -> ObservedPod:
+        """Return a pod to come: its volumes are the template's."""
+        pod = replace(
+            template.pod,
+            spec=self.spec,
+            labels=self.labels,
+            priority=self.priority,
+            resource_claims=self.resource_claims,
+        )
+        return replace(template, pod=pod, priority_class=self.priority_class, admitted=True)
+
+
+class _Member(NamedTuple):
+    """A pod of a workload."""
+
+    created_at_seconds: int
+    like: _Like | None
+
+
+def _like(seen: ObservedPod) -> _Like | None:
+    """Return what pods to come have of this one; None where such pods are not planned before they exist."""
+    pod = seen.pod
+    if not expectable(seen):
+        return None
+    claims = replace(pod.resource_claims, made=()) if pod.resource_claims.made else pod.resource_claims
+    return _Like(pod.spec, pod.labels, pod.priority, seen.priority_class, claims)
+
+
 class WorkloadTree:
     def __init__(self) -> None:
         self._workloads: dict[str, Workload] = {}
@@ -33,10 +73,9 @@ class WorkloadTree:
         """By workload, how many that it owns could not create a pod."""
         self._shares: Counter[tuple[str, str]] = Counter()
         """By workload and part, the pods of those that it owns."""
-        self._there: Counter[str] = Counter()
-        """By workload."""
-        self._like: dict[str, ObservedPod] = {}
-        """The pod observed last of each workload."""
+        self._members: defaultdict[str, Ranked[str, _Member]] = defaultdict(Ranked)
+        """The pods that are there, by workload, the youngest first: in whatever order they were observed, those to come
+        are like that one."""
         self._ordinals: defaultdict[str, dict[str, int]] = defaultdict(dict)
         """By StatefulSet and UID, the ordinals of its pods."""
         self._refused: dict[str, int] = {}
@@ -69,31 +108,36 @@ class WorkloadTree:
                 self._failing[after.parent] += after.fails
                 self._shares[after.parent, after.part] += after.share
 
-    def see(self, owner: str, seen: ObservedPod) -> None:
-        """Note the latest pod of a workload."""
-        self._like[owner] = seen
+    def put_pod(self, owner: str, seen: ObservedPod) -> bool:
+        """Count a pod of a workload; return whether those to come are otherwise than before."""
+        before, created_at_seconds, like = self._youngest(owner), seen.ref.created_at_seconds, _like(seen)
+        if before is not None and before.like == like:
+            like = before.like  # most are alike: one value for all
+        self._members[owner].put(seen.key, (-created_at_seconds, seen.key), _Member(created_at_seconds, like))
         if owner.startswith("StatefulSet/"):
             self._ordinals[owner][seen.key] = ordinal(seen.ref.name)
+        after = self._youngest(owner)
+        return before is not after and (before is None or after is None or before.like != after.like)
 
     def came(self, owner: str) -> None:
-        """Count a pod that has come."""
-        self._there[owner] += 1
+        """Note that a pod has come."""
         self._refused.pop(owner, None)
 
-    def left(self, owner: str, pod: str) -> None:
-        """Count a pod that has gone, or that its workload counts no longer."""
+    def drop_pod(self, owner: str, pod: str) -> None:
+        """A pod has gone, or its workload counts it no longer."""
         self._ordinals.get(owner, {}).pop(pod, None)
         if not self._ordinals.get(owner, True):
             del self._ordinals[owner]
-        self._there[owner] -= 1
-        if not self._there[owner]:
-            del self._there[owner], self._like[owner]
+        members = self._members[owner]
+        members.drop(pod)
+        if not members:
+            del self._members[owner]
 
     def refuse(self, key: str, at_seconds: int) -> bool:
         """Note that the API server refused a pod of the workload then (since the epoch); return whether that still
         matters: it does not where a pod has come since."""
-        found, like = self._workloads.get(key), self._like.get(key)
-        if found is None or not found.wants or (like is not None and at_seconds < like.ref.created_at_seconds):
+        found, youngest = self._workloads.get(key), self._youngest(key)
+        if found is None or not found.wants or (youngest is not None and at_seconds < youngest.created_at_seconds):
             return False
         self._refused[key] = found.wants
         return True
@@ -125,32 +169,38 @@ class WorkloadTree:
         workload = self._workloads.get(key)
         if workload is None:  # of an unknown kind, or not listed yet
             return
-        own = workload.wants - self._there[key]
-        like = self._like.get(key, workload.template)
+        own = workload.wants - len(self._members.get(key, ()))
         refused = workload.wants <= self._refused.get(key, -1)
-        if own > 0 and not refused and workload.template is not None and like is not None and expectable(like):
-            yield from self._to_come(workload, workload.template, like, own)
+        if own > 0 and not refused and workload.template is not None:
+            yield from self._to_come(workload, workload.template, own)
         for part in workload.parts:
             rest = part.pods - self._shares[key, part.name]
             if rest > 0 and part.template is not None:
                 yield part.template, rest
 
-    def _to_come(
-        self, workload: Workload, template: ObservedPod, like: ObservedPod, count: int
-    ) -> Iterator[tuple[ObservedPod, int]]:
-        """Yield pods like those that are there, with the volumes of the template: claims of their own are still to be
-        made, but for those that a StatefulSet has kept."""
-        volumes = template.pod.volumes
+    def _to_come(self, workload: Workload, template: ObservedPod, count: int) -> Iterator[tuple[ObservedPod, int]]:
+        """Yield pods like the youngest that is there, with the volumes of the template: claims of their own are still
+        to be made, but for those that a StatefulSet has kept."""
+        youngest = self._youngest(workload.key)
+        if youngest is not None:
+            if youngest.like is None:
+                return
+            template = youngest.like.of(template)
         if not workload.claims:
-            yield replace(like, pod=replace(like.pod, volumes=volumes)), count
+            yield template, count
             return
         there = set(self._ordinals.get(workload.key, {}).values())
         new = (each for each in itertools.count(workload.first_ordinal) if each not in there)
         missing = islice(new, min(count, MOST_WITH_CLAIMS))
         name = workload.key.rpartition("/")[2]
         for each in missing:
-            claims = with_templates(volumes, workload.claims, name, each)
-            yield replace(like, pod=replace(like.pod, volumes=claims)), 1
+            claims = with_templates(template.pod.volumes, workload.claims, name, each)
+            yield replace(template, pod=replace(template.pod, volumes=claims)), 1
+
+    def _youngest(self, key: str) -> _Member | None:
+        members = self._members.get(key)
+        found = members.first() if members is not None else None
+        return None if found is None else found[1]
 
     def _forget_child(self, workload: Workload) -> None:
         siblings = self._children.get(workload.parent, {})

@@ -94,11 +94,32 @@ def test_pods_to_come_wait_with_those_that_are_there(fed: Fed) -> None:
     assert fed.model.arrivals().waiting == 2
 
 
-def test_those_to_come_are_like_the_pod_that_was_seen_last(fed: Fed) -> None:
-    fed.put(made("p", cpu="1500m", node="n1"))  # with a sidecar that a webhook adds
-    fed.put(replica_set(3), path=REPLICA_SETS)
+def test_those_to_come_are_like_the_youngest_pod_that_is_there(fed: Fed) -> None:
+    young = made("young", cpu="1500m", node="n1", created=200)  # with a sidecar that a webhook adds
+    fed.put(young, made("old", node="n1", created=100))
+    fed.put(replica_set(4), path=REPLICA_SETS)
+    assert to_come(fed) == (1500, 2)
+    fed.put(made("young", cpu="1750m", node="n1", created=200))
+    assert to_come(fed) == (1750, 2), "it was resized"
+    fed.put(made("old", cpu="500m", node="n1", created=100))
+    assert to_come(fed) == (1750, 2)
+    fed.drop(young)
+    assert to_come(fed) == (500, 3)
+
+
+def to_come(fed: Fed) -> tuple[int, int]:
+    """Return how much CPU each requests, and how many there are."""
     (waiting,) = fed.state().waiting
-    assert (waiting.pod_set.spec.requests, waiting.pod_set.count) == ((("cpu", 1500),), 2)
+    return dict(waiting.pod_set.spec.requests)["cpu"], waiting.pod_set.count
+
+
+def test_none_is_planned_before_it_exists_while_the_youngest_is_held_back(fed: Fed) -> None:
+    gate = kubernetes_pb2.PodSchedulingGate(name="g")
+    fed.put(made("young", created=200, schedulingGates=[gate]), made("old", node="n1", created=100))
+    fed.put(replica_set(4), path=REPLICA_SETS)
+    assert expected(fed) == 0
+    fed.put(made("young", created=200))
+    assert expected(fed) == 2
 
 
 def test_without_a_pod_their_tolerations_are_those_that_admission_adds(fed: Fed) -> None:

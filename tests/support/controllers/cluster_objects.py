@@ -94,9 +94,17 @@ class Fed:
         expected = self.model._expected
         if expected is not None:
             tree = expected._tree
-            tables = (*tables, tree._workloads, tree._children, tree._there, tree._like, tree._ordinals, tree._refused)
+            tables = (*tables, tree._workloads, tree._children, tree._members, tree._ordinals, tree._refused)
             tables = (*tables, expected.refs, expected._roots, expected._pods, expected._quotas, expected._ending)
-            tables = (*tables, tree._failing, tree._shares, expected._roots_of, expected._left, expected._asked)
+            tables = (
+                *tables,
+                tree._failing,
+                tree._shares,
+                expected._with_pods,
+                expected._of_namespace,
+                expected._left,
+                expected._asked,
+            )
             tables = (*tables, expected._of_namespaces, expected._short)
         return (*tables, classes.with_waiting, *(list(tally) for tally in tallies))
 
