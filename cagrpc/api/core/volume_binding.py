@@ -8,10 +8,11 @@ is still to be made keep to one zone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from cagrpc.api.core.claim_users import OtherUsers
 from cagrpc.api.core.pods import Pod
 from cagrpc.api.core.storage_capacity import Reach
 from cagrpc.api.core.volume_choice import Affinity, ChosenVolumes
@@ -51,20 +52,6 @@ _HERE, _ELSEWHERE = "counted-here", "counted-elsewhere"
 Terms = tuple[NodeSelectorTerm, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimUser:
-    """Another pod that uses a claim."""
-
-    name: str
-    """`namespace/name`."""
-    node: str = ""
-    """Where it runs; empty while it waits."""
-    ends: bool = False
-    """Whether it is being deleted."""
-    order: tuple[object, ...] = ()
-    """Of waiting pods, who comes first."""
-
-
 class StorageObjects(Protocol):
     """The objects of a cluster, or of files. None where there is no such object."""
 
@@ -85,8 +72,8 @@ class StorageObjects(Protocol):
         """Return where the class's driver has room for a volume of so many bytes."""
         ...
 
-    def users(self, claim: str, pod: str) -> Sequence[ClaimUser]:
-        """Return the pods that use a claim or may, so but for the pod with this key and those that are `blocked`."""
+    def users(self, claim: str, pod: str) -> OtherUsers:
+        """Return the pods that use a claim or may, but for the pod with this key and those that are `blocked`."""
         ...
 
 
@@ -311,12 +298,11 @@ class _Demand:
         self, used: PodVolume, found: VolumeClaim, attached: tuple[str, str] | None, of: StorageClass | None
     ) -> None:
         """Keep pods together that use one claim."""
-        users = self._objects.users(found.key, self._pod.key)
-        there = sorted({user.node for user in users if user.node and not user.ends})
-        first = min((user.order for user in users if not user.node), default=None)
-        waits = first is not None and first < self._order
         if self._running:
             return
+        users = self._objects.users(found.key, self._pod.key)
+        there, first = users.nodes, users.waiting
+        waits = first is not None and first.order < self._order
         if found.spec.of_one_pod and (users or not self._pod.key):
             self._use_alone(used, users, waits=waits)
             return
@@ -339,14 +325,14 @@ class _Demand:
             if attached and elsewhere:
                 self.counted_elsewhere.add(attached)
 
-    def _use_alone(self, used: PodVolume, users: Sequence[ClaimUser], *, waits: bool) -> None:
+    def _use_alone(self, used: PodVolume, users: OtherUsers, *, waits: bool) -> None:
         name = f'persistentvolumeclaim "{used.claim}" is ReadWriteOncePod, and'
         if not self._pod.key and used.template is None:
             self.of_one_pod = f"{name} another pod of the same template uses it first"
-        if users:
-            other = next((user for user in users if user.node), users[0])
-            if other.node or waits:
-                raise _WaitsForPod(f"{name} pod {other.name} uses it{'' if other.node else ' first'}")
+        if users.running:
+            raise _WaitsForPod(f"{name} pod {users.running.name} uses it")
+        if users.waiting and waits:
+            raise _WaitsForPod(f"{name} pod {users.waiting.name} uses it first")
 
 
 def _asked(spec: VolumeClaimSpec) -> str:

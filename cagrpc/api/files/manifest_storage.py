@@ -9,13 +9,13 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+from cagrpc.api.core.claim_users import ClaimUser, ClaimUsers, OtherUsers
 from cagrpc.api.core.nodes import INSTANCE_TYPE
 from cagrpc.api.core.pods import Pod
 from cagrpc.api.core.resources import Problems, mapping, members
 from cagrpc.api.core.selectors import PodIdentity
 from cagrpc.api.core.storage_capacity import Reach, keeps_count, reach, storage_capacity
 from cagrpc.api.core.volume_binding import (
-    ClaimUser,
     bound_by,
     default_of,
     demand,
@@ -75,10 +75,9 @@ class StorageOfFiles:
         for _, each in read["VolumeAttachment"]:
             if each.driver and each.volume:
                 self._attached[each.node].add((each.driver, each.volume))
-        self._users: defaultdict[str, dict[str, ClaimUser]] = defaultdict(dict)
+        self._users: defaultdict[str, ClaimUsers] = defaultdict(ClaimUsers)
         self._to_be_made: dict[str, VolumeClaim] = {}
         self._drivers: set[str] = set()
-        self._blocked: set[str] = set()
         self._learn(pods)
 
     def _read(self, kind: str, document: ManifestDocument) -> Any:
@@ -102,7 +101,7 @@ class StorageOfFiles:
             user = ClaimUser(f"{document.namespace}/{document.name}", node, ends, () if node else _order(document))
             for each in volumes.claims:
                 key = f"{document.namespace}/{each.claim}"
-                self._users[key][_key(document)] = user
+                self._users[key].put(_key(document), user)
                 if each.template is not None and key not in self._claims:
                     self._to_be_made[key] = claim_to_be_made(key, each.template, self.default_class())
             if node:
@@ -115,7 +114,10 @@ class StorageOfFiles:
             found = demand(pod, self, running=True)
             self._attached[node].update(found.attached)
             self._drivers.update(driver for driver, _ in found.attached)
-        self._blocked = {pod.key for pod in waiting if demand(pod, self).blocked}
+        blocked = [pod for pod in waiting if demand(pod, self).blocked]
+        for pod in blocked:
+            for used in pod.volumes.claims:
+                self._users[f"{pod.identity.namespace}/{used.claim}"].block(pod.key, blocked=True)
 
     # What pods require
 
@@ -220,8 +222,8 @@ class StorageOfFiles:
     def reach(self, of: StorageClass, size: int) -> Reach:
         return reach(self._capacities, of.name, size) if of.provisioner in self._keep_count else None
 
-    def users(self, claim: str, pod: str) -> Sequence[ClaimUser]:
-        return [user for key, user in self._users.get(claim, {}).items() if key != pod and key not in self._blocked]
+    def users(self, claim: str, pod: str) -> OtherUsers:
+        return self._users.get(claim, ClaimUsers()).others(pod)
 
     @cached_property
     def _unbound(self) -> Mapping[str, Sequence[Volume]]:

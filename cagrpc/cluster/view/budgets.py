@@ -3,20 +3,28 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import count
 
 from cagrpc.api.core.resources import Problems
-from cagrpc.api.core.selectors import label_selector
+from cagrpc.api.core.selectors import PodIdentity, SelectorsByLabel, label_selector
 from cagrpc.api.encoding.messages import parse, plain
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.view.classes import EquivalenceClass
 from cagrpc.cluster.view.objects import Named
+from cagrpc.cluster.view.shares import weight
 from cagrpc.errors import InvalidInput
 from solver.model import PodSelector
 from solver.model.eligibility import selects
 
 POD_DISRUPTION_BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
+MOST_COMPARED = 256
+"""What the selectors weigh that are compared with pods of one class (`shares.weight`); budgets beyond that whose
+selectors may select them count as if they did."""
+_MOST_NAMED = 10
+"""Budgets that cover pods of one class: two are enough to keep them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,29 +51,60 @@ def disruption_budget(data: bytes) -> Named[DisruptionBudget]:
     return Named(f"{namespace}/{name}", DisruptionBudget(namespace, name, selector, found.status.disruptionsAllowed))
 
 
+_numbers = count(1)
+
+
+class _Covering:
+    """Which budgets of one namespace cover which pods, for as long as their selectors stay as they are."""
+
+    def __init__(self, budgets: Mapping[str, DisruptionBudget]) -> None:
+        self.number = next(_numbers)
+        """Its own, for whoever remembers what it answered."""
+        self._names: defaultdict[PodSelector, list[str]] = defaultdict(list)
+        for key, each in sorted(budgets.items()):
+            names = self._names[each.selector]
+            if len(names) < _MOST_NAMED:
+                names.append(key)
+        self._index = SelectorsByLabel(self._names)
+
+    def of(self, who: PodIdentity) -> tuple[str, ...]:
+        found: list[str] = []
+        left = MOST_COMPARED
+        for selector in self._index.may_match(who):
+            left -= weight(selector)
+            if left < 0 or selects(selector, who.namespace, who.labels):
+                found += self._names[selector]
+            if len(found) >= _MOST_NAMED:
+                break
+        return tuple(sorted(found)[:_MOST_NAMED])
+
+
 class DisruptionBudgets:
     """The table of PodDisruptionBudgets."""
 
     def __init__(self) -> None:
         self._of: dict[str, DisruptionBudget] = {}
-        self._by_namespace: dict[str, dict[str, DisruptionBudget]] = {}
-        self._selectors_version = 0
+        self._by_namespace: defaultdict[str, dict[str, DisruptionBudget]] = defaultdict(dict)
+        self._covering: dict[str, _Covering] = {}
+        """By namespace; made anew once it is asked for after selectors have changed."""
 
     def keys(self) -> Iterable[str]:
         return list(self._of)
 
     def put(self, named: Named[DisruptionBudget]) -> None:
         before, budget = self._of.get(named.key), named.value
-        self._of[named.key] = budget
-        self._by_namespace.setdefault(budget.namespace, {})[named.key] = budget
+        self._of[named.key] = self._by_namespace[budget.namespace][named.key] = budget
         if before is None or before.selector != budget.selector:
-            self._selectors_version += 1
+            self._covering.pop(budget.namespace, None)
 
     def drop(self, key: str) -> None:
         before = self._of.pop(key, None)
         if before is not None:
-            self._by_namespace[before.namespace].pop(key)
-            self._selectors_version += 1
+            there = self._by_namespace[before.namespace]
+            del there[key]
+            if not there:
+                del self._by_namespace[before.namespace]
+            self._covering.pop(before.namespace, None)
 
     def undrainable(self, nodes: Iterable[tuple[str, Mapping[EquivalenceClass, int]]]) -> dict[str, str]:
         """Return the nodes that cannot be drained now, each with the reason. `nodes` are names, and the pods to be
@@ -88,12 +127,16 @@ class DisruptionBudgets:
         return next((key for key in covering if self._of[key].allowed < 1), "")
 
     def covering(self, of: EquivalenceClass) -> tuple[str, ...]:
-        """Return the budgets (`namespace/name`) that select pods of this class."""
-        if of.covered_by[0] != self._selectors_version:
-            who = of.identity
-            found = self._by_namespace.get(who.namespace, {}).items()
-            covering = tuple(sorted(key for key, each in found if selects(each.selector, who.namespace, who.labels)))
-            of.covered_by = self._selectors_version, covering
+        """Return the budgets (`namespace/name`) that select pods of this class, ten at most."""
+        who = of.identity
+        budgets = self._by_namespace.get(who.namespace)
+        if not budgets:
+            return ()
+        covering = self._covering.get(who.namespace)
+        if covering is None:
+            covering = self._covering[who.namespace] = _Covering(budgets)
+        if of.covered_by[0] != covering.number:
+            of.covered_by = covering.number, covering.of(who)
         return of.covered_by[1]
 
     def _why_not_evicted(self, covering: tuple[str, ...]) -> str:

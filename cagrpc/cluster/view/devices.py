@@ -40,6 +40,7 @@ from cagrpc.errors import InvalidInput, in_one_line
 from cagrpc.kube.client.envelopes import Encoding
 from cagrpc.kube.informer.reflector import Resource
 from cagrpc.runtime.clock import MonotonicClock, monotonic
+from cagrpc.runtime.ranked import Ranked
 from solver.model import Labels, PodSpec
 
 _READ = (PodStage.WAITING, PodStage.MOVABLE)
@@ -109,8 +110,8 @@ class DeviceTable:
         self._objects = ClaimObjects(claims, templates, self._by_class)
         self._backed: dict[str, DeviceClass] = {}
         self._listed: set[str] = set()
-        self._users: defaultdict[str, dict[Hashable, tuple[object, ...]]] = defaultdict(dict)
-        """Of shared claims that are not allocated: waiting pods, and their order."""
+        self._users: defaultdict[str, Ranked[Hashable, None]] = defaultdict(Ranked)
+        """Of shared claims that are not allocated: waiting pods, the oldest first."""
         self._shares: dict[Hashable, tuple[str, ...]] = {}
         self._uses: dict[Hashable, _Use] = {}
         self._in_use: CountedSet[_Use] = CountedSet()
@@ -203,7 +204,8 @@ class DeviceTable:
         # Not with an expected pod, nor with one that something else keeps from every node: nobody waits for those.
         carried = waits and pod.key and not (found.problem or pod.spec.unschedulable)
         self._share(seen.key, shared if carried else (), oldest_first(seen.ref))
-        references.update(("users of", key) for key in shared)
+        if shared:
+            references.add(_carried_by(seen.key))
         carries = {key for key in shared if self._carrier(key) == seen.key}
         spec = with_extended(pod.spec, self._backed) if waits and extended else pod.spec  # of others see `elsewhere`
         references.add(_selectors_of(seen.key))
@@ -250,25 +252,26 @@ class DeviceTable:
         self._uses[key] = use
 
     def _share(self, key: Hashable, claims: tuple[str, ...], order: tuple[object, ...]) -> None:
-        for each in set(self._shares.pop(key, ())).difference(claims):
-            first = self._carrier(each)
-            del self._users[each][key]
-            if not self._users[each]:
+        before = self._shares.pop(key, ())
+        for each in dict.fromkeys((*before, *claims)):
+            first, users = self._carrier(each), self._users[each]
+            if each in claims:
+                users.put(key, (*order, str(key)), None)
+            else:
+                users.drop(key)
+            if not users:
                 del self._users[each]
-            elif first == key:
-                self._references.changed(("users of", each))
-        for each in claims:
-            first = self._carrier(each)
-            self._users[each][key] = order
-            if first is not None and self._carrier(each) != first:
-                self._references.changed(("users of", each))
+            now = self._carrier(each)
+            if now != first:
+                self._references.changed(*(_carried_by(pod) for pod in (first, now) if pod not in (None, key)))
         if claims:
             self._shares[key] = claims
 
     def _carrier(self, claim: str) -> Hashable | None:
         """Return the pod that a shared claim is planned with: the oldest of those that wait and may run."""
         users = self._users.get(claim)
-        return min(users, key=lambda key: (users[key], str(key))) if users else None
+        found = users.first() if users is not None else None
+        return None if found is None else found[0]
 
     # Nodes
 
@@ -357,6 +360,11 @@ class DeviceTable:
 
 def _selectors_of(key: Hashable) -> Reference:
     return "selectors of", key
+
+
+def _carried_by(key: Hashable) -> Reference:
+    """Return which shared claims are planned with a pod."""
+    return "carried by", key
 
 
 def with_devices(nodes: Iterable[ClusterNode], matching: NodeMatching) -> tuple[ClusterNode, ...]:

@@ -4,14 +4,15 @@ meaning is `cagrpc.api.core.volume_binding`'s; who is read again is `references`
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any
 
+from cagrpc.api.core.claim_users import ClaimUser, ClaimUsers, OtherUsers
 from cagrpc.api.core.resources import Problems, mapping
 from cagrpc.api.core.storage_capacity import Reach
-from cagrpc.api.core.volume_binding import ClaimUser, VolumeDemand, bound_by, default_of, demand
+from cagrpc.api.core.volume_binding import VolumeDemand, bound_by, default_of, demand
 from cagrpc.api.core.volume_choice import ChosenVolumes, choose
 from cagrpc.api.core.volumes import (
     Attachment,
@@ -114,10 +115,9 @@ class Storage:
         """Drivers that attach a volume of a pod, or have."""
         self._unbound: defaultdict[str, dict[str, Volume]] = defaultdict(dict)
         """Volumes bound to no claim, by class."""
-        self._users: defaultdict[str, dict[Hashable, ClaimUser]] = defaultdict(dict)
+        self._users: defaultdict[str, ClaimUsers] = defaultdict(ClaimUsers)
+        """By claim."""
         self._used: dict[Hashable, tuple[str, ...]] = {}
-        self._blocked: set[Hashable] = set()
-        """Waiting pods that their own volumes keep from every node: nobody waits for one of them."""
         self._templates: dict[str, VolumeClaimSpec] = {}
         """What claims that pods use will ask for once they are made for these."""
         self._chosen: dict[str, Mapping[str, ChosenVolumes]] = {}
@@ -213,23 +213,19 @@ class Storage:
         for used, each in zip(seen.pod.volumes.claims if counts else (), claims, strict=True):
             if used.template is not None:
                 self._templates[each] = used.template
-            if self._users[each].get(key) != user:
-                self._users[each][key] = user
+            if self._users[each].put(key, user):
                 self._users_changed(each)
         if claims:
             self._used[key] = claims
-        else:
-            self._blocked.discard(key)
 
     def forget(self, key: Hashable) -> None:
         """A pod is gone."""
-        self._blocked.discard(key)
         self._forget(key, frozenset())
 
     def _forget(self, key: Hashable, kept: AbstractSet[str]) -> None:
         for each in self._used.pop(key, ()):
             if each not in kept:
-                del self._users[each][key]
+                self._users[each].drop(key)
                 if not self._users[each]:
                     del self._users[each]
                     self._templates.pop(each, None)
@@ -268,9 +264,8 @@ class Storage:
         return replace(seen, pod=pod), found, frozenset(lookups.references)
 
     def _note(self, key: Hashable, *, blocked: bool) -> None:
-        if key in self._used and blocked != (key in self._blocked):
-            self._blocked ^= {key}
-            for each in self._used[key]:
+        for each in self._used.get(key, ()):
+            if self._users[each].block(key, blocked=blocked):
                 self._references.changed(("users", each))
 
     def chosen(self, claim: VolumeClaim, of: StorageClass) -> ChosenVolumes | None:
@@ -290,17 +285,17 @@ class Storage:
         )
         return choose(waiting, volumes)
 
-    def users(self, claim: str, pod: Hashable) -> Sequence[ClaimUser]:
+    def users(self, claim: str, pod: Hashable) -> OtherUsers:
         """Return the other pods that use a claim, or may."""
-        found = self._users.get(claim, {}).items()
-        return [user for key, user in found if key != pod and key not in self._blocked]
+        return (self._users.get(claim) or _NOBODY).others(pod)
 
     def known(self) -> tuple[object, ...]:
         """Return what is remembered of pods."""
-        return (*self._users, *self._used, *self._templates, *self._blocked)
+        return (*self._users, *self._used, *self._templates)
 
 
 _NOTHING = VolumeDemand()
+_NOBODY = ClaimUsers()
 
 
 @dataclass(slots=True)
@@ -338,7 +333,7 @@ class _Lookups:
         self.references.add(reference)
         return found
 
-    def users(self, claim: str, pod: str) -> Sequence[ClaimUser]:
+    def users(self, claim: str, pod: str) -> OtherUsers:
         self.references.add(("users", claim))
         return self.storage.users(claim, pod)
 
