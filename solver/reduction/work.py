@@ -150,9 +150,10 @@ class _Values:
     def __init__(self, problem: Problem, keys: Collection[str]) -> None:
         self._places = len(problem.node_groups) + len(problem.nodes)
         having: dict[str, Counter[str]] = {key: Counter() for key in keys}
-        for place in (*problem.node_groups, *problem.nodes) if keys else ():
-            for key in having.keys() & place.labels.keys():
-                having[key][place.labels[key]] += 1
+        labels = (*(group.labels for group in problem.node_groups), *(node.labels for node in problem.nodes))
+        for here in labels if keys else ():
+            for key in having.keys() & here.keys():
+                having[key][here[key]] += 1
         self._values = {key: len(found) + (found.total() < self._places) for key, found in having.items()}
         """None is a value, too."""
 

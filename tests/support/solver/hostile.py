@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
@@ -112,26 +112,22 @@ def hostile_pod(kinds: Iterable[str], number: int, count: int, pods: int) -> Pod
     found = spec(100 + number, namespace=HOSTILE, labels=(("k", f"{number}"),))
     for kind in kinds:
         asked = MADE[kind](number, count, pods)
-        found = replace(
-            found,
-            requests=tuple(sorted((*found.requests, *asked.requests))),
-            labels=tuple(sorted((*found.labels, *asked.labels))),
-            **{
-                name: (*(getattr(found, name) or ()), *value)
-                for name in _JOINED
-                if (value := getattr(asked, name))  # affinity may be None
-            },
-        )
-    return found
+        joined: dict[str, Any] = {
+            name: (*(getattr(found, name) or ()), *value) for name in _JOINED if (value := getattr(asked, name))
+        }
+        found = replace(found, **joined)
+    return replace(found, requests=tuple(sorted(found.requests)), labels=tuple(sorted(found.labels)))
 
 
 _JOINED = (
     "affinity",
     "host_ports",
+    "labels",
     "pod_affinity",
     "pod_anti_affinity",
     "preferred_nodes",
     "preferred_pods",
+    "requests",
     "tolerations",
     "topology_spread",
 )
@@ -161,13 +157,13 @@ def _node(number: int, running: Sequence[PodSpec]) -> Node:
 class Asked(NamedTuple):
     kinds: Sequence[str]
     pods: int
-    count: int
+    of_each: int
     nodes: int
 
     @property
     def constraints(self) -> int:
         """All that is asked for."""
-        return len(self.kinds) * self.pods * self.count
+        return len(self.kinds) * self.pods * self.of_each
 
 
 hostile = st.builds(
