@@ -153,17 +153,24 @@ class Deciding:
         return {**found, **refused}
 
     def _decide(self, candidates: Sequence[Candidate], scenario: Scenario, share: float) -> Decisions:
-        """Decide all together, or the first alone where that fails: a request that breaks planning delays no other."""
-        try:
-            return decide(candidates, scenario, self._budget.part(share))
-        except NotCompiledError:  # all wait
-            raise
-        except Exception as error:
-            if len(candidates) > 1:
-                log.warning("requests are decided one by one, since deciding them together failed: %r", error)
-                return self._decide(candidates[:1], scenario, share)
-            log.exception("request %s cannot be decided", candidates[0].key, extra={"request": candidates[0].key})
-            return Decisions(left={candidates[0].uid: f"it cannot be decided: {error!r:.300}"})
+        """Decide all together, or, where that fails, one by one up to the first that can be decided: a request that
+        breaks planning delays no other."""
+        broken: dict[str, str] = {}
+        alone = [[each] for each in candidates] if len(candidates) > 1 else []
+        for asked in (candidates, *alone):
+            try:
+                found = decide(asked, scenario, self._budget.part(share))
+            except NotCompiledError:  # all wait
+                raise
+            except Exception as error:
+                if len(asked) > 1:
+                    log.warning("requests are decided one by one, since deciding them together failed: %r", error)
+                    continue
+                log.exception("request %s cannot be decided", asked[0].key, extra={"request": asked[0].key})
+                broken[asked[0].uid] = f"it cannot be decided: {error!r:.300}"
+            else:
+                return replace(found, left={**found.left, **broken})
+        return Decisions(left=broken)
 
     def _order(
         self, parts: Sequence[RequestPart], requests: Mapping[str, ProvisioningRequest], plan: str

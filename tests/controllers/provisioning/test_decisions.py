@@ -13,12 +13,13 @@ from cagrpc import errors
 from cagrpc.api.core.nodes import ZONE
 from cagrpc.backends.simulated.behaviour import Behaviour
 from cagrpc.fleet.model import IncrementSpec
-from solver.model import Limit, NodeGroup, Taint, TaintEffect
+from solver import solve
+from solver.model import Budget, Limit, NodeGroup, Plan, Problem, Taint, TaintEffect
 from tests.controllers.provisioning.conftest import Make
 from tests.support.cluster import path_of
-from tests.support.devices import CLASSES, SLICES, TEMPLATES, claim_template, device_class, gpus
+from tests.support.devices import CLASSES, SLICES, TEMPLATES, claim_spec, claim_template, device_class, gpus
 from tests.support.fleet import group
-from tests.support.requests import CHECK, RequestWorld, path
+from tests.support.requests import ATOMIC, CHECK, RequestWorld, path
 from tests.support.world import BOOT_SECONDS
 
 LONG = 3 * BOOT_SECONDS
@@ -34,6 +35,16 @@ SMALL = group("small", cpu=2000, price=0.1)
 LARGE = group("large", cpu=8000, price=1.0)
 POOL = replace(CPUS, id="pool", taints=(TAINT,), labels={"pool": "x"}, max_size=4)
 FEW = replace(CPUS, max_size=4)
+
+TWICE = claim_template("twice", spec={"devices": {"requests": claim_spec()["devices"]["requests"] * 2}}, namespace="ns")
+"""What the API server would refuse, and only the planner notices."""
+WRONG = "claim 0: request gpu: given 2 times, names must be unique"
+
+
+def claims(template: str) -> Mapping[str, Any]:
+    """Return what a pod says that has a claim of this ResourceClaimTemplate."""
+    return {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": template}]}
+
 
 Asked = tuple[tuple[str, int], ...]
 Do = Callable[[RequestWorld], object]
@@ -118,6 +129,8 @@ CASES = [
                         " maximum size 9. What would serve all of them: raise maxSize of gpu-b from 9 to 10",
                 "costly": "raise the nodes of limit cpus from 8 to 10"},
          limits=[Limit("cpus", {"nodes": 8}, node_groups=frozenset({"cpu-a"}))], stands=(("worker", 1),)),
+    Case("pods that are not valid", [CPUS], {"twice": (("twice", 1),), "b": ONE}, "b",
+         never={"twice": WRONG}),
     Case("many nodes together", [SMALL], {"r": (("head", 5),)}, "r", ordered={"small": 5}),
     Case("more nodes than one increment may have", [SMALL, LARGE], {"r": (("head", 5),)},
          left={"r": "it takes 5 new nodes that must come together, and one increment has at most 4"},
@@ -194,6 +207,9 @@ def templates(world: RequestWorld) -> None:
     world.priority_class("urgent", 5)
     world.template("head", cpu=2000)
     world.template("huge", cpu=9000)
+    world.api.put(f"{CLASSES}/gpu", device_class())
+    world.api.put(path_of(TEMPLATES, "twice"), TWICE)
+    world.template("twice", **claims("twice"))
     world.template("urgent", cpu=2000, priorityClassName="urgent")
     world.template("pool", cpu=2000, nodeSelector={"pool": "x"}, tolerations=[TOLERATION])
     asks = {"requests": {"cpu": "4", GPU: "1"}, "limits": {GPU: "1"}}
@@ -220,6 +236,17 @@ def test_whole_nodes_are_for_one_request_and_only_those_that_share_a_node_wait_f
     assert [len(each) for each in (a, b, a & b, c, d, c & d)] == [3, 3, 1, 2, 1, 0]
 
 
+@pytest.mark.parametrize(("one", "three"), [("a", "b"), ("b", "a")])
+def test_nodes_for_many_pods_are_given_before_those_for_few(make: Make, one: str, three: str) -> None:
+    """So that nobody shares a node who need not, whichever group the plan names first."""
+    world = make(group(one, cpu=1000, price=0.1, max_size=1), group(three, cpu=3000, price=0.6))
+    world.request("first", ("web", 3))
+    world.request("second", ("web", 4))
+    world.run(LONG, step=5.0)
+    assert [(deltas, requests) for deltas, requests in ordered(world) if requests > 1] == []
+    assert sum(deltas.get(three, 0) for deltas, _ in ordered(world)) == 2
+
+
 def test_what_stands_is_for_the_first(make: Make) -> None:
     world = make(group("g", cpu=2000))
     world.request("keeps", ("web", 1))
@@ -242,7 +269,7 @@ def node(cpu: int = 4000, **more: Any) -> NodeGroup:
 
 
 IN_B = {"nodeSelector": {ZONE: "b"}}
-CLAIMS = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}]}
+CLAIMS = claims("t")
 MEMORY = {"containers": [{"name": "main", "resources": {"requests": {"cpu": "3", "memory": "10Gi"}}}]}
 ZONES = [node(11_000, labels={ZONE: "b" if number < 4 else "a"}) for number in range(6)]
 
@@ -257,6 +284,7 @@ ZONES = [node(11_000, labels={ZONE: "b" if number < 4 else "a"}) for number in r
         pytest.param([node(taints=(TAINT,))], {}, 1,
                      "0 of 1 fit: taint dedicated=gpu:NoSchedule not tolerated (node n0)", id="a taint"),
         pytest.param([], {}, 1, "0 of 1 fit: there is no node group to open, and no node", id="no node"),
+        pytest.param([node()], claims("twice"), 1, f"pod set ns/checked: {WRONG}", id="pods that are not valid"),
         pytest.param([node(9000)], MEMORY, 3, "1 of 3 fit: memory short by 20Gi", id="of memory most is short"),
     ],
 )  # fmt: skip
@@ -264,7 +292,11 @@ def test_a_check_says_what_is_short_and_where(
     make: Make, nodes: Sequence[NodeGroup], pod: Mapping[str, Any], count: int, told: str
 ) -> None:
     world = make()
-    for at, template in ((CLASSES, device_class()), (TEMPLATES, claim_template(namespace="ns"))):
+    for at, template in (
+        (CLASSES, device_class()),
+        (TEMPLATES, claim_template(namespace="ns")),
+        (TEMPLATES, TWICE),
+    ):
         name = template["metadata"]["name"]
         world.api.put(path_of(at, name) if at == TEMPLATES else f"{at}/{name}", template)
     for number, each in enumerate(nodes):
@@ -276,3 +308,31 @@ def test_a_check_says_what_is_short_and_where(
     world.run(2)
     assert world.message("r", "CapacityAvailable") == told
     assert world.is_true("r", "CapacityAvailable") == (f"{count} of {count}" in told)
+
+
+# ---- what breaks planning
+
+
+@pytest.mark.parametrize(
+    ("of", "told"),
+    [(ATOMIC, ("Provisioned", "it cannot be decided: ")), (CHECK, ("CapacityAvailable", "it cannot be checked: "))],
+)
+def test_one_that_breaks_planning_is_told_so_and_holds_up_no_other(
+    make: Make, of: str, told: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(problem: Problem, budget: Budget) -> Plan:
+        if any(dict(each.spec.requests)["cpu"] == 2000 for each in problem.pod_sets):
+            raise ZeroDivisionError("division by zero")
+        return solve(problem, budget)
+
+    monkeypatch.setattr("cagrpc.controllers.provisioning.decision.selection.solve", breaks)
+    world = make()
+    world.template("broken", cpu=2000)
+    world.cluster.node("n", node())
+    for name, template in (("bad", "broken"), ("good", "web")):
+        world.request(name, (template, 1), of=of)
+        world.clock.advance(1.0)
+    world.run(LONG)
+    condition, why = told
+    assert world.message("bad", condition).startswith(f"{why}ZeroDivisionError('division by zero')")
+    assert world.is_true("good", condition)
