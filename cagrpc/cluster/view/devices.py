@@ -108,7 +108,7 @@ class DeviceTable:
         templates: Mapping[str, ClaimSpec] = ChainMap(*(each.of for each in self._templates))
         self._by_class: Mapping[str, DeviceClass] = ChainMap(*(each.of for each in self._classes))
         self._objects = ClaimObjects(claims, templates, self._by_class)
-        self._backed: dict[str, DeviceClass] = {}
+        self._known_backed: Mapping[str, DeviceClass] | None = None
         self._listed: set[str] = set()
         self._users: defaultdict[str, Ranked[Hashable, None]] = defaultdict(Ranked)
         """Of shared claims that are not allocated: waiting pods, the oldest first."""
@@ -158,11 +158,15 @@ class DeviceTable:
             self._taken = None
 
     def _class_changed(self, key: str, _before: DeviceClass | None, _after: DeviceClass | None) -> None:
-        self._references.changed(("DeviceClass", key))
-        backed = self._objects.extended_resources()
-        if backed != self._backed:
-            self._backed = backed
-            self._references.changed((_EXTENDED, ""))
+        self._references.changed(("DeviceClass", key), (_EXTENDED, ""))
+        self._known_backed = None
+
+    @property
+    def _backed(self) -> Mapping[str, DeviceClass]:
+        """The classes that back extended resources."""
+        if self._known_backed is None:
+            self._known_backed = self._objects.extended_resources()
+        return self._known_backed
 
     def _slice_changed(self, _key: str, _before: Slice | None, _after: Slice | None) -> None:
         self._nodes = None

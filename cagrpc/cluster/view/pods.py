@@ -74,6 +74,17 @@ class _Selecting(NamedTuple):
     uid: str
 
 
+class _Nominee(NamedTuple):
+    """A pod, as reader of the node that it is nominated to."""
+
+    uid: str
+
+
+def _nominated_to(node: str) -> Reference:
+    """Return whether a node is there that pods are nominated to."""
+    return "nominated to", node
+
+
 def _share(uid: str) -> Reference:
     """Return whether there is room for a pod in the share of its namespace."""
     return "share", uid
@@ -85,9 +96,6 @@ class _Nominated:
     def __init__(self) -> None:
         self._nodes: dict[str, str] = {}
         self._pods: dict[str, dict[str, ObservedPod]] = {}
-
-    def of(self, node: str) -> tuple[ObservedPod, ...]:
-        return tuple(self._pods.get(node, {}).values())
 
     def first(self) -> Iterable[tuple[str, ObservedPod]]:
         return ((node, next(iter(pods.values()))) for node, pods in self._pods.items())
@@ -192,7 +200,7 @@ class PodTable:
         self._clock = clock
         self._pods: dict[str, _Placed] = {}
         self._nominated = _Nominated()
-        nodes.came_or_went = self._place_nominated
+        nodes.came_or_went = lambda node: self._references.changed(_nominated_to(node))
         classes.made_room = self._try_again
 
     def keys(self) -> Iterable[str]:
@@ -234,6 +242,8 @@ class PodTable:
         else:
             self.warnings.pop(key, None)
         self._nominated.put(seen)
+        to = [_nominated_to(seen.nominated)] if seen.nominated else []
+        self._references.put(_Nominee(key), to, lambda: self.put(seen))
         self.pending.put(key, seen.pending, bound=bool(seen.node))
         self.consumers.put(seen)
         if self._slack is not None:
@@ -302,6 +312,7 @@ class PodTable:
     def drop(self, key: str) -> None:
         self._references.drop(key)
         self._references.drop(_Selecting(key))
+        self._references.drop(_Nominee(key))
         self._storage.forget(key)
         self._devices.forget(key)
         self.warnings.pop(key, None)
@@ -318,10 +329,6 @@ class PodTable:
         if seen.nominated and self._nodes.there(seen.nominated):
             return PodStage.NOMINATED, seen.nominated
         return seen.stage, seen.node
-
-    def _place_nominated(self, node: str) -> None:
-        for seen in self._nominated.of(node):
-            self.put(seen)
 
     def _forget(self, key: str) -> None:
         before = self._pods.pop(key, None)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import random
 import time
 from contextlib import nullcontext, suppress
+from copy import deepcopy
 from functools import partial
+from typing import Any
 
 import pytest
+from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -108,3 +111,52 @@ def test_no_event_keeps_the_views_lock_for_long(decoder: Decoder, chooser: rando
     for seed in decoder.raw_seeds():
         gone = identity(followed.resource.encoding, item_of(followed.resource, seed))
         assert steps(partial(followed.sink.deleted, gone)) <= _MOST_STEPS
+
+
+def _put(fed: Fed, decoder: Decoder, seed: Any) -> None:
+    followed = fed.followed(decoder.name.removeprefix(_VIEW))
+    with suppress(InvalidInput):
+        followed.sink.applied(followed.resource.decode(seed.SerializeToString() if isinstance(seed, Message) else seed))
+
+
+def _of_others(seed: Any, number: int) -> Any:
+    """Return the same object of another name, and of another namespace where it has one."""
+    found = deepcopy(seed)
+    if isinstance(found, Message):
+        metadata: Any = found.metadata  # type: ignore[attr-defined]
+        metadata.name += f"-{number}"
+        metadata.uid += f"-{number}"
+        metadata.namespace = "others" if metadata.namespace else ""
+    else:
+        metadata = found.setdefault("metadata", {})
+        metadata["name"] = f"{metadata.get('name')}-{number}"
+        metadata["uid"] = f"{metadata.get('uid')}-{number}"
+        if metadata.get("namespace"):
+            metadata["namespace"] = "others"
+    return found
+
+
+@pytest.fixture(scope="module")
+def beside_others() -> tuple[Fed, Fed]:
+    """Return clusters in which others have few objects of every kind, and many."""
+    feds = Fed(Exclusion(), expects=True), Fed(Exclusion(), expects=True)
+    for fed, count in zip(feds, (20, 80), strict=True):
+        for each in _OF_VIEW:
+            for seed in each.seeds:
+                for number in range(count):
+                    _put(fed, each, _of_others(seed, number))
+        fed.state()
+    return feds
+
+
+@pytest.mark.parametrize("decoder", _OF_VIEW, ids=lambda each: each.name)
+def test_an_event_costs_the_same_whatever_others_have(decoder: Decoder, beside_others: tuple[Fed, Fed]) -> None:
+    def come_and_go(fed: Fed) -> None:
+        followed = fed.followed(decoder.name.removeprefix(_VIEW))
+        for seed in decoder.seeds:
+            _put(fed, decoder, seed)
+            raw = seed.SerializeToString() if isinstance(seed, Message) else seed
+            followed.sink.deleted(identity(followed.resource.encoding, raw))
+
+    few, many = (steps(partial(come_and_go, fed)) for fed in beside_others)
+    assert many <= 1.2 * few + 100

@@ -118,7 +118,7 @@ def sharing_volume(count: int) -> Fed:
 def user(number: int, **more: Any) -> Any:
     volume = {"name": "v", "volumeSource": {"persistentVolumeClaim": {"claimName": "c"}}}
     found = pod(f"p{number}", created=10**6 - number, **more)
-    found.spec.volumes.append(filled(kubernetes_pb2.Volume(), volume))
+    filled(found.spec.volumes.add(), volume)
     return found
 
 
