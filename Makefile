@@ -1,8 +1,10 @@
 # What a developer and CI run; `make help` lists it. Needs Python 3.11 or newer with venv, and make; the rest comes from the lock files.
 
 # The first interpreter that is new enough; `make PYTHON=/path/to/python3 ...` names another.
-PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.14; do \
+ifeq ($(origin PYTHON),undefined) # `?=` would look for it each time that it is used
+PYTHON := $(shell for python in python3 python3.13 python3.12 python3.11 python3.14; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+endif
 VENV := .venv
 BIN := $(VENV)/bin
 STATE_DIR ?= .cagrpc
@@ -62,9 +64,10 @@ test-cluster: programs $(DEVELOPMENT) $(PROTOS) $(NATIVE) $(if $(CLIPPY),lint-na
 
 test-all: test test-cluster ## both of them
 
-test-long: programs $(FUZZING) $(PROTOS) $(NATIVE) kernels ## the nightly set: Karpenter, Cluster API, EC2, Helm, Prometheus, and what repeats other tests
+test-long: programs $(FUZZING) $(PROTOS) $(NATIVE) kernels ## the nightly set: Karpenter, Cluster API, EC2, Helm, Prometheus, what repeats other tests, and more examples of properties
 	$(BIN)/python -m tests.support.controlplane.binaries long
 	CAGRPC_REQUIRE_PROGRAMS=1 $(PYTEST) -m long
+	HYPOTHESIS_PROFILE=nightly $(PYTEST) -m "hypothesis and not cluster and not long"
 
 programs: | $(BIN)/python ## build what `make test-cluster` runs, Kubernetes and kubectl, or say what the machine lacks for its tests
 	$(BIN)/python -m tests.support.controlplane.binaries

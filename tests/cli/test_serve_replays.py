@@ -55,7 +55,12 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+REVERSED = pytest.mark.long("the same recording with the weights reversed")
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=name, marks=[REVERSED] * ("reversed" in name)) for name, case in CASES.items()]
+)
 def test_replay(tmp_path: Path, started: Started, case: ReplayCase) -> None:
     groups = recorded_groups(case.recording, case.weights)
     server = started("--config", configuration(tmp_path / "cagrpc.yaml", groups, case.behaviours))

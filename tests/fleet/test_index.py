@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc.fleet.backend import BackendInstance
@@ -17,6 +17,7 @@ from cagrpc.fleet.model import IncrementSpec, Instance, InstanceError, InstanceS
 from cagrpc.fleet.observation import Observation
 from cagrpc.fleet.records import Changes, Contents, DeletionRecord, IncrementRecord, Member, MemberState
 from solver.model import NodeGroup
+from tests.support.examples import examples
 from tests.support.fleet import group
 
 GROUPS = {name: group(name) for name in ("a", "b")}
@@ -201,7 +202,7 @@ def pods(world: World) -> Iterator[object]:
         yield from record.increment.pods - lost
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.integers(0, 2**32), st.lists(st.integers(1, 4), min_size=1, max_size=40))
 def test_changed_step_by_step_it_is_the_plain_sum(seed: int, steps: list[int]) -> None:
     world, index, order = World(seed), FleetIndex(), dict[str, int]()

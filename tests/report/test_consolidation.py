@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc.report.as_json import as_json
@@ -22,6 +22,7 @@ from solver import Budget, Problem, solve
 from solver.consolidation.model import ConsolidationPlan, ConsolidationStep, DisruptionReason
 from tests.report.clusters import Document, apart, budget, daemons, half_empty, node, pod, written
 from tests.report.questions import asked, read
+from tests.support.examples import examples
 
 EXACT = Budget(60, deterministic_seconds=2.0)
 XLARGE, LARGE = 0.2016, 1.0584
@@ -211,7 +212,7 @@ def clusters(draw: st.DrawFn) -> list[Document]:
     return [*nodes, *pods, budget("some", "web", draw(st.sampled_from([0, 1, 1])))]
 
 
-@settings(max_examples=15, deadline=None)
+@examples(30)
 @given(items=clusters())
 def test_costs_fit_together(items: list[Document], tmp_path_factory: pytest.TempPathFactory) -> None:
     report = report_of(tmp_path_factory.mktemp("clusters"), items)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc.api.core.constraints import Surroundings
@@ -25,6 +25,7 @@ from cagrpc.report.page import as_html
 from cagrpc.report.sources import read_files
 from solver import Budget, Plan, Problem, Status, solve
 from tests.report.clusters import Document, apart, budget, daemons, half_empty, node, pod, written
+from tests.support.examples import examples
 
 DATA = Path(__file__).parents[1] / "data"
 EXACT = Budget(60, deterministic_seconds=2.0)
@@ -223,7 +224,7 @@ def test_a_reduced_pod_is_planned_as_the_whole_one() -> None:
 _WORDS = st.text(alphabet="qxzjkvw", min_size=8, max_size=12)
 
 
-@settings(max_examples=8, deadline=None)
+@examples(16)
 @given(words=st.lists(_WORDS, min_size=13, max_size=13, unique=True))
 def test_nothing_of_the_cluster_is_in_an_anonymised_report(
     words: list[str], tmp_path_factory: pytest.TempPathFactory

@@ -16,11 +16,11 @@ _ALL = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
     print_blob=True,
 )
-settings.register_profile("default", _ALL, max_examples=50)
+settings.register_profile("default", _ALL, max_examples=25)
 # The same examples each time, as in hypothesis' profile of this name: CI judges the change, not the seed. As many new
 # ones are tried by everybody else.
-settings.register_profile("ci", _ALL, max_examples=50, derandomize=True, database=None)
-settings.register_profile("thorough", _ALL, max_examples=500)
+settings.register_profile("ci", _ALL, max_examples=25, derandomize=True, database=None)
+settings.register_profile("nightly", _ALL, max_examples=200)
 settings.register_profile("debug", _ALL, max_examples=5, verbosity=Verbosity.verbose)
 
 

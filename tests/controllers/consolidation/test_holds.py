@@ -70,7 +70,7 @@ def test_a_pod_that_no_node_could_serve_holds_nothing(full: Scenes) -> None:
 def test_a_pod_that_is_made_anew_all_the_time_holds_it_no_longer_than_one_that_stays(full: Scenes) -> None:
     scene, held = full(), 0.0
     uid = scene.cluster.add(cpu=NOT_ORDERED, namespace="tenant")[0]
-    for _ in range(12):
+    for _ in range(4):
         held += held_seconds(scene, SHARE_SECONDS - 60)
         uid = scene.cluster.replace(uid)
     assert held <= SHARE_SECONDS + LOOK_SECONDS

@@ -1,5 +1,6 @@
 """The process is killed just before, or just after, each commit, order, deletion, nomination and release of a planned
-increment, and another one goes on: it reaches the same end state as one that was not killed."""
+increment, and another one goes on: it reaches the same end state as one that was not killed. Each day that is before
+each of them, and after the last: after one is as before the next, but for what happens in between."""
 
 from __future__ import annotations
 
@@ -53,13 +54,14 @@ def end_of(story: tuple[Happening, ...], fatal: int = 0) -> tuple[dict[str, Any]
         }, steps
 
 
+@pytest.mark.parametrize("at", ["before", pytest.param("after", marks=pytest.mark.long("as before the next"))])
 @pytest.mark.parametrize("name", STORIES)
-def test_killed_at_any_step_it_comes_to_the_same_end(name: str) -> None:
+def test_killed_at_any_step_it_comes_to_the_same_end(name: str, at: str) -> None:
     story, end = STORIES[name]
     expected, steps = end_of(story)
     assert end.items() <= expected.items()
     assert len(steps) > 12
-    for fatal in range(1, len(steps) + 1):
+    for fatal in [each for each, step in enumerate(steps, 1) if step.startswith(at) or each == len(steps)]:
         found, until = end_of(story, fatal)
         assert until == steps[:fatal]
         assert found == expected, until[-1]

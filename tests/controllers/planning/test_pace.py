@@ -159,8 +159,15 @@ def as_planned(world: Paced) -> bool:
     return (world.rounds, world.unused, round(world.cost - planned_cost(), 6)) == (1, 0, 0.0)
 
 
-@pytest.mark.parametrize("tries_a_second", [1000.0, 1.0, 0.1])
-@pytest.mark.parametrize("pods_a_second", [1000.0, 100.0, 20.0, 5.0, 1.0, 0.1])
+PACES = [(pods, tries) for pods in (1000.0, 100.0, 20.0, 5.0, 1.0, 0.1) for tries in (1000.0, 1.0, 0.1)]
+EACH_DAY = {(20.0, 1000.0), (5.0, 1.0), (1000.0, 0.1), (0.1, 1000.0)}
+"""Both quick, both slow, and one waiting for the other."""
+
+
+@pytest.mark.parametrize(
+    ("pods_a_second", "tries_a_second"),
+    [pytest.param(*each, marks=[pytest.mark.long("another pace")] * (each not in EACH_DAY)) for each in PACES],
+)
 def test_one_round_at_any_pace(make: Make, pods_a_second: float, tries_a_second: float) -> None:
     world = make(pods_a_second, tries_a_second)
     world.apply(LOAD)

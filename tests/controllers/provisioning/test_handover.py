@@ -26,11 +26,11 @@ def test_from_the_order_to_the_last_pod(*, lags: bool, restarted_at: str | None)
         (rival,) = world.cluster.add(cpu=1000)
         world.cluster.passed_over.add(rival)
 
-        def run(seconds: int) -> None:
-            """Have a round planned every few seconds."""
-            for _ in range(seconds):
+        def run(seconds: int, every: int = 1) -> None:
+            """Have a round planned every so many seconds."""
+            for _ in range(0, seconds, every):
                 world.fleet.apply(IncrementSpec({"news": 1}))
-                world.run(1)
+                world.run(every)
 
         def restart(at: str) -> None:
             if restarted_at == at:
@@ -43,7 +43,7 @@ def test_from_the_order_to_the_last_pod(*, lags: bool, restarted_at: str | None)
         run(10)
         assert world.targets()["a"] == 2
         restart("creating")
-        run(40)
+        run(40, every=8)
         (status,) = [each for each in world.increments() if "a" in each.increment.deltas]
         assert status.phase is Phase.READY
         restart("ready")

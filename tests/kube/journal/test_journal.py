@@ -470,16 +470,20 @@ def test_an_increment_too_large_for_one_object_is_kept_instored_parts(store: Api
     assert not stored_parts(store), "parts go with what they are of"
 
 
-def test_a_disruption_too_large_for_one_object_is_kept_in_parts(store: ApiServer) -> None:
+def test_a_disruption_too_large_for_one_object_is_kept_in_parts(
+    store: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cagrpc.kube.journal.parts.LARGEST_BYTES", 100_000)
+    monkeypatch.setattr("cagrpc.kube.journal.parts._PART_BYTES", 90_000)
     moves = tuple(
         PodMove(secrets.token_hex(18), "default", f"web-{secrets.token_hex(5)}", "ReplicaSet/default/web", f"node-{n}")
-        for n in range(60_000)
+        for n in range(3_000)
     )
     journal = opened(store)
     journal.commit(Changes(disruptions=(disruption("walk", moves=moves),), deletions=(deletion(1),)))
     assert opened(store).read().disruptions["walk"].moves == moves
     assert stored_parts(store)
-    assert max(objects.size(found) for found in store.objects.values()) <= objects.LARGEST_BYTES
+    assert max(objects.size(found) for found in store.objects.values()) <= 100_000
     journal = opened(store)
     journal.commit(Changes(disruptions=(disruption("walk", DisruptionPhase.DONE, moves=()),)))
     found = opened(store).read()
