@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from bench.hostile import escapes, held, reading, sockets, solving
+from bench.hostile import caps, escapes, held, reading, sockets, solving
 from bench.hostile.meter import Meter, Totals, memory_mib
 from bench.table import machine, machine_line
 
@@ -56,6 +56,17 @@ ATTACKS: Mapping[str, Attack] = {
         f"solve-{kind}": Attack(200, "pods", partial(solving.solving, kind), f"{count} {each} each")
         for kind, (each, count, _) in solving.KINDS.items()
     },
+    "cap-cel-bytes": Attack(12, "namespaces", caps.expression_bytes, "each with its share of bytes of expressions"),
+    "cap-cel-steps": Attack(300, "devices", caps.expression_steps, "on each of which an expression takes its steps"),
+    "cap-cel-program": Attack(64, "patterns", caps.programs, "with programs just below the cap"),
+    "cap-terms": Attack(40, "pods", caps.terms, "with terms, conditions and values just below the caps"),
+    "cap-spreads": Attack(200, "pods", caps.spreads, "with topology spread constraints just below the cap"),
+    "cap-lists": Attack(40, "pods", caps.lists, "with tolerations, ports, resources, volumes just below the caps"),
+    "cap-budgets": Attack(1_000, "PodDisruptionBudgets", caps.budgets, "and as many pods that are all different"),
+    "cap-claim": Attack(1_000, "pods", caps.one_claim, "of one claim for devices and one for a volume"),
+    "cap-children": Attack(500, "workloads", caps.children, "that one workload owns"),
+    "cap-replicas": Attack(500, "workloads", caps.replicas, "that want 5,000 pods each"),
+    "cap-stateful": Attack(20, "StatefulSets", caps.stateful_sets, "of 500 pods with claims of their own each"),
     "consol": Attack(24 * 60, "minutes", held.consolidation, "in which pods are made that no node serves"),
     "escapes": Attack(1, "expressions", escapes.escapes, "with escapes, on an administrator's terminal"),
     "continuation": Attack(20, "seconds", sockets.continuation, "of CONTINUATION frames at the expander, three times"),

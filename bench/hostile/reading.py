@@ -14,9 +14,9 @@ _TERMS = 80
 _REPLICAS = 2
 _NAMESPACES, _QUOTAS = "/api/v1/namespaces", "/api/v1/resourcequotas"
 _DRA = "/apis/resource.k8s.io/v1"
-_CLAIMS, _TEMPLATES = f"{_DRA}/resourceclaims", f"{_DRA}/resourceclaimtemplates"
-_CLASSES, _SLICES = f"{_DRA}/deviceclasses", f"{_DRA}/resourceslices"
-_DRIVER = "gpu.example.com"
+CLAIMS, _TEMPLATES = f"{_DRA}/resourceclaims", f"{_DRA}/resourceclaimtemplates"
+_CLASSES, SLICES = f"{_DRA}/deviceclasses", f"{_DRA}/resourceslices"
+DRIVER = "gpu.example.com"
 _MOST_IN_REQUEST, _MOST_IN_CLAIM = 32, 140
 """Selectors: Kubernetes' limit, and as many of 10 KiB as etcd takes in one object."""
 
@@ -113,14 +113,14 @@ def owners(meter: Meter, workloads: int) -> None:
 
 def with_devices() -> FedCluster:
     """Return a cluster of one node with four GPUs that are published as devices."""
-    driver = {"cel": {"expression": f'device.driver == "{_DRIVER}"'}}
+    driver = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
     pool = {"name": "n0", "generation": 1, "resourceSliceCount": 1}
     devices = [{"name": f"gpu-{number}"} for number in range(4)]
-    gpus = {"driver": _DRIVER, "nodeName": "n0", "pool": pool, "devices": devices}
+    gpus = {"driver": DRIVER, "nodeName": "n0", "pool": pool, "devices": devices}
     cluster = FedCluster()
     cluster.relist([{"metadata": {"name": "gpu"}, "spec": {"selectors": [driver]}}], _CLASSES)
-    cluster.relist([{"metadata": {"name": "n0-gpus"}, "spec": gpus}], _SLICES)
-    for each in (_CLAIMS, _TEMPLATES):
+    cluster.relist([{"metadata": {"name": "n0-gpus"}, "spec": gpus}], SLICES)
+    for each in (CLAIMS, _TEMPLATES):
         cluster.relist([], each)
     return cluster
 
@@ -146,11 +146,11 @@ def claimed(cluster: FedCluster, *expressions: str, meter: Meter, what: str) -> 
     cluster.put(waits)
     cluster.state()
     cluster.written_bytes = 0
-    cluster.put(*claims, path=_CLAIMS)
+    cluster.put(*claims, path=CLAIMS)
     with meter.measuring(f"a state with {what}"):
         found = cluster.state()
     meter.note(f"{cluster.written_bytes:,} bytes were written; {unschedulable(found) or 'planned with'}")
-    cluster.drop(*claims, path=_CLAIMS)
+    cluster.drop(*claims, path=CLAIMS)
     cluster.drop(waits)
     cluster.state()
     return found

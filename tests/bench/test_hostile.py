@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from bench.hostile import escapes, held, reading, sockets, solving
+from bench.hostile import caps, escapes, held, reading, sockets, solving
 from bench.hostile.__main__ import ATTACKS, Bounds, run, times
 from bench.hostile.meter import Meter, Totals
 from solver import Budget
@@ -35,6 +35,17 @@ def said(attack: partial[None]) -> str:
         (partial(reading.owners, workloads=SIZE), f"expected={2 * SIZE}"),
         (partial(reading.expressions, count=1), "bytes were written; planned with"),
         (partial(reading.patterns, count=1), "1 patterns like"),
+        (partial(caps.expression_bytes, namespaces=1), "2 kinds of pods wait for their turn"),
+        (partial(caps.expression_steps, devices=SIZE), "0 of 1 kinds of pods wait for their turn; first: planned with"),
+        (partial(caps.programs, patterns=SIZE), "0 of 1 kinds of pods wait for their turn; first: planned with"),
+        (partial(caps.terms, pods=2), "2 kinds of pods are planned with"),
+        (partial(caps.spreads, pods=2), "2 kinds of pods are planned with"),
+        (partial(caps.lists, pods=2), "2 kinds of pods are planned with"),
+        (partial(caps.budgets, count=SIZE), "after one of them has changed"),
+        (partial(caps.one_claim, pods=SIZE), "a state with one more"),
+        (partial(caps.children, workloads=SIZE), "a pod of each comes"),
+        (partial(caps.replicas, workloads=2), "when those to come are too late"),
+        (partial(caps.stateful_sets, workloads=1), "1 StatefulSets come"),
         (partial(escapes.escapes, count=1), "cagrpc status writes these control characters"),
         (partial(held.consolidation, minutes=30), "of 30 looks nothing may be begun"),
     ],
