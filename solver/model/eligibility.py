@@ -96,7 +96,7 @@ def required_affinity(spec: PodSpec) -> tuple[PodAffinityTerm, ...]:
     together = PodSelector(
         None if expressions is None else tuple(expressions), None if namespaces is None else tuple(sorted(namespaces))
     )
-    return (*(PodAffinityTerm(term.topology_key, together) for term in terms), *alone)
+    return (*(PodAffinityTerm(key, together) for key in dict.fromkeys(term.topology_key for term in terms)), *alone)
 
 
 def ports_collide(one: HostPort, other: HostPort) -> bool:

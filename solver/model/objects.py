@@ -94,6 +94,17 @@ class PodSelector:
     selector does upstream; an empty tuple matches every pod."""
     namespaces: tuple[str, ...] | None = None
     """Sorted; None for all namespaces."""
+    _hash: int | None = field(default=None, init=False, repr=False, compare=False)
+    """Selectors are looked up again and again, and may have thousands of conditions."""
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            object.__setattr__(self, "_hash", hash((self.match_expressions, self.namespaces)))
+        return self._hash or 0
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Without the hash, which is another one in another process."""
+        return PodSelector, (self.match_expressions, self.namespaces)
 
 
 @dataclass(frozen=True, slots=True)

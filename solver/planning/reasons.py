@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -118,6 +118,7 @@ class _CoLocationReasons:
         self._daemons = problem.daemon_sets
         self._waiting = tuple(dict.fromkeys(d.pod for d in reduced.demands if not d.pod.unschedulable))
         self._served = dict.fromkeys(d.pod for d in reduced.demands if d.count > missing.get(d, 0))
+        self._terms = cache(terms_of)
         self._absent: dict[Term, bool] = {}
         self._known_domains: dict[str, list[str | None]] = {}
         self._masks: dict[tuple[str, frozenset[str | None]], Bools] = {}
@@ -131,18 +132,31 @@ class _CoLocationReasons:
         """By class, the affinity terms that no unplaced class can help to satisfy."""
         helping = helpers(self._waiting, PodsByLabel(enumerate(self._waiting)))
         return {
-            spec: frozenset(t for t in terms_of(spec) if t.sort is Sort.AFFINITY and not helping(number, t))
+            spec: frozenset(t for t in self._terms(spec) if t.sort is Sort.AFFINITY and not helping(number, t))
             for number, spec in enumerate(self._waiting)
             if spec.pod_affinity
         }
 
     @cached_property
-    def _planned_ports(self) -> frozenset[HostPort]:
-        return frozenset(port for spec in (*self._served, *self._daemons) for port in spec.host_ports)
+    def _planned_ports(self) -> Mapping[tuple[int, str], Sequence[HostPort]]:
+        """By number and protocol."""
+        found: dict[tuple[int, str], list[HostPort]] = defaultdict(list)
+        for port in dict.fromkeys(port for spec in (*self._served, *self._daemons) for port in spec.host_ports):
+            found[port.port, port.protocol].append(port)
+        return found
+
+    @cached_property
+    def _running_ports(self) -> Mapping[tuple[int, str], Sequence[tuple[int, HostPort]]]:
+        """By number and protocol, with the nodes."""
+        found: dict[tuple[int, str], list[tuple[int, HostPort]]] = defaultdict(list)
+        for node, each in enumerate(self._nodes):
+            for port in (port for pods in each.running for port in pods.spec.host_ports):
+                found[port.port, port.protocol].append((node, port))
+        return found
 
     def without_helpers(self, spec: PodSpec) -> bool:
         """Return whether the pod requires pods beside it of which none runs or is planned, anywhere."""
-        return any(t.sort is Sort.AFFINITY and not t.counts(spec) and self._is_absent(t) for t in terms_of(spec))
+        return any(t.sort is Sort.AFFINITY and not t.counts(spec) and self._is_absent(t) for t in self._terms(spec))
 
     def _is_absent(self, term: Term) -> bool:
         if term not in self._absent:
@@ -150,15 +164,16 @@ class _CoLocationReasons:
             self._absent[term] = not here
         return self._absent[term]
 
-    def takes(self, port: HostPort, nodes: Sequence[int]) -> bool:
+    def takes(self, port: HostPort, nodes: Bools) -> bool:
         """Return whether another pod uses the port: one that runs on one of `nodes`, or one that is planned."""
-        running = (mine for n in nodes for pods in self._nodes[n].running for mine in pods.spec.host_ports)
-        return any(ports_collide(port, mine) for mine in (*self._planned_ports, *running))
+        which = port.port, port.protocol
+        running = (mine for node, mine in self._running_ports.get(which, ()) if nodes[node])
+        return any(ports_collide(port, mine) for mine in (*self._planned_ports.get(which, ()), *running))
 
     def without(self, spec: PodSpec) -> Iterator[tuple[str, Bools]]:
         """Yield why nodes lack the pods that this one requires: a sentence, and a mask of the nodes it is true of."""
         claimed = {(each.topology_key, each.selector) for each in spec.pod_affinity if each.alone}
-        for term in terms_of(spec):
+        for term in self._terms(spec):
             if term.sort is not Sort.ANTI and not is_host(term):
                 sentence = f"no label {term.key}, over which it has a required {_SORTS[term.sort]}"
                 yield sentence, self._within(term, frozenset({None}))
@@ -230,7 +245,7 @@ class _Places:
         eligible = self._eligibility(spec)[1] < 0
         if not eligible.any():
             return PodSpec()
-        nodes = np.flatnonzero(eligible[len(self._groups) :]).tolist() if spec.host_ports else []
+        nodes = eligible[len(self._groups) :]
         ports = tuple(port for port in spec.host_ports if self.colocation.takes(port, nodes))
         return replace(
             spec, host_ports=ports, pod_affinity=() if self.colocation.without_helpers(spec) else spec.pod_affinity

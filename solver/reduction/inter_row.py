@@ -31,6 +31,10 @@ class Counter:
     left: Mapping[int, int]
     """Per place with less than that: what it has."""
 
+    def as_exclusion(self) -> NodeExclusion:
+        """Return what says the same."""
+        return NodeExclusion(frozenset(self.takes), tuple(sorted(self.takes.items())), self.most, self.left)
+
 
 @dataclass(frozen=True, slots=True)
 class NodeExclusion:

@@ -25,6 +25,7 @@ from solver.reduction.terms import avoids_any, soft_taints
 _AGE_BUCKETS = 16
 _COEFFICIENT_BITS = 40
 _PLACES_AT_ONCE = 1024
+_MOST_COUNTERS = 256
 _NO_DAEMONS: list[PodSpec] = []
 _NO_PORTS: frozenset[HostPort] = frozenset()
 
@@ -101,9 +102,11 @@ class _FitTable:
         self._scales = _scales(self._names, specs)
         claimed = device_rows(layout)
         counted, caps = _caps((*counters(layout), *claimed.counters), len(layout.rows))
+        counted, beyond = _most_shared(counted)
         self._counters = counted
         self.resources = (*self._names, *(counter.name for counter in counted))
-        self.exclusions, self.needs = (*exclusions(layout), *claimed.exclusions), needs(layout)
+        self.exclusions = (*exclusions(layout), *claimed.exclusions, *(each.as_exclusion() for each in beyond))
+        self.needs = needs(layout)
         per_spec = np.ones((len(specs), len(self._names)), dtype=np.int64)
         for number, spec in enumerate(specs):
             asked = dict(spec.requests)
@@ -141,6 +144,9 @@ class _FitTable:
         for refused_row, closed in layout.refused():
             for place in closed:
                 refused[place].append(refused_row)
+        for each in beyond:
+            for place, left in each.left.items():
+                refused[place] += [row for row, units in each.takes.items() if units > left]
         self._refused = {place: np.array(found, dtype=np.int64) for place, found in refused.items()}
         self._site_of_row = np.array([-1 if row.site is None else row.site for row in layout.rows], dtype=np.int64)
         self._site_of_place = layout.site_numbers.tolist()
@@ -218,6 +224,15 @@ def _caps(found: Sequence[Counter], rows: int) -> tuple[list[Counter], Ints]:
         if len(counter.takes) > 1 or counter.left:
             shared.append(counter)
     return shared, caps
+
+
+def _most_shared(found: Sequence[Counter]) -> tuple[list[Counter], list[Counter]]:
+    """Return the counters that become resources, and those that become exclusions, as which they take less: relaxations
+    are made of every resource of every kind. Those that most rows take say most there."""
+    able = [each for each in found if max(each.takes.values(), default=0) <= each.most]
+    beyond = sorted(able, key=lambda each: -len(each.takes))[max(0, _MOST_COUNTERS - len(found) + len(able)) :]
+    without = {id(each) for each in beyond}
+    return [each for each in found if id(each) not in without], beyond
 
 
 def _classes(problem: Problem) -> list[Demand]:

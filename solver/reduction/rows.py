@@ -111,7 +111,8 @@ class Layout:
         self.helpers = helpers(self.specs, self._selecting)
         self._domains: dict[str, list[str | None]] = {}
         self._closed: dict[tuple[int, int], list[int]] = {}
-        self._labelled: dict[str, Bools] = {}
+        self._domain_codes: dict[str, Ints] = {}
+        self._open: dict[tuple[Term, bool, bool], Bools | None] = {}
 
     # What classes ask of each other and of what runs
 
@@ -308,44 +309,57 @@ class Layout:
             open_to = np.ones(len(self.places) if variant.terms or spec in self._guarded else 0, dtype=bool)
             if open_to.size:
                 for term in variant.terms:
-                    self._by_term(RowPart(spec, variant), term, open_to)
+                    opened = self._open_by(RowPart(spec, variant), term)
+                    if opened is not None:
+                        open_to &= opened
                 for term, carriers in self.guards.items():
                     if spec in self.counted[term]:
                         open_to &= ~self._sharing(term.key, carriers)
             self._closed[key] = np.flatnonzero(~open_to).tolist()
         return self._closed[key]
 
-    def _by_term(self, part: RowPart, term: Term, result: Bools) -> None:
-        running = self.standing.counted(term)
-        if term.sort is Sort.ANTI:
-            result &= ~self._sharing(term.key, running)
-            return
-        if not is_host(term):
-            result &= self._in_some_domain(term.key)
-        if term.sort is Sort.AFFINITY:
-            alone = not self.counts_itself(part, term) and not self.helpers(part.spec, term)
-            if alone or (self.counts_itself(part, term) and self.domains_with(term)):
-                result &= self._sharing(term.key, running)
-        elif is_host(term) and term.spread is not None:
-            most = term.spread.max_skew - self.counts_itself(part, term)
-            full = [place for place, count in running.items() if count > most]
-            result &= ~self._sharing(term.key, full)
+    def _open_by(self, part: RowPart, term: Term) -> Bools | None:
+        """The places that a term leaves open to its carrier, None for all."""
+        own, running = self.counts_itself(part, term), self.standing.counted(term)
+        alone = term.sort is Sort.AFFINITY and not own and not self.helpers(part.spec, term)
+        key = term, own, alone
+        if key not in self._open:
+            self._open[key] = self._opened(term, running, own=own, alone=alone)
+        return self._open[key]
 
-    def _in_some_domain(self, key: str) -> Bools:
-        if key not in self._labelled:
-            self._labelled[key] = np.array([value is not None for value in self.domain(key)], dtype=bool)
-        return self._labelled[key]
+    def _opened(self, term: Term, running: Mapping[int, int], *, own: bool, alone: bool) -> Bools | None:
+        if term.sort is Sort.ANTI:
+            return ~self._sharing(term.key, running) if running else None
+        result = None if is_host(term) else self._codes(term.key) >= 0
+        if term.sort is Sort.AFFINITY:
+            if alone or (own and self.domains_with(term)):
+                beside = self._sharing(term.key, running)
+                result = beside if result is None else result & beside
+        elif is_host(term) and term.spread is not None:
+            most = term.spread.max_skew - own
+            full = [place for place, count in running.items() if count > most]
+            result = ~self._sharing(term.key, full) if full else None
+        return result
+
+    def _codes(self, key: str) -> Ints:
+        """Per place: a number for its domain of the key, -1 where it is in none."""
+        if key not in self._domain_codes:
+            numbers: dict[str | None, int] = {None: -1}
+            found = [numbers.setdefault(value, len(numbers) - 1) for value in self.domain(key)]
+            self._domain_codes[key] = np.array(found, dtype=np.int64)
+        return self._domain_codes[key]
 
     def _sharing(self, key: str, places: Iterable[int]) -> Bools:
         """Per place: whether it shares a domain with one of `places`."""
-        result = np.zeros(len(self.places), dtype=bool)
-        chosen = list(places)
+        result, chosen = np.zeros(len(self.places), dtype=bool), list(places)
         if key == HOSTNAME:
             result[chosen] = True
         elif chosen:
-            domains = self.domain(key)
-            values = {domains[place] for place in chosen} - {None}
-            result[:] = [value in values for value in domains]
+            codes = self._codes(key)
+            shared = np.zeros(int(codes.max(initial=-1)) + 2, dtype=bool)
+            shared[codes[chosen]] = True
+            shared[-1] = False  # which is where -1 leads to
+            result = shared[codes]
         return result
 
 

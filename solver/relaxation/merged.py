@@ -22,6 +22,8 @@ from solver.relaxation.linear_program import INFINITY, LinearProgram
 from solver.relaxation.supply import Ask, supply_of
 
 _MOST_GROUPS = 160
+_MOST_SHARES = 64
+"""Resources that are tried as those that pay for all."""
 _ROUNDS = 12
 _CLOSE = 2e-4
 """Relative difference between the merged optimum and the bound at which splitting stops."""
@@ -221,7 +223,7 @@ class MergedFluid:
         resources = self._requests.shape[1]
         best: tuple[float, Floats] = (-1.0, np.zeros((len(new), resources)))
         preferred: list[Ints] = []
-        for shares in (*np.eye(resources)[:-1], np.ones(resources)):
+        for shares in (*self._single_shares(), np.ones(resources)):
             usable = (supply.free[new] > 0) * shares
             total = np.maximum(usable.sum(axis=1, keepdims=True), _GRAIN)
             prices = cost[new, None] * usable / total / np.maximum(supply.free[new], 1.0)
@@ -231,6 +233,15 @@ class MergedFluid:
             if worth > best[0]:
                 best = (worth, prices)
         return best[1], [rows[(self._wanted > 0) & (rows >= 0)] if i else rows for i, rows in enumerate(preferred)]
+
+    def _single_shares(self) -> Iterator[Floats]:
+        """Yield the choices of one resource that pays for all: where there are many, those that are asked for most."""
+        asked = self._wanted @ self._requests / np.maximum(self._supply.free.max(axis=0, initial=0.0), 1.0)
+        most = np.sort(np.argsort(-asked[:-1], kind="stable")[:_MOST_SHARES])
+        for resource in most.tolist():
+            shares = np.zeros(len(asked))
+            shares[resource] = 1.0
+            yield shares
 
     def _values(self, prices: Floats, rows: Ints) -> tuple[Floats, Ints]:
         """Return per spec its worth at the prices of the given rows, and the row where it is cheapest (-1 for none)."""
