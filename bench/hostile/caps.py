@@ -44,9 +44,8 @@ def _rounds(meter: Meter, cluster: FedCluster, what: str) -> None:
         with meter.measuring(f"round {number + 1} with {what}"):
             found = cluster.state()
     left = sum("not read yet" in each.pod_set.spec.unschedulable for each in found.waiting)
-    meter.note(
-        f"{left} of {len(found.waiting)} kinds of pods wait for their turn; first: {unschedulable(found) or 'planned with'}"
-    )
+    first = unschedulable(found) or "planned with"
+    meter.note(f"{left} of {len(found.waiting)} kinds of pods wait for their turn; first: {first}")
 
 
 def expression_bytes(meter: Meter, namespaces: int) -> None:
@@ -153,9 +152,7 @@ def _lists(number: int) -> dict[str, Any]:
     for each in range(caps.MOST_RESOURCES - 1):
         container.resources.requests[f"example.com/r{number}-{each}"].string = "1"
     return {
-        "affinity": k8s.Affinity(
-            nodeAffinity=k8s.NodeAffinity(requiredDuringSchedulingIgnoredDuringExecution=required)
-        ),
+        "affinity": k8s.Affinity(nodeAffinity=affinity),
         "tolerations": [
             k8s.Toleration(key=f"t{number}-{each}", operator="Exists") for each in range(caps.MOST_TOLERATIONS)
         ],

@@ -156,7 +156,8 @@ class Arrivals:
     first_seen_at_seconds: float | None
     """Of the pending pod that is known longest."""
     news_at_seconds: Mapping[str, float] = field(default_factory=dict)
-    """By namespace, when a pod came that was not expected, or more were expected than before, the last time."""
+    """By namespace, when a pod came that was not expected, or more were expected than before, the last time; empty for
+    what is of no namespace."""
     expected: int = 0
     """Pods that workloads still have to create."""
     placeholders: int = 0

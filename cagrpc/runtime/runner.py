@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -152,6 +152,8 @@ class StepTimes:
 
 STARTING_SECONDS = 10.0
 """For so long a controller that has never worked may fail without a warning."""
+_OVER_SECONDS = 60.0
+"""What has failed is logged anew once nothing has failed for so long: steps may fail and work in turn."""
 
 
 class Steps:
@@ -168,6 +170,7 @@ class Steps:
         self._reported = LogOnce()
         self._clock = clock
         self._starting_until: float | None = clock() + STARTING_SECONDS
+        self._failed_at = float("-inf")
 
     def take(self) -> bool:
         """Take the next step, where it is time. Whether nothing failed."""
@@ -183,7 +186,7 @@ class Steps:
         try:
             worked = self._worked(step)
         except (StillStarting, NotCompiledError) as error:  # another part is, and no step has failed
-            if self._reported.is_new(str(error)):
+            if self._is_new(str(error)):
                 _log.info("%s waits: %s", self.controller.name, error)
             self._retry.failed()
             return False
@@ -205,15 +208,22 @@ class Steps:
             # While a process starts, controllers wait for one another.
             starting = self._starting_until is not None and self._clock() < self._starting_until
             level = logging.INFO if starting else logging.WARNING
-            if self._reported.is_new((level, str(error))):
+            if self._is_new((level, str(error))):
                 _log.log(level, "%s failed and is tried again: %s", name, error)
             return False
         except Exception as error:  # noqa: BLE001 - logged, and tried again
-            if self._reported.is_new(repr(error)):
+            if self._is_new(repr(error)):
                 _log.exception("%s failed unexpectedly and is tried again", name)
             return False
-        self._reported.over()
         return worked
+
+    def _is_new(self, problem: Hashable) -> bool:
+        """Return whether a failure is to be logged: once for each text, as long as steps go on failing."""
+        now, before = self._clock(), self._failed_at
+        self._failed_at = now
+        if now >= before + _OVER_SECONDS:
+            self._reported.all_over()
+        return self._reported.is_new(problem, about=problem)
 
 
 class _StepThread:

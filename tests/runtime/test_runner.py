@@ -55,10 +55,11 @@ def test_the_same_problem_is_logged_once_until_it_is_over(
     kind: type[Exception], caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = FakeClock()
-    steps = Steps(Loop(of_results(None, kind("gone"), kind("gone"), kind("worse"), None, kind("worse"))), clock)
-    for _ in range(6):
+    results = None, kind("gone"), kind("gone"), kind("worse"), None, kind("gone"), kind("worse"), None, kind("worse")
+    steps = Steps(Loop(of_results(*results)), clock)
+    for number in range(len(results)):
         steps.take()
-        clock.advance(LONGEST_SECONDS)
+        clock.advance(LONGEST_SECONDS if number < 7 else 60.0)
     logged = [f"{record.message} {record.exc_info[1] if record.exc_info else ''}" for record in caplog.records]
     assert ["worse" in each for each in logged] == [False, True, True]
 

@@ -25,7 +25,7 @@ from cagrpc.api.devices.claims import (
     with_extended,
 )
 from cagrpc.api.devices.collection import extended_selectors, taken_by, typical
-from cagrpc.api.devices.expressions import Expressions, namespace
+from cagrpc.api.devices.expressions import DEVICE_CLASSES, Expressions, namespace
 from cagrpc.api.devices.matching import Memory, NodeMatching
 from cagrpc.api.devices.objects import GROUP, VERSIONS, ClaimSpec, Device, DeviceClass, DeviceId, ResourceClaim, Slice
 from cagrpc.api.devices.pools import NodeDevices, by_node
@@ -229,8 +229,8 @@ class DeviceTable:
         self._references.changed(*map(_selectors_of, self._expressions.changed()))
 
     def unread(self) -> Iterable[str]:
-        """Return the namespaces whose expressions are left for the next rounds; for those of classes, their owner."""
-        return (each.removeprefix(namespace("")) for each in self._expressions.unread)
+        """Return the namespaces whose expressions are left for the next rounds; empty for those of classes."""
+        return ("" if each == DEVICE_CLASSES else each.removeprefix(namespace("")) for each in self._expressions.unread)
 
     def shares(self) -> tuple[float, int]:
         """Return how much of its share of selectors the owner uses that uses most, and how many pods have no room."""

@@ -18,7 +18,8 @@ class PlanningTriggers:
         self._is_known = False
 
     def record(self, namespace: str) -> None:
-        """Record new demand: a waiting pod that was not expected, or more expected pods than before."""
+        """Record new demand: a waiting pod that was not expected, or more expected pods than before. What is of no
+        namespace has an empty one."""
         if self._is_known:
             return
         self._at.pop(namespace, None)

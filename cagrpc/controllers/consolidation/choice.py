@@ -86,7 +86,8 @@ def narrowed(
     problem: ConsolidationProblem, nodes: AbstractSet[str], without: AbstractSet[str] = frozenset()
 ) -> ConsolidationProblem:
     """Return the problem in which only these nodes may go, and those to which gangs of their pods reach, since a gang
-    with a pod on a node that is kept does not move. Those that are left alone for now (`without`) are kept."""
+    with a pod on a node that is kept does not move. Those that are left alone for now (`without`) are kept. A step
+    takes away no more nodes than these, and no more than it may in any case."""
     gangs = {of.gang for each in problem.nodes if each.node.name in nodes for of in each.pods} - {None}
     standing = (
         each
@@ -96,4 +97,5 @@ def narrowed(
         else replace(each, kept=LATER, must_go=None)
         for each in problem.nodes
     )
-    return replace(problem, nodes=tuple(standing), most_nodes_per_step=max(1, len(nodes)))
+    most = min(problem.most_nodes_per_step, max(1, len(nodes)))
+    return replace(problem, nodes=tuple(standing), most_nodes_per_step=most)

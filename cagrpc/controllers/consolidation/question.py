@@ -272,29 +272,19 @@ def _pod_sets(classes: Mapping[ClassKey, tuple[ReschedulablePod, ...]]) -> Itera
 
 def why_nothing(state: ClusterState, snapshot: FleetSnapshot, problem: str | None = None) -> tuple[str, ...]:
     """Return why nothing at all may be begun now, for people; empty where something may. `problem` is what is wrong
-    with the view."""
-    own = snapshot.disruption
-    return (
-        *((f"the cluster is not known: {problem}",) if problem else ()),
-        *((f"disruption {own.id} is under way",) if own is not None else ()),
-        *_leaving(state, snapshot, {each.name for each in own.nodes} if own is not None else set()),
-    )
+    with the view. While a step is under way nobody asks."""
+    return (*((f"the cluster is not known: {problem}",) if problem else ()), *_leaving(state, snapshot))
 
 
 def in_flight(snapshot: FleetSnapshot) -> tuple[str, ...]:
-    """Return the increments in flight, for people, but for that of the step under way."""
-    own = snapshot.disruption
-    return tuple(
-        f"increment {each.id} is in flight"
-        for each in snapshot.increments
-        if each.phase.in_flight and (own is None or each.id != own.increment_id)
-    )
+    """Return the increments in flight, for people."""
+    return tuple(f"increment {each.id} is in flight" for each in snapshot.increments if each.phase.in_flight)
 
 
-def _leaving(state: ClusterState, snapshot: FleetSnapshot, own: AbstractSet[str]) -> Iterator[str]:
+def _leaving(state: ClusterState, snapshot: FleetSnapshot) -> Iterator[str]:
     """Yield that nodes are taken away by others while pods still run there, which will need room."""
     going = deleting_instances(snapshot)
     for each in state.nodes:
         taken = any(taint.key in (TO_BE_DELETED, DISRUPTED_BY_KARPENTER) for taint in each.node.taints)
-        if (taken or each.provider_id in going) and each.movable and each.node.name not in own:
+        if (taken or each.provider_id in going) and each.movable:
             yield f"node {each.node.name} is being removed, and has pods"

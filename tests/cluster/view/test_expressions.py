@@ -319,3 +319,14 @@ def test_what_was_read_for_a_state_is_no_news_and_what_was_not_is() -> None:
     there.time = 20.0
     there.state()
     assert there.model.arrivals().news_at_seconds["evil"] == 20.0
+
+
+def test_what_is_not_read_yet_of_classes_is_news_of_no_namespace() -> None:
+    selectors = [{"cel": {"expression": f"{number} >= 0 && {LONG}"}} for number in range(6)]
+    there = fed(classes=(device_class(selectors=selectors),))
+    honest(there)
+    there.time = 20.0
+    there.state()
+    news = there.model.arrivals().news_at_seconds
+    assert news[""] == 20.0
+    assert set(news) <= {"", "good"}

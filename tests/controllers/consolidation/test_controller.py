@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from cagrpc.controllers.consolidation.choice import narrowed
 from cagrpc.controllers.settings import ConsolidationMode
 from cagrpc.fleet.model import DisruptionPhase
+from solver.consolidation.model import ConsolidationProblem
 from tests.controllers.consolidation.scene import DO_NOT_DISRUPT, SPOT, Scene, evictions_are_forbidden
 from tests.support.cluster import NODES
 from tests.support.fleet import group
@@ -35,6 +37,14 @@ def scenes() -> Iterator[Scenes]:
 def stays(scene: Scene, *names: str) -> None:
     for name in names:
         scene.change_node(name, metadata={"annotations": DO_NOT_DISRUPT})
+
+
+@pytest.mark.parametrize(("allowed", "asked", "most"), [(50, 2, 2), (50, 0, 1), (2, 3, 2)])
+def test_a_part_that_is_asked_anew_takes_no_more_nodes_than_that_nor_than_a_step_may(
+    allowed: int, asked: int, most: int
+) -> None:
+    found = narrowed(ConsolidationProblem((), (), most_nodes_per_step=allowed), frozenset("abc"[:asked]))
+    assert found.most_nodes_per_step == most
 
 
 def test_the_status_has_the_first_of_what_the_page_has(scenes: Scenes) -> None:
