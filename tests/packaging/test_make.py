@@ -207,8 +207,8 @@ def test_ci_runs_what_the_readme_says_and_leaves_no_test_out(tmp_path: Path) -> 
 
 
 def test_no_test_is_run_twice_and_none_left_out() -> None:
-    """What `test`, `test-cluster` and `test-long` select; where programs may be needed none may be missing. Properties are
-    run once more each night, with other examples."""
+    """What `test`, `test-cluster` and `test-long` select; where programs may be needed none may be missing. Properties
+    are run once more each night, with other examples."""
     lines = (REPOSITORY / "Makefile").read_text().splitlines()
     selected = [line.strip().split(" -m ") for line in lines if "$(PYTEST) -m" in line]
     assert selected == [
