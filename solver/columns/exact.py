@@ -9,7 +9,7 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from solver.reduction.reduced import Floats, Ints
-from solver.relaxation.cp_sat import new_solver
+from solver.relaxation.cp_sat import Model, new_solver
 
 _UNITS = 1_000_000
 """Values are counted in such a part of the threshold, rounded up, so that the bound holds."""
@@ -31,7 +31,7 @@ def best_or_none(
         return [], threshold, 0.0
     worth = np.ceil(values[useful] / unit).astype(np.int64)
     least = int(threshold / unit) + _LITTLE_MORE
-    model = cp_model.CpModel()
+    model = Model()
     pods = [model.new_int_var(0, int(each), "") for each in most[useful]]
     for resource, amount in enumerate(free.tolist()):
         model.add(cp_model.LinearExpr.weighted_sum(pods, requests[useful, resource].tolist()) <= amount)

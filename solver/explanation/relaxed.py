@@ -22,7 +22,7 @@ from solver.explanation.question import ServiceQuestion
 from solver.model import PODS, Labels, PodSet, PodSpec, Resources, Taint
 from solver.model.capacity import after_daemons, remaining
 from solver.model.eligibility import why_not_eligible
-from solver.relaxation.cp_sat import new_solver
+from solver.relaxation.cp_sat import Model, new_solver
 
 _SIZE = 20_000
 """Pod sets times places, up to which the model is worth its time."""
@@ -62,7 +62,7 @@ class _Place:
 
 class _Counting:
     def __init__(self, question: ServiceQuestion, constraints: Sequence[Constraint]) -> None:
-        self._model = cp_model.CpModel()
+        self._model = Model()
         self._problem = question.problem
         self._literals = {constraint: self._model.new_bool_var("") for constraint in constraints}
         self._claims = len(question.claim.classes)

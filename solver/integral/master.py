@@ -19,7 +19,7 @@ from solver.model.objective import Goal, ObjectiveStage
 from solver.reduction.objective import Units, breaks_ties, unavoidable_value, value
 from solver.reduction.reduced import Reduced
 from solver.relaxation.claims import add_linear, claims, completed, near, sum_of, units_of, unserved_of
-from solver.relaxation.cp_sat import new_solver, solve_within
+from solver.relaxation.cp_sat import Model, new_solver, solve_within
 
 _FEASIBLE = (cp_model.OPTIMAL, cp_model.FEASIBLE)
 _TIES_SHARE = 0.1
@@ -73,7 +73,7 @@ class Master:
     def __init__(self, pool: Pool, start: Selection) -> None:
         self._pool, self._start = pool, start
         reduced = pool.reduced
-        self._model = model = cp_model.CpModel()
+        self._model = model = Model()
         self._claims = claims(reduced)
         values = completed(self._claims, start.unserved, start.units)
         mosts = [reduced.kinds[pattern.kind].most for pattern in pool.patterns]

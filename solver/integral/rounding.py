@@ -83,6 +83,8 @@ class _Rounding:
             values *= self._unserved
         self._packing = Packing(reduced, weights.node_cost, values)
         self._empty = self._packing.save()
+        self._known: dict[bytes, float] = {}
+        """What roundings cost that were tried, by the nodes of used columns: of few columns there are few."""
 
     def changed(self, nodes: Ints, random: np.random.Generator) -> Ints:
         """Return the same rounding but for a few columns."""
@@ -98,6 +100,12 @@ class _Rounding:
 
     def cost(self, nodes: Ints) -> float:
         """Return what a rounding costs with the rest packed, everything weighed into one."""
+        tried = nodes[self._used].tobytes()
+        if tried not in self._known:
+            self._known[tried] = self._packed_cost(nodes)
+        return self._known[tried]
+
+    def _packed_cost(self, nodes: Ints) -> float:
         taken = self._pack(nodes)
         kinds = [pattern.kind for pattern in self._packing.nodes]
         copies = np.fromiter(self._packing.nodes.values(), dtype=np.float64, count=len(kinds))

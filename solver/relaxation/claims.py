@@ -14,7 +14,7 @@ from solver.model.objective import Goal, ObjectiveStage
 from solver.reduction.objective import Units, breaks_ties, counts, stages
 from solver.reduction.reduced import Demand, Reduced
 from solver.reduction.rules import Linear, LinearTerm, RowVariables, value_of
-from solver.relaxation.cp_sat import new_solver
+from solver.relaxation.cp_sat import Model, new_solver
 from solver.relaxation.linear_program import INFINITY, LinearProgram
 
 _FEASIBLE = (cp_model.OPTIMAL, cp_model.FEASIBLE)
@@ -191,7 +191,7 @@ def completed(claimed: Claims, unserved: Mapping[int, int], units: Units) -> lis
 def settle(reduced: Reduced, claimed: Claims, room: Sequence[int], start: Sequence[int]) -> list[int]:
     """Return the values that are best in the order of the objective, with room for `room` units in each row. `start`
     holds values that satisfy all rules and the room, as those of `nobody` do."""
-    model = cp_model.CpModel()
+    model = Model()
     large = claimed.linear.rows and max(claimed.linear.uppers, default=0) > _LARGE
     centre = _relaxed(reduced, claimed, room) if large else None
     variables = add_linear(model, claimed.linear, start if centre is None else centre)

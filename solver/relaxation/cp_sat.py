@@ -9,6 +9,13 @@ from ortools.sat.python import cp_model
 from solver.model.budget import RunningBudget
 
 
+class Model(cp_model.CpModel):
+    """Without its deprecated names, which are a third of a millisecond of each new model."""
+
+    def _add_pre_pep8_methods(self) -> None:
+        pass
+
+
 def new_solver(workers: int = 1) -> cp_model.CpSolver:
     """Return a solver without a limit."""
     solver = cp_model.CpSolver()

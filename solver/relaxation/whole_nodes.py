@@ -12,7 +12,7 @@ from solver.model.budget import RunningBudget
 from solver.model.objective import Goal, ObjectiveStage
 from solver.reduction.objective import step_of
 from solver.reduction.reduced import Ints, Reduced, most_per_node
-from solver.relaxation.cp_sat import new_solver, solve_within
+from solver.relaxation.cp_sat import Model, new_solver, solve_within
 
 MOST_ENTRIES, ENTRIES_A_SECOND = 8000, 8000
 """Pairs of kinds and rows, up to which CP-SAT mostly proves something, in all and in a second."""
@@ -25,7 +25,7 @@ def least_cost(
     `floor_micros`, which is proven already, or more; `below_micros` where none costs less than that. Pods have one row
     each, and no rules."""
     step = step_of(ObjectiveStage(Goal.COST, reduced.tiers[0]), reduced)
-    model = cp_model.CpModel()
+    model = Model()
     most = most_per_node(reduced, kinds)
     nodes = []
     served: list[list[cp_model.IntVar]] = [[] for _ in reduced.rows]
