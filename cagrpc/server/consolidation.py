@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 from cagrpc.cluster.node_info import Reservations
@@ -22,6 +21,7 @@ from cagrpc.controllers.settings import ConsolidationSettings
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.kube.client.client import Client
 from cagrpc.runtime.clock import MonotonicClock, monotonic
+from cagrpc.runtime.fair_lock import FairLock
 from cagrpc.server.runtime import Runtime
 from solver.consolidation.consolidate import consolidate
 from solver.consolidation.model import ConsolidationPlan, ConsolidationProblem, ConsolidationStep
@@ -92,7 +92,7 @@ def consolidation_controller(
     slack: Callable[[], Reservations],
     *,
     shortage_seconds: float,
-    turn: threading.Lock,
+    turn: FairLock,
     record: Callable[[Note], object],
     runtime: Runtime,
 ) -> ConsolidationController[ConsolidationQuestion]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 from collections.abc import Callable
 from functools import partial
 
@@ -31,6 +30,7 @@ from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.runtime.clock import EpochClock
 from cagrpc.runtime.controller import Controller
+from cagrpc.runtime.fair_lock import FairLock
 from cagrpc.server.cluster import ClusterConnection
 from cagrpc.server.consolidation import consolidation_controller, unfinished_step, walk_of
 from cagrpc.server.runtime import Runtime
@@ -44,7 +44,7 @@ def cluster_controllers(
     view, client = cluster.view, cluster.client
     now, clock = runtime.now, runtime.clock
     events = partial(_events, cluster, now)
-    turn = threading.Lock()  # held while planning, so that the same room is never assigned twice
+    turn = FairLock()  # held while planning, so that the same room is never assigned twice
     places = Places()
     built: list[Controller] = []
 

@@ -27,6 +27,7 @@ from cagrpc.fleet.model import FleetSnapshot, SnapshotSource
 from cagrpc.runtime.back_off import BackOff
 from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
 from cagrpc.runtime.controller import Controller, Json, JsonPage, described
+from cagrpc.runtime.fair_lock import FairLock
 from cagrpc.runtime.stopping import STOP_SECONDS
 from solver.consolidation.model import ConsolidationPlan, ConsolidationProblem, ConsolidationStep
 from solver.model import Budget
@@ -105,7 +106,7 @@ class ConsolidationController(Controller, Generic[QuestionT]):
         settings: ConsolidationSettings,
         plan: Callable[[ConsolidationProblem, Budget], ConsolidationPlan],
         *,
-        turn: threading.Lock | None = None,
+        turn: FairLock | None = None,
         now: EpochClock = epoch,
         clock: MonotonicClock = monotonic,
     ) -> None:
@@ -116,7 +117,7 @@ class ConsolidationController(Controller, Generic[QuestionT]):
         self._observe = observe
         self._walk = walk
         self._settings = settings
-        self._turn = turn or threading.Lock()
+        self._turn = turn or FairLock()
         self._now, self._clock = now, clock
         self._plan = plan
         self._published: PublishedPlan | None = None

@@ -49,6 +49,7 @@ from cagrpc.runtime import tracing
 from cagrpc.runtime.back_off import BackOff
 from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
 from cagrpc.runtime.controller import Controller, Json, JsonList, JsonPage, described
+from cagrpc.runtime.fair_lock import FairLock
 from cagrpc.runtime.log_once import LogOnce
 from cagrpc.runtime.stopping import STOP_SECONDS
 from solver.model import Budget, NodeGroup, Plan
@@ -101,7 +102,7 @@ class PlanningController(Controller):
         now: EpochClock = epoch,
         budget: Budget | None = None,
         reservations: Callable[[ClusterState], Reservations] = nothing_reserved,
-        turn: threading.Lock | None = None,
+        turn: FairLock | None = None,
         slack: Callable[[], SlackState] = no_slack,
         places: Places | None = None,
         lost: Callable[[], int] = lambda: 0,
@@ -121,7 +122,7 @@ class PlanningController(Controller):
         self._lost_known = 0
         self._reservations = reservations
         self._slack = slack
-        self._turn = turn or threading.Lock()
+        self._turn = turn or FairLock()
         self._shortages = Shortages(settings.shortage_seconds, now)
         self._batching = batching.BatchingState()
         self._previous: Plan | None = None

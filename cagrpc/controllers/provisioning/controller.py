@@ -37,6 +37,7 @@ from cagrpc.controllers.provisioning.metrics import RequestMetrics
 from cagrpc.controllers.provisioning.model import Booking, ProvisioningRequest
 from cagrpc.controllers.provisioning.observation import (
     LabelledNodes,
+    Ours,
     RequestReader,
     RequestsObservation,
     increment_of,
@@ -53,6 +54,7 @@ from cagrpc.fleet.model import Phase as IncrementPhase
 from cagrpc.runtime.back_off import BackOff
 from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
 from cagrpc.runtime.controller import Controller, Json, JsonList, JsonPage, described
+from cagrpc.runtime.fair_lock import FairLock
 from cagrpc.runtime.health import SyncedResource
 from cagrpc.runtime.stopping import STOP_SECONDS
 from solver.model import Budget
@@ -92,7 +94,7 @@ class ProvisioningController(Controller):
         client: RequestClient,
         settings: RequestSettings,
         *,
-        turn: threading.Lock,
+        turn: FairLock,
         record: Callable[[Note], None] = lambda _: None,
         observe: Callable[[Outcome], None] = lambda _: None,
         now: EpochClock = epoch,
@@ -375,6 +377,7 @@ class ProvisioningController(Controller):
     # ---- those that are due
 
     def _decide(self, seen: Seen) -> None:
+        """Decide those that are due. Where both kinds are, whoever else waits to plan comes between the two."""
         with self._turn:
             requests = self._assumed.latest(self._store.requests())
             observed = self._observe_now(requests)
@@ -389,15 +392,22 @@ class ProvisioningController(Controller):
                     scenario = self._deciding.scenario(observed.state, booked)
                     share = HURRIED_SHARE if early or len(atomic) == MOST_AT_ONCE else 1.0
                     self._decided.update(self._deciding.atomic(atomic, scenario, observed, share=share))
-                if checks:
-                    if atomic:
-                        observed = self._observe_now(requests)
-                        booked = self._advance(observed).booked.reservations
-                    scenario = self._deciding.scenario(observed.state, booked)
-                    self._decided.update(self._deciding.checks(checks, scenario, observed.state))
+                elif checks:
+                    self._check(checks, observed, booked)
             finally:  # whoever plans next has to know what was ordered
                 decided = self._advance(self._observe_now(requests))
+        if atomic and checks:
+            with self._turn:
+                observed = self._observe_now(requests)
+                try:
+                    self._check(checks, observed, self._advance(observed).booked.reservations)
+                finally:
+                    decided = self._advance(self._observe_now(requests))
         self._write(decided)
+
+    def _check(self, checks: Sequence[Ours], observed: RequestsObservation, booked: Reservations) -> None:
+        scenario = self._deciding.scenario(observed.state, booked)
+        self._decided.update(self._deciding.checks(checks, scenario, observed.state))
 
     # ---- pods that consume requests
 

@@ -14,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc.api.encoding.times import timestamp
+from cagrpc.controllers.provisioning import deciding
 from cagrpc.controllers.settings import NamespaceSettings, RequestSettings
+from cagrpc.runtime.fair_lock import FairLock
 from solver.model import Budget
 from tests.controllers.provisioning.conftest import Make
 from tests.support.examples import examples
@@ -283,3 +285,31 @@ def test_checks_take_no_longer_than_the_budget_of_one_decision(monkeypatch: pyte
             world.step()
             assert sum(world.is_true(f"r{number}", "Failed") for number in range(9)) == decided
             world.clock.advance(1.0)
+
+
+def test_whoever_else_plans_comes_between_requests_that_reserve_and_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+
+    class Noted(FairLock):
+        def acquire(self) -> None:
+            super().acquire()
+            done.append("turn")
+
+        def release(self) -> None:
+            done.append("given up")
+            super().release()
+
+    def noted(what: str) -> None:
+        before = getattr(deciding, what)
+        monkeypatch.setattr(deciding, what, lambda *given: (done.append(what), before(*given))[1])
+
+    monkeypatch.setattr("cagrpc.server.controllers.FairLock", Noted)
+    noted("decide"), noted("check")
+    with RequestWorld(group("a")) as world:
+        world.template("web")
+        world.step()
+        world.request("whole", ("web", 1))
+        for number in range(2):
+            world.request(f"r{number}", ("web", 1), of=CHECK)
+        world.step()
+        assert done == ["turn", "decide", "given up", "turn", "check", "check", "given up"]
