@@ -8,6 +8,8 @@ from typing import Any
 
 from cagrpc.cluster.shortages import Shortage
 from cagrpc.cluster.state import IncompleteGang
+from cagrpc.controllers.consolidation.holds import Hold, Needs
+from cagrpc.controllers.consolidation.status import PublishedPlan, Shown, in_full
 from cagrpc.controllers.fleet import group_as_json, increment_as_json
 from cagrpc.controllers.planning.records import LeftOut, Ordered, PlanRecord
 from cagrpc.controllers.slack.model import SlackState
@@ -24,6 +26,7 @@ from cagrpc.fleet.model import (
 )
 from cagrpc.runtime.controller import JsonList, JsonPage
 from cagrpc.services.decisions import ConsideredOption, Decision
+from solver.consolidation.model import ConsolidationPlan
 from solver.model import NodeGroup, PodSpec
 from solver.slack.model import Role, SlackDemand, SlackShape
 
@@ -48,6 +51,7 @@ class BusyServer:
             "/plans": JsonPage(lambda: JsonList(self.rounds(), PlanRecord.as_json)),
             "/provisioningrequests": JsonPage(lambda: JsonList(self.requests())),
             "/slack": JsonPage(lambda: slack_as_json(self.slack(), self._text("carrier"), self._text("problem"))),
+            "/consolidation": JsonPage(lambda: in_full(self.consolidation())),
         }
 
     def status(self) -> Mapping[str, Any]:
@@ -184,6 +188,11 @@ class BusyServer:
         )
         wanted = (SlackDemand(shapes),)
         return SlackState(AT, wanted, {shapes[0].name: {"node-1": 2}}, warnings=(self._text("no room"),))
+
+    def consolidation(self) -> Shown:
+        holding = (Hold(self._text(f"tenant-{number}"), AT, AT + 900, Needs(3)) for number in range(self.many))
+        plan = PublishedPlan(AT, ConsolidationPlan((), 1.0, 1.0, 0.9, 0.8))
+        return Shown("on", self._text("pods wait: 6"), plan, holding=tuple(holding))
 
     def _text(self, text: str) -> str:
         return f"{text}{self.mark}"

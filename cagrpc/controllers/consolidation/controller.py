@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 
 from cagrpc.cluster.state import ClusterState
 from cagrpc.controllers.consolidation.choice import NodesThatMayGo, candidates, narrowed
+from cagrpc.controllers.consolidation.holds import Hold
 from cagrpc.controllers.consolidation.metrics import ConsolidationMetrics
 from cagrpc.controllers.consolidation.pauses import Pause, pause
 from cagrpc.controllers.consolidation.status import PublishedPlan, Shown, in_full, in_short
@@ -57,6 +58,20 @@ class AskedQuestion(Generic[QuestionT]):
     """The problem with what walking needs: which pods are which."""
     held: str = ""
     """Why only nodes that must go may be taken away now; empty where all may."""
+
+
+class Observing(Protocol[QuestionT]):
+    """Who asks. What it shows is for any thread."""
+
+    @property
+    def holding(self) -> tuple[Hold, ...]:
+        """Who held consolidation when it was asked last."""
+        ...
+
+    def __call__(self) -> AskedQuestion[QuestionT] | str:
+        """Return what is asked, or why nothing may be begun now: pods wait, say. Raises Unavailable while the cluster
+        is not known."""
+        ...
 
 
 class Walking(Protocol[QuestionT]):
@@ -101,7 +116,7 @@ class ConsolidationController(Controller, Generic[QuestionT]):
     def __init__(
         self,
         fleet: SnapshotSource,
-        observe: Callable[[], AskedQuestion[QuestionT] | str],
+        observe: Observing[QuestionT],
         walk: Walking[QuestionT],
         settings: ConsolidationSettings,
         plan: Callable[[ConsolidationProblem, Budget], ConsolidationPlan],
@@ -110,9 +125,7 @@ class ConsolidationController(Controller, Generic[QuestionT]):
         now: EpochClock = epoch,
         clock: MonotonicClock = monotonic,
     ) -> None:
-        """`observe` returns what is asked, or why nothing may be begun now: pods wait, say. It raises Unavailable while
-        the cluster is not known. `plan` answers. `turn` is held by whoever plans,
-        `now` is the fleet's clock."""
+        """`plan` answers what `observe` asks. `turn` is held by whoever plans, `now` is the fleet's clock."""
         self._fleet = fleet
         self._observe = observe
         self._walk = walk
@@ -157,6 +170,7 @@ class ConsolidationController(Controller, Generic[QuestionT]):
             under_way=under_way,
             last=ended[-1] if ended else None,
             pause=self._pause(),
+            holding=self._observe.holding if under_way is None else (),
         )
 
     def step(self) -> None:

@@ -5,9 +5,10 @@ tenant can stop consolidation for the others. Times are in seconds."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 from cagrpc.api.encoding.times import timestamp
 from cagrpc.cluster.shortages import would_take
@@ -70,12 +71,26 @@ def _is_served(spec: PodSpec, state: ClusterState, snapshot: FleetSnapshot) -> b
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A namespace that holds consolidation."""
+
+    namespace: str
+    since_seconds: float
+    """Since the epoch."""
+    until_seconds: float
+    """At the latest."""
+    needs: Needs
+
+
 @dataclass(slots=True)
 class _Share:
     left_seconds: float
     at_seconds: float
     """When that was counted."""
     needs_room: bool
+    since_seconds: float
+    """When that began, or ended."""
 
 
 class Holds:
@@ -84,11 +99,15 @@ class Holds:
     def __init__(self) -> None:
         self._shares: dict[str, _Share] = {}
 
-    def until(self, needing: Iterable[str], now_seconds: float) -> Mapping[str, float]:
-        """Return which of the namespaces that need room hold consolidation now, and until when at most."""
-        wanted = set(needing)
-        for name in wanted | self._shares.keys():
-            share = self._shares.setdefault(name, _Share(SHARE_SECONDS, now_seconds, needs_room=False))
+    def holding(self, needing: Mapping[str, Needs], now_seconds: float) -> tuple[Hold, ...]:
+        """Return which of the namespaces that need room hold consolidation now: who may do so longest comes first."""
+        wanted = needing.keys()
+        for name in [*self._shares, *(name for name in wanted if name not in self._shares)]:
+            known = self._shares.get(name)
+            share = known or _Share(SHARE_SECONDS, now_seconds, needs_room=False, since_seconds=now_seconds)
+            self._shares[name] = share
+            if share.needs_room is not (name in wanted):
+                share.since_seconds = now_seconds
             passed = max(0.0, now_seconds - share.at_seconds)
             gained = -passed if share.needs_room else passed * REGAINED
             share.left_seconds = min(SHARE_SECONDS, max(0.0, share.left_seconds + gained))
@@ -96,32 +115,44 @@ class Holds:
         whole = [name for name, share in self._shares.items() if share.left_seconds >= SHARE_SECONDS]
         for name in set(whole) - wanted:
             del self._shares[name]
-        return {
-            name: now_seconds + self._shares[name].left_seconds
-            for name in sorted(wanted)
+        found = (
+            Hold(name, self._shares[name].since_seconds, now_seconds + self._shares[name].left_seconds, needing[name])
+            for name in wanted
             if self._shares[name].left_seconds > 0
-        }
+        )
+        return tuple(sorted(found, key=lambda each: (-each.until_seconds, each.namespace)))
 
 
-def in_words(found: Mapping[str, Needs], until: Mapping[str, float]) -> tuple[str, ...]:
+def in_words(holding: Sequence[Hold]) -> tuple[str, ...]:
     """Return who holds consolidation, and until when at most, for people; empty where nobody does."""
-    holding = {name: found[name] for name in until}
     what = {
-        "pods wait": sum(each.waiting for each in holding.values()),
-        "pods are to be created by their workloads": sum(each.expected for each in holding.values()),
-        "ProvisioningRequests need room": sum(each.requests for each in holding.values()),
+        "pods wait": sum(each.needs.waiting for each in holding),
+        "pods are to be created by their workloads": sum(each.needs.expected for each in holding),
+        "ProvisioningRequests need room": sum(each.needs.requests for each in holding),
     }
-    who = [f"{name} until {timestamp(at)}" for name, at in sorted(until.items(), key=lambda each: -each[1])]
+    who = [f"{each.namespace} until {timestamp(each.until_seconds)}" for each in holding]
     if len(who) > _MOST_NAMED:
         who[_MOST_NAMED:] = [f"{len(who) - _MOST_NAMED} more"]
     whose = f" (namespace {', '.join(who)} at the latest)"
     return tuple(f"{said}: {count}{whose}" for said, count in what.items() if count)
 
 
-def notes(found: Mapping[str, Needs], until: Mapping[str, float], now_seconds: float) -> Iterator[Note]:
+def notes(holding: Iterable[Hold], now_seconds: float) -> Iterator[Note]:
     """Yield an Event on the oldest pod of each namespace that has held consolidation for some time."""
-    for name, at in until.items():
-        pod = found[name].first
+    for each in holding:
+        pod, at = each.needs.first, each.until_seconds
         if pod is not None and at <= now_seconds + SHARE_SECONDS - _TOLD_AFTER_SECONDS:
             text = f"consolidation waits for this pod and others in its namespace until {timestamp(at)} at the latest"
             yield Note(pod_object(pod), "ConsolidationWaits", text)
+
+
+def as_json(hold: Hold) -> Mapping[str, Any]:
+    """Return it as JSON."""
+    return {
+        "namespace": hold.namespace,
+        "since_seconds": hold.since_seconds,
+        "until_seconds": hold.until_seconds,
+        "pods_waiting": hold.needs.waiting,
+        "pods_to_come": hold.needs.expected,
+        "requests": hold.needs.requests,
+    }

@@ -9,7 +9,7 @@ from cagrpc.cluster.node_info import Reservations, nothing_reserved
 from cagrpc.cluster.shortages import Shortages
 from cagrpc.cluster.state import BoundPodsSource, ClusterSource, ClusterState
 from cagrpc.controllers.consolidation.controller import AskedQuestion
-from cagrpc.controllers.consolidation.holds import Holds, in_words, needs, notes
+from cagrpc.controllers.consolidation.holds import Hold, Holds, in_words, needs, notes
 from cagrpc.controllers.consolidation.must_go import must_go
 from cagrpc.controllers.consolidation.question import ConsolidationQuestion, in_flight, question, why_nothing
 from cagrpc.controllers.events import Note
@@ -54,10 +54,12 @@ class Observer:
         self._record, self._now = record, now
         self._shortages = Shortages(shortage_seconds, now)
         self._holds = Holds()
+        self.holding: tuple[Hold, ...] = ()
 
     def __call__(self) -> AskedQuestion[ConsolidationQuestion] | str:
         """Return what is asked now, or why nothing may be begun. Raises Unavailable while the cluster is not known."""
         snapshot, now = self._fleet.snapshot, self._now()
+        self.holding = ()
         self._shortages.learn(snapshot)
         state = self._cluster.state()
         why = self._why_nothing(state, snapshot) or self._why_nothing_cheaper(state, snapshot, now)
@@ -88,8 +90,7 @@ class Observer:
 
     def _why_nothing_cheaper(self, state: ClusterState, snapshot: FleetSnapshot, now: float) -> str:
         """Return why only nodes that must go may be taken away."""
-        found = needs(state, snapshot, self._requests_due())
-        until = self._holds.until(found, now)
-        for note in notes(found, until, now):
+        self.holding = self._holds.holding(needs(state, snapshot, self._requests_due()), now)
+        for note in notes(self.holding, now):
             self._record(note)
-        return "; ".join((*in_words(found, until), *in_flight(snapshot)))
+        return "; ".join((*in_words(self.holding), *in_flight(snapshot)))

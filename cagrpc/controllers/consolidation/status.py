@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cagrpc.controllers.consolidation.holds import Hold
+from cagrpc.controllers.consolidation.holds import as_json as hold_as_json
 from cagrpc.controllers.consolidation.pauses import Pause
 from cagrpc.fleet.model import Disruption
 from solver.consolidation.model import ConsolidationPlan, ConsolidationStep
@@ -39,10 +41,12 @@ class Shown:
     last: Disruption | None = None
     """The one that ended last."""
     pause: Pause | None = None
+    holding: tuple[Hold, ...] = ()
+    """Who keeps it from beginning."""
 
 
 def in_short(shown: Shown) -> Mapping[str, Any]:
-    """Return the member of `/status`: the first steps, and examples of nodes that stay."""
+    """Return the member of `/status`: the first steps, the first of who holds it, and examples of nodes that stay."""
     return _as_json(shown, _MOST_STEPS, _MOST_EXAMPLES)
 
 
@@ -55,6 +59,7 @@ def _as_json(shown: Shown, steps: int | None, examples: int | None) -> Mapping[s
     found: dict[str, Any] = {
         "mode": shown.mode,
         "waits_for": shown.waits_for,
+        "held_by": [hold_as_json(each) for each in shown.holding[:steps]],
         "under_way": None if shown.under_way is None else disruption_as_json(shown.under_way),
         "last": None if shown.last is None else disruption_as_json(shown.last),
         "paused": None if shown.pause is None else {"until_seconds": shown.pause.until_seconds, "why": shown.pause.why},

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cagrpc.api.encoding.times import timestamp
 from cagrpc.controllers.consolidation.holds import SHARE_SECONDS, Holds, in_words, needs
 from cagrpc.controllers.settings import ConsolidationMode
 from solver.model import PodSpec
@@ -51,8 +52,13 @@ def test_pods_that_wait_hold_it_for_a_share_of_time(full: Scenes) -> None:
     scene.step()
     until = scene.shown["waits_for"].removeprefix("pods wait: 1 (namespace tenant until ")
     assert until.endswith("Z at the latest)")
+    (held,) = scene.shown["held_by"]
+    assert (held["namespace"], held["pods_waiting"], held["requests"]) == ("tenant", 1, 0)
+    assert held["until_seconds"] == held["since_seconds"] + SHARE_SECONDS
+    assert timestamp(held["until_seconds"]) in until
     assert held_seconds(scene, SHARE_SECONDS - 100) == SHARE_SECONDS - 100
     assert until in scene.shown["waits_for"], "it does not move"
+    assert scene.shown["held_by"] == [held]
     (event,) = scene.events("ConsolidationWaits")
     assert event.text == f"consolidation waits for this pod and others in its namespace until {until.rstrip(')')}"
     assert scene.fleet.snapshot.disruptions == ()
@@ -119,4 +125,4 @@ def test_requests_that_need_room_hold_it_too(full: Scenes) -> None:
     scene = full()
     found = needs(scene.view.state(), scene.fleet.snapshot, {"other": 2})
     text = "ProvisioningRequests need room: 2 (namespace other until 1970-01-01T00:15:00Z at the latest)"
-    assert in_words(found, Holds().until(found, 0.0)) == (text,)
+    assert in_words(Holds().holding(found, 0.0)) == (text,)

@@ -304,7 +304,8 @@ def test_whoever_else_plans_comes_between_requests_that_reserve_and_checks(monke
         monkeypatch.setattr(deciding, what, lambda *given: (done.append(what), before(*given))[1])
 
     monkeypatch.setattr("cagrpc.server.controllers.FairLock", Noted)
-    noted("decide"), noted("check")
+    noted("decide")
+    noted("check")
     with RequestWorld(group("a")) as world:
         world.template("web")
         world.step()

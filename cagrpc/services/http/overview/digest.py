@@ -234,6 +234,19 @@ def _slack(slack: Any, _: Rows) -> Json:
     }
 
 
+def _consolidation(consolidation: Any, _: Rows) -> Json:
+    if not consolidation:
+        return {}
+    held_by, plan = consolidation["held_by"], consolidation["plan"]
+    shown = ("at_seconds", "cost_usd_per_hour", "cost_after_usd_per_hour", "least_usd_per_hour", "steps_planned")
+    return {
+        **{name: consolidation[name] for name in ("mode", "waits_for", "under_way", "paused")},
+        "held_by": held_by[:MOST_ROWS],
+        "held_by_left_out": max(0, len(held_by) - MOST_ROWS),
+        "plan": None if plan is None else {name: plan[name] for name in shown},
+    }
+
+
 def _bounded(value: Any, depth: int = 0) -> Any:
     """Return the value with long texts and long inner lists cut, and numbers that JSON has not as null."""
     if isinstance(value, str):
@@ -258,4 +271,5 @@ _SECTIONS: Mapping[str, tuple[str, Callable[[Any, Rows], Json]]] = {
     "waiting": ("/plans", _waiting),
     "requests": ("/provisioningrequests", _requests),
     "slack": ("/slack", _slack),
+    "consolidation": ("/consolidation", _consolidation),
 }

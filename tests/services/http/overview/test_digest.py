@@ -14,7 +14,7 @@ from cagrpc.controllers.planning.records import PlanRecord
 from cagrpc.errors import Unavailable
 from cagrpc.runtime.controller import JsonList, JsonPage
 from cagrpc.services.http.overview.digest import MOST_ROWS, Digest
-from tests.support.overview import BusyServer
+from tests.support.overview import AT, BusyServer
 
 
 def test_the_sections_have_what_the_pages_say() -> None:
@@ -45,6 +45,9 @@ def test_the_sections_have_what_the_pages_say() -> None:
     assert (found["waiting"]["gangs"][0]["gang"], found["waiting"]["shortages"][0]["cause"]) == ("ml/gang", "sold out")
     assert found["requests"]["requests"][0]["explanation"] == "no capacity; 3 of 8 pods could be had now"
     assert found["slack"]["targets"][0]["held"] == 2
+    first, _ = found["consolidation"]["held_by"]
+    assert (first["namespace"], first["since_seconds"], first["until_seconds"]) == ("tenant-0", AT, AT + 900)
+    assert (found["consolidation"]["waits_for"], found["consolidation"]["plan"]["steps_planned"]) == ("pods wait: 6", 0)
 
 
 def test_groups_without_nodes_are_counted_and_not_listed() -> None:
@@ -64,6 +67,7 @@ def test_a_large_cluster_stays_small_and_is_counted() -> None:
     assert (len(small["increments"]["in_flight"]), small["increments"]["in_flight_left_out"]) == (MOST_ROWS, 1100)
     assert (small["waiting"]["left_out"], small["waiting"]["left_out_pods"]) == (200, 1600)
     assert (small["requests"]["left_out"], small["slack"]["shapes_left_out"]) == (200, 200)
+    assert small["consolidation"]["held_by_left_out"] == 200
     assert len(small["waiting"]["warnings"]) == MOST_ROWS + 1
     assert small["waiting"]["warnings"][-1] == "… and 200 more"
 

@@ -20,7 +20,7 @@ from cagrpc.services.metrics import Metrics
 from tests.support.browser import Browser, Tab
 from tests.support.overview import BusyServer
 
-SECTIONS = ("now", "waiting", "increments", "fleet", "rounds", "decisions", "requests", "slack")
+SECTIONS = ("now", "waiting", "increments", "fleet", "rounds", "decisions", "requests", "slack", "consolidation")
 EVIL = """"><img src=x onerror="window.evil=1"><script>window.evil=1</script></title>'&lt;b&gt;"""
 
 
@@ -82,7 +82,7 @@ def test_it_shows_every_section_and_keeps_focus_and_what_is_open(browser: Browse
         for words in (
             "pods like", "ml/trainer (gang train)", "raise it", "ml/gang", "sold out",  # why pods wait
             "creating, 1 of 3 nodes", "rolled-back", "weight 10", "group-0", "cheapest", "ml/request-0",
-            "3 of 8 pods could be had now", "proven to cost at least", "gap",
+            "3 of 8 pods could be had now", "proven to cost at least", "gap", "who holds it", "tenant-0",
         ):  # fmt: skip
             assert words.lower() in text.lower(), words
         assert tab.evaluate("document.querySelectorAll('#rounds svg rect.proven').length") == 20

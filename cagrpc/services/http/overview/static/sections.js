@@ -208,6 +208,24 @@ function slack({ slack: held }) {
   ];
 }
 
+function consolidation({ consolidation: found }) {
+  if (found.mode === undefined) return none("Nodes are not consolidated: there is no consolidation in the configuration, or this server does not lead.");
+  const { mode, waits_for: waits, held_by: holds, held_by_left_out: left, under_way: step, paused, plan } = found;
+  return [
+    h("p", { class: "soft" }, `Mode: ${mode}.`),
+    step && h("p", {}, `Under way since `, when(step.created_at_seconds), `: ${step.nodes.join(", ")} (${step.reason}), ${step.phase}${waits ? `; waits for ${waits}` : ""}.`),
+    !step && waits && h("p", {}, `Nothing is begun: ${waits}.`),
+    paused && h("p", { class: "bad" }, "Paused until ", when(paused.until_seconds), `: ${paused.why}.`),
+    holds.length > 0 &&
+      table("Who holds it", ["Namespace", "Since", "Until at most", "Pods wait#", "Pods to come#", "Requests#"], holds.map((each) => ({
+        key: each.namespace,
+        cells: [each.namespace, when(each.since_seconds), when(each.until_seconds), count(each.pods_waiting), count(each.pods_to_come), count(each.requests)],
+      }))),
+    more(left, "namespaces", "/consolidation"),
+    plan && h("p", {}, "Planned at ", when(plan.at_seconds), `: ${several(plan.steps_planned, "step")}, ${dollars(plan.cost_usd_per_hour)} an hour become ${dollars(plan.cost_after_usd_per_hour)} (at least ${dollars(plan.least_usd_per_hour)}).`),
+  ];
+}
+
 /** By the id of the place in the page: what is shown there, and the names of what it is made of. */
 export const SECTIONS = {
   now: [now, ["status", "fleet", "increments"]],
@@ -218,6 +236,7 @@ export const SECTIONS = {
   decisions: [decisions, ["decisions", "status"]],
   requests: [requests, ["requests"]],
   slack: [slack, ["slack"]],
+  consolidation: [consolidation, ["consolidation"]],
 };
 
 /** The state in a sentence. */
