@@ -239,6 +239,8 @@ class _StepThread:
 
     def stop(self, wait_seconds: float) -> None:
         self._stopping.set()
+        if self.steps.controller.wake is not None:
+            self.steps.controller.wake.set()
         if self._thread.is_alive():
             self._thread.join(wait_seconds)
 

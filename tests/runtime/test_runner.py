@@ -196,6 +196,18 @@ def test_what_is_added_later_is_shown_at_once_and_started_with_the_rest() -> Non
     runner.stop(30)
 
 
+def test_what_waits_to_be_woken_ends_at_once() -> None:
+    stepped = Event()
+    loop = Loop(stepped.set)
+    loop.every_seconds, loop.wake = 10 * AMPLE_SECONDS, Event()
+    runner = Runner()
+    runner.add(loop)
+    runner.start()
+    assert stepped.wait(AMPLE_SECONDS)
+    runner.stop(AMPLE_SECONDS)
+    assert not runner._threads[0]._thread.is_alive()
+
+
 def test_nothing_starts_after_the_end() -> None:
     stepped = Event()
     runner = Runner()
