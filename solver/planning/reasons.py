@@ -138,6 +138,10 @@ class _CoLocationReasons:
         }
 
     @cached_property
+    def _planned(self) -> PodsByLabel:
+        return PodsByLabel(enumerate(self._served))
+
+    @cached_property
     def _planned_ports(self) -> Mapping[tuple[int, str], Sequence[HostPort]]:
         """By number and protocol."""
         found: dict[tuple[int, str], list[HostPort]] = defaultdict(list)
@@ -160,8 +164,7 @@ class _CoLocationReasons:
 
     def _is_absent(self, term: Term) -> bool:
         if term not in self._absent:
-            here = self._standing.counted(term) or any(term.counts(spec) for spec in self._served)
-            self._absent[term] = not here
+            self._absent[term] = not (self._standing.counted(term) or self._planned.mask(term.selector))
         return self._absent[term]
 
     def takes(self, port: HostPort, nodes: Bools) -> bool:

@@ -10,14 +10,16 @@ kind of node that topology spread counts as a domain.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from solver.model import CPU, HOSTNAME, PODS, Node, PodSpec, Problem
+from solver.model import CPU, HOSTNAME, PODS, HostPort, Node, PodSpec, Problem
 from solver.model.eligibility import node_label_keys, ports_collide, read_node_names
 from solver.reduction.node_columns import Bools, Ints, NodeColumns, open_where
+from solver.reduction.selecting import PodsByLabel
 from solver.reduction.terms import RunningPodIndex, Sort, Term, is_host, variants
 
 MANY = 512
@@ -87,15 +89,20 @@ def _mattering(nodes: Sequence[Node], wishes: Sequence[_Wish]) -> tuple[Bools, s
     running = RunningPodIndex([node.running for node in nodes])
     matter = np.zeros(len(nodes), dtype=bool)
     specs = [each.spec for each in wishes]
+    waiting = PodsByLabel(enumerate(specs))
     terms: set[Term] = {term for each in wishes for term in each.terms}
     for term in terms:
         matter[list(running.counted(term))] = True
     for guard, carriers in running.guards().items():
-        if any(guard.counts(spec) for spec in specs):
+        if waiting.mask(guard.selector):
             terms.add(guard)
             matter[list(carriers)] = True
-    ports = [port for spec in specs for port in spec.host_ports]
+    ports: dict[tuple[int, str], set[HostPort]] = defaultdict(set)
+    for port in (port for spec in specs for port in spec.host_ports):
+        ports[port.port, port.protocol].add(port)
     for other, where in running.specs().items() if ports else ():
-        if any(ports_collide(mine, theirs) for mine in ports for theirs in other.host_ports):
+        if any(
+            ports_collide(mine, port) for port in other.host_ports for mine in ports.get((port.port, port.protocol), ())
+        ):
             matter[list(where)] = True
     return matter, {term.key for term in terms} - {HOSTNAME}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from solver.model import HOSTNAME, Operator, PodAffinityTerm, PodSelector, PodSpec
+from solver.model import HOSTNAME, Operator, PodAffinityTerm, PodSelector, PodSpec, Requirement
 from solver.model.eligibility import selects
 from solver.verify.places import CheckedPlaces, Domain
 
@@ -31,9 +31,13 @@ class DomainTally:
             self._classes[self._of_spec[id(spec)]].append(index)
         self._labels = [(namespace, dict(labels)) for namespace, labels in self._numbers]
         self._with: dict[tuple[str, str], set[int]] = defaultdict(set)
-        for number, (_, labels) in enumerate(self._labels):
+        self._having: dict[str, set[int]] = defaultdict(set)
+        self._within: dict[str, set[int]] = defaultdict(set)
+        for number, (namespace, labels) in enumerate(self._labels):
+            self._within[namespace].add(number)
             for item in labels.items():
                 self._with[item].add(number)
+                self._having[item[0]].add(number)
         self._counted: dict[PodSelector, frozenset[int]] = {}
         self._relevant: set[int] = set()
         for selector in {term.selector for term in terms}:
@@ -50,12 +54,24 @@ class DomainTally:
         self._tallies: dict[PodAffinityTerm, dict[Domain, list[int]]] = {}
 
     def _select(self, selector: PodSelector) -> Iterable[int]:
-        candidates: Iterable[int] = range(len(self._labels))
-        for requirement in selector.match_expressions or ():
-            if requirement.operator is Operator.IN:  # of a thousand labels only these can matter
-                candidates = set().union(*(self._with[requirement.key, value] for value in requirement.values))
-                break
+        if selector.match_expressions is None:
+            return ()
+        asked = selector.match_expressions
+        # Of a thousand labels only these can matter.
+        only = [self._meeting(each) for each in asked if each.operator in (Operator.IN, Operator.EXISTS)]
+        if selector.namespaces is not None:
+            only.append(set[int]().union(*(self._within.get(name, ()) for name in selector.namespaces)))
+        candidates = set.intersection(*only) if only else set(range(len(self._labels)))
+        for each in asked if candidates else ():
+            if each.operator in (Operator.NOT_IN, Operator.DOES_NOT_EXIST):
+                candidates -= self._meeting(each)
         return (number for number in candidates if selects(selector, *self._labels[number]))
+
+    def _meeting(self, asked: Requirement) -> set[int]:
+        """Return who has one of the values, any where none are named."""
+        if asked.operator in (Operator.IN, Operator.NOT_IN):
+            return set[int]().union(*(self._with.get((asked.key, value), ()) for value in asked.values))
+        return set(self._having.get(asked.key, ()))
 
     def counts(self, term: PodAffinityTerm, spec: PodSpec) -> bool:
         """Return whether the term counts pods of a spec of the plan or of a running pod."""

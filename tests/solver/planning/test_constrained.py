@@ -33,6 +33,16 @@ def test_the_same_optimum_as_an_exact_assignment_model(problem: Problem) -> None
 
 @given(constrained_problems())
 @MODEST
+def test_the_same_optimum_where_counters_are_too_many_to_be_resources(problem: Problem) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("solver.reduction.reduce._MOST_COUNTERS", 0)
+        plan = solve(problem, BUDGET)
+    assert as_micros(plan.vector, problem) == best_objective(problem)
+    assert as_micros([each.lower_bound for each in plan.objective], problem) <= as_micros(plan.vector, problem)
+
+
+@given(constrained_problems())
+@MODEST
 def test_rows_that_are_chosen_first_never_claim_too_much(problem: Problem) -> None:
     """The way that large problems go: rows are chosen, and places annealed."""
     claims_no_more_than_it_may(problem)
