@@ -141,12 +141,10 @@ class _FitTable:
         refused: dict[int, list[int]] = defaultdict(list)
         for place, found in claimed.refused.items():
             refused[place] = found.tolist()
-        for refused_row, closed in layout.refused():
-            for place in closed:
-                refused[place].append(refused_row)
         for each in beyond:
             for place, left in each.left.items():
                 refused[place] += [row for row, units in each.takes.items() if units > left]
+        self._closed, self._closed_to_row = layout.closed()
         self._refused = {place: np.array(found, dtype=np.int64) for place, found in refused.items()}
         self._site_of_row = np.array([-1 if row.site is None else row.site for row in layout.rows], dtype=np.int64)
         self._site_of_place = layout.site_numbers.tolist()
@@ -195,13 +193,16 @@ class _FitTable:
         where, refused = self.standing.places[place], self._refused.get(place)
         eligible = self._eligible.row(where.labels, where.taints, where.name)
         soft, site = soft_taints(where.taints), self._site_of_place[place]
-        key = id(eligible), soft, site, None if refused is None else refused.tobytes()
+        closed = self._closed[place]
+        key = id(eligible), soft, site, closed.tobytes(), None if refused is None else refused.tobytes()
         if key not in self._lets_in:
             result = eligible[self._first] & ((self._site_of_row < 0) | (self._site_of_row == site))
             for row, other in self._others:
                 result[row] &= eligible[other]
             for row, spec in self._soft if soft else ():
                 result[row] &= not avoids_any(spec, soft)
+            if closed.any():
+                result &= ~closed[self._closed_to_row]
             if refused is not None:
                 result[refused] = False
             self._lets_in[key] = result.tobytes()

@@ -110,7 +110,7 @@ class Layout:
         self._selecting = PodsByLabel((n, each) for n, each in enumerate(self.specs) if not each.unschedulable)
         self.helpers = helpers(self.specs, self._selecting)
         self._domains: dict[str, list[str | None]] = {}
-        self._closed: dict[tuple[int, int], list[int]] = {}
+        self._closed: dict[tuple[int, int], bytes] = {}
         self._domain_codes: dict[str, Ints] = {}
         self._open: dict[tuple[Term, bool, bool], Bools | None] = {}
 
@@ -292,30 +292,33 @@ class Layout:
         # No term selects by its labels.
         return replace(part.variant, spec=replace(part.variant.spec, labels=(), namespace=""))
 
-    def refused(self) -> Iterator[tuple[int, list[int]]]:
-        """Yield rows that are not open everywhere on their site, with the places where what runs there, and in its
-        domains, keeps them out."""
+    def closed(self) -> tuple[Bools, Ints]:
+        """Places x reasons: where what runs there, and in its domains, keeps pods out; and the reason of each row. The
+        first one keeps nobody out."""
+        columns: dict[bytes, int] = {bytes(len(self.places)): 0}
+        of_row = np.zeros(len(self.rows), dtype=np.int64)
         for number, row in enumerate(self.rows):
-            closed: set[int] = set()
-            for part in row.parts:
-                closed.update(self._closed_to(part.spec, part.variant))
-            if closed:
-                yield number, sorted(closed)
+            found = self._closed_to(row.parts[0].spec, row.parts[0].variant)
+            if len(row.parts) > 1:
+                masks = [np.frombuffer(self._closed_to(each.spec, each.variant), dtype=bool) for each in row.parts]
+                found = np.logical_or.reduce(masks).tobytes()
+            of_row[number] = columns.setdefault(found, len(columns))
+        table = np.frombuffer(b"".join(columns), dtype=bool).reshape(len(columns), len(self.places))
+        return np.ascontiguousarray(table.T), of_row
 
-    def _closed_to(self, spec: int, variant: Variant) -> list[int]:
-        """The places where a pod may not be, on whatever site."""
+    def _closed_to(self, spec: int, variant: Variant) -> bytes:
+        """Per place 1 where a pod may not be, on whatever site."""
         key = spec, len(variant.given_up)
         if key not in self._closed:
-            open_to = np.ones(len(self.places) if variant.terms or spec in self._guarded else 0, dtype=bool)
-            if open_to.size:
-                for term in variant.terms:
-                    opened = self._open_by(RowPart(spec, variant), term)
-                    if opened is not None:
-                        open_to &= opened
-                for term, carriers in self.guards.items():
-                    if spec in self.counted[term]:
-                        open_to &= ~self._sharing(term.key, carriers)
-            self._closed[key] = np.flatnonzero(~open_to).tolist()
+            open_to = np.ones(len(self.places), dtype=bool)
+            for term in variant.terms:
+                opened = self._open_by(RowPart(spec, variant), term)
+                if opened is not None:
+                    open_to &= opened
+            for term, carriers in self.guards.items() if spec in self._guarded else ():
+                if spec in self.counted[term]:
+                    open_to &= ~self._sharing(term.key, carriers)
+            self._closed[key] = (~open_to).tobytes()
         return self._closed[key]
 
     def _open_by(self, part: RowPart, term: Term) -> Bools | None:
