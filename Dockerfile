@@ -13,16 +13,17 @@ RUN /opt/native/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wh
 FROM ${BASE} AS builder
 WORKDIR /src
 RUN python -m venv /opt/cagrpc
-COPY requirements.lock ./
-RUN /opt/cagrpc/bin/pip install --no-cache-dir --require-hashes -r requirements.lock
+COPY requirements.lock requirements-ec2.lock ./
+RUN /opt/cagrpc/bin/pip install --no-cache-dir --require-hashes -r requirements.lock -r requirements-ec2.lock
 COPY pyproject.toml setup.py README.md LICENSE ./
 COPY tools tools
 COPY protos protos
 COPY solver solver
 COPY cagrpc cagrpc
+COPY plugins plugins
 # git is not copied: docker build --build-arg VERSION="$(.venv/bin/python -m setuptools_scm)" .
 ARG VERSION
-RUN SETUPTOOLS_SCM_PRETEND_VERSION_FOR_CAGRPC=$VERSION /opt/cagrpc/bin/pip install --no-cache-dir --no-deps --no-build-isolation .
+RUN SETUPTOOLS_SCM_PRETEND_VERSION=$VERSION /opt/cagrpc/bin/pip install --no-cache-dir --no-deps --no-build-isolation . ./plugins/ec2
 COPY --from=native /opt/wheels /opt/wheels
 RUN /opt/cagrpc/bin/pip install --no-cache-dir --no-deps /opt/wheels/*.whl
 # What only the build needed, the tests of other projects, and a second client of Kubernetes: nothing imports them, and they

@@ -83,6 +83,7 @@ lint: $(DEVELOPMENT) $(PROTOS) ## ruff, mypy strict, import-linter
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/lint-imports --config plugins/ec2/pyproject.toml
 
 lint-native: ## rustfmt and clippy, which `make test-cluster` asks where they are
 	cargo fmt --manifest-path native/Cargo.toml --check
@@ -106,20 +107,22 @@ LOCK := CUSTOM_COMPILE_COMMAND='make lock' env -u PIP_FIND_LINKS -u PIP_INDEX_UR
 	$(BIN)/pip-compile --quiet $(UPGRADE) --generate-hashes --allow-unsafe --strip-extras \
 	--no-emit-options --no-emit-index-url --no-emit-trusted-host --no-emit-find-links
 LOCK_PROJECT := $(LOCK) --all-build-deps
-lock: $(DEVELOPMENT) ## make the lock files anew from pyproject.toml; UPGRADE= keeps what need not change
+lock: $(DEVELOPMENT) ## make the lock files anew from what pyproject.toml and plugins/ require; UPGRADE= keeps what need not change
 	$(LOCK) --output-file requirements-uv.lock requirements-uv.in
-	$(LOCK_PROJECT) --extra ec2 --extra tracing --output-file requirements.lock pyproject.toml
+	$(LOCK) --output-file requirements-ec2.lock plugins/ec2/requirements.in
+	$(LOCK_PROJECT) --extra tracing --constraint requirements-ec2.lock --output-file requirements.lock pyproject.toml
 	$(LOCK) --constraint requirements.lock --output-file requirements-native.lock requirements-native.in
-	$(LOCK_PROJECT) --extra ec2 --extra tracing --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
-	$(LOCK_PROJECT) --extra ec2 --extra tracing --extra docs --constraint requirements-dev.lock --output-file requirements-docs.lock pyproject.toml
-	$(LOCK_PROJECT) --extra ec2 --extra tracing --extra fuzz --constraint requirements-dev.lock --output-file requirements-fuzz.lock pyproject.toml
+	$(LOCK_PROJECT) --extra tracing --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
+	$(LOCK) --constraint requirements-ec2.lock --constraint requirements-dev.lock --output-file requirements-ec2-dev.lock plugins/ec2/requirements.in plugins/ec2/requirements-dev.in
+	$(LOCK_PROJECT) --extra tracing --extra docs --constraint requirements-dev.lock --output-file requirements-docs.lock pyproject.toml
+	$(LOCK_PROJECT) --extra tracing --extra fuzz --constraint requirements-dev.lock --output-file requirements-fuzz.lock pyproject.toml
 
-sbom: $(DEVELOPMENT) ## what requirements.lock installs, with licences, as CycloneDX in build/sbom.json; fails on a licence not allowed
+sbom: $(DEVELOPMENT) ## what is installed into the image, with licences, as CycloneDX in build/sbom.json; fails on a licence not allowed
 	$(BIN)/python tools/sbom.py
 
 # A project that cannot be looked up fails as well (--strict): without the network nothing is ever found. Hashes are pip's to check.
 audit: $(DEVELOPMENT) ## known vulnerabilities of what the lock files pin; asks osv.dev, so it is for releases and not for `make test`
-	$(BIN)/pip-audit --strict --disable-pip --vulnerability-service osv -r requirements-uv.lock -r requirements.lock -r requirements-native.lock -r requirements-dev.lock -r requirements-docs.lock -r requirements-fuzz.lock
+	$(BIN)/pip-audit --strict --disable-pip --vulnerability-service osv -r requirements-uv.lock -r requirements.lock -r requirements-ec2.lock -r requirements-native.lock -r requirements-dev.lock -r requirements-ec2-dev.lock -r requirements-docs.lock -r requirements-fuzz.lock
 	@cargo audit --version >/dev/null 2>&1 || { echo "crates are looked up by cargo-audit, which is not here: cargo install --locked cargo-audit@0.22.2" >&2; exit 1; }
 	cargo audit --file native/Cargo.lock
 
@@ -134,7 +137,7 @@ release: $(DEVELOPMENT) ## check that VERSION=X.Y.Z can be released, build it in
 	$(BIN)/python tools/release.py $(VERSION)
 
 clean: ## remove the environment and everything made
-	rm -rf $(VENV) $(STATE_DIR) native/target native/build native/*.egg-info build dist *.egg-info cagrpc/api/gen .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(STATE_DIR) native/target native/build native/*.egg-info plugins/*/build plugins/*/*.egg-info build dist *.egg-info cagrpc/api/gen .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -165,8 +168,11 @@ $(NATIVE): requirements-native.lock $(wildcard native/*.toml native/Cargo.lock n
 	$(INSTALL) --no-deps --no-build-isolation ./native
 	@touch $@
 
-$(DEVELOPMENT): requirements-dev.lock | $(RUNTIME)
+# The plug-ins as well, in place: configurations that name them are checked, and their tests are among the others.
+$(DEVELOPMENT): requirements-dev.lock requirements-ec2-dev.lock $(wildcard plugins/*/pyproject.toml plugins/*/setup.py) | $(RUNTIME)
 	$(INSTALL) --require-hashes -r requirements-dev.lock
+	$(INSTALL) --require-hashes -r requirements-ec2-dev.lock
+	$(INSTALL) --no-deps --no-build-isolation --editable ./plugins/ec2
 	@touch $@
 
 $(DOCUMENTS): requirements-docs.lock | $(DEVELOPMENT)

@@ -71,17 +71,20 @@ def release(version: str) -> None:
         raise SystemExit("\n".join(found))
     _git("tag", "--annotate", f"v{version}", "--message", f"cagrpc {version}")
     try:
-        subprocess.run([sys.executable, "-m", "build", "--no-isolation", "--outdir", "dist"], cwd=ROOT, check=True)
-        _check_wheel(version)
+        for arguments in ([], ["--wheel", "plugins/ec2"]):
+            command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", "dist", *arguments]
+            subprocess.run(command, cwd=ROOT, check=True)  # noqa: S603 - nothing of it is anybody's
+        _check_wheels(version)
     except BaseException:
         _git("tag", "--delete", f"v{version}")
         raise
     print(f"dist/ has {version}, and the commit is tagged. Release it: git push origin v{version}")
 
 
-def _check_wheel(version: str) -> None:
-    if not list((ROOT / "dist").glob(f"cagrpc-{version}-*.whl")):
-        raise SystemExit(f"dist/ has no wheel of {version}")
+def _check_wheels(version: str) -> None:
+    for name in ("cagrpc", "cagrpc_ec2"):
+        if not list((ROOT / "dist").glob(f"{name}-{version}-*.whl")):
+            raise SystemExit(f"dist/ has no wheel of {name} {version}")
 
 
 def main(arguments: list[str]) -> None:

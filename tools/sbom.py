@@ -1,5 +1,6 @@
-"""The software bill of materials of an installation: what requirements.lock pins, and the crates of cagrpc-native where
-it is installed, as CycloneDX JSON, with the licence of each. Fails on a licence that is not known or not allowed.
+"""The software bill of materials of the image: what the lock files that it is installed from pin, and the crates of
+cagrpc-native where it is installed, as CycloneDX JSON, with the licence of each. Fails on a licence that is not known
+or not allowed.
 `make sbom` writes build/sbom.json.
 
 Licences are read from the metadata of what is installed, which has to be what is pinned; those of crates are cargo's.
@@ -23,7 +24,8 @@ from typing import Any
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
 ROOT = Path(__file__).resolve().parent.parent
-LOCK = ROOT / "requirements.lock"
+LOCKS = (ROOT / "requirements.lock", ROOT / "requirements-ec2.lock")
+"""Of the project, and of the plug-ins that the image has."""
 NATIVE = ROOT / "native"
 
 ALLOWED = frozenset(
@@ -76,10 +78,11 @@ class Mistake(Exception):  # noqa: N818 - named for what happened
     """For people: what is wrong with which project."""
 
 
-def pins(lock: str) -> list[Pin]:
-    """Return the pins of the text of a lock file."""
-    found = re.findall(r"^([a-z0-9-]+)==(\S+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", lock, re.MULTILINE)
-    return [Pin(name, version, tuple(re.findall("[0-9a-f]{64}", hashes))) for name, version, hashes in found]
+def pins(locks: str) -> list[Pin]:
+    """Return the pins of the text of lock files, each once."""
+    found = re.findall(r"^([a-z0-9-]+)==(\S+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", locks, re.MULTILINE)
+    pinned = (Pin(name, version, tuple(re.findall("[0-9a-f]{64}", hashes))) for name, version, hashes in found)
+    return sorted(set(pinned), key=lambda each: each.name)
 
 
 def installed(name: str) -> Message:
@@ -151,9 +154,9 @@ def _component(pin: Pin, metadata_of: Callable[[str], Message]) -> dict[str, Any
     try:
         found = metadata_of(pin.name)
     except PackageNotFoundError:
-        raise Mistake(f"{pin.name} is not installed; make venv installs what {LOCK.name} pins") from None
+        raise Mistake(f"{pin.name} is not installed; `make sbom` installs what the lock files pin") from None
     if found.get("Version") != pin.version:
-        raise Mistake(f"{pin.name}: {found.get('Version')} is installed, {LOCK.name} pins {pin.version}; make venv")
+        raise Mistake(f"{pin.name}: {found.get('Version')} is installed, the lock files pin {pin.version}; make sbom")
     purl = f"pkg:pypi/{pin.name}@{pin.version}"
     return {
         "type": "library",
@@ -225,7 +228,7 @@ def _crates_installed() -> list[dict[str, Any]]:
 
 def main(target: Path) -> None:
     try:
-        document = bill(pins(LOCK.read_text()))
+        document = bill(pins("".join(each.read_text() for each in LOCKS)))
         document["components"] += _crates_installed()
     except Mistake as mistake:
         raise SystemExit(str(mistake)) from None

@@ -15,6 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from cagrpc.api.core.nodes import START_UP_TAINT
 from cagrpc.errors import did_you_mean
 from cagrpc.fleet.backend import Backend
 from cagrpc.fleet.catalogue import Catalogue
@@ -26,6 +27,24 @@ from solver.model import NodeGroup, Taint
 if TYPE_CHECKING:  # not needed to check a configuration
     from cagrpc.kube.client.client import Client
     from cagrpc.runtime.controller import Controller, JsonPage
+
+
+__all__ = [
+    "START_UP_TAINT",
+    "BackendContext",
+    "BackendPlugin",
+    "BackendSettings",
+    "CatalogueRequest",
+    "CatalogueSource",
+    "Configured",
+    "ImportedSections",
+    "Inventory",
+    "OpenBackend",
+    "OpenedLater",
+    "ReadCatalogue",
+    "SectionSource",
+    "unknown_names",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +164,40 @@ class SectionSource:
     read: Callable[[Client, str, str], ImportedSections]
     """By a client of the cluster, the name of what belongs together there (a Cluster; empty for the only one) and a
     namespace. Raises InvalidInput and Unavailable."""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueRequest:
+    """What a catalogue is to have."""
+
+    region: str | None = None
+    """None for that of the environment."""
+    instance_types: Sequence[str] = ()
+    """Names or patterns such as `m7*`; all where there are none."""
+    prices: Path | None = None
+    """A CSV file with on-demand prices, instead of those that the cloud tells."""
+    spot: bool = True
+    reservations: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCatalogue:
+    """A catalogue as a cloud tells it."""
+
+    text: str
+    """CSV, with the columns that `cagrpc.fleet.catalogue` reads."""
+    warnings: Sequence[str] = ()
+    """What was left out, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueSource:
+    """A cloud that `cagrpc catalogue NAME` asks. A plug-in that can ask one offers it as `catalogue_source`."""
+
+    name: str
+    """The cloud, as people call it: `aws`."""
+    read: Callable[[CatalogueRequest], ReadCatalogue]
+    """Raises InvalidInput and Unavailable."""
 
 
 class BackendPlugin(Protocol):

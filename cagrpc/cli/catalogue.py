@@ -1,4 +1,4 @@
-"""`cagrpc catalogue`: write a catalogue of what a cloud offers; see `cagrpc.offline.aws_account`."""
+"""`cagrpc catalogue`: write a catalogue of what a cloud offers, which the plug-in of a backend asks it."""
 
 from __future__ import annotations
 
@@ -13,36 +13,37 @@ DETAILS = "The field `catalogue` of the configuration names the file."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    clouds = parser.add_subparsers(title="clouds", metavar="CLOUD", dest="cloud", required=True)
-    aws = clouds.add_parser("aws", help="instance types, zones and prices of an AWS Region; needs cagrpc[ec2]")
-    aws.add_argument("--region", metavar="REGION", help="default: that of the environment")
-    aws.add_argument(
+    parser.add_argument("cloud", metavar="CLOUD", help="aws (by the package cagrpc-ec2), or one of another backend's")
+    parser.add_argument("--region", metavar="REGION", help="default: that of the environment")
+    parser.add_argument(
         "--instance-type",
         action="append",
         default=[],
         metavar="PATTERN",
         help="a type or a pattern such as 'm7*'; may be repeated; default: all",
     )
-    aws.add_argument(
+    parser.add_argument(
         "--prices",
         type=Path,
         metavar="FILE",
-        help="on-demand prices from CSV (instance_type, usd_per_hour) instead of the price list's API",
+        help="on-demand prices from CSV (instance_type, usd_per_hour) instead of the cloud's own",
     )
-    aws.add_argument("--no-spot", action="store_true", help="without spot offerings and their prices")
-    aws.add_argument(
+    parser.add_argument("--no-spot", action="store_true", help="without spot offerings and their prices")
+    parser.add_argument(
         "--reservations",
         action="store_true",
         help="with the account's capacity reservations, as capacity type reserved",
     )
-    aws.add_argument("--output", type=Path, metavar="FILE", help="default: stdout")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="default: stdout")
 
 
 def run(options: argparse.Namespace) -> int:
     """Ask the cloud, and write the file whole or not at all."""
-    from cagrpc.offline.aws_account import CatalogueRequest, catalogue_of
+    from cagrpc.backends.plugin import CatalogueRequest
+    from cagrpc.backends.registry import catalogue_source
+    from cagrpc.fleet.catalogue import parse_catalogue
 
-    text, warnings = catalogue_of(
+    found = catalogue_source(options.cloud).read(
         CatalogueRequest(
             options.region,
             options.instance_type,
@@ -51,12 +52,13 @@ def run(options: argparse.Namespace) -> int:
             reservations=options.reservations,
         )
     )
-    for warning in warnings:
+    catalogue = parse_catalogue(found.text, f"catalogue of {options.cloud}")
+    for warning in found.warnings:
         warn(warning)
     if options.output is None:
-        say(text.rstrip("\n"))
+        say(found.text.rstrip("\n"))
         return 0
     with writing():
-        options.output.write_text(text, encoding="utf-8")
-    say(f"{options.output}: {several(text.count(chr(10)) - 1, 'offering')}")
+        options.output.write_text(found.text, encoding="utf-8")
+    say(f"{options.output}: {several(len(catalogue.offerings), 'offering')}")
     return 0

@@ -16,7 +16,7 @@ from structlog.dev import Column, ConsoleRenderer, plain_traceback
 from cagrpc.output import printable
 from cagrpc.runtime import tracing
 
-_TALKATIVE = ("botocore", "boto3", "urllib3", "kubernetes")
+_TALKATIVE = ("urllib3", "kubernetes")
 """Libraries whose information is for their own developers: below warnings only with `debug`."""
 
 Fields = MutableMapping[str, Any]

@@ -1,8 +1,9 @@
 """Backends of installed packages: the example of the guide is built as a wheel, installed, configured, served, and
-passes the conformance suite; what cannot be used is named with what is wrong."""
+passes the conformance suite; what cannot be used is named with what is wrong, what is missing with its package."""
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -11,7 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,6 +27,7 @@ from tests.support.waiting import AMPLE_SECONDS
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "guides" / "writing-a-backend.md"
+PROMISE = ROOT / "docs" / "reference" / "api" / "backends.md"
 _BLOCK = re.compile(r'^```\w+ title="(?P<path>[^"]+)"\n(?P<text>.*?)^```$', re.DOTALL | re.MULTILINE)
 
 
@@ -114,7 +116,8 @@ def controller(example: Example) -> Iterator[None]:
 @pytest.mark.usefixtures("controller")
 def test_it_is_served(example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", example.environment["PYTHONPATH"])
-    server: Serving = serve(tmp_path / "state", "--config", example.source / "cagrpc.yaml")
+    # Not forked: what is forked has looked for packages already.
+    server: Serving = serve(tmp_path / "state", "--config", example.source / "cagrpc.yaml", forked=False)
     try:
         with server.provider() as provider:
             assert provider.node_groups() == ["shelf-1", "shelf-2"]
@@ -147,6 +150,87 @@ def test_a_package_that_cannot_be_used_is_named_with_what_is_wrong(tmp_path: Pat
         assert "Traceback" not in ran.stderr
     helped = broken.run("-m", "cagrpc.cli", "--help")
     assert helped.returncode == 0
+
+
+# What is a package of this repository, and not installed.
+
+WITHOUT_PACKAGES = """\
+import importlib.metadata, sys
+importlib.metadata.entry_points = lambda **_: ()
+from cagrpc.cli.main import main
+code = main(sys.argv[1:])
+sys.exit(code or ", ".join({"boto3", "botocore", "cagrpc_ec2"} & sys.modules.keys()) or 0)
+"""
+INSTALL = "needs the package cagrpc-ec2, which is not installed: pip install cagrpc-ec2"
+
+
+def without_packages(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", WITHOUT_PACKAGES, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=AMPLE_SECONDS, check=False)
+
+
+@pytest.mark.parametrize("written", ["{cluster_name: prod, launch_template: {name: workers}}", ""])
+def test_a_backend_that_is_not_installed_names_its_package(tmp_path: Path, written: str) -> None:
+    configuration = tmp_path / "cagrpc.yaml"
+    configuration.write_text(f"provisioners: [{{name: a}}]\nbackend: {{ec2: {written}}}\n")
+    checked = without_packages("config", "check", str(configuration))
+    assert checked.returncode == 2
+    assert checked.stderr == f"cagrpc: {configuration}: backend.ec2: {INSTALL}\n"
+
+
+def test_all_else_works_without_it() -> None:
+    checked = without_packages("config", "check", str(ROOT / "cagrpc" / "data" / "default.yaml"))
+    assert checked.returncode == 0, checked.stderr
+    schema = json.loads(without_packages("config", "schema").stdout)
+    field = schema["$defs"]["BackendForm"]["properties"]["ec2"]
+    assert (field["type"], field["description"]) == ("null", "Needs the package `cagrpc-ec2`.")
+
+
+def test_a_catalogue_whose_package_is_not_installed_names_it() -> None:
+    asked = without_packages("catalogue", "aws", "--region", "eu-central-1")
+    assert (asked.returncode, asked.stderr) == (2, f"cagrpc: cagrpc catalogue aws {INSTALL}\n")
+    misspelt = without_packages("catalogue", "awss")
+    assert (misspelt.returncode, misspelt.stderr) == (2, 'cagrpc: found awss, expected aws; did you mean "aws"?\n')
+
+
+def test_packages_are_named_by_what_they_bring() -> None:
+    """What is said where they are missing is true of what they have."""
+    names = {each.name for each in registry.BACKENDS} - {each.name for each in registry.OWN}
+    assert names >= registry.BACKEND_PACKAGES.keys()
+    packages = {each.name: each.dist.name for each in entry_points(group=GROUP) if each.dist is not None}
+    for name, package in registry.BACKEND_PACKAGES.items():
+        assert packages[name] == package
+    for cloud, package in registry.CATALOGUE_PACKAGES.items():
+        (source,) = [each for each in registry.BACKENDS if _catalogue(each) == cloud]
+        assert packages[source.name] == package
+        assert registry.catalogue_source(cloud).name == cloud
+
+
+def _catalogue(plugin: BackendPlugin) -> str:
+    source = getattr(plugin, "catalogue_source", None)
+    return source.name if source is not None else ""
+
+
+# What a package may import.
+
+
+@pytest.mark.parametrize("package", ["cagrpc_ec2", "cagrpc_rack"])
+def test_packages_import_of_cagrpc_what_is_promised_to_them(package: str) -> None:
+    promised = set(re.findall(r"^- `([\w.]+)`", PROMISE.read_text(), re.MULTILINE))
+    assert "cagrpc.backends.plugin" in promised
+    if package == "cagrpc_rack":
+        sources = [block["text"] for block in _BLOCK.finditer(GUIDE.read_text()) if block["path"].endswith(".py")]
+    else:
+        sources = [path.read_text() for path in (ROOT / "plugins").glob(f"*/{package}/*.py")]
+    assert len(sources) > 1
+    imported: set[str] = set()
+    for each in (node for source in sources for node in ast.walk(ast.parse(source))):
+        if isinstance(each, ast.ImportFrom):
+            imported.add(each.module or "")
+        elif isinstance(each, ast.Import):
+            imported.update(alias.name for alias in each.names)
+    ours = {name for name in imported if name.startswith(("cagrpc.", "solver"))}  # `from cagrpc import errors` is fine
+    assert ours <= promised, f"not promised in {PROMISE}: {sorted(ours - promised)}"
 
 
 # What can be wrong, one by one.

@@ -20,7 +20,6 @@ COMMANDS = (
     "replay",
     "certs",
     "catalogue",
-    "catalogue aws",
     "config",
     "config check",
     "config schema",

@@ -178,7 +178,7 @@ def test_the_steps_give_a_working_command(tmp_path: Path) -> None:
     kept = "from solver.planning.compiling import kept; print(kept())"
     assert str(tmp_path / "opt") in image.run(f"/opt/cagrpc/bin/python -c {shlex.quote(kept)}").stdout  # no plan waits
     packages = {path.name for path in tmp_path.glob("opt/cagrpc/lib/python3*/site-packages/*")}
-    assert {"cagrpc", "cagrpc_native.abi3.so"} <= packages
+    assert {"cagrpc", "cagrpc_ec2", "cagrpc_native.abi3.so"} <= packages
     assert not packages & {"pip", "setuptools"}  # nothing is installed into an image that runs
     assert os.access(sysconfig.get_path("purelib") + "/setuptools", os.R_OK)  # what was lent is still there
 

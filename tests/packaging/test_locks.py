@@ -13,6 +13,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 INSTALLER = "requirements-uv.lock"
 NATIVE = "requirements-native.lock"
 LOCKS = ("requirements.lock", "requirements-dev.lock", "requirements-docs.lock", "requirements-fuzz.lock")
+PLUGIN, PLUGIN_DEVELOPMENT = "requirements-ec2.lock", "requirements-ec2-dev.lock"
+PLUGINS_ALONE = {"boto3", "botocore", "moto", "flask", "flask-cors", "werkzeug"}
 
 
 def pins(name: str) -> dict[str, str]:
@@ -21,29 +23,31 @@ def pins(name: str) -> dict[str, str]:
     return dict(re.findall(r"^([a-z0-9-]+)==(\S+) \\\n    --hash=sha256:[0-9a-f]{64}", text, re.MULTILINE))
 
 
+def requirements(name: str) -> list[Requirement]:
+    """Return what a file asks for."""
+    lines = (line.partition("#")[0].strip() for line in (REPOSITORY / name).read_text().splitlines())
+    return [Requirement(line) for line in lines if line]
+
+
 def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-@pytest.mark.parametrize("name", [INSTALLER, NATIVE, *LOCKS])
+@pytest.mark.parametrize("name", [INSTALLER, NATIVE, PLUGIN, PLUGIN_DEVELOPMENT, *LOCKS])
 def test_no_index_url_or_path(name: str) -> None:
     text = (REPOSITORY / name).read_text()
     assert not re.findall(r"^-|--(?!hash)\w|https?:|file:/| /\w", text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", LOCKS)
-def test_everything_is_pinned_with_a_hash(name: str) -> None:
+@pytest.mark.parametrize(("name", "least"), [*((name, 20) for name in LOCKS), (PLUGIN, 5), (PLUGIN_DEVELOPMENT, 20)])
+def test_everything_is_pinned_with_a_hash(name: str, least: int) -> None:
     lines = (REPOSITORY / name).read_text().splitlines()
-    requirements = [line for line in lines if line and not line.startswith((" ", "#"))]
-    assert len(requirements) == len(pins(name)) > 20
+    pinned = [line for line in lines if line and not line.startswith((" ", "#"))]
+    assert len(pinned) == len(pins(name)) > least
 
 
 def test_what_installs_is_pinned_alone_and_is_no_part_of_the_rest() -> None:
-    (wanted,) = [
-        Requirement(line)
-        for line in (REPOSITORY / "requirements-uv.in").read_text().splitlines()
-        if not line.startswith("#")
-    ]
+    (wanted,) = requirements("requirements-uv.in")
     (pinned,) = pins(INSTALLER).items()
     assert pinned[0] == wanted.name == "uv"
     assert wanted.specifier.contains(pinned[1])
@@ -58,13 +62,29 @@ def test_what_builds_the_native_front_is_pinned_and_fits_the_rest() -> None:
     assert all(others.get(name, version) == version for name, version in pinned.items())
 
 
+def test_what_a_plug_in_needs_is_its_own_and_fits_the_rest() -> None:
+    """The image is installed from the first lock file of each, and development from the others."""
+    needed, for_tests = requirements("plugins/ec2/requirements.in"), requirements("plugins/ec2/requirements-dev.in")
+    for name, wanted in ((PLUGIN, needed), (PLUGIN_DEVELOPMENT, [*needed, *for_tests])):
+        pinned = pins(name)
+        for requirement in wanted:
+            assert requirement.specifier.contains(pinned[requirement.name]), f"{name} lacks {requirement}; make lock"
+    runtime, development = pins("requirements.lock"), pins("requirements-dev.lock")
+    plugin, with_tests = pins(PLUGIN), pins(PLUGIN_DEVELOPMENT)
+    assert all(runtime.get(name, version) == version for name, version in plugin.items())
+    assert all(development.get(name, version) == version for name, version in with_tests.items())
+    assert {name: with_tests.get(name) for name in plugin} == plugin
+    assert with_tests.keys() >= PLUGINS_ALONE
+    for name in LOCKS:
+        assert not PLUGINS_ALONE & pins(name).keys(), name
+
+
 def test_they_satisfy_pyproject() -> None:
     document = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
     project = document["project"]
     needed = {
         "requirements.lock": [
             *project["dependencies"],
-            *project["optional-dependencies"]["ec2"],
             *project["optional-dependencies"]["tracing"],
             *document["build-system"]["requires"],
         ],

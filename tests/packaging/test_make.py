@@ -78,6 +78,8 @@ def test_uv_comes_by_pip_and_all_else_by_uv_with_hashes(tmp_path: Path) -> None:
         "requirements.lock",
         ".",
         "requirements-dev.lock",
+        "requirements-ec2-dev.lock",
+        "./plugins/ec2",
         "requirements-docs.lock",
     ]
 
@@ -177,8 +179,10 @@ def test_the_audit_leaves_nothing_out(tmp_path: Path) -> None:
     assert [command[at + 1] for at, word in enumerate(command) if word == "-r"] == [
         "requirements-uv.lock",
         "requirements.lock",
+        "requirements-ec2.lock",
         "requirements-native.lock",
         "requirements-dev.lock",
+        "requirements-ec2-dev.lock",
         "requirements-docs.lock",
         "requirements-fuzz.lock",
     ]

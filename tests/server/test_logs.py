@@ -33,7 +33,7 @@ def _logging_as_before() -> Iterator[None]:
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
-    for name in ("botocore", "boto3", "urllib3", "kubernetes"):
+    for name in ("urllib3", "kubernetes"):
         logging.getLogger(name).setLevel(logging.NOTSET)
 
 

@@ -9,7 +9,7 @@ from pkgutil import walk_packages
 import cagrpc
 import solver
 
-_LEFT_OUT = ("cagrpc.testing", "cagrpc.backends.ec2", "cagrpc.server.opentelemetry")
+_LEFT_OUT = ("cagrpc.testing", "cagrpc.server.opentelemetry")
 """What few processes need, and what not every environment has."""
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # as cagrpc.cli.main does; gRPC's C core reads it as it is loaded

@@ -9,12 +9,12 @@ from typing import Any
 from unittest.mock import Mock
 
 from cagrpc import errors
-from cagrpc.backends.ec2.opening import open_backend
-from cagrpc.backends.ec2.parameters import AllParameters, CapacityReservation, LaunchParameters, LaunchTemplate
-from cagrpc.backends.ec2.rates import LAUNCHED_INSTANCES, TokenRate
 from cagrpc.backends.plugin import BackendContext, OpenBackend
 from cagrpc.fleet.backend import Backend, BackendInstance, Order, OrderedInstance
 from cagrpc.kube.client.client import Client
+from cagrpc_ec2.opening import open_backend
+from cagrpc_ec2.parameters import AllParameters, CapacityReservation, LaunchParameters, LaunchTemplate
+from cagrpc_ec2.rates import LAUNCHED_INSTANCES, TokenRate
 from solver.model import NodeGroup
 from tests.support.clocks import any_clock
 from tests.support.ec2.emulator import REGION, ZONES, Emulator

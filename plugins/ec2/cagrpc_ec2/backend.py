@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cagrpc import errors
-from cagrpc.backends.ec2.api import Ec2Api
-from cagrpc.backends.ec2.faults import ApiError, launch_failure, refusal
-from cagrpc.backends.ec2.launches import Launch, client_token_of, launches, request, token_of
-from cagrpc.backends.ec2.parameters import CLUSTER_TAG, NODE_GROUP_TAG, TOKEN_TAG, AllParameters
-from cagrpc.backends.ec2.parameters import problems as launch_problems
 from cagrpc.fleet.backend import BackendInstance, Listing, Order, Pace
 from cagrpc.fleet.model import InstanceState
 from cagrpc.runtime.clock import EpochClock
+from cagrpc_ec2.api import Ec2Api
+from cagrpc_ec2.faults import ApiError, launch_failure, refusal
+from cagrpc_ec2.launches import Launch, client_token_of, launches, request, token_of
+from cagrpc_ec2.parameters import CLUSTER_TAG, NODE_GROUP_TAG, TOKEN_TAG, AllParameters
+from cagrpc_ec2.parameters import problems as launch_problems
 
 _log = logging.getLogger(__name__)
 

@@ -1,22 +1,26 @@
-"""Opens the EC2 backend: a client of boto3, and what can be verified of launch templates before the first order."""
+"""Open the EC2 backend: make a client of boto3, and verify what can be verified of launch templates before the first
+order."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from cagrpc.api.core.nodes import START_UP_TAINT
-from cagrpc.backends.ec2.parameters import AllParameters, LaunchTemplate
-from cagrpc.backends.ec2.rates import CallRates, TokenRate, documented_rates
-from cagrpc.backends.ec2.templates import TemplateUse, sets_start_up_taint, template_problems
-from cagrpc.backends.plugin import BackendContext, OpenBackend
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError
+
+from cagrpc.backends.plugin import START_UP_TAINT, BackendContext, OpenBackend
 from cagrpc.errors import InvalidConfiguration
+from cagrpc_ec2.api import Ec2Api
+from cagrpc_ec2.backend import Ec2Backend
+from cagrpc_ec2.faults import ApiError
+from cagrpc_ec2.parameters import AllParameters, LaunchTemplate
+from cagrpc_ec2.rates import CallRates, TokenRate, documented_rates
+from cagrpc_ec2.templates import TemplateUse, sets_start_up_taint, template_problems
 from solver.model import NodeGroup
-
-if TYPE_CHECKING:
-    from cagrpc.backends.ec2.api import Ec2Api
 
 _log = logging.getLogger(__name__)
 
@@ -41,9 +45,6 @@ def open_backend(
     and `Unavailable`."""
     client = _client(region, endpoint_url, read_seconds)
     try:
-        from cagrpc.backends.ec2.api import Ec2Api  # noqa: PLC0415 - it imports botocore, which may be missing
-        from cagrpc.backends.ec2.backend import Ec2Backend  # noqa: PLC0415
-
         api = Ec2Api(client, CallRates(documented_rates(launched_instances), context.clock, sleep))
         _verify_templates(api, parameters, groups, has_cluster=context.client is not None)
         return OpenBackend(Ec2Backend(api, cluster_name, parameters, context.clock), client.close)
@@ -53,14 +54,7 @@ def open_backend(
 
 
 def _client(region: str | None, endpoint_url: str | None, read_seconds: float) -> Any:
-    try:
-        import boto3  # noqa: PLC0415 - optional
-        from botocore.config import Config  # noqa: PLC0415
-        from botocore.exceptions import BotoCoreError  # noqa: PLC0415
-    except ImportError as error:
-        raise InvalidConfiguration([f"backend.ec2: needs boto3; pip install cagrpc[ec2] ({error})"]) from error
-    # At debug level it logs bodies: templates' user data, which may hold secrets.
-    logging.getLogger("botocore").setLevel(logging.INFO)
+    _quieten_libraries()
     # One attempt a call: repeating is the fleet's, and call rates are ours.
     once = Config(
         connect_timeout=CONNECT_SECONDS,
@@ -74,12 +68,19 @@ def _client(region: str | None, endpoint_url: str | None, read_seconds: float) -
         raise InvalidConfiguration([f"backend.ec2: {error}"]) from error
 
 
+def _quieten_libraries() -> None:
+    """Let boto3 and botocore log warnings alone, and with `debug` what they inform of; what botocore logs for debugging
+    has the bodies of calls, and so templates' user data, which may hold secrets."""
+    debugging = logging.root.isEnabledFor(logging.DEBUG)
+    level = logging.INFO if debugging else max(logging.WARNING, logging.root.level)
+    for library in ("boto3", "botocore"):
+        logging.getLogger(library).setLevel(level)
+
+
 def _verify_templates(
     api: Ec2Api, parameters: AllParameters, groups: Sequence[NodeGroup], *, has_cluster: bool
 ) -> None:
     """Raise `InvalidConfiguration` for templates that cannot work; warn of those that seem not to set the taint."""
-    from cagrpc.backends.ec2.faults import ApiError  # noqa: PLC0415 - with the rest of the backend
-
     problems = []
     for template, use in _uses(parameters, groups).items():
         try:

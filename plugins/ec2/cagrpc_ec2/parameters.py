@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
-from cagrpc.fleet.catalogue import DEFAULT_CAPACITY_TYPE
 from solver.model import NodeGroup
 
-ON_DEMAND = DEFAULT_CAPACITY_TYPE
+ON_DEMAND = "on-demand"
+"""Where neither a node group nor the catalogue says another one."""
 SPOT = "spot"
 RESERVED = "reserved"
 """Karpenter's capacity type for capacity reservations and capacity blocks."""

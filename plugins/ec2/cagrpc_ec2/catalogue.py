@@ -1,6 +1,6 @@
 """The catalogue of an AWS Region as CSV: instance types, zones and prices as EC2's and the price list's API describe
 them. What pods may use of a node is computed as Karpenter's AWS provider does (its `instancetype/types.go`), so the
-figures are those of the embedded catalogue. The calls are in `aws_account`; reading is `cagrpc.fleet.catalogue`'s.
+figures are those of the embedded catalogue. The calls are in `account`; `cagrpc catalogue` reads and writes it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from io import StringIO
 from typing import Any
 
-from cagrpc.fleet.catalogue import parse_catalogue
 from solver.model import ATTACHABLE_VOLUMES
 
 VOLUMES = f"{ATTACHABLE_VOLUMES}ebs.csi.aws.com"
@@ -74,15 +73,13 @@ def rows(described: Iterable[Mapping[str, Any]], market: Market) -> Iterator[dic
                 yield {**own, "usd_per_hour": 0, "zone": zone, "capacity_type": "reserved", "available": available}
 
 
-def text_of(found: Iterable[Mapping[str, Any]], name: str) -> str:
-    """Return rows as CSV that `cagrpc.fleet.catalogue` reads. Raises InvalidConfiguration where it does not."""
+def text_of(found: Iterable[Mapping[str, Any]]) -> str:
+    """Return rows as the CSV of a catalogue."""
     written = StringIO()
     writer = csv.DictWriter(written, COLUMNS, restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows({**row, "usd_per_hour": f"{row['usd_per_hour']:.10g}"} for row in found)
-    text = written.getvalue()
-    parse_catalogue(text, name)
-    return text
+    return written.getvalue()
 
 
 def _columns(described: Mapping[str, Any]) -> dict[str, Any] | None:

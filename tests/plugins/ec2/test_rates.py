@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from cagrpc import errors
-from cagrpc.backends.ec2.rates import CallRates, TokenRate, documented_rates
 from cagrpc.fleet.backend import BackendInstance
+from cagrpc_ec2.rates import CallRates, TokenRate, documented_rates
 from tests.support.clocks import any_clock
 from tests.support.ec2.emulator import ZONES
 from tests.support.ec2.limits import DOCUMENTED, busiest_excess

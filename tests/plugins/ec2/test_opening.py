@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import base64
-import builtins
 import gzip
 import logging
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cagrpc.backends.ec2.opening import open_backend
-from cagrpc.backends.ec2.parameters import LaunchTemplate
-from cagrpc.backends.ec2.rates import LAUNCHED_INSTANCES
-from cagrpc.backends.ec2.templates import TemplateUse, sets_start_up_taint, template_problems
-from cagrpc.backends.plugin import BackendContext
 from cagrpc.errors import InvalidConfiguration, Unavailable
-from cagrpc.runtime.clock import epoch
+from cagrpc_ec2.parameters import LaunchTemplate
+from cagrpc_ec2.templates import TemplateUse, sets_start_up_taint, template_problems
 from solver.model import NodeGroup
 from tests.support.ec2.emulator import USER_DATA
 from tests.support.ec2.world import Ec2World, group
@@ -123,26 +117,20 @@ def test_with_a_cluster_a_template_without_the_taint_is_warned_of_and_its_user_d
     assert secret not in caplog.text
 
 
-def test_where_boto3_is_missing_the_configuration_is_wrong(
-    ec2: Ec2World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real_import = builtins.__import__
-
-    def without_boto3(name: str, *arguments: Any) -> Any:
-        if name == "boto3":
-            raise ImportError("No module named 'boto3'")
-        return real_import(name, *arguments)
-
-    monkeypatch.setattr(builtins, "__import__", without_boto3)
-    with pytest.raises(InvalidConfiguration) as raised:
-        open_backend(
-            BackendContext(tmp_path, epoch),
-            cluster_name="prod",
-            region=None,
-            endpoint_url=None,
-            launched_instances=LAUNCHED_INSTANCES,
-            parameters=ec2.parameters,
-            groups=(),
-        )
-    (problem,) = raised.value.problems
-    assert problem.startswith("backend.ec2: needs boto3; pip install cagrpc[ec2]")
+@pytest.mark.parametrize(
+    ("root", "library"),
+    [
+        (logging.DEBUG, logging.INFO),
+        (logging.INFO, logging.WARNING),
+        (logging.WARNING, logging.WARNING),
+        (logging.ERROR, logging.ERROR),
+    ],
+)
+def test_libraries_tell_little_and_never_the_bodies_of_calls(ec2: Ec2World, root: int, library: int) -> None:
+    before = logging.root.level
+    logging.root.setLevel(root)
+    try:
+        ec2.open()
+        assert {logging.getLogger(name).level for name in ("boto3", "botocore")} == {library}
+    finally:
+        logging.root.setLevel(before)

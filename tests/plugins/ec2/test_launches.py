@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cagrpc.backends.ec2.launches import LARGEST_CALL, launches, request, token_of
-from cagrpc.backends.ec2.parameters import AllParameters, CapacityReservation, LaunchParameters, LaunchTemplate
 from cagrpc.fleet.backend import Order, OrderedInstance
+from cagrpc_ec2.launches import LARGEST_CALL, launches, request, token_of
+from cagrpc_ec2.parameters import AllParameters, CapacityReservation, LaunchParameters, LaunchTemplate
 from tests.support.ec2.emulator import ZONES
 from tests.support.ec2.world import group, order
 

@@ -1,5 +1,5 @@
-"""Asks an AWS account what its Region offers, for `cagrpc catalogue aws`: types, zones, prices, capacity reservations.
-What becomes of the answers is in `aws_catalogue`; `deploy/iam-policy-catalogue.json` allows the calls.
+"""Ask an AWS account what its Region offers, for `cagrpc catalogue aws`: types, zones, prices, capacity reservations.
+What becomes of the answers is in `catalogue`; `deploy/iam-policy-catalogue.json` allows the calls.
 """
 
 from __future__ import annotations
@@ -9,15 +9,18 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from cagrpc.backends.plugin import CatalogueRequest, ReadCatalogue
 from cagrpc.errors import InvalidConfiguration, InvalidInput, Unavailable
-from cagrpc.offline.aws_catalogue import Market, rows, text_of
-from solver.model.quantities import several
+from cagrpc_ec2.catalogue import Market, rows, text_of
 
 _PRICE_LIST_REGION = "us-east-1"
 """The price list's API is in few Regions, and has the prices of all."""
@@ -33,23 +36,9 @@ _PRICE_FILTERS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogueRequest:
-    """What the catalogue is to have."""
-
-    region: str | None = None
-    """None for that of the environment."""
-    instance_types: Sequence[str] = ()
-    """Names or patterns such as `m7*`; all where there are none."""
-    prices: Path | None = None
-    """A CSV file with on-demand prices, instead of the price list's API."""
-    spot: bool = True
-    reservations: bool = False
-
-
-def catalogue_of(wanted: CatalogueRequest) -> tuple[str, Sequence[str]]:
-    """Return the catalogue as CSV, and warnings. Raises InvalidInput where boto3 is missing or the Region has nothing
-    of what is wanted, Unavailable where AWS cannot be asked."""
+def read_catalogue(wanted: CatalogueRequest) -> ReadCatalogue:
+    """Return the catalogue of a Region. Raises InvalidInput where it has nothing of what is wanted, and Unavailable
+    where AWS cannot be asked."""
     prices = _prices_of_file(wanted.prices) if wanted.prices is not None else None
     with _explained():
         session = _session(wanted.region)
@@ -73,15 +62,12 @@ def catalogue_of(wanted: CatalogueRequest) -> tuple[str, Sequence[str]]:
     offered = {name for name in names if zones.get(name)}
     warnings = []
     if left_out := sorted(offered - priced):
-        shown = ", ".join(left_out[:5]) + (" ..." if len(left_out) > 5 else "")
-        names_left_out = several(len(left_out), "instance type")
-        warnings.append(f"left out {names_left_out} without a price, or of which no Kubernetes node can be: {shown}")
-    return text_of(found, f"catalogue of {session.region_name}"), warnings
+        shown = ", ".join(left_out[:5]) + (f" and {len(left_out) - 5} more" if len(left_out) > 5 else "")
+        warnings.append(f"left out instance types without a price, or of which no Kubernetes node can be: {shown}")
+    return ReadCatalogue(text_of(found), warnings)
 
 
 def _session(region: str | None) -> Any:
-    import boto3  # noqa: PLC0415 - optional
-
     session = boto3.Session(region_name=region)
     if session.region_name is None:
         raise InvalidInput("there is no Region: give --region, or set AWS_DEFAULT_REGION")
@@ -89,8 +75,6 @@ def _session(region: str | None) -> Any:
 
 
 def _client(session: Any, service: str, region: str | None = None) -> Any:
-    from botocore.config import Config  # noqa: PLC0415 - optional
-
     patient = Config(retries={"total_max_attempts": _ATTEMPTS, "mode": "standard"}, user_agent_extra="cagrpc")
     return session.client(service, region_name=region, config=patient)
 
@@ -98,10 +82,6 @@ def _client(session: Any, service: str, region: str | None = None) -> Any:
 @contextmanager
 def _explained() -> Iterator[None]:
     """Turn errors of boto3 into cagrpc's."""
-    try:
-        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - optional
-    except ImportError as error:
-        raise InvalidInput(f"cagrpc catalogue aws needs boto3; pip install cagrpc[ec2] ({error})") from error
     try:
         yield
     except (BotoCoreError, ClientError) as error:

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cagrpc.api.core.nodes import START_UP_TAINT
-from cagrpc.backends.ec2.parameters import ON_DEMAND, capacity_type, is_karpenters
+from cagrpc.backends.plugin import START_UP_TAINT
+from cagrpc_ec2.parameters import ON_DEMAND, capacity_type, is_karpenters
 from solver.model import NodeGroup
 
 _MOST_USER_DATA_BYTES = 1_000_000

@@ -20,7 +20,8 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
-from cagrpc.backends.ec2.parameters import (
+from cagrpc.fleet.backend import Order
+from cagrpc_ec2.parameters import (
     CLUSTER_TAG,
     NODE_GROUP_TAG,
     RESERVED,
@@ -29,7 +30,6 @@ from cagrpc.backends.ec2.parameters import (
     LaunchParameters,
     capacity_type,
 )
-from cagrpc.fleet.backend import Order
 from solver.model import NodeGroup
 
 LARGEST_CALL = 1000

@@ -11,7 +11,20 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from cagrpc.backends.ec2.parameters import (
+from cagrpc.backends.plugin import (
+    BackendContext,
+    BackendPlugin,
+    CatalogueRequest,
+    CatalogueSource,
+    Configured,
+    Inventory,
+    OpenBackend,
+    ReadCatalogue,
+    unknown_names,
+)
+from cagrpc.errors import InvalidConfiguration
+from cagrpc.forms import Form
+from cagrpc_ec2.parameters import (
     AllParameters,
     CapacityReservation,
     LaunchParameters,
@@ -19,10 +32,7 @@ from cagrpc.backends.ec2.parameters import (
     is_karpenters,
     problems,
 )
-from cagrpc.backends.ec2.rates import LAUNCHED_INSTANCES, TokenRate
-from cagrpc.backends.plugin import BackendContext, BackendPlugin, Configured, Inventory, OpenBackend, unknown_names
-from cagrpc.errors import InvalidConfiguration
-from cagrpc.forms import Form
+from cagrpc_ec2.rates import LAUNCHED_INSTANCES, TokenRate
 from solver.model import NodeGroup
 
 _MOST_TAGS = 40
@@ -124,7 +134,7 @@ class Ec2Fields(Form):
     """In the section `backend`."""
 
     ec2: Ec2Form | None = None
-    """Plain EC2, with boto3 (`pip install cagrpc[ec2]`). Beta: tried on no real cloud yet."""
+    """Plain EC2 (the package `cagrpc-ec2`). Beta: tried on no real cloud yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +149,7 @@ class Ec2Settings:
     groups: tuple[NodeGroup, ...]
 
     def open(self, context: BackendContext) -> OpenBackend:
-        opened: OpenBackend = import_module("cagrpc.backends.ec2.opening").open_backend(
+        opened: OpenBackend = import_module("cagrpc_ec2.opening").open_backend(
             context,
             cluster_name=self.cluster_name,
             region=self.region,
@@ -151,10 +161,16 @@ class Ec2Settings:
         return opened
 
 
+def _read_catalogue(wanted: CatalogueRequest) -> ReadCatalogue:
+    read: ReadCatalogue = import_module("cagrpc_ec2.account").read_catalogue(wanted)
+    return read
+
+
 class Ec2Plugin(BackendPlugin):
     name = "ec2"
     backend_fields = Ec2Fields
     kubernetes_fields = None
+    catalogue_source = CatalogueSource("aws", _read_catalogue)
 
     def configure(self, backend: Form, kubernetes: Form | None, directory: Path, inventory: Inventory) -> Configured:
         del kubernetes, directory  # it has no fields and no files there
@@ -188,3 +204,6 @@ def _problems(parameters: AllParameters, inventory: Inventory) -> Iterator[str]:
     for (field, text), ids in of_problem.items():
         others = f" and {len(ids) - 1} more" if len(ids) > 1 else ""
         yield f'backend.ec2{"." if field else ""}{field}: {text} (node group "{ids[0]}"{others})'
+
+
+PLUGIN = Ec2Plugin()

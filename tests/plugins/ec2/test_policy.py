@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cagrpc import errors
-from cagrpc.backends.ec2.parameters import CLUSTER_TAG
-from cagrpc.backends.ec2.rates import documented_rates
+from cagrpc_ec2.parameters import CLUSTER_TAG
+from cagrpc_ec2.rates import documented_rates
 from tests.support.ec2.world import RESERVATION, Ec2World, group, order
 
 POLICY = Path(__file__).parents[3] / "deploy" / "iam-policy-ec2.json"

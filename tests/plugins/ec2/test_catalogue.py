@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import builtins
 import csv
 import json
-from collections.abc import Iterator
 from importlib.resources import files
 from io import StringIO
 from pathlib import Path
@@ -17,18 +15,12 @@ from botocore.stub import Stubber
 
 from cagrpc.cli.main import main
 from cagrpc.fleet.catalogue import embedded_catalogue, read_catalogue
-from cagrpc.offline import aws_account
-from cagrpc.offline.aws_catalogue import COLUMNS, Market, rows
-from tests.support.ec2.emulator import CREDENTIALS, REGION, ZONES, Emulator, running
+from cagrpc_ec2 import account as aws_account
+from cagrpc_ec2.catalogue import COLUMNS, Market, rows
+from tests.support.ec2.emulator import CREDENTIALS, REGION, ZONES, Emulator
 
 EMBEDDED = Path(str(files("cagrpc") / "data" / "catalog" / "aws-us-east-1.csv"))
-POLICY = Path(__file__).parents[2] / "deploy" / "iam-policy-catalogue.json"
-
-
-@pytest.fixture(scope="module")
-def emulator() -> Iterator[Emulator]:
-    with running() as found:
-        yield found
+POLICY = Path(__file__).parents[3] / "deploy" / "iam-policy-catalogue.json"
 
 
 @pytest.fixture
@@ -164,21 +156,6 @@ def test_where_aws_cannot_be_asked_the_command_fails(
     monkeypatch.setattr(aws_account, "_ATTEMPTS", 1)
     assert main(["catalogue", "aws", "--prices", str(EMBEDDED)]) == 1
     assert capsys.readouterr().err.startswith("cagrpc: AWS: Could not connect to the endpoint URL")
-
-
-def test_without_boto3_the_command_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    real_import = builtins.__import__
-
-    def without_boto3(name: str, *arguments: Any) -> Any:
-        if name.split(".", maxsplit=1)[0] in ("boto3", "botocore"):
-            raise ImportError(f"No module named '{name}'")
-        return real_import(name, *arguments)
-
-    monkeypatch.setattr(builtins, "__import__", without_boto3)
-    assert main(["catalogue", "aws"]) == 2
-    assert "cagrpc: cagrpc catalogue aws needs boto3; pip install cagrpc[ec2]" in capsys.readouterr().err
 
 
 def test_the_policy_allows_the_calls_that_are_made_and_no_other() -> None:

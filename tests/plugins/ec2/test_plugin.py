@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from cagrpc.backends.ec2.parameters import CapacityReservation, LaunchTemplate
-from cagrpc.backends.ec2.plugin import Ec2Settings
-from cagrpc.backends.ec2.rates import TokenRate
 from cagrpc.config.load import parse_settings
 from cagrpc.errors import InvalidConfiguration
+from cagrpc_ec2.parameters import CapacityReservation, LaunchTemplate
+from cagrpc_ec2.plugin import Ec2Settings
+from cagrpc_ec2.rates import TokenRate
 from tests.support.waiting import AMPLE_SECONDS
 
 CATALOGUE = """\
@@ -155,7 +155,7 @@ def test_checking_a_configuration_loads_neither_boto3_nor_the_backend(directory:
     (directory / "c.yaml").write_text(PROVISIONERS + EVERYTHING)
     program = (
         "import sys; from cagrpc.cli.main import main; code = main(['config', 'check', sys.argv[1]]);"
-        "loaded = {'boto3', 'botocore', 'cagrpc.backends.ec2.api', 'cagrpc.backends.ec2.opening'} & sys.modules.keys();"
+        "loaded = {'boto3', 'botocore', 'cagrpc_ec2.api', 'cagrpc_ec2.opening'} & sys.modules.keys();"
         "sys.exit(code or ', '.join(loaded) or 0)"
     )
     command = [sys.executable, "-c", program, str(directory / "c.yaml")]

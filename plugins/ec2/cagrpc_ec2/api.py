@@ -11,8 +11,8 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
 from cagrpc import errors
-from cagrpc.backends.ec2.faults import ApiError, api_error, is_throttled, readable
-from cagrpc.backends.ec2.rates import CallRates
+from cagrpc_ec2.faults import ApiError, api_error, is_throttled, readable
+from cagrpc_ec2.rates import CallRates
 
 _PAGE = 1000
 """Instances of one page, the most that the API gives."""
