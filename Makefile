@@ -40,7 +40,7 @@ CARGO := $(shell command -v cargo)
 CLIPPY := $(and $(CARGO),$(shell cargo clippy --version 2>/dev/null),$(shell cargo fmt --version 2>/dev/null))
 
 .DEFAULT_GOAL := help
-.PHONY: help venv native run kernels test test-cluster test-all test-long programs manifests fuzz lint lint-native format bench lock sbom audit digests docs release clean
+.PHONY: help venv native run kernels bytecode test test-cluster test-all test-long programs manifests fuzz lint lint-native format bench lock sbom audit digests docs release clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -56,8 +56,13 @@ kernels: $(RUNTIME) ## compile the planner's kernels, if that is still to be don
 	$(BIN)/python -m solver.planning.warm_up
 
 test: $(DEVELOPMENT) $(PROTOS) ## lint, and the tests that need nothing but Python
-	@$(MAKE) --no-print-directory --jobs 2 lint kernels
+	@$(MAKE) --no-print-directory --jobs 2 lint kernels bytecode
 	$(PYTEST) -m "not cluster and not long"
+
+# What tests import is compiled once, beside mypy, which takes longest here, and not in each worker. What fails in it fails
+# again in them, where it is told.
+bytecode: $(DEVELOPMENT) $(PROTOS)
+	-@$(BIN)/python -m pytest --collect-only -qq >/dev/null 2>&1
 
 test-cluster: programs $(DEVELOPMENT) $(PROTOS) $(NATIVE) $(if $(CLIPPY),lint-native) kernels ## the tests that need more: Kubernetes, the native front, a browser
 	CAGRPC_REQUIRE_PROGRAMS=1 $(PYTEST) -m "cluster and not long"

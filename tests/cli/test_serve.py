@@ -16,6 +16,7 @@ import grpc
 import pytest
 import yaml
 
+from cagrpc.cli.main import main
 from cagrpc.server.certificates import ensure_certificates
 from tests.support.serving import ProviderClient, Serving, beginning, cagrpc, configuration
 
@@ -153,13 +154,16 @@ def test_a_client_certificate_of_another_authority_is_refused(
         assert "m7i.large" in provider.node_groups()
 
 
-def test_replay_says_what_is_wrong_when_the_certificates_are(demonstration: Serving, tmp_path: Path) -> None:
+def test_replay_says_what_is_wrong_when_the_certificates_are(
+    demonstration: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("cagrpc.replay.sockets.CONNECT_SECONDS", 0.1)
     ensure_certificates(tmp_path)
     addresses = ("--provider", demonstration.endpoints["provider"], "--expander", demonstration.endpoints["expander"])
-    done = cagrpc("replay", "three-deployments", *addresses, "--certs", tmp_path)
-    assert done.returncode == 1
-    assert done.stderr.startswith("cagrpc: no provider answers at 127.0.0.1:")
-    assert "does not accept these certificates" in done.stderr
+    assert main(["replay", "three-deployments", *addresses, "--certs", str(tmp_path)]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("cagrpc: no provider answers at 127.0.0.1:")
+    assert "does not accept these certificates" in said
 
 
 def test_a_second_server_on_the_same_state_directory_is_refused(demonstration: Serving) -> None:

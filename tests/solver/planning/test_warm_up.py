@@ -106,6 +106,7 @@ def test_the_budget_begins_once_all_is_compiled(
 def test_who_cannot_wait_is_told_at_once_and_has_it_compiled(
     compiler: Compiler, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(warm_up, "_MOST_STEPS", 500_000)  # or each of the calls would take most of a second
     goes_on, compile_ = threading.Event(), compiler.compile
     monkeypatch.setattr(warm_up, "_compiled_by_another", lambda *each: (goes_on.wait(60), compile_(*each))[1])
     caplog.set_level(logging.INFO)
