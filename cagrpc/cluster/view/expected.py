@@ -104,6 +104,8 @@ class ExpectedPods:
         """and what all of a namespace leave,"""
         self._asked: defaultdict[str, Counter[str]] = defaultdict(Counter)
         """and what its expected pods request of that."""
+        self._changes: Counter[EquivalenceClass] = Counter()
+        """Expected pods of one workload that have come or gone, to be taken into account there."""
         self._ending: set[str] = set()
         """Namespaces that are being deleted."""
         self._roots: dict[str, _Root] = {}
@@ -324,7 +326,12 @@ class ExpectedPods:
                 self._note(key, root)
 
     def _note(self, key: str, root: _Root) -> None:
-        """Remember whether a workload has expected pods."""
+        """Remember that the expected pods of a workload are others now."""
+        for each, count in self._changes.items():
+            _take(self._asked[root.namespace], each, -count)
+        self._changes.clear()
+        if root.namespace not in self._of_namespaces:
+            self._asked.pop(root.namespace, None)
         of = self._of_namespace[root.namespace]
         if root.pods:
             self._with_pods[key] = of[key] = root
@@ -386,17 +393,17 @@ class ExpectedPods:
         self._classes.enter(of, PodStage.WAITING, pod, ref)
         self.refs[pod] = ref
         self._of_namespaces[namespace] += 1
-        _take(self._asked[namespace], of, -1)
+        self._changes[of] += 1
         return of
 
     def _leave(self, key: str, root: _Root, number: int) -> None:
         pod = ExpectedPod(key, number)
-        _take(self._asked[root.namespace], root.pods[number], 1)
+        self._changes[root.pods[number]] -= 1
         self._classes.leave(root.pods[number], PodStage.WAITING, pod)
         del self.refs[pod]
         self._of_namespaces[root.namespace] -= 1
         if not self._of_namespaces[root.namespace]:
-            del self._of_namespaces[root.namespace], self._asked[root.namespace]
+            del self._of_namespaces[root.namespace]
 
 
 def _of_namespace(name: str) -> Reference:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
 from sys import intern
 from typing import NamedTuple
@@ -74,10 +74,9 @@ class _Selecting(NamedTuple):
     uid: str
 
 
-class _Nominee(NamedTuple):
-    """A pod, as reader of the node that it is nominated to."""
-
-    uid: str
+def _nominee(uid: str) -> Hashable:
+    """Return a pod, as reader of the node that it is nominated to."""
+    return "nominee", uid
 
 
 def _nominated_to(node: str) -> Reference:
@@ -243,7 +242,7 @@ class PodTable:
             self.warnings.pop(key, None)
         self._nominated.put(seen)
         to = [_nominated_to(seen.nominated)] if seen.nominated else []
-        self._references.put(_Nominee(key), to, lambda: self.put(seen))
+        self._references.put(_nominee(key), to, lambda: self.put(seen))
         self.pending.put(key, seen.pending, bound=bool(seen.node))
         self.consumers.put(seen)
         if self._slack is not None:
@@ -312,7 +311,7 @@ class PodTable:
     def drop(self, key: str) -> None:
         self._references.drop(key)
         self._references.drop(_Selecting(key))
-        self._references.drop(_Nominee(key))
+        self._references.drop(_nominee(key))
         self._storage.forget(key)
         self._devices.forget(key)
         self.warnings.pop(key, None)

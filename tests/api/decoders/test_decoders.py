@@ -81,8 +81,8 @@ def test_a_bound_pod_is_on_its_node_whatever_else_it_says(chooser: random.Random
 
 # ---- the view's lock
 
-_MOST_STEPS = 250_000
-"""Under the view's lock for one event: these take 50 ms."""
+_MOST_STEPS = 150_000
+"""Under the view's lock for one event: these take 50 ms (`docs/threat-model.md`)."""
 _VIEW = "view "
 _OF_VIEW = tuple(each for each in _DECODERS if each.name.startswith(_VIEW))
 

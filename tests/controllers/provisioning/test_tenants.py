@@ -301,7 +301,12 @@ def test_whoever_else_plans_comes_between_requests_that_reserve_and_checks(monke
 
     def noted(what: str) -> None:
         before = getattr(deciding, what)
-        monkeypatch.setattr(deciding, what, lambda *given: (done.append(what), before(*given))[1])
+
+        def called(*given: Any) -> Any:
+            done.append(what)
+            return before(*given)
+
+        monkeypatch.setattr(deciding, what, called)
 
     monkeypatch.setattr("cagrpc.server.controllers.FairLock", Noted)
     noted("decide")
