@@ -15,8 +15,17 @@ from tests.support.requests import RequestWorld
 RELEASING = "releasing nodes"
 
 
-@pytest.mark.parametrize("lags", [False, True])
-@pytest.mark.parametrize("restarted_at", [None, "creating", "ready", "done"])
+AT_ONCE = pytest.mark.long("the same, and nothing lags behind")
+
+
+@pytest.mark.parametrize(
+    ("lags", "restarted_at"),
+    [
+        (False, None),
+        *((True, at) for at in (None, "creating", "ready", "done")),
+        *(pytest.param(False, at, marks=AT_ONCE) for at in ("creating", "ready", "done")),
+    ],
+)
 def test_from_the_order_to_the_last_pod(*, lags: bool, restarted_at: str | None) -> None:
     groups = [group("a", cpu=4000, max_size=2), group("news", cpu=10, max_size=1000)]
     with RequestWorld(*groups, drive=Drive.PLAN) as world:

@@ -42,7 +42,7 @@ from tests.support.solver.problems import TAINT, group, node, pods, spec, wants
 from tests.support.solver.strategies import constrained_problems, problems, with_volumes
 
 BUDGET = Budget(deterministic_seconds=10.0)
-MODEST = examples(40)
+MODEST = examples(24)
 
 
 def serves_all(problem: Problem, changes: Iterable[ConstraintChange] = ()) -> bool:
