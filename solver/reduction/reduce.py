@@ -398,6 +398,12 @@ class _EligibilityTable:
         self._keys = sorted(node_label_keys(specs))
         self._by_name = read_node_names(specs)
         self._rows: dict[object, Bools] = {}
+        alike: dict[tuple[tuple[str, ...], bool], list[int]] = defaultdict(list)
+        for number, spec in enumerate(specs):
+            alike[tuple(sorted(node_label_keys([spec]))), read_node_names([spec])].append(number)
+        self._parts = [(*reads, numbers, dict[object, Bools]()) for reads, numbers in alike.items()]
+        """Specs by what they read of a node: one that reads what differs everywhere has only itself compared with all
+        nodes."""
 
     def row(self, labels: Labels, taints: tuple[Taint, ...], name: str = "") -> Bools:
         """`name` is empty for a group: its nodes have none yet, so conditions on metadata.name hold only for nodes that
@@ -405,9 +411,14 @@ class _EligibilityTable:
         seen = tuple(labels.get(key) for key in self._keys)
         key = (seen, taints, name if self._by_name else "")
         if key not in self._rows:
-            self._rows[key] = np.array(
-                [why_not_eligible(spec, labels, taints, name) is None for spec in self._specs], dtype=bool
-            )
+            self._rows[key] = np.zeros(len(self._specs), dtype=bool)
+            for keys, by_name, numbers, known in self._parts:
+                part = (*(labels.get(each) for each in keys), taints, name if by_name else "")
+                if part not in known:
+                    mine = (self._specs[number] for number in numbers)
+                    found = [why_not_eligible(spec, labels, taints, name) is None for spec in mine]
+                    known[part] = np.array(found, dtype=bool)
+                self._rows[key][numbers] = known[part]
         return self._rows[key]
 
 

@@ -14,15 +14,17 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from solver.model import PodSelector, PodSpec, Problem
-from solver.model.eligibility import required_terms
+from solver.model.eligibility import node_label_keys, read_node_names, required_terms
 from solver.reduction.selecting import PodsByLabel
 from solver.reduction.terms import Term, is_host, preferences, terms_of
 
 MOST_STEPS = 300_000
 """Of all constraints together: about a second."""
 _PER_TERM = 4
+_NODES_AT_ONCE = 16
+"""Nodes that are compared with a condition in the time of one step, and"""
 _PLACES_AT_ONCE = 256
-"""Places that are looked at in the time of one step."""
+"""places that are looked at all at once."""
 
 TOO_MUCH = (
     f"the constraints of its namespace's pods on other pods and on nodes make more work than planning does at once"
@@ -113,13 +115,15 @@ def _works(problem: Problem, specs: Sequence[PodSpec]) -> list[_Work]:
             rows_counted[selector] = sum(levels * (mask & of).bit_count() for levels, of in of_levels.items())
         return rows_counted[selector]
 
-    values = _Values(problem, {key for each in asked for key in each.keys})
+    values = _Values(problem, {key for each in asked for key in (*each.keys, *each.node_keys)})
     at_places = 1 + places // _PLACES_AT_ONCE
     found = []
     for each in asked:
         sites = values.sites(each.keys)
         rows = sites * each.levels
-        alone = rows + sites * sum(each.carried.values()) + at_places * (each.conditions + len(each.keys))
+        nodes = places if each.names else values.sites(each.node_keys)
+        compared = each.conditions * (1 + nodes // _NODES_AT_ONCE)
+        alone = rows + sites * sum(each.carried.values()) + at_places * len(each.keys) + compared
         terms = {term: at_places + sites * (_PER_TERM + counted(term.selector)) for term in each.carried}
         found.append(_Work(each.spec, alone, terms))
     return found
@@ -141,6 +145,8 @@ class _Asked:
             if wish.nodes is not None:
                 more = len(wish.nodes.match_expressions) + len(wish.nodes.match_fields)
                 self.conditions += position * max(1, len(spec.affinity or ())) * more
+        wished = [replace(spec, affinity=tuple(wish.nodes for wish in wishes if wish.nodes is not None))]
+        self.node_keys, self.names = node_label_keys([spec, *wished]), read_node_names([spec, *wished])
         self.keys = frozenset(term.key for term in self.carried if not is_host(term))
 
 

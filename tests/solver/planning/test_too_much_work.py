@@ -16,7 +16,7 @@ from solver.reduction import work
 from solver.verify.check import faults_of
 from tests.support.examples import examples
 from tests.support.solver.hostile import HONEST, HOSTILE, MADE, Asked, hostile, hostile_problem
-from tests.support.solver.problems import group, spec
+from tests.support.solver.problems import group, node, spec, wants
 from tests.support.steps import steps
 
 AT_ONCE = Budget(0.0)
@@ -126,6 +126,16 @@ def test_a_term_that_many_pods_have_is_counted_once() -> None:
         for n in range(150)
     ]
     assert not planned(sets).unplaced
+
+
+def test_a_pod_that_tells_all_nodes_apart_has_only_itself_compared_with_all() -> None:
+    nodes = tuple(node(f"n{n}", 4000, labels={"machine": f"m{n}", "zone": f"z{n % 3}"}) for n in range(400))
+    sets = [PodSet(f"p{n}", spec(100 + n, node_selector={"zone": f"z{n % 4}"}), 1) for n in range(100)]
+    telling = PodSet("t", spec(affinity=wants("machine", "NotIn", "m1")), 1)
+    without, with_it = (
+        steps(partial(solve, Problem(tuple(each), nodes=nodes), AT_ONCE)) for each in (sets, [*sets, telling])
+    )
+    assert with_it <= without + 60 * len(nodes)
 
 
 def test_a_gang_is_left_out_whole() -> None:
