@@ -198,7 +198,7 @@ def test_a_gang_lands_whole_on_standing_nodes_in_a_storm_of_small_pods(live: Liv
         live.cluster.create_pod(name, requests, metadata=gang, nodeSelector={"role": "gang"})
     live.wait_for(lambda: len(bound(live, names)) >= 3, "the scheduler has bound those that fit")
     with storm(live):
-        live.wait_for(lambda: len(bound(live, names)) == 8, "the gang is bound", seconds=60)
+        live.wait_for(lambda: len(bound(live, names)) == 8, "the gang is bound")
     where = Counter(node.partition("-")[0] for node in bound(live, names))
     assert where == {"standing": 3, "few": 5}
     live.wait_for(lambda: not pending(live), "nobody waits")
