@@ -4,33 +4,41 @@ error of every file at once. The problem is solved in `planning`."""
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
-from cagrpc.api.core.nodes import INSTANCE_TYPE
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
-from cagrpc.api.devices.collection import typical
 from cagrpc.api.devices.objects import Device
-from cagrpc.api.devices.pools import NodeDevices
-from cagrpc.api.files import manifests
-from cagrpc.api.files.manifests import Manifests
+from cagrpc.api.files.documents import ManifestDocument, read_text
+from cagrpc.api.files.documents import documents as read_documents
+from cagrpc.api.files.tables import pods_of_table
+from cagrpc.cluster.documents import Described, DocumentReader
+from cagrpc.cluster.fleet_capacity import groups_as_planned
 from cagrpc.config.durations import parse_seconds
 from cagrpc.config.files import load_devices, load_provisioners
+from cagrpc.config.groups import Expanded
+from cagrpc.controllers.placement.placed_pods import PlacedPods
+from cagrpc.controllers.placement.places import Wanted
+from cagrpc.controllers.planning.problem import question
 from cagrpc.errors import InvalidConfiguration, InvalidInput
 from cagrpc.fleet.catalogue import Catalogue, embedded_catalogue, read_catalogue
+from cagrpc.fleet.model import FleetSnapshot, GroupState
+from cagrpc.fleet.provisioners import NODEPOOL_LABEL
 from cagrpc.offline.previous import read_previous
 from solver import Budget, Problem
-from solver.model import Node, NodeGroup, PodSet
+from solver.model import NODES, Limit, Node, NodeGroup, PodSet
 
 if TYPE_CHECKING:
     from cagrpc.offline.dry_run import LiveCluster
 
 T = TypeVar("T")
+
+_MOST_PROBLEMS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,22 +101,13 @@ def read_problem(inputs: Inputs) -> ReadProblem:
     seconds = reader.attempt(lambda: parse_seconds(inputs.budget, "--budget"))
     now_seconds = time.time()  # noqa: TID251 - pods' ages
     catalogue = reader.attempt(lambda: read_catalogue(inputs.catalogue) if inputs.catalogue else embedded_catalogue())
-    cluster = reader.attempt(lambda: _cluster(inputs, now_seconds, catalogue)) if inputs.kubeconfig else None
-    if inputs.kubeconfig is None:
-        found = reader.attempt(
-            lambda: manifests.read(
-                inputs.pods,
-                inputs.nodes,
-                now_seconds=now_seconds,
-                gang_label=inputs.gang_label,
-                schedulers=inputs.schedulers,
-            )
-        )
+    documents = DocumentReader(now_seconds, inputs.gang_label, inputs.schedulers)
+    tables: list[PodSet] = []
+    cluster = None
+    if inputs.kubeconfig:
+        cluster = reader.attempt(lambda: _cluster(inputs, catalogue))
     else:
-        found = cluster.manifests if cluster else None
-    pod_sets = found.pod_sets if found else ()
-    earlier = inputs.previous
-    previous = reader.attempt(lambda: read_previous(earlier, pod_sets)) if earlier else None
+        tables = read_files(inputs.pods, inputs.nodes, documents)
     # provisioners cannot be validated without a catalogue
     expanded = cluster.provisioners if cluster else None
     if inputs.provisioners and catalogue:
@@ -117,61 +116,91 @@ def read_problem(inputs: Inputs) -> ReadProblem:
     of_groups: Mapping[str, tuple[Device, ...]] | None = {}
     if named is not None and expanded is not None and catalogue is not None:
         of_groups = reader.attempt(partial(load_devices, named, expanded.groups, catalogue))
-    if reader.problems or found is None or expanded is None or seconds is None or of_groups is None:
+    documents.documents += cluster.documents if cluster else ()
+    found = documents.read(of_groups)
+    unreadable = list(dict.fromkeys(documents.problems))  # a template may be used twice
+    if cluster is None:
+        reader.problems += unreadable
+    earlier = inputs.previous
+    pod_sets = [*tables, *(each.pod_set for each in found.state.waiting)]
+    previous = reader.attempt(lambda: read_previous(earlier, pod_sets)) if earlier else None
+    if reader.problems or expanded is None or seconds is None or of_groups is None:
         raise InvalidConfiguration(reader.problems)
     warnings = [*(cluster.warnings if cluster else ()), *found.warnings, *expanded.warnings]
     limits = expanded.limits
     if cluster is not None:
-        from cagrpc.offline.dry_run import with_nodes  # noqa: PLC0415 - it brings the client
-
-        limits = with_nodes(limits, expanded, found.nodes)
-    elif limits and found.nodes:
+        warnings += _left_out(unreadable)
+        limits = with_nodes(limits, expanded, [each.node for each in found.state.nodes])
+    elif limits and found.state.nodes:
         warnings.append(
             "the limits of provisioners count only new nodes here: the provisioners of the nodes in --nodes are unknown"
         )
-    groups, pod_sets = equipped(found, expanded.groups, of_groups, found.nodes)
-    problem = Problem(pod_sets, groups, found.nodes, limits, found.daemon_sets, previous)
-    return ReadProblem(problem, Budget(seconds), tuple(warnings))
+    problem = problem_of(found, expanded.groups, limits, tables)
+    return ReadProblem(replace(problem, previous=previous), Budget(seconds), tuple(warnings))
 
 
-def _cluster(inputs: Inputs, now_seconds: float, catalogue: Catalogue | None) -> LiveCluster:
+def read_files(paths: Sequence[Path], paths_of_nodes: Sequence[Path], reader: DocumentReader) -> list[PodSet]:
+    """Add the objects of all files to `reader`: YAML or JSON manifests, or CSV by the suffix `.csv`, of which the pod
+    sets are returned; of `paths_of_nodes` only nodes, the pods bound to one and what these need. A file named twice is
+    read once."""
+    tables: list[PodSet] = []
+    for path in dict.fromkeys((*paths, *paths_of_nodes)):
+        text = read_text(path, reader.problems)
+        if text is None:
+            continue
+        before = len(reader.problems)
+        found: list[ManifestDocument] = []
+        if path.suffix.lower() == ".csv" and path in paths:
+            tables += pods_of_table(path, text, reader.problems)
+        else:
+            found = list(read_documents(path, text, reader.problems))
+            reader.documents += found if path in paths else reader.of_nodes(found)
+        if path in paths_of_nodes and len(reader.problems) == before and not any(d.kind == "Node" for d in found):
+            reader.problems.append(f"{path}: has no Node; --nodes takes Kubernetes nodes, and pods bound to them")
+    return tables
+
+
+def problem_of(
+    found: Described, groups: Sequence[NodeGroup], limits: Sequence[Limit], tables: Sequence[PodSet] = ()
+) -> Problem:
+    """Return the problem of a cluster beside these node groups, of which no node stands."""
+    states = {each.id: GroupState(each, each.target_size) for each in groups}
+    snapshot = FleetSnapshot(0, states, (), {}, limits=tuple(limits))
+    placed = PlacedPods(found.state, snapshot, groups_as_planned(snapshot, found.state), Wanted())
+    problem = question(found.state, snapshot, placed).problem
+    least = {each.id: each.min_size for each in groups}
+    return replace(
+        problem,
+        pod_sets=(*tables, *problem.pod_sets, *found.placeholders),
+        node_groups=tuple(replace(each, min_size=least[each.id]) for each in problem.node_groups),
+    )
+
+
+def _left_out(problems: Sequence[str]) -> Iterator[str]:
+    yield from (f"left out: {problem}" for problem in problems[:_MOST_PROBLEMS])
+    if len(problems) > _MOST_PROBLEMS:
+        yield f"left out: and {len(problems) - _MOST_PROBLEMS} more problems of objects"
+
+
+def _cluster(inputs: Inputs, catalogue: Catalogue | None) -> LiveCluster:
     from cagrpc.offline.dry_run import read_live  # noqa: PLC0415 - it brings the client
 
     assert inputs.kubeconfig is not None
-    return read_live(
-        inputs.kubeconfig,
-        inputs.context,
-        now_seconds=now_seconds,
-        gang_label=inputs.gang_label,
-        schedulers=inputs.schedulers,
-        catalogue=None if inputs.provisioners else catalogue,
-    )
+    return read_live(inputs.kubeconfig, inputs.context, catalogue=None if inputs.provisioners else catalogue)
 
 
-def equipped(
-    found: Manifests, groups: tuple[NodeGroup, ...], configured: Mapping[str, tuple[Device, ...]], seen: Sequence[Node]
-) -> tuple[tuple[NodeGroup, ...], tuple[PodSet, ...]]:
-    """Return node groups with the number of volumes that a new node attaches and its devices, as the nodes `seen` of
-    their instance type have them or else as configured; and pods, unschedulable where they need devices that planning
-    gives to nobody."""
-    attaching = tuple(
-        replace(group, allocatable=found.storage.of_group(group.allocatable, group.instance_type, seen))
-        for group in groups
-    )
-    matching = found.devices
-    if not matching.any:
-        return attaching, found.pod_sets
-    of_type: defaultdict[str, list[NodeDevices]] = defaultdict(list)
-    for node in seen:
-        published = matching.published(node.name)
-        if published is not None:
-            of_type[node.labels.get(INSTANCE_TYPE, "")].append(published)
-    described = []
-    for group in attaching:
-        of_nodes = typical(of_type[group.instance_type]) if group.instance_type else None
-        template = of_nodes or NodeDevices(configured.get(group.id, ()))
-        described.append(replace(group, devices=matching.of_group(template, group.allocatable)))
-    return tuple(described), tuple(replace(each, spec=matching.left_out(each.spec)) for each in found.pod_sets)
+def with_nodes(limits: Sequence[Limit], expanded: Expanded, nodes: Sequence[Node]) -> tuple[Limit, ...]:
+    """Return the limits with what the nodes that stand take of them, by Karpenter's label of the provisioner."""
+    provisioner_of = {each.id: each.provisioner for each in expanded.groups}
+    found = []
+    for limit in limits:
+        mine = None if limit.node_groups is None else {provisioner_of.get(each) for each in limit.node_groups}
+        used = Counter(limit.used)
+        for node in nodes:
+            if mine is None or node.labels.get(NODEPOOL_LABEL) in mine:
+                used.update({**node.allocatable, NODES: 1})
+        found.append(replace(limit, used=dict(used)))
+    return tuple(found)
 
 
 class _InputReader:

@@ -89,6 +89,11 @@ class RunningPod(NamedTuple):
     status: Mapping[str, Any]
     """Which claims were made for it; empty for most."""
 
+    @property
+    def workload(self) -> str:
+        """Return the namespace and name that people know it by: its controller's, or its own."""
+        return f"{self.template.namespace}/{self.template.owner[1] or self.name}"
+
 
 class Templates:
     """Reduces pods, and keeps one template of those that are alike."""

@@ -26,7 +26,6 @@ from cagrpc.report.model import (
     Unpriced,
 )
 from cagrpc.report.packing import planned_packing, standing_packing
-from cagrpc.report.problem import workload_of
 from cagrpc.report.sources import Objects
 from cagrpc.report.standing import ReportedNode, StandingShape
 from solver import Plan, PodSpec
@@ -199,7 +198,8 @@ def _of_workloads(change: Saving, ladder: Ladder, has: Callable[[PodSpec], bool]
     counts: Counter[str] = Counter()
     for each in ladder.question.problem.pod_sets:
         if has(each.spec):
-            counts[workload_of(each.name)] += each.count
+            pods = ladder.question.pods.get(each.name)
+            counts.update(Counter(pod.workload for pod in pods) if pods else {each.name: each.count})
     ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
     shown = tuple(_workload(name, pods) for name, pods in ordered[:_MOST_WORKLOADS])
     return replace(change, workloads=shown, more_workloads=max(0, len(ordered) - _MOST_WORKLOADS))

@@ -13,11 +13,10 @@ from cagrpc.api.core.movability import why_unplanned
 from cagrpc.api.core.nodes import left
 from cagrpc.api.core.slack import PLACEHOLDER, PRIORITY
 from cagrpc.api.devices.collection import taken_by
+from cagrpc.api.devices.matching import NodeMatching
 from cagrpc.api.devices.objects import DeviceId
 from cagrpc.api.devices.reading import resource_claim
-from cagrpc.api.files.manifest_devices import with_devices
-from cagrpc.api.files.manifest_storage import STORAGE_KINDS
-from cagrpc.api.files.manifests import ManifestReader
+from cagrpc.cluster.documents import STORAGE_KINDS, DocumentReader
 from cagrpc.controllers.consolidation.must_go import NodeSigns, which_must_go
 from cagrpc.controllers.scale_down.constraints import required
 from cagrpc.controllers.settings import ConsolidationSettings
@@ -25,7 +24,7 @@ from cagrpc.errors import InvalidInput
 from cagrpc.offline.reduced import PodTemplate
 from cagrpc.report import relaxed
 from cagrpc.report.obstacles import Gangs, Obstacles, PodsThatStay
-from cagrpc.report.problem import NO_GANGS, Offered, RepackingQuestion, pod_document, workload_of
+from cagrpc.report.problem import NO_GANGS, Offered, RepackingQuestion, pod_document
 from cagrpc.report.sources import Objects
 from cagrpc.report.standing import ReportedNode, StandingShape
 from solver.consolidation.model import ConsolidationProblem, DisruptionReason, StandingNode
@@ -61,7 +60,7 @@ def moving_question(
     seen = any(map(_sees_others, {each.spec for each in asked.problem.pod_sets}))
     standing = [
         StandingNode(
-            with_devices(_with_pods(read[each.name], each, pods[each.name], seen=seen), devices),
+            _with_devices(_with_pods(read[each.name], each, pods[each.name], seen=seen), devices),
             groups.of[each.name],
             tuple(pods[each.name]),
             kept=found[each.name][0].obstacle.because.value if each.name in found else "",
@@ -77,6 +76,11 @@ def moving_question(
     )
     problem = ConsolidationProblem((*standing, *kept), groups.all, groups.limits, asked.problem.daemon_sets)
     return MovingQuestion(problem, found)
+
+
+def _with_devices(node: Node, matching: NodeMatching) -> Node:
+    """Return the node with those of its devices that nobody has."""
+    return replace(node, devices=matching.of_node(node.name, node.allocatable, node.free)) if matching.any else node
 
 
 def _sees_others(spec: PodSpec) -> bool:
@@ -101,25 +105,27 @@ def _pods_by_node(
     others come."""
     found: defaultdict[str, list[PodSet]] = defaultdict(list)
     for pod_set in asked.problem.pod_sets:
-        pods = asked.pods.get(pod_set.name, ())
-        if not pods:
-            continue
-        template = pods[0].template
-        named = replace(
-            pod_set,
-            name=workload_of(pod_set.name),
-            spec=required(pod_set.spec),  # preferences never prevent a move
-            gang=None if _is_placeholder(template) else gangs.of(template),
-            placeholder=_is_placeholder(template),
-        )
-        of_count: dict[int, PodSet] = {}  # nodes share them
         unplanned = why_unplanned(pod_set.spec)
-        for node, count in Counter(pod.node for pod in pods).items():
-            if node in going and obstacles.have_no_successors(template, unplanned):
-                continue
-            if count not in of_count:
-                of_count[count] = replace(named, count=count)
-            found[node].append(of_count[count])
+        nodes: defaultdict[PodTemplate, Counter[str]] = defaultdict(Counter)
+        names: dict[PodTemplate, str] = {}
+        for pod in asked.pods.get(pod_set.name, ()):
+            nodes[pod.template][pod.node] += 1
+            names.setdefault(pod.template, pod.workload)
+        for template, counts in nodes.items():
+            named = replace(
+                pod_set,
+                name=names[template],
+                spec=required(pod_set.spec),  # preferences never prevent a move
+                gang=None if _is_placeholder(template) else gangs.of(template),
+                placeholder=_is_placeholder(template),
+            )
+            of_count: dict[int, PodSet] = {}  # nodes share them
+            for node, count in counts.items():
+                if node in going and obstacles.have_no_successors(template, unplanned):
+                    continue
+                if count not in of_count:
+                    of_count[count] = replace(named, count=count)
+                found[node].append(of_count[count])
     return found
 
 
@@ -135,16 +141,16 @@ def _is_placeholder(template: PodTemplate) -> bool:
 def _read_nodes(objects: Objects, offered: Offered, names: set[str]) -> dict[str, Node]:
     """Return these nodes as the files' reader has them, with the pods that have volumes or claims: how many volumes a
     node still attaches."""
-    reader = ManifestReader(offered.now_seconds, NO_GANGS, offered.schedulers)
+    reader = DocumentReader(offered.now_seconds, NO_GANGS, offered.schedulers)
     reader.documents += (each for each in objects.others if each.kind in STORAGE_KINDS)
     reader.documents += (each for each in objects.nodes if each.name in names)
     reader.documents += (
         pod_document(pod, pod.node) for pod in objects.pods if pod.template.claiming and pod.node in names
     )
-    found = reader.resolve()
+    found = reader.read()
     if reader.problems:
         raise InvalidInput("\n".join(dict.fromkeys(reader.problems)))
-    return {each.name: each for each in found.nodes}
+    return {each.node.name: each.node for each in found.state.nodes}
 
 
 def _taken(objects: Objects) -> frozenset[DeviceId]:

@@ -5,21 +5,21 @@ could be of. The files' reader of `cagrpc plan` reads them, so that all means th
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
-from cagrpc.api.core.selectors import NOBODY
 from cagrpc.api.devices.matching import NodeMatching
 from cagrpc.api.devices.objects import Device
 from cagrpc.api.files.documents import ManifestDocument
-from cagrpc.api.files.manifests import ManifestReader, Manifests
+from cagrpc.cluster.documents import Described, DocumentReader
+from cagrpc.cluster.state import PodRef
 from cagrpc.config.groups import Expanded
 from cagrpc.errors import InvalidInput
-from cagrpc.offline.inputs import equipped
+from cagrpc.offline.inputs import problem_of
 from cagrpc.offline.live import BUDGET_KIND
 from cagrpc.offline.reduced import PodTemplate, RunningPod
 from cagrpc.report.prices import PriceList
@@ -61,7 +61,7 @@ class RepackingQuestion:
     devices: NodeMatching = field(compare=False)
     """What devices are to the pods, with those of kept nodes' pods alone taken."""
     pods: Mapping[str, tuple[RunningPod, ...]] = field(default_factory=dict, repr=False)
-    """The pods of a pod set, by its name: all of one template."""
+    """The pods of a pod set, by its name."""
 
     def nodes_of_unserved(self, plan: Plan) -> frozenset[str]:
         """Return nodes that hold the pods which the plan does not serve."""
@@ -138,27 +138,34 @@ def question(
 ) -> RepackingQuestion:
     """Return the problem of all pods of nodes that are not kept. Raises InvalidInput with every object that cannot be
     read."""
-    reader = ManifestReader(offered.now_seconds, NO_GANGS if objects.packed else offered.gang_label, offered.schedulers)
-    pods: dict[str, tuple[RunningPod, ...]] = {}
+    reader = DocumentReader(offered.now_seconds, NO_GANGS if objects.packed else offered.gang_label, offered.schedulers)
+    workloads: dict[str, tuple[RunningPod, ...]] = {}
+    reader.documents += objects.nodes
     if objects.packed and objects.pods:
-        reader.documents += _documents(objects, kept, pods)
+        reader.documents += _documents(objects, kept, workloads)
     else:
         reader.documents += (each for each in objects.others if each.kind != BUDGET_KIND)
-        reader.pod_sets += [(each, NOBODY) for each in objects.pod_sets]
-    found = reader.resolve()
+    found = reader.read(offered.devices, gone={each.name for each in nodes} - kept.keys())
     if reader.problems:
         raise InvalidInput("\n".join(dict.fromkeys(reader.problems)))
-    seen = [Node(each.name, each.allocatable, each.labels) for each in nodes]
-    problem = _problem(found, offered.groups(shapes), offered, seen)
-    problem = replace(problem, limits=offered.limits(nodes, kept.keys()))
+    limits = offered.limits(nodes, kept.keys())
+    problem = _problem(found, offered.groups(shapes), limits, objects.pod_sets)
     empty = {each.name for each in nodes if objects.packed and not each.movable}
-    standing = _problem(found, as_they_stand(shapes, kept.keys() | empty), offered, seen)
-    return RepackingQuestion(problem, standing, kept, found.warnings, found.devices, pods)
+    standing = _problem(found, as_they_stand(shapes, kept.keys() | empty), (), objects.pod_sets)
+    pods = {each.pod_set.name: tuple(_running(each.pods, workloads)) for each in found.state.waiting}
+    return RepackingQuestion(problem, standing, kept, found.warnings, found.state.devices, pods)
 
 
-def _problem(found: Manifests, groups: tuple[NodeGroup, ...], offered: Offered, seen: Sequence[Node]) -> Problem:
-    described, pod_sets = equipped(found, groups, offered.devices, seen)
-    return Problem(_with_counts(pod_sets), described, tuple(map(_full, found.nodes)), (), found.daemon_sets)
+def _running(pods: Iterable[PodRef], workloads: Mapping[str, tuple[RunningPod, ...]]) -> Iterator[RunningPod]:
+    for name in dict.fromkeys(f"{each.namespace}/{each.name}" for each in pods):
+        yield from workloads.get(name, ())
+
+
+def _problem(
+    found: Described, groups: Sequence[NodeGroup], limits: Sequence[Limit], tables: Sequence[PodSet]
+) -> Problem:
+    problem = problem_of(found, groups, limits, tables)
+    return replace(problem, pod_sets=_with_counts(problem.pod_sets), nodes=tuple(map(_full, problem.nodes)))
 
 
 def _with_counts(pod_sets: Sequence[PodSet]) -> tuple[PodSet, ...]:
@@ -174,15 +181,14 @@ def _full(node: Node) -> Node:
 def _documents(
     objects: Objects, kept: Mapping[str, KeptBecause], repacked: dict[str, tuple[RunningPod, ...]]
 ) -> Iterator[ManifestDocument]:
-    """Yield what the reader of files is given: kept nodes with their pods, all other pods as if they had no node, and
-    what these refer to. `repacked` gets the latter, by the name of their pod set."""
+    """Yield what the reader of files is given beside nodes: pods of kept nodes, all other pods as if they had no node,
+    and what these refer to. `repacked` gets the latter, by the name of their workload."""
     stays = {(each.template.namespace, each.name) for each in objects.pods if each.node in kept}
     for document in objects.others:
         if document.kind == "ResourceClaim":
             yield _free_again(document, stays)
         elif document.kind not in _NOT_PLANNED:
             yield document
-    yield from (each for each in objects.nodes if each.name in kept)
     alike: defaultdict[PodTemplate, list[RunningPod]] = defaultdict(list)
     for pod in objects.pods:
         if pod.node in kept:
@@ -201,11 +207,6 @@ def _documents(
         spec = {"replicas": len(pods), "template": template.body}
         yield ManifestDocument(name, {"kind": "ReplicaSet", "metadata": metadata, "spec": spec})
     yield from _daemon_sets(objects)
-
-
-def workload_of(pod_set_name: str) -> str:
-    """Return the namespace and name that people know a pod set by."""
-    return pod_set_name.rpartition(_NUMBER)[0] or pod_set_name
 
 
 def pod_document(pod: RunningPod, node: str) -> ManifestDocument:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench import first_run
-from cagrpc.api.files import manifests
+from tests.support import described as manifests
 
 
 def test_all_pods_of_openb_are_planned(tmp_path: Path) -> None:

@@ -13,8 +13,7 @@ import pytest
 from cagrpc.api.files.documents import ManifestDocument
 from cagrpc.cli.main import main
 from cagrpc.config.groups import Expanded
-from cagrpc.offline.dry_run import with_nodes
-from cagrpc.offline.inputs import Inputs, read_problem
+from cagrpc.offline.inputs import Inputs, read_problem, with_nodes
 from cagrpc.offline.live import OF_WAITING_PODS, RESOURCES, SharedSpecs
 from solver.model import NODES, Limit
 from tests.support.scripted_api import FakeApi, ScriptedAnswer, fake_api

@@ -21,7 +21,7 @@ from cagrpc.api.gen.externalgrpc_pb2 import NodeGroupIncreaseSizeRequest
 from cagrpc.backends.simulated.backend import SimulatedBackend
 from cagrpc.config.load import load_settings
 from cagrpc.config.schema.listen import Address
-from cagrpc.controllers.planning import PlanningController
+from cagrpc.controllers.planning.controller import PlanningController
 from cagrpc.controllers.settings import ClusterSettings, Drive, JournalKind
 from cagrpc.fleet.backend import Listing
 from cagrpc.fleet.fleet import Fleet

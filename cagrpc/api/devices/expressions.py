@@ -254,6 +254,8 @@ class Expressions:
                         self._changed.update(dict.fromkeys(users))
 
     def _next(self) -> str | None:
+        if not self._unread:
+            return None
         from cagrpc.api.devices.cel import reading_steps  # noqa: PLC0415 - see `read_expression`
 
         with self._lock:

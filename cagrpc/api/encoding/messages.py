@@ -18,6 +18,7 @@ M = TypeVar("M", bound=Message)
 
 _QUANTITY = kubernetes_pb2.Quantity.DESCRIPTOR
 _TIME = kubernetes_pb2.Time.DESCRIPTOR
+_VOLUME = kubernetes_pb2.Volume.DESCRIPTOR
 
 
 def parse(message_type: type[M], data: bytes) -> M:
@@ -57,39 +58,69 @@ def packed(message_type: type[M], document: Mapping[str, Any]) -> M:
     return message
 
 
-def packed_known(message_type: type[M], document: Any) -> M:
+def packed_known(message_type: type[M], document: Any, path: str = "") -> M:
     """Return the message of a document in the shape of Kubernetes' JSON, without the fields that the message does not
-    declare; times may be seconds, too. Raises InvalidInput for a document of another shape."""
-    try:
-        return packed(message_type, _known(message_type.DESCRIPTOR, document))
-    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
-        raise InvalidInput(f"expected a {message_type.DESCRIPTOR.name}: {error!r:.200}") from error
+    declare; times may be seconds, too. Raises InvalidInput with the path, below `path`, of what has another shape."""
+    return packed(message_type, _known(message_type.DESCRIPTOR, document, path))
 
 
-def _known(descriptor: Any, document: Any) -> Any:
+def _known(descriptor: Any, document: Any, path: str) -> Any:
     if descriptor is _QUANTITY:
-        if not isinstance(document, str | int | float):
-            raise TypeError(f"expected a quantity, found {document!r:.40}")
+        if isinstance(document, bool) or not isinstance(document, str | int | float):
+            raise _unlike(path, "a quantity", document)
         return str(document)
     if descriptor is _TIME:
-        return epoch_seconds(document) if isinstance(document, str) else int(document)
+        is_number = isinstance(document, int) and not isinstance(document, bool)
+        return document if is_number else epoch_seconds(document)
+    if not isinstance(document, Mapping):
+        raise _unlike(path, "a mapping", document)
+    if descriptor is _VOLUME and "volumeSource" not in document:  # which JSON has inline
+        document = {"name": document.get("name"), "volumeSource": document}
     fields = descriptor.fields_by_name
     return {
-        name: _known_value(fields[name], value)
+        name: _known_value(fields[name], value, f"{path}.{name}".removeprefix("."))
         for name, value in document.items()
         if name in fields and value is not None
     }
 
 
-def _known_value(field: FieldDescriptor, value: Any) -> Any:
-    if field.message_type is None:
-        return value
-    if field.message_type.GetOptions().map_entry:
-        held = field.message_type.fields_by_name["value"].message_type
-        return value if held is None else {key: _known(held, item) for key, item in value.items()}
-    return (
-        [_known(field.message_type, item) for item in value] if field.is_repeated else _known(field.message_type, value)
-    )
+def _known_value(field: FieldDescriptor, value: Any, path: str) -> Any:
+    held = field.message_type
+    if held is not None and held.GetOptions().map_entry:
+        if not isinstance(value, Mapping):
+            raise _unlike(path, "a mapping", value)
+        of = held.fields_by_name["value"]
+        return {str(key): _one(of, item, f"{path}.{key}") for key, item in value.items()}
+    if not field.is_repeated:
+        return _one(field, value, path)
+    if not isinstance(value, list | tuple):
+        raise _unlike(path, "a list", value)
+    return [_one(field, item, f"{path}[{index}]") for index, item in enumerate(value)]
+
+
+def _one(field: FieldDescriptor, value: Any, path: str) -> Any:
+    if field.message_type is not None:
+        return _known(field.message_type, value, path)
+    kind, what = _SCALARS[field.cpp_type] if field.type != FieldDescriptor.TYPE_BYTES else (bytes, "bytes")
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise _unlike(path, what, value)
+    bits = _BITS.get(field.cpp_type, 0)
+    if bits and not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
+        raise _unlike(path, f"a whole number of {bits} bits", value)
+    return value
+
+
+_BITS = {FieldDescriptor.CPPTYPE_INT32: 32, FieldDescriptor.CPPTYPE_INT64: 64}
+_SCALARS: Mapping[int, tuple[type[Any], str]] = {
+    FieldDescriptor.CPPTYPE_STRING: (str, "text"),
+    FieldDescriptor.CPPTYPE_BOOL: (bool, "true or false"),
+    FieldDescriptor.CPPTYPE_INT32: (int, "a whole number"),
+    FieldDescriptor.CPPTYPE_INT64: (int, "a whole number"),
+}
+
+
+def _unlike(path: str, what: str, found: Any) -> InvalidInput:
+    return InvalidInput(f"{path}: expected {what}, found {found!r:.40}")
 
 
 def _fill(message: Message, value: Any) -> None:

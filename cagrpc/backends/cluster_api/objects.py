@@ -16,7 +16,8 @@ from cagrpc.errors import InvalidInput, Unavailable
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.envelopes import Encoding
 from cagrpc.kube.informer.informers import Informer
-from cagrpc.kube.informer.reflector import Reflector, Resource
+from cagrpc.kube.informer.reflector import Reflector
+from cagrpc.kube.informer.resource import Resource
 from cagrpc.kube.informer.written import Document, WrittenObjects
 from cagrpc.runtime.clock import MonotonicClock
 from cagrpc.runtime.health import still_to_come

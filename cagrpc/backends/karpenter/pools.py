@@ -14,7 +14,8 @@ from cagrpc.errors import InvalidConfiguration, InvalidInput, NotFound
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.envelopes import Encoding, ObjectIdentity
 from cagrpc.kube.informer.informers import Informer, InformerStore
-from cagrpc.kube.informer.reflector import Reflector, Resource
+from cagrpc.kube.informer.reflector import Reflector
+from cagrpc.kube.informer.resource import Resource
 from solver.model.quantities import parse_quantity
 
 NODE_POOLS = "/apis/karpenter.sh/v1/nodepools"

@@ -18,7 +18,8 @@ from cagrpc.fleet.model import InstanceError, InstanceState
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.envelopes import Encoding, ObjectIdentity
 from cagrpc.kube.informer.informers import Informer, InformerStore
-from cagrpc.kube.informer.reflector import Reflector, Resource
+from cagrpc.kube.informer.reflector import Reflector
+from cagrpc.kube.informer.resource import Resource
 from cagrpc.runtime.clock import EpochClock
 
 T = TypeVar("T")

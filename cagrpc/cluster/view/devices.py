@@ -38,7 +38,7 @@ from cagrpc.cluster.view.references import Reference, References
 from cagrpc.cluster.view.workloads import Values
 from cagrpc.errors import InvalidInput, in_one_line
 from cagrpc.kube.client.envelopes import Encoding
-from cagrpc.kube.informer.reflector import Resource
+from cagrpc.kube.informer.resource import Resource
 from cagrpc.runtime.clock import MonotonicClock, monotonic
 from cagrpc.runtime.ranked import Ranked
 from solver.model import Labels, PodSpec

@@ -69,7 +69,7 @@ from cagrpc.cluster.view.workloads import (
 )
 from cagrpc.fleet.model import ExpectedPod, PodKey
 from cagrpc.kube.client.envelopes import Encoding, ObjectIdentity
-from cagrpc.kube.informer.reflector import Resource
+from cagrpc.kube.informer.resource import Resource
 from cagrpc.runtime.clock import EpochClock, MonotonicClock
 from cagrpc.runtime.progress import DEADLINE_SECONDS
 from solver.model import Labels
@@ -179,6 +179,11 @@ class ClusterModel:
             ),
         )
         """All resources to watch; a cluster may not serve the optional ones."""
+
+    def put_copies(self, key: str, refs: Iterable[PodRef]) -> None:
+        """Put more pods like one that waits, which differ from it in nothing that planning reads, and never change."""
+        with self._lock:
+            self._pods.put_copies(key, refs)
 
     def arrivals(self) -> Arrivals:
         self._read_due()

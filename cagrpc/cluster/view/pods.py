@@ -308,6 +308,13 @@ class PodTable:
         if now is not None and now.stage is PodStage.WAITING and (before is None or now.of is not before.of):
             self._triggers.record(source.ref.namespace)
 
+    def put_copies(self, key: str, refs: Iterable[PodRef]) -> None:
+        """Count more pods in the class of this one, if it counts."""
+        placed = self._pods.get(key)
+        if placed is not None:
+            for ref in refs:
+                self.classes.enter(placed.of, placed.stage, ref.key, ref)
+
     def drop(self, key: str) -> None:
         self._references.drop(key)
         self._references.drop(_Selecting(key))

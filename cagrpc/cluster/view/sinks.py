@@ -6,14 +6,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from threading import Lock
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from cagrpc.cluster.view.objects import Keyed
-from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.envelopes import ObjectIdentity
-from cagrpc.kube.informer.informers import Informer
-from cagrpc.kube.informer.reflector import Reflector, Resource
+from cagrpc.kube.informer.resource import Resource
 from cagrpc.kube.informer.unreadable import UnreadableObjects
+
+if TYPE_CHECKING:  # files need no client
+    from cagrpc.kube.client.client import Client
+    from cagrpc.kube.informer.informers import Informer
 
 K = TypeVar("K", bound=Keyed)
 K_contra = TypeVar("K_contra", bound=Keyed, contravariant=True)
@@ -95,6 +97,9 @@ class Followed(Generic[K]):
 
     def informer(self, client: Client, *, needed: bool = True) -> Informer:
         """Return its informer, which feeds the sink once it is started."""
+        from cagrpc.kube.informer.informers import Informer  # noqa: PLC0415 - files need no client
+        from cagrpc.kube.informer.reflector import Reflector  # noqa: PLC0415 - the same
+
         return Informer(Reflector(client, self.resource, self.sink), needed, self.sink.left_out)
 
 

@@ -29,7 +29,7 @@ from cagrpc.errors import InvalidInput
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.envelopes import Encoding
 from cagrpc.kube.informer.informers import InformerStore
-from cagrpc.kube.informer.reflector import Resource
+from cagrpc.kube.informer.resource import Resource
 
 V = TypeVar("V")
 

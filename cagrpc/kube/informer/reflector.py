@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
 from threading import Event as Signal
 from threading import Lock, Thread
 from typing import Any, Generic, Protocol, TypeVar
@@ -27,6 +26,7 @@ from cagrpc.kube.client.envelopes import (
     page,
 )
 from cagrpc.kube.client.failures import Expired, failure, request_info, status_of
+from cagrpc.kube.informer.resource import Resource
 from cagrpc.kube.informer.unreadable import UnreadableObjects
 from cagrpc.runtime.back_off import BackOff
 from cagrpc.runtime.stopping import STOP_SECONDS
@@ -60,26 +60,6 @@ class Sink(Protocol[T_contra]):
     def deleted(self, of: ObjectIdentity) -> None:
         """Remove an object that was deleted or cannot be decoded any more. It may be unknown."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Resource(Generic[T]):
-    """A resource to follow. `decode` converts the protobuf bytes of an object, or its JSON as a dict, to what the sink
-    takes. It raises InvalidInput to leave the object out; other errors affect only that object too."""
-
-    path: str
-    """Of the collection: `/api/v1/pods`."""
-    decode: Callable[[Any], T]
-    encoding: Encoding = Encoding.PROTOBUF
-    query: Mapping[str, str] = field(default_factory=dict)
-    """`fieldSelector`, `labelSelector`."""
-    optional: bool = False
-    """Whether the cluster may lack the kind: it then has no objects, and discovery is retried every minute."""
-
-    @property
-    def name(self) -> str:
-        """As in RBAC: `pods`, `deployments.apps`."""
-        return request_info("GET", self.path, {}).resource
 
 
 class _Unreadable(Exception):  # noqa: N818 - named for what happened

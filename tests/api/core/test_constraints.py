@@ -15,7 +15,6 @@ from cagrpc.api.autoscaler import expander
 from cagrpc.api.core.constraints import Surroundings
 from cagrpc.api.core.pods import NOWHERE, PodDecoder, pod_spec
 from cagrpc.api.core.selectors import Namespaces, PodIdentity
-from cagrpc.api.files.manifests import read
 from cagrpc.api.gen import expander_pb2 as pb
 from solver.model import (
     HOSTNAME,
@@ -31,6 +30,7 @@ from solver.model import (
     TopologySpread,
     WhenUnsatisfiable,
 )
+from tests.support.described import read
 from tests.support.examples import examples
 from tests.support.messages import pod_bytes
 
@@ -46,7 +46,8 @@ SELECT_WEB = {"matchLabels": {"app": "web"}}
 def by_manifests(folder: Path, *pods: dict[str, Any]) -> list[PodSpec]:
     path = folder / "pods.json"
     path.write_text(json.dumps({"kind": "List", "items": [{"kind": "Pod", **pod} for pod in pods]}))
-    return [pod_set.spec for pod_set in read([path]).pod_sets]
+    found = read([path]).pods
+    return [found[f"{each['metadata']['namespace']}/{each['metadata']['name']}"].spec for each in pods]
 
 
 def by_protobuf(*pods: dict[str, Any]) -> list[PodSpec]:

@@ -14,7 +14,6 @@ from typing import Any
 
 from kubernetes.client import Configuration
 
-from cagrpc.api.files import manifests
 from cagrpc.config.files import load_provisioners
 from cagrpc.config.load import parse_settings
 from cagrpc.errors import CagrpcError
@@ -24,6 +23,7 @@ from cagrpc.fleet.records import Changes, GroupRecord, IncrementRecord
 from cagrpc.kube.client.access import from_kubeconfig
 from cagrpc.offline.previous import read_previous
 from cagrpc.replay.recording import read_recording
+from tests.support import described as manifests
 from tests.support.fleet import group
 
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"

@@ -40,7 +40,7 @@ from cagrpc.fleet.records import Contents, GroupRecord, IncrementRecord, Member,
 from cagrpc.kube.client.envelopes import Encoding, event, frames, identity, page
 from cagrpc.kube.client.failures import status_of
 from cagrpc.kube.informer.informers import Informer
-from cagrpc.kube.informer.reflector import Resource
+from cagrpc.kube.informer.resource import Resource
 from cagrpc.kube.journal import objects
 from cagrpc.services.grpc.provider import Provider
 from cagrpc.services.grpc.status import CallContext

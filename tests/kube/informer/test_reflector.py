@@ -14,7 +14,8 @@ import pytest
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.errors import InvalidInput
 from cagrpc.kube.client.envelopes import Encoding, ObjectIdentity
-from cagrpc.kube.informer.reflector import Reflector, Resource
+from cagrpc.kube.informer.reflector import Reflector
+from cagrpc.kube.informer.resource import Resource
 from cagrpc.kube.informer.unreadable import UnreadableObjects
 from tests.support.scripted_api import (
     FakeApi,

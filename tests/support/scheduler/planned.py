@@ -9,7 +9,11 @@ from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
 
-from cagrpc.offline.inputs import Inputs, read_problem
+from cagrpc.api.devices.objects import Device
+from cagrpc.cluster.documents import DocumentReader
+from cagrpc.config.files import load_devices, load_provisioners
+from cagrpc.fleet.catalogue import embedded_catalogue
+from cagrpc.offline.inputs import problem_of, read_files
 from solver import Budget, Plan, Problem, solve
 from tests.support.scheduler.cluster import World
 
@@ -57,13 +61,21 @@ def planned(world: World, directory: Path) -> Planned:
     dump, provisioners = directory / "dump.json", directory / "provisioners.yaml"
     dump.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": list(world.objects)}))
     provisioners.write_text(json.dumps([{"name": "all", "node_groups": list(world.groups)}]))
-    devices = directory / "devices.yaml" if world.devices else None
-    if devices is not None:
+    catalogue = embedded_catalogue()
+    expanded = load_provisioners([provisioners], catalogue)
+    of_groups: Mapping[str, tuple[Device, ...]] = {}
+    if world.devices:
+        devices = directory / "devices.yaml"
         devices.write_text(json.dumps({"devices": list(world.devices)}))
-    problem = read_problem(Inputs(pods=(dump,), provisioners=(provisioners,), devices=devices)).problem
+        of_groups = load_devices(devices, expanded.groups, catalogue)
+    reader = DocumentReader()
+    read_files([dump], [], reader)
+    found = reader.read(of_groups)
+    assert not reader.problems, reader.problems
+    problem = problem_of(found, expanded.groups, expanded.limits)
     plan = solve(problem, _BUDGET)
     pods: defaultdict[int, list[str]] = defaultdict(list)
     numbers = {each.spec: each.index for each in plan.pod_classes}
-    for each in problem.pod_sets:
-        pods[numbers[each.spec]] += [each.name.partition("/")[2]] * each.count
+    for each in found.state.waiting:
+        pods[numbers[found.state.devices.left_out(each.pod_set.spec)]] += (pod.name for pod in each.pods)
     return Planned(problem, plan, pods)

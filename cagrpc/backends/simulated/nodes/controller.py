@@ -30,7 +30,8 @@ from cagrpc.fleet.backend import Backend, BackendInstance
 from cagrpc.fleet.model import FleetSnapshot, InstanceState
 from cagrpc.kube.client.client import Client, PatchKind
 from cagrpc.kube.informer.informers import Informer
-from cagrpc.kube.informer.reflector import Reflector, Resource
+from cagrpc.kube.informer.reflector import Reflector
+from cagrpc.kube.informer.resource import Resource
 from cagrpc.kube.taints import NODES, lift
 from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
 from cagrpc.runtime.controller import Controller, Json

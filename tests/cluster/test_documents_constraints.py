@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from cagrpc.api.files.manifests import Manifests, read
 from cagrpc.errors import InvalidInput
 from solver.model import HOSTNAME, HostPort, Operator, PodSelector, PodSpec, Requirement, RunningPods
+from tests.support.described import FromFiles, read
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _CPU = (("cpu", 1000),)
@@ -42,7 +42,7 @@ def _node(name: str) -> dict[str, Any]:
     return _named("Node", name, status={"allocatable": {"cpu": "8", "pods": "20"}})
 
 
-def _read(folder: Path, *objects: Any) -> Manifests:
+def _read(folder: Path, *objects: Any) -> FromFiles:
     path = folder / "all.json"
     path.write_text(json.dumps({"kind": "List", "items": objects}))
     return read([path])

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cagrpc.api.files import manifests
-from cagrpc.api.files.manifests import Manifests
 from cagrpc.errors import InvalidInput
-from solver.model import HOSTNAME, PodSet
+from solver.model import HOSTNAME, NodeGroup, PodSet
 from solver.model.eligibility import selects, why_not_eligible
+from tests.support import described
+from tests.support.described import FromFiles
 from tests.support.storage import (
     EBS,
     LOCAL,
@@ -29,10 +30,10 @@ from tests.support.storage import (
 ATTACH = f"attachable-volumes-csi-{EBS}"
 
 
-def _read(tmp_path: Path, *objects: Any) -> Manifests:
+def _read(tmp_path: Path, *objects: Any, groups: Sequence[NodeGroup] = ()) -> FromFiles:
     path = tmp_path / "dump.json"
     path.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": list(objects)}))
-    return manifests.read([path])
+    return described.read([path], groups=groups)
 
 
 def _pod(name: str, *claims: str, node: str = "", uid: str = "", created: str = "", **spec: Any) -> Any:
@@ -98,12 +99,14 @@ def test_volumes_of_pods_that_run_and_attachments_count_on_their_nodes(tmp_path:
         csi_node("n1", count=3),
         attachment("x", "n1", "v-c"),
         attachment("y", "n1", "v-d"),
+        groups=[
+            NodeGroup("as nodes of its type have it", {"cpu": 1}, 1.0, instance_type="m5.large"),
+            NodeGroup("as it says itself", {"cpu": 1, ATTACH: 7}, 1.0, instance_type="m6.large"),
+            NodeGroup("nobody says it", {"cpu": 1}, 1.0, instance_type="m6.large"),
+        ],
     )
     assert [node.free[ATTACH] for node in found.nodes] == [1, 10**6]
-    of_group = found.storage.of_group
-    assert of_group({"cpu": 1}, "m5.large", found.nodes)[ATTACH] == 3  # as nodes of its type have it
-    assert of_group({"cpu": 1, ATTACH: 7}, "m6.large", found.nodes)[ATTACH] == 7  # as it says itself
-    assert of_group({"cpu": 1}, "m6.large", found.nodes)[ATTACH] == 10**6
+    assert [group.allocatable[ATTACH] for group in found.groups] == [3, 7, 10**6]
 
 
 def test_a_stateful_set_has_claims_of_its_own_and_those_that_were_kept(tmp_path: Path) -> None:
@@ -143,9 +146,9 @@ def test_pods_that_share_a_claim_and_volumes_that_do_not_suffice(tmp_path: Path)
         claim("l1", class_name="local"),
         volume("one", "b", class_name="local"),
     )
-    by_name = {each.name: each for each in found.pod_sets}
+    by_name = found.pods
     (term,) = by_name["default/p"].spec.pod_affinity
-    assert (term.topology_key, by_name["default/p"].count) == (HOSTNAME, 1)
+    assert term.topology_key == HOSTNAME
     assert dict(by_name["default/q"].spec.labels).keys() == {"claim.planning.cagrpc.io/once"}
     assert (_zones(by_name["default/s"]), _zones(by_name["default/t"])) == ("b", "")
     assert "makes none, and no available one is left" in by_name["default/t"].spec.unschedulable
@@ -160,9 +163,10 @@ def _workload(kind: str, name: str, replicas: int = 1, **spec: Any) -> Any:
 def test_a_daemon_sets_volumes_take_attachments_of_each_new_node(tmp_path: Path) -> None:
     source = {"ephemeral": {"volumeClaimTemplate": {"spec": {"storageClassName": "fast"}}}}
     daemons = _workload("DaemonSet", "d", volumes=[{"name": "cache", **source}])
-    found = _read(tmp_path, daemons, storage_class())
+    group = NodeGroup("g", {"cpu": 1, ATTACH: 25}, 1.0)
+    found = _read(tmp_path, daemons, storage_class(), groups=[group])
     assert [dict(each.requests) for each in found.daemon_sets] == [{"cpu": 1000, ATTACH: 1}]
-    assert found.storage.of_group({"cpu": 1, ATTACH: 25}, "", ()) == {"cpu": 1, ATTACH: 25}
+    assert found.groups[0].allocatable == group.allocatable
 
 
 def test_of_one_template_one_pod_gets_a_claim_of_one_pod(tmp_path: Path) -> None:
@@ -231,7 +235,7 @@ def test_in_tree_disks_count_for_the_driver_that_attaches_them(tmp_path: Path) -
 
 def test_without_storage_in_the_files_it_is_said_that_volumes_were_not_looked_at(tmp_path: Path) -> None:
     found = _read(tmp_path, _pod("p", "c"), _pod("q"))
-    assert [_zones(each) for each in found.pod_sets] == ["abc", "abc"]
+    assert [_zones(each) for each in found.pods.values()] == ["abc", "abc"]
     (warning,) = found.warnings
     assert warning.startswith("the volumes of pods, for example of default/p, were not looked at")
 
@@ -254,7 +258,7 @@ def test_nobody_waits_for_a_pod_that_its_own_volumes_keep_from_every_node(tmp_pa
         volume("v", "a", of="once", driver=EBS),
         volume("w", "a", of="single", driver=EBS),
     )
-    by_name = {each.name: each.spec for each in found.pod_sets}
+    by_name = {name: each.spec for name, each in found.pods.items()}
     assert by_name["default/older"].unschedulable == 'persistentvolumeclaim "missing" not found'
     assert [by_name[f"default/{name}"].unschedulable for name in "pq"] == ["", ""]
     assert [by_name[f"default/{name}"].pod_affinity for name in "pq"] == [(), ()]
@@ -289,7 +293,7 @@ def test_a_claim_whose_node_is_selected_has_its_volume_made_there_or_waits(tmp_p
         storage_class("local", LOCAL),
         volume("there", "b", class_name="local"),
     )
-    made, local = (each.spec for each in found.pod_sets)
+    made, local = (found.pods[f"default/{name}"].spec for name in ("made", "local"))
     assert why_not_eligible(made, {ZONE: "a"}, (), "n1") is None
     assert why_not_eligible(made, {ZONE: "b"}, (), "n1") is not None
     assert why_not_eligible(made, {ZONE: "a"}, (), "n2") is not None

@@ -1,4 +1,4 @@
-"""Manifests and pod tables: what each kind stands for, and every error at once with its place."""
+"""FromFiles and pod tables: what each kind stands for, and every error at once with its place."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cagrpc.api.files.manifests import Manifests, read
 from cagrpc.errors import InvalidInput
-from solver.model import PodSpec, Taint, TaintEffect
+from solver.model import NodeGroup, PodSpec, Taint, TaintEffect
 from solver.model.eligibility import untolerated
+from tests.support.described import FromFiles, read
 from tests.support.examples import examples
 
 _GIB = 2**30
@@ -37,7 +37,7 @@ def _owned_by(kind: str, name: str) -> dict[str, Any]:
     return {"ownerReferences": [{"kind": kind, "name": name}]}
 
 
-def _read(folder: Path, *objects: Any, now_seconds: float = 0.0) -> Manifests:
+def _read(folder: Path, *objects: Any, now_seconds: float = 0.0) -> FromFiles:
     path = folder / "all.yaml"
     path.write_text(yaml.safe_dump_all(objects))
     return read([path], now_seconds=now_seconds)
@@ -92,7 +92,7 @@ def test_what_a_workload_stands_for(tmp_path: Path, document: dict[str, Any], co
     ],
 )  # fmt: skip
 def test_what_asks_for_nothing(tmp_path: Path, document: Any) -> None:
-    assert _read(tmp_path, document) == Manifests()
+    assert _read(tmp_path, document) == FromFiles()
 
 
 def test_a_workload_whose_own_pods_are_there_is_not_counted_twice(tmp_path: Path) -> None:
@@ -176,11 +176,11 @@ def test_pods_of_several_workloads_are_one_gang_up_to_its_minimum(tmp_path: Path
     workers = _ganged("StatefulSet", "workers", _TRAINING, replicas=5)
     found = _read(tmp_path, head, workers)
     assert [(p.name, p.count, p.gang) for p in found.pod_sets] == [
-        ("default/workers", 5, _GANG), ("default/head", 1, _GANG),
+        ("default/head", 6, _GANG),
     ]  # fmt: skip
     found = _read(tmp_path, head, workers, _minimum(4))
     assert [(p.name, p.count, p.gang) for p in found.pod_sets] == [
-        ("default/workers", 4, _GANG), ("default/workers", 1, None), ("default/head", 1, None),
+        ("default/head", 4, _GANG), ("default/workers", 2, None),
     ]  # fmt: skip
     assert not found.warnings
     running = _object("Pod", "w", _pod_spec(nodeName="n"), metadata=_TRAINING)
@@ -189,7 +189,7 @@ def test_pods_of_several_workloads_are_one_gang_up_to_its_minimum(tmp_path: Path
     node = _object("Node", "n", status={"allocatable": {"cpu": "8"}})
     found = _read(tmp_path, head, _minimum(4), running, done, failed, node, workers)
     assert [(p.name, p.count, p.gang) for p in found.pod_sets] == [
-        ("default/workers", 2, _GANG), ("default/workers", 3, None), ("default/head", 1, None),
+        ("default/head", 2, _GANG), ("default/workers", 4, None),
     ]  # fmt: skip
 
 
@@ -212,8 +212,8 @@ def test_the_oldest_pods_of_a_gang_are_its_minimum(tmp_path: Path) -> None:
 
     pods = [pod("young", 30), pod("old", 10), pod("middle", 20)]
     found = _read(tmp_path, *pods, _minimum(2), now_seconds=1767229200)
-    assert [(p.name, p.gang) for p in found.pod_sets] == [
-        ("default/old", _GANG), ("default/middle", _GANG), ("default/young", None),
+    assert [(p.name, p.count, p.gang) for p in found.pod_sets] == [
+        ("default/old", 2, _GANG), ("default/young", 1, None),
     ]  # fmt: skip
 
 
@@ -278,7 +278,7 @@ def test_of_a_file_of_nodes_only_nodes_and_their_pods_are_read(tmp_path: Path) -
         " 1 DaemonSet, 1 Deployment, 1 Pod; pass the pods to plan with --pods"
     )
     whole = read([nodes], [nodes])  # of a whole cluster, named by both
-    assert ([p.count for p in whole.pod_sets], len(whole.nodes), whole.warnings) == ([1, 3], 1, ())
+    assert ([p.count for p in whole.pod_sets], len(whole.nodes), whole.warnings) == ([4], 1, ())
     table.write_text("name,cpu_milli,memory_mib,num_gpu\na,1,1,0\n")
     empty.write_text("")
     with pytest.raises(InvalidInput) as raised:
@@ -419,7 +419,7 @@ def test_aliases_are_not_multiplied_beyond_any_cluster(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"stands for more than 10000000 values, aliases written out$"):
         read([path])
     path.write_text("kind: List\nitems:\n- &a {kind: Pod, spec: {containers: [{}]}}\n- *a\n")
-    assert [p.count for p in read([path]).pod_sets] == [1, 1]
+    assert [p.count for p in read([path]).pod_sets] == [2]
 
 
 def test_a_table_as_spreadsheets_write_it(tmp_path: Path) -> None:
@@ -517,7 +517,7 @@ def test_whatever_is_in_a_manifest_it_is_read_or_refused_for_people(tmp_path: Pa
     path = tmp_path / "junk.json"
     path.write_text(json.dumps({"kind": "List", "items": objects}))
     try:
-        assert isinstance(read([path]), Manifests)
+        assert isinstance(read([path]), FromFiles)
     except InvalidInput as error:
         assert all(line.startswith(str(path)) for line in str(error).splitlines())  # noqa: PT017
 
@@ -541,7 +541,7 @@ def test_pods_of_other_schedulers_count_where_they_run_and_are_not_planned(tmp_p
         " --scheduler names those that are"
     )
     found = read([tmp_path / "all.yaml"], schedulers={"volcano"})
-    assert [(pod_set.name, pod_set.count) for pod_set in found.pod_sets] == [("default/waits", 1), ("default/d", 3)]
+    assert [(pod_set.name, pod_set.count) for pod_set in found.pod_sets] == [("default/d", 4)]
     assert "example default/named of default-scheduler" in found.warnings[0]
 
 
@@ -565,7 +565,7 @@ def test_a_runtime_class_adds_overhead_and_places_to_pods_and_templates(tmp_path
     daemons["spec"]["template"]["spec"] = spec
     found = _read(tmp_path, *workloads, kata, daemons)
     expected = PodSpec((("cpu", 1250),), node_selector=(("runtime", "kata"),))
-    assert [pod_set.spec for pod_set in found.pod_sets] == [expected, expected]
+    assert [(pod_set.spec, pod_set.count) for pod_set in found.pod_sets] == [(expected, 2)]
     (daemon,) = found.daemon_sets
     assert (daemon.requests, daemon.node_selector) == (expected.requests, expected.node_selector)
     assert not found.warnings
@@ -574,3 +574,51 @@ def test_a_runtime_class_adds_overhead_and_places_to_pods_and_templates(tmp_path
         "RuntimeClass kata is not in the files; overhead and places that it gives its pods, for example default/d, were"
         " left out"
     )
+
+
+def test_nothing_is_opened_for_a_pod_that_is_being_deleted_or_expendable(tmp_path: Path) -> None:
+    found = _read(
+        tmp_path,
+        _object("Pod", "going", _pod_spec(), metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}),
+        _object("Pod", "expendable", _pod_spec(priority=-11)),
+    )
+    assert not found.pod_sets
+    assert found.warnings == (
+        "left out pods that are being deleted: 1, for example default/going",
+        "left out 1 pod of a priority below -10, for which no nodes are added, for example default/expendable",
+    )
+
+
+def test_nothing_is_planned_onto_nodes_that_are_not_ready(tmp_path: Path) -> None:
+    def node(name: str, *conditions: dict[str, str]) -> dict[str, Any]:
+        return _object("Node", name, status={"allocatable": {"cpu": "4"}, "conditions": list(conditions)})
+
+    found = _read(
+        tmp_path,
+        node("does-not-say"),
+        node("ready", {"type": "Ready", "status": "True"}),
+        node("lost", {"type": "Ready", "status": "Unknown"}),
+    )
+    assert [each.name for each in found.nodes] == ["does-not-say", "ready"]
+    assert found.warnings == ("nothing is planned onto nodes that are not Ready: 1, for example lost",)
+
+
+def test_new_nodes_have_the_labels_that_clouds_and_drivers_set(tmp_path: Path) -> None:
+    path = tmp_path / "none.yaml"
+    path.write_text("")
+    group = NodeGroup("g", {"cpu": 1000}, 1.0, instance_type="m5.large", zone="eu-central-1a")
+    (new,) = read([path], groups=[group]).groups
+    assert new.labels.items() >= {
+        ("topology.kubernetes.io/zone", "eu-central-1a"),
+        ("topology.ebs.csi.aws.com/zone", "eu-central-1a"),
+        ("node.kubernetes.io/instance-type", "m5.large"),
+    }
+
+
+def test_volumes_of_templates_are_read(tmp_path: Path) -> None:
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "lost"}}]
+    deployment = _workload("Deployment", replicas=2)
+    deployment["spec"]["template"]["spec"]["volumes"] = volumes
+    classes = _object("StorageClass", "fast") | {"provisioner": "p"}
+    (found,) = _read(tmp_path, deployment, classes).pod_sets
+    assert found.spec.unschedulable == 'persistentvolumeclaim "lost" not found'

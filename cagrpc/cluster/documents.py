@@ -1,0 +1,519 @@
+"""Kubernetes objects of files to the cluster that they describe: put into a `ClusterModel` as if the API server had
+admitted and listed them, and the controllers of workloads had created their pods. What objects mean is the model's;
+here is what those two do first, and which problem is whose.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from cagrpc.api.core.constraints import Surroundings
+from cagrpc.api.core.consumption import CONSUME_KEYS, consumes
+from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, gang_of_pod
+from cagrpc.api.core.nodes import facts_of_document
+from cagrpc.api.core.pods import is_placeholder, pod_spec
+from cagrpc.api.core.resources import Problems, mapping, members, strings
+from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER, DEFAULT_SCHEDULERS
+from cagrpc.api.core.selectors import Namespaces, PodIdentity
+from cagrpc.api.core.volumes import pod_volumes, with_templates
+from cagrpc.api.devices.objects import GROUP, VERSIONS, Device
+from cagrpc.api.encoding.messages import packed_known
+from cagrpc.api.files.documents import ManifestDocument
+from cagrpc.api.gen import kubernetes_pb2
+from cagrpc.cluster.admission import Admission
+from cagrpc.cluster.markers import NAMESPACE
+from cagrpc.cluster.state import ClusterState, PodRef
+from cagrpc.cluster.view.model import NODES, POD_GROUPS, PODS, ClusterModel
+from cagrpc.cluster.view.objects import EXPENDABLE_BELOW, ObservedPod, PodReader, PodStage
+from cagrpc.cluster.view.sinks import Followed
+from cagrpc.errors import InvalidInput
+from cagrpc.kube.client.envelopes import ObjectIdentity
+from cagrpc.runtime.clock import EpochSeconds, monotonic
+from solver.model import PodSet
+from solver.model.quantities import several
+
+_REPLICATED = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController")
+_JOBS = ("Job", "CronJob")
+_KINDS: Mapping[str, tuple[str, Any]] = {
+    "nodes": ("Node", kubernetes_pb2.Node),
+    "pods": ("Pod", kubernetes_pb2.Pod),
+    "namespaces": ("Namespace", kubernetes_pb2.Namespace),
+    "daemonsets": ("DaemonSet", kubernetes_pb2.DaemonSet),
+    "priorityclasses": ("PriorityClass", kubernetes_pb2.PriorityClass),
+    "poddisruptionbudgets": ("PodDisruptionBudget", kubernetes_pb2.PodDisruptionBudget),
+    "runtimeclasses": ("RuntimeClass", None),
+    "storageclasses": ("StorageClass", None),
+    "persistentvolumes": ("PersistentVolume", None),
+    "persistentvolumeclaims": ("PersistentVolumeClaim", None),
+    "csinodes": ("CSINode", None),
+    "csistoragecapacities": ("CSIStorageCapacity", None),
+    "csidrivers": ("CSIDriver", None),
+    "volumeattachments": ("VolumeAttachment", None),
+    "resourceclaims": ("ResourceClaim", None),
+    "resourceclaimtemplates": ("ResourceClaimTemplate", None),
+    "deviceclasses": ("DeviceClass", None),
+    "resourceslices": ("ResourceSlice", None),
+    "podgroups": ("PodGroup", None),
+}
+"""By the plural of a collection: kind, and its message where it is read from protobuf."""
+STORAGE_KINDS = (
+    "PersistentVolumeClaim",
+    "PersistentVolume",
+    "StorageClass",
+    "CSINode",
+    "VolumeAttachment",
+    "CSIStorageCapacity",
+    "CSIDriver",
+)
+"""What volumes depend on."""
+_WHERE_VOLUMES_ARE = ("persistentvolumeclaims", "persistentvolumes", "storageclasses")
+_LABELS_OF_CONTROLLERS = {
+    "Deployment": ("pod-template-hash",),
+    "StatefulSet": ("controller-revision-hash",),
+    "Job": ("batch.kubernetes.io/job-name", "job-name"),
+}
+"""The labels that a controller adds to all pods of a template, by kind. Hashes are unknown; the workload's name stands
+for them, which distinguishes its pods from those of other workloads and of earlier revisions."""
+_COPY = "#"
+"""Comes between the key of a pod and the number of a further one."""
+_NOT_OF_NODES = {"Pod", "DaemonSet", "PriorityClass", "RuntimeClass", "PodGroup", "PodDisruptionBudget"}
+_ENDED = ("Succeeded", "Failed")
+_SAY_WHERE = ("PersistentVolumeClaim", "StorageClass")
+_OF_DEVICES = ("resourceclaims", "resourceclaimtemplates", "deviceclasses", "resourceslices")
+_DEVICE_VERSIONS = tuple(f"{GROUP}/{version}" for version in VERSIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """The cluster that documents describe. `warnings` are messages about what was read but not (fully) taken into
+    account."""
+
+    state: ClusterState
+    placeholders: tuple[PodSet, ...] = ()
+    """Pods of the resource slack, by their annotation."""
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass
+class DocumentReader:
+    """Collects all documents first, because they refer to each other in any order and across files; `read` reads
+    them."""
+
+    now_seconds: float = 0.0
+    """Since the epoch; 0: pods' ages do not count."""
+    gang_label: str = DEFAULT_GANG_LABEL
+    schedulers: AbstractSet[str] = DEFAULT_SCHEDULERS
+    problems: Problems = field(default_factory=list)
+    documents: list[ManifestDocument] = field(default_factory=list)
+    out_of_place: Counter[str] = field(default_factory=Counter)
+    """Objects by kind that do not belong into their file."""
+
+    def __post_init__(self) -> None:
+        self._by_kind: defaultdict[str, list[ManifestDocument]] = defaultdict(list)
+        self._admission = Admission()
+        self._pods: list[ObservedPod] = []
+        self._keys: Counter[str] = Counter()
+        self._copies: dict[str, list[PodRef]] = {}
+        """By key of a pod, further ones of its template."""
+        self._placeholder_keys: set[str] = set()
+        self._gated: Counter[str] = Counter()
+        self._foreign: Counter[tuple[str, str]] = Counter()
+        self._expendable: Counter[str] = Counter()
+        self._ending: Counter[str] = Counter()
+        self._volumes_of = ""
+        """A pod with volumes."""
+        self._notes: list[str] = []
+        self._ignored: Counter[str] = Counter()
+
+    def of_nodes(self, found: Iterable[ManifestDocument]) -> Iterable[ManifestDocument]:
+        """Yield the documents that count in a file of nodes; the rest is counted for a warning."""
+        other = {kind for kind, _ in _KINDS.values()} - _NOT_OF_NODES
+        for document in found:
+            if document.kind in other or (document.kind == "Pod" and document.spec.get("nodeName")):
+                yield document
+            else:
+                self.out_of_place[document.kind] += 1
+
+    def read(
+        self, devices: Mapping[str, tuple[Device, ...]] | None = None, gone: AbstractSet[str] = frozenset()
+    ) -> Described:
+        """Return the cluster; what is wrong is in `problems`. `devices` are configured of new nodes, by node group. Of
+        nodes that are `gone`, by name, only what they tell of others of their instance type counts."""
+        for document in self.documents:
+            self._by_kind[document.kind].append(document)
+        for document in (*self._by_kind["PriorityClass"], *self._by_kind["RuntimeClass"]):
+            self._report(document, self._admission.add(document))
+        model = ClusterModel(
+            gang_label=self.gang_label,
+            schedulers=self.schedulers,
+            clock=monotonic,
+            now=lambda: EpochSeconds(self.now_seconds),
+            namespace=NAMESPACE,
+            devices=devices,
+        )
+        followed = {each.resource.path: each for each in model.followed}
+        named = {document.name for document in self._by_kind["Namespace"]}
+        self._complete = {document.namespace for document in self.documents} <= named
+        self._namespaces = Namespaces({}, frozenset(named)) if self._complete else Namespaces()
+        self._reader = PodReader(self.gang_label, self.schedulers, NAMESPACE)
+        taken = {"Pod", "PodTemplate", "ProvisioningRequest", "VolumeAttachment", *_REPLICATED, *_JOBS}
+        for path, each in followed.items():
+            kind, message = _KINDS[path.rpartition("/")[2]]
+            if kind != "Pod":
+                taken.add(kind)
+                self._put(each, kind, message)
+        self._put_pods(followed[PODS])
+        model.state(frozenset())  # so that what pods are read with is settled
+        for name in gone:
+            followed[NODES].sink.deleted(ObjectIdentity("", "", name))
+        for key, refs in self._copies.items():
+            model.put_copies(key, refs)
+        state = model.state(frozenset())
+        self._ignored.update({kind: len(of) for kind, of in self._by_kind.items() if kind not in taken})
+        strangers = [each for each in self._by_kind["PodGroup"] if each.body.get("apiVersion") not in POD_GROUPS]
+        self._ignored += Counter({"PodGroup": len(strangers)})
+        state, placeholders = self._divided(state)
+        return Described(state, placeholders, tuple(self._warnings(state)))
+
+    # Objects
+
+    def _put(self, followed: Followed[Any], kind: str, message: Any) -> None:
+        version, _, plural = followed.resource.path.rpartition("/")
+        version = version.removeprefix("/apis/").removeprefix("/api/")
+        found = []
+        for document in self._by_kind[kind]:
+            if not _is_of(document, version, plural):
+                continue
+            if kind == "Node":
+                self._check_node(document)
+            body = self._admission.admitted(document)
+            try:
+                item: Any = packed_known(message, body).SerializeToString() if message else dict(body)
+                found.append(followed.resource.decode(item))
+            except InvalidInput as error:
+                said = str(error).removeprefix(f"{kind} {document.namespace}/{document.name}: ")
+                said = said.removeprefix(f"{kind} {document.name}: ").removeprefix(f"{kind} of {version}: ")
+                self._report(document, self._where(document) or [said])
+        if plural in _WHERE_VOLUMES_ARE and not any(self._by_kind[each] for each in _SAY_WHERE):
+            return  # as if they could not be listed
+        if plural == "namespaces" and not self._complete:
+            for each in found:
+                followed.sink.applied(each)
+        else:
+            followed.sink.replaced(found)
+
+    def _where(self, document: ManifestDocument) -> Problems:
+        """Return what is wrong with an object that cannot be read, with its path."""
+        here: Problems = []
+        _labels(document.body, "", here)
+        if document.kind == "DaemonSet":
+            template = mapping(document.spec, "template", "spec", here)
+            here += self._problems_of(document, template, "spec.template")
+        return here
+
+    def _check_node(self, document: ManifestDocument) -> None:
+        here: Problems = []
+        facts = facts_of_document(document.body, "", here)
+        if not facts.allocatable and not here:
+            here.append("status.allocatable: missing; planning needs what pods may use of the node")
+        self._report(document, here)
+
+    def _report(self, document: ManifestDocument, problems: Iterable[str]) -> None:
+        self.problems.extend(f"{document.place}: {problem}" for problem in problems)
+
+    # Pods
+
+    def _put_pods(self, followed: Followed[ObservedPod]) -> None:
+        requests = {each.identity[1:] for each in self._by_kind["ProvisioningRequest"]}
+        templates = {each.identity[1:]: each for each in self._by_kind["PodTemplate"]}
+        for document in self._by_kind["Pod"]:
+            self._pod(document, requests)
+        for document in self._by_kind["ProvisioningRequest"]:
+            self._provisioning_request(document, templates)
+        owners = {
+            (str(owner.get("kind")), document.namespace, str(owner.get("name")))
+            for document in self.documents
+            for owner, _ in members(document.metadata, "ownerReferences", "", [])
+        }
+        # Whose pods (or replica sets) are there as well has created them.
+        for kind in (*_REPLICATED, *_JOBS):
+            for document in self._by_kind[kind]:
+                if document.identity not in owners:
+                    self._workload(document, requests)
+        for seen in self._pods:
+            followed.sink.applied(seen)
+
+    def _pod(self, document: ManifestDocument, requests: AbstractSet[tuple[str, str]]) -> None:
+        phase = mapping(document.body, "status", "", []).get("phase")
+        waits = not document.spec.get("nodeName") and phase not in _ENDED
+        if waits and consumes(document.namespace, document.body, requests):
+            return
+        said = document.metadata
+        name = f"{document.namespace}/{document.name}"
+        # Those that only have a `generateName` are several.
+        uid = said.get("uid") or (f"{name}{_COPY}{self._keys[name]}" if self._keys[name] else name)
+        self._keys[name] += 1
+        owners = [dict(each) for each, _ in members(said, "ownerReferences", "", [])]
+        if owners and not any(each.get("controller") for each in owners):
+            owners[0]["controller"] = True
+        who = {"name": document.name, "namespace": document.namespace, "uid": uid}
+        metadata = {**said, **who, "ownerReferences": owners}
+        spec = self._admission.admitted_spec(document, document.body, is_kept=bool(said.get("uid")))
+        body = {"metadata": metadata, "spec": spec, "status": document.body.get("status") or {}}
+        seen = self._read(document, document.body, body, "")
+        if waits and said.get("deletionTimestamp"):
+            self._ending[name] += 1
+        elif waits:
+            self._note_passed_over(document, spec, 1)
+        if seen is not None:
+            self._add(document, seen, metadata)
+
+    def _workload(self, document: ManifestDocument, requests: AbstractSet[tuple[str, str]]) -> None:
+        spec, path = document.spec, "spec"
+        here: Problems = []
+        if document.kind == "CronJob":  # one run
+            path = "spec.jobTemplate.spec"
+            spec = mapping(mapping(spec, "jobTemplate", "spec", here), "spec", "spec.jobTemplate", [])
+        if document.spec.get("suspend") or spec.get("suspend"):
+            return
+        if document.kind in _REPLICATED:
+            count = self._count(document, spec, "replicas", path)
+        else:  # a job runs `parallelism` pods at a time, at most `completions`
+            count = self._count(document, spec, "parallelism", path)
+            if spec.get("completions") is not None:
+                count = min(count, self._count(document, spec, "completions", path))
+        template = mapping(spec, "template", path, here)
+        self._report(document, here)
+        # The annotation belongs on the pods; on the workload itself it has the same effect.
+        if not any(consumes(document.namespace, annotated, requests) for annotated in (template, document.body)):
+            self._create(document, document.name, template, f"{path}.template", count)
+
+    def _provisioning_request(
+        self, document: ManifestDocument, templates: Mapping[tuple[str, str], ManifestDocument]
+    ) -> None:
+        here: Problems = []
+        pod_sets = list(members(document.spec, "podSets", "spec", here))
+        if not pod_sets and not here:
+            here.append("spec.podSets: missing; a ProvisioningRequest has 1 to 32 pod sets")
+        self._report(document, here)
+        for pod_set, path in pod_sets:
+            name = mapping(pod_set, "podTemplateRef", path, here).get("name")
+            template = templates.get((document.namespace, str(name)))
+            if template is None:
+                self.problems.append(
+                    f"{document.place}: {path}.podTemplateRef.name: there is no PodTemplate {document.namespace}/{name}"
+                    " in the files"
+                )
+                continue
+            count = self._count(document, pod_set, "count", path)
+            pods = mapping(template.body, "template", "", here)
+            self._create(template, template.name, pods, "template", count, request=document.name)
+
+    def _create(
+        self,
+        document: ManifestDocument,
+        name: str,
+        template: Mapping[str, Any],
+        path: str,
+        count: int,
+        request: str = "",
+    ) -> None:
+        """Add the pods that a controller creates of a template."""
+        here: Problems = []
+        metadata = mapping(template, "metadata", path, here)
+        given = dict.fromkeys(_LABELS_OF_CONTROLLERS.get(document.kind, ()), document.name)
+        labels = {**given, **mapping(metadata, "labels", "", [])}
+        annotations = mapping(metadata, "annotations", "", [])
+        if request:
+            annotations = {**annotations, CONSUME_KEYS[0]: request}
+        spec = self._admission.admitted_spec(document, template)
+        claims = [each for each, _ in members(document.spec, "volumeClaimTemplates", "spec", [])]
+        claims = claims if document.kind == "StatefulSet" else []
+        start = mapping(document.spec, "ordinals", "spec", []).get("start") or 0
+        own = claims or spec.get("resourceClaims") or _has_claims(spec)
+        if request:  # whose pods are planned as they are once their gates are removed
+            spec = {key: value for key, value in spec.items() if key not in ("schedulingGates", "schedulerName")}
+        else:
+            self._note_passed_over(document, spec, count)
+        for index in range(count or 1) if own else (0,):
+            who = f"{name}-{start + index}" if own else name
+            uid = f"{document.namespace}/{who}"
+            said = {"name": who, "namespace": document.namespace, "uid": uid, "labels": labels}
+            body = {"metadata": {**said, "annotations": annotations}, "spec": spec}
+            seen = self._read(document, template, body, path)
+            if seen is None:
+                return
+            if claims:
+                volumes = with_templates(seen.pod.volumes, claims, name, start + index)
+                seen = replace(seen, pod=replace(seen.pod, volumes=volumes))
+            if count:
+                self._add(document, seen, {"annotations": annotations}, 1 if own else count)
+
+    def _note_passed_over(self, document: ManifestDocument, spec: Mapping[str, Any], count: int) -> None:
+        """Note pods that wait and are not planned."""
+        name = f"{document.namespace}/{document.name}"
+        scheduler = str(spec.get("schedulerName") or DEFAULT_SCHEDULER)
+        if scheduler not in self.schedulers:
+            self._foreign[name, scheduler] += count
+        elif spec["priority"] < EXPENDABLE_BELOW:
+            self._expendable[name] += count
+        elif spec.get("schedulingGates"):
+            self._gated[name] += count
+
+    def _add(self, document: ManifestDocument, seen: ObservedPod, metadata: Mapping[str, Any], count: int = 1) -> None:
+        annotations = mapping(metadata, "annotations", "", [])
+        if seen.stage is PodStage.WAITING and is_placeholder({str(k): str(v) for k, v in annotations.items()}):
+            self._placeholder_keys.add(seen.key)
+            seen = replace(seen, pod=replace(seen.pod, gang=None))
+        if seen.pod.volumes and not self._volumes_of:
+            self._volumes_of = f"{document.namespace}/{document.name}"
+        self._pods.append(replace(seen, pending=None))
+        if count > 1:
+            self._copies[seen.key] = [replace(seen.ref, key=f"{seen.key}{_COPY}{index}") for index in range(1, count)]
+
+    def _read(
+        self, document: ManifestDocument, written: Mapping[str, Any], body: Mapping[str, Any], path: str
+    ) -> ObservedPod | None:
+        here: Problems = []
+        if not mapping(written, "spec", path, []).get("containers"):
+            here = self._problems_of(document, written, path)
+            self._report(document, here)
+            return None
+        try:
+            seen = self._reader.read(packed_known(kubernetes_pb2.Pod, body).SerializeToString())
+        except InvalidInput as error:
+            self._report(document, self._problems_of(document, written, path) or [str(error)])
+            return None
+        if seen.warning:
+            self._report(document, self._problems_of(document, written, path) or [seen.warning])
+        if seen.pod.namespace_selectors and not self._complete:
+            around = Surroundings(PodIdentity(document.namespace, {}), self._namespaces)
+            pod_spec(mapping(written, "spec", path, []), f"{path}.spec".removeprefix("."), [], around)
+            self._notes.extend(f"{document.place}: {note}" for note in around.notes)
+        return seen
+
+    def _problems_of(self, document: ManifestDocument, pod: Mapping[str, Any], path: str) -> Problems:
+        """Return what is wrong with a pod, or with the pods of a template, each with its path."""
+        here: Problems = []
+        labels = _labels(pod, path, here)
+        spec, at = mapping(pod, "spec", path, here), f"{path}.spec".removeprefix(".")
+        if not spec.get("containers"):
+            here.append(f"{at}.containers: missing; a pod has at least one container")
+        pod_spec(
+            spec, at, here, Surroundings(PodIdentity(document.namespace, labels)), mapping(pod, "status", "", here)
+        )
+        pod_volumes(spec, document.name, at, here)
+        annotations = strings(mapping(pod, "metadata", "", []), "annotations", "", [])
+        group = mapping(spec, "schedulingGroup", at, here).get("podGroupName")
+        gang_of_pod(document.namespace, labels, annotations, str(group or ""), self.gang_label, here, path)
+        return here
+
+    def _count(self, document: ManifestDocument, spec: Mapping[str, Any], name: str, path: str) -> int:
+        count = spec.get(name, 1)
+        if count is None:
+            return 1
+        if isinstance(count, int) and not isinstance(count, bool) and count >= 0:
+            return count
+        self.problems.append(f"{document.place}: {path}.{name}: {count!r:.40} is not a whole number of 0 or more")
+        return 0
+
+    # The result
+
+    def _divided(self, state: ClusterState) -> tuple[ClusterState, tuple[PodSet, ...]]:
+        """Return the state without the placeholders, and these."""
+        if not self._placeholder_keys:
+            return state, ()
+        waiting, placeholders = [], []
+        for each in state.waiting:
+            others = tuple(ref for ref in each.pods if ref.uid.partition(_COPY)[0] not in self._placeholder_keys)
+            mine = len(each.pods) - len(others)
+            if mine:
+                placeholders.append(replace(each.pod_set, count=mine, placeholder=True))
+            if others:
+                waiting.append(replace(each, pod_set=replace(each.pod_set, count=len(others)), pods=others))
+        return replace(state, waiting=tuple(waiting)), tuple(placeholders)
+
+    def _warnings(self, state: ClusterState) -> Iterator[str]:
+        yield from self._of_pods()
+        for gang in state.incomplete_gangs:
+            yield (
+                f"gang {gang.name} is not complete: it has {gang.there} of {gang.needed} pods; nothing of it is planned"
+            )
+        yield from self._admission.warnings()
+        unready = [each.node.name for each in state.nodes if not each.ready]
+        if unready:
+            yield f"nothing is planned onto nodes that are not Ready: {len(unready)}, for example {unready[0]}"
+        there = {"", *(each.node.name for each in state.nodes)}
+        strangers = Counter(each.node for each in self._pods if each.stage is not None and each.node not in there)
+        if strangers:
+            yield (
+                f"ignored {several(strangers.total(), 'running pod')}, since the files do not have the nodes, for"
+                f" example {next(iter(strangers))}"
+            )
+        if self.out_of_place:
+            yield (
+                "objects other than nodes and pods bound to them in files of --nodes were ignored:"
+                f" {_counted(self.out_of_place)}; pass the pods to plan with --pods"
+            )
+        if self._ignored:
+            yield f"objects that planning does not read were ignored: {_counted(self._ignored)}"
+
+    def _of_pods(self) -> Iterator[str]:
+        if self._volumes_of and not any(self._by_kind[each] for each in _SAY_WHERE):
+            yield (
+                f"the volumes of pods, for example of {self._volumes_of}, were not looked at: neither claims nor"
+                " storage classes are in the files; pass those of the cluster as well (kubectl get"
+                " pvc,pv,sc,csinodes,csidrivers,csistoragecapacities -A -o yaml)"
+            )
+        if self._notes:
+            more = f" (and {len(self._notes) - 1} more such)" if len(self._notes) > 1 else ""
+            yield f"{self._notes[0]}{more}; pass the Namespace objects as well"
+        if self._gated:
+            yield (
+                f"left out {several(self._gated.total(), 'pod')} with schedulingGates, not schedulable yet, for"
+                f" example {next(iter(self._gated))}"
+            )
+        if self._ending:
+            yield (
+                f"left out pods that are being deleted: {self._ending.total()}, for example {next(iter(self._ending))}"
+            )
+        if self._expendable:
+            yield (
+                f"left out {several(self._expendable.total(), 'pod')} of a priority below {EXPENDABLE_BELOW}, for which"
+                f" no nodes are added, for example {next(iter(self._expendable))}"
+            )
+        if self._foreign:
+            (example, scheduler), *_ = self._foreign
+            yield (
+                f"left out {several(self._foreign.total(), 'pod')} of schedulers that are not planned for, for"
+                f" example {example} of {scheduler}; --scheduler names those that are"
+            )
+
+
+def _is_of(document: ManifestDocument, version: str, plural: str) -> bool:
+    """Return whether an object is of this version of its group. One that does not say it, or says a version that is not
+    followed, is of the first."""
+    said = str(document.body.get("apiVersion") or "")
+    if plural == "podgroups":
+        return said == version
+    if plural not in _OF_DEVICES:
+        return True
+    return said == version if said in _DEVICE_VERSIONS else version == _DEVICE_VERSIONS[0]
+
+
+def _labels(labelled: Mapping[str, Any], path: str, problems: Problems) -> dict[str, str]:
+    at = f"{path}.metadata".removeprefix(".")
+    return strings(mapping(labelled, "metadata", path, problems), "labels", at, problems)
+
+
+def _has_claims(spec: Mapping[str, Any]) -> bool:
+    """Return whether pods of a template have volumes of their own."""
+    return bool(pod_volumes(spec, "", "", []))
+
+
+def _counted(kinds: Counter[str]) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
