@@ -133,6 +133,7 @@ class World:
         """Whether the process was killed."""
         self.problem: str | None = None
         self._log: defaultdict[str, list[tuple[str, Document, bool]]] = defaultdict(list)
+        self._logged = 0
         self._meanwhile: Callable[[], object] | None = None
         self.stepping = ""
         """The name of the controller that takes a step."""
@@ -147,6 +148,8 @@ class World:
             vars(self.backend)[call.__name__] = self.calls.around(call.__name__, call.__get__(self.backend))
         self.api.around = lambda what, do: do() if "/events" in what else self.calls.around(what, do)()
         self._delivered: dict[Reflector[Any], int] = {}
+        self._all_delivered: tuple[object, ...] | None = None
+        """What there was to deliver when all of it had been."""
         connection = ClusterConnection(
             ClusterSettings(), self.settings, self.api.client(), clock=self.clock, now=self.clock
         )
@@ -258,13 +261,18 @@ class World:
         while self.api.unseen:
             path, document, there = self.api.unseen.popleft()
             self._log[collection_of(path)].append((path, document, there))
-        for each in (self.view, *self.controllers):
-            for informer in each.informers():
-                reflector = getattr(informer, "reflector", None)
-                if isinstance(reflector, Reflector):
-                    reflector.problem = self.problem
-                    if self.problem is None and reflector.resource.path.rpartition("/")[2] not in self.late:
-                        self._deliver_to(reflector)
+            self._logged += 1
+        informers = [informer for each in (self.view, *self.controllers) for informer in each.informers()]
+        now = self._logged, len(informers), self.problem, frozenset(self.late)
+        if now == self._all_delivered:
+            return
+        for informer in informers:
+            reflector = getattr(informer, "reflector", None)
+            if isinstance(reflector, Reflector):
+                reflector.problem = self.problem
+                if self.problem is None and reflector.resource.path.rpartition("/")[2] not in self.late:
+                    self._deliver_to(reflector)
+        self._all_delivered = now
 
     def _deliver_to(self, reflector: Reflector[Any]) -> None:
         of = reflector.resource

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from math import inf
 from pathlib import Path
 from typing import NamedTuple
@@ -37,6 +38,13 @@ from cagrpc.fleet.model import InstanceError, InstanceState
 from cagrpc.fleet.sqlite_file import FileKind, explained, open_file, transaction
 from cagrpc.runtime.clock import EpochClock, epoch
 from solver.model import NodeGroup
+
+
+@lru_cache(maxsize=1024)
+def _stored(settings: str, key: str) -> Behaviour:
+    """Read a behaviour of the file, where they seldom change and are asked for all the time."""
+    return behaviour_from_json(json.loads(settings), key)
+
 
 ID_PREFIX = "simulated://"
 """An instance's id is this prefix and its name, which is also the name of its Node."""
@@ -217,7 +225,7 @@ class SimulatedBackend:
         """Return all configured behaviours, by instance type, node group id or `*`."""
         with self._lock, explained(self._path, _KIND.what):
             rows = self._connection.execute("SELECT key, settings FROM behaviours ORDER BY key").fetchall()
-        return {key: behaviour_from_json(json.loads(settings), key) for key, settings in rows}
+        return {key: _stored(settings, key) for key, settings in rows}
 
     def set_behaviour(self, key: str, behaviour: Behaviour | None) -> None:
         """Set the behaviour of an instance type, of a node group (which takes precedence), or of all others (`*`); None
@@ -276,7 +284,7 @@ class SimulatedBackend:
         for key in (group_id, instance_type, EVERYWHERE):
             row = self._connection.execute("SELECT settings FROM behaviours WHERE key = ?", (key,)).fetchone()
             if row is not None:
-                return key, behaviour_from_json(json.loads(row[0]), key)
+                return key, _stored(row[0], key)
         return EVERYWHERE, Behaviour()
 
     def _check_reachable(self, groups: Sequence[NodeGroup]) -> None:
