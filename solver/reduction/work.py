@@ -103,7 +103,7 @@ def _share(totals: Sequence[int]) -> int:
 
 def _works(problem: Problem, specs: Sequence[PodSpec]) -> list[_Work]:
     places = len(problem.node_groups) + len(problem.nodes)
-    selecting, asked = PodsByLabel(enumerate(specs)), [_Asked(spec) for spec in specs]
+    selecting, asked = PodsByLabel(enumerate(specs)), [_AskedConstraints(spec) for spec in specs]
     of_levels: dict[int, int] = defaultdict(int)
     for number, each in enumerate(asked):
         of_levels[each.levels] |= 1 << number
@@ -129,7 +129,7 @@ def _works(problem: Problem, specs: Sequence[PodSpec]) -> list[_Work]:
     return found
 
 
-class _Asked:
+class _AskedConstraints:
     """What pods of a spec ask for, as numbers."""
 
     def __init__(self, spec: PodSpec) -> None:

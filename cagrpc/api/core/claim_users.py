@@ -8,7 +8,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from heapq import nsmallest
 
-from cagrpc.runtime.ranked import Ranked
+from cagrpc.runtime.priority_map import PriorityMap
 
 MOST_NODES = 16
 """On which pods use one claim: others that share a ReadWriteOnce one go to these."""
@@ -50,8 +50,8 @@ class ClaimUsers:
     __slots__ = ("_blocked", "_first_nodes", "_nodes", "_running", "_waiting")
 
     def __init__(self) -> None:
-        self._running: Ranked[Hashable, ClaimUser] = Ranked()
-        self._waiting: Ranked[Hashable, ClaimUser] = Ranked()
+        self._running: PriorityMap[Hashable, ClaimUser] = PriorityMap()
+        self._waiting: PriorityMap[Hashable, ClaimUser] = PriorityMap()
         self._blocked: dict[Hashable, ClaimUser] = {}
         """Those that wait, and whom their own volumes keep from every node: nobody waits for one of them."""
         self._nodes: Counter[str] = Counter()

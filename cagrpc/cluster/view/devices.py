@@ -40,7 +40,7 @@ from cagrpc.errors import InvalidInput, in_one_line
 from cagrpc.kube.client.envelopes import Encoding
 from cagrpc.kube.informer.resource import Resource
 from cagrpc.runtime.clock import MonotonicClock, monotonic
-from cagrpc.runtime.ranked import Ranked
+from cagrpc.runtime.priority_map import PriorityMap
 from solver.model import Labels, PodSpec
 
 _READ = (PodStage.WAITING, PodStage.MOVABLE)
@@ -110,7 +110,7 @@ class DeviceTable:
         self._objects = ClaimObjects(claims, templates, self._by_class)
         self._known_backed: Mapping[str, DeviceClass] | None = None
         self._listed: set[str] = set()
-        self._users: defaultdict[str, Ranked[Hashable, None]] = defaultdict(Ranked)
+        self._users: defaultdict[str, PriorityMap[Hashable, None]] = defaultdict(PriorityMap)
         """Of shared claims that are not allocated: waiting pods, the oldest first."""
         self._shares: dict[Hashable, tuple[str, ...]] = {}
         self._uses: dict[Hashable, _Use] = {}

@@ -14,7 +14,7 @@ from cagrpc.api.core.pod_claims import PodClaims
 from cagrpc.api.core.volumes import with_templates
 from cagrpc.cluster.view.objects import ObservedPod
 from cagrpc.cluster.view.workloads import Workload, expectable, ordinal
-from cagrpc.runtime.ranked import Ranked
+from cagrpc.runtime.priority_map import PriorityMap
 from solver.model import Labels, PodSpec
 
 K = TypeVar("K")
@@ -73,7 +73,7 @@ class WorkloadTree:
         """By workload, how many that it owns could not create a pod."""
         self._shares: Counter[tuple[str, str]] = Counter()
         """By workload and part, the pods of those that it owns."""
-        self._members: defaultdict[str, Ranked[str, _Member]] = defaultdict(Ranked)
+        self._members: defaultdict[str, PriorityMap[str, _Member]] = defaultdict(PriorityMap)
         """The pods that are there, by workload, the youngest first: in whatever order they were observed, those to come
         are like that one."""
         self._ordinals: defaultdict[str, dict[str, int]] = defaultdict(dict)

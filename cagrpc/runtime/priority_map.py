@@ -11,7 +11,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class _Entry(NamedTuple):
+class _RankedValue(NamedTuple):
     rank: Any
     number: int
     """Of all that were put, so that no two are equal."""
@@ -19,14 +19,14 @@ class _Entry(NamedTuple):
     value: Any
 
 
-class Ranked(Generic[K, V]):
+class PriorityMap(Generic[K, V]):
     """Ranks are compared with each other; of equal ones the value that was put first is first."""
 
     __slots__ = ("_entries", "_heap", "_number")
 
     def __init__(self) -> None:
-        self._entries: dict[K, _Entry] = {}
-        self._heap: list[_Entry] = []
+        self._entries: dict[K, _RankedValue] = {}
+        self._heap: list[_RankedValue] = []
         """Those that are gone, or have changed, leave it once they are first or are too many."""
         self._number = 0
 
@@ -46,7 +46,7 @@ class Ranked(Generic[K, V]):
         if before is not None and before.rank == rank and before.value == value:
             return
         self._number += 1
-        entry = self._entries[key] = _Entry(rank, self._number, key, value)
+        entry = self._entries[key] = _RankedValue(rank, self._number, key, value)
         heappush(self._heap, entry)
         if len(self._heap) > 2 * len(self._entries):
             self._heap = list(self._entries.values())
@@ -71,7 +71,7 @@ class Ranked(Generic[K, V]):
         heappush(self._heap, entry)
         return None if other is None else other.value
 
-    def _first(self) -> _Entry | None:
+    def _first(self) -> _RankedValue | None:
         heap, entries = self._heap, self._entries
         while heap and entries.get(heap[0].key) is not heap[0]:
             heappop(heap)
