@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from cagrpc.api.core.nodes import START_UP_TAINT
+from cagrpc.api.core.slack import PLACEHOLDER
 from cagrpc.backends.simulated.backend import ID_PREFIX
 from cagrpc.backends.simulated.nodes.nodes import NOT_READY_TAINT, SIMULATED, ready_again, registration
 from cagrpc.backends.simulated.nodes.pods import BoundPod, Containers, Stage, running, stopped
@@ -266,6 +267,11 @@ def test_of_requests_only_its_own_and_decided_ones_are_deleted(fenced: Cluster, 
             assert "only" in refusal(ours.delete, f"{path}/theirs")
             assert not refusal(ours.create, path, {**body, "metadata": {"name": "ours", **owned}})
             assert not refusal(ours.delete, f"{path}/ours")
+        of_slack = {"name": "of-slack", "labels": {PLACEHOLDER: "true"}}
+        assert "only" in refusal(ours.create, templates, {**pod, "metadata": of_slack})
+        own = "/api/v1/namespaces/cagrpc/podtemplates"
+        assert not refusal(ours.create, own, {**pod, "metadata": of_slack})
+        assert not refusal(ours.delete, f"{own}/of-slack")
         for condition, may_go in (("Accepted", False), ("Failed", True)):
             told = {"type": condition, "status": "True", "reason": "Test", "message": ""}
             status = {"status": {"conditions": [{**told, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}
