@@ -13,7 +13,7 @@ from typing import Any
 
 from cagrpc.api.core.constraints import Surroundings
 from cagrpc.api.core.consumption import CONSUME_KEYS, consumes
-from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, gang_of_pod
+from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, gang_of_pod, incomplete
 from cagrpc.api.core.nodes import facts_of_document
 from cagrpc.api.core.pods import is_placeholder, pod_spec
 from cagrpc.api.core.resources import Problems, mapping, members, strings
@@ -167,7 +167,10 @@ class DocumentReader:
                 taken.add(kind)
                 self._put(each, kind, message)
         self._put_pods(followed[PODS])
-        model.state(frozenset())  # so that what pods are read with is settled
+        if gone or self._copies:
+            # What the nodes tell of their instance types is known once they were shown, and the class of a pod for good
+            # once all that it refers to was read.
+            model.state(frozenset())
         for name in gone:
             followed[NODES].sink.deleted(ObjectIdentity("", "", name))
         for key, refs in self._copies.items():
@@ -378,10 +381,8 @@ class DocumentReader:
     def _read(
         self, document: ManifestDocument, written: Mapping[str, Any], body: Mapping[str, Any], path: str
     ) -> ObservedPod | None:
-        here: Problems = []
         if not mapping(written, "spec", path, []).get("containers"):
-            here = self._problems_of(document, written, path)
-            self._report(document, here)
+            self._report(document, self._problems_of(document, written, path))
             return None
         try:
             seen = self._reader.read(packed_known(kubernetes_pb2.Pod, body).SerializeToString())
@@ -440,9 +441,7 @@ class DocumentReader:
     def _warnings(self, state: ClusterState) -> Iterator[str]:
         yield from self._of_pods()
         for gang in state.incomplete_gangs:
-            yield (
-                f"gang {gang.name} is not complete: it has {gang.there} of {gang.needed} pods; nothing of it is planned"
-            )
+            yield f"{incomplete(gang.name, gang.there, gang.needed)}; nothing of it is planned"
         yield from self._admission.warnings()
         unready = [each.node.name for each in state.nodes if not each.ready]
         if unready:

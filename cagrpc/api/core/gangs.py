@@ -15,9 +15,8 @@ else the number of existing pods.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -187,39 +186,6 @@ class KnownGangs(Protocol):
         ...
 
 
-@dataclass
-class GangCounts:
-    """Counts of all gangs, from objects that are read once, in any order. Not thread-safe."""
-
-    of_objects: dict[str, int] = field(default_factory=dict)
-    """Minimum counts of PodGroup objects, by the gang's name; they take precedence over annotations."""
-    of_annotations: dict[str, int] = field(default_factory=dict)
-    bound: Counter[str] = field(default_factory=Counter)
-    held_back: Counter[str] = field(default_factory=Counter)
-
-    def add_object(self, found: GangMembership) -> None:
-        """Add a PodGroup that `pod_group` has read."""
-        if found.min_count is not None:
-            self.of_objects[found.name] = found.min_count
-
-    def add_pods(self, of: GangMembership, *, bound: int = 0, held_back: int = 0) -> None:
-        """Add pods of a gang: the minimum count of their annotation, and how many of them are bound or held back."""
-        if of.min_count is not None:
-            self.of_annotations[of.name] = max(of.min_count, self.of_annotations.get(of.name, 0))
-        if bound:
-            self.bound[of.name] += bound
-        if held_back:
-            self.held_back[of.name] += held_back
-
-    def min_count(self, gang: str) -> int | None:
-        return self.of_objects.get(gang, self.of_annotations.get(gang))
-
-    def divide(self, gang: str, pending: Iterable[tuple[T, int]]) -> Division[T]:
-        """Call `divide` with the counts of this gang; `pending` are all of its pending pods, oldest first."""
-        return divide(pending, min_count=self.min_count(gang), bound=self.bound[gang], held_back=self.held_back[gang])
-
-
-def incomplete(gang: str, division: Division[Any]) -> str:
+def incomplete(gang: str, there: int, needed: int) -> str:
     """Return a message about a gang of which pods are missing."""
-    required = division.there + division.missing
-    return f"gang {gang} is not complete: it has {division.there} of {required} pods"
+    return f"gang {gang} is not complete: it has {there} of {needed} pods"

@@ -3,13 +3,11 @@ nodes distinct. Single selectors are in `selectors`; which pods exist is the cal
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from cagrpc.api.core.selectors import LabelChange, LabelProjection, PodIdentity, SelectorsByLabel, selectors_of
-from solver.model import HostPort, PodAffinityTerm, PodSelector, PodSpec, RunningPods
-from solver.model.eligibility import selects
+from cagrpc.api.core.selectors import LabelChange, LabelProjection, PodIdentity
+from solver.model import HostPort, PodAffinityTerm, PodSelector, PodSpec
 
 Port = tuple[int, str]
 """Number and protocol."""
@@ -62,27 +60,5 @@ class PodProjection:
             self._terms ^ before._terms,
         )
 
-    def running(self, pods: Iterable[tuple[PodSpec, PodIdentity]]) -> tuple[RunningPods, ...]:
-        """Return what pending pods can select of the pods that run on one node, with equal ones counted."""
-        found = Counter(seen for spec, who in pods if (seen := self.runs(spec, who)) is not None)
-        return tuple(RunningPods(spec, count) for spec, count in found.items())
-
 
 _NOTHING = PodSpec()
-
-
-def projection_of(planned: Sequence[tuple[PodSpec, PodIdentity]], running: Iterable[PodSpec]) -> PodProjection:
-    """Return the projection of all pending pods, without namespace and labels yet, and all running ones."""
-    terms = {term for each in {spec.pod_anti_affinity for spec in running} for term in each}
-    wide = LabelProjection(term.selector for term in terms)
-    named = {wide.identified(PodSpec(), who) for _, who in planned}
-    by_selector: defaultdict[PodSelector, list[PodAffinityTerm]] = defaultdict(list)
-    for term in terms:
-        by_selector[term.selector].append(term)
-    index = SelectorsByLabel(by_selector)
-    who = [PodIdentity(pod.namespace, dict(pod.labels)) for pod in named]
-    matching = {of for each in who for of in index.may_match(each) if selects(of, each.namespace, each.labels)}
-    relevant = {term for of in matching for term in by_selector[of]}
-    specs = {spec for spec, _ in planned}
-    selectors = {selector for spec in specs for selector in selectors_of(spec)}
-    return PodProjection(selectors, {port(each) for spec in specs for each in spec.host_ports}, relevant)

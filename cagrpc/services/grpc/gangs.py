@@ -16,7 +16,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from cagrpc.api.autoscaler.expander import Option
-from cagrpc.api.core.gangs import Division, GangCounts, KnownGangs, divide, incomplete
+from cagrpc.api.core.gangs import Division, KnownGangs, divide, incomplete
 from cagrpc.api.core.pods import Pod
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
 from cagrpc.fleet.model import PodKey
@@ -98,7 +98,8 @@ class OfferedGangs:
     def _why_broken(self, gang: str, pods: int, covered: bool) -> str:
         division, name = self._divisions[gang], gang[:_LONGEST_NAME]
         if division.missing:
-            return f"has pods of a gang that waits for others: {incomplete(name, division)}"
+            needed = division.there + division.missing
+            return f"has pods of a gang that waits for others: {incomplete(name, division.there, needed)}"
         hint = "" if covered else f"; {_PLAN}"
         served = several(pods, "pod")
         return f"serves {served} of gang {name}, of which {self._needed[gang]} must be served together{hint}"
@@ -142,11 +143,9 @@ def _division(
     served = len(pods) - len(pending)
     count = known.gang(gang) if known is not None else None
     if count is None:
-        said = GangCounts()
-        for pod in pods.values():
-            if pod.gang is not None:
-                said.add_pods(pod.gang)
-        return divide(((pod, 1) for pod in pending), min_count=said.min_count(gang), bound=served)
+        said = (pod.gang.min_count for pod in pods.values() if pod.gang is not None and pod.gang.name == gang)
+        asked = max((each for each in said if each is not None), default=None)
+        return divide(((pod, 1) for pod in pending), min_count=asked, bound=served)
     not_offered = max(0, count.pending - len(pods))
     return divide(
         ((pod, 1) for pod in pending),

@@ -191,4 +191,7 @@ def test_nothing_is_lost_and_the_whole_is_what_the_minimum_lacks(
 
 def test_an_incomplete_gang_in_words() -> None:
     division = divide([("a", 2)], min_count=5, bound=1)
-    assert incomplete("g", division) == "gang g is not complete: it has 3 of 5 pods"
+    assert (
+        incomplete("g", division.there, division.there + division.missing)
+        == "gang g is not complete: it has 3 of 5 pods"
+    )

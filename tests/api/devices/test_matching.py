@@ -9,7 +9,7 @@ import pytest
 
 from cagrpc.api.core.pod_claims import PodClaim, PodClaims, pod_claims
 from cagrpc.api.devices.claims import ClaimObjects, DeviceDemand, carrying, demand, with_demand, with_extended
-from cagrpc.api.devices.collection import DeviceObjects, extended_selectors, typical
+from cagrpc.api.devices.collection import extended_selectors, typical
 from cagrpc.api.devices.matching import NodeMatching
 from cagrpc.api.devices.pools import by_node
 from cagrpc.api.devices.reading import (
@@ -21,6 +21,7 @@ from cagrpc.api.devices.reading import (
 from cagrpc.api.devices.selectors import Matcher, all_of, extended
 from solver.model import Devices, PodSpec
 from solver.model.allocation import why_not_allocated
+from tests.support.device_objects import DeviceObjects
 
 DRIVER = "gpu.example.com"
 GPUS = 'device.driver == "gpu.example.com"'

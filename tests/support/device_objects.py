@@ -1,0 +1,50 @@
+"""Objects of resource.k8s.io without a cluster: what pods' claims come to, and what nodes have for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from cagrpc.api.core.pod_claims import PodClaims
+from cagrpc.api.devices.claims import ClaimObjects, DeviceDemand, demand
+from cagrpc.api.devices.collection import taken_by
+from cagrpc.api.devices.matching import NodeMatching
+from cagrpc.api.devices.objects import ClaimSpec, DeviceClass, ResourceClaim, Slice
+from cagrpc.api.devices.pools import by_node
+from cagrpc.api.devices.selectors import Matcher, Selector
+
+
+class DeviceObjects:
+    """Objects of resource.k8s.io, at rest."""
+
+    def __init__(
+        self,
+        claims: Iterable[ResourceClaim] = (),
+        templates: Mapping[str, ClaimSpec] | None = None,
+        classes: Iterable[DeviceClass] = (),
+        slices: Iterable[Slice] = (),
+    ) -> None:
+        self.objects = ClaimObjects(
+            {claim.key: claim for claim in claims}, templates or {}, {each.name: each for each in classes}
+        )
+        self.matcher = Matcher()
+        self._nodes = by_node(slices)
+        self._selectors: dict[str, Selector] = {}
+        self._attributes: set[str] = set()
+        self._keys: set[str] = set()
+
+    def demand(self, namespace: str, uid: str, pod: PodClaims) -> DeviceDemand:
+        """Return what a pod's claims come to; its selectors are in use from now on."""
+        found = demand(namespace, uid, pod, self.objects, self.matcher)
+        self._selectors.update((each.key, each) for each in found.selectors)
+        self._attributes |= found.attributes
+        self._keys |= found.keys
+        return found
+
+    def matching(self) -> NodeMatching:
+        """Return what nodes have for all selectors in use."""
+        taken = taken_by(self.objects.claims.values())
+        found = NodeMatching(
+            self.matcher, self._selectors.values(), self._attributes, keys=self._keys, nodes=self._nodes, taken=taken
+        )
+        found.shared_by_nodes()
+        return found
