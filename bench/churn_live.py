@@ -75,7 +75,7 @@ def run(live: Live, options: Any) -> int:
     live.configure(
         provisioners(),
         drive=options.drive,
-        planner={"idle_seconds": 3, "budget_seconds": 5},
+        planner={"idle": "3s", "budget": "5s"},
         consolidation=CONSOLIDATION,
     )
     live.start()

@@ -297,7 +297,7 @@ def run(plane: ControlPlane, directory: Path, case: Case, patience_seconds: floa
             live.configure(
                 provisioners(problem),
                 {"*": {"boot_seconds": case.boot_seconds}},
-                planner={"idle_seconds": 1, "window_seconds": case.window_seconds, "budget_seconds": 5},
+                planner={"idle": "1s", "window": f"{case.window_seconds}s", "budget": "5s"},
             )
             live.start()
             began = time.monotonic()

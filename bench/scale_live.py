@@ -145,7 +145,7 @@ def run(plane: ControlPlane, directory: Path, options: argparse.Namespace) -> in
         [{"name": "any", "node_groups": objects.node_groups()}],
         {"*": {"boot_seconds": 20.0}},
         drive=options.drive,
-        planner={"idle_seconds": 1, "window_seconds": 10, "shortage_seconds": 300},
+        planner={"idle": "1s", "window": "10s", "shortage": "5m"},
         consolidation=None if options.consolidation == "off" else {"mode": options.consolidation},
         simulated_nodes=False,
     )

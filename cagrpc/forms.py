@@ -1,44 +1,213 @@
-"""The base of every mapping that is read from a configuration file, for its sections wherever they are declared: most
-in `config.schema`, a backend's own beside the backend. What a problem looks like to people is `config.problems`.
+"""What is read from a configuration file, wherever it is declared. A `Section` is a frozen dataclass, which controllers
+take as it is; a `Form` is a model, for what has to become something else first. What a problem looks like to people is
+`config.problems`.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
+import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, is_dataclass
 from functools import cache
 from itertools import pairwise
-from typing import Annotated, Any
+from math import isfinite
+from typing import Annotated, Any, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationInfo
+from pydantic_core import core_schema
+
+from cagrpc.durations import duration_seconds, duration_text
+
+OLD_NAMES = "old_names"
+"""The key of a list in the validation context, to which each `OldName` that is found is added."""
 
 
-class Form(BaseModel):
-    """A mapping in a file: unknown fields are errors, and nothing is guessed (the text "3" is no number)."""
+@dataclass(frozen=True, slots=True)
+class OldName:
+    """What stands in a file under the name that a duration had when it was a number of seconds."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+    mapping: Mapping[str, Any]
+    """In which it stands: its identity says where."""
+    old: str
+    new: str
+
+    @property
+    def found(self) -> Any:
+        """What is written there."""
+        return self.mapping[self.old]
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """Says of a `float` that it is written as a duration, "1m30s", within bounds. The attribute is named for its unit,
+    `budget_seconds`, and the field of the file is not: `budget`."""
+
+    shortest: str
+    longest: str | None
+    such_as: str
+    name: str = ""
+    """Of the field in a file, where it is another."""
+    was_number: bool = False
+    """Whether it was a number of seconds, under the attribute's name, and is read so still."""
+
+    def named(self, attribute: str) -> str:
+        """Return the name of the field in a file."""
+        return self.name or attribute.removesuffix("_seconds")
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        return core_schema.no_info_plain_validator_function(self.read, metadata={"duration": self})
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"type": "string"}
+
+    def read(self, written: Any) -> float:
+        """Return the seconds. Raises ValueError."""
+        seconds, found, where = None, written, ""
+        if isinstance(written, OldName):
+            found, where = written.found, f"{written.new}: "
+            if written.new in written.mapping:
+                raise ValueError(f"found together with {written.new}, as it is called now; expected that alone")
+            if isinstance(found, int | float) and not isinstance(found, bool) and isfinite(found):
+                seconds = float(found)
+        elif isinstance(written, str):
+            seconds = duration_seconds(written)
+        least, most = duration_seconds(self.shortest) or 0.0, duration_seconds(self.longest or "")
+        if seconds is None or not least <= seconds <= (seconds if most is None else most):
+            bounds = f'from "{self.shortest}"' + ("" if self.longest is None else f' to "{self.longest}"')
+            shown = json.dumps(found, ensure_ascii=False, default=str)[:80]
+            raise ValueError(f"found {shown}, expected {where}a duration {bounds}, such as {self.such_as}")
+        return seconds
+
+
+def _lenient(schema: Any, handler: GetCoreSchemaHandler) -> None:
+    if isinstance(schema, dict):
+        found: Any = handler.resolve_ref_schema(schema) if schema.get("type") == "definition-ref" else schema  # type: ignore[arg-type] # a schema is a dictionary
+        if found.get("type") in ("dataclass", "tuple", "frozenset", "enum"):
+            found["strict"] = False
+        if found is schema:
+            for key, part in schema.items():
+                if key not in ("metadata", "default"):
+                    _lenient(part, handler)
+    elif isinstance(schema, list):
+        for part in schema:
+            _lenient(part, handler)
+
+
+def _fields(schema: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the fields of the schema of a model or a dataclass by attribute."""
+    while schema["type"] not in ("dataclass-args", "model-fields"):
+        if "schema" not in schema:
+            return
+        schema = schema["schema"]
+    fields = schema["fields"]
+    yield from fields.items() if isinstance(fields, dict) else ((field["name"], field) for field in fields)
+
+
+def _duration(schema: Any) -> Duration | None:
+    while "schema" in schema:
+        schema = schema["schema"]
+    found: Duration | None = schema.get("metadata", {}).get("duration")
+    return found
+
+
+class _Read:
+    """How fields are read, and what the schema says of them."""
+
+    __slots__ = ()
 
     @classmethod
-    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """Describe each field by the docstring below it. Pydantic's `use_attribute_docstrings` would read the source of
-        every form at every start, a sixth of what a server's takes; only the schema needs it."""
-        schema = handler(core_schema)
-        properties = handler.resolve_ref_schema(schema).get("properties", {})
-        for name, meaning in _docstrings(cls).items():
-            field = cls.model_fields.get(name)
-            described = properties.get((field and field.alias) or name)
-            if described is not None:
-                described.setdefault("description", meaning)
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        """Give durations the names that they have in a file, and let lists and texts become what dataclasses have
+        instead, tuples, sets and enumerations; nothing else is converted."""
+        schema = handler(source)
+        _lenient(schema, handler)
+        old = {}
+        for name, field in _fields(handler.resolve_ref_schema(schema)):
+            if (duration := _duration(field["schema"])) is not None:
+                new = duration.named(name)
+                field["validation_alias"] = [[new], [name]] if duration.was_number else new
+                if duration.was_number:
+                    old[name] = new
+
+        def with_new_names(written: Any, info: ValidationInfo) -> Any:
+            found = [name for name in old if name in written] if isinstance(written, Mapping) else ()
+            if not found:
+                return written
+            names = {name: OldName(written, name, old[name]) for name in found}
+            (info.context or {}).get(OLD_NAMES, []).extend(names.values())
+            clashing = {each.new for each in names.values()}
+            return {key: value for key, value in written.items() if key not in clashing} | names
+
+        if old:
+            whole: Any = handler.resolve_ref_schema(schema)
+            while whole["type"] not in ("dataclass", "model"):
+                whole = whole["schema"]
+            if not whole["schema"].get("metadata", {}).get(OLD_NAMES):  # else it is one that was made before
+                whole["schema"] = core_schema.with_info_before_validator_function(
+                    with_new_names, whole["schema"], metadata={OLD_NAMES: True}
+                )
         return schema
 
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Describe each field by the docstring below it. Pydantic's `use_attribute_docstrings` would read the source of
+        every form at every start, a sixth of what a server's takes; only the schema needs it."""
+        described = handler(schema)
+        properties = handler.resolve_ref_schema(described).get("properties", {})
+        meanings = _docstrings(cls)
+        for name, field in _fields(schema):
+            alias = field.get("validation_alias", name)
+            new = alias[0][0] if isinstance(alias, list) else alias
+            written = properties.get(new)
+            if written is not None and name in meanings:
+                written.setdefault("description", meanings[name])
+            if written is not None and _duration(field["schema"]) is not None:
+                written["title"] = new.replace("_", " ").title()
+                if isinstance(seconds := written.get("default"), float):
+                    written["default"] = duration_text(seconds)
+            if isinstance(alias, list):
+                properties[name] = {"type": "number", "deprecated": True, "description": f"Now `{new}`, a duration."}
+        return described
 
-def _docstrings(form: type[Form]) -> dict[str, str]:
+
+_CONFIG = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class Section(_Read):
+    """The base of dataclasses that are read from a file: unknown fields are errors, and nothing is guessed."""
+
+    __slots__ = ()
+    __pydantic_config__ = _CONFIG
+
+
+class Form(_Read, BaseModel):
+    """A mapping in a file: unknown fields are errors, and nothing is guessed (the text "3" is no number)."""
+
+    model_config = _CONFIG
+
+
+def names_in_files(base: type) -> Iterator[str]:
+    """Yield the names that the fields of a class and of all its subclasses have in a file."""
+    if issubclass(base, Form):
+        written = {name: (info.alias, info.metadata) for name, info in base.model_fields.items()}
+    else:
+        hints = get_type_hints(base, include_extras=True) if is_dataclass(base) else {}
+        written = {name: (None, getattr(hint, "__metadata__", ())) for name, hint in hints.items()}
+    for name, (alias, metadata) in written.items():
+        duration = next((each for each in metadata if isinstance(each, Duration)), None)
+        yield alias or (name if duration is None else duration.named(name))
+    for each in base.__subclasses__():
+        yield from names_in_files(each)
+
+
+def _docstrings(form: type) -> dict[str, str]:
     """Return the docstrings of the fields, inherited ones too."""
     found: dict[str, str] = {}
     for base in reversed(form.__mro__):
-        written = _classes(base.__module__).get(base.__qualname__) if issubclass(base, Form) else None
+        written = _classes(base.__module__).get(base.__qualname__) if issubclass(base, _Read) else None
         if written is None:  # made at run time
             continue
         for field, below in pairwise([*written.body, ast.Pass()]):

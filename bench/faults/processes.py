@@ -77,7 +77,7 @@ class ProcessCampaign:
             directory,
             provisioners=PROVISIONERS,
             drive="plan",
-            planner={"idle_seconds": 1, "window_seconds": 30, "shortage_seconds": 4, "budget_seconds": 2},
+            planner={"idle": "1s", "window": "30s", "shortage": "4s", "budget": "2s"},
             increment_deadline_seconds=120.0,
             backend={"file": str(self._file), "simulated": {"*": {"boot_seconds": 2, "delete_seconds": 0.5}}},
         )

@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     """Read, plan, and write the report."""
     from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
     from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
-    from cagrpc.config.durations import parse_seconds
+    from cagrpc.durations import seconds_of_flag
     from cagrpc.output import warn
     from cagrpc.report.make import ReportInputs, make_report
     from solver import Budget
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
         devices=options.devices,
         schedulers=frozenset(options.scheduler or DEFAULT_SCHEDULERS),
         gang_label=options.gang_label or DEFAULT_GANG_LABEL,
-        budget=Budget(parse_seconds(options.budget, "--budget")),
+        budget=Budget(seconds_of_flag(options.budget, "--budget")),
         anonymise=options.anonymise,
     )
     report, interrupted = interruptible(

@@ -7,7 +7,7 @@ groups, files of them, options, the GPU label, duplicate ids.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cagrpc.api.autoscaler.options import AutoscalingOptions
@@ -65,7 +65,7 @@ def expand_all(
     *,
     cluster_limits: Resources | None = None,
     gpu_label: str = "",
-    autoscaling: provisioners.Autoscaling | None = None,
+    autoscaling: AutoscalingOptions | None = None,
 ) -> Expanded:
     """Return the node groups of all provisioners, in order, and what goes with them; add duplicate ids to `problems`.
     Groups with NVIDIA GPUs get `gpu_label` unless they have it."""
@@ -86,7 +86,9 @@ def expand_all(
             if group.id in places:
                 problems.append(f'{item.place}: the node group id "{group.id}" is {places[group.id]}\'s already')
             places.setdefault(group.id, item.place)
-            chosen = _merged(autoscaling, own.autoscaling, own.autoscaling_of.get(group.id))
+            chosen = AutoscalingOptions()
+            for layer in (own.autoscaling_of.get(group.id), own.autoscaling, autoscaling):
+                chosen = chosen.over(layer)
             if not chosen.are_defaults:
                 options[group.id] = chosen
         if provisioner.node_groups is not None:
@@ -114,8 +116,8 @@ class _Conversion:
 
     def __init__(self, written: Written, catalogue: Catalogue) -> None:
         self._written, self._catalogue = written, catalogue
-        self.autoscaling: provisioners.Autoscaling | None = None
-        self.autoscaling_of: dict[str, provisioners.Autoscaling] = {}
+        self.autoscaling: AutoscalingOptions | None = None
+        self.autoscaling_of: dict[str, AutoscalingOptions] = {}
 
     def provisioner(self) -> Provisioner:
         """Return the fleet's value; set the options as well."""
@@ -194,12 +196,3 @@ def _with_gpu_label(group: NodeGroup, gpu_label: str) -> NodeGroup:
     if not gpu_label or not group.allocatable.get(NVIDIA_GPU) or gpu_label in group.labels:
         return group
     return replace(group, labels={**group.labels, gpu_label: group.labels.get(GPU_NAME, "nvidia")})
-
-
-def _merged(*layers: provisioners.Autoscaling | None) -> AutoscalingOptions:
-    """Return the options merged by field; later layers override earlier ones."""
-    merged: dict[str, float | bool] = {}
-    for layer in layers:
-        if layer is not None:
-            merged.update(layer.model_dump(exclude_none=True))
-    return AutoscalingOptions(**{f.name: merged[f.name] for f in fields(AutoscalingOptions) if f.name in merged})  # type: ignore[arg-type]  # names and types are the model's

@@ -22,7 +22,7 @@ from cagrpc.config.schema.fields import amounts
 from cagrpc.config.schema.listen import Address
 from cagrpc.config.settings import Settings
 from cagrpc.config.yaml_text import parse_documents, read_text
-from cagrpc.controllers.settings import Drive
+from cagrpc.durations import duration_text
 from cagrpc.errors import InvalidConfiguration
 from cagrpc.fleet.catalogue import Catalogue
 from cagrpc.fleet.visibility import ShownGroups
@@ -59,6 +59,7 @@ def parse_settings(text: str, name: str, directory: Path) -> Settings:
     sections: Mapping[Any, Any] = raw if isinstance(raw, Mapping) else {}
     catalogue = reader.catalogue(sections.get("catalogue"), directory)
     configuration = reader.validated(_CONFIGURATION, raw, "", provisioners.context(catalogue, directory))
+    reader.warn_of_old_names()
     written = sections.get("provisioners")
     entries = reader.opened(written if isinstance(written, list) else [], "provisioners", directory, catalogue)
     if configuration is None or catalogue is None or reader.problems:
@@ -85,9 +86,10 @@ def _settings(
     for group_id, options in expanded.options.items():
         longest = options.max_node_provision_seconds
         if longest is not None and longest <= written.increment_deadline_seconds:
+            found, most = duration_text(written.increment_deadline_seconds), duration_text(longest)
             reader.problems.append(
-                f"increment_deadline_seconds: found {written.increment_deadline_seconds:g}, expected less than the "
-                f'{longest:g} of max_node_provision_seconds of node group "{group_id}", after which CA gives up'
+                f'increment_deadline: found "{found}", expected less than the "{most}" of max_node_provision_time of'
+                f' node group "{group_id}", after which CA gives up'
             )
     of_groups = devices.devices_of_groups(written.devices, expanded.groups, catalogue, reader.problems)
     whole = (Limit("cluster", cluster_limits),) if cluster_limits else ()
@@ -137,11 +139,11 @@ def _settings(
         expander_budget_seconds=written.expander_budget_seconds,
         tracing=written.tracing,
         schedulers=frozenset(written.schedulers),
-        drive=Drive(written.drive),
+        drive=written.drive,
         cluster=cluster.settings(directory) if cluster is not None else None,
-        planner=written.planner.settings(),
-        requests=written.provisioning_requests.settings() if cluster is not None else None,
-        kueue=written.kueue.settings() if cluster is not None else None,
+        planner=written.planner,
+        requests=written.provisioning_requests if cluster and written.provisioning_requests.enabled else None,
+        kueue=written.kueue if cluster and written.kueue.enabled else None,
         slack=held,
         consolidation=None if written.consolidation is None else written.consolidation.settings(expanded.disruption),
         warnings=tuple(warnings),

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from cagrpc.errors import did_you_mean
 
@@ -24,6 +24,7 @@ _EXPECTED = {
     "bool_type": "true or false",
     "list_type": "a list",
     "tuple_type": "a list",
+    "frozen_set_type": "a list",
     "dict_type": "a mapping",
     "mapping_type": "a mapping",
     "model_type": "a mapping",
@@ -75,11 +76,6 @@ def shown(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def field_names(*models: type[BaseModel]) -> frozenset[str]:
-    """Return the fields of the models as they are named in a file."""
-    return frozenset(info.alias or name for model in models for name, info in model.model_fields.items())
-
-
 def _sentence(problem: Any, vocabulary: Sequence[str]) -> str:
     kind, found, context = str(problem["type"]), problem["input"], problem.get("ctx") or {}
     return _of_kind(kind, problem, vocabulary) or f"found {shown(found)}, expected {_expected(kind, context, problem)}"
@@ -89,7 +85,7 @@ def _of_kind(kind: str, problem: Any, vocabulary: Sequence[str]) -> str:
     """Return the message for a kind that is not of the form found and expected; empty for the others."""
     if kind == "missing":
         return "is missing"
-    if kind == "extra_forbidden":
+    if kind in ("extra_forbidden", "unexpected_keyword_argument"):
         field = problem["loc"][-1]
         return "unknown field here" if field in vocabulary else f"unknown field{did_you_mean(field, vocabulary)}"
     if kind == "value_error":

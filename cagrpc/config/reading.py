@@ -3,7 +3,7 @@ what they contain is in `groups`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -12,12 +12,14 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from cagrpc.config.groups import Entry, Written
-from cagrpc.config.problems import field_names, sentences, shown
+from cagrpc.config.problems import path as place_of
+from cagrpc.config.problems import sentences, shown
 from cagrpc.config.schema import karpenter, provisioners
 from cagrpc.config.yaml_text import parse_documents, read_text
+from cagrpc.durations import duration_text
 from cagrpc.errors import InvalidConfiguration
 from cagrpc.fleet.catalogue import Catalogue, embedded_catalogue, read_catalogue
-from cagrpc.forms import Form
+from cagrpc.forms import OLD_NAMES, Form, OldName, Section, names_in_files
 
 _T = TypeVar("_T")
 
@@ -32,6 +34,8 @@ class FileReader:
     warnings: list[str] = field(default_factory=list)
     names: list[tuple[str, str, str]] = field(default_factory=list)
     """(kind, name, path) of every provisioner and explicit node group, valid or not."""
+    _renamed: dict[str, str] = field(default_factory=dict)
+    """Places of durations under their old names -> what to write instead."""
 
     def catalogue(self, written: Any, directory: Path) -> Catalogue | None:
         """Return the configured catalogue, by default the embedded one; None where it has problems."""
@@ -45,11 +49,24 @@ class FileReader:
 
     def validated(self, form: TypeAdapter[_T], raw: Any, place: str, context: Mapping[str, Any]) -> _T | None:
         """Return the validated value; None where it has problems."""
+        old_names: list[OldName] = []
         try:
-            return form.validate_python(raw, context=dict(context))
+            found = form.validate_python(raw, context={**context, OLD_NAMES: old_names})
         except ValidationError as error:
             self.problems.extend(sentences(error, place, _vocabulary()))
             return None
+        places = _places_of_mappings(raw, ()) if old_names else {}
+        for each in old_names:
+            old, new = (place_of(place, (*places[id(each.mapping)], name)) for name in (each.old, each.new))
+            self._renamed[old] = f'{new}: "{duration_text(each.found)}"'
+        return found
+
+    def warn_of_old_names(self) -> None:
+        """Add one warning for all durations that were validated under an old name since it was called last."""
+        if self._renamed:
+            pairs = ", ".join(f"{new} for {old}" for old, new in self._renamed.items())
+            self.warnings.append(f"durations are written as text now, and numbers of seconds read still: write {pairs}")
+            self._renamed.clear()
 
     def opened(self, written: Iterable[Any], place: str, directory: Path, catalogue: Catalogue | None) -> list[Written]:
         """Return the entries of a configuration, with those of the files that they name. Problems of entries in the
@@ -100,6 +117,7 @@ class FileReader:
                 continue
             entries.append(Written(at, entry, directory))
             self.warn(at, entry)
+        self.warn_of_old_names()
         return entries
 
     def note_names(self, place: str, raw: Any) -> None:
@@ -143,13 +161,18 @@ def _flattened(documents: Iterable[Any], place: str) -> list[tuple[str, Any]]:
     return found
 
 
+def _places_of_mappings(raw: Any, place: Sequence[int | str]) -> dict[int, Sequence[int | str]]:
+    """Return where each mapping is in a document, by identity."""
+    found: dict[int, Sequence[int | str]] = {}
+    if isinstance(raw, Mapping):
+        found[id(raw)] = place
+    parts = raw.items() if isinstance(raw, Mapping) else enumerate(raw) if isinstance(raw, list) else ()
+    for key, part in parts:
+        found |= _places_of_mappings(part, (*place, key))
+    return found
+
+
 @cache
 def _vocabulary() -> frozenset[str]:
     """Return the fields of all sections, for suggestions."""
-    return field_names(*_forms(Form))
-
-
-def _forms(base: type[Form]) -> Iterator[type[Form]]:
-    for form in base.__subclasses__():
-        yield form
-        yield from _forms(form)
+    return frozenset(name for base in (Form, Section) for name in names_in_files(base))

@@ -1,4 +1,4 @@
-"""Settings of controllers, as plain values. How they are written in a file is in `config.schema`."""
+"""Settings of controllers: what the configuration file is read into, and what the controllers take."""
 
 from __future__ import annotations
 
@@ -6,12 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, model_validator
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.api.core.movability import MovingRules
 from cagrpc.cluster.markers import NAMESPACE
+from cagrpc.durations import duration_text
+from cagrpc.forms import Duration, Section
 from cagrpc.runtime.progress import DEADLINE_SECONDS
 from cagrpc.runtime.schedules import Schedule
+
+_UpToAnHour = Duration("1ms", "1h", '"10s"', was_number=True)
 
 
 class Drive(StrEnum):
@@ -62,25 +69,45 @@ class ClusterSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class PlannerSettings:
-    """Of the planner loop. Times in seconds."""
+class PlannerSettings(Section):
+    """The planner loop, with `drive: plan`."""
 
-    idle_seconds: float = 1.0
-    """Planning waits until no new pod has come for so long,"""
-    window_seconds: float = 10.0
-    """but never longer than this after the first."""
-    budget_seconds: float = 5.0
-    """Of one planning round."""
+    idle_seconds: Annotated[float, _UpToAnHour] = 1.0
+    """Planning waits until no new pod has come for so long, …"""
+    window_seconds: Annotated[float, _UpToAnHour] = 10.0
+    """… but never longer than this after the first."""
+    budget_seconds: Annotated[float, _UpToAnHour] = 5.0
+    """How long one planning round may think."""
+    shortage_seconds: Annotated[float, _UpToAnHour] = 300.0
+    """How long an offering is left out after a shortage; doubled each time, up to six times as long."""
     expected_pods: bool = True
-    """Whether pods that workloads still have to create are planned with those that are there."""
-    shortage_seconds: float = 300.0
-    """How long an offering is left out after a shortage; twice as long each time, up to six times."""
-    progress_deadline_seconds: float = DEADLINE_SECONDS
+    """Whether pods that Deployments, ReplicaSets, StatefulSets, Jobs and JobSets still have to create are planned with
+    those that are there."""
+    progress_deadline_seconds: Annotated[float, _UpToAnHour] = DEADLINE_SECONDS
     """Controllers that still have to create pods, and the scheduler that has to bind them, are waited for as long as
-    they make progress; not any longer once they have made none for so long."""
+    they make progress, however slowly; not any longer once they have made none for so long. Pods that the API server
+    refuses (quota, webhook) are not waited for."""
     dedicated_nodes: bool = False
-    """Whether a new node takes the pods planned there and no others, until they are bound. Takes the right to patch
-    pods."""
+    """Whether a new node takes the pods planned there and no others, until they are bound: exact, whatever the order in
+    which the scheduler tries pods. Takes the right to patch pods (deploy/rbac-dedicated-nodes.yaml), and leaves a
+    toleration in them."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gone(cls, written: Any) -> Any:
+        found = [name for name in ("realise", "scoring") if isinstance(written, dict) and name in written]
+        if found:
+            raise ValueError(
+                f"found {' and '.join(found)}, which earlier releases knew: now pods are nominated to the nodes that"
+                " were planned for them, whatever the scheduler's scoring (docs/reference/placement.md); remove what"
+                " was found"
+            )
+        return written
+
+    def __post_init__(self) -> None:
+        if self.window_seconds < self.idle_seconds:
+            window, idle = duration_text(self.window_seconds), duration_text(self.idle_seconds)
+            raise ValueError(f'window: found "{window}", expected at least idle, "{idle}"')
 
     @property
     def step_patience_seconds(self) -> float:
@@ -90,37 +117,47 @@ class PlannerSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class NamespaceSettings:
-    """How much the ProvisioningRequests of one namespace may have at once; the others wait."""
+class NamespaceSettings(Section):
+    """How much the ProvisioningRequests of one namespace may have at once. Those beyond it wait, and say so."""
 
-    requests: int = 500
-    """For so many room is kept, or on its way,"""
-    pods: int = 50_000
-    """and for so many of their pods that have not come."""
-    overtaken_seconds: float = 3600.0
-    """So long what a request needs is kept for it after it was overtaken ten times; then not for as long."""
+    requests: Annotated[int, Field(ge=1)] = 500
+    """How many requests of a namespace have capacity reserved, or on its way, at most."""
+    pods: Annotated[int, Field(ge=1)] = 50_000
+    """How many of their pods that have not come yet have capacity reserved at most."""
+    overtaken_seconds: Annotated[float, Duration("1ms", None, '"1h"', was_number=True)] = 3600.0
+    """How long capacity is reserved for a request that was bypassed ten times; then none is for as long."""
 
 
 @dataclass(frozen=True, slots=True)
-class RequestSettings:
-    """Of ProvisioningRequests. Times in seconds."""
+class RequestSettings(Section):
+    """ProvisioningRequests (autoscaling.x-k8s.io/v1), in a cluster that has their CRD."""
 
-    booking_seconds: float = 600.0
-    """How long what was provisioned is kept for pods that have not come, from the last that came."""
-    keep_seconds: float = 7 * 86_400.0
-    """After so long a request that is decided is deleted; one that is not is given up, unless it says otherwise."""
+    booking_seconds: Annotated[float, Duration("1ms", "24h", '"10m"', was_number=True)] = 600.0
+    """How long provisioned capacity is reserved for pods that have not come, from the last that came. The flag
+    --booking overrides it."""
+    keep_seconds: Annotated[float, Duration("1m", None, '"168h"', was_number=True)] = 7 * 86_400.0
+    """A request that is decided is deleted after so long; one that is not fails then, unless its ValidUntilSeconds says
+    otherwise."""
     upstream_classes: frozenset[ClassBehaviour] = frozenset()
-    """Behaviours whose upstream class names (….autoscaling.x-k8s.io) the cluster-autoscaler leaves to us."""
+    """Which of the cluster-autoscaler's own class names it leaves to cagrpc: `check-capacity` is
+    check-capacity.autoscaling.x-k8s.io, `atomic-scale-up` best-effort-atomic-scale-up.autoscaling.x-k8s.io. Default:
+    none."""
     per_namespace: NamespaceSettings = field(default_factory=NamespaceSettings)
+    enabled: bool = True
+    """Whether they are served; with `kubernetes`."""
 
 
 @dataclass(frozen=True, slots=True)
-class KueueSettings:
-    """Of the admission check controller for Kueue."""
+class KueueSettings(Section):
+    """The admission check controller for Kueue, in a cluster that has it."""
 
-    controller_name: str = "cagrpc.io/provisioning-request"
-    """AdmissionChecks with this controllerName are ours."""
+    controller_name: Annotated[str, Field(min_length=1, max_length=253)] = "cagrpc.io/provisioning-request"
+    """AdmissionChecks with this controllerName are answered, and those with ProvisioningRequestController. Kueue's own
+    name, kueue.x-k8s.io/provisioning-request, is refused where Kueue's own controller runs."""
     retry_mode: RetryMode = RetryMode.RELEASE
+    """Between two attempts a Workload loses its quota (`release`: the check is Retry) or keeps it (`keep`: Pending)."""
+    enabled: bool = True
+    """Whether AdmissionChecks are answered; with `kubernetes`."""
 
 
 class ConsolidationMode(StrEnum):

@@ -19,12 +19,12 @@ from cagrpc.api.files.documents import documents as read_documents
 from cagrpc.api.files.tables import pods_of_table
 from cagrpc.cluster.documents import Described, DocumentReader
 from cagrpc.cluster.fleet_capacity import groups_as_planned
-from cagrpc.config.durations import parse_seconds
 from cagrpc.config.files import load_devices, load_provisioners
 from cagrpc.config.groups import Expanded
 from cagrpc.controllers.placement.placed_pods import PlacedPods
 from cagrpc.controllers.placement.places import Wanted
 from cagrpc.controllers.planning.problem import question
+from cagrpc.durations import seconds_of_flag
 from cagrpc.errors import InvalidConfiguration, InvalidInput
 from cagrpc.fleet.catalogue import Catalogue, embedded_catalogue, read_catalogue
 from cagrpc.fleet.model import FleetSnapshot, GroupState
@@ -98,7 +98,7 @@ def inputs_of(options: Any, kubeconfig: Path | None) -> Inputs:
 def read_problem(inputs: Inputs) -> ReadProblem:
     """Read all files. Raises InvalidConfiguration with every problem of every file."""
     reader = _InputReader()
-    seconds = reader.attempt(lambda: parse_seconds(inputs.budget, "--budget"))
+    seconds = reader.attempt(lambda: seconds_of_flag(inputs.budget, "--budget"))
     now_seconds = time.time()  # noqa: TID251 - pods' ages
     catalogue = reader.attempt(lambda: read_catalogue(inputs.catalogue) if inputs.catalogue else embedded_catalogue())
     documents = DocumentReader(now_seconds, inputs.gang_label, inputs.schedulers)

@@ -20,10 +20,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from cagrpc.config.durations import parse_seconds
 from cagrpc.config.load import load_default_settings, load_settings
 from cagrpc.config.schema.listen import Address, parse_address
 from cagrpc.config.settings import Settings
+from cagrpc.durations import seconds_of_flag
 from cagrpc.errors import CagrpcError, InvalidInput
 from cagrpc.output import complain, say, warn
 from cagrpc.replay.recorder import Recorder
@@ -131,7 +131,7 @@ def settings_from(options: argparse.Namespace) -> Settings:
                 "--booking: the configuration serves no ProvisioningRequests; they need the section kubernetes"
             )
         settings = replace(
-            settings, requests=replace(settings.requests, booking_seconds=parse_seconds(options.booking, "--booking"))
+            settings, requests=replace(settings.requests, booking_seconds=seconds_of_flag(options.booking, "--booking"))
         )
     return replace(
         settings,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cagrpc.cli.main import main
-from cagrpc.config.durations import parse_seconds
+from cagrpc.durations import seconds_of_flag
 from cagrpc.errors import InvalidInput
 from solver import Budget, Plan, PlanRejectedError, Problem, solve
 from tests.support.serving import Serving, beginning, cagrpc, command
@@ -201,13 +201,13 @@ def test_a_bad_file_is_named(
 
 @pytest.mark.parametrize(("text", "seconds"), [("500ms", 0.5), ("1s", 1), ("1.5s", 1.5), ("2m", 120), ("1h", 3600)])
 def test_durations(text: str, seconds: float) -> None:
-    assert parse_seconds(text, "--budget") == pytest.approx(seconds)
+    assert seconds_of_flag(text, "--budget") == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("text", ["", "1", "s", "0s", "-1s", "1 s", "1d", "infs", "1e3s"])
 def test_no_durations(text: str) -> None:
     with pytest.raises(InvalidInput, match="expected a duration above 0 such as 500ms"):
-        parse_seconds(text, "--budget")
+        seconds_of_flag(text, "--budget")
 
 
 def test_warnings_do_not_reach_the_answer(

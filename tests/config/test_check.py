@@ -26,7 +26,9 @@ def test_the_schema_describes_every_section() -> None:
     schema = configuration_schema()
     assert schema["required"] == ["provisioners"]
     assert schema["additionalProperties"] is False
-    assert schema["properties"]["increment_deadline_seconds"]["default"] == 600.0
+    deadline = schema["properties"]["increment_deadline"]
+    assert (deadline["type"], deadline["default"]) == ("string", "10m")
+    assert schema["properties"]["increment_deadline_seconds"]["deprecated"]
     forms = {option["$ref"].rsplit("/", 1)[1] for option in schema["properties"]["provisioners"]["items"]["oneOf"]}
     assert forms == {"ProvisionerForm", "ProvisionerFile", "NodePool", "ProvisionerV1Alpha5"}
     assert schema["$defs"]["ProvisionerForm"]["properties"]["weight"]["anyOf"][0] == {

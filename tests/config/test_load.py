@@ -65,8 +65,8 @@ def test_every_section_is_used(tmp_path: Path) -> None:
         limits: {memory: 1Ti}
         shown_groups: 7
         gpu_label: example.com/gpu
-        increment_deadline_seconds: 120
-        expander_budget_seconds: 0.5
+        increment_deadline: 2m
+        expander_budget: 500ms
         """,
         tmp_path,
     )
@@ -213,10 +213,10 @@ def test_which_offering_a_node_group_means(tmp_path: Path, fields: str, expected
 def test_options_of_the_file_the_provisioner_and_the_group_field_by_field() -> None:
     settings = parse(
         """
-        autoscaling: {scale_down_unneeded_seconds: 60, scale_down_utilization_threshold: 0.7}
+        autoscaling: {scale_down_unneeded_time: 60s, scale_down_utilization_threshold: 0.7}
         provisioners:
           - name: p
-            autoscaling: {scale_down_unneeded_seconds: 90}
+            autoscaling: {scale_down_unneeded_time: 1m30s}
             node_groups:
               - {id: g, instance_type: m7i.large}
               - {id: h, instance_type: m7i.large, max_size: 8, autoscaling: {zero_or_max_node_scaling: true}}
@@ -308,9 +308,9 @@ def test_provisioning_requests_are_served_where_there_is_a_cluster(tmp_path: Pat
     assert parse(GROUP, tmp_path).requests is None
     cluster = f"{GROUP}\nkubernetes: {{in_cluster: true}}\n"
     assert parse(cluster, tmp_path).requests == RequestSettings()
-    section = "provisioning_requests: {booking_seconds: 30, keep_seconds: 3600, upstream_classes: [atomic-scale-up]}\n"
+    section = "provisioning_requests: {booking: 30s, keep: 1h, upstream_classes: [atomic-scale-up]}\n"
     assert parse(cluster + section, tmp_path).requests == RequestSettings(30, 3600, frozenset({ClassBehaviour.ATOMIC}))
-    few = "provisioning_requests: {per_namespace: {requests: 5, pods: 100, overtaken_seconds: 60}}\n"
+    few = "provisioning_requests: {per_namespace: {requests: 5, pods: 100, overtaken: 1m}}\n"
     assert parse(cluster + few, tmp_path).requests == RequestSettings(per_namespace=NamespaceSettings(5, 100, 60))
     with pytest.raises(InvalidConfiguration, match=r"provisioning_requests\.per_namespace\.pods"):
         parse(f"{cluster}provisioning_requests: {{per_namespace: {{pods: 0}}}}\n", tmp_path)

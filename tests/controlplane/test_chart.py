@@ -36,7 +36,7 @@ ALL = {
     "config": {"planner": {"dedicated_nodes": True}, "kueue": {"enabled": True}, "slack": {}},
 }
 OURS = ("increments", "fleetrecords", "provisioningclasses", "slacks")
-GATHER = {"idle_seconds": 2, "window_seconds": 60}
+GATHER = {"idle": "2s", "window": "1m"}
 INCREMENTS = "/apis/cagrpc.io/v1alpha1/increments"
 
 

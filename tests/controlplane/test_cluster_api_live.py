@@ -75,7 +75,7 @@ def configure(live: Live, workload: WorkloadCluster, *pools: str, **more: Any) -
             "kubernetes": {"kubeconfig": kubeconfig, "journal": "sqlite"},
             "backend": {"cluster_api": {**section, "node_groups": machines}},
             "provisioners": [{"name": "all", "node_groups": [group(pool, "4", "8Gi", 0.2) for pool in pools]}],
-            "planner": {"idle_seconds": 1, "window_seconds": 60, "shortage_seconds": 600},
+            "planner": {"idle": "1s", "window": "1m", "shortage": "10m"},
             **more,
         }
     )

@@ -55,7 +55,7 @@ class _Watched:
                 "journal": "sqlite",
                 "namespace": cluster.namespace,
             },
-            planner={"idle_seconds": 1, "window_seconds": 60},
+            planner={"idle": "1s", "window": "1m"},
             provisioning_requests={},
             slack=SLACK,
             consolidation={"every": "1s", "budget": "1s"},

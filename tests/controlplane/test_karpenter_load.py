@@ -149,7 +149,7 @@ def test_the_live_load_runs_whole(karpenter: Karpenter, live: Live) -> None:
             {"name": "cpu", "node_groups": [found for name, found in groups.items() if name not in with_gpus]},
             {"name": "gpu", "taints": [TAINT], "node_groups": [groups[name] for name in with_gpus]},
         ],
-        planner={"idle_seconds": 3, "budget_seconds": 15},
+        planner={"idle": "3s", "budget": "15s"},
     )
     live.start()
     create_deployments(live.cluster)

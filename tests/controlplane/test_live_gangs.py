@@ -56,7 +56,7 @@ def test_without_a_way_out_nothing_of_it_is_left(live: Live, shortage: dict[str,
 
 def test_where_another_group_can_serve_it_is_taken(live: Live) -> None:
     live.configure(
-        [{"name": "all", "node_groups": [A, B, C]}], {"b": {"late_shortage": 1}}, planner={"shortage_seconds": 600}
+        [{"name": "all", "node_groups": [A, B, C]}], {"b": {"late_shortage": 1}}, planner={"shortage": "10m"}
     )
     live.start()
     create_gang(live)

@@ -56,9 +56,7 @@ def test_with_the_journal_in_the_cluster(live: Live) -> None:
 
 
 def test_on_the_way_back(live: Live) -> None:
-    live.configure(
-        [{"name": "all", "node_groups": [A, B]}], {"b": {"late_shortage": 1}}, planner={"shortage_seconds": 600}
-    )
+    live.configure([{"name": "all", "node_groups": [A, B]}], {"b": {"late_shortage": 1}}, planner={"shortage": "10m"})
     create_gang(live)
     pods = set(bound(live))
     for step in TO_ROLLED_BACK:

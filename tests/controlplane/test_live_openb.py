@@ -66,7 +66,7 @@ def _compiled() -> None:
     ],
 )
 def test_one_round_serves_them_all_at_the_planned_cost(live: Live, scoring: Scoring, dedicated: bool) -> None:
-    live.configure(provisioners(), planner={"idle_seconds": 3, "budget_seconds": 15, "dedicated_nodes": dedicated})
+    live.configure(provisioners(), planner={"idle": "3s", "budget": "15s", "dedicated_nodes": dedicated})
     with live.cluster.plane.scheduler(scoring):
         live.start()
         create_deployments(live.cluster)

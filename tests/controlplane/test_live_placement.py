@@ -187,7 +187,7 @@ def test_a_gang_lands_whole_on_standing_nodes_in_a_storm_of_small_pods(live: Liv
     """Three of its eight pods fit on nodes that stand, and there are no more than five others; these take a while, and
     everybody wants their room."""
     few = group("few", "4", "8Gi", 0.2, labels={"role": "gang"}, max_size=5)
-    live.configure([{"name": "all", "node_groups": [few, SMALL]}], SLOW, planner={"window_seconds": 3})
+    live.configure([{"name": "all", "node_groups": [few, SMALL]}], SLOW, planner={"window": "3s"})
     live.start()
     for node in range(3):
         live.cluster.create_node(f"standing-{node}", {"cpu": "4", "memory": "8Gi"}, labels={"role": "gang"})

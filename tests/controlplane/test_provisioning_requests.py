@@ -194,7 +194,7 @@ def test_a_gang_that_cannot_be_had_leaves_nothing_and_is_tried_again(requests: P
 
 
 def test_a_booking_is_kept_until_its_time_is_over(requests: PlaneRequests) -> None:
-    started(requests, CPU, provisioning={"booking_seconds": 20})
+    started(requests, CPU, provisioning={"booking": "20s"})
     requests.template("head", HEAD)
     requests.create("kept", {"head": 2})
     requests.wait_for("kept", "Provisioned")

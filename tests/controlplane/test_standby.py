@@ -38,7 +38,7 @@ class Pair:
             self._configuration,
             [{"name": "all", "weight": 1, "node_groups": [group("small", "2", "4Gi", 0.1)]}],
             drive="plan",
-            planner={"idle_seconds": 3},  # one round for all pods of a Deployment, however slowly these are made
+            planner={"idle": "3s"},  # one round for all pods of a Deployment, however slowly these are made
             kubernetes={"kubeconfig": str(cluster.plane.kubeconfig()), "namespace": cluster.namespace},
             backend={"file": str(self._cloud), "simulated": {"*": {"boot_seconds": 3, "delete_seconds": 0.1}}},
         )

@@ -11,7 +11,8 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from cagrpc.api.core.nodes import HOSTNAME
-from cagrpc.api.encoding.times import duration_seconds, timestamp
+from cagrpc.api.encoding.times import timestamp
+from cagrpc.durations import duration_seconds
 from solver.model import NodeSelectorTerm, PodSpec
 
 if TYPE_CHECKING:  # not needed to check a configuration
@@ -128,7 +129,7 @@ def _until(text: str, started_at_seconds: int) -> float:
     if not text:
         return 0.0
     seconds = inf if text == "true" else duration_seconds(text)
-    if seconds is None:
+    if not seconds:
         return 0.0
     return started_at_seconds + seconds if started_at_seconds else inf
 

@@ -1,17 +1,9 @@
-"""Times and durations as Kubernetes' JSON writes them."""
+"""Times as Kubernetes' JSON writes them."""
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 from typing import Any
-
-_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_NUMBER = r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
-_SECONDS = re.compile(_NUMBER)
-_PART = re.compile(rf"({_NUMBER})({'|'.join(sorted(_UNITS, key=len, reverse=True))})")
-_LONGEST_SECONDS = 2**63 / 1e9  # a Go duration counts nanoseconds in 64 bits: 292 years
-
 
 _LATEST = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp())
 
@@ -38,15 +30,3 @@ def epoch_seconds(timestamp: Any) -> int:
         return 0
     seconds = (timestamp if timestamp.tzinfo else timestamp.replace(tzinfo=UTC)).timestamp()
     return min(max(0, int(seconds)), _LATEST)
-
-
-def duration_seconds(text: str) -> float | None:
-    """Return the seconds of a number (`7200`) or a Go duration (`2h30m`, `1.5h`); None where it is invalid or not above
-    0."""
-    if _SECONDS.fullmatch(text):
-        seconds = float(text)
-    else:
-        seconds = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
-        if _PART.sub("", text):
-            return None
-    return seconds if 0 < seconds < _LONGEST_SECONDS else None

@@ -168,9 +168,9 @@ def _overridden(
     found.update({key: value for key, value in instead.items() if value})
     seconds = source.node_drain_timeout_seconds
     if seconds is not None and old:
-        found["nodeDrainTimeout"] = f"{seconds}s"
+        found["nodeDrainTimeout"] = f"{seconds:.0f}s"
     elif seconds is not None:
-        found["deletion"] = {**mapping(spec, "deletion", "", []), "nodeDrainTimeoutSeconds": seconds}
+        found["deletion"] = {**mapping(spec, "deletion", "", []), "nodeDrainTimeoutSeconds": round(seconds)}
     if source.machine_taints:
         found["taints"] = _machine_taints(list(spec.get("taints") or ()), group)
     return found

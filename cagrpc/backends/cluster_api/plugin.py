@@ -22,7 +22,7 @@ from cagrpc.backends.plugin import (
     unknown_names,
 )
 from cagrpc.errors import InvalidConfiguration
-from cagrpc.forms import FilePath, Form
+from cagrpc.forms import Duration, FilePath, Form
 from solver.model import NodeGroup
 
 if TYPE_CHECKING:  # not needed to check a configuration
@@ -69,7 +69,7 @@ class MachineForm(Form):
     machine_taints: bool = False
     """Let Cluster API set the node group's taints and the start-up taint. Its feature gate MachineTaintPropagation must
     be on. Not needed with kubeadm's bootstrap provider."""
-    node_drain_timeout_seconds: Annotated[int, Field(ge=0, le=86_400)] | None = None
+    node_drain_timeout_seconds: Annotated[float, Duration("0s", "24h", '"10m"', was_number=True)] | None = None
     """How long the deletion of a Machine may drain its Node; 0 is no limit. Default: that of machine_deployment."""
 
     @model_validator(mode="after")

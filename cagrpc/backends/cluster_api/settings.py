@@ -35,7 +35,7 @@ class MachineSource:
     """Empty for the node group's zone, where the Cluster has a failure domain of that name, or else the owner's."""
     machine_taints: bool = False
     """Whether Cluster API sets taints (its feature gate MachineTaintPropagation)."""
-    node_drain_timeout_seconds: int | None = None
+    node_drain_timeout_seconds: float | None = None
     """None for the owner's."""
 
     def __str__(self) -> str:

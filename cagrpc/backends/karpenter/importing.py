@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from cagrpc.api.core.resources import mapping, members, strings
-from cagrpc.api.encoding.times import duration_seconds
 from cagrpc.backends.karpenter.node_classes import disk_bytes
 from cagrpc.backends.karpenter.pools import NODE_POOLS, is_zero
 from cagrpc.backends.karpenter.settings import NodeClass
 from cagrpc.backends.plugin import ImportedSections
+from cagrpc.durations import duration_seconds
 from cagrpc.errors import InvalidInput, NotFound
 from cagrpc.fleet.catalogue import EPHEMERAL_STORAGE
 from cagrpc.fleet.provisioners import storage_of_disk
@@ -104,9 +104,9 @@ def _allocatable_of(disk: int) -> str:
 def _parameters(spec: Document) -> dict[str, Any]:
     of_nodes = mapping(mapping(spec, "template", "", []), "spec", "", [])
     reference = mapping(of_nodes, "nodeClassRef", "", [])
-    seconds = duration_seconds(str(of_nodes.get("terminationGracePeriod") or ""))
-    found = {"node_class": _given(reference, "group", "kind", "name"), "termination_grace_period_seconds": seconds}
-    return {key: value for key, value in found.items() if value is not None}
+    grace = str(of_nodes.get("terminationGracePeriod") or "")
+    found = {"node_class": _given(reference, "group", "kind", "name")}
+    return found | ({"termination_grace_period": grace} if duration_seconds(grace) else {})
 
 
 def _taints(of_nodes: Document, field: str) -> list[dict[str, Any]]:

@@ -30,14 +30,13 @@ from cagrpc.backends.plugin import (
 from cagrpc.errors import InvalidConfiguration
 from cagrpc.fleet.catalogue import DEFAULT_ZONE
 from cagrpc.fleet.provisioners import NODEPOOL_LABEL
-from cagrpc.forms import Form
+from cagrpc.forms import Duration, Form
 from solver.model import NodeGroup
 
 if TYPE_CHECKING:  # not needed to check a configuration
     from cagrpc.kube.client.client import Client
 
 _KARPENTERS = "karpenter.sh/"
-_DAY = 86_400.0
 
 
 def _one_segment(text: str) -> str:
@@ -60,8 +59,8 @@ class ParametersForm(Form):
     """What NodeClaims have beside what their node group says."""
 
     node_class: NodeClassForm | None = None
-    termination_grace_period_seconds: Annotated[float, Field(ge=1, le=_DAY)] | None = None
-    """After so long a deleted NodeClaim is gone, whatever disruption budgets or do-not-disrupt say. Default: 600, as
+    termination_grace_period_seconds: Annotated[float, Duration("1s", "24h", '"10m"', was_number=True)] | None = None
+    """After so long a deleted NodeClaim is gone, whatever disruption budgets or do-not-disrupt say. Default: 10m, as
     CA's --max-graceful-termination-sec."""
 
 
@@ -70,8 +69,10 @@ class KarpenterForm(ParametersForm):
 
     fleet: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$")] = "cagrpc"
     """Marks this server's NodeClaims, so that two servers share a cluster."""
-    unavailable_offerings_seconds: Annotated[float, Field(ge=0, le=_DAY)] = UNAVAILABLE_OFFERINGS_SECONDS
-    """How long Karpenter's provider launches nothing of an offering after a shortage of it. 180 with AWS, 3600 with
+    unavailable_offerings_seconds: Annotated[float, Duration("0s", "24h", '"3m"', was_number=True)] = (
+        UNAVAILABLE_OFFERINGS_SECONDS
+    )
+    """How long Karpenter's provider launches nothing of an offering after a shortage of it. 3m with AWS, 1h with
     Azure."""
     provisioners: dict[str, ParametersForm] = Field(default_factory=dict)
     """By the name of the provisioner."""

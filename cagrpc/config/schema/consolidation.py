@@ -74,7 +74,7 @@ class ConsolidationForm(Form, title="Consolidation"):
     skip_nodes_with_system_pods: bool = True
     """Whether pods of kube-system without a PodDisruptionBudget stay for an hour, as CA's flag of this name."""
     step_deadline: Annotated[str, between("1m", "24h", '"15m"')] = "15m"
-    """A step that makes no progress for so long is undone; longer than increment_deadline_seconds."""
+    """A step that makes no progress for so long is undone; longer than increment_deadline."""
     windows: list[WindowForm] = Field(default_factory=list)
     """When nodes may be replaced. Default: always. A step that has begun is finished; nodes that must go do not
     wait."""

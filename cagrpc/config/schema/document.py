@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from cagrpc.api.autoscaler.options import AutoscalingOptions
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER
 from cagrpc.backends import registry
 from cagrpc.config.problems import shown
@@ -17,21 +18,20 @@ from cagrpc.config.schema.devices import DevicesForm
 from cagrpc.config.schema.fields import LabelKey, Limits
 from cagrpc.config.schema.http import Http
 from cagrpc.config.schema.kubernetes import Kubernetes
-from cagrpc.config.schema.kueue import Kueue
 from cagrpc.config.schema.listen import Address, Listen
-from cagrpc.config.schema.planner import Planner
-from cagrpc.config.schema.provisioners import Autoscaling, ProvisionerEntry
-from cagrpc.config.schema.provisioning_requests import ProvisioningRequests
+from cagrpc.config.schema.provisioners import ProvisionerEntry
 from cagrpc.config.schema.slack import Slack
 from cagrpc.config.schema.times import seconds
 from cagrpc.config.schema.tls import Tls
+from cagrpc.controllers.settings import Drive, KueueSettings, PlannerSettings, RequestSettings
+from cagrpc.durations import duration_text
 from cagrpc.fleet.visibility import DEFAULT_SHOWN_GROUPS
-from cagrpc.forms import FilePath, Form
+from cagrpc.forms import Duration, FilePath, Form
 
 LONGEST_INCREMENT_SECONDS = 900
 """CA's default time for provisioning and starting a node, after which CA takes the node for failed."""
 
-LONGEST_EXPANDER_SECONDS = 3.0
+LONGEST_EXPANDER = "3s"
 """CA waits 5 s for the expander, decoding and the network included."""
 
 
@@ -45,16 +45,16 @@ class BackendForm(registry.backend_fields(), title="Backend"):  # type: ignore[m
 class Configuration(Form):
     """Configuration of cagrpc. Paths are relative to the file they stand in."""
 
-    drive: Literal["assist", "plan"] = "assist"
+    drive: Drive = Drive.ASSIST
     """Who decides on scale-ups: the cluster-autoscaler, which asks the expander, or the planner loop (needs
     `kubernetes`)."""
     kubernetes: Kubernetes | None = None
     schedulers: Annotated[list[SchedulerName], Field(min_length=1)] = Field(default=[DEFAULT_SCHEDULER])
     """Schedulers whose pods are planned (`schedulerName`). Pods of others take room on nodes, and nothing is scaled up
     for them."""
-    planner: Planner = Planner()
-    provisioning_requests: ProvisioningRequests = ProvisioningRequests()
-    kueue: Kueue = Kueue()
+    planner: PlannerSettings = Field(default_factory=PlannerSettings)
+    provisioning_requests: RequestSettings = Field(default_factory=RequestSettings)
+    kueue: KueueSettings = Field(default_factory=KueueSettings)
     slack: Slack | None = None
     consolidation: ConsolidationForm | None = None
     listen: Listen = Listen()
@@ -72,13 +72,13 @@ class Configuration(Form):
     """What the cluster's nodes may have together: nodes, cpu, memory, any resource, as Kubernetes quantities."""
     shown_groups: Annotated[int, Field(ge=1, le=10_000)] = DEFAULT_SHOWN_GROUPS
     """How many node groups CA is shown; explicit ones always, and those with nodes."""
-    autoscaling: Autoscaling = Autoscaling()
+    autoscaling: AutoscalingOptions = Field(default_factory=AutoscalingOptions)
     """Of every node group; a provisioner's and a node group's own fields come before these."""
     gpu_label: LabelKey = "cagrpc.io/gpu"
     """The label that CA knows nodes with GPUs by."""
-    increment_deadline_seconds: Annotated[float, Field(gt=0)] = 600.0
+    increment_deadline_seconds: Annotated[float, Duration("1ms", None, '"10m"', was_number=True)] = 600.0
     """An increment whose nodes are not all ready by then is rolled back; below CA's own 15 minutes."""
-    expander_budget_seconds: Annotated[float, Field(gt=0, le=LONGEST_EXPANDER_SECONDS)] = 2.0
+    expander_budget_seconds: Annotated[float, Duration("1ms", LONGEST_EXPANDER, '"2s"', was_number=True)] = 2.0
     """How long the expander may think; CA gives up after 5 s."""
     tracing: bool = False
     """Traces of calls, planning rounds and increments, by OpenTelemetry (the extra `tracing`). Where they are sent is
@@ -89,14 +89,14 @@ class Configuration(Form):
     def _before_ca_gives_up(cls, seconds: float) -> float:
         if seconds >= LONGEST_INCREMENT_SECONDS:
             raise ValueError(
-                f"found {seconds:g}, expected less than {LONGEST_INCREMENT_SECONDS}, after which CA takes a node that "
-                "has not come for failed"
+                f'found "{duration_text(seconds)}", expected less than "{duration_text(LONGEST_INCREMENT_SECONDS)}",'
+                " after which CA takes a node that has not come for failed"
             )
         return seconds
 
     @model_validator(mode="after")
     def _plan_needs_a_cluster(self) -> Self:
-        if self.drive == "plan" and self.kubernetes is None:
+        if self.drive is Drive.PLAN and self.kubernetes is None:
             raise ValueError("drive: plan watches pods itself and needs the section kubernetes; found none")
         return self
 
@@ -104,7 +104,7 @@ class Configuration(Form):
     def _slack_has_who_carries_it(self) -> Self:
         if self.slack is not None and self.kubernetes is None:
             raise ValueError("slack is held in a cluster and needs the section kubernetes; found none")
-        if self.slack is not None and self.slack.carrier == "virtual" and self.drive == "assist":
+        if self.slack is not None and self.slack.carrier == "virtual" and self.drive is Drive.ASSIST:
             raise ValueError(
                 "slack.carrier: found virtual with drive: assist, expected buffer or pods, or drive: plan; the "
                 "cluster-autoscaler asks the expander only about pods that it sees pending, so nobody would open nodes "
@@ -121,7 +121,7 @@ class Configuration(Form):
         if seconds(self.consolidation.step_deadline) <= self.increment_deadline_seconds:
             raise ValueError(
                 f"consolidation.step_deadline: found {shown(self.consolidation.step_deadline)}, expected more than"
-                f" increment_deadline_seconds, {self.increment_deadline_seconds:g}, within which new nodes come"
+                f' increment_deadline, "{duration_text(self.increment_deadline_seconds)}", within which new nodes come'
             )
         return self
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Self
 from pydantic import Discriminator, Field, RootModel, Tag, ValidationInfo, field_validator, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
+from cagrpc.api.autoscaler.options import AutoscalingOptions
 from cagrpc.config.problems import shown
 from cagrpc.config.schema import karpenter
 from cagrpc.config.schema.disruption import DisruptionForm
@@ -42,26 +43,12 @@ DIRECTORY = "directory"
 
 _LARGEST_SIZE = 2**31 - 1
 
-Seconds = Annotated[float, Field(gt=0, le=365 * 86_400)]
-Fraction = Annotated[float, Field(ge=0, le=1)]
 Size = Annotated[int, Field(ge=0, le=_LARGEST_SIZE)]
 
 
 def context(catalogue: Catalogue | None, directory: Path) -> dict[str, Any]:
     """Return the validation context."""
     return {CATALOGUE: catalogue, DIRECTORY: directory}
-
-
-class Autoscaling(Form):
-    """What CA is to do with nodes instead of its own flags; a field left out leaves CA's default."""
-
-    scale_down_utilization_threshold: Fraction | None = None
-    scale_down_gpu_utilization_threshold: Fraction | None = None
-    scale_down_unneeded_seconds: Seconds | None = None
-    scale_down_unready_seconds: Seconds | None = None
-    max_node_provision_seconds: Seconds | None = None
-    zero_or_max_node_scaling: bool | None = None
-    ignore_daemon_sets_utilization: bool | None = None
 
 
 class NodeGroupForm(Form):
@@ -86,7 +73,7 @@ class NodeGroupForm(Form):
     """Labels that a node gets only after it has joined, from feature discovery or a device plugin, say. Pods that
     require one are planned here, and a node counts as ready only with all of them."""
     taints: Taints = Field(default_factory=list)
-    autoscaling: Autoscaling | None = None
+    autoscaling: AutoscalingOptions | None = None
 
     @field_validator("allocatable")
     @classmethod
@@ -206,7 +193,7 @@ class ProvisionerForm(Form):
     """What pods may use of each of its nodes beside what instance types and node groups say: ephemeral-storage
     (default: 17Gi, of a disk of 20 GiB), huge pages (which are taken off the memory), what device plugins offer."""
     node_groups: Annotated[list[NodeGroupEntry], Field(min_length=1)] | None = None
-    autoscaling: Autoscaling | None = None
+    autoscaling: AutoscalingOptions | None = None
     disruption: DisruptionForm | None = None
     """Of its nodes by consolidation."""
 

@@ -13,12 +13,12 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from cagrpc.config.problems import field_names, sentences
+from cagrpc.config.problems import sentences
 from cagrpc.config.schema.fields import LabelValue
 from cagrpc.config.yaml_text import parse_documents, read_text
 from cagrpc.errors import InvalidConfiguration, did_you_mean
 from cagrpc.fleet.catalogue import ARCH, DEFAULT_ZONE, INSTANCE_TYPE, NVIDIA_GPU, OS, ZONE
-from cagrpc.forms import Form
+from cagrpc.forms import Form, names_in_files
 from solver.model import CPU, MEMORY, PODS, NodeGroup
 
 _MIB = 2**20
@@ -70,7 +70,7 @@ def read_recorded_groups(path: Path, weights: Mapping[str, int] | None = None) -
         parsed = TypeAdapter(_File).validate_python(documents[0])
     except ValidationError as error:
         raise InvalidConfiguration(
-            [f"{path}: {text}" for text in sentences(error, "", field_names(_File, _Group))],
+            [f"{path}: {text}" for text in sentences(error, "", [*names_in_files(_File), *names_in_files(_Group)])],
         ) from error
     chosen = weights or {}
     refuse_unknown(path, chosen, parsed.groups)

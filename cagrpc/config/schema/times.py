@@ -7,8 +7,8 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from pydantic import AfterValidator
 
-from cagrpc.api.encoding.times import duration_seconds
 from cagrpc.config.problems import shown
+from cagrpc.durations import duration_seconds
 from cagrpc.errors import did_you_mean
 from cagrpc.forms import Form
 from cagrpc.runtime.schedules import Schedule, parse_cron

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from cagrpc.api.encoding.times import duration_seconds
 from cagrpc.controllers.provisioning.model import ProvisioningRequest, Service
 from cagrpc.controllers.settings import ClassBehaviour
+from cagrpc.durations import duration_seconds
 from cagrpc.errors import in_one_line
 
 CHECK_CAPACITY = "check-capacity.kubernetes.io"
@@ -76,7 +76,7 @@ def terms(request: ProvisioningRequest, service: Service) -> Terms | str:
     ]
     valid: float | None = None
     if VALID_UNTIL in given:
-        valid = duration_seconds(given[VALID_UNTIL].strip())
+        valid = duration_seconds(given[VALID_UNTIL].strip()) or None
         if valid is None:
             problems.append(
                 f"spec.parameters.{VALID_UNTIL}: found {given[VALID_UNTIL]!r:.80}, expected seconds (3600) or a"

@@ -39,12 +39,12 @@ _GROUP = {
 _CONFIGURATION: dict[str, Any] = {
     "backend": {"simulated": {"*": {"boot_seconds": 5, "stock": 3}}},
     "provisioners": [{"name": "one", "weight": 10, "limits": {"nodes": 5}, "node_groups": [_GROUP]}],
-    "planner": {"idle_seconds": 1, "window_seconds": 10},
+    "planner": {"idle": "1s", "window": "10s"},
     "limits": {"cpu": "100", "memory": "1Ti"},
     "listen": {"http": "127.0.0.1:8088"},
     "slack": {"headroom": [{"pods": 5, "requests": {"cpu": "1"}}]},
-    "provisioning_requests": {"booking_seconds": 60},
-    "increment_deadline_seconds": 300,
+    "provisioning_requests": {"booking": "1m"},
+    "increment_deadline": "5m",
 }
 _PROVISIONER = {
     "apiVersion": "karpenter.sh/v1",

@@ -55,9 +55,9 @@ def test_the_more_special_parameters_come_first(tmp_path: Path) -> None:
         {
             "node_class": CLASS,
             "fleet": "blue",
-            "unavailable_offerings_seconds": 3600,
-            "provisioners": {"gpu": {"node_class": GPU, "termination_grace_period_seconds": 1800}},
-            "node_groups": {"b": {"termination_grace_period_seconds": 60}},
+            "unavailable_offerings": "1h",
+            "provisioners": {"gpu": {"node_class": GPU, "termination_grace_period": "30m"}},
+            "node_groups": {"b": {"termination_grace_period": "60s"}},
         },
     ).backend
     default, gpu = NodeClass(**CLASS), NodeClass(**GPU)
@@ -97,7 +97,7 @@ def test_every_problem_is_told_with_its_place(tmp_path: Path) -> None:
         ({"node_class": {**CLASS, "group": "karpenter.k8s.aws/v1"}}, "node_class.group: found"),
         ({"node_class": {"kind": "EC2NodeClass"}}, "node_class.group"),
         ({"node_class": CLASS, "fleet": "No Name"}, "fleet"),
-        ({"node_class": CLASS, "termination_grace_period_seconds": 0}, "termination_grace_period_seconds"),
+        ({"node_class": CLASS, "termination_grace_period": "0s"}, "termination_grace_period"),
         ({"node_class": CLASS, "zone": "x"}, "zone"),
     ],
 )

@@ -35,7 +35,7 @@ QUIET_SECONDS = LEAST_AGE_SECONDS + 15.0
 AT_ITS_END = ("nothing is worth moving", "the steps that were planned are none any more")
 """What the server says it waits for."""
 PATIENCE_SECONDS = 1200.0
-_PLANNER = {"idle_seconds": 3, "budget_seconds": 10}
+_PLANNER = {"idle": "3s", "budget": "10s"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -244,11 +244,11 @@ def configure(
     live.node_selector = KWOK
     live.write(
         {
-            "backend": {"karpenter": {"node_class": NODE_CLASS, "termination_grace_period_seconds": 5}},
+            "backend": {"karpenter": {"node_class": NODE_CLASS, "termination_grace_period": "5s"}},
             "provisioners": provisioners,
             "drive": "plan",
             "kubernetes": {"kubeconfig": str(kubeconfig or live.cluster.plane.kubeconfig()), "journal": "sqlite"},
-            "planner": {"idle_seconds": 1, "window_seconds": 60, **(planner or {})},
+            "planner": {"idle": "1s", "window": "1m", **(planner or {})},
             **more,
         }
     )

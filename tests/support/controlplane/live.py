@@ -73,7 +73,7 @@ class Live:
             **({"devices": [dict(each) for each in devices]} if devices else {}),
             **({} if slack is None else {"slack": dict(slack)}),
             **({} if consolidation is None else {"consolidation": dict(consolidation)}),
-            planner={"idle_seconds": 1, "window_seconds": 60, "shortage_seconds": 4, **(planner or {})},
+            planner={"idle": "1s", "window": "1m", "shortage": "4s", **(planner or {})},
         )
 
     def write(self, configuration: Mapping[str, Any]) -> None:
