@@ -84,7 +84,7 @@ class Duration:
 
 def _lenient(schema: Any, handler: GetCoreSchemaHandler) -> None:
     if isinstance(schema, dict):
-        found: Any = handler.resolve_ref_schema(schema) if schema.get("type") == "definition-ref" else schema  # type: ignore[arg-type] # a schema is a dictionary
+        found: Any = handler.resolve_ref_schema(schema) if schema.get("type") == "definition-ref" else schema
         if found.get("type") in ("dataclass", "tuple", "frozenset", "enum"):
             found["strict"] = False
         if found is schema:
@@ -192,15 +192,16 @@ class Form(_Read, BaseModel):
 def names_in_files(base: type) -> Iterator[str]:
     """Yield the names that the fields of a class and of all its subclasses have in a file."""
     if issubclass(base, Form):
-        written = {name: (info.alias, info.metadata) for name, info in base.model_fields.items()}
+        written = [(info.alias or name, info.metadata) for name, info in base.model_fields.items()]
     else:
         hints = get_type_hints(base, include_extras=True) if is_dataclass(base) else {}
-        written = {name: (None, getattr(hint, "__metadata__", ())) for name, hint in hints.items()}
-    for name, (alias, metadata) in written.items():
-        duration = next((each for each in metadata if isinstance(each, Duration)), None)
-        yield alias or (name if duration is None else duration.named(name))
-    for each in base.__subclasses__():
-        yield from names_in_files(each)
+        written = [(name, list(getattr(hint, "__metadata__", ()))) for name, hint in hints.items()]
+    for name, metadata in written:
+        durations = (found.named(name) for found in metadata if isinstance(found, Duration))
+        yield next(durations, name)
+    subclasses: list[type] = base.__subclasses__()
+    for derived in subclasses:
+        yield from names_in_files(derived)
 
 
 def _docstrings(form: type) -> dict[str, str]:

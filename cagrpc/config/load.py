@@ -86,9 +86,9 @@ def _settings(
     for group_id, options in expanded.options.items():
         longest = options.max_node_provision_seconds
         if longest is not None and longest <= written.increment_deadline_seconds:
-            found, most = duration_text(written.increment_deadline_seconds), duration_text(longest)
+            found, least = duration_text(written.increment_deadline_seconds), duration_text(longest)
             reader.problems.append(
-                f'increment_deadline: found "{found}", expected less than the "{most}" of max_node_provision_time of'
+                f'increment_deadline: found "{found}", expected less than the "{least}" of max_node_provision_time of'
                 f' node group "{group_id}", after which CA gives up'
             )
     of_groups = devices.devices_of_groups(written.devices, expanded.groups, catalogue, reader.problems)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -53,7 +54,7 @@ def settings(base: str, written: str) -> Settings:
 
 
 def _leaf(written: str) -> tuple[str, object]:
-    found = yaml.safe_load(written)
+    found: dict[str, Any] = yaml.safe_load(written)
     while isinstance(value := next(iter(found.values())), dict):
         found = value
     return next(iter(found.items()))
