@@ -1,7 +1,8 @@
 """Expected pods: those that workloads still have to create, planned together with existing ones. A workload's replicas
 are compared with the pods observed of it, not with its status, which lags behind. Each expected pod has a key of its
 own, that of the top-level workload (a Deployment, not its ReplicaSets) and a number; as pods come, those with the
-highest numbers are no longer expected. Not thread-safe.
+highest numbers are no longer expected. They are found anew before they are asked for, once for all that has changed of
+a top-level workload and all that it owns. Not thread-safe.
 
 A workload is believed as long as its controller makes progress, with its own pods or with those of others that come
 first, and until the API server has refused its pods (`refusals`). Then it is ignored until it creates one or wants
@@ -24,7 +25,7 @@ from cagrpc.cluster.view.objects import ObservedPod, PodStage
 from cagrpc.cluster.view.planning_triggers import PlanningTriggers
 from cagrpc.cluster.view.references import Reference, References
 from cagrpc.cluster.view.storage import Storage
-from cagrpc.cluster.view.workload_tree import WorkloadTree, kind_of
+from cagrpc.cluster.view.workload_tree import Missing, WorkloadTree, depends_on_objects, kind_of
 from cagrpc.cluster.view.workloads import Quota, Workload
 from cagrpc.fleet.model import ExpectedPod
 from cagrpc.runtime.clock import EpochClock, MonotonicClock
@@ -37,7 +38,9 @@ its fair share, and the rest of those that want less is shared among the others.
 MOST_LOOKED_AT = 1_000
 """Workloads with expected pods at a time, whether they are still to be waited for,"""
 _MOST_GIVEN = 100
-"""and workloads that get less than they want, when there is more."""
+"""and as much work as reading so many pods, for workloads that get less than they want, when there is more."""
+_AS_READING_A_POD = 10
+"""So many workloads are looked at, and expected pods counted, in the time that it takes to read one."""
 _OWN_KINDS = ("Deployment", "ReplicaSet", "StatefulSet", "Job", "JobSet")
 _MOST_KINDS, _LONGEST_KIND = 1_000, 63
 """Of workloads whose controllers' progress is known each by itself: of others it is together. Owner references name any
@@ -57,12 +60,31 @@ class _Root:
     """Of itself and of what it has create its pods: their controllers' progress counts. None where the controller has
     tried and failed."""
     turn: Turn
+    wanted: int = 0
+    """How many pods it wanted when these were found."""
     ignored: int = 0
     """How many pods it wanted when it was ignored; 0 where it is not."""
     stalled: bool = False
     """Whether it is ignored because its controllers did nothing at all,"""
     revived: bool = False
     """and whether it was believed again when they went on, and has created nothing since."""
+
+
+@dataclass(slots=True)
+class _Change:
+    """What has happened to a top-level workload and all that it owns since its expected pods were found."""
+
+    since: float
+    """When the first of it happened,"""
+    at: float
+    """and the latest, but for pods that came."""
+    waiting: int = 0
+    """How many pods have come that wait: those that were expected are no news."""
+    namespace: str = ""
+    """Theirs."""
+
+
+_NONE = Missing([], 0)
 
 
 class _Reader(NamedTuple):
@@ -109,38 +131,47 @@ class ExpectedPods:
         self._ending: set[str] = set()
         """Namespaces that are being deleted."""
         self._roots: dict[str, _Root] = {}
+        self._outdated: dict[str, _Change] = {}
+        """By top-level workload whose expected pods are to be found anew."""
         self._with_pods: OrderedDict[str, _Root] = OrderedDict()
         """Those that have expected pods, in the order in which it is looked whether they are to be waited for,"""
         self._of_namespace: defaultdict[str, dict[str, _Root]] = defaultdict(dict)
         """and by namespace."""
         self.refs: dict[ExpectedPod, PodRef] = {}
-        """By key."""
+        """By key, when they were found last."""
         self._of_namespaces: Counter[str] = Counter()
         """Expected pods by namespace."""
         self._short: OrderedDict[str, None] = OrderedDict()
         """Workloads that get less than they want because of `MOST`."""
 
     def put_pod(self, seen: ObservedPod) -> bool:
-        """Count a pod; return whether it was expected."""
+        """Count a pod; return whether it is news that it is there. If that depends on how many were expected, it is
+        recorded once that is known."""
         owner = seen.owner if seen.counted and not seen.owner.startswith("DaemonSet/") else ""
         before = self._pods.get(seen.key, "")
         if owner != before:
             self.drop_pod(seen.key)
         if not owner:
-            return False
+            return True
         differs = self._tree.put_pod(owner, seen)
         if owner != before:
             self._pods[seen.key] = owner
-            return self._came(owner)
+            return self._came(owner, seen)
         if differs:
-            self._update(self._tree.root(owner))
-        return False
+            self._change(self._tree.root(owner))
+        return True
 
     def drop_pod(self, key: str) -> None:
         owner = self._pods.pop(key, "")
         if owner:
             self._tree.drop_pod(owner, key)
-            self._update(self._tree.root(owner))
+            self._change(self._tree.root(owner))
+
+    def ref(self, pod: ExpectedPod) -> PodRef | None:
+        """Return an expected pod, if it is still expected."""
+        if pod.workload in self._outdated:
+            self._update(pod.workload)
+        return self.refs.get(pod)
 
     @property
     def most_used(self) -> float:
@@ -161,7 +192,7 @@ class ExpectedPods:
         if before is None and after is not None and after.parent:
             self._serve(after.parent)
         for root in sorted(roots | {self._tree.root(key) for key in changed}):
-            self._update(root)
+            self._change(root)
 
     def put_quota(self, before: Quota | None, after: Quota | None) -> None:
         for each, left in ((before, False), (after, True)):
@@ -194,9 +225,12 @@ class ExpectedPods:
         it was known, or before its last pod, is over."""
         key = self._tree.root(workload)
         root = self._roots.get(key)
-        began_at_seconds = 0.0 if root is None else self._now() - (self._clock() - root.turn.since)
-        if root is not None and at_seconds >= int(began_at_seconds) and self._tree.refuse(workload, at_seconds):
-            self._update(key)
+        if root is None and key not in self._outdated:
+            return
+        began = self._outdated[key].since if root is None else root.turn.since
+        began_at_seconds = self._now() - (self._clock() - began)
+        if at_seconds >= int(began_at_seconds) and self._tree.refuse(workload, at_seconds):
+            self._change(key)
 
     def expire(self) -> None:
         """Ignore workloads that are not to be waited for any longer, and give what that frees of `MOST` to those that
@@ -204,55 +238,85 @@ class ExpectedPods:
         now = self._clock()
         for key in list(islice(self._with_pods, MOST_LOOKED_AT)):
             self._with_pods.move_to_end(key)
+            if key in self._outdated:  # just now
+                continue
             root = self._with_pods[key]
             root.turn.before = max(root.turn.before, len(self.refs))
             progress = self._progress_of(root.kinds)
             if root.turn.is_over(progress, self._deadline_seconds, now):
-                root.ignored = sum(count for _, count in self._tree.missing(key))
+                root.ignored = root.wanted
                 root.stalled = now >= progress.at + self._deadline_seconds and not root.revived
                 self._set(key, root, [])
                 self._short.pop(key, None)
+        work = 0
         for key in list(islice(self._short, _MOST_GIVEN)) if len(self.refs) < MOST else ():
+            if work >= _MOST_GIVEN:
+                break
             self._short.move_to_end(key)
-            self._update(key)
+            work += self._update(key)
 
-    def _came(self, owner: str) -> bool:
-        """Note that a pod of this workload has come; return whether it was expected."""
+    def _came(self, owner: str, seen: ObservedPod) -> bool:
+        """Note that a pod of this workload has come; return whether that is news already."""
         self._tree.came(owner)
         self._serve(owner)
         key = self._tree.root(owner)
+        if not key:
+            return True
         root = self._roots.get(key)
-        expected = len(root.pods) if root else 0
         if root is not None:
-            root.ignored = 0
-        self._update(key, came=True)
-        return root is not None and len(root.pods) < expected
+            root.ignored, root.stalled, root.revived = 0, False, False
+            root.turn = Turn(self._clock(), self._progress_of(root.kinds).served)
+        at = self._outdated[key].at if key in self._outdated else self._clock()
+        change = self._change(key, at)
+        change.waiting += seen.stage is PodStage.WAITING and not seen.nominated
+        change.namespace = seen.ref.namespace
+        return False
 
-    def _update(self, key: str, *, came: bool = False) -> None:
-        """Update the expected pods of this workload."""
-        wanted = list(self._tree.missing(key)) if self._tree.root(key) == key else []
+    def _change(self, key: str, at: float | None = None) -> _Change:
+        """Have the expected pods of this workload found anew before they are asked for next."""
+        self._references.due(_Reader(key), lambda: self._update(key))
+        now = self._clock()
+        change = self._outdated.setdefault(key, _Change(now, now))
+        change.at = now if at is None else at
+        return change
+
+    def _update(self, key: str) -> int:
+        """Find the expected pods of this workload anew; return how much work that was, in pods that are read."""
+        change = self._outdated.pop(key, None)
+        at = None if change is None else change.at
+        came = 0 if change is None else change.waiting
+        found = self._tree.missing(key) if self._tree.root(key) == key else _NONE
+        wanted = sum(count for _, count in found.pods)
+        work = 1 + len(found.pods) + found.workloads // _AS_READING_A_POD
         root = self._roots.get(key)
         if root is None:
             if not wanted:
-                return
-            root = self._roots[key] = _Root(wanted[0][0].ref.namespace, [], (), Turn(self._clock(), 0))
-        if wanted and sum(count for _, count in wanted) <= root.ignored:
-            return
-        root.ignored = 0
+                self._references.drop(_Reader(key))
+                if change is not None and came:
+                    self._triggers.record(change.namespace, at)
+                return work
+            since = self._clock() if at is None else at
+            root = self._roots[key] = _Root(found.pods[0][0].ref.namespace, [], (), Turn(since, 0))
+        if root.stalled and self._clock() < self._progress_of(root.kinds).at + self._deadline_seconds:
+            root.ignored, root.revived = 0, True
+        if wanted and wanted <= root.ignored:
+            return work
+        root.ignored, root.wanted = 0, wanted
         before, kinds_before = len(root.pods), root.kinds
         root.kinds = tuple(map(self._kind, self._tree.kinds(key)))
-        self._set(key, root, [] if root.namespace in self._ending else self._allowed(key, root, wanted))
+        self._set(key, root, [] if root.namespace in self._ending else self._allowed(key, root, found.pods))
         self._share()
-        if len(root.pods) > before:
-            self._triggers.record(root.namespace)
-        root.revived &= not came
-        if came or len(root.pods) > before or root.kinds != kinds_before:
+        if len(root.pods) + came > before:
+            self._triggers.record(root.namespace, at)
+        if len(root.pods) > before or root.kinds != kinds_before:
             root.stalled = False
-            root.turn = Turn(self._clock(), self._progress_of(root.kinds).served)
+            since = self._clock() if at is None else max(at, root.turn.since)
+            root.turn = Turn(since, self._progress_of(root.kinds).served)
         if not wanted:
             del self._roots[key]
             self._short.pop(key, None)
             self._references.drop(_Reader(key))
+        return work + max(before, len(root.pods)) // _AS_READING_A_POD
 
     def _serve(self, workload: str) -> None:
         """Note that the controller of this workload has created something. After a time without anything, workloads
@@ -263,13 +327,6 @@ class ExpectedPods:
         progress.serve(now)
         if was_stalled:
             self._references.changed(_controllers_of(kind))
-
-    def _read_again(self, key: str) -> None:
-        """Update what was read with something that has changed."""
-        root = self._roots[key]
-        if root.stalled and self._clock() < self._progress_of(root.kinds).at + self._deadline_seconds:
-            root.ignored, root.revived = 0, True
-        self._update(key)
 
     def _kind(self, kind: str) -> str:
         """Return by what the progress of controllers of this kind is known."""
@@ -359,13 +416,16 @@ class ExpectedPods:
         while len(root.pods) > number:
             self._pop(key, root)
         self._note(key, root)
-        self._references.put(_Reader(key), references, lambda: self._read_again(key))
+        self._references.put(_Reader(key), references, lambda: self._update(key))
 
     def _read(
         self, key: str, index: int, like: ObservedPod
     ) -> tuple[EquivalenceClass, EquivalenceClass, Iterable[Reference]]:
         """Return the class of the first of such expected pods, with what its volumes require, and that of all others;
         and what they were read with. No pod owns its claims yet, and all that wait come before it."""
+        if not depends_on_objects(like.pod):
+            of = self._classes.of(like)
+            return of, of, ()
         own = f"expected of {key}, {index}"
         ref = replace(like.ref, created_at_seconds=_AFTER_ALL_SECONDS)
         to_come = replace(like, key=own, ref=ref, pod=replace(like.pod, key=""))

@@ -86,7 +86,7 @@ POD_GROUPS = ("scheduling.k8s.io/v1alpha2", "scheduling.x-k8s.io/v1alpha1", "sch
 
 _MOST_WARNINGS = 20
 _READ_AT_A_TIME = 200
-"""Readers under one hold of the lock,"""
+"""Pods, or what takes as long, under one hold of the lock,"""
 _PAUSE_SECONDS = 0.0001
 """and how long it is free then: whoever waits for it has to wake."""
 
@@ -211,7 +211,7 @@ class ClusterModel:
         """Return a waiting or expected pod."""
         with self._lock:
             if isinstance(key, ExpectedPod):
-                return None if self._expected is None else self._expected.refs.get(key)
+                return None if self._expected is None else self._expected.ref(key)
             known = self._pods.waiting.get(key)
             return known.ref if known else None
 
@@ -362,9 +362,10 @@ class ClusterModel:
         """Read again whom changes concern: a few at a time, between which what is watched goes on. What is still due
         when all might have been read four times, because others change all the while, is for the next time. What is
         `known` of a state that is being made is no news."""
-        for _ in range(1 + 4 * self._references.readers // _READ_AT_A_TIME):
+        most = self._references.read + 4 * self._references.readers
+        while True:
             with self._lock, self._triggers.known(known):
-                if self._storage.read_again(_READ_AT_A_TIME):
+                if self._storage.read_again(_READ_AT_A_TIME) or self._references.read > most:
                     return
             sleep(_PAUSE_SECONDS)
 

@@ -247,7 +247,7 @@ class PodTable:
         self.consumers.put(seen)
         if self._slack is not None:
             self._slack.put_pod(seen)
-        was_expected = self._expected is not None and self._expected.put_pod(seen)
+        is_news = self._expected is None or self._expected.put_pod(seen)
         stage, node = self._place(seen)
         self._storage.use(key, seen, stage, node)
         if stage is None or (stage is PodStage.SUCCEEDED and seen.pod.gang is None):
@@ -255,9 +255,9 @@ class PodTable:
             self._devices.forget(key)
             self._forget(key)
             return
-        self._put_read(seen, stage, node, was_expected=was_expected)
+        self._put_read(seen, stage, node, is_news=is_news)
 
-    def _put_read(self, read: ObservedPod, stage: PodStage, node: str, *, was_expected: bool) -> None:
+    def _put_read(self, read: ObservedPod, stage: PodStage, node: str, *, is_news: bool) -> None:
         """Count a pod with what its volumes require now."""
         key = read.key
         seen, volumes, references = self._storage.resolved(read, stage)
@@ -274,7 +274,7 @@ class PodTable:
         counted = self._slack.counted(seen, of, stage) if self._slack is not None else None
         bound = _remembered(seen, of) if on else None
         now = _Placed(of, stage, on, counted, volumes.attached if on else (), bound)
-        if stage is PodStage.WAITING and key not in self.waiting and not was_expected:
+        if stage is PodStage.WAITING and key not in self.waiting and is_news:
             self._triggers.record(seen.ref.namespace)
         self._set_waiting(key, seen.ref if stage is PodStage.WAITING else None)
         if now == before:
@@ -295,7 +295,7 @@ class PodTable:
     def _read_again(self, read: ObservedPod, stage: PodStage, node: str) -> None:
         """Read a pod again whose volumes have changed; what changes for a waiting one is news."""
         before = self._pods.get(read.key)
-        self._put_read(read, stage, node, was_expected=False)
+        self._put_read(read, stage, node, is_news=True)
         now = self._pods.get(read.key)
         if stage is PodStage.WAITING and before is not None and now is not None and now.of is not before.of:
             self._triggers.record(read.ref.namespace)

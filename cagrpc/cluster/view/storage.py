@@ -180,7 +180,7 @@ class Storage:
                 self._unsettled.add(each.name)
 
     def read_again(self, most: int) -> bool:
-        """Read again whom a change concerns, so many at most; return whether these are all."""
+        """Read again whom a change concerns, as much work as reading so many pods; return whether these are all."""
         self.room.settle()
         self._settle()
         done = self._references.read_again(most)

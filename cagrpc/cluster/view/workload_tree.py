@@ -11,6 +11,7 @@ from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from cagrpc.api.core.pod_claims import PodClaims
+from cagrpc.api.core.pods import Pod
 from cagrpc.api.core.volumes import with_templates
 from cagrpc.cluster.view.objects import ObservedPod
 from cagrpc.cluster.view.workloads import Workload, expectable, ordinal
@@ -25,7 +26,8 @@ top-level workload is further up: they are planned once they exist."""
 MOST_WORKLOADS = 1_000
 """Of one top-level workload from which pods are expected; pods of its others are planned once they exist."""
 MOST_WITH_CLAIMS = 500
-"""Pods with claims of their own that are expected of one workload: each is read by itself."""
+"""Kinds of pods with volumes, claims or extended resources that are expected of one top-level workload: each is read by
+itself, and each pod of a StatefulSet has claims of its own."""
 
 
 class _Like(NamedTuple):
@@ -63,6 +65,15 @@ def _like(seen: ObservedPod) -> _Like | None:
         return None
     claims = replace(pod.resource_claims, made=()) if pod.resource_claims.made else pod.resource_claims
     return _Like(pod.spec, pod.labels, pod.priority, seen.priority_class, claims)
+
+
+class Missing(NamedTuple):
+    """The missing pods of a workload and all that it owns."""
+
+    pods: list[tuple[ObservedPod, int]]
+    """One of each kind, with their number."""
+    workloads: int
+    """How many were looked at."""
 
 
 class WorkloadTree:
@@ -148,11 +159,11 @@ class WorkloadTree:
         workload = self._workloads.get(key)
         if self._failing[key] or (workload is not None and workload.fails):
             return ()
-        made = sorted(islice(self._children.get(key, ()), MOST_WORKLOADS))
-        return tuple(dict.fromkeys(kind_of(each) for each in (key, *made[:1])))
+        first = min(islice(self._children.get(key, ()), MOST_WORKLOADS), default=key)
+        return tuple(dict.fromkeys(map(kind_of, (key, first))))
 
-    def missing(self, key: str) -> Iterator[tuple[ObservedPod, int]]:
-        """Yield the missing pods of a workload and all that it owns, with their numbers."""
+    def missing(self, key: str) -> Missing:
+        """Return the missing pods of a workload and all that it owns."""
         left, visited, found = [(key, 1)], {key}, []
         while left:
             owner, level = left.pop()
@@ -162,23 +173,31 @@ class WorkloadTree:
                 made = sorted(islice(new, MOST_WORKLOADS - len(visited)))
                 visited.update(made)
                 left += ((child, level + 1) for child in made)
+        pods, left = [], MOST_WITH_CLAIMS
         for each in reversed(found):  # owned workloads before their owners
-            yield from self._own(each)
+            for like, count in self._own(each, left):
+                reads = depends_on_objects(like.pod)
+                if not reads or left:
+                    left -= reads
+                    pods.append((like, count))
+        return Missing(pods, len(found))
 
-    def _own(self, key: str) -> Iterator[tuple[ObservedPod, int]]:
+    def _own(self, key: str, most_with_claims: int) -> Iterator[tuple[ObservedPod, int]]:
         workload = self._workloads.get(key)
         if workload is None:  # of an unknown kind, or not listed yet
             return
         own = workload.wants - len(self._members.get(key, ()))
         refused = workload.wants <= self._refused.get(key, -1)
         if own > 0 and not refused and workload.template is not None:
-            yield from self._to_come(workload, workload.template, own)
+            yield from self._to_come(workload, workload.template, own, most_with_claims)
         for part in workload.parts:
             rest = part.pods - self._shares[key, part.name]
             if rest > 0 and part.template is not None:
                 yield part.template, rest
 
-    def _to_come(self, workload: Workload, template: ObservedPod, count: int) -> Iterator[tuple[ObservedPod, int]]:
+    def _to_come(
+        self, workload: Workload, template: ObservedPod, count: int, most_with_claims: int
+    ) -> Iterator[tuple[ObservedPod, int]]:
         """Yield pods like the youngest that is there, with the volumes of the template: claims of their own are still
         to be made, but for those that a StatefulSet has kept."""
         youngest = self._youngest(workload.key)
@@ -191,7 +210,7 @@ class WorkloadTree:
             return
         there = set(self._ordinals.get(workload.key, {}).values())
         new = (each for each in itertools.count(workload.first_ordinal) if each not in there)
-        missing = islice(new, min(count, MOST_WITH_CLAIMS))
+        missing = islice(new, min(count, most_with_claims))
         name = workload.key.rpartition("/")[2]
         for each in missing:
             claims = with_templates(template.pod.volumes, workload.claims, name, each)
@@ -217,6 +236,11 @@ def _less(counts: Counter[K], key: K, count: int) -> None:
     counts[key] -= count
     if not counts[key]:
         del counts[key]
+
+
+def depends_on_objects(pod: Pod) -> bool:
+    """Return whether it depends on other objects what such a pod comes to: on claims, or on who offers a resource."""
+    return bool(pod.volumes or pod.resource_claims.claims) or any("/" in name for name, _ in pod.spec.requests)
 
 
 def kind_of(workload: str) -> str:

@@ -156,11 +156,72 @@ def test_a_chain_that_becomes_shorter_is_followed_from_where_it_begins_then(firs
     assert expected(fed) == 2 * MOST_LEVELS + 2 * (MOST_LEVELS - 1)
 
 
-def test_a_workload_that_owns_many_costs_the_same_for_each_beyond_a_bound() -> None:
+def owned_by_one(workloads: int, replicas: int = 2, owner: str = "top") -> list[Any]:
+    return [workload(f"{owner}-{number}", replicas, owner=owner) for number in range(workloads)]
+
+
+def test_workloads_that_one_owns_cost_as_much_each_however_many_there_are() -> None:
+    def come(workloads: int) -> int:
+        fed = Fed(expects=True)
+
+        def work() -> None:
+            fed.put(*owned_by_one(workloads), path=REPLICA_SETS)
+            expected(fed)
+            fed.put(*(pod(f"p{at}", owner="ReplicaSet", owner_name=f"top-{at}") for at in range(workloads)))
+            assert expected(fed) == workloads
+            fed.relist([])
+
+        return steps(work)
+
+    grows(come, 100)
+
+
+def test_an_event_of_a_workload_costs_the_same_however_many_its_owner_has() -> None:
+    def longest(workloads: int) -> int:
+        fed = Fed(expects=True)
+        fed.put(*owned_by_one(workloads), path=REPLICA_SETS)
+        expected(fed)
+        young = pod("young", created=200, owner="ReplicaSet", owner_name="top-1")
+        resized = pod("young", cpu="2", created=200, owner="ReplicaSet", owner_name="top-1")
+        taken = [steps(lambda each=each: fed.put(each)) for each in (young, resized)]
+        taken.append(steps(lambda: fed.put(workload("top-2", 3, owner="top"), path=REPLICA_SETS)))
+        taken.append(steps(lambda: fed.drop(resized)))
+        assert expected(fed) == 2 * workloads + 1
+        return max(taken)
+
+    assert longest(400) <= longest(100) + 20
+
+
+def test_how_long_what_is_due_keeps_the_lock_does_not_depend_on_how_much_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     fed = Fed(expects=True)
-    jobs = [workload(f"j{number}", 0, owner="top") for number in range(MOST_WORKLOADS + 500)]
-    fed.put(*jobs[: MOST_WORKLOADS + 1], path=REPLICA_SETS)
-    assert steps(lambda: fed.put(jobs[-1], path=REPLICA_SETS)) < MOST_STEPS_OF_AN_EVENT / 5
+    for number in range(4):
+        fed.put(*owned_by_one(MOST_WORKLOADS // 2, owner=f"o{number}"), path=REPLICA_SETS)
+    taken: list[int] = []
+    read_again = fed.model._storage.read_again
+
+    def counted(most: int) -> bool:
+        found: list[bool] = []
+        taken.append(steps(lambda: found.append(read_again(most))))
+        return found[0]
+
+    monkeypatch.setattr(fed.model._storage, "read_again", counted)
+    assert expected(fed) == 4 * MOST_WORKLOADS
+    assert max(taken) < MOST_STEPS_OF_AN_EVENT
+    assert sum(taken) > 2 * max(taken)
+
+
+@pytest.mark.parametrize("more", [{}, {"resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}])
+def test_a_workload_that_owns_many_costs_the_same_for_each_beyond_a_bound(more: dict[str, Any]) -> None:
+    fed = Fed(expects=True)
+    of = kubernetes_pb2.PodTemplateSpec(spec=pod(**more).spec).SerializeToString()
+    owned = owned_by_one(MOST_WORKLOADS + 500)
+    for each in owned:
+        each.spec.template = of
+    fed.put(*owned[:-1], path=REPLICA_SETS)
+    expected(fed)
+    fed.put(owned[-1], path=REPLICA_SETS)
+    assert steps(fed.model.arrivals) < MOST_STEPS_OF_AN_EVENT
+    assert expected(fed) == 2 * (MOST_WITH_CLAIMS if more else MOST_WORKLOADS - 1)
 
 
 def test_of_a_stateful_set_with_claims_few_pods_are_expected_at_a_time() -> None:
@@ -168,7 +229,8 @@ def test_of_a_stateful_set_with_claims_few_pods_are_expected_at_a_time() -> None
     claims = [kubernetes_pb2.PersistentVolumeClaimTemplate(metadata={"name": "data"})]
     many: dict[str, Any] = {"podManagementPolicy": "Parallel", "volumeClaimTemplates": claims}
     whole = workload("db", 2**31 - 1, kind=kubernetes_pb2.StatefulSet, **many)
-    assert steps(lambda: fed.put(whole, path=STATEFUL_SETS)) < MOST_STEPS_OF_AN_EVENT
+    fed.put(whole, path=STATEFUL_SETS)
+    assert steps(fed.model.arrivals) < MOST_STEPS_OF_AN_EVENT
     assert expected(fed) == MOST_WITH_CLAIMS
 
 

@@ -72,6 +72,7 @@ class Fed:
 
     def leftovers(self) -> tuple[Any, ...]:
         """Return what the model still holds; nothing once all objects are gone."""
+        self.model.arrivals()  # what has changed is looked at then
         pods, nodes = self.model._pods, self.model._nodes
         classes = pods.classes
         tallies = classes._selectors, classes._terms, classes._waiting_selectors, classes._waiting_ports
@@ -105,7 +106,7 @@ class Fed:
                 expected._left,
                 expected._asked,
             )
-            tables = (*tables, expected._of_namespaces, expected._short)
+            tables = (*tables, expected._of_namespaces, expected._short, expected._outdated)
         return (*tables, classes.with_waiting, *(list(tally) for tally in tallies))
 
     def free(self, name: str = "n1") -> Mapping[str, int]:
