@@ -173,12 +173,12 @@ class WorkloadTree:
                 made = sorted(islice(new, MOST_WORKLOADS - len(visited)))
                 visited.update(made)
                 left += ((child, level + 1) for child in made)
-        pods, left = [], MOST_WITH_CLAIMS
+        pods, most = list[tuple[ObservedPod, int]](), MOST_WITH_CLAIMS
         for each in reversed(found):  # owned workloads before their owners
-            for like, count in self._own(each, left):
+            for like, count in self._own(each, most):
                 reads = depends_on_objects(like.pod)
-                if not reads or left:
-                    left -= reads
+                if not reads or most:
+                    most -= reads
                     pods.append((like, count))
         return Missing(pods, len(found))
 

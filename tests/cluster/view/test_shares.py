@@ -4,6 +4,7 @@ is counted in steps, at one size and at twice that."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -183,7 +184,7 @@ def test_an_event_of_a_workload_costs_the_same_however_many_its_owner_has() -> N
         expected(fed)
         young = pod("young", created=200, owner="ReplicaSet", owner_name="top-1")
         resized = pod("young", cpu="2", created=200, owner="ReplicaSet", owner_name="top-1")
-        taken = [steps(lambda each=each: fed.put(each)) for each in (young, resized)]
+        taken = [steps(partial(fed.put, each)) for each in (young, resized)]
         taken.append(steps(lambda: fed.put(workload("top-2", 3, owner="top"), path=REPLICA_SETS)))
         taken.append(steps(lambda: fed.drop(resized)))
         assert expected(fed) == 2 * workloads + 1
