@@ -9,7 +9,7 @@ import ast
 import inspect
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 from functools import cache
 from itertools import pairwise
@@ -17,12 +17,21 @@ from math import isfinite
 from typing import Annotated, Any, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationInfo
-from pydantic_core import core_schema
+from pydantic_core import PydanticKnownError, PydanticOmit, core_schema
 
 from cagrpc.durations import duration_seconds, duration_text
 
 OLD_NAMES = "old_names"
 """The key of a list in the validation context, to which each `OldName` that is found is added."""
+
+
+def shown(value: Any) -> str:
+    """Return a value as it is written in a file, truncated to a readable length."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=str)
+    except (TypeError, ValueError, RecursionError):
+        text = str(type(value).__name__)
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +61,12 @@ class Duration:
     """Of the field in a file, where it is another."""
     was_number: bool = False
     """Whether it was a number of seconds, under the attribute's name, and is read so still."""
+    never: str = ""
+    """The word for none at all, which is None."""
 
     def named(self, attribute: str) -> str:
         """Return the name of the field in a file."""
-        return self.name or attribute.removesuffix("_seconds")
+        return self.name or attribute.removesuffix("_seconds").removesuffix("Seconds")
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
         return core_schema.no_info_plain_validator_function(self.read, metadata={"duration": self})
@@ -63,8 +74,10 @@ class Duration:
     def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         return {"type": "string"}
 
-    def read(self, written: Any) -> float:
+    def read(self, written: Any) -> float | None:
         """Return the seconds. Raises ValueError."""
+        if self.never and written == self.never:
+            return None
         seconds, found, where = None, written, ""
         if isinstance(written, OldName):
             found, where = written.found, f"{written.new}: "
@@ -77,8 +90,7 @@ class Duration:
         least, most = duration_seconds(self.shortest) or 0.0, duration_seconds(self.longest or "")
         if seconds is None or not least <= seconds <= (seconds if most is None else most):
             bounds = f'from "{self.shortest}"' + ("" if self.longest is None else f' to "{self.longest}"')
-            shown = json.dumps(found, ensure_ascii=False, default=str)[:80]
-            raise ValueError(f"found {shown}, expected {where}a duration {bounds}, such as {self.such_as}")
+            raise ValueError(f"found {shown(found)}, expected {where}a duration {bounds}, such as {self.such_as}")
         return seconds
 
 
@@ -113,6 +125,40 @@ def _duration(schema: Any) -> Duration | None:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Says of a value that it is written as text, which a function reads that raises ValueError."""
+
+    read: Callable[[str], Any]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        return core_schema.no_info_after_validator_function(self.read, core_schema.str_schema(strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAs:
+    """Says of a value of which unit it is made that is read from the file."""
+
+    form: Any
+    convert: Callable[[Any], Any]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        return core_schema.no_info_after_validator_function(self.convert, handler.generate_schema(self.form))
+
+
+class NotWritten:
+    """Says of a field that no file has it: it is set by what else is written."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        def refuse(_: Any) -> None:
+            raise PydanticKnownError("unexpected_keyword_argument")
+
+        return core_schema.no_info_plain_validator_function(refuse)
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        raise PydanticOmit
+
+
 class _Read:
     """How fields are read, and what the schema says of them."""
 
@@ -127,7 +173,8 @@ class _Read:
         old = {}
         for name, field in _fields(handler.resolve_ref_schema(schema)):
             if (duration := _duration(field["schema"])) is not None:
-                new = duration.named(name)
+                alias = field.get("validation_alias", name)
+                new = alias[0][0] if isinstance(alias, list) else duration.named(alias)
                 field["validation_alias"] = [[new], [name]] if duration.was_number else new
                 if duration.was_number:
                     old[name] = new
@@ -168,6 +215,8 @@ class _Read:
                 written["title"] = new.replace("_", " ").title()
                 if isinstance(seconds := written.get("default"), float):
                     written["default"] = duration_text(seconds)
+            for each in (written, *written.get("anyOf", ())) if written is not None else ():
+                each.pop("uniqueItems", None)  # nothing is wrong about saying a thing twice
             if isinstance(alias, list):
                 properties[name] = {"type": "number", "deprecated": True, "description": f"Now `{new}`, a duration."}
         return described

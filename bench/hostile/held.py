@@ -37,7 +37,7 @@ class _Consolidation:
     def __init__(self, fleet: Fleet, cluster: FedCluster) -> None:
         self.looks = self._planned = 0
         self._cluster = cluster
-        settings = ConsolidationSettings(every_seconds=_LOOK_SECONDS)
+        settings = ConsolidationSettings(every_seconds=_LOOK_SECONDS, budget_seconds=_LOOK_SECONDS)
         viewed: Any = cluster
         self._controller = ConsolidationController(
             fleet,

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from solver.model import Labels, PodSelector
+from cagrpc.fleet.fields import DnsLabel, Selector
+from cagrpc.forms import Section
+from solver.model import Labels
 from solver.model.eligibility import selects
 
 
 @dataclass(frozen=True, slots=True)
-class Exclusion:
-    """Pods whose size no room is kept for ([R6]), beside those that say so themselves."""
+class Exclusion(Section):
+    """Pods for whose size no room is reserved (databases, of which no hot standby is wanted), beside those with the
+    annotation slack.cagrpc.io/exclude: "true". They count towards what is requested all the same."""
 
-    namespaces: frozenset[str] = frozenset()
-    selector: PodSelector | None = None
-    """None excludes nobody."""
+    namespaces: frozenset[DnsLabel] = frozenset()
+    selector: Selector | None = None
 
     def covers(self, namespace: str, labels: Labels) -> bool:
         if namespace in self.namespaces:

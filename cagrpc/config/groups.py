@@ -12,8 +12,6 @@ from pathlib import Path
 
 from cagrpc.api.autoscaler.options import AutoscalingOptions
 from cagrpc.config.schema import karpenter, provisioners
-from cagrpc.config.schema.disruption import DisruptionForm
-from cagrpc.config.schema.fields import amounts
 from cagrpc.config.schema.recorded import read_recorded_groups
 from cagrpc.controllers.settings import ProvisionerDisruption
 from cagrpc.fleet.catalogue import (
@@ -95,7 +93,7 @@ def expand_all(
             explicit.update(group.id for group in provisioner.node_groups)
         provisioners.append(provisioner)
         if (own_words := _disruption(item.entry)) is not None:
-            disruption[provisioner.name] = own_words.settings()
+            disruption[provisioner.name] = own_words
         groups.extend(_with_gpu_label(group, gpu_label) for group in expanded)
         if (limit := limit_of(provisioner, expanded)) is not None:
             limits.append(limit)
@@ -105,7 +103,7 @@ def expand_all(
     )  # fmt: skip
 
 
-def _disruption(entry: Entry) -> DisruptionForm | None:
+def _disruption(entry: Entry) -> ProvisionerDisruption | None:
     if isinstance(entry, karpenter.NodePool):
         return entry.spec.disruption
     return entry.disruption if isinstance(entry, provisioners.ProvisionerForm) else None
@@ -128,13 +126,13 @@ class _Conversion:
         return Provisioner(
             name=entry.name,
             weight=entry.weight or 0,
-            requirements=tuple(form.requirement() for form in entry.requirements),
+            requirements=entry.requirements,
             labels=dict(entry.labels),
             late_labels=dict(entry.late_labels),
-            taints=tuple(form.taint() for form in entry.taints),
-            startup_taints=tuple(form.taint() for form in entry.startup_taints),
-            limits=amounts(entry.limits),
-            allocatable=amounts(entry.allocatable),
+            taints=entry.taints,
+            startup_taints=entry.startup_taints,
+            limits=entry.limits,
+            allocatable=entry.allocatable,
             node_groups=None if entry.node_groups is None else tuple(self._groups(entry.node_groups)),
         )
 
@@ -164,7 +162,7 @@ class _Conversion:
             price_usd_per_hour=group.price_usd_per_hour if price is None else price,
             labels={**group.labels, **form.late_labels, **form.labels},
             late_labels=frozenset(form.late_labels.keys() - form.labels.keys() - group.labels.keys()),
-            taints=tuple(taint.taint() for taint in form.taints),
+            taints=form.taints,
             min_size=form.min_size,
             max_size=max(form.min_size, min(each for each in bounds if each is not None)),
         )
@@ -181,7 +179,7 @@ def _with_shape(form: provisioners.NodeGroupForm) -> NodeGroup:
     }
     return NodeGroup(
         id=form.id,
-        allocatable=amounts(form.allocatable),
+        allocatable=form.allocatable or {},
         price_usd_per_hour=form.price_usd_per_hour or 0.0,
         labels={key: value for key, value in labels.items() if value},
         instance_type=form.instance_type or "",

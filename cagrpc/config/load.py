@@ -6,6 +6,7 @@ All problems of a file and of the files that it names are raised at once. The va
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -17,16 +18,19 @@ from cagrpc.backends.plugin import Inventory
 from cagrpc.config.groups import Written, expand_all
 from cagrpc.config.problems import path
 from cagrpc.config.reading import FileReader
-from cagrpc.config.schema import devices, document, provisioners, slack
-from cagrpc.config.schema.fields import amounts
+from cagrpc.config.schema import devices, document, provisioners
 from cagrpc.config.schema.listen import Address
 from cagrpc.config.settings import Settings
 from cagrpc.config.yaml_text import parse_documents, read_text
+from cagrpc.controllers.settings import ConsolidationMode
+from cagrpc.controllers.slack.model import SlackSettings
 from cagrpc.durations import duration_text
-from cagrpc.errors import InvalidConfiguration
+from cagrpc.errors import InvalidConfiguration, did_you_mean
 from cagrpc.fleet.catalogue import Catalogue
+from cagrpc.fleet.provisioners import NODEPOOL_LABEL, PROVISIONER_NAME_LABEL
 from cagrpc.fleet.visibility import ShownGroups
-from solver.model import UNLIMITED_SIZE, Limit
+from cagrpc.forms import shown
+from solver.model import UNLIMITED_SIZE, Limit, NodeGroup
 from solver.model.capacity import most_nodes
 
 _CONFIGURATION: TypeAdapter[document.Configuration] = TypeAdapter(document.Configuration)
@@ -74,7 +78,7 @@ def _settings(
     directory: Path,
     reader: FileReader,
 ) -> Settings:
-    cluster_limits = amounts(written.limits)
+    cluster_limits = written.limits
     expanded = expand_all(
         entries,
         catalogue,
@@ -101,7 +105,7 @@ def _settings(
                 f'zero_or_max_node_scaling of node group "{group_id}": CA asks for the whole of its maximum at once,'
                 " and it has none; give it max_size, or its provisioner limits"
             )
-    held = slack.settings(written.slack, expanded.groups, reader.problems) if written.slack is not None else None
+    held = _of_provisioners(written.slack, expanded.groups, reader.problems) if written.slack is not None else None
     if reader.problems:
         raise InvalidConfiguration(reader.problems)
     warnings = [*reader.warnings, *expanded.warnings]
@@ -117,6 +121,10 @@ def _settings(
     warnings.extend(f"{path('', location)}: {sentence}" for location, sentence in backend.warnings)
     if not expanded.groups:
         warnings.append("provisioners: there is not one node group, so nothing can scale up")
+    consolidation = written.consolidation
+    if consolidation is not None:
+        consolidation = replace(consolidation, disruption=expanded.disruption)
+        consolidation = None if consolidation.mode is ConsolidationMode.OFF else consolidation
     state, cluster = directory / written.state_directory, written.kubernetes
     return Settings(
         provider=Address.of(written.listen.provider),
@@ -145,6 +153,22 @@ def _settings(
         requests=written.provisioning_requests if cluster and written.provisioning_requests.enabled else None,
         kueue=written.kueue if cluster and written.kueue.enabled else None,
         slack=held,
-        consolidation=None if written.consolidation is None else written.consolidation.settings(expanded.disruption),
+        consolidation=consolidation,
         warnings=tuple(warnings),
     )
+
+
+def _of_provisioners(slack: SlackSettings, groups: Sequence[NodeGroup], problems: list[str]) -> SlackSettings:
+    """Return the slack with the labels of its targets' provisioners; add unknown ones to `problems`."""
+    known = {group.provisioner: group.labels for group in groups}
+    targets = []
+    for number, target in enumerate(slack.targets):
+        labels = known.get(target.provisioner or "", {})
+        where = tuple((key, labels[key]) for key in (NODEPOOL_LABEL, PROVISIONER_NAME_LABEL) if key in labels)
+        targets.append(replace(target, node_selector=where if target.provisioner is not None else ()))
+        if target.provisioner is not None and not where:
+            problems.append(
+                f"slack.targets[{number}].provisioner: found {shown(target.provisioner)}, which is no provisioner "
+                f"with node groups{did_you_mean(target.provisioner, known)}"
+            )
+    return replace(slack, targets=tuple(targets))

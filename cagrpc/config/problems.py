@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from cagrpc.errors import did_you_mean
+from cagrpc.forms import shown
 
 _EXPECTED = {
     "string_type": "text; put it in quotes if it is meant as text",
@@ -65,15 +66,6 @@ def path(place: str, location: Sequence[int | str]) -> str:
         else:
             text += f"[{json.dumps(part, ensure_ascii=False)}]"
     return text or "the file"
-
-
-def shown(value: Any) -> str:
-    """Return a value as it is written in a file, truncated to a readable length."""
-    try:
-        text = json.dumps(value, ensure_ascii=False, default=str)
-    except (TypeError, ValueError, RecursionError):
-        text = str(type(value).__name__)
-    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _sentence(problem: Any, vocabulary: Sequence[str]) -> str:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema, model_validator
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.api.core.movability import MovingRules
 from cagrpc.cluster.markers import NAMESPACE
 from cagrpc.durations import duration_text
-from cagrpc.forms import Duration, Section
+from cagrpc.fleet.fields import LabelKey
+from cagrpc.forms import Duration, NotWritten, Section, Text, shown
 from cagrpc.runtime.progress import DEADLINE_SECONDS
-from cagrpc.runtime.schedules import Schedule
+from cagrpc.runtime.schedules import Cron, Schedule, parse_cron
 
 _UpToAnHour = Duration("1ms", "1h", '"10s"', was_number=True)
 
@@ -161,49 +164,105 @@ class KueueSettings(Section):
 
 
 class ConsolidationMode(StrEnum):
+    OFF = "off"
     DRY_RUN = "dry-run"
     """Says what it would do, and changes nothing, but that it undoes what is under way."""
     ON = "on"
 
 
 class ConsolidationPolicy(StrEnum):
-    """Which nodes of a provisioner may be replaced, in Karpenter's words."""
+    """Which nodes of a provisioner may be replaced, in Karpenter's words: only those without pods to move or, with all
+    others, any. How much nodes with pods have to save is said by the section `consolidation`."""
 
     WHEN_EMPTY = "WhenEmpty"
     WHEN_EMPTY_OR_UNDERUTILIZED = "WhenEmptyOrUnderutilized"
+    WHEN_UNDERUTILIZED = "WhenUnderutilized"
+    BALANCED = "Balanced"
+
+
+def _nodes(written: Any) -> int | str:
+    text = str(written) if isinstance(written, int) and not isinstance(written, bool) else written
+    if not isinstance(text, str) or not re.fullmatch(r"(?:100|[0-9]{1,2})%|[0-9]{1,9}", text):
+        raise ValueError(
+            f'found {shown(written)}, expected a number of nodes or a percentage of them, such as 5 or "10%"'
+        )
+    return int(text) if text.isdecimal() else text
 
 
 @dataclass(frozen=True, slots=True)
-class NodeBudget:
-    """How many nodes of a provisioner may be disrupted at once."""
+class NodeBudget(Section):
+    """How many nodes of a provisioner may be disrupted at once: a budget of Karpenter's NodePool. Of several that are
+    active the smallest holds."""
 
-    amount: int
-    """Nodes, or percent of them."""
-    is_percentage: bool = False
-    reasons: frozenset[str] | None = None
-    """Karpenter's, for which it holds; None for all."""
-    schedule: Schedule | None = None
-    """When it is active; None for always."""
+    nodes: Annotated[
+        int | str,
+        PlainValidator(_nodes),
+        WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 0}]}),
+    ] = "10%"
+    """How many, or which part of them, rounded up; 0 for none."""
+    reasons: frozenset[Literal["Underutilized", "Empty", "Drifted"]] | None = None
+    """For which reasons it holds. Default: for all."""
+    schedule: Annotated[Cron, Text(parse_cron)] | None = None
+    """When it becomes active: five fields of cron, or @daily and the like, in UTC. Default: it is always active."""
+    duration_seconds: Annotated[float, Duration("1m", "8784h", '"8h" or "1h30m"')] | None = None
+    """How long it stays active, with `schedule`."""
+
+    def __post_init__(self) -> None:
+        if (self.schedule is None) != (self.duration_seconds is None):
+            found, missing = ("schedule", "duration") if self.duration_seconds is None else ("duration", "schedule")
+            raise ValueError(f"{missing} is missing; {found} goes with it")
+
+    def active_at(self, now_seconds: float) -> bool:
+        """Return whether it is active at a time (since the epoch)."""
+        if self.schedule is None or self.duration_seconds is None:
+            return True
+        return Schedule(self.schedule, ZoneInfo("UTC"), self.duration_seconds).open_at(now_seconds)
+
+    def most_of(self, count: int) -> int:
+        """Return how many of so many nodes may be disrupted."""
+        return self.nodes if isinstance(self.nodes, int) else share(int(self.nodes.removesuffix("%")), count)
+
+
+def share(percent: int, count: int) -> int:
+    """Return a percentage of a number, rounded up."""
+    return -(-percent * count // 100)
+
+
+def _one_or_more(budgets: tuple[NodeBudget, ...]) -> tuple[NodeBudget, ...]:
+    if not budgets:  # pydantic's own check would take one that is wrong for none
+        raise ValueError("found [], expected at least 1 of them")
+    return budgets
+
+
+_Budgets = Annotated[tuple[NodeBudget, ...], Field(max_length=50)]
 
 
 @dataclass(frozen=True, slots=True)
-class ProvisionerDisruption:
-    """What a provisioner says of the disruption of its nodes."""
+class ProvisionerDisruption(Section):
+    """Which nodes of a provisioner consolidation may replace, and how many at once: `spec.disruption` of a NodePool."""
 
-    policy: ConsolidationPolicy = ConsolidationPolicy.WHEN_EMPTY_OR_UNDERUTILIZED
-    consolidate_after_seconds: float | None = 0.0
-    """A node is left alone for so long after pods came to it; None: always."""
-    budgets: tuple[NodeBudget, ...] | None = None
-    """None for those that hold where a provisioner has none."""
+    consolidation_policy: ConsolidationPolicy = ConsolidationPolicy.WHEN_EMPTY_OR_UNDERUTILIZED
+    """`WhenEmpty`: only nodes that have no pods to move. All others: any node."""
+    consolidate_after_seconds: Annotated[
+        float | None, Duration("0s", "8760h", '"0s", "30m" or "Never"', never="Never")
+    ] = 0.0
+    """A node is left alone for so long after pods came to it; `Never`: consolidation leaves all of them alone."""
+    budgets: _Budgets | None = None
+    """Default: `consolidation.budgets`."""
+
+
+_ConditionType = Annotated[str, Field(min_length=1, max_length=316)]
 
 
 @dataclass(frozen=True, slots=True)
-class RepairRule:
-    """A condition that makes a node bad once it has lasted for so long."""
+class RepairRule(Section):
+    """A condition of nodes that have gone bad."""
 
-    condition: str
-    status: str
-    toleration_seconds: float
+    condition: _ConditionType
+    """Its type, such as Ready, or one of a node problem detector."""
+    status: Literal["True", "False", "Unknown"]
+    toleration_seconds: Annotated[float, Duration("1s", "168h", '"30m"')]
+    """How long it may be so."""
 
 
 DEFAULT_INTERRUPTION_TAINTS = (
@@ -219,34 +278,72 @@ DEFAULT_INTERRUPTION_CONDITIONS = ("PreemptionScheduled", "Terminating")
 termination handler and Gardener's machine-controller-manager the other."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConsolidationSettings:
-    """Of consolidation. Times in seconds."""
+def _switch(value: Any) -> Any:
+    """YAML reads on and off without quotes as truth values."""
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
 
-    mode: ConsolidationMode = ConsolidationMode.DRY_RUN
-    every_seconds: float = 60.0
-    """Between two plans."""
-    budget_seconds: float = 10.0
-    """Of one plan."""
-    least_saving_usd_per_hour_per_pod: float = 0.0
-    most_nodes_per_step: int = 50
-    minimum_node_age_seconds: float = 600.0
-    moving: MovingRules = field(default_factory=MovingRules)
-    step_deadline_seconds: float = 900.0
-    """A step that makes no progress for so long is undone."""
+
+@dataclass(frozen=True, slots=True)
+class ConsolidationSettings(Section):
+    """Replaces nodes by cheaper ones, or ones of a better weight, step by step (docs/guides/consolidation.md)."""
+
+    mode: Annotated[
+        ConsolidationMode,
+        BeforeValidator(_switch),
+        WithJsonSchema({"enum": ["off", "dry-run", "on", True, False]}),
+    ] = ConsolidationMode.DRY_RUN
+    """`dry-run`: only says what it would do, and changes nothing. `on`: does it, and cagrpc alone scales the fleet
+    down."""
+    every_seconds: Annotated[float, Duration("1s", "24h", '"60s"')] = 60.0
+    """How often it is planned anew."""
+    budget_seconds: Annotated[float, Duration("1s", "10m", '"10s"')] = 10.0
+    """How long planning may think."""
+    least_saving_usd_per_hour_per_pod: Annotated[float, Field(ge=0, le=1_000)] = 0.0
+    """A step that moves pods saves at least so much for each of them, or is left out; nodes that must go and pods that
+    go to a better weight are moved all the same."""
+    most_nodes_per_step: Annotated[int, Field(ge=1, le=1_000)] = 50
+    """How many nodes one step takes away at most; one that gangs tie together may be larger."""
+    minimum_node_age_seconds: Annotated[float, Duration("1s", "168h", '"10m"')] = 600.0
+    """A younger node stays, unless it must go."""
+    skip_nodes_with_local_storage: bool = True
+    """Whether hostPath and emptyDir volumes (but in memory) keep a pod where it is, as CA's flag of this name;
+    Karpenter has no such rule."""
+    skip_nodes_with_system_pods: bool = True
+    """Whether pods of kube-system without a PodDisruptionBudget stay for an hour, as CA's flag of this name."""
+    step_deadline_seconds: Annotated[float, Duration("1m", "24h", '"15m"')] = 900.0
+    """A step that makes no progress for so long is undone; longer than increment_deadline."""
     windows: tuple[Schedule, ...] = ()
-    """When nodes may be replaced that need not be; empty for always."""
-    budgets: tuple[NodeBudget, ...] = (NodeBudget(10, is_percentage=True),)
+    """When nodes may be replaced. Default: always. A step that has begun is finished; nodes that must go do not
+    wait."""
+    budgets: Annotated[_Budgets, AfterValidator(_one_or_more), Field(json_schema_extra={"minItems": 1})] = field(
+        default_factory=lambda: (NodeBudget(),)
+    )
     """Of each provisioner that has none of its own."""
-    disruption: Mapping[str, ProvisionerDisruption] = field(default_factory=dict)
+    disruption: Annotated[Mapping[str, ProvisionerDisruption], NotWritten()] = field(default_factory=dict)
     """By provisioner that says something of its own."""
-    pause_seconds: float = 600.0
-    """After a step that was undone; twice as long after each further one,"""
-    longest_pause_seconds: float = 6 * 3600.0
-    """but no longer than this."""
-    interruption_taints: frozenset[str] = frozenset(DEFAULT_INTERRUPTION_TAINTS)
-    interruption_conditions: frozenset[str] = frozenset(DEFAULT_INTERRUPTION_CONDITIONS)
-    repair: tuple[RepairRule, ...] = (RepairRule("Ready", "False", 1800.0), RepairRule("Ready", "Unknown", 1800.0))
+    pause_after_failure_seconds: Annotated[float, Duration("1s", "6h", '"10m"')] = 600.0
+    """How long nothing is begun after a step that was undone; twice as long after each further one, at most 6h."""
+    longest_pause_seconds: Annotated[float, NotWritten()] = 6 * 3600.0
+    interruption_taints: frozenset[LabelKey] = frozenset(DEFAULT_INTERRUPTION_TAINTS)
+    """A node with one of these is about to be taken by its cloud, and is replaced before."""
+    interruption_conditions: frozenset[_ConditionType] = frozenset(DEFAULT_INTERRUPTION_CONDITIONS)
+    """And so is one of which one of these conditions is True."""
+    repair: tuple[RepairRule, ...] = field(
+        default_factory=lambda: (RepairRule("Ready", "False", 1800.0), RepairRule("Ready", "Unknown", 1800.0))
+    )
+    """A node with one of these conditions for so long has gone bad, and is replaced."""
+
+    def __post_init__(self) -> None:
+        if self.budget_seconds > self.every_seconds:
+            budget, every = duration_text(self.budget_seconds), duration_text(self.every_seconds)
+            raise ValueError(f'budget: found "{budget}", expected at most every, "{every}"')
+
+    @property
+    def moving(self) -> MovingRules:
+        """What keeps a pod where it is."""
+        return MovingRules(
+            keeps_local_storage=self.skip_nodes_with_local_storage, keeps_system_pods=self.skip_nodes_with_system_pods
+        )
 
     def disruption_of(self, provisioner: str) -> ProvisionerDisruption:
         """Return what holds for the nodes of a provisioner, but for its budgets."""

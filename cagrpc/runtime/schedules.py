@@ -12,7 +12,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from functools import cached_property
-from zoneinfo import ZoneInfo
+from typing import Annotated
+from zoneinfo import ZoneInfo, available_timezones
+
+from pydantic import Field
+
+from cagrpc.errors import did_you_mean
+from cagrpc.forms import Duration, Section, Text, shown
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
@@ -117,13 +123,25 @@ def _value(text: str, names: Mapping[str, int]) -> int:
     return int(text)
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """Windows that open by an expression in local time and have a fixed duration."""
+def _time_zone(text: str) -> ZoneInfo:
+    known = available_timezones()
+    if text not in known:
+        raise ValueError(
+            f'found {shown(text)}, expected the name of a time zone, such as "Europe/Berlin" or "UTC"'
+            f"{did_you_mean(text, known)}"
+        )
+    return ZoneInfo(text)
 
-    cron: Cron
-    zone: ZoneInfo
-    duration_seconds: float
+
+@dataclass(frozen=True, slots=True)
+class Schedule(Section):
+    """A window that opens again and again."""
+
+    cron: Annotated[Cron, Text(parse_cron)]
+    """When it opens: minute, hour, day of the month, month, day of the week, as in a CronJob."""
+    time_zone: Annotated[ZoneInfo, Text(_time_zone), Field(default=ZoneInfo("UTC"))]
+    duration_seconds: Annotated[float, Duration("1m", "168h", '"8h" or "1h30m"')]
+    """How long it stays open: "8h", "1h30m"; at most 168h."""
 
     def open_at(self, now_seconds: float) -> bool:
         """Return whether a window is open at a time (since the epoch)."""
@@ -132,17 +150,17 @@ class Schedule:
 
     def _starts_before(self, now_seconds: float) -> Iterator[float]:
         """Yield starts from about now backwards, as far as an open window may have started."""
-        today = datetime.fromtimestamp(now_seconds, self.zone).date()
-        oldest = datetime.fromtimestamp(now_seconds - self.duration_seconds, self.zone).date() - timedelta(1)
+        today = datetime.fromtimestamp(now_seconds, self.time_zone).date()
+        oldest = datetime.fromtimestamp(now_seconds - self.duration_seconds, self.time_zone).date() - timedelta(1)
         day = today
         while day >= oldest:
             if self.cron.on(day):
                 for each in reversed(self._times_on(day, now_seconds)):
-                    yield datetime.combine(day, each, self.zone).timestamp()
+                    yield datetime.combine(day, each, self.time_zone).timestamp()
             day -= timedelta(1)
 
     def _times_on(self, day: date, now_seconds: float) -> tuple[time, ...]:
         """Return the times that may have passed: with clocks set back, some of the next hours too."""
         times = self.cron.times
-        later = datetime.fromtimestamp(now_seconds + 3 * 3600, self.zone)
+        later = datetime.fromtimestamp(now_seconds + 3 * 3600, self.time_zone)
         return times if later.date() > day else times[: bisect_right(times, later.time())]

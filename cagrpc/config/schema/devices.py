@@ -11,9 +11,8 @@ from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr, fi
 
 from cagrpc.api.devices.objects import AttributeValue, Device, SemanticVersion
 from cagrpc.api.devices.reading import qualified
-from cagrpc.config.problems import shown
 from cagrpc.fleet.catalogue import Catalogue, gpu_resource
-from cagrpc.forms import Form
+from cagrpc.forms import Form, shown
 from solver.model import NodeGroup
 from solver.model.quantities import parse_quantity
 

@@ -12,21 +12,25 @@ from pydantic import Field, field_validator, model_validator
 from cagrpc.api.autoscaler.options import AutoscalingOptions
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER
 from cagrpc.backends import registry
-from cagrpc.config.problems import shown
-from cagrpc.config.schema.consolidation import ConsolidationForm
 from cagrpc.config.schema.devices import DevicesForm
-from cagrpc.config.schema.fields import LabelKey, Limits
 from cagrpc.config.schema.http import Http
 from cagrpc.config.schema.kubernetes import Kubernetes
 from cagrpc.config.schema.listen import Address, Listen
 from cagrpc.config.schema.provisioners import ProvisionerEntry
-from cagrpc.config.schema.slack import Slack
-from cagrpc.config.schema.times import seconds
 from cagrpc.config.schema.tls import Tls
-from cagrpc.controllers.settings import Drive, KueueSettings, PlannerSettings, RequestSettings
+from cagrpc.controllers.settings import (
+    ConsolidationMode,
+    ConsolidationSettings,
+    Drive,
+    KueueSettings,
+    PlannerSettings,
+    RequestSettings,
+)
+from cagrpc.controllers.slack.model import Carrier, SlackSettings
 from cagrpc.durations import duration_text
+from cagrpc.fleet.fields import LabelKey, Limits
 from cagrpc.fleet.visibility import DEFAULT_SHOWN_GROUPS
-from cagrpc.forms import Duration, FilePath, Form
+from cagrpc.forms import Duration, FilePath, Form, shown
 
 LONGEST_INCREMENT_SECONDS = 900
 """CA's default time for provisioning and starting a node, after which CA takes the node for failed."""
@@ -55,8 +59,8 @@ class Configuration(Form):
     planner: PlannerSettings = Field(default_factory=PlannerSettings)
     provisioning_requests: RequestSettings = Field(default_factory=RequestSettings)
     kueue: KueueSettings = Field(default_factory=KueueSettings)
-    slack: Slack | None = None
-    consolidation: ConsolidationForm | None = None
+    slack: SlackSettings | None = None
+    consolidation: ConsolidationSettings | None = None
     listen: Listen = Listen()
     tls: Tls = Tls()
     http: Http = Http()
@@ -104,7 +108,7 @@ class Configuration(Form):
     def _slack_has_who_carries_it(self) -> Self:
         if self.slack is not None and self.kubernetes is None:
             raise ValueError("slack is held in a cluster and needs the section kubernetes; found none")
-        if self.slack is not None and self.slack.carrier == "virtual" and self.drive is Drive.ASSIST:
+        if self.slack is not None and self.slack.carrier is Carrier.VIRTUAL and self.drive is Drive.ASSIST:
             raise ValueError(
                 "slack.carrier: found virtual with drive: assist, expected buffer or pods, or drive: plan; the "
                 "cluster-autoscaler asks the expander only about pods that it sees pending, so nobody would open nodes "
@@ -114,14 +118,15 @@ class Configuration(Form):
 
     @model_validator(mode="after")
     def _consolidation_has_a_cluster_and_time(self) -> Self:
-        if self.consolidation is None or self.consolidation.mode == "off":
+        if self.consolidation is None or self.consolidation.mode is ConsolidationMode.OFF:
             return self
         if self.kubernetes is None:
             raise ValueError("consolidation moves pods of a cluster and needs the section kubernetes; found none")
-        if seconds(self.consolidation.step_deadline) <= self.increment_deadline_seconds:
+        longer, deadline = self.consolidation.step_deadline_seconds, self.increment_deadline_seconds
+        if longer <= deadline:
             raise ValueError(
-                f"consolidation.step_deadline: found {shown(self.consolidation.step_deadline)}, expected more than"
-                f' increment_deadline, "{duration_text(self.increment_deadline_seconds)}", within which new nodes come'
+                f'consolidation.step_deadline: found "{duration_text(longer)}", expected more than increment_deadline,'
+                f' "{duration_text(deadline)}", within which new nodes come'
             )
         return self
 

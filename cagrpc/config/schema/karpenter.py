@@ -8,13 +8,14 @@ allow every instance type. Weights as in the provisioner-priority design: 1 to 1
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from pydantic import AliasGenerator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 from pydantic.alias_generators import to_camel
 
-from cagrpc.config.schema.disruption import DisruptionForm
-from cagrpc.config.schema.fields import (
+from cagrpc.controllers.settings import ProvisionerDisruption
+from cagrpc.fleet.fields import (
     Labels,
     Limits,
     ObjectName,
@@ -22,7 +23,6 @@ from cagrpc.config.schema.fields import (
     Requirements,
     Taints,
     Weight,
-    amounts,
 )
 from cagrpc.fleet.provisioners import NODEPOOL_LABEL, PROVISIONER_NAME_LABEL, Provisioner
 from cagrpc.forms import Form
@@ -68,8 +68,8 @@ class TemplateMetadata(Document):
 
 class TemplateSpec(Document):
     requirements: KarpenterRequirements = Field(default_factory=list)
-    taints: Taints = Field(default_factory=list)
-    startup_taints: Taints = Field(default_factory=list)
+    taints: Taints = ()
+    startup_taints: Taints = ()
     node_class_ref: Ignored = None
     expire_after: Ignored = None
     termination_grace_period: Ignored = None
@@ -82,11 +82,12 @@ class NodePoolTemplate(Document):
     spec: TemplateSpec
 
 
-class NodePoolDisruption(DisruptionForm, title="NodePoolDisruption"):
+@dataclass(frozen=True, slots=True)
+class NodePoolDisruption(ProvisionerDisruption):
     """`spec.disruption`, in the words of karpenter.sh/v1 and v1beta1."""
 
-    model_config = Document.model_config
-    expire_after: Ignored = None
+    __pydantic_config__ = Document.model_config
+    expire_after: Ignored = field(default=None, compare=False)
 
 
 class NodePoolSpec(Document):
@@ -129,9 +130,9 @@ class NodePool(Document):
             weight=self.spec.weight or 0,
             requirements=tuple(form.requirement() for form in template.spec.requirements),
             labels=dict(template.metadata.labels),
-            taints=tuple(form.taint() for form in template.spec.taints),
-            startup_taints=tuple(form.taint() for form in template.spec.startup_taints),
-            limits=amounts(self.spec.limits),
+            taints=template.spec.taints,
+            startup_taints=template.spec.startup_taints,
+            limits=self.spec.limits,
             name_label=NODEPOOL_LABEL,
         )
 
@@ -149,10 +150,10 @@ class V1Alpha5Limits(Document):
 
 
 class ProvisionerSpec(Document):
-    requirements: Requirements = Field(default_factory=list)
+    requirements: Requirements = ()
     labels: OptionalLabels = Field(default_factory=dict)
-    taints: Taints = Field(default_factory=list)
-    startup_taints: Taints = Field(default_factory=list)
+    taints: Taints = ()
+    startup_taints: Taints = ()
     weight: Weight | None = None
     limits: V1Alpha5Limits | None = None
     annotations: Ignored = None
@@ -184,11 +185,11 @@ class ProvisionerV1Alpha5(Document):
         return Provisioner(
             name=self.metadata.name,
             weight=spec.weight or 0,
-            requirements=tuple(form.requirement() for form in spec.requirements),
+            requirements=spec.requirements,
             labels=dict(spec.labels),
-            taints=tuple(form.taint() for form in spec.taints),
-            startup_taints=tuple(form.taint() for form in spec.startup_taints),
-            limits=amounts(spec.limits.resources if spec.limits else None),
+            taints=spec.taints,
+            startup_taints=spec.startup_taints,
+            limits=spec.limits.resources if spec.limits else {},
             name_label=PROVISIONER_NAME_LABEL,
         )
 

@@ -9,8 +9,8 @@ from pydantic import Field, model_validator
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.backends import registry
-from cagrpc.config.schema.fields import LabelKey
 from cagrpc.controllers.settings import ClusterSettings, JournalKind
+from cagrpc.fleet.fields import LabelKey
 from cagrpc.forms import FilePath, Form
 
 

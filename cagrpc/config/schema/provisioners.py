@@ -15,10 +15,12 @@ from pydantic import Discriminator, Field, RootModel, Tag, ValidationInfo, field
 from pydantic.json_schema import SkipJsonSchema
 
 from cagrpc.api.autoscaler.options import AutoscalingOptions
-from cagrpc.config.problems import shown
 from cagrpc.config.schema import karpenter
-from cagrpc.config.schema.disruption import DisruptionForm
-from cagrpc.config.schema.fields import (
+from cagrpc.config.schema.recorded import read_recorded_groups, refuse_unknown
+from cagrpc.controllers.settings import ProvisionerDisruption
+from cagrpc.errors import InvalidConfiguration, did_you_mean
+from cagrpc.fleet.catalogue import DEFAULT_ZONE, Catalogue, Offering
+from cagrpc.fleet.fields import (
     Allocatable,
     Labels,
     LabelValue,
@@ -27,12 +29,8 @@ from cagrpc.config.schema.fields import (
     Requirements,
     Taints,
     Weight,
-    amounts,
 )
-from cagrpc.config.schema.recorded import read_recorded_groups, refuse_unknown
-from cagrpc.errors import InvalidConfiguration, did_you_mean
-from cagrpc.fleet.catalogue import DEFAULT_ZONE, Catalogue, Offering
-from cagrpc.forms import FilePath, Form
+from cagrpc.forms import FilePath, Form, shown
 from solver.model import CPU, MEMORY, PODS
 
 CATALOGUE = "catalogue"
@@ -72,15 +70,14 @@ class NodeGroupForm(Form):
     late_labels: Labels = Field(default_factory=dict)
     """Labels that a node gets only after it has joined, from feature discovery or a device plugin, say. Pods that
     require one are planned here, and a node counts as ready only with all of them."""
-    taints: Taints = Field(default_factory=list)
+    taints: Taints = ()
     autoscaling: AutoscalingOptions | None = None
 
     @field_validator("allocatable")
     @classmethod
     def _whole_shape(cls, allocatable: dict[str, Any] | None) -> dict[str, Any] | None:
         if allocatable is not None:
-            have = amounts(allocatable)
-            absent = [resource for resource in (CPU, MEMORY, PODS) if not have.get(resource)]
+            absent = [resource for resource in (CPU, MEMORY, PODS) if not allocatable.get(resource)]
             if absent:
                 raise ValueError(f"has no {' and no '.join(absent)}; a node needs cpu, memory and pods")
         return allocatable
@@ -180,13 +177,13 @@ class ProvisionerForm(Form):
     name: ObjectName
     weight: Weight | None = None
     """1-100, higher is preferred strictly; none is 0; equal weights are one tier."""
-    requirements: Requirements = Field(default_factory=list)
+    requirements: Requirements = ()
     labels: Labels = Field(default_factory=dict)
     late_labels: Labels = Field(default_factory=dict)
     """Labels that a node gets only after it has joined, from feature discovery or a device plugin, say. Pods that
     require one are planned here, and a node counts as ready only with all of them."""
-    taints: Taints = Field(default_factory=list)
-    startup_taints: Taints = Field(default_factory=list)
+    taints: Taints = ()
+    startup_taints: Taints = ()
     limits: Limits = Field(default_factory=dict)
     """What its nodes may have together: nodes, cpu, memory, any resource, as Kubernetes quantities."""
     allocatable: Allocatable = Field(default_factory=dict)
@@ -194,7 +191,7 @@ class ProvisionerForm(Form):
     (default: 17Gi, of a disk of 20 GiB), huge pages (which are taken off the memory), what device plugins offer."""
     node_groups: Annotated[list[NodeGroupEntry], Field(min_length=1)] | None = None
     autoscaling: AutoscalingOptions | None = None
-    disruption: DisruptionForm | None = None
+    disruption: ProvisionerDisruption | None = None
     """Of its nodes by consolidation."""
 
     @field_validator("allocatable")

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from cagrpc.controllers.settings import ConsolidationSettings, NodeBudget
+from cagrpc.controllers.settings import ConsolidationSettings, NodeBudget, share
 from solver.consolidation.model import DisruptionReason
 
 UNLIMITED = 2**31 - 1
@@ -37,11 +37,6 @@ class NodeCounts:
     """Among them: those that have gone bad for long enough."""
 
 
-def share(percent: int, count: int) -> int:
-    """Return a percentage of a number, rounded up."""
-    return -(-percent * count // 100)
-
-
 def limit(budgets: Iterable[NodeBudget], reason: DisruptionReason, registered: int, now_seconds: float) -> int:
     """Return how many nodes of so many may be disrupted at once at a time (since the epoch)."""
     karpenters = _KARPENTERS_REASONS.get(reason)
@@ -49,10 +44,9 @@ def limit(budgets: Iterable[NodeBudget], reason: DisruptionReason, registered: i
         return UNLIMITED
     return min(
         (
-            share(each.amount, registered) if each.is_percentage else each.amount
+            each.most_of(registered)
             for each in budgets
-            if (each.reasons is None or karpenters in each.reasons)
-            and (each.schedule is None or each.schedule.open_at(now_seconds))
+            if (each.reasons is None or karpenters in each.reasons) and each.active_at(now_seconds)
         ),
         default=UNLIMITED,
     )

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from cagrpc.api.encoding.times import timestamp
 from cagrpc.cluster.fleet_capacity import deleting_instances
 from cagrpc.cluster.state import ClusterNode, NodeCondition
-from cagrpc.controllers.consolidation.budgets import MOST_UNHEALTHY_PERCENT, share
-from cagrpc.controllers.settings import ConsolidationSettings, RepairRule
+from cagrpc.controllers.consolidation.budgets import MOST_UNHEALTHY_PERCENT
+from cagrpc.controllers.settings import ConsolidationSettings, RepairRule, share
 from cagrpc.fleet.model import FleetSnapshot
 from solver.consolidation.model import DisruptionReason
 from solver.model import Taint

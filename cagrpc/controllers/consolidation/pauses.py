@@ -30,7 +30,7 @@ def pause(disruptions: Sequence[Disruption], settings: ConsolidationSettings, no
     failed = list(takewhile(_failed, reversed(ended)))
     if not failed:
         return None
-    back_off = BackOff(settings.pause_seconds, settings.longest_pause_seconds)
+    back_off = BackOff(settings.pause_after_failure_seconds, settings.longest_pause_seconds)
     last = failed[0]
     until = (last.finished_at_seconds or last.created_at_seconds) + back_off.seconds(len(failed))
     if now_seconds >= until:

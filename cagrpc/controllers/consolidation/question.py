@@ -186,7 +186,7 @@ class _Making:
         said = settings.disruption_of(group.provisioner)
         if said.consolidate_after_seconds is None:
             return f"provisioner {group.provisioner} is never consolidated: consolidateAfter is Never"
-        if said.policy is ConsolidationPolicy.WHEN_EMPTY and here.reschedulable:
+        if said.consolidation_policy is ConsolidationPolicy.WHEN_EMPTY and here.reschedulable:
             return f"provisioner {group.provisioner} is consolidated only where nodes are empty (WhenEmpty)"
         newest = max((each.ref.created_at_seconds for each in here.reschedulable), default=0)
         after = max(newest, node.created_at_seconds) + said.consolidate_after_seconds

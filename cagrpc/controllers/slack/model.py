@@ -4,14 +4,19 @@ them is in `controller` and `carriers`."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
 
 from cagrpc.cluster.exclusion import Exclusion
 from cagrpc.cluster.node_info import PlaceholderOwner, Reservation, Reservations
+from cagrpc.fleet.fields import DnsLabel, Requests, Tolerations
+from cagrpc.forms import Form, NotWritten, ReadAs, Section, shown
 from cagrpc.runtime.schedules import Schedule
-from solver.model import PodSet
+from solver.model import PodSet, PodSpec
 from solver.slack.model import Base, Copies, Placement, SlackDemand, SlackShape, SlackTarget, Version
 
 MIRRORS = "mirrors"
@@ -29,34 +34,90 @@ class Carrier(StrEnum):
     """By pause pods of low priority, for older cluster-autoscalers."""
 
 
+_Name = Annotated[str, Field(min_length=1, max_length=40, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+_Rate = Annotated[float, Field(ge=0, le=10)]
+
+
+class Fixed(Form):
+    """Placeholders of one size, whatever pods there are."""
+
+    name: _Name
+    count: Annotated[int, Field(ge=0, le=100_000)] = 1
+    requests: Annotated[Requests, Field(min_length=1)]
+    """Of one: cpu, memory, any resource, as Kubernetes quantities."""
+    tolerations: Tolerations = ()
+
+    @model_validator(mode="after")
+    def _asks_for_something(self) -> Self:
+        if "pods" in self.requests:
+            raise ValueError("requests.pods: each placeholder is one pod; set how many with count")
+        if not any(self.requests.values()):
+            raise ValueError("requests: ask for nothing; expected an amount above 0")
+        return self
+
+    def copies(self) -> Copies:
+        """Return the solver's value."""
+        asked = tuple(sorted((name, amount) for name, amount in self.requests.items() if amount))
+        return Copies(self.name, PodSpec(asked, tolerations=self.tolerations), self.count)
+
+
+_Fixed = tuple[Annotated[Copies, ReadAs(Fixed, Fixed.copies)], ...]
+
+
 @dataclass(frozen=True, slots=True)
-class Window:
-    """While it is open, its rate replaces the target's, and its fixed sizes replace those of the same name."""
+class Window(Schedule):
+    """A window that opens again and again, for peaks that are known. While it is open, its rate takes the place of the
+    target's, and its fixed sizes that of those of the same name; of several open ones the most."""
 
-    schedule: Schedule
-    rate: float | None = None
-    fixed: tuple[Copies, ...] = ()
+    rate: _Rate | None = None
+    fixed: _Fixed = ()
+
+    def __post_init__(self) -> None:
+        if self.rate is None and not self.fixed:
+            raise ValueError("changes nothing; expected a rate or fixed sizes")
+        _refuse_repeated("fixed", self.fixed)
 
 
 @dataclass(frozen=True, slots=True)
-class TargetSettings:
-    """One target as configured."""
+class TargetSettings(Section):
+    """What is held in reserve: a rate, fixed sizes, or both."""
 
-    name: str
-    rate: float = 0.0
-    fixed: tuple[Copies, ...] = ()
+    name: _Name
+    rate: _Rate = 0.0
+    """The least of it, as a fraction: 0.1 is a tenth of `base`. Mirrors and fixed sizes count towards it."""
+    fixed: _Fixed = ()
     version: Version = Version.BIGGEST
+    """`1`: even parts. `2-incomplete`: room for the pods with most of each resource, and even parts. `2`: room for a
+    pod with the most of every resource, and even parts."""
     base: Base = Base.REQUESTED
-    granularity: int = 5
-    node_selector: tuple[tuple[str, str], ...] = ()
+    """What the rate is of: what pods request together, or what nodes have."""
+    granularity: Annotated[int, Field(ge=1, le=100)] = 5
+    """Placeholders for each node: the more there are, the smaller they are."""
+    provisioner: str | None = None
+    """Only its nodes, and the pods that may run there. Default: all nodes."""
+    node_selector: Annotated[tuple[tuple[str, str], ...], NotWritten()] = ()
     """Labels of the provisioner's nodes; empty for all nodes."""
-    namespace: str = ""
-    windows: tuple[Window, ...] = ()
+    namespace: DnsLabel | None = None
+    """Only pods of this namespace. Default: of all."""
+    schedules: tuple[Window, ...] = ()
+
+    def __post_init__(self) -> None:
+        highest = max(self.rate, *(each.rate or 0.0 for each in self.schedules), 0.0)
+        if not (highest or self.fixed or any(each.fixed for each in self.schedules)):
+            raise ValueError("asks for nothing; expected a rate above 0, fixed sizes or schedules")
+        if self.base is Base.ALLOCATABLE and self.namespace:
+            raise ValueError("base: a namespace has no allocatable capacity; expected requested")
+        if self.base is Base.ALLOCATABLE and highest >= 1:
+            raise ValueError(
+                f"rate: found {highest:g}, expected less than 1 with base: allocatable, since nodes that are opened "
+                "for the slack count too, and there would be no end of it"
+            )
+        _refuse_repeated("fixed", self.fixed)
 
     def at(self, now_seconds: float, mirrors: tuple[Copies, ...] = ()) -> SlackTarget:
         """Return the target at a time (since the epoch): of several open windows the highest rate, and the largest
         count of a fixed size."""
-        open_now = [each for each in self.windows if each.schedule.open_at(now_seconds)]
+        open_now = [each for each in self.schedules if each.open_at(now_seconds)]
         rates = [each.rate for each in open_now if each.rate is not None]
         fixed = {each.name: each for each in self.fixed}
         by_window: dict[str, Copies] = {}
@@ -72,23 +133,36 @@ class TargetSettings:
             fixed=tuple({**fixed, **by_window}.values()),
             mirrors=mirrors,
             node_selector=self.node_selector,
-            namespace=self.namespace,
+            namespace=self.namespace or "",
         )
 
 
 @dataclass(frozen=True, slots=True)
-class SlackSettings:
-    """The slack as configured."""
+class SlackSettings(Section):
+    """The resource slack: room that is held for pods to come. Without targets only marked workloads are mirrored
+    (annotation slack.cagrpc.io/mirror)."""
 
     carrier: Carrier | None = None
-    """None for the default: `virtual` where the planner drives, `buffer` where the cluster serves CapacityBuffers, else
-    `pods`."""
+    """Who makes room. `virtual`: the planner alone (needs `drive: plan`). `buffer`: the cluster-autoscaler, by
+    CapacityBuffers. `pods`: pause pods that give way. Default: virtual with `drive: plan`, otherwise buffer where the
+    cluster serves CapacityBuffers, otherwise pods."""
     targets: tuple[TargetSettings, ...] = ()
     exclude: Exclusion = field(default_factory=Exclusion)
-    mirrors_per_namespace: int = 200
-    """Pods."""
-    pause_image: str = "registry.k8s.io/pause:3.10"
-    """Image of the pause pods."""
+    mirrors_per_namespace: Annotated[int, Field(ge=0)] = 200
+    """How many pods of one namespace are mirrored at most, whatever its workloads ask for by annotation."""
+    pause_image: Annotated[str, Field(min_length=1)] = "registry.k8s.io/pause:3.10"
+    """The image of pause pods."""
+
+    def __post_init__(self) -> None:
+        _refuse_repeated("targets", self.targets)
+        if any(each.name == MIRRORS for each in self.targets):
+            raise ValueError(f'targets: the name "{MIRRORS}" is that of mirrors which no target takes; choose another')
+
+
+def _refuse_repeated(what: str, named: Iterable[TargetSettings | Copies]) -> None:
+    repeated = [name for name, count in Counter(each.name for each in named).items() if count > 1]
+    if repeated:
+        raise ValueError(f"{what}: the name {shown(repeated[0])} is used twice; each needs its own")
 
 
 @dataclass(frozen=True, slots=True)

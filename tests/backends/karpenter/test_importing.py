@@ -87,9 +87,9 @@ def test_a_server_reads_what_the_cluster_has(api: ApiServer, tmp_path: Path) -> 
     assert disruption[0] == "gpu"
     assert disruption[1].consolidate_after_seconds == 60.0
     (budget,) = disruption[1].budgets or ()
-    assert (budget.amount, budget.reasons) == (0, frozenset({"Empty"}))
+    assert (budget.nodes, budget.reasons) == (0, frozenset({"Empty"}))
     assert budget.schedule is not None
-    assert budget.schedule.duration_seconds == 8 * 3600
+    assert budget.duration_seconds == 8 * 3600
     assert isinstance(settings.backend, OpenedLater)
     backend = settings.backend.settings
     assert isinstance(backend, KarpenterSettings)

@@ -7,8 +7,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from cagrpc.api.core.movability import MovingRules
 from cagrpc.config.load import parse_settings
+from cagrpc.config.schema.karpenter import NodePoolDisruption
 from cagrpc.controllers.settings import (
     ConsolidationMode,
     ConsolidationPolicy,
@@ -85,11 +85,12 @@ def test_every_field() -> None:
         least_saving_usd_per_hour_per_pod=0.01,
         most_nodes_per_step=7,
         minimum_node_age_seconds=3600.0,
-        moving=MovingRules(keeps_local_storage=False, keeps_system_pods=False),
+        skip_nodes_with_local_storage=False,
+        skip_nodes_with_system_pods=False,
         step_deadline_seconds=5400.0,
         windows=(Schedule(parse_cron("0 1 * * *"), ZoneInfo("Europe/Berlin"), 4 * 3600.0),),
-        budgets=(NodeBudget(5), NodeBudget(20, is_percentage=True, reasons=frozenset({"Empty"}))),
-        pause_seconds=60.0,
+        budgets=(NodeBudget(5), NodeBudget("20%", reasons=frozenset({"Empty"}))),
+        pause_after_failure_seconds=60.0,
         interruption_taints=frozenset({"example.com/gone-soon"}),
         interruption_conditions=frozenset({"VMEventScheduled"}),
         repair=(RepairRule("KernelDeadlock", "True", 300.0),),
@@ -106,39 +107,39 @@ def test_a_provisioner_in_our_own_form_has_its_own_budgets() -> None:
     own = OWN.replace("name: web,", "name: web, disruption: {consolidation_policy: WhenEmpty, budgets: []},")
     found = consolidation("{budgets: [{nodes: 3}]}", own)
     assert found.budgets_of("web") == ()
-    assert found.disruption_of("web").policy is ConsolidationPolicy.WHEN_EMPTY
+    assert found.disruption_of("web").consolidation_policy is ConsolidationPolicy.WHEN_EMPTY
     assert found.budgets_of("another") == (NodeBudget(3),)
 
 
 @pytest.mark.parametrize(
     ("written", "expected"),
     [
-        ("{}", ProvisionerDisruption()),
-        ("{consolidateAfter: 30m}", ProvisionerDisruption(consolidate_after_seconds=1800.0)),
-        ("{consolidateAfter: 0s}", ProvisionerDisruption(consolidate_after_seconds=0.0)),
-        ("{consolidateAfter: Never}", ProvisionerDisruption(consolidate_after_seconds=None)),
-        ("{consolidationPolicy: WhenEmpty}", ProvisionerDisruption(policy=ConsolidationPolicy.WHEN_EMPTY)),
-        ("{consolidationPolicy: Balanced, expireAfter: 720h}", ProvisionerDisruption()),
-        ("{budgets: [{}]}", ProvisionerDisruption(budgets=(NodeBudget(10, is_percentage=True),))),
+        ("{}", NodePoolDisruption()),
+        ("{consolidateAfter: 30m}", NodePoolDisruption(consolidate_after_seconds=1800.0)),
+        ("{consolidateAfter: 0s}", NodePoolDisruption(consolidate_after_seconds=0.0)),
+        ("{consolidateAfter: Never}", NodePoolDisruption(consolidate_after_seconds=None)),
+        ("{consolidationPolicy: WhenEmpty}", NodePoolDisruption(ConsolidationPolicy.WHEN_EMPTY)),
+        ("{consolidationPolicy: Balanced, expireAfter: 720h}", NodePoolDisruption(ConsolidationPolicy.BALANCED)),
+        ("{budgets: [{}]}", NodePoolDisruption(budgets=(NodeBudget("10%"),))),
         (
             "{budgets: [{nodes: '0', reasons: []}]}",
-            ProvisionerDisruption(budgets=(NodeBudget(0, reasons=frozenset()),)),
+            NodePoolDisruption(budgets=(NodeBudget(0, reasons=frozenset()),)),
         ),
         (
             "{budgets: [{nodes: '0', schedule: '@daily', duration: 8h}]}",
-            ProvisionerDisruption(
-                budgets=(NodeBudget(0, schedule=Schedule(parse_cron("@daily"), ZoneInfo("UTC"), 8 * 3600.0)),)
-            ),
+            NodePoolDisruption(budgets=(NodeBudget(0, schedule=parse_cron("@daily"), duration_seconds=8 * 3600.0),)),
         ),
     ],
 )
-def test_a_node_pool_is_read_as_karpenter_reads_it(written: str, expected: ProvisionerDisruption) -> None:
+def test_a_node_pool_is_read_as_karpenter_reads_it(written: str, expected: NodePoolDisruption) -> None:
     assert consolidation("{}", node_pool(written)).disruption == {"web": expected}
 
 
 def test_a_node_pool_of_before() -> None:
     written = node_pool("{consolidationPolicy: WhenUnderutilized, expireAfter: Never}", "karpenter.sh/v1beta1")
-    assert consolidation("{}", written).disruption == {"web": ProvisionerDisruption()}
+    assert consolidation("{}", written).disruption_of("web") == NodePoolDisruption(
+        ConsolidationPolicy.WHEN_UNDERUTILIZED
+    )
 
 
 CASES = {
@@ -160,7 +161,7 @@ CASES = {
     ),
     "a duration without unit": (
         OWN + CLUSTER + "consolidation: {every: 60}",
-        "consolidation.every: found 60, expected text; put it in quotes",
+        'consolidation.every: found 60, expected a duration from "1s" to "24h"',
     ),
     "planning longer than the pause": (
         OWN + CLUSTER + "consolidation: {every: 5s}",
@@ -192,7 +193,7 @@ CASES = {
     ),
     "no such time": (
         node_pool("{consolidateAfter: later}"),
-        'provisioners[0].spec.disruption.consolidateAfter: found "later", expected a duration or "Never"',
+        'provisioners[0].spec.disruption.consolidateAfter: found "later", expected a duration from "0s"',
     ),
     "an unknown field of disruption": (
         node_pool("{consolidateAfterwards: 1m}"),

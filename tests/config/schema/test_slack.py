@@ -69,7 +69,7 @@ def test_every_field() -> None:
     assert (web.granularity, web.node_selector) == (3, (("karpenter.sh/nodepool", "web"),))
     spec = PodSpec((("cpu", 1500), ("memory", GIB)), tolerations=(Toleration("ci", "Exists"),))
     assert builds.fixed == (Copies("large", spec, 2),)
-    assert [each.schedule.duration_seconds for each in builds.windows] == [5400, 8 * 3600]
+    assert [each.duration_seconds for each in builds.schedules] == [5400, 8 * 3600]
 
     night, early, both = (
         1795266000.0,

@@ -22,7 +22,7 @@ from tests.support.api_server import Refusal
 from tests.support.cluster import NODES
 from tests.support.world import World
 
-GENEROUS = (NodeBudget(100, is_percentage=True),)
+GENEROUS = (NodeBudget("100%"),)
 DO_NOT_DISRUPT = {"karpenter.sh/do-not-disrupt": "true"}
 SPOT = {"taints": [{"key": "aws-node-termination-handler/spot-itn", "effect": "NoSchedule"}]}
 """Of a node that its cloud takes."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from math import ceil
-from typing import Any
+from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -23,14 +24,18 @@ from tests.support.fleet import group
 
 EMPTY, UNDERUTILIZED, BETTER_WEIGHT, INTERRUPTED, UNHEALTHY = DisruptionReason
 NOON = datetime(2026, 3, 4, 12, tzinfo=UTC).timestamp()
-TEN_PERCENT = NodeBudget(10, is_percentage=True)
+TEN_PERCENT = NodeBudget("10%")
 
 
 def nightly(nodes: int, hour: int, hours: float) -> NodeBudget:
-    return NodeBudget(nodes, schedule=Schedule(parse_cron(f"0 {hour} * * *"), ZoneInfo("UTC"), hours * 3600))
+    return NodeBudget(nodes, schedule=parse_cron(f"0 {hour} * * *"), duration_seconds=hours * 3600)
 
 
-USED = frozenset({"Underutilized"})
+def window(hour: int, hours: float) -> Schedule:
+    return Schedule(parse_cron(f"0 {hour} * * *"), ZoneInfo("UTC"), hours * 3600)
+
+
+USED: frozenset[Literal["Underutilized"]] = frozenset({"Underutilized"})
 NONE = "the budgets of the provisioners let no node go now"
 
 
@@ -88,7 +93,7 @@ def test_where_one_provisioner_has_nothing_left_the_step_of_another_is_begun() -
     ("settings", "why"),
     [
         pytest.param({"budgets": (NodeBudget(0),)}, NONE, id="no budget"),
-        pytest.param({"windows": (nightly(0, 20, 4).schedule,)}, "no window is open", id="no window"),
+        pytest.param({"windows": (window(20, 4),)}, "no window is open", id="no window"),
     ],
 )
 def test_only_a_node_that_its_cloud_takes_waits_for_nothing(settings: Mapping[str, Any], why: str) -> None:
@@ -106,8 +111,9 @@ def test_only_a_node_that_its_cloud_takes_waits_for_nothing(settings: Mapping[st
 
 
 def test_a_step_begins_when_its_window_opens_and_is_finished_when_it_closes() -> None:
-    window, closes = nightly(0, 20, 0.05).schedule, 20 * 3600 + 180
-    with Scene(group("big", cpu=8000, price=0.8), group("small", cpu=2000, price=0.2), windows=(window,)) as scene:
+    closes = 20 * 3600 + 180
+    groups = (group("big", cpu=8000, price=0.8), group("small", cpu=2000, price=0.2))
+    with Scene(*groups, windows=(window(20, 0.05),)) as scene:
         scene.cluster.workload("web", 1, on=scene.stand("big"))
         scene.backend.set_behaviour("small", Behaviour(boot_seconds=300.0))
         scene.begin()
@@ -141,12 +147,10 @@ def test_where_too_many_are_bad_none_is_repaired(unhealthy: int, expected: int) 
 
 BUDGETS = st.lists(
     st.builds(
-        NodeBudget,
-        st.integers(0, 100),
-        st.booleans(),
-        st.none() | st.frozensets(st.sampled_from(["Empty", "Underutilized", "Drifted"])),
-        st.none()
-        | st.builds(lambda hour, hours: nightly(0, hour, hours).schedule, st.integers(0, 23), st.floats(1, 24)),
+        replace,
+        st.just(NodeBudget()) | st.builds(nightly, st.just(0), st.integers(0, 23), st.floats(1, 24)),
+        nodes=st.integers(0, 100) | st.integers(0, 100).map(lambda percent: f"{percent}%"),
+        reasons=st.none() | st.frozensets(st.sampled_from(["Empty", "Underutilized", "Drifted"])),
     ),
     max_size=5,
 )
@@ -158,9 +162,12 @@ def test_a_limit_holds_for_each_budget_that_is_active_and_of_the_reason(
 ) -> None:
     found = limit(budgets, reason, registered, now)
     of_it = [
-        ceil(each.amount * registered / 100) if each.is_percentage else each.amount
+        each.nodes if isinstance(each.nodes, int) else ceil(int(each.nodes[:-1]) * registered / 100)
         for each in budgets
-        if (each.reasons is None or reason.value in each.reasons) and (not each.schedule or each.schedule.open_at(now))
+        if (each.reasons is None or reason.value in each.reasons)
+        and (
+            each.schedule is None or Schedule(each.schedule, ZoneInfo("UTC"), each.duration_seconds or 0.0).open_at(now)
+        )
     ]
     assert all(found <= most for most in of_it)
     assert found in of_it or (found == UNLIMITED and not of_it)

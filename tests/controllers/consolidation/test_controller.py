@@ -155,7 +155,7 @@ def test_steps_that_turn_out_to_be_none_do_not_hold_up_later_ones_for_ever(scene
 
 
 def test_after_failures_nothing_is_begun_for_longer_and_longer_also_after_a_restart(scenes: Scenes) -> None:
-    scene, (old, target) = scenes(2, pause_seconds=600.0, longest_pause_seconds=2000.0)
+    scene, (old, target) = scenes(2, pause_after_failure_seconds=600.0, longest_pause_seconds=2000.0)
     scene.cluster.workload("web", 1, on=[old])
     stays(scene, target)
     evictions_are_forbidden(scene)

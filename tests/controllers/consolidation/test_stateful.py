@@ -37,7 +37,11 @@ class _Scene(Scene):
 class ConsolidationMachine(RuleBasedStateMachine):
     @initialize(prompt=st.booleans(), grace=st.sampled_from([0.0, 20.0]))
     def start(self, *, prompt: bool, grace: float) -> None:
-        quick: dict[str, Any] = {"every_seconds": 5.0, "pause_seconds": 5.0, "longest_pause_seconds": 20.0}
+        quick: dict[str, Any] = {
+            "every_seconds": 5.0,
+            "pause_after_failure_seconds": 5.0,
+            "longest_pause_seconds": 20.0,
+        }
         self.scene = _Scene(*GROUPS, world={"planner": PlannerSettings(idle_seconds=2.0)}, **quick)
         self.cluster = self.scene.cluster
         self.scene.prompt, self.cluster.grace_seconds = prompt, grace

@@ -15,7 +15,7 @@ from cagrpc.api.core.pod_bodies import pod_body
 from cagrpc.controllers.settings import Drive
 from cagrpc.controllers.slack.model import Carrier, SlackSettings, TargetSettings, Window
 from cagrpc.fleet.provisioners import NODEPOOL_LABEL
-from cagrpc.runtime.schedules import Schedule, parse_cron
+from cagrpc.runtime.schedules import parse_cron
 from solver.model import ATTACHABLE_VOLUMES, NodeGroup, PodSpec, Taint, TaintEffect
 from solver.slack.model import Base, Copies, Version
 from tests.controllers.slack.test_holding import mirror
@@ -105,10 +105,10 @@ def test_placeholders_have_sizes_that_nodes_take(case: Case) -> None:
 
 def test_of_windows_that_are_open_the_highest_rate_holds() -> None:
     day, night = (
-        Window(Schedule(parse_cron(f"0 {hour} * * *"), ZoneInfo("UTC"), 8 * HOUR), rate=rate)
+        Window(parse_cron(f"0 {hour} * * *"), ZoneInfo("UTC"), 8 * HOUR, rate=rate)
         for hour, rate in ((8, 0.5), (15, 0.2))
     )
-    target = replace(HALF, rate=0.1, granularity=10, windows=(night, day))
+    target = replace(HALF, rate=0.1, granularity=10, schedules=(night, day))
     with World(SMALL, drive=Drive.ASSIST, slack=SlackSettings(Carrier.VIRTUAL, (target,))) as world:
         world.cluster.node("n", SMALL)
         found = []

@@ -19,7 +19,7 @@ from cagrpc.errors import Unavailable
 from cagrpc.fleet.model import Phase
 from cagrpc.fleet.provisioners import NODEPOOL_LABEL
 from cagrpc.kube.journal.objects import unpack
-from cagrpc.runtime.schedules import Schedule, parse_cron
+from cagrpc.runtime.schedules import parse_cron
 from solver.model import HOSTNAME, Limit, Operator, PodAffinityTerm, PodSelector, PodSpec, Requirement
 from solver.slack.model import Base, Copies, Version
 from tests.support.api_server import Refusal
@@ -222,10 +222,12 @@ def test_a_window_holds_more_while_it_is_open(new_world: NewWorld) -> None:
     world = new_world(slack=fixed(1))
     opens = int(world.clock() % 3600 // 60) + 2
     window = Window(
-        Schedule(parse_cron(f"{opens % 60} * * * *"), ZoneInfo("UTC"), 120.0),
+        parse_cron(f"{opens % 60} * * * *"),
+        ZoneInfo("UTC"),
+        120.0,
         fixed=(Copies("x", PodSpec((("cpu", 1000),)), 6),),
     )
-    configure(world, fixed(1, windows=(window,)))
+    configure(world, fixed(1, schedules=(window,)))
     world.run(COMING)
     assert (counted(world)[0], world.targets()) == (1, {"a": 1})
     world.run(120)

@@ -1,18 +1,28 @@
-"""Fields of Kubernetes' types that sections share: labels, requirements, taints, quantities; with their validation and
-conversion to the planner's values. Error messages are formatted in `problems`."""
+"""Fields of Kubernetes' types that sections share: labels, requirements, taints, tolerations, selectors, quantities.
+They are validated as a file has them, and read into the planner's values."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
-from cagrpc.config.problems import shown
 from cagrpc.fleet.provisioners import NODEPOOL_LABEL, PROVISIONER_NAME_LABEL
-from cagrpc.forms import Form
-from solver.model import CPU, MEMORY, NODES, PODS, Operator, Requirement, Taint, TaintEffect
+from cagrpc.forms import Form, ReadAs, shown
+from solver.model import (
+    CPU,
+    MEMORY,
+    NODES,
+    PODS,
+    Operator,
+    PodSelector,
+    Requirement,
+    Taint,
+    TaintEffect,
+    Toleration,
+)
 from solver.model.quantities import amount, parse_quantity
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
@@ -79,6 +89,7 @@ def _empty_for_none(value: Any) -> Any:
 
 
 LabelKey = Annotated[str, AfterValidator(_label_key)]
+DnsLabel = Annotated[str, Field(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
 LabelValue = Annotated[str, AfterValidator(_label_value)]
 Labels = dict[LabelKey, LabelValue]
 ObjectName = Annotated[str, BeforeValidator(_object_name)]
@@ -89,27 +100,22 @@ NonNegativeQuantity = Annotated[
 ]
 
 
-def amounts(quantities: Mapping[str, Any] | None) -> dict[str, int]:
-    """Return amounts in the resources' units, rounded down: for what is offered or allowed."""
-    return {resource: amount(resource, value, round_up=False) for resource, value in (quantities or {}).items()}
+def _offered(quantities: Mapping[str, Any]) -> dict[str, int]:
+    return {resource: amount(resource, value, round_up=False) for resource, value in quantities.items()}
 
 
-def amounts_asked(quantities: Mapping[str, Any]) -> dict[str, int]:
-    """Return amounts in the resources' units, rounded up: for what is requested."""
+def _asked(quantities: Mapping[str, Any]) -> dict[str, int]:
     return {resource: amount(resource, value, round_up=True) for resource, value in quantities.items()}
 
 
-def _countable(quantities: dict[str, Any]) -> dict[str, Any]:
-    amounts(quantities)  # raises where one is too large in its unit: cpu is counted in thousandths
-    return quantities
-
-
-Allocatable = Annotated[
-    dict[Annotated[str, AfterValidator(_resource)], NonNegativeQuantity], AfterValidator(_countable)
-]
+_Quantities = dict[Annotated[str, AfterValidator(_resource)], NonNegativeQuantity]
+Allocatable = Annotated[dict[str, int], ReadAs(_Quantities, _offered)]
+"""Amounts in the resources' units, rounded down."""
 Limits = Annotated[
-    dict[Annotated[str, AfterValidator(_limited_resource)], NonNegativeQuantity], AfterValidator(_countable)
+    dict[str, int], ReadAs(dict[Annotated[str, AfterValidator(_limited_resource)], NonNegativeQuantity], _offered)
 ]
+Requests = Annotated[dict[str, int], ReadAs(_Quantities, _asked)]
+"""Amounts in the resources' units, rounded up."""
 Weight = Annotated[int, AfterValidator(_weight), WithJsonSchema({"type": "integer", "minimum": 1, "maximum": 100})]
 
 
@@ -117,7 +123,7 @@ class RequirementForm(Form):
     """A condition on a node's labels."""
 
     key: LabelKey
-    operator: Annotated[Operator, Field(strict=False)]
+    operator: Operator
     values: Annotated[list[LabelValue], BeforeValidator(_empty_for_none)] = Field(default=[])
 
     @model_validator(mode="after")
@@ -142,12 +148,67 @@ class RequirementForm(Form):
 class TaintForm(Form):
     key: LabelKey
     value: LabelValue | None = None
-    effect: Annotated[TaintEffect, Field(strict=False)]
+    effect: TaintEffect
 
     def taint(self) -> Taint:
         """Return the planner's value."""
         return Taint(self.key, self.effect, self.value or "")
 
 
-Requirements = Annotated[list[RequirementForm], BeforeValidator(_empty_for_none)]
-Taints = Annotated[list[TaintForm], BeforeValidator(_empty_for_none)]
+class TolerationForm(Form):
+    """v1.Toleration."""
+
+    key: LabelKey | None = None
+    """Default: all taints, with operator Exists."""
+    operator: Literal["Equal", "Exists"] = "Equal"
+    value: LabelValue = ""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+    """Default: all."""
+
+    @model_validator(mode="after")
+    def _is_valid(self) -> Self:
+        if self.operator == "Exists" and self.value:
+            raise ValueError(f"value: found {shown(self.value)}, expected none with operator Exists")
+        if self.key is None and self.operator != "Exists":
+            raise ValueError("key is missing; without one the operator is Exists")
+        return self
+
+    def toleration(self) -> Toleration:
+        """Return the planner's value."""
+        return Toleration(self.key or "", self.operator, self.value, self.effect or "")
+
+
+Requirements = Annotated[
+    tuple[Annotated[Requirement, ReadAs(RequirementForm, RequirementForm.requirement)], ...],
+    BeforeValidator(_empty_for_none),
+]
+Taints = Annotated[tuple[Annotated[Taint, ReadAs(TaintForm, TaintForm.taint)], ...], BeforeValidator(_empty_for_none)]
+Tolerations = tuple[Annotated[Toleration, ReadAs(TolerationForm, TolerationForm.toleration)], ...]
+
+
+class LabelSelector(Form):
+    """Pods by their labels; all conditions hold together."""
+
+    match_labels: dict[LabelKey, LabelValue] = Field(default_factory=dict)
+    match_expressions: Requirements = ()
+    """With the operators In, NotIn, Exists, DoesNotExist."""
+
+    @model_validator(mode="after")
+    def _selects_pods(self) -> Self:
+        if not self.match_labels and not self.match_expressions:
+            raise ValueError("is empty, which would be every pod; expected match_labels or match_expressions")
+        for number, each in enumerate(self.match_expressions):
+            if each.operator not in (Operator.IN, Operator.NOT_IN, Operator.EXISTS, Operator.DOES_NOT_EXIST):
+                raise ValueError(
+                    f"match_expressions[{number}].operator: found {shown(each.operator.value)}, expected one of "
+                    '"In", "NotIn", "Exists", "DoesNotExist"'
+                )
+        return self
+
+    def selector(self) -> PodSelector:
+        """Return the planner's value."""
+        equal = (Requirement(key, Operator.IN, (value,)) for key, value in sorted(self.match_labels.items()))
+        return PodSelector((*equal, *self.match_expressions))
+
+
+Selector = Annotated[PodSelector, ReadAs(LabelSelector, LabelSelector.selector)]
