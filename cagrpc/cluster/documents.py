@@ -6,34 +6,40 @@ here is what those two do first, and which problem is whose.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from cagrpc.api.core.constraints import Surroundings
 from cagrpc.api.core.consumption import CONSUME_KEYS, consumes
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, gang_of_pod, incomplete
+from cagrpc.api.core.movability import MovingRules
 from cagrpc.api.core.nodes import facts_of_document
 from cagrpc.api.core.pods import is_placeholder, pod_spec
 from cagrpc.api.core.resources import Problems, mapping, members, strings
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER, DEFAULT_SCHEDULERS
 from cagrpc.api.core.selectors import Namespaces, PodIdentity
+from cagrpc.api.core.slack import PLACEHOLDER
 from cagrpc.api.core.volumes import pod_volumes, with_templates
-from cagrpc.api.devices.objects import GROUP, VERSIONS, Device
+from cagrpc.api.devices.objects import GROUP, VERSIONS, Device, ResourceClaim
 from cagrpc.api.encoding.messages import packed_known
 from cagrpc.api.files.documents import ManifestDocument
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.admission import Admission
+from cagrpc.cluster.bound_pods import ENDED, AlikePods, BoundPods
 from cagrpc.cluster.markers import NAMESPACE
+from cagrpc.cluster.node_info import PlaceholderOwner, Reservation, Reservations
 from cagrpc.cluster.state import ClusterState, PodRef
 from cagrpc.cluster.view.model import NODES, POD_GROUPS, PODS, ClusterModel
-from cagrpc.cluster.view.objects import EXPENDABLE_BELOW, ObservedPod, PodReader, PodStage
+from cagrpc.cluster.view.objects import EXPENDABLE_BELOW, MIRROR, Named, ObservedPod, PodReader, PodStage
 from cagrpc.cluster.view.sinks import Followed
 from cagrpc.errors import InvalidInput
+from cagrpc.fleet.model import PodKey
 from cagrpc.kube.client.envelopes import ObjectIdentity
 from cagrpc.runtime.clock import EpochSeconds, monotonic
-from solver.model import PodSet
+from solver.model import PODS as PODS_RESOURCE
+from solver.model import PodSet, Resources
 from solver.model.quantities import several
 
 _REPLICATED = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController")
@@ -81,7 +87,6 @@ for them, which distinguishes its pods from those of other workloads and of earl
 _COPY = "#"
 """Comes between the key of a pod and the number of a further one."""
 _NOT_OF_NODES = {"Pod", "DaemonSet", "PriorityClass", "RuntimeClass", "PodGroup", "PodDisruptionBudget"}
-_ENDED = ("Succeeded", "Failed")
 _SAY_WHERE = ("PersistentVolumeClaim", "StorageClass")
 _OF_DEVICES = ("resourceclaims", "resourceclaimtemplates", "deviceclasses", "resourceslices")
 _DEVICE_VERSIONS = tuple(f"{GROUP}/{version}" for version in VERSIONS)
@@ -96,6 +101,22 @@ class Described:
     placeholders: tuple[PodSet, ...] = ()
     """Pods of the resource slack, by their annotation."""
     warnings: tuple[str, ...] = ()
+    pause_pods: Reservations = field(default_factory=dict)
+    """The room of the slack's pause pods, which give way to others."""
+    mirrors: Mapping[str, Resources] = field(default_factory=dict)
+    """What static pods ask for, by node."""
+    other_schedulers: frozenset[str] = frozenset()
+    """Nodes with pods that others have bound than those that planning is for."""
+
+
+class _Bound(NamedTuple):
+    """A bound pod as it was read, and those that are like it, itself among them."""
+
+    seen: ObservedPod
+    body: Mapping[str, Any]
+    """As the API server keeps it."""
+    pods: Sequence[tuple[PodRef, str]]
+    """With the node of each."""
 
 
 @dataclass
@@ -107,18 +128,27 @@ class DocumentReader:
     """Since the epoch; 0: pods' ages do not count."""
     gang_label: str = DEFAULT_GANG_LABEL
     schedulers: AbstractSet[str] = DEFAULT_SCHEDULERS
-    problems: Problems = field(default_factory=list)
+    moving: MovingRules | None = None
+    """With these it is read who is bound, and why it may not be moved."""
+    bound: BoundPods = field(default_factory=BoundPods)
+    """Those that were reduced as they came; they are no documents."""
     documents: list[ManifestDocument] = field(default_factory=list)
-    out_of_place: Counter[str] = field(default_factory=Counter)
+    problems: Problems = field(default_factory=list, init=False)
+    out_of_place: Counter[str] = field(default_factory=Counter, init=False)
     """Objects by kind that do not belong into their file."""
 
     def __post_init__(self) -> None:
         self._by_kind: defaultdict[str, list[ManifestDocument]] = defaultdict(list)
         self._admission = Admission()
-        self._pods: list[ObservedPod] = []
+        self._devices: Mapping[str, tuple[Device, ...]] | None = None
+        self._decoded: dict[str, tuple[Sequence[Any], bool]] = {}
+        """By path: objects other than pods, and whether they are all that there are."""
+        self._waiting: list[ObservedPod] = []
+        """Pods without a node, and those that have ended."""
+        self._bound: list[_Bound] = []
         self._keys: Counter[str] = Counter()
-        self._copies: dict[str, list[PodRef]] = {}
-        """By key of a pod, further ones of its template."""
+        self._copies: dict[str, list[tuple[PodRef, str]]] = {}
+        """By key of a pod that waits, further ones of its template."""
         self._placeholder_keys: set[str] = set()
         self._gated: Counter[str] = Counter()
         self._foreign: Counter[tuple[str, str]] = Counter()
@@ -138,53 +168,137 @@ class DocumentReader:
             else:
                 self.out_of_place[document.kind] += 1
 
-    def read(
-        self, devices: Mapping[str, tuple[Device, ...]] | None = None, gone: AbstractSet[str] = frozenset()
-    ) -> Described:
-        """Return the cluster; what is wrong is in `problems`. `devices` are configured of new nodes, by node group. Of
-        nodes that are `gone`, by name, only what they tell of others of their instance type counts."""
+    def read(self, devices: Mapping[str, tuple[Device, ...]] | None = None) -> Described:
+        """Return the cluster; what is wrong is in `problems`. `devices` are configured of new nodes, by node group."""
+        self._devices = devices
         for document in self.documents:
-            self._by_kind[document.kind].append(document)
+            if not self.bound.add(document):
+                self._by_kind[document.kind].append(document)
         for document in (*self._by_kind["PriorityClass"], *self._by_kind["RuntimeClass"]):
             self._report(document, self._admission.add(document))
+        model, followed = self._model(self.moving)
+        named = {document.name for document in self._by_kind["Namespace"]}
+        namespaces = {each.namespace for each in (*self.documents, *(alike.like for alike in self.bound.alike))}
+        self._complete = namespaces <= named
+        self._namespaces = Namespaces({}, frozenset(named)) if self._complete else Namespaces()
+        self._reader = PodReader(self.gang_label, self.schedulers, NAMESPACE, evictions=self.moving is not None)
+        taken = {"Pod", "PodTemplate", "ProvisioningRequest", "VolumeAttachment", *_REPLICATED, *_JOBS}
+        for path, each in followed.items():
+            kind, message = _KINDS[path.rpartition("/")[2]]
+            if kind != "Pod":
+                taken.add(kind)
+                self._decode(each, kind, message)
+        self._read_pods()
+        self._ignored.update({kind: len(of) for kind, of in self._by_kind.items() if kind not in taken})
+        strangers = [each for each in self._by_kind["PodGroup"] if each.body.get("apiVersion") not in POD_GROUPS]
+        self._ignored += Counter({"PodGroup": len(strangers)})
+        self._fill(followed, self._decoded)
+        copies = {**self._copies, **self._put_bound(followed[PODS], self._bound)}
+        state, placeholders = self._divided(self._state(model, copies, with_bound=self.moving is not None))
+        return Described(
+            state,
+            placeholders,
+            tuple(self._warnings(state, self._strangers(state))),
+            self._pause_pods(),
+            self._mirrors(),
+            frozenset(
+                node
+                for each in self._bound
+                if each.seen.eviction is not None and each.seen.eviction.scheduler
+                for _, node in each.pods
+            ),
+        )
+
+    def drained(self, kept: AbstractSet[str]) -> Described:
+        """Return the cluster that was read without its nodes but those that are `kept`, by name: pods of the others
+        wait, each by itself whatever gang it came with, and have their claims on devices still to be allocated. What
+        nodes that are gone told of their instance types is known."""
+        model, followed = self._model(None)
+        stays = {ref.uid for each in self._bound for ref, node in each.pods if node in kept}
+        self._fill(followed, {path: (_free(found, stays), all_) for path, (found, all_) in self._decoded.items()})
+        reader = PodReader("", self.schedulers, NAMESPACE)
+        copies = dict(self._copies)
+        for each in self._bound:
+            staying = [pod for pod in each.pods if pod[1] in kept]
+            copies |= self._put_bound(followed[PODS], [each._replace(pods=staying)] if staying else ())
+            leaving = [(ref, "") for ref, node in each.pods if node not in kept]
+            if leaving and (each.seen.stage is PodStage.MOVABLE or each.seen.pause_shape is not None):
+                copies |= self._put_waiting(followed[PODS], reader, each._replace(pods=leaving))
+        model.state(frozenset())  # what the nodes tell of their instance types is known once they were shown
+        for each in self._decoded[NODES][0]:
+            if each.key not in kept:
+                followed[NODES].sink.deleted(ObjectIdentity("", "", each.key))
+        state, placeholders = self._divided(self._state(model, copies, with_bound=False))
+        return Described(state, placeholders, tuple(self._warnings(state, Counter())))
+
+    def node_of(self) -> dict[PodKey, str]:
+        """Return the node of each bound pod that was read."""
+        return {ref.key: node for each in self._bound for ref, node in each.pods}
+
+    # The model
+
+    def _model(self, moving: MovingRules | None) -> tuple[ClusterModel, Mapping[str, Followed[Any]]]:
         model = ClusterModel(
             gang_label=self.gang_label,
             schedulers=self.schedulers,
             clock=monotonic,
             now=lambda: EpochSeconds(self.now_seconds),
             namespace=NAMESPACE,
-            devices=devices,
+            devices=self._devices,
+            moving=moving,
         )
-        followed = {each.resource.path: each for each in model.followed}
-        named = {document.name for document in self._by_kind["Namespace"]}
-        self._complete = {document.namespace for document in self.documents} <= named
-        self._namespaces = Namespaces({}, frozenset(named)) if self._complete else Namespaces()
-        self._reader = PodReader(self.gang_label, self.schedulers, NAMESPACE)
-        taken = {"Pod", "PodTemplate", "ProvisioningRequest", "VolumeAttachment", *_REPLICATED, *_JOBS}
-        for path, each in followed.items():
-            kind, message = _KINDS[path.rpartition("/")[2]]
-            if kind != "Pod":
-                taken.add(kind)
-                self._put(each, kind, message)
-        self._put_pods(followed[PODS])
-        if gone or self._copies:
-            # What the nodes tell of their instance types is known once they were shown, and the class of a pod for good
-            # once all that it refers to was read.
-            model.state(frozenset())
-        for name in gone:
-            followed[NODES].sink.deleted(ObjectIdentity("", "", name))
-        for key, refs in self._copies.items():
-            model.put_copies(key, refs)
-        state = model.state(frozenset())
-        self._ignored.update({kind: len(of) for kind, of in self._by_kind.items() if kind not in taken})
-        strangers = [each for each in self._by_kind["PodGroup"] if each.body.get("apiVersion") not in POD_GROUPS]
-        self._ignored += Counter({"PodGroup": len(strangers)})
-        state, placeholders = self._divided(state)
-        return Described(state, placeholders, tuple(self._warnings(state)))
+        return model, {each.resource.path: each for each in model.followed}
+
+    def _fill(self, followed: Mapping[str, Followed[Any]], objects: Mapping[str, tuple[Sequence[Any], bool]]) -> None:
+        """Put all objects, and all pods that are not bound."""
+        for path, (found, all_) in objects.items():
+            sink = followed[path].sink
+            if all_:
+                sink.replaced(found)
+            else:
+                for each in found:
+                    sink.applied(each)
+        for seen in self._waiting:
+            followed[PODS].sink.applied(seen)
+
+    def _put_bound(self, followed: Followed[ObservedPod], found: Iterable[_Bound]) -> Mapping[str, list[Any]]:
+        """Put the first of pods that are alike; return the others, by its key."""
+        copies = {}
+        for seen, _, pods in found:
+            (ref, node), *others = pods
+            followed.sink.applied(seen if ref == seen.ref else replace(seen, key=ref.uid, ref=ref, node=node))
+            copies[ref.uid] = others
+        return copies
+
+    def _put_waiting(
+        self, followed: Followed[ObservedPod], reader: PodReader, found: _Bound
+    ) -> Mapping[str, list[Any]]:
+        """The same with bound pods as if they waited."""
+        (ref, _), *others = found.pods
+        metadata, spec = found.body["metadata"], found.body["spec"]
+        labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key != PLACEHOLDER}
+        body = {
+            "metadata": {**metadata, "labels": labels, "annotations": {}},
+            "spec": {key: value for key, value in spec.items() if key not in ("nodeName", "schedulingGroup")},
+            "status": found.body["status"],
+        }
+        seen = reader.read(packed_known(kubernetes_pb2.Pod, body).SerializeToString())
+        followed.sink.applied(replace(seen, key=ref.uid, ref=ref, pending=None))
+        return {ref.uid: others}
+
+    def _state(
+        self, model: ClusterModel, copies: Mapping[str, list[tuple[PodRef, str]]], *, with_bound: bool
+    ) -> ClusterState:
+        """Return the state with copies of pods."""
+        if any(copies.values()):
+            model.state(frozenset())  # the class of a pod is known for good once all that it refers to was read
+        for key, others in copies.items():
+            model.put_copies(key, others)
+        return model.state(frozenset(), with_bound=with_bound)
 
     # Objects
 
-    def _put(self, followed: Followed[Any], kind: str, message: Any) -> None:
+    def _decode(self, followed: Followed[Any], kind: str, message: Any) -> None:
         version, _, plural = followed.resource.path.rpartition("/")
         version = version.removeprefix("/apis/").removeprefix("/api/")
         found = []
@@ -203,11 +317,7 @@ class DocumentReader:
                 self._report(document, self._where(document) or [said])
         if plural in _WHERE_VOLUMES_ARE and not any(self._by_kind[each] for each in _SAY_WHERE):
             return  # as if they could not be listed
-        if plural == "namespaces" and not self._complete:
-            for each in found:
-                followed.sink.applied(each)
-        else:
-            followed.sink.replaced(found)
+        self._decoded[followed.resource.path] = found, plural != "namespaces" or self._complete
 
     def _where(self, document: ManifestDocument) -> Problems:
         """Return what is wrong with an object that cannot be read, with its path."""
@@ -230,16 +340,18 @@ class DocumentReader:
 
     # Pods
 
-    def _put_pods(self, followed: Followed[ObservedPod]) -> None:
+    def _read_pods(self) -> None:
         requests = {each.identity[1:] for each in self._by_kind["ProvisioningRequest"]}
         templates = {each.identity[1:]: each for each in self._by_kind["PodTemplate"]}
         for document in self._by_kind["Pod"]:
             self._pod(document, requests)
+        for alike in self.bound.alike:
+            self._bound_pods(alike)
         for document in self._by_kind["ProvisioningRequest"]:
             self._provisioning_request(document, templates)
         owners = {
             (str(owner.get("kind")), document.namespace, str(owner.get("name")))
-            for document in self.documents
+            for document in (*self.documents, *(each.like for each in self.bound.alike))
             for owner, _ in members(document.metadata, "ownerReferences", "", [])
         }
         # Whose pods (or replica sets) are there as well has created them.
@@ -247,33 +359,52 @@ class DocumentReader:
             for document in self._by_kind[kind]:
                 if document.identity not in owners:
                     self._workload(document, requests)
-        for seen in self._pods:
-            followed.sink.applied(seen)
 
     def _pod(self, document: ManifestDocument, requests: AbstractSet[tuple[str, str]]) -> None:
         phase = mapping(document.body, "status", "", []).get("phase")
-        waits = not document.spec.get("nodeName") and phase not in _ENDED
+        waits = phase not in ENDED
         if waits and consumes(document.namespace, document.body, requests):
             return
         said = document.metadata
-        name = f"{document.namespace}/{document.name}"
-        # Those that only have a `generateName` are several.
-        uid = said.get("uid") or (f"{name}{_COPY}{self._keys[name]}" if self._keys[name] else name)
-        self._keys[name] += 1
+        body = self._kept(document, str(said.get("uid") or self._key_of(f"{document.namespace}/{document.name}")))
+        seen = self._read(document, document.body, body, "")
+        if waits and said.get("deletionTimestamp"):
+            self._ending[f"{document.namespace}/{document.name}"] += 1
+        elif waits:
+            self._note_passed_over(document, body["spec"], 1)
+        if seen is not None:
+            self._add(document, seen, body["metadata"])
+
+    def _bound_pods(self, alike: AlikePods) -> None:
+        document = alike.like
+        body = self._kept(document, str(document.metadata.get("uid") or f"{document.namespace}/{document.name}"))
+        seen = self._read(document, document.body, body, "")
+        if seen is None:
+            return
+        self._note_volumes(document, seen)
+        seen = replace(seen, pending=None)
+        pods = []
+        for each in alike.pods:
+            uid = each.uid or self._key_of(f"{document.namespace}/{each.name}")
+            ref = PodRef(uid, seen.ref.namespace, each.name, each.created_at_seconds, seen.ref.workload)
+            pods.append((ref, each.node))
+        self._bound.append(_Bound(seen, body, pods))
+
+    def _kept(self, document: ManifestDocument, uid: str) -> Mapping[str, Any]:
+        """Return a pod as the API server keeps it."""
+        said = document.metadata
         owners = [dict(each) for each, _ in members(said, "ownerReferences", "", [])]
         if owners and not any(each.get("controller") for each in owners):
             owners[0]["controller"] = True
         who = {"name": document.name, "namespace": document.namespace, "uid": uid}
-        metadata = {**said, **who, "ownerReferences": owners}
         spec = self._admission.admitted_spec(document, document.body, is_kept=bool(said.get("uid")))
-        body = {"metadata": metadata, "spec": spec, "status": document.body.get("status") or {}}
-        seen = self._read(document, document.body, body, "")
-        if waits and said.get("deletionTimestamp"):
-            self._ending[name] += 1
-        elif waits:
-            self._note_passed_over(document, spec, 1)
-        if seen is not None:
-            self._add(document, seen, metadata)
+        status = document.body.get("status") or {}
+        return {"metadata": {**said, **who, "ownerReferences": owners}, "spec": spec, "status": status}
+
+    def _key_of(self, name: str) -> str:
+        """Return the key of a pod without UID; those that only have a `generateName` are several."""
+        self._keys[name] += 1
+        return f"{name}{_COPY}{self._keys[name] - 1}" if self._keys[name] > 1 else name
 
     def _workload(self, document: ManifestDocument, requests: AbstractSet[tuple[str, str]]) -> None:
         spec, path = document.spec, "spec"
@@ -372,11 +503,14 @@ class DocumentReader:
         if seen.stage is PodStage.WAITING and is_placeholder({str(k): str(v) for k, v in annotations.items()}):
             self._placeholder_keys.add(seen.key)
             seen = replace(seen, pod=replace(seen.pod, gang=None))
+        self._note_volumes(document, seen)
+        self._waiting.append(replace(seen, pending=None))
+        copies = (replace(seen.ref, key=f"{seen.key}{_COPY}{index}") for index in range(1, count))
+        self._copies[seen.key] = [(ref, "") for ref in copies]
+
+    def _note_volumes(self, document: ManifestDocument, seen: ObservedPod) -> None:
         if seen.pod.volumes and not self._volumes_of:
             self._volumes_of = f"{document.namespace}/{document.name}"
-        self._pods.append(replace(seen, pending=None))
-        if count > 1:
-            self._copies[seen.key] = [replace(seen.ref, key=f"{seen.key}{_COPY}{index}") for index in range(1, count)]
 
     def _read(
         self, document: ManifestDocument, written: Mapping[str, Any], body: Mapping[str, Any], path: str
@@ -424,6 +558,29 @@ class DocumentReader:
 
     # The result
 
+    def _strangers(self, state: ClusterState) -> Counter[str]:
+        """Return how many pods run on nodes that are not there, by node."""
+        there = {"", *(each.node.name for each in state.nodes)}
+        found = Counter(each.node for each in self._waiting if each.stage is not None and each.node not in there)
+        found.update(node for each in self._bound if each.seen.stage for _, node in each.pods if node not in there)
+        return found
+
+    def _pause_pods(self) -> Reservations:
+        found: defaultdict[str, list[Reservation]] = defaultdict(list)
+        for seen, _, pods in self._bound:
+            if seen.pause_shape is not None:
+                for node, count in Counter(node for _, node in pods).items():
+                    found[node].append(Reservation(PlaceholderOwner(seen.pause_shape), seen.pod.spec, count))
+        return {node: tuple(of) for node, of in found.items()}
+
+    def _mirrors(self) -> Mapping[str, Resources]:
+        found: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        for seen, body, pods in self._bound:
+            if MIRROR in mapping(body["metadata"], "annotations", "", []) and seen.stage is PodStage.FIXED:
+                for _, node in pods:
+                    found[node].update({**dict(seen.pod.spec.requests), PODS_RESOURCE: 1})
+        return found
+
     def _divided(self, state: ClusterState) -> tuple[ClusterState, tuple[PodSet, ...]]:
         """Return the state without the placeholders, and these."""
         if not self._placeholder_keys:
@@ -438,7 +595,7 @@ class DocumentReader:
                 waiting.append(replace(each, pod_set=replace(each.pod_set, count=len(others)), pods=others))
         return replace(state, waiting=tuple(waiting)), tuple(placeholders)
 
-    def _warnings(self, state: ClusterState) -> Iterator[str]:
+    def _warnings(self, state: ClusterState, strangers: Counter[str]) -> Iterator[str]:
         yield from self._of_pods()
         for gang in state.incomplete_gangs:
             yield f"{incomplete(gang.name, gang.there, gang.needed)}; nothing of it is planned"
@@ -446,8 +603,6 @@ class DocumentReader:
         unready = [each.node.name for each in state.nodes if not each.ready]
         if unready:
             yield f"nothing is planned onto nodes that are not Ready: {len(unready)}, for example {unready[0]}"
-        there = {"", *(each.node.name for each in state.nodes)}
-        strangers = Counter(each.node for each in self._pods if each.stage is not None and each.node not in there)
         if strangers:
             yield (
                 f"ignored {several(strangers.total(), 'running pod')}, since the files do not have the nodes, for"
@@ -491,6 +646,18 @@ class DocumentReader:
                 f"left out {several(self._foreign.total(), 'pod')} of schedulers that are not planned for, for"
                 f" example {example} of {scheduler}; --scheduler names those that are"
             )
+
+
+def _free(objects: Sequence[Any], stays: AbstractSet[str]) -> Sequence[Any]:
+    """Return the objects with claims on devices as they are once all pods have gone but those that stay, by UID."""
+    return [_free_claim(each, stays) if isinstance(each, Named) else each for each in objects]
+
+
+def _free_claim(named: Named[Any], stays: AbstractSet[str]) -> Named[Any]:
+    claim = named.value
+    if not isinstance(claim, ResourceClaim) or not stays.isdisjoint(claim.reserved_for):
+        return named
+    return Named(named.key, ResourceClaim(claim.namespace, claim.name, claim.spec, claim.uid, claim.owner_uid))
 
 
 def _is_of(document: ManifestDocument, version: str, plural: str) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
-from cagrpc.api.core.movability import Kept
+from cagrpc.api.core.movability import Kept, StaysBecause
 from cagrpc.api.devices.matching import NodeMatching
 from cagrpc.api.devices.objects import Device
 from cagrpc.api.devices.pools import NodeDevices
@@ -91,6 +91,10 @@ class ReschedulablePod:
     kept: str = ""
     """Why it may not be moved now, for people, with its namespace/name; empty where it may."""
     kept_by: Kept = Kept.NOTHING
+    because: StaysBecause | None = None
+    """The same as one of the reasons that there are; None where it may be moved."""
+    budgets: tuple[str, ...] = ()
+    """PodDisruptionBudgets that keep it, `namespace/name`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +150,13 @@ class ClusterNode:
     what our own NodeClaims say do not count."""
     conditions: tuple[NodeCondition, ...] = ()
     """As its Node has them, one of a type."""
+
+    @property
+    def is_to_stay(self) -> bool:
+        """Whether somebody has said so of it, by an annotation of CA's or Karpenter's; what we say ourselves we take
+        back."""
+        by_others = self.scale_down_disabled == "true" and not self.scale_down_disabled_by_us
+        return by_others or self.do_not_disrupt
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,9 @@ def read_problem(inputs: Inputs) -> ReadProblem:
     of_groups: Mapping[str, tuple[Device, ...]] | None = {}
     if named is not None and expanded is not None and catalogue is not None:
         of_groups = reader.attempt(partial(load_devices, named, expanded.groups, catalogue))
-    documents.documents += cluster.documents if cluster else ()
+    if cluster is not None:
+        documents.documents += cluster.documents
+        documents.bound = cluster.bound
     found = documents.read(of_groups)
     unreadable = list(dict.fromkeys(documents.problems))  # a template may be used twice
     if cluster is None:

@@ -4,23 +4,18 @@ in `dry_run` and in `cagrpc.report`."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from cagrpc.api.files.documents import ManifestDocument
+from cagrpc.cluster.bound_pods import BoundPods, ReducedPod
 from cagrpc.errors import CagrpcError, InvalidInput, NotFound, Unavailable
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.envelopes import Encoding, page
 from cagrpc.kube.client.failures import Expired, Forbidden
-from cagrpc.offline.reduced import reduced_spec
 
 BUDGET_KIND = "PodDisruptionBudget"
-
-T = TypeVar("T")
-Shape = Callable[[ManifestDocument], T | None]
-"""What is kept of an object, as it comes; None for nothing."""
 
 _PAGE = 500
 _ATTEMPTS = 3
@@ -85,21 +80,23 @@ class Unread:
 
 
 @dataclass
-class Listed(Generic[T]):
-    """What was kept of the objects, in the order of the resources."""
+class Listed:
+    """What the cluster has."""
 
-    items: list[T] = field(default_factory=list)
+    documents: list[ManifestDocument] = field(default_factory=list)
+    """In the order of the resources; bound pods are apart."""
+    bound: BoundPods = field(default_factory=BoundPods)
     unread: list[Unread] = field(default_factory=list)
 
 
-def read_resources(client: Client, resources: Sequence[tuple[str, str, str]], shape: Shape[T]) -> Listed[T]:
+def read_resources(client: Client, resources: Sequence[tuple[str, str, str]]) -> Listed:
     """Return what the cluster has. Raises Unavailable where nodes or pods cannot be listed."""
-    found: dict[str, list[T]] = {}
-    result: Listed[T] = Listed()
+    found: dict[str, list[ManifestDocument | ReducedPod]] = {}
+    result = Listed()
     missing = set()
     for path, kind, meaning in resources:
         try:
-            found.setdefault(kind, []).extend(_listed(client, path, kind, shape))
+            found.setdefault(kind, []).extend(_listed(client, path, kind, result.bound))
         except NotFound:
             continue  # the cluster does not serve it, so nothing is of it
         except CagrpcError as error:
@@ -109,50 +106,34 @@ def read_resources(client: Client, resources: Sequence[tuple[str, str, str]], sh
             why = "not allowed" if isinstance(error, Forbidden) else "not answered"
             result.unread.append(Unread(f"{path.rpartition('/')[2]} ({why})", meaning))
     useless = {kind for kinds in TOGETHER if kinds & missing for kind in kinds}
-    result.items += [each for kind, kept in found.items() if kind not in useless for each in kept]
+    for each in (each for kind, kept in found.items() if kind not in useless for each in kept):
+        if isinstance(each, ReducedPod):
+            result.bound.keep(each)
+        else:
+            result.documents.append(each)
     return result
 
 
-class SharedSpecs:
-    """Reduces pods to what planning reads, and shares the specs of those that are alike: for a hundred thousand pods of
-    a few thousand workloads."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, Mapping[str, Any]] = {}
-
-    def __call__(self, document: ManifestDocument) -> ManifestDocument:
-        if document.kind != "Pod" or not document.spec.get("nodeName"):
-            return document
-        spec = {**reduced_spec(document.spec), "nodeName": document.spec["nodeName"]}
-        if document.spec.get("schedulingGroup"):
-            spec["schedulingGroup"] = document.spec["schedulingGroup"]
-        shared = self._known.setdefault(json.dumps(spec, sort_keys=True), spec)
-        metadata = {key: value for key, value in document.metadata.items() if key != "managedFields"}
-        return ManifestDocument(document.place, {**document.body, "metadata": metadata, "spec": shared})
-
-
-def _listed(client: Client, path: str, kind: str, shape: Shape[T]) -> list[T]:
-    """Return what is kept of all objects of a collection."""
+def _listed(client: Client, path: str, kind: str, bound: BoundPods) -> list[ManifestDocument | ReducedPod]:
+    """Return all objects of a collection; pods that are bound are reduced by `bound`, and not kept yet."""
     versions = _VERSIONS_OF_DRA if "{dra}" in path else ("",)
     for index, version in enumerate(versions):
         try:
-            return _of_version(client, path.format(dra=version), kind, shape)
+            return _of_version(client, path.format(dra=version), kind, bound)
         except NotFound:
             if index == len(versions) - 1:
                 raise
     return []
 
 
-def _of_version(client: Client, path: str, kind: str, shape: Shape[T]) -> list[T]:
+def _of_version(client: Client, path: str, kind: str, bound: BoundPods) -> list[ManifestDocument | ReducedPod]:
     version = path.removeprefix("/apis/").removeprefix("/api/").rpartition("/")[0]
     for attempt in range(_ATTEMPTS):
-        read = []
+        read: list[ManifestDocument | ReducedPod] = []
         try:
             for body in _pages(client, path):
                 document = ManifestDocument(f"{path} ({_name(body)})", {"apiVersion": version, **body, "kind": kind})
-                kept = shape(document)
-                if kept is not None:
-                    read.append(kept)
+                read.append(bound.reduced(document) or document)
         except Expired:
             # it took longer than the API server keeps a list's continuation
             if attempt == _ATTEMPTS - 1:

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from cagrpc.cluster.state import PodRef
 from cagrpc.report import relaxed
 from cagrpc.report.ladder import Cause, Ladder, kept_by_reason
 from cagrpc.report.model import (
@@ -199,10 +200,15 @@ def _of_workloads(change: Saving, ladder: Ladder, has: Callable[[PodSpec], bool]
     for each in ladder.question.problem.pod_sets:
         if has(each.spec):
             pods = ladder.question.pods.get(each.name)
-            counts.update(Counter(pod.workload for pod in pods) if pods else {each.name: each.count})
+            counts.update(Counter(map(_name_of, pods)) if pods else {each.name: each.count})
     ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
     shown = tuple(_workload(name, pods) for name, pods in ordered[:_MOST_WORKLOADS])
     return replace(change, workloads=shown, more_workloads=max(0, len(ordered) - _MOST_WORKLOADS))
+
+
+def _name_of(pod: PodRef) -> str:
+    """Return the namespace and name that people know it by: its controller's, or its own."""
+    return f"{pod.namespace}/{pod.workload.rpartition('/')[2] or pod.name}"
 
 
 def _workload(name: str, pods: int) -> PodsOfWorkload:

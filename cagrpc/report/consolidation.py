@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from cagrpc.api.core.movability import StaysBecause
 from cagrpc.errors import CagrpcError, InvalidConfiguration
 from cagrpc.report.model import (
     ClusterName,
@@ -16,7 +17,7 @@ from cagrpc.report.model import (
     StayingNodes,
 )
 from cagrpc.report.moving import MovingQuestion
-from cagrpc.report.obstacles import PodsThatStay, StaysBecause
+from cagrpc.report.obstacles import PodsThatStay
 from cagrpc.report.standing import ReportedNode
 from solver import Budget, PlanRejectedError, ProblemError, consolidate
 from solver.consolidation.model import ConsolidationPlan, ConsolidationStep
@@ -87,7 +88,7 @@ def _staying(
     for node in nodes:
         reasons: defaultdict[StaysBecause, list[PodsThatStay]] = defaultdict(list)
         for each in obstacles.get(node.name, ()):
-            reasons[each.obstacle.because].append(each)
+            reasons[each.because].append(each)
         for because, stays in reasons.items():
             by_reason[because].append((node, stays))
         if len(reasons) == 1:
@@ -117,10 +118,10 @@ def _unused(node: ReportedNode) -> float:
 
 
 def _example(node: ReportedNode, stays: PodsThatStay) -> PodThatStays:
-    pod = stays.example
+    pod = stays.example.ref if stays.example is not None else None
     return PodThatStays(
-        ClusterName(NameKind.NAMESPACE, pod.template.namespace if pod else ""),
+        ClusterName(NameKind.NAMESPACE, pod.namespace if pod else ""),
         ClusterName(NameKind.POD, pod.name if pod else ""),
         ClusterName(NameKind.NODE, node.name),
-        tuple(ClusterName(NameKind.BUDGET, each) for each in stays.obstacle.budgets),
+        tuple(ClusterName(NameKind.BUDGET, each.partition("/")[2]) for each in stays.budgets),
     )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from cagrpc.cluster.documents import DocumentReader
 from cagrpc.errors import CagrpcError, InvalidConfiguration
 from cagrpc.report import relaxed
 from cagrpc.report.problem import KeptBecause, Offered, RepackingQuestion, first_kept, question
@@ -64,10 +65,15 @@ class Ladder:
 
 
 def climb(
-    objects: Objects, nodes: Sequence[ReportedNode], shapes: Sequence[StandingShape], offered: Offered, budget: Budget
+    cluster: DocumentReader,
+    objects: Objects,
+    nodes: Sequence[ReportedNode],
+    shapes: Sequence[StandingShape],
+    offered: Offered,
+    budget: Budget,
 ) -> Ladder:
-    """Plan all steps within the budget. Raises InvalidInput for objects that cannot be read."""
-    asked, plan = _best(objects, nodes, shapes, offered, budget)
+    """Plan all steps within the budget. `cluster` was read."""
+    asked, plan = _best(cluster, objects, nodes, shapes, offered, budget)
     free = [each for each in nodes if each.name not in asked.kept]
     present = sum(each.price_usd_per_hour or 0.0 for each in free) if nodes else None
     empty = tuple(each for each in free if objects.packed and not each.movable)
@@ -107,12 +113,17 @@ def climb(
 
 
 def _best(
-    objects: Objects, nodes: Sequence[ReportedNode], shapes: Sequence[StandingShape], offered: Offered, budget: Budget
+    cluster: DocumentReader,
+    objects: Objects,
+    nodes: Sequence[ReportedNode],
+    shapes: Sequence[StandingShape],
+    offered: Offered,
+    budget: Budget,
 ) -> tuple[RepackingQuestion, Plan]:
     """Return the question with a plan that serves all its pods. Nodes of pods that no node group takes are kept."""
-    kept: dict[str, KeptBecause] = first_kept(nodes, offered.schedulers)
+    kept: dict[str, KeptBecause] = first_kept(nodes)
     for rounds in range(_MOST_ROUNDS):
-        asked = question(objects, nodes, shapes, offered, kept)
+        asked = question(cluster, objects, nodes, shapes, offered, kept)
         plan = _solved(asked.problem, budget.part(_BEST))
         stuck = asked.nodes_of_unserved(plan) - kept.keys()
         if not stuck or rounds == _MOST_ROUNDS - 1:

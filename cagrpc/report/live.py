@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cagrpc.api.files.documents import ManifestDocument
 from cagrpc.kube.client.client import Client
-from cagrpc.offline.live import OF_MOVING_PODS, RESOURCES, Listed, read_resources
-from cagrpc.offline.reduced import RunningPod
+from cagrpc.offline.live import OF_MOVING_PODS, RESOURCES, read_resources
 from cagrpc.report.sources import Objects
 
 
@@ -23,9 +21,8 @@ def read_cluster(kubeconfig: Path, context: str = "") -> Objects:
 
 def read_objects(client: Client) -> Objects:
     """Return what the cluster has."""
-    found = Objects()
-    listed: Listed[ManifestDocument | RunningPod] = read_resources(client, (*RESOURCES, *OF_MOVING_PODS), found.reduced)
-    for each in listed.items:
-        found.keep(each)
-    found.unread += listed.unread
+    listed = read_resources(client, (*RESOURCES, *OF_MOVING_PODS))
+    found = Objects(bound=listed.bound, unread=listed.unread)
+    for each in listed.documents:
+        found.add(each)
     return found

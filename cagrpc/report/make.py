@@ -20,7 +20,7 @@ from cagrpc.report.ladder import CONSOLIDATION, climb
 from cagrpc.report.model import Report
 from cagrpc.report.moving import moving_question
 from cagrpc.report.prices import price_list
-from cagrpc.report.problem import Offered
+from cagrpc.report.problem import Offered, reader_of
 from cagrpc.report.sources import Objects, read_files
 from cagrpc.report.standing import ReportedNode, shapes, standing_nodes, texts_of
 from solver import Budget
@@ -61,14 +61,18 @@ def make_report(inputs: ReportInputs) -> Report:
     source, objects = _read(inputs)
     if expanded is not None:
         objects.warnings += expanded.warnings
-    nodes = standing_nodes(objects, prices)
+    offered = Offered(expanded, prices, devices, inputs.schedulers, inputs.gang_label, time.time())  # noqa: TID251 - ages
+    cluster = reader_of(objects, offered)
+    standing = cluster.read(devices)
+    if cluster.problems:
+        raise InvalidInput("\n".join(dict.fromkeys(cluster.problems)))
+    nodes = standing_nodes(standing, prices)
     _check(inputs, nodes)
     found = shapes(nodes, texts_of(objects))
-    offered = Offered(expanded, prices, devices, inputs.schedulers, inputs.gang_label, time.time())  # noqa: TID251 - ages
-    ladder = climb(objects, nodes, found, offered, inputs.budget)
+    ladder = climb(cluster, objects, nodes, found, offered, inputs.budget)
     consolidation = None
-    if objects.packed and objects.pods and ladder.present_usd_per_hour:
-        moving = moving_question(objects, nodes, found, offered, ladder.question)
+    if objects.packed and objects.bound and ladder.present_usd_per_hour:
+        moving = moving_question(standing, nodes, found, offered, ladder.question)
         consolidation = consolidated(moving, nodes, inputs.budget.part(CONSOLIDATION))
     report = compose(source, objects, nodes, found, ladder, consolidation, time.perf_counter() - started)
     by = inputs.budget.interruption

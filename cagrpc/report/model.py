@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from cagrpc.api.core.movability import StaysBecause
 from cagrpc.report.ladder import Cause
-from cagrpc.report.obstacles import StaysBecause
 from cagrpc.report.problem import KeptBecause
 from solver.consolidation.model import DisruptionReason
 

@@ -13,9 +13,9 @@ from typing import Any, BinaryIO
 from cagrpc.api.core.resources import Problems
 from cagrpc.api.files.documents import ManifestDocument, documents, read_text
 from cagrpc.api.files.tables import pods_of_table
+from cagrpc.cluster.bound_pods import BoundPods
 from cagrpc.errors import InvalidInput
 from cagrpc.offline.live import Unread
-from cagrpc.offline.reduced import RunningPod, Templates
 from solver.model import PodSet
 
 _CHUNK_BYTES = 4 * 1024 * 1024
@@ -29,7 +29,7 @@ class Objects:
     """What was read. Pods of nodes are reduced; all else is as it was."""
 
     nodes: list[ManifestDocument] = field(default_factory=list)
-    pods: list[RunningPod] = field(default_factory=list)
+    bound: BoundPods = field(default_factory=BoundPods)
     others: list[ManifestDocument] = field(default_factory=list)
     """Pods that wait among them."""
     pod_sets: list[PodSet] = field(default_factory=list)
@@ -38,28 +38,11 @@ class Objects:
     warnings: list[str] = field(default_factory=list)
     packed: bool = True
     """Whether it is known which pods are on which nodes."""
-    templates: Templates = field(default_factory=Templates)
 
     def add(self, document: ManifestDocument) -> None:
-        reduced = self.reduced(document)
-        if reduced is not None:
-            self.keep(reduced)
-
-    def reduced(self, document: ManifestDocument) -> ManifestDocument | RunningPod | None:
-        """Return what a report reads of an object; None for nothing."""
-        if document.kind in _LEFT_OUT:
-            return None
-        if document.kind != "Pod":
-            return document
-        bound = self.templates.bound(document.body)
-        return bound or (None if document.spec.get("nodeName") else document)
-
-    def keep(self, reduced: ManifestDocument | RunningPod) -> None:
-        """Add what `reduced` has returned."""
-        if isinstance(reduced, RunningPod):
-            self.pods.append(reduced)
-        else:
-            (self.nodes if reduced.kind == "Node" else self.others).append(reduced)
+        ended = document.kind == "Pod" and bool(document.spec.get("nodeName"))
+        if document.kind not in _LEFT_OUT and not self.bound.add(document) and not ended:
+            (self.nodes if document.kind == "Node" else self.others).append(document)
 
 
 def read_files(paths: Sequence[Path]) -> Objects:

@@ -4,26 +4,20 @@ equal nodes, by what planning reads of them."""
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cagrpc.api.core.movability import DO_NOT_DISRUPT
-from cagrpc.api.core.nodes import ARCH, INSTANCE_TYPE, OS, READY, UNSCHEDULABLE, ZONE, facts_of_document
-from cagrpc.api.core.resources import mapping, members
-from cagrpc.api.encoding.times import epoch_seconds
-from cagrpc.cluster.markers import SCALE_DOWN_DISABLED, SCALE_DOWN_DISABLED_BY_US
-from cagrpc.cluster.state import NodeCondition
-from cagrpc.controllers.consolidation.question import DISRUPTED_BY_KARPENTER
-from cagrpc.controllers.scale_down.known import TO_BE_DELETED
+from cagrpc.api.core.nodes import ARCH, INSTANCE_TYPE, OS, ZONE
+from cagrpc.cluster.documents import Described
+from cagrpc.cluster.node_info import Reservation
+from cagrpc.cluster.state import ClusterNode, PodsOnNode
 from cagrpc.controllers.settings import DEFAULT_INTERRUPTION_TAINTS
-from cagrpc.errors import InvalidInput
 from cagrpc.fleet.catalogue import CAPACITY_TYPE
-from cagrpc.offline.reduced import PodTemplate
 from cagrpc.report.prices import PriceList
 from cagrpc.report.sources import Objects
-from solver.model import HOSTNAME, PODS, UNLIMITED_SIZE, NodeGroup, Resources, Taint
+from solver.model import HOSTNAME, PODS, UNLIMITED_SIZE, NodeGroup, PodSpec, Resources, Taint
 
 _CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 _ZONES = (ZONE, "failure-domain.beta.kubernetes.io/zone")
@@ -57,55 +51,56 @@ _PASSING = (
     *DEFAULT_INTERRUPTION_TAINTS,
 )
 """How taints begin that a node has for a while."""
-_GOING = frozenset({TO_BE_DELETED, DISRUPTED_BY_KARPENTER})
-"""Keys of taints of a node that is being taken away."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedNode:
-    """A node, and the pods on it by template."""
+    """A node, and the pods on it."""
 
-    name: str
+    seen: ClusterNode
+    here: PodsOnNode
     pool: str
     """The provisioner, NodePool or node pool; empty where it has none."""
     instance_type: str
     zone: str
     capacity_type: str
     price_usd_per_hour: float | None
-    allocatable: Resources
-    labels: Mapping[str, str]
-    taints: tuple[Taint, ...]
-    pods: Mapping[PodTemplate, int]
-    control_plane: bool = False
-    ready: bool = True
-    """As far as is known."""
-    do_not_disrupt: bool = False
-    """Whether an annotation of CA's or Karpenter's keeps it."""
-    conditions: tuple[NodeCondition, ...] = ()
-    created_at_seconds: int = 0
-    """Since the epoch; 0 where it is unknown."""
+    pause_pods: Sequence[Reservation] = ()
+    mirrors: Resources = field(default_factory=dict)
+    """What static pods on it ask for."""
+    other_scheduler: bool = False
+    """Whether it has pods that somebody else has bound than those that planning is for."""
 
     @property
-    def going(self) -> bool:
-        """Whether somebody is taking it away, CA or Karpenter."""
-        return any(each.key in _GOING for each in self.taints)
+    def name(self) -> str:
+        return self.seen.node.name
 
     @property
-    def takes_pods(self) -> bool:
-        """Whether the scheduler binds pods there that tolerate its taints for good."""
-        return self.ready and not self.going and UNSCHEDULABLE not in self.taints
+    def allocatable(self) -> Resources:
+        return self.seen.node.allocatable
+
+    @property
+    def control_plane(self) -> bool:
+        keys = {each.key for each in self.seen.node.taints}
+        return any(role in keys or role in self.seen.node.labels for role in _CONTROL_PLANE)
 
     @property
     def movable(self) -> int:
         """How many pods it has that did not come with it."""
-        return sum(count for template, count in self.pods.items() if not template.overhead)
+        return len(self.here.reschedulable) + sum(each.count for each in self.pause_pods)
 
     def requested(self, *, overhead: bool) -> Resources:
         """Return what its pods ask for, those that came with it or the others."""
+        counts: dict[int, tuple[PodSpec, int]] = {}  # of most pods the specs are the same object
+        of = self.here.others if overhead else self.pause_pods
+        for spec, count in (
+            *((each.spec, each.count) for each in of),
+            *((each.spec, 1) for each in self.here.reschedulable if not overhead),
+        ):
+            counts[id(spec)] = spec, counts.get(id(spec), (spec, 0))[1] + count
         found: Counter[str] = Counter()
-        for template, count in self.pods.items():
-            if template.overhead is overhead:
-                found.update({name: count * amount for name, amount in template.requests.items()})
+        for spec, count in counts.values():
+            found.update({name: count * amount for name, amount in (*spec.requests, (PODS, 1))})
         return found
 
 
@@ -117,56 +112,27 @@ class StandingShape:
     nodes: tuple[ReportedNode, ...]
 
 
-def standing_nodes(objects: Objects, prices: PriceList) -> tuple[ReportedNode, ...]:
-    """Return the nodes by name. Raises InvalidInput with every node that cannot be read."""
-    pods: defaultdict[str, Counter[PodTemplate]] = defaultdict(Counter)
-    for each in objects.pods:
-        pods[each.node][each.template] += 1
-    found, problems = {}, list[str]()
-    for document in objects.nodes:
-        here: list[str] = []
-        facts = facts_of_document(document.body, "", here)
-        if not facts.allocatable and not here:
-            here.append("status.allocatable: missing; planning needs what pods may use of the node")
-        problems.extend(f"{document.place}: {problem}" for problem in here)
-        labels = dict(facts.labels)
+def standing_nodes(found: Described, prices: PriceList) -> tuple[ReportedNode, ...]:
+    """Return the nodes by name, of a cluster that was read with who is bound."""
+    nodes = []
+    for each in found.state.nodes:
+        name, labels = each.node.name, each.node.labels
         kind, zone, capacity = _first(labels, _TYPES), _first(labels, _ZONES), _capacity_type(labels)
-        conditions = tuple(_conditions(document.body))
-        roles = labels.keys() | {taint.key for taint in facts.taints}
-        found[facts.name] = ReportedNode(
-            facts.name,
-            _first(labels, _POOLS),
-            kind,
-            zone,
-            capacity,
-            prices.of(kind, zone, capacity),
-            facts.allocatable,
-            labels,
-            facts.taints,
-            dict(pods.get(facts.name, {})),
-            any(role in roles for role in _CONTROL_PLANE),
-            all(each.status == "True" for each in conditions if each.type == READY),
-            _is_kept(document.metadata),
-            conditions,
-            epoch_seconds(document.metadata.get("creationTimestamp")),
+        nodes.append(
+            ReportedNode(
+                each,
+                found.state.bound.get(name, PodsOnNode()),
+                _first(labels, _POOLS),
+                kind,
+                zone,
+                capacity,
+                prices.of(kind, zone, capacity),
+                found.pause_pods.get(name, ()),
+                found.mirrors.get(name, {}),
+                name in found.other_schedulers,
+            )
         )
-    if problems:
-        raise InvalidInput("\n".join(problems))
-    return tuple(found[name] for name in sorted(found))
-
-
-def _conditions(node: Mapping[str, Any]) -> Iterator[NodeCondition]:
-    status = mapping(node, "status", "", [])
-    for each, _ in members(status, "conditions", "", []):
-        since = epoch_seconds(each.get("lastTransitionTime"))
-        yield NodeCondition(str(each.get("type")), str(each.get("status")), since)
-
-
-def _is_kept(metadata: Mapping[str, Any]) -> bool:
-    """Return whether somebody has said that the node stays; what cagrpc says itself it takes back."""
-    annotations = mapping(metadata, "annotations", "", [])
-    by_others = annotations.get(SCALE_DOWN_DISABLED) == "true" and SCALE_DOWN_DISABLED_BY_US not in annotations
-    return by_others or annotations.get(DO_NOT_DISRUPT) == "true"
+    return tuple(nodes)
 
 
 def _first(labels: Mapping[str, str], keys: Iterable[str]) -> str:
@@ -210,18 +176,18 @@ def _key(node: ReportedNode, selected: AbstractSet[str]) -> tuple[object, ...]:
 
 def _labels(node: ReportedNode, selected: AbstractSet[str]) -> dict[str, str]:
     always = (ARCH, OS, ZONE, INSTANCE_TYPE)
-    return {key: value for key, value in node.labels.items() if key != HOSTNAME and (key in always or key in selected)}
+    labels = node.seen.node.labels.items()
+    return {key: value for key, value in labels if key != HOSTNAME and (key in always or key in selected)}
 
 
 def _taints(node: ReportedNode) -> tuple[Taint, ...]:
-    return tuple(each for each in node.taints if not each.key.startswith(_PASSING))
+    return tuple(each for each in node.seen.node.taints if not each.key.startswith(_PASSING))
 
 
 def _shape(name: str, nodes: tuple[ReportedNode, ...], selected: AbstractSet[str]) -> StandingShape:
     first = nodes[0]
     smallest = {resource: min(each.allocatable.get(resource, 0) for each in nodes) for resource in first.allocatable}
-    mirrors = [_mirrors(each) for each in nodes]
-    always = {name: min(each.get(name, 0) for each in mirrors) for name in mirrors[0]}
+    always = {name: min(each.mirrors.get(name, 0) for each in nodes) for name in first.mirrors}
     allocatable = {resource: max(0, amount - always.get(resource, 0)) for resource, amount in smallest.items()}
     assert first.price_usd_per_hour is not None
     group = NodeGroup(
@@ -240,14 +206,6 @@ def _shape(name: str, nodes: tuple[ReportedNode, ...], selected: AbstractSet[str
     return StandingShape(group, nodes)
 
 
-def _mirrors(node: ReportedNode) -> Counter[str]:
-    found: Counter[str] = Counter()
-    for template, count in node.pods.items():
-        if template.mirror:
-            found.update({name: count * amount for name, amount in template.requests.items()})
-    return found
-
-
 def as_they_stand(found: Iterable[StandingShape], out: AbstractSet[str]) -> tuple[NodeGroup, ...]:
     """Return the shapes as node groups of at most the nodes that stand, but for those whose names are given."""
     free = ((each.group, sum(node.name not in out for node in each.nodes)) for each in found)
@@ -257,8 +215,7 @@ def as_they_stand(found: Iterable[StandingShape], out: AbstractSet[str]) -> tupl
 def texts_of(objects: Objects) -> frozenset[str]:
     """Return every text in the objects that may name a label of nodes."""
     found: set[str] = set()
-    templates = {each.template for each in objects.pods}
-    for body in (*(each.body for each in templates), *(each.body for each in objects.others)):
+    for body in (*(each.like.body for each in objects.bound.alike), *(each.body for each in objects.others)):
         _collect(body, found)
     return frozenset(found)
 

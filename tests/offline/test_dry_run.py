@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from cagrpc.api.files.documents import ManifestDocument
 from cagrpc.cli.main import main
 from cagrpc.config.groups import Expanded
 from cagrpc.offline.inputs import Inputs, read_problem, with_nodes
-from cagrpc.offline.live import OF_WAITING_PODS, RESOURCES, SharedSpecs
+from cagrpc.offline.live import OF_WAITING_PODS, RESOURCES
 from solver.model import NODES, Limit
 from tests.support.scripted_api import FakeApi, ScriptedAnswer, fake_api
 from tests.support.serving import kubeconfig_of
@@ -116,21 +115,6 @@ def test_files_and_a_cluster_do_not_go_together(capsys: pytest.CaptureFixture[st
     assert "give either --pods and --nodes (files), or --kubeconfig" in capsys.readouterr().err
     assert main(["plan", "--pods", "pods.yaml"]) == 2
     assert "give --pods and --provisioners (files), or --kubeconfig" in capsys.readouterr().err
-
-
-def test_specs_of_equal_pods_are_shared_without_what_planning_does_not_read() -> None:
-    shared = SharedSpecs()
-    group = {"schedulingGroup": {"podGroupName": "gang"}}
-    first, second, other = (
-        shared(ManifestDocument(name, {"kind": "Pod", **pod(name, "1", node, **group)}))
-        for name, node in (("a", "one"), ("b", "one"), ("c", "two"))
-    )
-    assert first.spec is second.spec
-    assert other.spec["nodeName"] == "two"
-    assert first.spec["schedulingGroup"] == group["schedulingGroup"]
-    assert "env" not in first.spec["containers"][0]
-    waiting = ManifestDocument("w", {"kind": "Pod", **pod("w", "1")})
-    assert shared(waiting) is waiting
 
 
 def test_nodes_that_stand_take_of_limits(tmp_path: Path) -> None:

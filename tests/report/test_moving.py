@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from cagrpc.api.core.movability import StaysBecause
 from cagrpc.errors import InvalidInput
 from cagrpc.report.moving import MovingQuestion
-from cagrpc.report.obstacles import StaysBecause
 from solver.consolidation.model import DisruptionReason, StandingNode
 from solver.model import CPU, NODES, PODS
 from tests.report.clusters import Document, budget, daemons, half_empty, node, pod
 from tests.report.questions import asked
-from tests.support.devices import claim, device_class, gpus
+from tests.support.devices import claim, claim_template, device_class, gpus
 
 LATELY = "2027-01-15T07:59:00Z"
 """A minute before the report."""
@@ -26,17 +26,17 @@ def standing(found: MovingQuestion, name: str) -> StandingNode:
 
 
 def reasons(found: MovingQuestion) -> dict[str, list[tuple[StaysBecause, int]]]:
-    return {name: [(each.obstacle.because, each.count) for each in stays] for name, stays in found.obstacles.items()}
+    return {name: [(each.because, each.count) for each in stays] for name, stays in found.obstacles.items()}
 
 
 def test_nodes_stand_with_what_runs_on_them(tmp_path: Path) -> None:
     found = asked(tmp_path, half_empty())
     assert not found.obstacles
     n4 = standing(found, "n4")
-    assert sorted((each.name, each.count) for each in n4.pods) == [("shop/db", 1), ("shop/web", 1)]
+    assert sorted((each.name, each.count) for each in n4.pods) == [("shop/db-1", 1), ("shop/web-4", 1)]
     assert n4.node.free[CPU] == 3920 - 2 * 1000 - 100
     assert n4.node.free[PODS] == 58 - 3
-    assert sum(each.count for each in n4.node.running) == 2
+    assert sum(each.count for each in n4.node.running) == 3
     groups = {each.id: each for each in found.problem.node_groups}
     assert groups[n4.node_group].target_size == 3
     assert sum(each.target_size for each in groups.values()) == 7
@@ -46,7 +46,7 @@ def test_nodes_stand_with_what_runs_on_them(tmp_path: Path) -> None:
 def test_nodes_that_are_not_compared_stay_as_they_are(tmp_path: Path) -> None:
     items = [node("a"), node("odd", "made-here"), pod("web", "a"), pod("odd", "odd")]
     odd = standing(asked(tmp_path, items), "odd")
-    assert (odd.node_group, odd.kept, odd.takes_pods, odd.pods) == ("", "no price", False, ())
+    assert (odd.node_group, odd.kept, odd.takes_pods) == ("", "no price", False)
 
 
 def test_pods_do_not_move_to_nodes_that_are_cordoned_or_not_ready(tmp_path: Path) -> None:
@@ -138,7 +138,12 @@ def annotated(key: str, value: str) -> dict[str, Any]:
 KEEPS: dict[StaysBecause, dict[str, Any]] = {
     StaysBecause.NOT_SAFE: annotated("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"),
     StaysBecause.DO_NOT_DISRUPT: annotated("karpenter.sh/do-not-disrupt", "true"),
-    StaysBecause.REQUEST: annotated("autoscaling.x-k8s.io/consume-provisioning-request", "mine"),
+    StaysBecause.REQUEST: {
+        "annotations": {
+            "autoscaling.x-k8s.io/consume-provisioning-request": "mine",
+            "autoscaling.x-k8s.io/provisioning-class-name": "check-capacity.autoscaling.x-k8s.io",
+        }
+    },
     StaysBecause.LOCAL_STORAGE: {"volumes": [{"name": "scratch", "emptyDir": {}}]},
     StaysBecause.ENDS: {"owner": "Job", "restartPolicy": "Never"},
     StaysBecause.SYSTEM: {"namespace": "kube-system", "created": LATELY},
@@ -150,11 +155,11 @@ def test_pods_keep_their_nodes(because: StaysBecause, tmp_path: Path) -> None:
     items = [node("a"), node("b"), pod("stays", "a", **KEEPS[because]), pod("other", "a"), pod("moves", "b")]
     found = asked(tmp_path, items)
     assert reasons(found) == {"a": [(because, 1)]}
-    assert standing(found, "a").kept == because.value
+    assert standing(found, "a").kept
     assert not standing(found, "b").kept
     (stays,) = found.obstacles["a"]
     assert stays.example is not None
-    assert stays.example.name == "stays"
+    assert stays.example.ref.name == "stays"
 
 
 MOVES: dict[str, dict[str, Any]] = {
@@ -204,13 +209,15 @@ def test_budgets_keep_pods_as_the_eviction_api_does(tmp_path: Path) -> None:
     found = asked(tmp_path, [*nodes, *pods, *budgets])
     assert reasons(found) == {"none": [(StaysBecause.BUDGET, 1)], "two": [(StaysBecause.BUDGETS, 1)]}
     (stays,) = found.obstacles["two"]
-    assert stays.obstacle.budgets == ("b-more", "b-two")
+    assert stays.budgets == ("shop/b-more", "shop/b-two")
 
 
 def test_budgets_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     broken = budget("broken", "web", 0)
     broken["status"]["disruptionsAllowed"] = "many"
-    with pytest.raises(InvalidInput, match=r"shop/broken\): status.disruptionsAllowed: 'many' is not a whole number"):
+    with pytest.raises(
+        InvalidInput, match=r"shop/broken\): status.disruptionsAllowed: expected a whole number, found 'many'"
+    ):
         asked(tmp_path, [node("a"), pod("web", "a"), broken])
 
 
@@ -261,15 +268,24 @@ def test_a_volume_of_one_node_keeps_its_pod(tmp_path: Path) -> None:
 
 
 def test_devices_that_pods_have_are_not_free(tmp_path: Path) -> None:
-    nodes = [node("a"), node("b")]
-    items = [device_class(), gpus(2, "a"), gpus(2, "b")]
-    claims: list[Document] = [{"name": "gpu", "resourceClaimName": "one"}]
-    items += [claim("one", "gpu-0", on="a"), pod("p", "a", namespace="default", resourceClaims=claims)]
-    found = asked(tmp_path, [*nodes, *items])
+    items = [node("a"), node("b"), device_class(), claim_template(), gpus(2, "a"), gpus(2, "b")]
+    claims: list[Document] = [{"name": "gpu", "resourceClaimTemplateName": "t"}]
+    holder = pod("p", "a", namespace="default", resourceClaims=claims)
+    holder["status"]["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": "p-gpu"}]
+    of_pod: Document = {"ownerReferences": [{"kind": "Pod", "name": "p", "uid": "uid-p", "controller": True}]}
+    found = asked(tmp_path, [*items, claim("p-gpu", "gpu-0", on="a", **of_pod), holder])
     assert not found.obstacles
     (moving,) = standing(found, "a").pods
     assert len(moving.spec.claims) == 1
-    assert [sum(each.count for each in standing(found, name).node.devices) for name in "ab"] == [1, 2]
+    free = [sum(each.count for each in standing(found, name).node.devices) for name in "ab"]
+    assert free == [1, 2]
+
+
+def test_a_claim_by_name_stays_where_it_is_allocated(tmp_path: Path) -> None:
+    items = [node("a"), node("b"), device_class(), gpus(2, "a"), gpus(2, "b"), claim("one", "gpu-0", on="a")]
+    claims: list[Document] = [{"name": "gpu", "resourceClaimName": "one"}]
+    found = asked(tmp_path, [*items, pod("p", "a", namespace="default", resourceClaims=claims)])
+    assert reasons(found) == {"a": [(StaysBecause.UNPLANNED, 1)]}
 
 
 def test_volumes_count_on_the_nodes_that_attach_them(tmp_path: Path) -> None:

@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from cagrpc.api.core.constraints import Surroundings
 from cagrpc.api.core.pods import pod_spec
 from cagrpc.cli.main import main
+from cagrpc.cluster.bound_pods import BoundPod, reduced_spec
 from cagrpc.errors import InvalidInput
 from cagrpc.offline.inputs import Inputs, read_problem
 from cagrpc.offline.plan_report import as_json as plan_as_json
 from cagrpc.offline.planning import Planned
-from cagrpc.offline.reduced import reduced_spec
 from cagrpc.report.as_json import as_json
 from cagrpc.report.ladder import Cause
 from cagrpc.report.make import ReportInputs, make_report
 from cagrpc.report.model import Report
 from cagrpc.report.page import as_html
-from cagrpc.report.sources import read_files
+from cagrpc.report.sources import Objects, read_files
 from solver import Budget, Plan, Problem, Status, solve
 from tests.report.clusters import Document, apart, budget, daemons, half_empty, node, pod, written
 from tests.support.examples import examples
@@ -208,10 +208,14 @@ def test_large_lists_are_read_object_by_object(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("cagrpc.report.sources._CHUNK_BYTES", 7)
     pieces = read_files([path])
     assert [each.body for each in pieces.nodes] == [each.body for each in whole.nodes]
-    assert [(each.name, each.node) for each in pieces.pods] == [(each.name, each.node) for each in whole.pods]
+    assert pods_of(pieces) == pods_of(whole)
     path.write_text(path.read_text()[:-20])
     with pytest.raises(InvalidInput, match="no JSON list"):
         read_files([path])
+
+
+def pods_of(objects: Objects) -> list[list[BoundPod]]:
+    return [each.pods for each in objects.bound.alike]
 
 
 def test_a_reduced_pod_is_planned_as_the_whole_one() -> None:

@@ -53,6 +53,49 @@ class Kept(StrEnum):
     """Nobody makes another one that could run elsewhere. Never evicted, and no room is planned for it."""
 
 
+class StaysBecause(StrEnum):
+    """Why pods stay on their node, and nodes for their pods' sake or their own. What a pod has comes in the order in
+    which it counts."""
+
+    REQUEST = "it consumes a ProvisioningRequest"
+    NO_CONTROLLER = "no controller makes another one"
+    OTHER_SCHEDULER = "another scheduler has bound it"
+    UNPLANNED = "a volume or a claim is tied to its node, or it could not be planned anew"
+    NOT_SAFE = f'{SAFE_TO_EVICT}: "false"'
+    DO_NOT_DISRUPT = DO_NOT_DISRUPT
+    LOCAL_STORAGE = "local storage"
+    BUDGETS = "several PodDisruptionBudgets, so that it cannot be evicted"
+    ENDS = "it runs to an end by itself, as a Job's"
+    BUDGET = "a PodDisruptionBudget that lets none go now"
+    SYSTEM = f"{SYSTEM_NAMESPACE}, no PodDisruptionBudget, younger than an hour"
+    ENDING = "a pod there is being deleted, and has its time"
+    GANG = "a pod of its gang stays"
+    GOING = "its node is being taken away anyway"
+    NODE = "its node is not to be disrupted, by an annotation"
+    NOT_READY = "its node is not Ready"
+    MINIMUM = "its node group would be below its minimum size"
+
+
+_KEPT_BY = {
+    **dict.fromkeys(
+        (StaysBecause.REQUEST, StaysBecause.NO_CONTROLLER, StaysBecause.OTHER_SCHEDULER, StaysBecause.UNPLANNED),
+        Kept.WITHOUT_SUCCESSOR,
+    ),
+    **dict.fromkeys(
+        (StaysBecause.NOT_SAFE, StaysBecause.DO_NOT_DISRUPT, StaysBecause.LOCAL_STORAGE, StaysBecause.BUDGETS),
+        Kept.BY_OWNER,
+    ),
+    StaysBecause.ENDS: Kept.UNTIL_IT_ENDS,
+    StaysBecause.BUDGET: Kept.FOR_NOW,
+    StaysBecause.SYSTEM: Kept.FOR_NOW,
+}
+
+
+def kept_by(because: StaysBecause | None) -> Kept:
+    """Return what a pod is kept by that stays because of this; None is nothing."""
+    return Kept.NOTHING if because is None else _KEPT_BY[because]
+
+
 @dataclass(frozen=True, slots=True)
 class MovingRules:
     """Rules that differ between clusters; the defaults are CA's."""
@@ -177,6 +220,10 @@ def _names_node(term: NodeSelectorTerm) -> bool:
     return of_object or any(each.key in (HOSTNAME, _NAME_OF_NODE) for each in term.match_expressions)
 
 
+_Why = tuple[str, StaysBecause | None]
+_FREE: _Why = ("", None)
+
+
 def why_kept(
     pod: str,
     facts: EvictionFacts,
@@ -186,48 +233,53 @@ def why_kept(
     *,
     created_at_seconds: float = 0.0,
     request: str = "",
-) -> tuple[str, Kept]:
-    """Return why a bound pod (`namespace/name`) may not be moved, for people, and by what it is kept: what keeps it
-    most comes first. `request` is the ProvisioningRequest that it consumes."""
-    never = _why_without_successor(facts, shared, request)
-    if never:
-        return f"{pod} {never}", Kept.WITHOUT_SUCCESSOR
-    asked = _why_not_evicted(facts, shared, rules, now_seconds)
-    if asked:
-        return f"{pod} {asked}", Kept.BY_OWNER
-    if facts.ends or facts.safe_to_evict == "on-completion":
-        return f"{pod} runs until it ends", Kept.UNTIL_IT_ENDS
-    if shared.exhausted:
-        return (
-            f"{pod} is kept by PodDisruptionBudget {shared.exhausted}, which lets none of its pods go now",
-            Kept.FOR_NOW,
-        )
-    young = now_seconds < created_at_seconds + SYSTEM_POD_SECONDS
-    if rules.keeps_system_pods and shared.system and young and not (shared.budgets or facts.safe_to_evict == "true"):
-        return f"{pod} is of {SYSTEM_NAMESPACE}, has no PodDisruptionBudget and is younger than an hour", Kept.FOR_NOW
-    return "", Kept.NOTHING
+) -> tuple[str, StaysBecause | None]:
+    """Return why a bound pod (`namespace/name`) may not be moved, for people and as one of the reasons that there are:
+    what keeps it most comes first. `request` is the ProvisioningRequest that it consumes."""
+    why, because = _why_without_successor(facts, shared, request)
+    if because is None:
+        why, because = _why_not_evicted(facts, shared, rules, now_seconds)
+    if because is None:
+        young = now_seconds < created_at_seconds + SYSTEM_POD_SECONDS
+        why, because = _why_not_now(facts, shared, young=young and rules.keeps_system_pods)
+    return (f"{pod} {why}", because) if because is not None else _FREE
 
 
-def _why_without_successor(facts: EvictionFacts, shared: SharedFacts, request: str) -> str:
+def _why_without_successor(facts: EvictionFacts, shared: SharedFacts, request: str) -> _Why:
     if request:
-        return f"consumes ProvisioningRequest {request}"
+        return f"consumes ProvisioningRequest {request}", StaysBecause.REQUEST
     if not facts.controlled:
-        return "has no controller that would make another one"
-    return f"is scheduled by {facts.scheduler}" if facts.scheduler else shared.unplanned
+        return "has no controller that would make another one", StaysBecause.NO_CONTROLLER
+    if facts.scheduler:
+        return f"is scheduled by {facts.scheduler}", StaysBecause.OTHER_SCHEDULER
+    return (shared.unplanned, StaysBecause.UNPLANNED) if shared.unplanned else _FREE
 
 
-def _why_not_evicted(facts: EvictionFacts, shared: SharedFacts, rules: MovingRules, now_seconds: float) -> str:
+def _why_not_evicted(facts: EvictionFacts, shared: SharedFacts, rules: MovingRules, now_seconds: float) -> _Why:
     if facts.safe_to_evict == "false":
-        return f'has the annotation {SAFE_TO_EVICT}: "false"'
-    if facts.do_not_disrupt_until_seconds == inf:
-        return f"has the annotation {DO_NOT_DISRUPT}"
-    if now_seconds < facts.do_not_disrupt_until_seconds:
-        return f"has the annotation {DO_NOT_DISRUPT}, until {timestamp(facts.do_not_disrupt_until_seconds)}"
+        return f'has the annotation {SAFE_TO_EVICT}: "false"', StaysBecause.NOT_SAFE
+    until = facts.do_not_disrupt_until_seconds
+    if now_seconds < until:
+        said = "" if until == inf else f", until {timestamp(until)}"
+        return f"has the annotation {DO_NOT_DISRUPT}{said}", StaysBecause.DO_NOT_DISRUPT
     if rules.keeps_local_storage and facts.local_volumes and facts.safe_to_evict != "true":
-        return f"has local storage: {_named('volume', facts.local_volumes)}"
+        return f"has local storage: {_named('volume', facts.local_volumes)}", StaysBecause.LOCAL_STORAGE
     if len(shared.budgets) > 1:
-        return f"is covered by PodDisruptionBudgets {' and '.join(shared.budgets)}, so it cannot be evicted"
-    return ""
+        budgets = " and ".join(shared.budgets)
+        return f"is covered by PodDisruptionBudgets {budgets}, so it cannot be evicted", StaysBecause.BUDGETS
+    return _FREE
+
+
+def _why_not_now(facts: EvictionFacts, shared: SharedFacts, *, young: bool) -> _Why:
+    if facts.ends or facts.safe_to_evict == "on-completion":
+        return "runs until it ends", StaysBecause.ENDS
+    if shared.exhausted:
+        why = f"is kept by PodDisruptionBudget {shared.exhausted}, which lets none of its pods go now"
+        return why, StaysBecause.BUDGET
+    if shared.system and young and not (shared.budgets or facts.safe_to_evict == "true"):
+        why = f"is of {SYSTEM_NAMESPACE}, has no PodDisruptionBudget and is younger than an hour"
+        return why, StaysBecause.SYSTEM
+    return _FREE
 
 
 def _named(kind: str, names: Sequence[str]) -> str:

@@ -8,7 +8,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from cagrpc.api.core.movability import ORDINARY, SYSTEM_NAMESPACE, MovingRules, SharedFacts, why_kept, why_unplanned
+from cagrpc.api.core.movability import (
+    ORDINARY,
+    SYSTEM_NAMESPACE,
+    MovingRules,
+    SharedFacts,
+    StaysBecause,
+    kept_by,
+    why_kept,
+    why_unplanned,
+)
 from cagrpc.api.core.selectors import LabelProjection
 from cagrpc.cluster.state import PodsOnNode, ReschedulablePod, oldest_first
 from cagrpc.cluster.view.budgets import DisruptionBudgets
@@ -72,7 +81,7 @@ class BoundSnapshot:
     def _reschedulable(self, of: _Class, each: RememberedPod, rules: MovingRules) -> ReschedulablePod:
         if each.eviction is ORDINARY and of.shared is _NOTHING_SHARED and not each.request:  # as of most pods
             return ReschedulablePod(each.ref, of.spec, of.priority, of.gang)
-        kept, by = why_kept(
+        kept, because = why_kept(
             _name(each),
             each.eviction,
             of.shared,
@@ -81,7 +90,10 @@ class BoundSnapshot:
             created_at_seconds=each.ref.created_at_seconds,
             request=each.request,
         )
-        return ReschedulablePod(each.ref, of.spec, of.priority, of.gang, kept, by)
+        budgets = of.shared.budgets if because in (StaysBecause.BUDGET, StaysBecause.BUDGETS) else ()
+        return ReschedulablePod(
+            each.ref, of.spec, of.priority, of.gang, kept, kept_by(because), because=because, budgets=budgets
+        )
 
 
 def _class(of: EquivalenceClass, budgets: DisruptionBudgets, devices: DeviceTable, sight: LabelProjection) -> _Class:

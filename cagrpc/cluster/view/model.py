@@ -180,10 +180,11 @@ class ClusterModel:
         )
         """All resources to watch; a cluster may not serve the optional ones."""
 
-    def put_copies(self, key: str, refs: Iterable[PodRef]) -> None:
-        """Put more pods like one that waits, which differ from it in nothing that planning reads, and never change."""
+    def put_copies(self, key: str, copies: Iterable[tuple[PodRef, str]]) -> None:
+        """Put more pods like one that is there, which differ from it in nothing that planning reads but their nodes,
+        and never change. The node of one that waits is empty."""
         with self._lock:
-            self._pods.put_copies(key, refs)
+            self._pods.put_copies(key, copies)
 
     def arrivals(self) -> Arrivals:
         self._read_due()

@@ -28,7 +28,8 @@ V = TypeVar("V")
 EXPENDABLE_BELOW = -10
 """CA's --expendable-pods-priority-cutoff: nothing is scaled up for pods of less priority."""
 _LONGEST_WARNING = 500
-_MIRROR = "kubernetes.io/config.mirror"
+MIRROR = "kubernetes.io/config.mirror"
+"""The annotation of a static pod's mirror."""
 _JOB_TRACKING = "batch.kubernetes.io/job-tracking"
 
 
@@ -210,7 +211,7 @@ class PodReader:
         if node:
             if daemon and not spec.nodeName:
                 return None if going or spec.schedulingGates else PodStage.DAEMON
-            return PodStage.FIXED if daemon or going or _MIRROR in metadata.annotations else PodStage.MOVABLE
+            return PodStage.FIXED if daemon or going or MIRROR in metadata.annotations else PodStage.MOVABLE
         scheduled_by_us = (spec.schedulerName or DEFAULT_SCHEDULER) in self._schedulers
         if going or daemon or not scheduled_by_us or spec.priority < EXPENDABLE_BELOW:
             return None
@@ -229,7 +230,7 @@ def _planned_stage(by_status: PodStage | None, pod: Pod, *, readable: bool) -> P
 def _is_rescheduled(message: kubernetes_pb2.Pod, stage: PodStage | None, *, daemon: bool) -> bool:
     """Return whether the pod is bound, and has to go elsewhere if its node goes, or is being deleted."""
     bound = stage in (PodStage.MOVABLE, PodStage.FIXED)
-    return bound and not daemon and _MIRROR not in message.metadata.annotations
+    return bound and not daemon and MIRROR not in message.metadata.annotations
 
 
 def _ends(message: kubernetes_pb2.Pod) -> bool:

@@ -308,12 +308,19 @@ class PodTable:
         if now is not None and now.stage is PodStage.WAITING and (before is None or now.of is not before.of):
             self._triggers.record(source.ref.namespace)
 
-    def put_copies(self, key: str, refs: Iterable[PodRef]) -> None:
-        """Count more pods in the class of this one, if it counts."""
+    def put_copies(self, key: str, copies: Iterable[tuple[PodRef, str]]) -> None:
+        """Count more pods in the class of this one, if it counts, each with its node."""
         placed = self._pods.get(key)
-        if placed is not None:
-            for ref in refs:
-                self.classes.enter(placed.of, placed.stage, ref.key, ref)
+        if placed is None:
+            return
+        of, stage, bound = placed.of, placed.stage, placed.bound
+        for ref, name in copies:
+            self.classes.enter(of, stage, ref.key, ref)
+            if placed.on is not None:
+                on = self._nodes.use(name)
+                on.add(of, stage, 1)
+                copy = bound._replace(ref=ref) if bound is not None else None
+                self._pods[ref.uid] = _Placed(of, stage, on, None, (), copy)
 
     def drop(self, key: str) -> None:
         self._references.drop(key)

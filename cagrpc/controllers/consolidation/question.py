@@ -196,11 +196,15 @@ class _Making:
         return AT_MINIMUM if state.target_size <= group.min_size else ""
 
 
+def is_being_removed(node: ClusterNode) -> bool:
+    """Return whether CA or Karpenter takes it away."""
+    return any(each.key in (TO_BE_DELETED, DISRUPTED_BY_KARPENTER) for each in node.node.taints)
+
+
 def _takes_pods(node: ClusterNode) -> bool:
     """Return whether the scheduler binds pods there, and nobody takes it away."""
-    keys = {each.key for each in node.node.taints}
-    going = keys & {TO_BE_DELETED, DISRUPTED_BY_KARPENTER, UNSCHEDULABLE.key}
-    return node.ready and not node.held and not going
+    cordoned = any(each.key == UNSCHEDULABLE.key for each in node.node.taints)
+    return node.ready and not (node.held or cordoned or is_being_removed(node))
 
 
 class _RequiredSpecs:
@@ -285,6 +289,5 @@ def _leaving(state: ClusterState, snapshot: FleetSnapshot) -> Iterator[str]:
     """Yield that nodes are taken away by others while pods still run there, which will need room."""
     going = deleting_instances(snapshot)
     for each in state.nodes:
-        taken = any(taint.key in (TO_BE_DELETED, DISRUPTED_BY_KARPENTER) for taint in each.node.taints)
-        if (taken or each.provider_id in going) and each.movable:
+        if (is_being_removed(each) or each.provider_id in going) and each.movable:
             yield f"node {each.node.name} is being removed, and has pods"

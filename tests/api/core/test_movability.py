@@ -17,6 +17,7 @@ from cagrpc.api.core.movability import (
     MovingRules,
     SharedFacts,
     eviction_facts,
+    kept_by,
     why_kept,
     why_unplanned,
 )
@@ -60,7 +61,8 @@ def _facts(
 
 def _why(facts: EvictionFacts, shared: SharedFacts | None = None, **given: Any) -> tuple[str, Kept]:
     rules = given.pop("rules", MovingRules())
-    return why_kept("shop/web-1-a", facts, shared or SharedFacts(), rules, NOW, **given)
+    why, because = why_kept("shop/web-1-a", facts, shared or SharedFacts(), rules, NOW, **given)
+    return why, kept_by(because)
 
 
 FREE = ("", Kept.NOTHING)
