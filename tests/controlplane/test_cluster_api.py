@@ -44,7 +44,7 @@ class MachineFleet:
             workload.template(pool, {"cpu": "4", "memory": "8Gi"}, labels={"pool": pool})
             workload.machine_deployment(pool)
         workload.provider.short = {SHORT}
-        self.sources = {pool: MachineSource(owner=("MachineDeployment", pool)) for pool in (*POOLS, SHORT)}
+        self.sources = {pool: MachineSource(machine_deployment=pool) for pool in (*POOLS, SHORT)}
         self.groups: list[NodeGroup] = [group(pool, max_size=1000) for pool in (*POOLS, SHORT)]
 
     @contextmanager

@@ -90,7 +90,7 @@ class ClusterApiCoreCloud(Cloud):
         self.wait_until(lambda: len(self._workload.machines()) == 2, "the Machines of others")
 
     def _open(self, fleet: str) -> OpenBackend:
-        sources = {each.id: MachineSource(owner=("MachineDeployment", each.id)) for each in self.node_groups}
+        sources = {each.id: MachineSource(machine_deployment=each.id) for each in self.node_groups}
         access = ManagementAccess(self._workload.cluster.plane.kubeconfig())
         settings = ClusterApiSettings(CLUSTER, self._workload.namespace, sources, access, fleet)
         return open_backend(settings, BackendContext(self._directory, self.clock))

@@ -115,7 +115,7 @@ def _clone(instance: OrderedInstance, increment: str, cluster: ClusterIdentity, 
     metadata = mapping(inner, "metadata", "", [])
     cloned_from = {
         f"{CORE}/cloned-from-name": template.reference.name,
-        f"{CORE}/cloned-from-groupkind": f"{template.reference.kind}.{template.reference.group}",
+        f"{CORE}/cloned-from-groupkind": f"{template.reference.kind}.{template.reference.api_group}",
     }
     annotations = {**strings(metadata, "annotations", "", []), **cloned_from}
     spec = dict(mapping(inner, "spec", "", []))

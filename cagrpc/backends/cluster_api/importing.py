@@ -207,4 +207,4 @@ def _template(each: _Described, warnings: list[str]) -> dict[str, Any]:
     warnings.append(
         f"machine_pool {each.name}: {found.kind} makes no single machines; infrastructure_template is a guess, name one"
     )
-    return {"infrastructure_template": {"api_group": found.group, "kind": kind, "name": each.name}}
+    return {"infrastructure_template": {"api_group": found.api_group, "kind": kind, "name": each.name}}

@@ -66,7 +66,7 @@ class Kinds:
 
     def of(self, reference: Reference) -> Collection:
         """Return the collection of a referred object. Raises as `collection`."""
-        return self.collection(reference.group, reference.kind, reference.version)
+        return self.collection(reference.api_group, reference.kind, reference.version)
 
     def _core_version(self) -> str:
         try:

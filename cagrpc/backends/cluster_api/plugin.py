@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import Field, model_validator
 
-from cagrpc.backends.cluster_api.settings import ClusterApiSettings, MachineSource, ManagementAccess, Reference
+from cagrpc.backends.cluster_api.settings import ClusterApiSettings, MachineSource, ManagementAccess, ObjectName
 from cagrpc.backends.plugin import (
     BackendPlugin,
     Configured,
@@ -22,92 +22,15 @@ from cagrpc.backends.plugin import (
     unknown_names,
 )
 from cagrpc.errors import InvalidConfiguration
-from cagrpc.forms import Duration, FilePath, Form
+from cagrpc.forms import FilePath, Form
 from solver.model import NodeGroup
 
 if TYPE_CHECKING:  # not needed to check a configuration
     from cagrpc.kube.client.client import Client
 
 PLACE = "backend.cluster_api"
-ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$")]
 Namespace = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
 _GroupId = Annotated[str, Field(min_length=1)]
-
-
-class TemplateForm(Form):
-    """A template of an infrastructure or bootstrap provider, in the namespace of the Cluster."""
-
-    api_group: ObjectName
-    """Such as infrastructure.cluster.x-k8s.io."""
-    kind: Annotated[str, Field(pattern=r"^[A-Z][A-Za-z0-9]*Template$")]
-    """It ends with Template."""
-    name: ObjectName
-
-    def reference(self) -> Reference:
-        """Return the value."""
-        return Reference(self.api_group, self.kind, self.name)
-
-
-class MachineForm(Form):
-    """What Machines are made from: a MachineDeployment's template, or templates named here."""
-
-    machine_deployment: ObjectName | None = None
-    """The MachineDeployment whose template is used. It keeps its own Machines, and may have 0 replicas."""
-    machine_pool: ObjectName | None = None
-    """The MachinePool whose template is used; `infrastructure_template` goes with it, as its own makes pools."""
-    infrastructure_template: TemplateForm | None = None
-    """Default: that of machine_deployment."""
-    bootstrap_template: TemplateForm | None = None
-    """Default: that of machine_deployment."""
-    bootstrap_data_secret: ObjectName | None = None
-    """A Secret with bootstrap data that all Machines share, instead of bootstrap_template."""
-    version: Annotated[str, Field(pattern=r"^v\d+\.\d+\.\d+")] | None = None
-    """Of Kubernetes. Default: that of machine_deployment."""
-    failure_domain: Annotated[str, Field(min_length=1, max_length=256)] | None = None
-    """Default: the node group's zone, where the Cluster has a failure domain of that name, or else that of
-    machine_deployment."""
-    machine_taints: bool = False
-    """Let Cluster API set the node group's taints and the start-up taint. Its feature gate MachineTaintPropagation must
-    be on. Not needed with kubeadm's bootstrap provider."""
-    node_drain_timeout_seconds: Annotated[float, Duration("0s", "24h", '"10m"', was_number=True)] | None = None
-    """How long the deletion of a Machine may drain its Node; 0 is no limit. Default: that of machine_deployment."""
-
-    @model_validator(mode="after")
-    def _one_owner(self) -> Self:
-        if self.machine_deployment and self.machine_pool:
-            raise ValueError("found both machine_deployment and machine_pool, expected one of them")
-        if self.bootstrap_template and self.bootstrap_data_secret:
-            raise ValueError("found both bootstrap_template and bootstrap_data_secret, expected one of them")
-        return self
-
-    @model_validator(mode="after")
-    def _has_templates(self) -> Self:
-        if self.machine_deployment:
-            return self
-        if self.infrastructure_template is None:
-            found = "machine_pool alone" if self.machine_pool else "none"
-            raise ValueError(f"found {found}, expected machine_deployment or infrastructure_template")
-        if not (self.machine_pool or self.bootstrap_template or self.bootstrap_data_secret):
-            raise ValueError("bootstrap_template or bootstrap_data_secret is missing; a machine needs one to join")
-        return self
-
-    def source(self) -> MachineSource:
-        """Return the value."""
-        owners = (("MachineDeployment", self.machine_deployment), ("MachinePool", self.machine_pool))
-        return MachineSource(
-            owner=next(((kind, name) for kind, name in owners if name), None),
-            infrastructure_template=_reference(self.infrastructure_template),
-            bootstrap_template=_reference(self.bootstrap_template),
-            bootstrap_data_secret=self.bootstrap_data_secret or "",
-            version=self.version or "",
-            failure_domain=self.failure_domain or "",
-            machine_taints=self.machine_taints,
-            node_drain_timeout_seconds=self.node_drain_timeout_seconds,
-        )
-
-
-def _reference(form: TemplateForm | None) -> Reference | None:
-    return None if form is None else form.reference()
 
 
 class ClusterApiForm(Form):
@@ -125,9 +48,9 @@ class ClusterApiForm(Form):
     """Of the kubeconfig. Default: its current context."""
     in_cluster: bool = False
     """The management cluster is the one that cagrpc runs in: use the service account of its pod."""
-    provisioners: dict[_GroupId, MachineForm] = Field(default_factory=dict)
+    provisioners: dict[_GroupId, MachineSource] = Field(default_factory=dict)
     """By provisioner: what the Machines of its node groups are made from. They have one shape, as templates have."""
-    node_groups: dict[_GroupId, MachineForm] = Field(default_factory=dict)
+    node_groups: dict[_GroupId, MachineSource] = Field(default_factory=dict)
     """The same by node group id; it replaces the provisioner's."""
 
     @model_validator(mode="after")
@@ -189,7 +112,7 @@ def _sources(form: ClusterApiForm, groups: Sequence[NodeGroup]) -> tuple[Mapping
         if written is None:
             without[group.provisioner].append(group.id)
         else:
-            found[group.id] = written.source()
+            found[group.id] = written
     problems = [
         f'{PLACE}: has no templates for {_some(ids)} of provisioner "{provisioner}"; give provisioners["{provisioner}"]'
         f' or node_groups["{ids[0]}"] with a machine_deployment'

@@ -1,42 +1,78 @@
-"""The validated settings of the Cluster API backend, as values: what its forms (`plugin`) become."""
+"""The validated settings of the Cluster API backend, as values; what they are read from is in `plugin`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from cagrpc.forms import Duration, NotWritten, Section
+
+ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$")]
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
-    """An object of the namespace, as a template refers to it. `version` is empty where the API server is to choose."""
+class Reference(Section):
+    """A template of an infrastructure or bootstrap provider, in the namespace of the Cluster."""
 
-    group: str
-    kind: str
-    name: str
-    version: str = ""
+    api_group: ObjectName
+    """Such as infrastructure.cluster.x-k8s.io."""
+    kind: Annotated[str, Field(pattern=r"^[A-Z][A-Za-z0-9]*Template$")]
+    """It ends with Template."""
+    name: ObjectName
+    version: Annotated[str, NotWritten()] = ""
+    """Empty where the API server is to choose."""
 
     def __str__(self) -> str:
-        return f"{self.kind}.{self.group} {self.name}"
+        return f"{self.kind}.{self.api_group} {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
-class MachineSource:
-    """Where a node group's Machines are described. Templates that are named here replace those of the owner."""
+class MachineSource(Section):
+    """What Machines are made from: a MachineDeployment's template, or templates named here."""
 
-    owner: tuple[str, str] | None = None
-    """Kind and name of the object whose `spec.template` is used: a MachineDeployment, MachineSet or MachinePool."""
+    machine_deployment: ObjectName | None = None
+    """The MachineDeployment whose template is used. It keeps its own Machines, and may have 0 replicas."""
+    machine_pool: ObjectName | None = None
+    """The MachinePool whose template is used; `infrastructure_template` goes with it, as its own makes pools."""
     infrastructure_template: Reference | None = None
+    """Default: that of machine_deployment."""
     bootstrap_template: Reference | None = None
-    bootstrap_data_secret: str = ""
-    version: str = ""
-    """Of Kubernetes, for the bootstrap provider."""
-    failure_domain: str = ""
-    """Empty for the node group's zone, where the Cluster has a failure domain of that name, or else the owner's."""
+    """Default: that of machine_deployment."""
+    bootstrap_data_secret: ObjectName | None = None
+    """A Secret with bootstrap data that all Machines share, instead of bootstrap_template."""
+    version: Annotated[str, Field(pattern=r"^v\d+\.\d+\.\d+")] | None = None
+    """Of Kubernetes. Default: that of machine_deployment."""
+    failure_domain: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    """Default: the node group's zone, where the Cluster has a failure domain of that name, or else that of
+    machine_deployment."""
     machine_taints: bool = False
-    """Whether Cluster API sets taints (its feature gate MachineTaintPropagation)."""
-    node_drain_timeout_seconds: float | None = None
-    """None for the owner's."""
+    """Let Cluster API set the node group's taints and the start-up taint. Its feature gate MachineTaintPropagation must
+    be on. Not needed with kubeadm's bootstrap provider."""
+    node_drain_timeout_seconds: Annotated[float, Duration("0s", "24h", '"10m"', was_number=True)] | None = None
+    """How long the deletion of a Machine may drain its Node; 0 is no limit. Default: that of machine_deployment."""
+
+    def __post_init__(self) -> None:
+        if self.machine_deployment and self.machine_pool:
+            raise ValueError("found both machine_deployment and machine_pool, expected one of them")
+        if self.bootstrap_template and self.bootstrap_data_secret:
+            raise ValueError("found both bootstrap_template and bootstrap_data_secret, expected one of them")
+        if self.machine_deployment:
+            return
+        if self.infrastructure_template is None:
+            found = "machine_pool alone" if self.machine_pool else "none"
+            raise ValueError(f"found {found}, expected machine_deployment or infrastructure_template")
+        if not (self.machine_pool or self.bootstrap_template or self.bootstrap_data_secret):
+            raise ValueError("bootstrap_template or bootstrap_data_secret is missing; a machine needs one to join")
+
+    @property
+    def owner(self) -> tuple[str, str] | None:
+        """Kind and name of the object whose `spec.template` is used."""
+        owners = (("MachineDeployment", self.machine_deployment), ("MachinePool", self.machine_pool))
+        return next(((kind, name) for kind, name in owners if name), None)
 
     def __str__(self) -> str:
         if self.owner is not None:

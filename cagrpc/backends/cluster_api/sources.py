@@ -100,7 +100,7 @@ class Sources:
 
     def _bootstrap(self, source: MachineSource, written: Mapping[str, Any]) -> tuple[Reference | None, str]:
         if source.bootstrap_template is not None or source.bootstrap_data_secret:
-            return source.bootstrap_template, source.bootstrap_data_secret
+            return source.bootstrap_template, source.bootstrap_data_secret or ""
         referred = written.get("configRef")
         found = reference(referred) if isinstance(referred, Mapping) else None
         if found is not None and found.kind.endswith(TEMPLATE):
@@ -121,7 +121,9 @@ class Sources:
         collection = self._get(lambda: self._kinds.of(of), str(of))
         document = self._get(lambda: self._client.get(f"{collection.path}/{of.name}"), str(of))
         kind = of.kind.removesuffix(TEMPLATE)
-        clones = self._get(lambda: self._kinds.collection(of.group, kind, collection.version), f"{kind}.{of.group}")
+        clones = self._get(
+            lambda: self._kinds.collection(of.api_group, kind, collection.version), f"{kind}.{of.api_group}"
+        )
         return ClonedTemplate(of, document, clones)
 
     def _get(self, read: Callable[[], T], what: str) -> T:

@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from cagrpc.backends.karpenter.settings import (
     TERMINATION_GRACE_PERIOD_SECONDS,
@@ -39,26 +39,10 @@ if TYPE_CHECKING:  # not needed to check a configuration
 _KARPENTERS = "karpenter.sh/"
 
 
-def _one_segment(text: str) -> str:
-    if "/" in text:
-        raise ValueError(f'found "{text}", expected an API group without its version, such as "karpenter.k8s.aws"')
-    return text
-
-
-class NodeClassForm(Form):
-    """A NodeClass, the provider's part of a node: images, subnets, disks, identities."""
-
-    group: Annotated[str, Field(min_length=1), AfterValidator(_one_segment)]
-    """Of its API, without the version: `karpenter.k8s.aws`, `karpenter.azure.com`."""
-    kind: Annotated[str, Field(min_length=1)]
-    """`EC2NodeClass`, `AKSNodeClass`."""
-    name: Annotated[str, Field(min_length=1, max_length=253)]
-
-
 class ParametersForm(Form):
     """What NodeClaims have beside what their node group says."""
 
-    node_class: NodeClassForm | None = None
+    node_class: NodeClass | None = None
     termination_grace_period_seconds: Annotated[float, Duration("1s", "24h", '"10m"', was_number=True)] | None = None
     """After so long a deleted NodeClaim is gone, whatever disruption budgets or do-not-disrupt say. Default: 10m, as
     CA's --max-graceful-termination-sec."""
@@ -137,7 +121,7 @@ def _parameters(form: KarpenterForm, group: NodeGroup, inventory: Inventory) -> 
     if node_class is None:
         return None
     return Parameters(
-        NodeClass(node_class.group, node_class.kind, node_class.name),
+        node_class,
         next((found for found in seconds if found is not None), TERMINATION_GRACE_PERIOD_SECONDS),
         inventory.startup_taints.get(group.provisioner, ()),
     )

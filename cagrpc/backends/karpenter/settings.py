@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
 
 from cagrpc.fleet.provisioners import NODEPOOL_LABEL
+from cagrpc.forms import Section
 from solver.model import NodeGroup, Taint
 
 UNAVAILABLE_OFFERINGS_SECONDS = 180.0
@@ -15,13 +19,21 @@ TERMINATION_GRACE_PERIOD_SECONDS = 600.0
 """As CA's own --max-graceful-termination-sec: a NodeClaim that is deleted is gone after so long at the latest."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeClass:
-    """A reference to a NodeClass."""
+def _one_segment(text: str) -> str:
+    if "/" in text:
+        raise ValueError(f'found "{text}", expected an API group without its version, such as "karpenter.k8s.aws"')
+    return text
 
-    group: str
-    kind: str
-    name: str
+
+@dataclass(frozen=True, slots=True)
+class NodeClass(Section):
+    """A NodeClass, the provider's part of a node: images, subnets, disks, identities."""
+
+    group: Annotated[str, Field(min_length=1), AfterValidator(_one_segment)]
+    """Of its API, without the version: `karpenter.k8s.aws`, `karpenter.azure.com`."""
+    kind: Annotated[str, Field(min_length=1)]
+    """`EC2NodeClass`, `AKSNodeClass`."""
+    name: Annotated[str, Field(min_length=1, max_length=253)]
 
 
 @dataclass(frozen=True, slots=True)

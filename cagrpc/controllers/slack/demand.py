@@ -62,7 +62,9 @@ def _target_of(mirror: Mirror, of: Sequence[TargetSettings]) -> str:
     """Return the target that a mirror counts for: the narrowest that covers it. One of a provisioner covers only pods
     that select its nodes; others may start on any node."""
     asks = set(mirror.spec.node_selector)
-    covering = [each for each in of if each.namespace in (None, mirror.namespace) and asks.issuperset(each.node_selector)]
+    covering = [
+        each for each in of if each.namespace in (None, mirror.namespace) and asks.issuperset(each.node_selector)
+    ]
     if not covering:
         return MIRRORS
     return max(covering, key=lambda each: (len(each.node_selector), bool(each.namespace))).name

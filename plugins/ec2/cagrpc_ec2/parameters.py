@@ -6,7 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from typing import Annotated, Literal
 
+from pydantic import AfterValidator, Field
+
+from cagrpc.forms import ReadAs, Section
 from solver.model import NodeGroup
 
 ON_DEMAND = "on-demand"
@@ -32,12 +36,16 @@ def is_karpenters(tag: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class LaunchTemplate:
-    """One of `id` and `name` is given."""
+class LaunchTemplate(Section):
+    """An EC2 launch template, by `id` or by `name`."""
 
-    id: str | None
-    name: str | None
-    version: str
+    id: Annotated[str, Field(pattern=r"^lt-[0-9a-f]+$")] | None = None
+    name: Annotated[str, Field(min_length=3, max_length=128)] | None = None
+    version: Annotated[str, ReadAs(Annotated[int, Field(ge=1)] | Literal["$Default", "$Latest"], str)] = "$Default"
+
+    def __post_init__(self) -> None:
+        if (self.id is None) == (self.name is None):
+            raise ValueError("give one of id and name")
 
     @property
     def request(self) -> dict[str, str]:
@@ -50,24 +58,47 @@ class LaunchTemplate:
 
 
 @dataclass(frozen=True, slots=True)
-class CapacityReservation:
-    """One of `id` and `resource_group_arn` is given."""
+class CapacityReservation(Section):
+    """What node groups of capacity type `reserved` are launched into, by `id` or by the resource group that has it."""
 
-    id: str | None
-    resource_group_arn: str | None
-    capacity_block: bool
+    id: Annotated[str, Field(pattern=r"^cr-[0-9a-f]+$")] | None = None
+    resource_group_arn: Annotated[str, Field(pattern=r"^arn:")] | None = None
+    capacity_block: bool = False
+    """Whether it is a capacity block for ML."""
+
+    def __post_init__(self) -> None:
+        if (self.id is None) == (self.resource_group_arn is None):
+            raise ValueError("give one of id and resource_group_arn")
+
+
+def _nobody_elses(tags: Mapping[str, str]) -> Mapping[str, str]:
+    for tag in tags:
+        if tag.startswith(("aws:", "cagrpc.io/")) or len(tag) > 128:
+            raise ValueError(f"found the tag \"{tag[:128]}\", expected one that is neither AWS's nor cagrpc's own")
+        if is_karpenters(tag):
+            raise ValueError(f'found the tag "{tag}", by which Karpenter would terminate the instances as its own')
+    return tags
+
+
+_Text = Annotated[str, Field(min_length=1)]
+_MOST_TAGS = 40
+"""Of the 50 that EC2 takes; the others are cagrpc's."""
 
 
 @dataclass(frozen=True, slots=True)
-class LaunchParameters:
-    """None where a more general place says it."""
+class LaunchParameters(Section):
+    """What instances are launched with; the more special of node group, provisioner and section wins, by field."""
 
     launch_template: LaunchTemplate | None = None
-    subnets: Mapping[str, str] | None = None
-    """Subnet by zone. Where nobody says it, the launch template's network interfaces have the subnet."""
+    """The image, the instance profile, security groups, and user data whose kubelet joins the cluster and registers
+    with the start-up taint. The instance type is the node group's."""
+    subnets: dict[_Text, Annotated[str, Field(pattern=r"^subnet-[0-9a-f]+$")]] | None = None
+    """The subnet of each zone. Left out, the launch template's network interfaces have it."""
     capacity_reservation: CapacityReservation | None = None
-    tags: Mapping[str, str] = field(default_factory=dict)
-    """Besides cagrpc's own."""
+    tags: Annotated[
+        dict[_Text, Annotated[str, Field(max_length=256)]], Field(max_length=_MOST_TAGS), AfterValidator(_nobody_elses)
+    ] = field(default_factory=dict)
+    """Of instances and volumes, besides cagrpc's own."""
 
     def over(self, general: LaunchParameters) -> LaunchParameters:
         """Return these parameters, and the general ones where these have none."""

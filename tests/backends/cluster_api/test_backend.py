@@ -37,7 +37,7 @@ from tests.support.management_cluster import (
 from tests.support.waiting import AMPLE_SECONDS
 
 A = group("a", labels={"pool": "a"}, zone="rack-1", taints=(Taint("gpu", TaintEffect.NO_SCHEDULE, "yes"),))
-OF_A = MachineSource(owner=("MachineDeployment", "a"))
+OF_A = MachineSource(machine_deployment="a")
 TOKENS = ("i-a-1", "i-a-2")
 KUBEADM = "bootstrap.cluster.x-k8s.io"
 
@@ -219,7 +219,7 @@ def test_machines_may_share_a_secret_with_bootstrap_data(bench: Bench) -> None:
 
 def test_wrong_templates_are_all_reported_before_anything_is_created(bench: Bench) -> None:
     bench.api.machine_deployment("b", infrastructureRef=bench.api.reference("TestMachineTemplate", "gone"))
-    sources = {name: MachineSource(owner=("MachineDeployment", name)) for name in "abc"}
+    sources = {name: MachineSource(machine_deployment=name) for name in "abc"}
     backend = bench.open(**sources)
     found = tuple(OrderedInstance(f"i-{name}-1", group(name), 0) for name in "abcd")
     with pytest.raises(errors.OrderMisconfigured) as refused:

@@ -44,7 +44,7 @@ class MachineCloud(Cloud):
         self._delivered_at = 0.0
 
     def open(self) -> OpenBackend:
-        sources = {each.id: MachineSource(owner=("MachineDeployment", each.id)) for each in self.node_groups}
+        sources = {each.id: MachineSource(machine_deployment=each.id) for each in self.node_groups}
         client = self.api.client()
         settings = ClusterApiSettings(CLUSTER, NAMESPACE, sources)
         backend = ClusterApiBackend(client, Kinds(client, NAMESPACE), settings, self.clock, self.time)

@@ -71,7 +71,7 @@ def test_the_annotations_of_the_autoscaler_make_a_valid_configuration(api: Manag
     backend = settings.backend.settings
     assert isinstance(backend, ClusterApiSettings)
     assert (backend.cluster, backend.namespace) == (CLUSTER, NAMESPACE)
-    assert backend.sources == {"gpu": MachineSource(owner=("MachineDeployment", "gpu"))}
+    assert backend.sources == {"gpu": MachineSource(machine_deployment="gpu")}
 
 
 def test_the_template_tells_its_capacity_where_the_annotations_do_not(api: ManagementCluster) -> None:
@@ -119,7 +119,9 @@ def test_a_machine_pool_needs_a_template_for_single_machines(api: ManagementClus
     settings = parse_settings(yaml.safe_dump({**found.sections, "kubernetes": {"kubeconfig": "k"}}), "it", Path())
     assert isinstance(settings.backend, OpenedLater)
     template = Reference(PROVIDER, "TestMachineTemplate", "pool")
-    assert settings.backend.settings.sources["pool"] == MachineSource(("MachinePool", "pool"), template)
+    assert settings.backend.settings.sources["pool"] == MachineSource(
+        machine_pool="pool", infrastructure_template=template
+    )
 
 
 def test_one_of_several_clusters_has_to_be_named(api: ManagementCluster) -> None:

@@ -53,7 +53,7 @@ def test_a_node_groups_own_source_comes_before_its_provisioners() -> None:
     )
     assert found.access == ManagementAccess(Path("/etc/management.kubeconfig"), "there")
     assert found.sources == {
-        "a": MachineSource(owner=("MachineDeployment", "md"), version="v1.36.1"),
+        "a": MachineSource(machine_deployment="md", version="v1.36.1"),
         "b": MachineSource(
             infrastructure_template=Reference(TEMPLATE["api_group"], TEMPLATE["kind"], "t"),
             bootstrap_data_secret="join",
