@@ -3,14 +3,17 @@ them costs, counted in steps, does not depend on how many there are."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from cagrpc.api.core.claim_users import MOST_NODES
+from cagrpc.api.core.movability import MovingRules
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.view import expected as expected_pods
 from cagrpc.cluster.view.budgets import MOST_COMPARED, POD_DISRUPTION_BUDGETS
+from cagrpc.cluster.view.model import ClusterModel
 from cagrpc.cluster.view.storage import CLAIMS as VOLUME_CLAIMS
 from cagrpc.cluster.view.storage import CLASSES as STORAGE_CLASSES
 from cagrpc.cluster.view.storage import VOLUMES
@@ -37,7 +40,7 @@ def budget(name: str, selector: Any, allowed: int = 1, namespace: str = "default
 
 def beside(selector: Any, count: int) -> Fed:
     """Return a cluster of one node with so many pods, all different, and so many budgets with such selectors."""
-    fed = Fed()
+    fed = Fed(moving=MovingRules())
     fed.nodes(node("n1"))
     fed.put(*(pod(f"p{at}", node="n1", labels={"app": "web", "at": f"{at}"}) for at in range(count)))
     fed.put(*(budget(f"b{at}", selector(at)) for at in range(count)), path=POD_DISRUPTION_BUDGETS)
@@ -54,14 +57,26 @@ def beside(selector: Any, count: int) -> Fed:
     ],
     ids=["each of one pod", "half of none", "not that", "all"],
 )
-def test_budgets_cost_no_product_with_pods(selector: Any) -> None:
-    def ask(count: int) -> int:
-        fed = beside(selector, count)
-        fed.model.undrainable(["n1"])
-        fed.put(budget("b0", selector(count)), path=POD_DISRUPTION_BUDGETS)
-        return steps(lambda: fed.model.undrainable(["n1"]))
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda model: model.undrainable(["n1"]),
+        lambda model: model.state(frozenset(), with_bound=True),
+    ],
+    ids=["undrainable nodes", "who is bound"],
+)
+def test_budgets_cost_no_product_with_pods(selector: Any, ask: Callable[[ClusterModel], object]) -> None:
+    def first(count: int) -> int:
+        return steps(lambda: ask(beside(selector, count).model))
 
-    grows(ask, 100)
+    def again(count: int) -> int:
+        fed = beside(selector, count)
+        ask(fed.model)
+        fed.put(budget("b0", selector(count)), path=POD_DISRUPTION_BUDGETS)
+        return steps(lambda: ask(fed.model))
+
+    grows(first, 100)
+    grows(again, 100)
 
 
 def test_a_budget_of_one_namespace_costs_nothing_in_others() -> None:
