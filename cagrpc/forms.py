@@ -14,12 +14,16 @@ from dataclasses import dataclass, is_dataclass
 from functools import cache
 from itertools import pairwise
 from math import isfinite
+from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationInfo
 from pydantic_core import PydanticKnownError, PydanticOmit, core_schema
 
 from cagrpc.durations import duration_seconds, duration_text
+
+DIRECTORY = "directory"
+"""The key, in the validation context, of the directory that names of files are relative to."""
 
 OLD_NAMES = "old_names"
 """The key of a list in the validation context, to which each `OldName` that is found is added."""
@@ -144,6 +148,21 @@ class ReadAs:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
         return core_schema.no_info_after_validator_function(self.convert, handler.generate_schema(self.form))
+
+
+class _InDirectory:
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        def resolved(text: str, info: ValidationInfo) -> Path:
+            directory: Path = (info.context or {}).get(DIRECTORY, Path())
+            return directory / text
+
+        return core_schema.with_info_after_validator_function(
+            resolved, core_schema.str_schema(min_length=1, strict=True)
+        )
+
+
+File = Annotated[Path, _InDirectory()]
+"""Written relative to the file that it stands in."""
 
 
 class NotWritten:

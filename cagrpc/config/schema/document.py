@@ -4,7 +4,6 @@ is generated from it; `load` makes settings of it.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -13,7 +12,7 @@ from cagrpc.api.autoscaler.options import AutoscalingOptions
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER
 from cagrpc.backends import registry
 from cagrpc.config.schema.devices import DevicesForm
-from cagrpc.config.schema.http import Http
+from cagrpc.config.schema.http import HttpAccess
 from cagrpc.config.schema.kubernetes import Kubernetes
 from cagrpc.config.schema.listen import Address, Listen
 from cagrpc.config.schema.provisioners import ProvisionerEntry
@@ -63,7 +62,7 @@ class Configuration(Form):
     consolidation: ConsolidationSettings | None = None
     listen: Listen = Listen()
     tls: Tls = Tls()
-    http: Http = Http()
+    http: HttpAccess = Field(default_factory=HttpAccess)
     state_directory: FilePath = ".cagrpc"
     """Journal, simulated fleet, development certificates."""
     backend: BackendForm = BackendForm()
@@ -140,7 +139,7 @@ class Configuration(Form):
 
     @model_validator(mode="after")
     def _http_has_a_certificate(self) -> Self:
-        secured = self.http.settings(Path()).is_secured(Address.of(self.listen.http).host)
+        secured = self.http.is_secured(Address.of(self.listen.http).host)
         if secured and self.tls.insecure and self.http.certificate is None:
             raise ValueError(
                 f"listen.http: found {shown(self.listen.http)} and no certificate for it, expected http.certificate"

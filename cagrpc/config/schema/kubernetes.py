@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
@@ -11,20 +10,20 @@ from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.backends import registry
 from cagrpc.controllers.settings import ClusterSettings, JournalKind
 from cagrpc.fleet.fields import LabelKey
-from cagrpc.forms import FilePath, Form
+from cagrpc.forms import File, Form
 
 
 class ClusterAccessForm(Form, title="Kubernetes"):
     """How the cluster is reached, and what is kept there."""
 
-    kubeconfig: FilePath | None = None
+    kubeconfig: File | None = None
     context: str = ""
     """Of the kubeconfig. Default: its current context."""
     in_cluster: bool = False
     """Use the service account of the pod that cagrpc runs in."""
     namespace: Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")] = "cagrpc"
     """Where the Lease of the one writer is."""
-    journal: Literal["cluster", "sqlite"] = "cluster"
+    journal: JournalKind = JournalKind.CLUSTER
     """Custom resources with a Lease (a standby may wait), or the file in the state directory."""
 
     @model_validator(mode="after")
@@ -43,12 +42,12 @@ class Kubernetes(registry.kubernetes_fields(), ClusterAccessForm):  # type: igno
     gang_label: LabelKey = DEFAULT_GANG_LABEL
     """Pods with the same value of this label (or Volcano's annotation) are useful only together."""
 
-    def settings(self, directory: Path) -> ClusterSettings:
-        """Return the settings; `kubeconfig` is relative to `directory`."""
+    def settings(self) -> ClusterSettings:
+        """Return the settings, without what is a backend's."""
         return ClusterSettings(
-            kubeconfig=None if self.kubeconfig is None else directory / self.kubeconfig,
+            kubeconfig=self.kubeconfig,
             context=self.context,
             namespace=self.namespace,
-            journal=JournalKind(self.journal),
+            journal=self.journal,
             gang_label=self.gang_label,
         )

@@ -30,14 +30,11 @@ from cagrpc.fleet.fields import (
     Taints,
     Weight,
 )
-from cagrpc.forms import FilePath, Form, shown
+from cagrpc.forms import DIRECTORY, FilePath, Form, shown
 from solver.model import CPU, MEMORY, PODS
 
 CATALOGUE = "catalogue"
 """The key of the Catalogue in the validation context; without it, instance types are not checked."""
-
-DIRECTORY = "directory"
-"""The key of the directory that file names are relative to; without it, files are not read."""
 
 _LARGEST_SIZE = 2**31 - 1
 

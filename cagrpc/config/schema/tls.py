@@ -8,7 +8,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from cagrpc.forms import FilePath, Form
+from cagrpc.forms import File, Form
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +28,11 @@ class TlsPaths:
 class Tls(Form):
     """One of: a directory as `cagrpc certs` makes it, three files, or `insecure: true`."""
 
-    directory: FilePath | None = None
+    directory: File | None = None
     """Holds server.crt, server.key and ca.crt. Default: `certs` in the state directory."""
-    certificate: FilePath | None = None
-    key: FilePath | None = None
-    client_ca: FilePath | None = None
+    certificate: File | None = None
+    key: File | None = None
+    client_ca: File | None = None
     """Who must have signed CA's client certificate."""
     client_names: list[Annotated[str, Field(min_length=1)]] = Field(default_factory=list)
     """Whose certificates the provider serves, by common name, DNS name or URI. Default: whoever client_ca has signed
@@ -53,13 +53,12 @@ class Tls(Form):
             raise ValueError("found client_names with insecure: true; without TLS clients have no names")
         return self
 
-    def settings(self, directory: Path, state: Path) -> TlsPaths | None:
+    def paths(self, state: Path) -> TlsPaths | None:
         """Return the files, by default those in `certs` of the state directory; None with `insecure: true`."""
         if self.insecure:
             return None
         names = tuple(self.client_names)
         if self.certificate and self.key and self.client_ca:
-            own = (directory / self.certificate, directory / self.key, directory / self.client_ca)
-            return TlsPaths(*own, client_names=names)
-        made = directory / self.directory if self.directory else state / "certs"
+            return TlsPaths(self.certificate, self.key, self.client_ca, client_names=names)
+        made = self.directory or state / "certs"
         return TlsPaths(made / "server.crt", made / "server.key", made / "ca.crt", made, names)
