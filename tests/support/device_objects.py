@@ -42,7 +42,7 @@ class DeviceObjects:
 
     def matching(self) -> NodeMatching:
         """Return what nodes have for all selectors in use."""
-        taken = taken_by(self.objects.claims.values())
+        taken = frozenset(device for claim in self.objects.claims.values() for device in taken_by(claim))
         found = NodeMatching(
             self.matcher, self._selectors.values(), self._attributes, keys=self._keys, nodes=self._nodes, taken=taken
         )

@@ -12,9 +12,9 @@ from cagrpc.api.devices.selectors import Selector
 from solver.model import PodSpec
 
 
-def taken_by(claims: Iterable[ResourceClaim]) -> frozenset[DeviceId]:
-    """Return the devices that are allocated to claims, shares of devices among them."""
-    return frozenset(device for claim in claims for device in (*claim.devices, *claim.shares))
+def taken_by(claim: ResourceClaim) -> frozenset[DeviceId]:
+    """Return the devices that are allocated to a claim, shares of devices among them."""
+    return frozenset((*claim.devices, *claim.shares))
 
 
 def typical(nodes: Iterable[NodeDevices]) -> NodeDevices | None:

@@ -4,6 +4,7 @@ Kubernetes' JSON is read in `reading`; what they mean together is in `matching` 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from solver.model import NodeSelectorTerm
 
@@ -60,8 +61,7 @@ class DeviceToleration:
         return self.operator == "Exists" or self.value == taint.value
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceId:
+class DeviceId(NamedTuple):
     driver: str
     pool: str
     name: str

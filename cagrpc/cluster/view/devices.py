@@ -116,7 +116,9 @@ class DeviceTable:
         self._uses: dict[Hashable, _Use] = {}
         self._in_use: CountedSet[_Use] = CountedSet()
         self._nodes: Mapping[str, NodeDevices] | None = None
-        self._taken: frozenset[DeviceId] | None = None
+        self._taken_by_claims: CountedSet[DeviceId] = CountedSet()
+        self._taken: tuple[int, frozenset[DeviceId]] = (0, frozenset())
+        """The same, with the version of that."""
         self._of_types: dict[str, NodeDevices] = {}
         self._first_seen: dict[str, float] = {}
         """When a Node was seen first, of those without devices."""
@@ -153,9 +155,10 @@ class DeviceTable:
 
     def _claim_changed(self, key: str, before: ResourceClaim | None, after: ResourceClaim | None) -> None:
         self._references.changed(("ResourceClaim", key))
-        had, has = (taken_by([each]) if each is not None else frozenset() for each in (before, after))
+        had, has = (taken_by(each) if each is not None else frozenset() for each in (before, after))
         if had != has:
-            self._taken = None
+            self._taken_by_claims.add(has)
+            self._taken_by_claims.remove(had)
 
     def _class_changed(self, key: str, _before: DeviceClass | None, _after: DeviceClass | None) -> None:
         self._references.changed(("DeviceClass", key), (_EXTENDED, ""))
@@ -282,12 +285,13 @@ class DeviceTable:
     def matching(self, nodes: Iterable[ClusterNode]) -> NodeMatching:
         """Return what nodes have for all pods; the same object as long as nothing has changed."""
         pools = self._pools()
-        if self._taken is None:
-            self._taken = taken_by(self._objects.claims.values())
+        if self._taken[0] != self._taken_by_claims.version:
+            self._taken = self._taken_by_claims.version, frozenset(self._taken_by_claims)
+        taken = self._taken[1]
         awaited = self._learn(nodes)
         if awaited != self._awaited:
             self._awaited = awaited
-        based_on = (self._in_use.version, pools, self._taken, self._awaited)
+        based_on = (self._in_use.version, pools, taken, self._awaited)
         before = self._matching[0]
         self._memory.unplanned.for_now.clear()
         if (
@@ -304,7 +308,7 @@ class DeviceTable:
                 frozenset(name for use in uses for name in use.attributes),
                 keys=frozenset(key for use in uses for key in use.keys),
                 nodes=pools,
-                taken=self._taken,
+                taken=taken,
                 memory=self._memory,
                 awaited=awaited,
             )

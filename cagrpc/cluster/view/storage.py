@@ -118,6 +118,11 @@ class Storage:
         self._users: defaultdict[str, ClaimUsers] = defaultdict(ClaimUsers)
         """By claim."""
         self._used: dict[Hashable, tuple[str, ...]] = {}
+        self._waiting: defaultdict[str | None, dict[str, None]] = defaultdict(dict)
+        """Claims that pods use and that wait for a volume, by class: None of those that are still to be made of the
+        default class,"""
+        self._waits_for: dict[str, str | None] = {}
+        """and the other way round."""
         self._templates: dict[str, VolumeClaimSpec] = {}
         """What claims that pods use will ask for once they are made for these."""
         self._chosen: dict[str, Mapping[str, ChosenVolumes]] = {}
@@ -151,6 +156,7 @@ class Storage:
             if each is not None:
                 self._references.changed(("claim", each.key))
                 self._unsettled.add(each.spec.class_name or "")
+                self._note_class(each.key)
 
     def put_volume(self, before: Volume | None, after: Volume | None) -> None:
         _set(self.volumes, before, after, lambda each: each.name)
@@ -173,7 +179,10 @@ class Storage:
         return bool(each.claim) and bool((found := self.claims.get(each.claim)) and found.bound)
 
     def put_class(self, before: StorageClass | None, after: StorageClass | None) -> None:
+        defaults = [default_of(self.classes.values())]
         _set(self.classes, before, after, lambda each: each.name)
+        defaults.append(default_of(self.classes.values()))
+        self._unsettled.update(each.name for each in defaults if each is not None)
         for each in (before, after):
             if each is not None:
                 self._references.changed(("class", each.name), ("default class", ""))
@@ -213,7 +222,9 @@ class Storage:
         for used, each in zip(seen.pod.volumes.claims if counts else (), claims, strict=True):
             if used.template is not None:
                 self._templates[each] = used.template
-            if self._users[each].put(key, user):
+            changed = self._users[each].put(key, user)
+            self._note_class(each)
+            if changed:
                 self._users_changed(each)
         if claims:
             self._used[key] = claims
@@ -225,17 +236,35 @@ class Storage:
     def _forget(self, key: Hashable, kept: AbstractSet[str]) -> None:
         for each in self._used.pop(key, ()):
             if each not in kept:
+                self._users_changed(each)
                 self._users[each].drop(key)
                 if not self._users[each]:
                     del self._users[each]
                     self._templates.pop(each, None)
-                self._users_changed(each)
+                    self._note_class(each)
 
     def _users_changed(self, key: str) -> None:
         self._references.changed(("users", key))
         found = self._asked_for(key)
         if found is not None and not found.bound:
             self._unsettled.add(found.spec.class_name or "")
+
+    def _note_class(self, key: str) -> None:
+        """Note of which class this claim waits for a volume, if a pod uses it."""
+        if key in self._waits_for:
+            of = self._waits_for.pop(key)
+            del self._waiting[of][key]
+            if not self._waiting[of]:
+                del self._waiting[of]
+        found = self.claims.get(key)
+        asked = self._templates.get(key) if found is None else found.spec
+        if key not in self._users or asked is None:
+            return
+        if found is None or not (found.bound or found.volume or found.selected_node):
+            # One that is there has got its class; the default class may still change for one that is to be made.
+            of = asked.class_name if found is None else asked.class_name or ""
+            self._waits_for[key] = of
+            self._waiting[of][key] = None
 
     def _asked_for(self, key: str) -> VolumeClaim | None:
         """Return the claim, or the one that is still to be made for a pod."""
@@ -276,14 +305,9 @@ class Storage:
         volumes = self._unbound.get(of.name, {}).values()
         if not volumes:
             return {}
-        waiting = (
-            found
-            for key in self._users
-            if (found := self._asked_for(key)) is not None
-            and found.spec.class_name == of.name
-            and not (found.bound or found.volume or found.selected_node)
-        )
-        return choose(waiting, volumes)
+        of_default = self._waiting.get(None, ()) if default_of(self.classes.values()) is of else ()
+        waiting = map(self._asked_for, (*self._waiting.get(of.name, ()), *of_default))
+        return choose(filter(None, waiting), volumes)
 
     def users(self, claim: str, pod: Hashable) -> OtherUsers:
         """Return the other pods that use a claim, or may."""
@@ -291,7 +315,7 @@ class Storage:
 
     def known(self) -> tuple[object, ...]:
         """Return what is remembered of pods."""
-        return (*self._users, *self._used, *self._templates)
+        return (*self._users, *self._used, *self._templates, *self._waiting, *self._waits_for)
 
 
 _NOTHING = VolumeDemand()

@@ -165,6 +165,82 @@ def test_others_of_a_claim_go_to_the_first_nodes_where_it_is_used() -> None:
     assert list(term.match_fields[0].values) == names[:MOST_NODES]
 
 
+# ---- claims of others
+
+
+def of_claim(number: int, **more: Any) -> Any:
+    """Return a pod with a claim of its own."""
+    found = pod(f"p{number}", **more)
+    filled(
+        found.spec.volumes.add(), {"name": "v", "volumeSource": {"persistentVolumeClaim": {"claimName": f"c{number}"}}}
+    )
+    return found
+
+
+def test_which_volumes_a_claim_counts_on_costs_the_same_however_many_others_there_are() -> None:
+    def change(count: int) -> int:
+        fed = Fed()
+        fed.nodes(node("n1"))
+        fed.relist([storage.storage_class("fast"), storage.storage_class("local", storage.LOCAL)], STORAGE_CLASSES)
+        fed.relist([storage.volume("v", class_name="local")], VOLUMES)
+        bound = [storage.claim(f"c{at}", f"v{at}", class_name="local") for at in range(count)]
+        waiting = [storage.claim(f"c{at}") for at in range(count, 2 * count)]
+        fed.relist([*bound, *waiting], VOLUME_CLAIMS)
+        fed.put(*(of_claim(at, node="n1" if at < count else "") for at in range(2 * count)))
+        fed.put(of_claim(1_000))
+        fed.model.arrivals()
+        fed.put(storage.claim("c1000", class_name="local"), path=VOLUME_CLAIMS)
+        return steps(fed.model.arrivals)
+
+    assert change(400) <= change(100) + 20
+
+
+def test_which_devices_are_taken_costs_the_same_however_many_claims_there_are() -> None:
+    def change(count: int) -> int:
+        fed = sharing_devices(0)
+        fed.put(*(devices.claim(f"c{at}", f"gpu-{at}") for at in range(count)), path=devices.CLAIMS)
+        fed.put(sharer(1))
+        fed.state()
+        fed.put(devices.claim("another", "gpu-1000"), path=devices.CLAIMS)
+        return steps(fed.state)
+
+    assert change(400) <= change(100) + 20
+
+
+def test_a_claim_that_is_still_to_be_made_counts_on_volumes_of_the_class_that_is_the_default_then() -> None:
+    fed = Fed()
+    fed.nodes(node("n1"))
+    marked = {"storageclass.kubernetes.io/is-default-class": "true"}
+    old, new = (storage.storage_class(name, storage.LOCAL) for name in ("old", "new"))
+    for each, created in ((old, 1), (new, 2)):
+        each["metadata"] |= {"annotations": marked, "creationTimestamp": f"2026-01-0{created}T00:00:00Z"}
+    fed.relist([old], STORAGE_CLASSES)
+    fed.relist([storage.volume("v1", "a", class_name="old"), storage.volume("v2", "b", class_name="new")], VOLUMES)
+    fed.relist([storage.claim("c1", class_name="old")], VOLUME_CLAIMS)
+    fed.put(of_claim(1))
+    ephemeral = pod("a")
+    template = {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}
+    filled(
+        ephemeral.spec.volumes.add(), {"name": "v", "volumeSource": {"ephemeral": {"volumeClaimTemplate": template}}}
+    )
+    fed.put(ephemeral)
+
+    def zones() -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for each in fed.state().waiting:
+            conditions = [
+                one for terms in each.pod_set.spec.node_terms for term in terms for one in term.match_expressions
+            ]
+            found[each.pod_set.name] = [value for one in conditions for value in one.values]
+        return found
+
+    assert zones() == {"default/a": ["a"], "default/p1": []}, "the only volume of that class is given once"
+    fed.put(new, path=STORAGE_CLASSES)
+    assert zones() == {"default/a": ["b"], "default/p1": ["a"]}
+    fed.drop(new, path=STORAGE_CLASSES)
+    assert zones() == {"default/a": ["a"], "default/p1": []}
+
+
 # ---- workloads of others
 
 
