@@ -296,7 +296,7 @@ def run(plane: ControlPlane, directory: Path, case: Case, patience_seconds: floa
         try:
             live.configure(
                 provisioners(problem),
-                {"*": {"boot_seconds": case.boot_seconds}},
+                {"*": {"boot": f"{case.boot_seconds}s"}},
                 planner={"idle": "1s", "window": f"{case.window_seconds}s", "budget": "5s"},
             )
             live.start()

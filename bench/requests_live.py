@@ -120,7 +120,7 @@ def served(bench: Bench, drive: str, boot_seconds: float, requirements: Sequence
     try:
         live.configure(
             [{"name": "any", "requirements": list(requirements)}],
-            {"*": {"boot_seconds": boot_seconds}},
+            {"*": {"boot": f"{boot_seconds}s"}},
             drive=drive,
             provisioning={"per_namespace": {"requests": 1_000_000, "pods": 1_000_000}},
             journal=bench.journal,

@@ -143,7 +143,7 @@ def run(plane: ControlPlane, directory: Path, options: argparse.Namespace) -> in
     live = Live(clusters[0], directory, forked=False)
     live.configure(
         [{"name": "any", "node_groups": objects.node_groups()}],
-        {"*": {"boot_seconds": 20.0}},
+        {"*": {"boot": "20s"}},
         drive=options.drive,
         planner={"idle": "1s", "window": "10s", "shortage": "5m"},
         consolidation=None if options.consolidation == "off" else {"mode": options.consolidation},

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 from functools import cache
 from itertools import pairwise
-from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -32,7 +31,7 @@ OLD_NAMES = "old_names"
 def shown(value: Any) -> str:
     """Return a value as it is written in a file, truncated to a readable length."""
     try:
-        text = json.dumps(value, ensure_ascii=False, default=str)
+        text = json.dumps(value, ensure_ascii=False, default=str).encode(errors="backslashreplace").decode()
     except (TypeError, ValueError, RecursionError):
         text = str(type(value).__name__)
     return text if len(text) <= 80 else f"{text[:77]}..."
@@ -73,7 +72,13 @@ class Duration:
         return self.name or attribute.removesuffix("_seconds").removesuffix("Seconds")
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
-        return core_schema.no_info_plain_validator_function(self.read, metadata={"duration": self})
+        return core_schema.no_info_plain_validator_function(
+            self.read,
+            metadata={"duration": self},
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                lambda seconds: self.never if seconds is None else duration_text(seconds)
+            ),
+        )
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         return {"type": "string"}
@@ -87,7 +92,7 @@ class Duration:
             found, where = written.found, f"{written.new}: "
             if written.new in written.mapping:
                 raise ValueError(f"found together with {written.new}, as it is called now; expected that alone")
-            if isinstance(found, int | float) and not isinstance(found, bool) and isfinite(found):
+            if isinstance(found, int | float) and not isinstance(found, bool) and abs(found) < 1e15:
                 seconds = float(found)
         elif isinstance(written, str):
             seconds = duration_seconds(written)
@@ -194,6 +199,7 @@ class _Read:
             if (duration := _duration(field["schema"])) is not None:
                 alias = field.get("validation_alias", name)
                 new = alias[0][0] if isinstance(alias, list) else duration.named(alias)
+                field["serialization_alias"] = new
                 field["validation_alias"] = [[new], [name]] if duration.was_number else new
                 if duration.was_number:
                     old[name] = new

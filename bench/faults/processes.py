@@ -38,10 +38,10 @@ _BAD: Sequence[Mapping[str, Any]] = (
     {"late_shortage": 2},
     {"stock": 1},
     {"lost_answer_probability": 0.5},
-    {"list_delay_seconds": 8.0},
-    {"id_after_seconds": 5.0},
-    {"boot_seconds": 20.0},
-    {"vanish_probability": 0.1, "vanish_after_seconds": 6.0},
+    {"list_delay": "8s"},
+    {"id_after": "5s"},
+    {"boot": "20s"},
+    {"vanish_probability": 0.1, "vanish_after": "6s"},
     {"refusal": "quota"},
 )
 _GROUPS = ("web", "a", "b", "c")
@@ -79,7 +79,7 @@ class ProcessCampaign:
             drive="plan",
             planner={"idle": "1s", "window": "30s", "shortage": "4s", "budget": "2s"},
             increment_deadline_seconds=120.0,
-            backend={"file": str(self._file), "simulated": {"*": {"boot_seconds": 2, "delete_seconds": 0.5}}},
+            backend={"file": str(self._file), "simulated": {"*": {"boot": "2s", "delete": "0.5s"}}},
         )
         self._waves = Waves(cluster, self._rng)
         self._watcher = Watcher(cluster, self._waves, self._file, self.told)
@@ -242,7 +242,7 @@ class ProcessCampaign:
 
     def _behave(self) -> None:
         key = self._rng.choice(_GROUPS)
-        bad = {"boot_seconds": 2.0, "delete_seconds": 0.5, **self._rng.choice(_BAD)}
+        bad = {"boot": "2s", "delete": "0.5s", **self._rng.choice(_BAD)}
         self._behaviours[key] = Behaviour(**bad)
         self._note("times that the cloud behaved badly", f"{key}: {bad}")
 

@@ -16,7 +16,6 @@ from pydantic import TypeAdapter
 from cagrpc.backends import registry
 from cagrpc.backends.plugin import Inventory
 from cagrpc.config.groups import Written, expand_all
-from cagrpc.config.problems import path
 from cagrpc.config.reading import FileReader
 from cagrpc.config.schema import devices, document, provisioners
 from cagrpc.config.schema.listen import Address
@@ -30,6 +29,7 @@ from cagrpc.fleet.catalogue import Catalogue
 from cagrpc.fleet.provisioners import NODEPOOL_LABEL, PROVISIONER_NAME_LABEL
 from cagrpc.fleet.visibility import ShownGroups
 from cagrpc.forms import shown
+from cagrpc.problems import path
 from solver.model import UNLIMITED_SIZE, Limit, NodeGroup
 from solver.model.capacity import most_nodes
 

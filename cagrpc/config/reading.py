@@ -12,14 +12,14 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from cagrpc.config.groups import Entry, Written
-from cagrpc.config.problems import path as place_of
-from cagrpc.config.problems import sentences
 from cagrpc.config.schema import karpenter, provisioners
 from cagrpc.config.yaml_text import parse_documents, read_text
 from cagrpc.durations import duration_text
 from cagrpc.errors import InvalidConfiguration
 from cagrpc.fleet.catalogue import Catalogue, embedded_catalogue, read_catalogue
 from cagrpc.forms import OLD_NAMES, Form, OldName, Section, names_in_files, shown
+from cagrpc.problems import path as place_of
+from cagrpc.problems import sentences
 
 _T = TypeVar("_T")
 

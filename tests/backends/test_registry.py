@@ -11,9 +11,9 @@ from pydantic import ValidationError
 from cagrpc.backends import registry
 from cagrpc.backends.plugin import BackendContext, BackendPlugin, Configured, Inventory, OpenBackend
 from cagrpc.config.load import parse_settings
-from cagrpc.config.problems import sentences
 from cagrpc.fleet.catalogue import embedded_catalogue
 from cagrpc.forms import Form
+from cagrpc.problems import sentences
 from tests.support.fleet import FakeClock
 
 CONFIGURATION = "provisioners: [{name: a, node_groups: [{id: g, instance_type: m7i.large}]}]\n"

@@ -63,7 +63,7 @@ def test_the_http_side(demonstration: Serving) -> None:
     assert demonstration.get("/healthz") == "ok\n"
     assert demonstration.get("/readyz") == "ok\n"
     assert "cagrpc_rpc" in demonstration.get("/metrics")
-    assert demonstration.get("/simulation")["*"]["boot_seconds"] == 1
+    assert demonstration.get("/simulation")["*"]["boot"] == "1s"
 
 
 def test_what_it_keeps_is_its_owners_alone(demonstration: Serving) -> None:
@@ -87,7 +87,7 @@ def test_sigterm_stops_it_and_a_restart_keeps_the_fleet(written: Path, started: 
 
 
 def test_killed_in_the_middle_it_goes_on_where_it_was(tmp_path: Path, started: Started) -> None:
-    slow = configuration(tmp_path / "c.yaml", ONE_GROUP, {"*": {"boot_seconds": 1.5}})
+    slow = configuration(tmp_path / "c.yaml", ONE_GROUP, {"*": {"boot": "1.5s"}})
     first = started("--config", slow)
     with first.provider() as provider:
         provider.increase("small", 2)
@@ -190,7 +190,7 @@ BAD_CONFIGURATIONS = {
     "an unknown field": ("provisionners: []\n", ["provisionners"]),
     "a behaviour that does not exist": (
         "backend: {simulated: {'*': {boots: 1}}}\nprovisioners: [{name: a, node_groups: [{id: g, instance_type: a1}]}]",
-        ['backend.simulated["*"]', "boots: no such setting"],
+        ['backend.simulated["*"]', "boots: unknown field"],
     ),
 }
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cagrpc.api.autoscaler.options import AutoscalingOptions
+from cagrpc.backends.simulated.behaviour import Behaviour
 from cagrpc.backends.simulated.plugin import SimulatedSettings
 from cagrpc.config.files import load_provisioners
 from cagrpc.config.load import load_default_settings, load_settings, parse_settings
@@ -267,9 +268,13 @@ def test_a_file_of_provisioners_named_twice_is_read_once(tmp_path: Path) -> None
 
 
 def test_behaviours_of_the_simulation() -> None:
-    settings = parse(GROUP + "backend: {simulated: {'*': {boot_seconds: 1}, g: {stock: 3}, m7i.xlrge: {stock: 0}}}")
+    settings = parse(GROUP + "backend: {simulated: {'*': {boot: 1s}, g: {stock: 3}, m7i.xlrge: {stock: 0}}}")
     assert isinstance(settings.backend, SimulatedSettings)
-    assert settings.backend.behaviours == {"*": {"boot_seconds": 1}, "g": {"stock": 3}, "m7i.xlrge": {"stock": 0}}
+    assert settings.backend.behaviours == {
+        "*": Behaviour(boot_seconds=1.0),
+        "g": Behaviour(stock=3),
+        "m7i.xlrge": Behaviour(stock=0),
+    }
     assert settings.warnings == (
         'backend.simulated["m7i.xlrge"]: is no node group and no instance type; did you mean "m7i.xlarge"?',
     )

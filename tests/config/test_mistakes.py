@@ -80,11 +80,11 @@ CASES = {
     "not a label": ("gpu_label: 'a b'", 'gpu_label: found "a b", expected the key of a label'),
     "unknown setting of the simulation": (
         "backend: {simulated: {m7i.large: {stocks: 1}}}",
-        'backend.simulated["m7i.large"]: stocks: no such setting; there are boot_seconds',
+        'backend.simulated["m7i.large"].stocks: unknown field; did you mean "stock"?',
     ),
     "behaviour that is none": (
         "backend: {simulated: {g: 5}}",
-        "backend.simulated.g: expected settings by name, found 5",
+        "backend.simulated.g: found 5, expected a mapping",
     ),
     "unknown backend": ("backend: {aws: {}}", "backend.aws: unknown field"),
 }

@@ -18,6 +18,7 @@ BASE = """
 provisioners: [{name: p, node_groups: [{id: g, instance_type: m7i.large, max_size: 3}]}]
 kubernetes: {in_cluster: true}
 """
+SIMULATED = f"{BASE}\nbackend: {{simulated: {{g: {{%s}}}}}}"
 KARPENTER = f"""{BASE}
 backend: {{karpenter: {{node_class: {{group: karpenter.k8s.aws, kind: EC2NodeClass, name: n}}, %s}}}}
 """
@@ -45,6 +46,10 @@ OLD_AND_NEW = [
     (KARPENTER, "unavailable_offerings_seconds: 0", "unavailable_offerings: 0s"),
     (KARPENTER, "termination_grace_period_seconds: 60", "termination_grace_period: 1m"),
     (CLUSTER_API, "node_drain_timeout_seconds: 0", "node_drain_timeout: 0s"),
+]
+OLD_AND_NEW += [
+    (SIMULATED, f"{name}_seconds: 90", f"{name}: 1m30s")
+    for name in ("boot", "boot_jitter", "delete", "fail_after", "vanish_after", "list_delay", "id_after")
 ]
 CASES = [pytest.param(*each, id=re.findall(r"\w+_seconds", each[1])[0]) for each in OLD_AND_NEW]
 

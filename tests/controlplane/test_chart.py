@@ -199,7 +199,7 @@ def test_a_release_is_installed_upgraded_and_uninstalled(release: Release) -> No
         "planner": {**GATHER, "dedicated_nodes": True},
         "slack": {},
         "kueue": {"enabled": True},
-        "backend": {"simulated": {"*": {"boot_seconds": 0.5, "delete_seconds": 0.1}}},
+        "backend": {"simulated": {"*": {"boot": "0.5s", "delete": "0.1s"}}},
         "provisioners": [{"name": "all", "weight": 1, "node_groups": [small]}],
     }
     reader = {"kind": "ServiceAccount", "name": "reader", "namespace": release.namespace}

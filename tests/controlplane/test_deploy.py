@@ -323,7 +323,7 @@ def test_a_server_with_these_rights_gets_pods_bound(deployed: Cluster, tmp_path:
     live = Live(deployed, tmp_path)
     live.configure(
         [{"name": "all", "weight": 1, "node_groups": [group("small", "2", "4Gi", 0.1)]}],
-        {"*": {"boot_seconds": 0.2, "delete_seconds": 0.2}},
+        {"*": {"boot": "0.2s", "delete": "0.2s"}},
         kubeconfig=str(deployed.plane.kubeconfig_of_service_account("cagrpc", "cagrpc")),
         journal="cluster",
     )

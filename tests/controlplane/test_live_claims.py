@@ -100,7 +100,7 @@ MANY = "many random pods; 24 of them, and pods of each kind, run each day"
 
 
 def start(live: Live, devices: list[dict[str, Any]] | None = None, **planner: Any) -> None:
-    behaviour = {"*": {"boot_seconds": 1.0}}
+    behaviour = {"*": {"boot": "1s"}}
     groups = [{"name": "all", "node_groups": [SMALL, LARGE, PLAIN]}]
     live.configure(groups, behaviour, planner=planner, devices=configured() if devices is None else devices)
     live.start()
@@ -276,7 +276,7 @@ def test_pods_with_claims_are_moved_to_free_devices_and_to_new_nodes(live: Live)
     """Consolidation, and then a node that its cloud takes: each successor gets a claim of its own."""
     provisioners, of_small = [{"name": "all", "node_groups": [SMALL]}], configured()[:2]
     with dra_driver(live.cluster.plane, devices_of, [device_class()]):
-        live.configure(provisioners, {"*": {"boot_seconds": 1.0}}, devices=of_small)
+        live.configure(provisioners, {"*": {"boot": "1s"}}, devices=of_small)
         live.start()
         create_templates(live)
         claims = [{"name": "gpu", "resourceClaimTemplateName": "two"}]

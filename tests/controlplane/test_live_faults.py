@@ -16,7 +16,7 @@ from tests.support.controlplane.processes import meanwhile
 
 PODS = 8
 GROUP = group("only", "4", "8Gi", 0.2)
-SLOW = {"*": {"boot_seconds": 4.0}}
+SLOW = {"*": {"boot": "4s"}}
 FAULTS: dict[str, Callable[[ControlPlane], None]] = {
     "the API server restarts": ControlPlane.restart_apiserver,
     "the past is forgotten": ControlPlane.forget,

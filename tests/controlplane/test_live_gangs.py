@@ -37,7 +37,7 @@ def bound(live: Live) -> dict[str, Any]:
 
 @pytest.mark.parametrize("shortage", SHORTAGES.values(), ids=SHORTAGES)
 def test_without_a_way_out_nothing_of_it_is_left(live: Live, shortage: dict[str, Any]) -> None:
-    live.configure([{"name": "all", "node_groups": [A, B]}], {"b": {"boot_seconds": 1.0, **shortage}})
+    live.configure([{"name": "all", "node_groups": [A, B]}], {"b": {"boot": "1s", **shortage}})
     live.start()
     create_gang(live)
     pods = set(bound(live))

@@ -46,7 +46,7 @@ def serve(live: Live, boot_seconds: float) -> None:
     groups = [group("cpu", "4", "8Gi", 0.1), group("gpu", "2", "8Gi", 1.0, gpus=2)]
     live.configure(
         [{"name": "all", "weight": 1, "node_groups": groups}],
-        {"*": {"boot_seconds": boot_seconds, "delete_seconds": 0.2}},
+        {"*": {"boot": f"{boot_seconds}s", "delete": "0.2s"}},
     )
     live.start()
 

@@ -17,7 +17,7 @@ from tests.support.controlplane.cluster import NODES
 from tests.support.controlplane.live import Live, group
 from tests.support.controlplane.processes import meanwhile
 
-SLOW = {"*": {"boot_seconds": 4.0}}
+SLOW = {"*": {"boot": "4s"}}
 PODS = 24
 ONCE_MORE = pytest.mark.long("once more, since it depends on who comes first")
 SMALL, LARGE = group("small", "4", "8Gi", 0.2), group("large", "16", "32Gi", 0.7)

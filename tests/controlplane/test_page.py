@@ -47,7 +47,7 @@ SLACK = {
 def planning(live: Live) -> Iterator[PlaneRequests]:
     requests = PlaneRequests(live)
     install_crds(live.cluster.admin, "slack-crds.yaml")
-    behaviours = {"r7i.4xlarge": {"boot_seconds": 3600}}
+    behaviours = {"r7i.4xlarge": {"boot": "1h"}}
     live.configure(PROVISIONERS, behaviours, slack=SLACK, namespace=live.cluster.namespace)
     live.start()
     yield requests

@@ -40,7 +40,7 @@ def requests(live: Live) -> Iterator[PlaneRequests]:
 
 def test_on_the_way_to_provisioned_and_deleted(requests: PlaneRequests) -> None:
     live = requests.live
-    live.configure([{"name": "all", "node_groups": [CPU]}], {"cpu": {"boot_seconds": 15.0}})
+    live.configure([{"name": "all", "node_groups": [CPU]}], {"cpu": {"boot": "15s"}})
     requests.create("killed", {"head": 3})
     for step in TO_PROVISIONED:
         live.serve_until(step)
@@ -63,7 +63,7 @@ def test_on_the_way_to_provisioned_and_deleted(requests: PlaneRequests) -> None:
 
 def test_on_the_way_back(requests: PlaneRequests) -> None:
     live = requests.live
-    live.configure([{"name": "all", "node_groups": [CPU, LATE]}], {"late": {"late_shortage": 1, "boot_seconds": 1.0}})
+    live.configure([{"name": "all", "node_groups": [CPU, LATE]}], {"late": {"late_shortage": 1, "boot": "1s"}})
     # Tried once: on a slow machine its next try would be due before the last kill.
     requests.create("killed", {"head": 2, "small": 2}, noRetry="true")
     for step in TO_ROLLED_BACK:
@@ -78,7 +78,7 @@ def test_on_the_way_back(requests: PlaneRequests) -> None:
 
 def test_deleted_on_the_way(requests: PlaneRequests) -> None:
     live = requests.live
-    live.configure([{"name": "all", "node_groups": [CPU]}], {"cpu": {"boot_seconds": 2.0}})
+    live.configure([{"name": "all", "node_groups": [CPU]}], {"cpu": {"boot": "2s"}})
     requests.create("killed", {"head": 3})
     live.serve_until("after commit ready")
     requests.delete("killed")

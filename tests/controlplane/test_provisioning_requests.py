@@ -88,7 +88,7 @@ def test_scenario_2_atomic_scale_up_provisions_all_of_it(requests: PlaneRequests
 
 
 def test_pods_that_come_before_their_request_is_provisioned_are_no_demand(requests: PlaneRequests) -> None:
-    started(requests, CPU, behaviours={"cpu": {"boot_seconds": 2.0}})
+    started(requests, CPU, behaviours={"cpu": {"boot": "2s"}})
     requests.template("head", HEAD)
     for number in range(2):
         requests.consume("later", f"head-{number}", HEAD)
@@ -181,7 +181,7 @@ def test_scenario_5_one_big_request(requests: PlaneRequests) -> None:
 
 
 def test_a_gang_that_cannot_be_had_leaves_nothing_and_is_tried_again(requests: PlaneRequests) -> None:
-    started(requests, CPU, GPUS, behaviours={"gpu": {"late_shortage": 1, "boot_seconds": 1.0}})
+    started(requests, CPU, GPUS, behaviours={"gpu": {"late_shortage": 1, "boot": "1s"}})
     requests.template("worker", WORKER, **TOLERATES)
     requests.template("head", HEAD)
     requests.create("gang", {"worker": 3, "head": 2}, ValidUntilSeconds="15s")
@@ -246,7 +246,7 @@ def test_nodes_that_are_lost_revoke_what_was_provisioned(requests: PlaneRequests
     requests.wait_for("lost", "CapacityRevoked")
 
 
-STAGES: dict[str, dict[str, float]] = {"in flight": {"boot_seconds": 30.0}, "provisioned": {}}
+STAGES: dict[str, dict[str, str]] = {"in flight": {"boot": "30s"}, "provisioned": {}}
 
 
 @pytest.mark.parametrize("stage", STAGES)

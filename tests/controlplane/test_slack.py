@@ -62,7 +62,7 @@ class SlackHarness:
         found = groups or [group("small", *SMALL, 0.1), group("huge", "64", "256Gi", 1.5)]
         self.live.configure(
             [{"name": "all", "weight": 1, "node_groups": found}],
-            {"*": {"boot_seconds": boot_seconds, "delete_seconds": 0.2}},
+            {"*": {"boot": f"{boot_seconds}s", "delete": "0.2s"}},
             slack={"carrier": self.carrier, "targets": list(targets), **more},
             namespace=self.live.cluster.namespace,
         )

@@ -40,7 +40,7 @@ class Pair:
             drive="plan",
             planner={"idle": "3s"},  # one round for all pods of a Deployment, however slowly these are made
             kubernetes={"kubeconfig": str(cluster.plane.kubeconfig()), "namespace": cluster.namespace},
-            backend={"file": str(self._cloud), "simulated": {"*": {"boot_seconds": 3, "delete_seconds": 0.1}}},
+            backend={"file": str(self._cloud), "simulated": {"*": {"boot": "3s", "delete": "0.1s"}}},
         )
 
     def start(self, *program: str) -> Serving:

@@ -130,7 +130,7 @@ def configure(live: Live) -> None:
     del written["tls"], written["backend"]["file"], written["kubernetes"]["in_cluster"]
     kubeconfig = live.cluster.plane.kubeconfig_of_service_account("cagrpc", "cagrpc")
     written["kubernetes"]["kubeconfig"] = str(kubeconfig)
-    written["backend"]["simulated"]["*"] = {"boot_seconds": 2, "delete_seconds": 0.2}
+    written["backend"]["simulated"]["*"] = {"boot": "2s", "delete": "0.2s"}
     live.write(written)
 
 

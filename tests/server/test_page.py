@@ -20,7 +20,7 @@ def test_it_follows_the_server_without_being_loaded_again(browser: Browser, tmp_
         {"name": "first", "weight": 20, "node_groups": [dict(SMALL)]},
         {"name": "second", "weight": 10, "node_groups": [UNLIKE]},
     ]
-    written = configuration(tmp_path / "cagrpc.yaml", provisioners, {"large": {"boot_seconds": 3600}})
+    written = configuration(tmp_path / "cagrpc.yaml", provisioners, {"large": {"boot": "1h"}})
     serving = started("--config", written)
     with browser.tab() as tab, serving.provider() as provider:
         tab.open(f"http://{serving.endpoints['http']}/")

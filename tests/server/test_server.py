@@ -263,7 +263,7 @@ def test_what_went_wrong_first_is_why_it_ends_and_once(tmp_path: Path) -> None:
 
 
 def test_a_replay_need_not_wait_for_machines_that_boot(tmp_path: Path) -> None:
-    settings = settings_of(tmp_path, {"*": {"boot_seconds": 500, "delete_seconds": 50}})
+    settings = settings_of(tmp_path, {"*": {"boot": "8m20s", "delete": "50s"}})
     server = Server(settings)
     try:
         leader, pass_time = server._leader, server.pass_time

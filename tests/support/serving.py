@@ -41,7 +41,7 @@ from tests.support.forked import ForkedProcess
 from tests.support.waiting import AMPLE_SECONDS
 
 RECORDINGS = Path(__file__).resolve().parents[1] / "data" / "recordings"
-FAST: Mapping[str, Any] = {"boot_seconds": 0.1, "delete_seconds": 0.1, "fail_after_seconds": 0.1}
+FAST: Mapping[str, Any] = {"boot": "0.1s", "delete": "0.1s", "fail_after": "0.1s"}
 
 
 def cagrpc(*arguments: object, timeout: float = AMPLE_SECONDS) -> subprocess.CompletedProcess[str]:

@@ -17,7 +17,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from math import inf
 from pathlib import Path
@@ -29,7 +29,6 @@ from cagrpc.backends.simulated.behaviour import (
     REFUSALS,
     Behaviour,
     behaviour_from_json,
-    behaviour_to_json,
     outcome,
 )
 from cagrpc.errors import ErrorKind
@@ -42,7 +41,8 @@ from solver.model import NodeGroup
 
 @lru_cache(maxsize=1024)
 def _stored(settings: str, key: str) -> Behaviour:
-    """Read a behaviour of the file, where they seldom change and are asked for all the time."""
+    """Read a behaviour of the file, where they seldom change and are asked for all the time. It has the attributes'
+    names, and seconds, which other releases read as well."""
     return behaviour_from_json(json.loads(settings), key)
 
 
@@ -237,7 +237,7 @@ class SimulatedBackend:
         for key in behaviours:
             if not key or not key.isprintable():
                 raise errors.InvalidInput(f"behaviour {key!a}: needs an instance type, a node group id or *")
-        settings = {key: None if b is None else json.dumps(behaviour_to_json(b)) for key, b in behaviours.items()}
+        settings = {key: None if b is None else json.dumps(asdict(b)) for key, b in behaviours.items()}
         with self._lock, explained(self._path, _KIND.what), transaction(self._connection):
             for key, text in settings.items():
                 self._connection.execute("DELETE FROM behaviours WHERE key = ?", (key,))

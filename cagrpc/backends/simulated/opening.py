@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cagrpc.backends.plugin import OpenBackend
 from cagrpc.backends.simulated import switches
 from cagrpc.backends.simulated.backend import SimulatedBackend
+from cagrpc.backends.simulated.behaviour import Behaviour
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.runtime.clock import EpochClock
 from cagrpc.runtime.controller import Controller, JsonPage
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def open_backend(
-    path: Path, clock: EpochClock, behaviours: Mapping[str, Any], known: Collection[str], *, nodes: bool
+    path: Path, clock: EpochClock, behaviours: Mapping[str, Behaviour | None], known: Collection[str], *, nodes: bool
 ) -> OpenBackend:
     """Open the file. `known` are the existing node groups and instance types; with `nodes`, instances become Nodes
     where there is a cluster. Raises InvalidConfiguration and Unavailable."""

@@ -8,36 +8,20 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import AfterValidator, Field, TypeAdapter, WithJsonSchema
+from pydantic import Field
 
 from cagrpc.backends.plugin import BackendContext, BackendPlugin, Configured, Inventory, OpenBackend
-from cagrpc.backends.simulated.behaviour import EVERYWHERE, Behaviour, behaviour_from_json
-from cagrpc.errors import InvalidConfiguration, did_you_mean
+from cagrpc.backends.simulated.behaviour import EVERYWHERE, Behaviour
+from cagrpc.errors import did_you_mean
 from cagrpc.forms import FilePath, Form
-
-
-def _behaviour(written: Any) -> Any:
-    if written is not None:
-        try:
-            behaviour_from_json(written, "")
-        except InvalidConfiguration as error:
-            raise ValueError("; ".join(problem.lstrip(".: ") for problem in error.problems)) from error
-    return written
-
-
-_BEHAVIOUR_SCHEMA = TypeAdapter(Behaviour).json_schema() | {"additionalProperties": False}
-_Behaviour = Annotated[
-    Any, AfterValidator(_behaviour), WithJsonSchema({"anyOf": [_BEHAVIOUR_SCHEMA, {"type": "null"}]})
-]
-"""Validated by `behaviour.behaviour_from_json`."""
 
 
 class SimulatedFields(Form):
     """In the section `backend`."""
 
-    simulated: dict[Annotated[str, Field(min_length=1)], _Behaviour] = Field(default_factory=dict)
+    simulated: dict[Annotated[str, Field(min_length=1)], Behaviour | None] = Field(default_factory=dict)
     """The embedded simulation's behaviours and faults, by instance type, node group id, or "*" for all others."""
     file: FilePath | None = None
     """Where the simulation keeps its instances; processes that share it see one cloud. Default: `simulated.sqlite` in
@@ -55,8 +39,7 @@ class SimulatedNodesField(Form):
 class SimulatedSettings:
     """`BackendSettings` of the simulated backend."""
 
-    behaviours: Mapping[str, Any]
-    """In JSON shape."""
+    behaviours: Mapping[str, Behaviour | None]
     known: AbstractSet[str]
     """Ids of node groups, and instance types."""
     file: Path | None

@@ -34,27 +34,25 @@ class Switches:
             raise InvalidConfiguration(
                 [f"{key[:100]!a}: is no node group and no instance type{did_you_mean(key, known)}" for key in unknown]
             )
-        self._backend.set_behaviours(_parsed(change, ""))
+        self._backend.set_behaviours(_parsed(change))
         return self.get()
 
 
-def configure(backend: SimulatedBackend, written: Mapping[str, Any], known: Collection[str]) -> Switches:
+def configure(
+    backend: SimulatedBackend, configured: Mapping[str, Behaviour | None], known: Collection[str]
+) -> Switches:
     """Set the configured behaviours and reset all others, such as those that an earlier process set at run time.
-    `known` are the existing node groups and instance types. Raises InvalidConfiguration with every problem."""
-    parsed = _parsed(written, "backend.simulated.")
-    backend.set_behaviours({**dict.fromkeys(backend.behaviours()), **parsed})
+    `known` are the existing node groups and instance types. Raises InvalidInput."""
+    backend.set_behaviours({**dict.fromkeys(backend.behaviours()), **configured})
     return Switches(backend, known)
 
 
-def _parsed(written: Mapping[str, Any], place: str) -> dict[str, Behaviour | None]:
+def _parsed(written: Mapping[str, Any]) -> dict[str, Behaviour | None]:
     parsed: dict[str, Behaviour | None] = {}
     problems: list[str] = []
     for key, value in written.items():
-        if not key:
-            problems.append(f"{place}: an empty key; expected an instance type, a node group id or *")
-            continue
         try:
-            parsed[key] = None if value is None else behaviour_from_json(value, f"{place}{key}")
+            parsed[key] = None if value is None else behaviour_from_json(value, key)
         except InvalidConfiguration as error:
             problems += error.problems
     if problems:

@@ -8,9 +8,9 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 
-from cagrpc.config.problems import sentences
 from cagrpc.errors import InvalidInput
 from cagrpc.forms import Form, shown
+from cagrpc.problems import sentences
 
 _PORTS = 65_536
 

@@ -13,12 +13,12 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from cagrpc.config.problems import sentences
 from cagrpc.config.yaml_text import parse_documents, read_text
 from cagrpc.errors import InvalidConfiguration, did_you_mean
 from cagrpc.fleet.catalogue import ARCH, DEFAULT_ZONE, INSTANCE_TYPE, NVIDIA_GPU, OS, ZONE
 from cagrpc.fleet.fields import LabelValue
 from cagrpc.forms import Form, names_in_files
+from cagrpc.problems import sentences
 from solver.model import CPU, MEMORY, PODS, NodeGroup
 
 _MIB = 2**20

@@ -37,7 +37,7 @@ _GROUP = {
     "max_size": 5,
 }
 _CONFIGURATION: dict[str, Any] = {
-    "backend": {"simulated": {"*": {"boot_seconds": 5, "stock": 3}}},
+    "backend": {"simulated": {"*": {"boot": "5s", "stock": 3}}},
     "provisioners": [{"name": "one", "weight": 10, "limits": {"nodes": 5}, "node_groups": [_GROUP]}],
     "planner": {"idle": "1s", "window": "10s"},
     "limits": {"cpu": "100", "memory": "1Ti"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 from collections import Counter
@@ -353,27 +354,39 @@ def test_settings_go_to_json_and_back() -> None:
     behaviour = Behaviour(boot_seconds=1.5, stock=3, late_shortage=0, hang=True, vanish_probability=0.25)
     assert behaviour_from_json(behaviour_to_json(behaviour)) == behaviour
     assert behaviour_from_json({}) == Behaviour()
-    assert behaviour_from_json({"boot_seconds": 3}) == Behaviour(boot_seconds=3.0)
+    assert behaviour_to_json(behaviour)["boot"] == "1.5s"
+    assert behaviour_from_json({"boot": "3s"}) == Behaviour(boot_seconds=3.0)
+
+
+def test_a_file_is_read_by_the_release_before_and_that_ones_by_this(backend: SimulatedBackend, tmp_path: Path) -> None:
+    backend.set_behaviour("*", Behaviour(boot_seconds=1.5))
+    with sqlite3.connect(tmp_path / "cloud.db") as connection:
+        (settings,) = connection.execute("SELECT settings FROM behaviours").fetchone()
+    connection.close()
+    assert json.loads(settings)["boot_seconds"] == 1.5
+    assert behaviour_from_json({"boot_seconds": 1.5}) == backend.behaviours()["*"]
 
 
 @pytest.mark.parametrize(
     ("value", "problems"),
     [
-        pytest.param([], ["faults.x: expected settings by name, found []"], id="no mapping"),
-        pytest.param({"boot": 1}, ["faults.x.boot: no such setting; there are boot_seconds,"], id="unknown"),
-        pytest.param({"boot_seconds": -1}, ["faults.x.boot_seconds: must be a number of seconds"], id="negative"),
-        pytest.param({"boot_seconds": True}, ["boot_seconds: must be a number of seconds"], id="true is no number"),
-        pytest.param({"boot_seconds": float("nan")}, ["boot_seconds: must be a number"], id="nan"),
-        pytest.param({"boot_seconds": float("inf")}, ["boot_seconds: must be a number"], id="infinity"),
+        pytest.param([], ["faults.x: found [], expected a mapping"], id="no mapping"),
+        pytest.param({"boots": 1}, ['faults.x.boots: unknown field; did you mean "boot"?'], id="unknown"),
+        pytest.param({"boot": "-1s"}, ['faults.x.boot: found "-1s", expected a duration from "0s"'], id="negative"),
+        pytest.param({"boot": 1}, ["faults.x.boot: found 1, expected a duration"], id="a number"),
         pytest.param(
-            {"stock": 1.5}, ["stock: must be a whole number from 0 to 1000000000, or null, found 1.5"], id="half a node"
+            {"boot_seconds": True}, ["faults.x.boot_seconds: found true, expected boot: a duration"], id="true"
         ),
-        pytest.param({"stock": 10**400}, ["stock: must be a whole number"], id="endless stock"),
-        pytest.param({"boot_seconds": 10**400}, ["boot_seconds: must be a number"], id="too long for a float"),
-        pytest.param({"\ud800": 1}, ["faults.x.\\ud800: no such setting"], id="half a character"),
-        pytest.param({"stock": -1}, ["stock: must be a whole number"], id="negative stock"),
-        pytest.param({"hang": "yes"}, ["hang: must be true or false, found 'yes'"], id="a word"),
-        pytest.param({"failure_probability": 1.1}, ["must be a fraction from 0 to 1, found 1.1"], id="probability"),
+        pytest.param({"boot_seconds": float("nan")}, ["faults.x.boot_seconds: found NaN"], id="nan"),
+        pytest.param({"boot_seconds": float("inf")}, ["faults.x.boot_seconds: found Infinity"], id="infinity"),
+        pytest.param({"boot_seconds": 1, "boot": "1s"}, ["boot_seconds: found together with boot"], id="both names"),
+        pytest.param({"stock": 1.5}, ["faults.x.stock: found 1.5, expected a whole number"], id="half a node"),
+        pytest.param({"stock": 10**400}, ["faults.x.stock: found 1000"], id="endless stock"),
+        pytest.param({"boot_seconds": 10**400}, ["faults.x.boot_seconds: found 1000"], id="too long for a float"),
+        pytest.param({"\ud800": 1}, ["faults.x"], id="half a character"),
+        pytest.param({"stock": -1}, ["faults.x.stock: found -1, expected 0 or more"], id="negative stock"),
+        pytest.param({"hang": "yes"}, ['faults.x.hang: found "yes", expected true or false'], id="a word"),
+        pytest.param({"failure_probability": 1.1}, ["found 1.1, expected 1 or less"], id="probability"),
         pytest.param(
             {"boot_seconds": "1", "stock": -1, "nope": 0, "hang": 1},
             ["boot_seconds", "stock", "nope", "hang"],
@@ -386,6 +399,7 @@ def test_wrong_settings_are_all_named(value: object, problems: Sequence[str]) ->
         behaviour_from_json(value, "faults.x")
     assert len(raised.value.problems) == len(problems)
     assert all(problem in str(raised.value) for problem in problems), str(raised.value)
+    assert len(str(raised.value).encode()) < 1000
 
 
 @pytest.mark.parametrize("key", ["", "\ud800", "a\nb"])

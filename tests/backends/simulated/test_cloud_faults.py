@@ -12,7 +12,7 @@ import pytest
 
 from cagrpc import errors
 from cagrpc.backends.simulated.backend import SimulatedBackend
-from cagrpc.backends.simulated.behaviour import Behaviour, behaviour_from_json
+from cagrpc.backends.simulated.behaviour import Behaviour, Refusal, behaviour_from_json
 from cagrpc.fleet.backend import BackendInstance, Order, OrderedInstance
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.journal import SqliteJournal
@@ -159,7 +159,7 @@ def test_an_increment_keeps_its_instances_when_their_ids_change(
     ("refusal", "error"), [("quota", errors.QuotaExceeded), ("configuration", errors.OrderMisconfigured)]
 )
 def test_an_order_is_refused_whole_with_its_kind_and_its_groups(
-    backend: SimulatedBackend, refusal: str, error: type[errors.OrderRefused]
+    backend: SimulatedBackend, refusal: Refusal, error: type[errors.OrderRefused]
 ) -> None:
     backend.set_behaviour("m7i.large", Behaviour(refusal=refusal))
     with pytest.raises(error, match=f"refused for {refusal}: pool-a") as raised:
@@ -181,7 +181,9 @@ def test_what_was_accepted_before_is_not_refused_again(backend: SimulatedBackend
 
 @pytest.mark.parametrize("found", ["capacity", "", 1, True])
 def test_a_refusal_of_another_name_is_a_problem(found: object) -> None:
-    with pytest.raises(errors.InvalidConfiguration, match="refusal: must be quota or configuration, or null, found"):
+    with pytest.raises(
+        errors.InvalidConfiguration, match=r'refusal: found .*, expected one of "quota", "configuration"'
+    ):
         behaviour_from_json({"refusal": found})
 
 

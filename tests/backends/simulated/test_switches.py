@@ -13,6 +13,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from cagrpc.backends.simulated.backend import SimulatedBackend
+from cagrpc.backends.simulated.behaviour import Behaviour
 from cagrpc.backends.simulated.switches import Switches, configure
 from cagrpc.errors import InvalidConfiguration
 from tests.support.serving import Serving, configuration
@@ -22,7 +23,8 @@ from tests.support.waiting import AMPLE_SECONDS
 @pytest.fixture(name="switches")
 def _switches(tmp_path: Path) -> Iterator[Switches]:
     backend = SimulatedBackend(tmp_path / "simulated.sqlite")
-    yield configure(backend, {"*": {"boot_seconds": 1}, "gone.large": {"stock": 1}}, {"m7i.large", "pool"})
+    configured = {"*": Behaviour(boot_seconds=1.0), "gone.large": Behaviour(stock=1)}
+    yield configure(backend, configured, {"m7i.large", "pool"})
     backend.close()
 
 

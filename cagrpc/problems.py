@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -64,7 +63,7 @@ def path(place: str, location: Sequence[int | str]) -> str:
         elif part.replace("_", "").isalnum():
             text += f".{part}" if text else part
         else:
-            text += f"[{json.dumps(part, ensure_ascii=False)}]"
+            text += f"[{shown(part)}]"
     return text or "the file"
 
 
