@@ -66,16 +66,6 @@ _KINDS: Mapping[str, tuple[str, Any]] = {
     "podgroups": ("PodGroup", None),
 }
 """By the plural of a collection: kind, and its message where it is read from protobuf."""
-STORAGE_KINDS = (
-    "PersistentVolumeClaim",
-    "PersistentVolume",
-    "StorageClass",
-    "CSINode",
-    "VolumeAttachment",
-    "CSIStorageCapacity",
-    "CSIDriver",
-)
-"""What volumes depend on."""
 _WHERE_VOLUMES_ARE = ("persistentvolumeclaims", "persistentvolumes", "storageclasses")
 _LABELS_OF_CONTROLLERS = {
     "Deployment": ("pod-template-hash",),
@@ -133,6 +123,9 @@ class DocumentReader:
     bound: BoundPods = field(default_factory=BoundPods)
     """Those that were reduced as they came; they are no documents."""
     documents: list[ManifestDocument] = field(default_factory=list)
+    listed: AbstractSet[str] | None = field(default=None, init=False)
+    """Kinds of which all objects are among the documents, of a cluster that was listed. None of files, which may have
+    some of a kind: then what they refer to is known as far as they say it."""
     problems: Problems = field(default_factory=list, init=False)
     out_of_place: Counter[str] = field(default_factory=Counter, init=False)
     """Objects by kind that do not belong into their file."""
@@ -179,8 +172,7 @@ class DocumentReader:
         model, followed = self._model(self.moving)
         named = {document.name for document in self._by_kind["Namespace"]}
         namespaces = {each.namespace for each in (*self.documents, *(alike.like for alike in self.bound.alike))}
-        self._complete = namespaces <= named
-        self._namespaces = Namespaces({}, frozenset(named)) if self._complete else Namespaces()
+        self._complete = namespaces <= named if self.listed is None else "Namespace" in self.listed
         self._reader = PodReader(self.gang_label, self.schedulers, NAMESPACE, evictions=self.moving is not None)
         taken = {"Pod", "PodTemplate", "ProvisioningRequest", "VolumeAttachment", *_REPLICATED, *_JOBS}
         for path, each in followed.items():
@@ -298,6 +290,11 @@ class DocumentReader:
 
     # Objects
 
+    @property
+    def _says_where(self) -> bool:
+        """Whether files say where volumes are; else it is as if they could not be listed."""
+        return any(self._by_kind[each] for each in _SAY_WHERE)
+
     def _decode(self, followed: Followed[Any], kind: str, message: Any) -> None:
         version, _, plural = followed.resource.path.rpartition("/")
         version = version.removeprefix("/apis/").removeprefix("/api/")
@@ -315,9 +312,13 @@ class DocumentReader:
                 said = str(error).removeprefix(f"{kind} {document.namespace}/{document.name}: ")
                 said = said.removeprefix(f"{kind} {document.name}: ").removeprefix(f"{kind} of {version}: ")
                 self._report(document, self._where(document) or [said])
-        if plural in _WHERE_VOLUMES_ARE and not any(self._by_kind[each] for each in _SAY_WHERE):
-            return  # as if they could not be listed
-        self._decoded[followed.resource.path] = found, plural != "namespaces" or self._complete
+        if self.listed is not None:
+            all_ = kind in self.listed
+        elif plural in _WHERE_VOLUMES_ARE:
+            all_ = self._says_where
+        else:
+            all_ = plural != "namespaces" or self._complete
+        self._decoded[followed.resource.path] = found, all_
 
     def _where(self, document: ManifestDocument) -> Problems:
         """Return what is wrong with an object that cannot be read, with its path."""
@@ -526,7 +527,7 @@ class DocumentReader:
         if seen.warning:
             self._report(document, self._problems_of(document, written, path) or [seen.warning])
         if seen.pod.namespace_selectors and not self._complete:
-            around = Surroundings(PodIdentity(document.namespace, {}), self._namespaces)
+            around = Surroundings(PodIdentity(document.namespace, {}), Namespaces())
             pod_spec(mapping(written, "spec", path, []), f"{path}.spec".removeprefix("."), [], around)
             self._notes.extend(f"{document.place}: {note}" for note in around.notes)
         return seen
@@ -617,7 +618,7 @@ class DocumentReader:
             yield f"objects that planning does not read were ignored: {_counted(self._ignored)}"
 
     def _of_pods(self) -> Iterator[str]:
-        if self._volumes_of and not any(self._by_kind[each] for each in _SAY_WHERE):
+        if self._volumes_of and self.listed is None and not self._says_where:
             yield (
                 f"the volumes of pods, for example of {self._volumes_of}, were not looked at: neither claims nor"
                 " storage classes are in the files; pass those of the cluster as well (kubectl get"
@@ -658,6 +659,13 @@ def _free_claim(named: Named[Any], stays: AbstractSet[str]) -> Named[Any]:
     if not isinstance(claim, ResourceClaim) or not stays.isdisjoint(claim.reserved_for):
         return named
     return Named(named.key, ResourceClaim(claim.namespace, claim.name, claim.spec, claim.uid, claim.owner_uid))
+
+
+def followed_kinds() -> Iterator[tuple[str, str]]:
+    """Yield the path of each collection that the cluster model reads, the newest version of a group first, and the kind
+    of its objects."""
+    _, followed = DocumentReader()._model(None)  # noqa: SLF001 - of this module
+    yield from ((path, _KINDS[path.rpartition("/")[2]][0]) for path in followed)
 
 
 def _is_of(document: ManifestDocument, version: str, plural: str) -> bool:

@@ -3,28 +3,25 @@ provisioners. Nothing is changed there; how it is listed is `live`'s business.""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cagrpc.api.files.documents import ManifestDocument
 from cagrpc.backends.registry import BACKENDS
-from cagrpc.cluster.bound_pods import BoundPods
 from cagrpc.config.files import expand_documents
 from cagrpc.config.groups import Expanded
 from cagrpc.errors import InvalidInput, NotFound
 from cagrpc.fleet.catalogue import Catalogue
 from cagrpc.kube.client.client import Client
-from cagrpc.offline.live import OF_WAITING_PODS, RESOURCES, read_resources
+from cagrpc.offline.live import OF_MOVING_PODS, Listed, read_resources
 
 
 @dataclass(frozen=True, slots=True)
 class LiveCluster:
     """What was listed of a cluster. `provisioners` is None where other ones were asked for."""
 
-    documents: Sequence[ManifestDocument]
-    bound: BoundPods
+    listed: Listed
     provisioners: Expanded | None
     warnings: tuple[str, ...]
 
@@ -34,12 +31,12 @@ def read_live(kubeconfig: Path, context: str, *, catalogue: Catalogue | None) ->
     InvalidInput, and Unavailable where nodes or pods are not listed."""
     client = Client.connect(kubeconfig, context)
     try:
-        listed = read_resources(client, (*RESOURCES, *OF_WAITING_PODS))
+        listed = read_resources(client, without=OF_MOVING_PODS)
         provisioners = None if catalogue is None else _provisioners(client, catalogue)
     finally:
         client.close()
     warnings = [f"{each.resource}: {each.meaning}" for each in listed.unread if not each.meaning.startswith("none")]
-    return LiveCluster(listed.documents, listed.bound, provisioners, tuple(warnings))
+    return LiveCluster(listed, provisioners, tuple(warnings))
 
 
 def _provisioners(client: Client, catalogue: Catalogue) -> Expanded:

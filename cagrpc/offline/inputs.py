@@ -117,8 +117,8 @@ def read_problem(inputs: Inputs) -> ReadProblem:
     if named is not None and expanded is not None and catalogue is not None:
         of_groups = reader.attempt(partial(load_devices, named, expanded.groups, catalogue))
     if cluster is not None:
-        documents.documents += cluster.documents
-        documents.bound = cluster.bound
+        documents.documents += cluster.listed.documents
+        documents.bound, documents.listed = cluster.listed.bound, cluster.listed.listed
     found = documents.read(of_groups)
     unreadable = list(dict.fromkeys(documents.problems))  # a template may be used twice
     if cluster is None:

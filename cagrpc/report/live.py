@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cagrpc.kube.client.client import Client
-from cagrpc.offline.live import OF_MOVING_PODS, RESOURCES, read_resources
+from cagrpc.offline.live import OF_WAITING_PODS, read_resources
 from cagrpc.report.sources import Objects
 
 
@@ -21,8 +21,8 @@ def read_cluster(kubeconfig: Path, context: str = "") -> Objects:
 
 def read_objects(client: Client) -> Objects:
     """Return what the cluster has."""
-    listed = read_resources(client, (*RESOURCES, *OF_MOVING_PODS))
-    found = Objects(bound=listed.bound, unread=listed.unread)
+    listed = read_resources(client, without=OF_WAITING_PODS)
+    found = Objects(bound=listed.bound, unread=listed.unread, listed=listed.listed)
     for each in listed.documents:
         found.add(each)
     return found

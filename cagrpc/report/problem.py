@@ -116,6 +116,7 @@ def reader_of(objects: Objects, offered: Offered) -> DocumentReader:
     runs = objects.packed and bool(objects.bound)
     label, schedulers = offered.gang_label, offered.schedulers
     reader = DocumentReader(offered.now_seconds, label, schedulers, MovingRules(), objects.bound)
+    reader.listed = objects.listed
     reader.documents += objects.nodes
     reader.documents += (each for each in objects.others if not runs or each.kind not in _NOT_PLANNED)
     if runs:

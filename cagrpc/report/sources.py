@@ -6,6 +6,7 @@ from __future__ import annotations
 import codecs
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -36,6 +37,8 @@ class Objects:
     """Of tables: pods without a node."""
     unread: list[Unread] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    listed: AbstractSet[str] | None = None
+    """Kinds of which all objects are known, of a cluster that was listed."""
     packed: bool = True
     """Whether it is known which pods are on which nodes."""
 

@@ -21,6 +21,7 @@ NOT_VIEWED = {
     "persistentvolumes",
     "storageclasses",
     "csinodes",
+    "volumeattachments",
     "priorityclasses",
     "runtimeclasses",
     "deviceclasses",

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from cagrpc.cli.main import main
+from cagrpc.cluster.documents import followed_kinds
 from cagrpc.config.groups import Expanded
 from cagrpc.offline.inputs import Inputs, read_problem, with_nodes
-from cagrpc.offline.live import OF_WAITING_PODS, RESOURCES
+from cagrpc.offline.live import OF_MOVING_PODS
 from solver.model import NODES, Limit
 from tests.support.scripted_api import FakeApi, ScriptedAnswer, fake_api
 from tests.support.serving import kubeconfig_of
@@ -56,13 +57,13 @@ POOL: Document = {
 
 def serve_cluster(api: FakeApi, objects: dict[str, list[Document]], refused: tuple[str, ...] = ()) -> None:
     """Answer the lists in their order; resources of which there are no objects are not served."""
-    for path, kind, _ in (*RESOURCES, *OF_WAITING_PODS):
+    for _, kind in followed_kinds():
         if kind in refused:
             api.answers.append(FORBIDDEN)
         elif kind in objects:
             api.answers.append(ScriptedAnswer(json.dumps({"items": objects[kind]}).encode()))
-        else:
-            api.answers.extend([NOT_SERVED] * (3 if "{dra}" in path else 1))
+        elif kind not in OF_MOVING_PODS:
+            api.answers.append(NOT_SERVED)
     pools = objects.get("NodePool")
     api.answers.append(NOT_SERVED)  # Cluster API
     api.answers.append(NOT_SERVED if pools is None else ScriptedAnswer(json.dumps({"items": pools}).encode()))

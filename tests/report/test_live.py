@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+from cagrpc.cluster.documents import followed_kinds
 from cagrpc.errors import Unavailable
-from cagrpc.offline.live import RESOURCES
+from cagrpc.offline.live import OF_WAITING_PODS
 from cagrpc.report.live import read_objects
 from tests.report.clusters import Document, half_empty
 from tests.support.scripted_api import ScriptedAnswer, fake_api
@@ -26,12 +27,12 @@ def of_kind(kind: str) -> list[Document]:
 
 def test_a_cluster_is_only_listed_and_page_by_page() -> None:
     pods = of_kind("Pod")
+    refused = {"PersistentVolume", "PodDisruptionBudget"}
     with fake_api() as api:
         api.answers.extend([page(of_kind("Node")), page(pods[:5], "more"), EXPIRED, page(pods[:5], "more")])
         api.answers.append(page(pods[5:]))
-        api.answers.extend([FORBIDDEN if "volumes" in path else page([]) for path, _, _ in RESOURCES[2:10]])
-        api.answers.extend([NOT_SERVED] * 12)
-        api.answers.append(FORBIDDEN)
+        others = [kind for _, kind in followed_kinds() if kind not in OF_WAITING_PODS][2:]
+        api.answers.extend([FORBIDDEN if kind in refused else NOT_SERVED for kind in others])
         found = read_objects(api.client())
         asked = [(each.method, each.path) for each in api.requests]
         limits = {each.query.get("limit") for each in api.requests}
@@ -41,8 +42,8 @@ def test_a_cluster_is_only_listed_and_page_by_page() -> None:
     names = [pod.name for each in found.bound.alike for pod in each.pods]
     assert sorted(names) == sorted(each["metadata"]["name"] for each in pods)
     assert [each.resource for each in found.unread] == [
-        "persistentvolumes (not allowed)",
         "poddisruptionbudgets (not allowed)",
+        "persistentvolumes (not allowed)",
     ]
     assert not found.others
 

@@ -46,6 +46,10 @@ class Fed:
         """Return what follows the resource of this path."""
         return self._by_path[path]
 
+    def paths(self) -> Iterable[str]:
+        """Return the collections that are followed."""
+        return self._by_path.keys()
+
     def put(self, *objects: Message | dict[str, Any], path: str = PODS) -> None:
         followed = self._by_path[path]
         for each in objects:
@@ -56,7 +60,7 @@ class Fed:
         for each in objects:
             followed.sink.deleted(identity(followed.resource.encoding, _raw(each)))
 
-    def relist(self, objects: Iterable[Message], path: str = PODS) -> None:
+    def relist(self, objects: Iterable[Message | dict[str, Any]], path: str = PODS) -> None:
         followed = self._by_path[path]
         followed.sink.replaced(followed.resource.decode(_raw(each)) for each in objects)
 
