@@ -1,6 +1,6 @@
 """What is read from a configuration file, wherever it is declared. A `Section` is a frozen dataclass, which controllers
 take as it is; a `Form` is a model, for what has to become something else first. What a problem looks like to people is
-`config.problems`.
+`cagrpc.problems`.
 """
 
 from __future__ import annotations
@@ -104,6 +104,7 @@ class Duration:
 
 
 def _lenient(schema: Any, handler: GetCoreSchemaHandler) -> None:
+    """Let a mapping be a dataclass, a list a tuple or a set, and a text a member of an enumeration."""
     if isinstance(schema, dict):
         found: Any = handler.resolve_ref_schema(schema) if schema.get("type") == "definition-ref" else schema
         if found.get("type") in ("dataclass", "tuple", "frozenset", "enum"):

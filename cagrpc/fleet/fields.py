@@ -114,7 +114,7 @@ Allocatable = Annotated[dict[str, int], ReadAs(_Quantities, _offered)]
 Limits = Annotated[
     dict[str, int], ReadAs(dict[Annotated[str, AfterValidator(_limited_resource)], NonNegativeQuantity], _offered)
 ]
-Requests = Annotated[dict[str, int], ReadAs(_Quantities, _asked)]
+Requests = Annotated[dict[str, int], ReadAs(Annotated[_Quantities, Field(min_length=1)], _asked)]
 """Amounts in the resources' units, rounded up."""
 Weight = Annotated[int, AfterValidator(_weight), WithJsonSchema({"type": "integer", "minimum": 1, "maximum": 100})]
 

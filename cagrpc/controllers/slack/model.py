@@ -43,7 +43,7 @@ class Fixed(Form):
 
     name: _Name
     count: Annotated[int, Field(ge=0, le=100_000)] = 1
-    requests: Annotated[Requests, Field(min_length=1)]
+    requests: Requests
     """Of one: cpu, memory, any resource, as Kubernetes quantities."""
     tolerations: Tolerations = ()
 
