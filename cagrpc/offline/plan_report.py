@@ -57,7 +57,8 @@ def as_json(planned: Planned) -> dict[str, Any]:
 
 
 def _relaxed_json(relaxed: Relaxed) -> dict[str, Any]:
-    return {"class": relaxed.pod_class, "count": relaxed.count, "preferences": list(relaxed.preferences)}
+    why = {"reason": relaxed.reason} if relaxed.reason else {}
+    return {"class": relaxed.pod_class, "count": relaxed.count, "preferences": list(relaxed.preferences), **why}
 
 
 def requests_of(pod_class: PodClass) -> dict[str, str]:
@@ -141,7 +142,10 @@ def _relaxed(planned: Planned) -> Any:
         planned,
         "Pods with a place against their preferences",
         "given up",
-        ((each.pod_class, each.count, each.preferences) for each in planned.plan.relaxed),
+        (
+            (each.pod_class, each.count, (*each.preferences, *([f"because {each.reason}"] if each.reason else ())))
+            for each in planned.plan.relaxed
+        ),
     )
 
 

@@ -194,6 +194,8 @@ class PodSpec:
     """Why no node can take the pod for now, for people; such a pod is served by no plan, with this reason."""
     preferred_nodes: tuple[PreferredNodes, ...] = ()
     preferred_pods: tuple[PreferredPods, ...] = ()
+    preferences_left_out: str = ""
+    """Why its preferences are not planned with, as if it had given them up, for people; empty where they are."""
     claims: tuple[DeviceClaim, ...] = ()
     """Devices that the pod needs of its node; claims that are allocated already take nothing more."""
 

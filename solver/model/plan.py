@@ -76,6 +76,8 @@ class Relaxed:
     count: int
     preferences: tuple[str, ...]
     """What was given up, for people: one text per preference, in the order of `docs/reference/constraints.md`."""
+    reason: str = ""
+    """Why, where that is no part of what was planned."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from solver.planning.warm_up import while_small
 from solver.reduction.objective import stages
 from solver.reduction.reduce import reduce
 from solver.reduction.reduced import MICROS, Demand, Kind, Reduced, price_micros
-from solver.reduction.work import TOO_MUCH, beyond_share, without
+from solver.reduction.work import replaced, within_share
 
 _FIRST_SHARE = 0.4
 """Share of the budget for the columns that all candidates have in common."""
@@ -54,7 +54,7 @@ def _rank(problem: Problem, candidates: Sequence[ScaleUpCandidate], budget: Budg
     running = RunningBudget(budget)
     validate(problem, budget)
     _validate(problem, candidates)
-    problem = _coarse(without(problem, dict.fromkeys(beyond_share(problem), TOO_MUCH)))
+    problem = _coarse(replaced(problem, within_share(problem)))
     full = reduce(problem, domains=False)
     shared = find_columns(full, running, _FIRST_SHARE)
     finish = _planned(shared, running) if shared.complete else _relaxed(full, shared, running)

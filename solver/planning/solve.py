@@ -1,13 +1,14 @@
 """The entry point of planning: `solve(problem, budget) -> Plan`, its steps from top to bottom.
 
-Refuse an invalid problem (`validate`), leave out pods whose constraints are too much work (`beyond_share`) and nodes
-that the others cannot need (`with_enough_nodes`), reduce the rest to classes and kinds (`reduce`), search (`search`),
-write the plan in the terms of the problem (`write_plan`, `reasons`), and let the independent checker pass it (`check`).
+Refuse an invalid problem (`validate`), leave out preferences and pods whose constraints are too much work
+(`within_share`) and nodes that the others cannot need (`with_enough_nodes`), reduce the rest to classes and kinds
+(`reduce`), search (`search`), write the plan in the terms of the problem (`write_plan`, `reasons`), and let the
+independent checker pass it (`check`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from solver.model import (
@@ -36,7 +37,7 @@ from solver.reduction.enough_nodes import with_enough_nodes
 from solver.reduction.objective import breaks_ties, dollars
 from solver.reduction.reduce import reduce
 from solver.reduction.reduced import MICROS, Demand, Reduced
-from solver.reduction.work import TOO_MUCH, beyond_share, without
+from solver.reduction.work import replaced, within_share
 from solver.verify.check import check
 
 _UNCHECKED = "its node's devices could be given to its pods in too many ways to check that all find theirs"
@@ -57,17 +58,21 @@ def solve(problem: Problem, budget: Budget | None = None, progress: TellProgress
 def _solve(problem: Problem, budget: Budget, progress: TellProgress | None) -> Plan:
     running = RunningBudget(budget)
     validate(problem, running.granted)
-    too_much = dict.fromkeys(beyond_share(problem), TOO_MUCH)
+    instead = within_share(problem)
     try:
-        return _solved_without(problem, too_much, running, SearchProgress(progress))
+        return _solved_with(problem, instead, running, SearchProgress(progress))
     except UncheckedPlanError as error:
-        apart = reduce(without(problem, too_much)).pod_classes()
-        claiming = {each.spec for each in apart if each.spec.claims}
-        unchecked = {apart[index].spec for index in error.pod_classes}
+        planned_for = {planned: spec for spec, planned in instead.items()}
+
+        def without(specs: Iterable[PodSpec]) -> dict[PodSpec, PodSpec]:
+            originals = (planned_for.get(spec, spec) for spec in specs if not spec.unschedulable)
+            return instead | {spec: replace(spec, unschedulable=_UNCHECKED) for spec in originals}
+
+        apart = reduce(replaced(problem, instead)).pod_classes()
         try:
-            return _solved_without(problem, dict.fromkeys(unchecked, _UNCHECKED) | too_much, running)
+            return _solved_with(problem, without(apart[index].spec for index in error.pod_classes), running)
         except UncheckedPlanError:
-            return _solved_without(problem, dict.fromkeys(claiming, _UNCHECKED) | too_much, running)
+            return _solved_with(problem, without(each.spec for each in apart if each.spec.claims), running)
 
 
 def _solved(problem: Problem, budget: RunningBudget, progress: SearchProgress = SILENT) -> Plan:
@@ -81,14 +86,14 @@ def _solved(problem: Problem, budget: RunningBudget, progress: SearchProgress = 
     return plan
 
 
-def _solved_without(
-    problem: Problem, why: Mapping[PodSpec, str], budget: RunningBudget, progress: SearchProgress = SILENT
+def _solved_with(
+    problem: Problem, instead: Mapping[PodSpec, PodSpec], budget: RunningBudget, progress: SearchProgress = SILENT
 ) -> Plan:
-    """Return a plan that leaves out the pods of these specs."""
-    plan = _solved(without(problem, why), budget, progress)
-    left_out = {replace(spec, unschedulable=reason): spec for spec, reason in why.items()}
-    classes = (replace(each, spec=left_out.get(each.spec, each.spec)) for each in plan.pod_classes)
-    return replace(plan, pod_classes=tuple(classes)) if why else plan
+    """Return a plan that has the pods of these specs planned as those."""
+    plan = _solved(replaced(problem, instead), budget, progress)
+    asked = {planned: spec for spec, planned in instead.items()}
+    classes = tuple(replace(each, spec=asked.get(each.spec, each.spec)) for each in plan.pod_classes)
+    return replace(write_plan.with_preferences(plan), pod_classes=classes) if instead else plan
 
 
 def _cost_with_equal_weights(outcome: SearchResult, budget: RunningBudget) -> int:

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from solver.columns.pool import Pool
 from solver.integral.master import Selection
-from solver.model import NodeGroup, NodeGroupIncrease, PlacedOnNode, PlannedNodes, Relaxed
+from solver.model import NodeGroup, NodeGroupIncrease, PlacedOnNode, Plan, PlannedNodes, Relaxed, Status
+from solver.model.objective import Goal, ObjectiveStage, StageValue
 from solver.reduction.reduced import Demand, Ints, Kind, Reduced, minimums
+from solver.reduction.terms import preferences
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +296,41 @@ def relaxed(reduced: Reduced, found: Sequence[Batch]) -> tuple[Relaxed, ...]:
             if given_up:
                 totals[demand, given_up] += pods * batch.count
     return tuple(Relaxed(demand, pods, names) for (demand, names), pods in sorted(totals.items()))
+
+
+def with_preferences(plan: Plan) -> Plan:
+    """Return the plan in which pods that were planned without their preferences have given them up. What it is to cost
+    at least holds for all plans that give up as many, and nothing says that none keeps more."""
+    left = Counter[int]()
+    for unplaced in plan.unplaced:
+        left[unplaced.pod_class] += unplaced.count
+    found = list(plan.relaxed)
+    for pods in plan.pod_classes:
+        reason = pods.spec.preferences_left_out
+        if reason:
+            whole = replace(pods.spec, preferences_left_out="")
+            names = tuple(each.name for each in preferences(whole, soft_taints=False))
+            mine = [each for each in found if each.pod_class == pods.index]
+            others = pods.count - left[pods.index] - sum(each.count for each in mine)
+            found = [each for each in found if each.pod_class != pods.index]
+            found += (replace(each, preferences=(*names, *each.preferences), reason=reason) for each in mine)
+            found += [Relaxed(pods.index, others, names, reason)] if others else []
+    found.sort(key=lambda each: (each.pod_class, each.preferences))
+    goals, stage = list(Goal), ObjectiveStage(Goal.PREFERENCES)
+    values = {each.stage: each for each in plan.objective}
+    given_up = sum(each.count * len(each.preferences) for each in found)
+    before = values.pop(stage, StageValue(stage, 0, 0))
+    if before.value == given_up:
+        return plan
+    first = [each for each in values.values() if goals.index(each.stage.goal) < goals.index(Goal.PREFERENCES)]
+    rest = [each for each in values.values() if goals.index(each.stage.goal) > goals.index(Goal.PREFERENCES)]
+    status = Status.FEASIBLE if plan.certificate.status is Status.OPTIMAL else plan.certificate.status
+    return replace(
+        plan,
+        relaxed=tuple(found),
+        objective=(*first, replace(before, value=given_up), *rest),
+        certificate=replace(plan.certificate, status=status),
+    )
 
 
 def _given_up(reduced: Reduced, row: int, demand: int) -> tuple[str, ...]:

@@ -123,6 +123,13 @@ def variants(spec: PodSpec, known: dict[Term, Term], *, soft_taints: bool) -> tu
 
 def preferences(spec: PodSpec, *, soft_taints: bool) -> Iterator[Preference]:
     """First given up first: Karpenter's order."""
+    if not spec.preferences_left_out:
+        yield from _of_pod(spec)
+    if soft_taints:
+        yield Preference("taints with PreferNoSchedule")
+
+
+def _of_pod(spec: PodSpec) -> Iterator[Preference]:
     for sort in (Sort.AFFINITY, Sort.ANTI):
         mine = [p for p in spec.preferred_pods if p.anti is (sort is Sort.ANTI)]
         for pods in sorted(mine, key=lambda p: -p.weight):
@@ -135,8 +142,6 @@ def preferences(spec: PodSpec, *, soft_taints: bool) -> Iterator[Preference]:
     for spread in spec.topology_spread:
         if spread.when_unsatisfiable is WhenUnsatisfiable.SCHEDULE_ANYWAY:
             yield Preference(f"spread over {spread.topology_key}", term=_spread(spec, spread))
-    if soft_taints:
-        yield Preference("taints with PreferNoSchedule")
 
 
 def _both(required: tuple[NodeSelectorTerm, ...] | None, preferred: NodeSelectorTerm) -> tuple[NodeSelectorTerm, ...]:

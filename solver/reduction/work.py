@@ -3,15 +3,16 @@
 What planning takes grows with the entries that constraints come to: a row for each variant and site of a class, a term
 for each variant that carries it, a row for each term that counts its pods. Here they are counted, from numbers alone.
 Owners, which are namespaces, have equal shares of what planning handles at once; of one that exceeds its share the
-heaviest classes are left out until it does not.
+heaviest classes are planned without their preferences until it does not, and where that is not enough, left out.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from solver.model import PodSelector, PodSpec, Problem
 from solver.model.eligibility import node_label_keys, read_node_names, required_terms
@@ -31,24 +32,45 @@ TOO_MUCH = (
     f" ({MOST_STEPS:,} steps for all namespaces); fewer preferences, and constraints that select fewer pods, make room"
     " for it, and so does planning the others"
 )
+TOO_MUCH_PREFERRED = (
+    f"its namespace's pods prefer more than planning does at once ({MOST_STEPS:,} steps for all namespaces); fewer"
+    " preferences, and such that select fewer pods, make room for it, and so does planning the others"
+)
 
 
-def beyond_share(problem: Problem) -> frozenset[PodSpec]:
-    """Return the specs whose pods are left out."""
+def within_share(problem: Problem) -> dict[PodSpec, PodSpec]:
+    """Return the specs whose pods make too much work, and what is planned instead: pods without preferences, or pods
+    that no node can take."""
     specs = tuple(dict.fromkeys(each.spec for each in problem.pod_sets if each.count and not each.spec.unschedulable))
+    lean = {
+        spec: replace(spec, preferences_left_out=TOO_MUCH_PREFERRED)
+        for spec in _beyond_share(problem, specs, _Total.without_preferences)
+    }
+    if not lean:  # then nobody is beyond, or without any preference
+        return _unschedulable(_beyond_share(problem, specs, _Total.left_out))
+    asked = {lean.get(spec, spec): spec for spec in specs}
+    return lean | _unschedulable(asked[each] for each in _beyond_share(problem, tuple(asked), _Total.left_out))
+
+
+def _unschedulable(specs: Iterable[PodSpec]) -> dict[PodSpec, PodSpec]:
+    return {spec: replace(spec, unschedulable=TOO_MUCH) for spec in specs}
+
+
+def _beyond_share(
+    problem: Problem, specs: Sequence[PodSpec], beyond: Callable[[_Total, int], Iterator[PodSpec]]
+) -> list[PodSpec]:
     owners: dict[str, list[_Work]] = defaultdict(list)
     for each in _works(problem, specs):
         owners[each.spec.namespace].append(each)
     totals = [_Total(mine) for mine in owners.values()]
     share = _share([total.steps for total in totals])
-    return frozenset(spec for total in totals for spec in total.beyond(share))
+    return [spec for total in totals for spec in beyond(total, share)]
 
 
-def without(problem: Problem, why: Mapping[PodSpec, str]) -> Problem:
-    """Return the problem in which no node can take the pods of these specs, for these reasons."""
-    instead = {spec: replace(spec, unschedulable=reason) for spec, reason in why.items()}
+def replaced(problem: Problem, instead: Mapping[PodSpec, PodSpec]) -> Problem:
+    """Return the problem with these specs instead of those."""
     sets = (replace(each, spec=instead.get(each.spec, each.spec)) for each in problem.pod_sets)
-    return replace(problem, pod_sets=tuple(sets)) if why else problem
+    return replace(problem, pod_sets=tuple(sets)) if instead else problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +82,10 @@ class _Work:
     """Steps that no other pods have part in."""
     terms: Mapping[Term, int]
     """Steps of each term, which are taken once for all pods that carry it."""
+    preferred: Collection[Term] = ()
+    """Terms that only preferences ask for."""
+    alone_without: int | None = None
+    """As `alone`, without preferences; None where it has none."""
 
 
 class _Total:
@@ -74,17 +100,30 @@ class _Total:
                 self._of_term[term] = max(steps, self._of_term.get(term, 0))
         self.steps = sum(each.alone for each in works) + sum(self._of_term.values())
 
-    def beyond(self, share: int) -> Iterator[PodSpec]:
+    def left_out(self, share: int) -> Iterator[PodSpec]:
         """Yield the specs to leave out, the heaviest first, until the others are within the share."""
-        for each in sorted(self._works, key=self._part, reverse=True):
-            if self.steps <= share:
-                return
+        for each in self._heaviest(share):
             self.steps -= each.alone
-            for term in each.terms:
-                self._carriers[term] -= 1
-                if not self._carriers[term]:
-                    self.steps -= self._of_term[term]
+            self._drop(each.terms)
             yield each.spec
+
+    def without_preferences(self, share: int) -> Iterator[PodSpec]:
+        """Yield the specs to plan without preferences, the heaviest first, until all are within the share or none has
+        any."""
+        for each in self._heaviest(share):
+            if each.alone_without is not None:
+                self.steps -= each.alone - each.alone_without
+                self._drop(each.preferred)
+                yield each.spec
+
+    def _heaviest(self, share: int) -> Iterator[_Work]:
+        return takewhile(lambda _: self.steps > share, sorted(self._works, key=self._part, reverse=True))
+
+    def _drop(self, terms: Iterable[Term]) -> None:
+        for term in terms:
+            self._carriers[term] -= 1
+            if not self._carriers[term]:
+                self.steps -= self._of_term[term]
 
     def _part(self, of: _Work) -> float:
         return of.alone + sum(self._of_term[term] / self._carriers[term] for term in of.terms)
@@ -117,15 +156,22 @@ def _works(problem: Problem, specs: Sequence[PodSpec]) -> list[_Work]:
 
     values = _Values(problem, {key for each in asked for key in (*each.keys, *each.node_keys)})
     at_places = 1 + places // _PLACES_AT_ONCE
+
+    def alone(each: _AskedConstraints) -> int:
+        sites = values.sites(each.keys)
+        nodes = places if each.names else values.sites(each.node_keys)
+        compared = each.conditions * (1 + nodes // _NODES_AT_ONCE)
+        return sites * (each.levels + sum(each.carried.values())) + at_places * len(each.keys) + compared
+
     found = []
     for each in asked:
         sites = values.sites(each.keys)
-        rows = sites * each.levels
-        nodes = places if each.names else values.sites(each.node_keys)
-        compared = each.conditions * (1 + nodes // _NODES_AT_ONCE)
-        alone = rows + sites * sum(each.carried.values()) + at_places * len(each.keys) + compared
         terms = {term: at_places + sites * (_PER_TERM + counted(term.selector)) for term in each.carried}
-        found.append(_Work(each.spec, alone, terms))
+        if each.levels == 1:
+            found.append(_Work(each.spec, alone(each), terms))
+        else:
+            lean = _AskedConstraints(replace(each.spec, preferences_left_out=TOO_MUCH_PREFERRED))
+            found.append(_Work(each.spec, alone(each), terms, each.carried.keys() - lean.carried.keys(), alone(lean)))
     return found
 
 

@@ -69,6 +69,9 @@ def constraints_of(
 
 
 def _preferences(index: int, spec: PodSpec) -> list[CheckedConstraint]:
+    of_taints = CheckedConstraint(index, Rule.TAINTS, 0, 0)
+    if spec.preferences_left_out:
+        return [of_taints]
     heaviest = sorted(spec.preferred_pods, key=lambda each: -each.weight)
     return [
         *(CheckedConstraint(index, Rule.AFFINITY, 0, 0, each.term) for each in heaviest if not each.anti),
@@ -79,7 +82,7 @@ def _preferences(index: int, spec: PodSpec) -> list[CheckedConstraint]:
             if each.term.match_expressions or each.term.match_fields  # an empty one asks for nothing
         ),
         *_spreads(index, spec, WhenUnsatisfiable.SCHEDULE_ANYWAY, 0, 0),
-        CheckedConstraint(index, Rule.TAINTS, 0, 0),
+        of_taints,
     ]
 
 

@@ -183,6 +183,11 @@ def test_preferences_that_were_given_up_are_shown(planned: Planned, capsys: pyte
     assert "Pods with a place against their preferences" in out
     (row,) = (line for line in out.splitlines() if "zone a" in line)
     assert "default/small" in row
+    because = replace(relaxed.plan.relaxed[0], reason="it is too much")
+    relaxed = replace(relaxed, plan=replace(relaxed.plan, relaxed=(because,)))
+    assert plan_report.as_json(relaxed)["relaxed"][0]["reason"] == "it is too much"
+    plan_report.print_plan(relaxed, console())
+    assert "because it is too much" in capsys.readouterr().out
     assert "cpu 500m" in row
     assert "a spread" in out
 

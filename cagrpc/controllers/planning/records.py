@@ -4,8 +4,8 @@ The journal has the increments; here is only their last known phase.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any
@@ -16,8 +16,23 @@ from cagrpc.fleet.model import FleetSnapshot
 from solver.explanation.differences import limited_json
 from solver.explanation.model import WhyLimited
 from solver.model import Plan, Status
+from solver.model.quantities import several
 
 RETAINED_ROUNDS = 50
+_MOST_NAMED = 10
+"""Namespaces in warnings of one kind."""
+
+
+def _without_preferences(plan: Plan) -> Iterator[str]:
+    """Yield whose pods were planned without their preferences, and why."""
+    found: Counter[tuple[str, str]] = Counter()
+    for each in plan.relaxed:
+        if each.reason:
+            found[plan.pod_classes[each.pod_class].spec.namespace, each.reason] += each.count
+    for (namespace, reason), pods in sorted(found.items())[:_MOST_NAMED]:
+        yield f"namespace {namespace}: {several(pods, 'pod')} planned without preferences, because {reason}"
+    if len(found) > _MOST_NAMED:
+        yield f"and pods of {len(found) - _MOST_NAMED} more namespaces"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +135,7 @@ class PlanRecord:
             unserved_unproven=certificate.unserved_unproven,
             price_of_priority_per_hour=certificate.price_of_priority_usd_per_hour,
             elapsed_seconds=plan.elapsed_seconds,
+            warnings=(*self.warnings, *_without_preferences(plan)),
         )
 
     def as_json(self) -> dict[str, Any]:

@@ -9,7 +9,17 @@ import pytest
 
 from cagrpc.backends.simulated.behaviour import Behaviour
 from cagrpc.fleet.model import IncrementSpec
-from solver.model import Limit, PodSpec, Taint, TaintEffect, Toleration
+from solver.model import (
+    Limit,
+    PodSelector,
+    PodSpec,
+    Taint,
+    TaintEffect,
+    Toleration,
+    TopologySpread,
+    WhenUnsatisfiable,
+)
+from solver.reduction import work
 from tests.support.fleet import group
 from tests.support.world import BOOT_SECONDS, NewWorld, World
 
@@ -179,3 +189,17 @@ def test_a_size_that_changed_meanwhile_is_told_as_the_refusal_of_an_increment(ne
     assert "maximum" in refused["message"]
     told = {each.uid: each.text for each in world.events("NotPlanned")}
     assert told == dict.fromkeys(("uid-1", "uid-2"), f"2 x a was refused: {refused['message']}")
+
+
+def test_a_round_says_whose_preferences_were_too_much_to_plan_with(
+    new_world: NewWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work, "MOST_STEPS", 20)
+    world = new_world(group("a"))
+    soft = tuple(TopologySpread(key, 1, PodSelector(()), WhenUnsatisfiable.SCHEDULE_ANYWAY) for key in "abcde")
+    for number in range(5):
+        world.cluster.add(1, cpu=100 + number, topology_spread=soft)
+    world.run(LONG)
+    assert not world.cluster.pending()
+    (plan,) = world.page("/plans")
+    assert plan["warnings"] == [f"namespace ns: 5 pods planned without preferences, because {work.TOO_MUCH_PREFERRED}"]

@@ -11,7 +11,16 @@ import pytest
 from hypothesis import given
 
 from solver import Budget, Plan, PodSet, Problem, ScaleUpCandidate, Status, rank, solve
-from solver.model import HOSTNAME, Operator, PodAffinityTerm, PodSelector, Requirement
+from solver.model import (
+    HOSTNAME,
+    Operator,
+    PodAffinityTerm,
+    PodSelector,
+    PreferredPods,
+    Requirement,
+    TopologySpread,
+    WhenUnsatisfiable,
+)
 from solver.reduction import work
 from solver.verify.check import faults_of
 from tests.support.examples import examples
@@ -116,6 +125,41 @@ def test_the_heaviest_are_left_out() -> None:
     heavy = [apart_from_all(number) for number in range(200)]
     plan = planned([*light, *heavy])
     assert {plan.pod_classes[each.pod_class].example[0] for each in plan.unplaced} == {HOSTILE[0]}
+
+
+def preferring(number: int, namespace: str = HOSTILE, *, required: bool = False) -> PodSet:
+    """Of a class of its own, and would rather be apart from all pods but those of a label of its own."""
+    strict = apart_from_all(number, namespace)
+    (term,) = strict.spec.pod_anti_affinity
+    wishes = (PreferredPods(1, term, anti=True), PreferredPods(1, replace(term, topology_key="zone"), anti=True))
+    spread = TopologySpread("zone", 1, PodSelector(()), WhenUnsatisfiable.SCHEDULE_ANYWAY)
+    asked = replace(
+        strict.spec, pod_anti_affinity=(term,) if required else (), preferred_pods=wishes, topology_spread=(spread,)
+    )
+    return replace(strict, spec=asked)
+
+
+def test_pods_whose_preferences_alone_are_too_much_are_planned_without_them_and_the_plan_says_why() -> None:
+    honest = replace(preferring(1, HONEST), count=3)
+    plan = planned([*(preferring(number) for number in range(200)), honest])
+    assert not plan.unplaced
+    classes = plan.pod_classes
+    without = [each for each in plan.relaxed if each.reason]
+    assert {each.reason for each in without} == {work.TOO_MUCH_PREFERRED}
+    assert {classes[each.pod_class].spec.namespace for each in without} == {HOSTILE}
+    assert {each.preferences for each in without} == {
+        (f"preferred pod anti-affinity over {HOSTNAME}", "preferred pod anti-affinity over zone", "spread over zone")
+    }
+    assert 100 < sum(each.count for each in without) < 200, "no more than it takes"
+    assert {each.spec for each in classes} == {preferring(number).spec for number in range(200)} | {honest.spec}
+    assert plan.certificate.status is Status.FEASIBLE
+
+
+def test_preferences_go_before_pods_and_pods_only_where_that_is_not_enough() -> None:
+    plan = planned([preferring(number, required=True) for number in range(200)])
+    served = 200 - left_out(plan, HOSTILE, why=work.TOO_MUCH)
+    assert served == 200 - left_out(planned([apart_from_all(number) for number in range(200)]), HOSTILE)
+    assert sum(each.count for each in plan.relaxed if each.reason) == served
 
 
 def test_a_term_that_many_pods_have_is_counted_once() -> None:
