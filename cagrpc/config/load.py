@@ -18,7 +18,6 @@ from cagrpc.backends.plugin import Inventory
 from cagrpc.config.groups import Written, expand_all
 from cagrpc.config.reading import FileReader
 from cagrpc.config.schema import devices, document, provisioners
-from cagrpc.config.schema.listen import Address
 from cagrpc.config.settings import Settings
 from cagrpc.config.yaml_text import parse_documents, read_text
 from cagrpc.controllers.settings import ConsolidationMode
@@ -127,9 +126,9 @@ def _settings(
         consolidation = None if consolidation.mode is ConsolidationMode.OFF else consolidation
     state, cluster = directory / written.state_directory, written.kubernetes
     return Settings(
-        provider=Address.of(written.listen.provider),
-        expander=Address.of(written.listen.expander),
-        http=Address.of(written.listen.http),
+        provider=written.listen.provider,
+        expander=written.listen.expander,
+        http=written.listen.http,
         tls=written.tls.paths(state),
         http_access=written.http,
         state_directory=state,

@@ -14,7 +14,7 @@ from cagrpc.backends import registry
 from cagrpc.config.schema.devices import DevicesForm
 from cagrpc.config.schema.http import HttpAccess
 from cagrpc.config.schema.kubernetes import Kubernetes
-from cagrpc.config.schema.listen import Address, Listen
+from cagrpc.config.schema.listen import Listen
 from cagrpc.config.schema.provisioners import ProvisionerEntry
 from cagrpc.config.schema.tls import Tls
 from cagrpc.controllers.settings import (
@@ -29,7 +29,7 @@ from cagrpc.controllers.slack.model import Carrier, SlackSettings
 from cagrpc.durations import duration_text
 from cagrpc.fleet.fields import LabelKey, Limits
 from cagrpc.fleet.visibility import DEFAULT_SHOWN_GROUPS
-from cagrpc.forms import Duration, FilePath, Form, shown
+from cagrpc.forms import Duration, FilePath, Form
 
 LONGEST_INCREMENT_SECONDS = 900
 """CA's default time for provisioning and starting a node, after which CA takes the node for failed."""
@@ -60,7 +60,7 @@ class Configuration(Form):
     kueue: KueueSettings = Field(default_factory=KueueSettings)
     slack: SlackSettings | None = None
     consolidation: ConsolidationSettings | None = None
-    listen: Listen = Listen()
+    listen: Listen = Field(default_factory=Listen)
     tls: Tls = Tls()
     http: HttpAccess = Field(default_factory=HttpAccess)
     state_directory: FilePath = ".cagrpc"
@@ -133,16 +133,16 @@ class Configuration(Form):
     def _addresses_differ(self) -> Self:
         listen = {name: getattr(self.listen, name) for name in ("provider", "expander", "http")}
         for name, address in listen.items():
-            if not address.endswith(":0") and (others := [n for n, a in listen.items() if a == address and n != name]):
-                raise ValueError(f"listen.{name} and listen.{others[0]} are both {shown(address)}; each needs its own")
+            if address.port and (others := [n for n, a in listen.items() if a == address and n != name]):
+                raise ValueError(f'listen.{name} and listen.{others[0]} are both "{address}"; each needs its own')
         return self
 
     @model_validator(mode="after")
     def _http_has_a_certificate(self) -> Self:
-        secured = self.http.is_secured(Address.of(self.listen.http).host)
+        secured = self.http.is_secured(self.listen.http.host)
         if secured and self.tls.insecure and self.http.certificate is None:
             raise ValueError(
-                f"listen.http: found {shown(self.listen.http)} and no certificate for it, expected http.certificate"
+                f'listen.http: found "{self.listen.http}" and no certificate for it, expected http.certificate'
                 " with http.key, or http: {insecure: true} for plain HTTP"
             )
         return self

@@ -6,11 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, TypeAdapter, ValidationError
+from pydantic import Field
 
 from cagrpc.errors import InvalidInput
-from cagrpc.forms import Form, shown
-from cagrpc.problems import sentences
+from cagrpc.forms import Form, Text, shown
 
 _PORTS = 65_536
 
@@ -24,42 +23,36 @@ class Address:
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """Return the address in a validated text."""
+        """Return the address in `host:port` or `[::1]:port`. Raises ValueError."""
         host, _, port = text.rpartition(":")
-        return cls(host.removeprefix("[").removesuffix("]"), int(port))
+        bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+        if not bare or re.search(r"[\s/\[\]]", bare) or (":" in bare and bare == host):
+            raise ValueError(f'found {shown(text)}, expected host:port, such as "127.0.0.1:8086" or "[::1]:8086"')
+        if not re.fullmatch(r"[0-9]{1,5}", port) or int(port) >= _PORTS:
+            raise ValueError(f"found {shown(text)}, expected a port from 0 to {_PORTS - 1} after the last colon")
+        return cls(bare, int(port))
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def _host_and_port(text: str) -> str:
-    host, _, port = text.rpartition(":")
-    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if not bare or re.search(r"[\s/\[\]]", bare) or (":" in bare and bare == host):
-        raise ValueError(f'found {shown(text)}, expected host:port, such as "127.0.0.1:8086" or "[::1]:8086"')
-    if not re.fullmatch(r"[0-9]{1,5}", port) or int(port) >= _PORTS:
-        raise ValueError(f"found {shown(text)}, expected a port from 0 to {_PORTS - 1} after the last colon")
-    return text
-
-
-_AddressField = Annotated[str, AfterValidator(_host_and_port)]
-_ADDRESS: TypeAdapter[str] = TypeAdapter(_AddressField)
-
-
 def parse_address(text: str) -> Address:
-    """Return the address in `host:port` or `[::1]:port`. Raises InvalidInput."""
+    """Return the address of a flag. Raises InvalidInput."""
     try:
-        return Address.of(_ADDRESS.validate_python(text))
-    except ValidationError as error:
-        raise InvalidInput("; ".join(sentences(error, "address", ()))) from error
+        return Address.of(text)
+    except ValueError as error:
+        raise InvalidInput(f"address: {error}") from error
+
+
+_Address = Annotated[Address, Text(Address.of)]
 
 
 class Listen(Form):
     """Where each server listens, `host:port`; port 0 takes a free one."""
 
-    provider: _AddressField = "127.0.0.1:8086"
+    provider: _Address = Field(default="127.0.0.1:8086", validate_default=True)
     """externalgrpc.CloudProvider, mutual TLS."""
-    expander: _AddressField = "127.0.0.1:8087"
+    expander: _Address = Field(default="127.0.0.1:8087", validate_default=True)
     """grpcplugin.Expander, TLS without client certificates, as CA requires."""
-    http: _AddressField = "127.0.0.1:8088"
+    http: _Address = Field(default="127.0.0.1:8088", validate_default=True)
     """Health, metrics, decisions; plain HTTP on a loopback address, else as `http` says."""
