@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from time import sleep
+from typing import Any
 
 import pytest
 
@@ -18,10 +19,13 @@ from tests.support.controlplane.consolidating import (
     rotten,
 )
 from tests.support.controlplane.live import Live, group
+from tests.support.controlplane.observer import History
 from tests.support.controlplane.plane import ControlPlane
 from tests.support.controlplane.rotting import Workload, least_usd_per_hour, scale, workloads
 
-PODS = 200
+PODS = 100
+MANY_PODS = 200
+"""Each night."""
 MOST_ABOVE_LEAST = 1.05
 MOST_ABOVE_LEAST_IN_SMALL_STEPS = 1.08
 """What moves early may come onto a node that has to stay, from which nothing moves again; the more so in many small
@@ -41,6 +45,12 @@ SMALL_STEPS = {**ON, "budgets": [{"nodes": "10%"}]}
 """So that there is one left to be killed in."""
 
 
+def assert_nobody_was_hurt(after: History, found: Sequence[Workload], *, most_short_lived: int = 0) -> None:
+    assert after.violations == []
+    assert len(after.short_lived(LEAST_AGE_SECONDS)) <= most_short_lived, after.short_lived(LEAST_AGE_SECONDS)
+    assert {app: count for app, count in after.healthy.items() if count} == {each.name: each.left for each in found}
+
+
 def assert_consolidated(
     outcome: Outcome,
     found: Sequence[Workload],
@@ -50,17 +60,15 @@ def assert_consolidated(
 ) -> None:
     print(outcome)
     after = outcome.history
-    assert after.violations == []
-    assert len(after.short_lived(LEAST_AGE_SECONDS)) <= most_short_lived, after.short_lived(LEAST_AGE_SECONDS)
-    assert {app: count for app, count in after.healthy.items() if count} == {each.name: each.left for each in found}
+    assert_nobody_was_hurt(after, found, most_short_lived=most_short_lived)
     at_its_end = least_usd_per_hour(found, after.kinds, after.places)
     assert after.cost <= MOST_ABOVE_LEAST * at_its_end, f"{at_its_end} $/h could have been left"
     assert outcome.above_least <= most_above_least
 
 
-@pytest.mark.long("the same as with kills at each step, without faults")
+@pytest.mark.long("the same as where the past is forgotten, without faults")
 def test_half_of_the_pods_have_gone(live: Live) -> None:
-    found = workloads(PODS)
+    found = workloads(MANY_PODS)
     with rotten(live, found) as observer:
         before = observer.history()
         live.start()
@@ -70,6 +78,27 @@ def test_half_of_the_pods_have_gone(live: Live) -> None:
 def test_killed_at_each_step(live: Live) -> None:
     found = workloads(PODS)
     with rotten(live, found, SMALL_STEPS) as observer:
+        for step in STEPS:
+            live.serve_until(step)
+        live.start()
+        killed, left = last_step(live), sum(each.left for each in found)
+        history = observer.history()
+
+        def next_is_done() -> bool:
+            nonlocal history
+            history = observer.history()
+            return last_step(live)["id"] != killed["id"] and history.healthy.total() == left
+
+        live.wait_for(next_is_done, "the step after it is done", seconds=300)
+        assert (killed["phase"], last_step(live)["phase"]) == ("done", "done")
+        assert not {*killed["nodes"]} & {each["metadata"]["name"] for each in live.nodes()}
+        assert_nobody_was_hurt(history, found)
+
+
+@pytest.mark.long("what comes after the kills is the same as without them")
+def test_killed_at_each_step_it_comes_near_the_least(live: Live) -> None:
+    found = workloads(MANY_PODS)
+    with rotten(live, found, SMALL_STEPS) as observer:
         before = observer.history()
         for step in STEPS:
             live.serve_until(step)
@@ -77,6 +106,11 @@ def test_killed_at_each_step(live: Live) -> None:
         live.start()
         outcome = consolidated(live, observer, before, found)
         assert_consolidated(outcome, found, most_above_least=MOST_ABOVE_LEAST_IN_SMALL_STEPS)
+
+
+def last_step(live: Live) -> Any:
+    """That has ended."""
+    return live.serving.get("/status")["consolidation"]["last"]
 
 
 def test_killed_once_a_new_node_is_ordered(live: Live) -> None:
@@ -105,12 +139,17 @@ def away(plane: ControlPlane) -> None:
 
 
 @pytest.mark.parametrize(
-    "fault",
-    [pytest.param(away, marks=pytest.mark.long("the same with another fault")), ControlPlane.forget],
+    ("fault", "pods"),
+    [
+        pytest.param(away, MANY_PODS, marks=pytest.mark.long("the same with another fault, and more pods")),
+        (ControlPlane.forget, PODS),
+    ],
     ids=["away for 30 s", "the past is forgotten"],
 )
-def test_the_api_server_fails_in_the_middle_of_a_step(live: Live, fault: Callable[[ControlPlane], None]) -> None:
-    found = workloads(PODS)
+def test_the_api_server_fails_in_the_middle_of_a_step(
+    live: Live, fault: Callable[[ControlPlane], None], pods: int
+) -> None:
+    found = workloads(pods)
     with rotten(live, found) as observer:
         before = observer.history()
         live.start()

@@ -36,7 +36,7 @@ from solver.model.quantities import several
 
 log = logging.getLogger(__name__)
 
-STEP_SECONDS = 1.0
+STEP_SECONDS = 0.2
 _LOOK_SECONDS = 5.0
 """How often to look whether planning may go on that had to wait."""
 _BEGIN_SHARE = 0.3

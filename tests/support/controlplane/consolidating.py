@@ -30,8 +30,6 @@ ON: Mapping[str, Any] = {
     "budgets": [{"nodes": "50%"}],
     "pause_after_failure": "1s",
 }
-QUIET_SECONDS = LEAST_AGE_SECONDS + 15.0
-"""Of a node that is too young to go nothing is heard before."""
 AT_ITS_END = ("nothing is worth moving", "the steps that were planned are none any more")
 """What the server says it waits for."""
 PATIENCE_SECONDS = 1200.0
@@ -94,14 +92,23 @@ def at_its_end(live: Live) -> bool:
     return found["under_way"] is None and found["waits_for"] in AT_ITS_END
 
 
+def observed_epoch_seconds(live: Live) -> float:
+    """Return when that was the case which the server has planned for last."""
+    plan = live.serving.get("/status")["consolidation"]["plan"]
+    return float(plan["at_seconds"] - plan["elapsed_seconds"]) if plan is not None else 0.0
+
+
 def consolidated(live: Live, observer: Observer, before: History, found: Sequence[Workload]) -> Outcome:
-    """Wait until nothing comes, goes or moves any more, all pods run, and the server finds nothing more to do."""
+    """Wait until nothing comes, goes or moves any more, all pods run, and the server finds nothing more to do, also
+    once the last node that has come is old enough to go."""
     began, left = observer.now(), sum(each.left for each in found)
 
     def quiet() -> bool:
         history = observer.history()
-        still = observer.now() - max(began, history.last_change_seconds)
-        return still > QUIET_SECONDS and history.healthy.total() == left and at_its_end(live)
+        all_may_go = max(began, history.last_change_seconds) + LEAST_AGE_SECONDS
+        if history.healthy.total() != left or not at_its_end(live):
+            return False
+        return observed_epoch_seconds(live) > observer.began_epoch_seconds + all_may_go
 
     live.wait_for(quiet, "nothing changes any more", seconds=PATIENCE_SECONDS)
     least = least_usd_per_hour(found, before.kinds, before.places)

@@ -185,7 +185,7 @@ class Observer:
         self._noted: list[_Noted] = []
         self._lock = Lock()
         self._began = time.monotonic()
-        self._began_epoch_seconds = time.time()
+        self.began_epoch_seconds = time.time()
 
     def note(self, at_seconds: float, what: _Change) -> None:
         with self._lock:
@@ -213,7 +213,7 @@ class Observer:
         node = kubernetes_pb2.Node.FromString(data)
         drained = node.spec.unschedulable or any(taint.key == DISRUPTED for taint in node.spec.taints)
         kind = node.metadata.labels[self._kind_label]
-        created = node.metadata.creationTimestamp.seconds - self._began_epoch_seconds
+        created = node.metadata.creationTimestamp.seconds - self.began_epoch_seconds
         return WatchedNode(node.metadata.name, int(node.metadata.resourceVersion), kind, drained, created)
 
     def history(self) -> History:
