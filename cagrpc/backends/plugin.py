@@ -110,7 +110,7 @@ class BackendContext:
     client: Client | None = None
     """Of the cluster that is served; None without the section `kubernetes`."""
     changed: Callable[[], None] = lambda: None
-    """Called by a backend that learns of a failure or an end between two lists: the fleet lists soon after."""
+    """Called by a backend that learns of something between two lists: the fleet lists soon after."""
 
 
 class BackendSettings(Protocol):

@@ -19,10 +19,17 @@ if TYPE_CHECKING:
 
 
 def open_backend(
-    path: Path, clock: EpochClock, behaviours: Mapping[str, Behaviour | None], known: Collection[str], *, nodes: bool
+    path: Path,
+    clock: EpochClock,
+    behaviours: Mapping[str, Behaviour | None],
+    known: Collection[str],
+    *,
+    nodes: bool,
+    changed: Callable[[], None] = lambda: None,
 ) -> OpenBackend:
     """Open the file. `known` are the existing node groups and instance types; with `nodes`, instances become Nodes
-    where there is a cluster. Raises InvalidConfiguration and Unavailable."""
+    where there is a cluster, and `changed` is called when one has become Ready. Raises InvalidConfiguration and
+    Unavailable."""
     backend = SimulatedBackend(path, clock=clock)
     try:
         page = switches.configure(backend, behaviours, known)
@@ -33,7 +40,7 @@ def open_backend(
     def controllers(client: Client, snapshot: Callable[[], FleetSnapshot]) -> Sequence[Controller]:
         from cagrpc.backends.simulated.nodes.controller import NodeController  # noqa: PLC0415 - of a cluster, as the client
 
-        return [NodeController(client, backend, snapshot)] if nodes else []
+        return [NodeController(client, backend, snapshot, changed=changed)] if nodes else []
 
     pages = {"/simulation": JsonPage(page.get, page.put)}
     return OpenBackend(backend, backend.close, pages, controllers, follows_clock=True)

@@ -54,6 +54,7 @@ class SimulatedSettings:
             self.behaviours,
             self.known,
             nodes=self.nodes,
+            changed=context.changed,
         )
         return opened
 

@@ -45,18 +45,28 @@ class NodesHarness:
         self.backend = ScriptedBackend()
         self.clock = FakeClock()
         self.groups = [_GROUP]
+        self.news = 0
+        """How often it has told that a Node is Ready."""
         self.start()
 
     def start(self) -> None:
         """A new process over the same cluster and backend; it lists what there is."""
         self.life = NodeController(
-            self.cluster.client(), self.backend, self._snapshot, now=self.clock, clock=self.clock
+            self.cluster.client(),
+            self.backend,
+            self._snapshot,
+            now=self.clock,
+            clock=self.clock,
+            changed=self._note_news,
         )
         self.cluster.unseen.clear()
         objects = tuple(self.cluster.objects.items())
         bound = [pods.decode(pod_bytes(pod)) for path, pod in objects if "/pods/" in path]
         self.life.pods.replaced([pod for pod in bound if pod.node])
         self.life.nodes.replaced([nodes.read(node) for _, node in objects if _ours(node)])
+
+    def _note_news(self) -> None:
+        self.news += 1
 
     def _snapshot(self) -> FleetSnapshot:
         return FleetSnapshot(1, {group.id: GroupState(group, 0) for group in self.groups}, (), {})
@@ -404,6 +414,21 @@ def test_a_new_process_goes_on_with_what_is_there(world: NodesHarness) -> None:
     assert sorted(request for request in world.cluster.requests if request.startswith("POST")) == []
     renewed = {world.cluster.objects[f"{LEASES}/{name}"]["spec"]["renewTime"][:19] for name in uids}
     assert renewed == {"1970-01-12T13:51:43"}
+
+
+def test_the_fleet_is_told_of_each_node_that_becomes_ready(world: NodesHarness) -> None:
+    world.instance("one")
+    world.pass_seconds(3)
+    assert world.news == 1
+    world.instance("two")
+    world.pass_seconds(3)
+    assert world.news == 2
+    world.cluster.change(f"{NODES}/one", status={"conditions": [{"type": "Ready", "status": "Unknown"}]})
+    world.pass_seconds(3)
+    assert world.news == 3, "it is Ready again"
+    world.backend.vanish("simulated://two")
+    world.pass_seconds(3)
+    assert world.news == 3
 
 
 def test_a_node_that_somebody_deletes_registers_again(world: NodesHarness) -> None:

@@ -62,7 +62,7 @@ class NodeController(Controller):
     `cagrpc.io/simulated`. All state is in the cluster, so any other process can take over."""
 
     name = "the life of simulated nodes"
-    every_seconds = 1.0
+    every_seconds = 0.2
 
     def __init__(
         self,
@@ -73,8 +73,11 @@ class NodeController(Controller):
         lease_seconds: float = 40.0,
         now: EpochClock = epoch,
         clock: MonotonicClock = monotonic,
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
+        """`changed` is called when a Node has become Ready."""
         self._client = client
+        self._changed = changed
         self._backend = backend
         self._snapshot = snapshot
         self._now = now
@@ -84,6 +87,8 @@ class NodeController(Controller):
         """Nodes without a running instance in the backend's last list; empty while the backend is unavailable."""
         self._gone: dict[str, str] = {}
         """Uids of removed Nodes by name."""
+        self._ready: set[str] = set()
+        """Names of Nodes that are Ready."""
         self.queue: WorkQueue[tuple[str, str]] = WorkQueue(
             "simulated nodes", self._sync, workers=_WORKERS, longest_pause_seconds=_LONGEST_PAUSE_SECONDS, clock=clock
         )
@@ -134,6 +139,12 @@ class NodeController(Controller):
                 self.queue.add((_NODE, name))
 
     def _node_changed(self, name: str) -> None:
+        node = self.nodes.get(name)
+        if node is None or not node.ready:
+            self._ready.discard(name)
+        elif name not in self._ready:
+            self._ready.add(name)
+            self._changed()
         # The node lifecycle controller often corrects it at once.
         self.queue.add((_NODE, name), _NEWS_SECONDS)
 
