@@ -40,32 +40,39 @@ class ReleasedTraces(Controller):
         self._fleet = fleet
         self._cluster = cluster
         self._clock = clock
+        self._began = clock()
+        """What was released before, and has no pods to be bound, was another process's."""
         self._watched: set[str] = set()
-        """Increments that were in flight, or had pods to be bound, when they were seen last: whatever else is released
-        was another process's."""
+        """Increments that were in flight, or had pods to be bound, when they were seen last."""
+        self._ended: set[str] = set()
+        """Increments whose traces have ended."""
 
     def step(self) -> None:
         """End the traces that can be."""
         increments = self._fleet.snapshot.increments
-        self._watched &= {each.id for each in increments}
+        known = {each.id for each in increments}
+        self._watched &= known
+        self._ended &= known
         for each in increments:
             if each.phase.in_flight:
                 self._watched.add(each.id)
-            elif each.phase is Phase.DONE:
+            elif each.phase is Phase.DONE and each.id not in self._ended:
                 self._released(each)
 
     def _released(self, status: IncrementStatus) -> None:
         pods = [pod for pod in status.increment.pods if isinstance(pod, str)]
         now = self._clock()
         released_at = status.finished_at_seconds or now
-        if not pods or (status.id not in self._watched and now >= released_at + PATIENCE_SECONDS):
+        ours = status.id in self._watched or released_at >= self._began
+        if not pods or (not ours and now >= released_at + PATIENCE_SECONDS):
             return
         waiting = len(self._cluster.pending(pods))
         late = waiting > 0 and now >= released_at + PATIENCE_SECONDS
         if waiting and not late:
             self._watched.add(status.id)
-        elif status.id in self._watched:
-            self._watched.remove(status.id)
+        elif ours:
+            self._watched.discard(status.id)
+            self._ended.add(status.id)
             subject = tracing.increment(status.id)
             attributes = {**subject.attributes, "cagrpc.bound": len(self._cluster.nodes_of(pods))}
             error = f"{several(waiting, 'pod')} not bound after {PATIENCE_SECONDS:g} s" if late else ""
