@@ -38,6 +38,7 @@ def test_an_increment_is_found_by_its_id_everywhere(
     install_crds(admin)
     live.configure(
         [{"name": "all", "node_groups": [group("only", "4", "8Gi", 0.2)]}],
+        {"*": {"boot": "3s"}},  # its Events, written every half second, are there before it is killed
         tracing=True,
         journal="cluster",
         namespace=live.cluster.namespace,

@@ -132,6 +132,7 @@ def cpu_of(shape: Mapping[str, Any]) -> int:
 # ---- a burst
 
 
+@carried_by("buffer", "pods")
 def test_a_burst_starts_at_once_where_room_is_held(world: SlackHarness) -> None:
     """On nodes that stand; and the slack is restored by one increment."""
     before, increments = _prepare_for_a_burst(world, placeholders=3)
@@ -141,6 +142,7 @@ def test_a_burst_starts_at_once_where_room_is_held(world: SlackHarness) -> None:
     assert world.count("pushed_out") == 0
 
 
+@pytest.mark.long("they wait in tests/controllers/slack/test_holding.py, too")
 @carried_by("virtual")
 def test_without_slack_a_burst_waits_for_nodes_to_come(world: SlackHarness) -> None:
     before, _ = _prepare_for_a_burst(world, placeholders=0)
@@ -248,6 +250,7 @@ def test_s7_r8_r9_marked_workloads_are_mirrored(world: SlackHarness) -> None:
     assert set(world.wait_for_bound("web", 4).values()) <= before, "the next two have room"
 
 
+@carried_by("buffer", "pods")
 def test_s2_r1_2_placeholders_stay_where_they_are(world: SlackHarness) -> None:
     """Through other pods that come, and a restart."""
     world.start(fixed(6))
@@ -295,6 +298,7 @@ def test_s4_all_of_it_belongs_to_one_object(world: SlackHarness) -> None:
 # ---- scale-down
 
 
+@pytest.mark.long("R3 is in test_live_slack.py, and with cases in tests/controllers/scale_down/test_nodes.py")
 @carried_by("buffer")
 def test_r3_nodes_that_hold_slack_are_not_taken(world: SlackHarness) -> None:
     """Somebody plays the autoscaler, and takes every node that may go."""
