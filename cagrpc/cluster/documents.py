@@ -34,6 +34,7 @@ from cagrpc.cluster.state import ClusterState, PodRef
 from cagrpc.cluster.view.model import NODES, POD_GROUPS, PODS, ClusterModel
 from cagrpc.cluster.view.objects import EXPENDABLE_BELOW, MIRROR, Named, ObservedPod, PodReader, PodStage
 from cagrpc.cluster.view.sinks import Followed
+from cagrpc.cluster.view.workloads import REPLICATED_JOB, let_in, quota, replicated_jobs
 from cagrpc.errors import InvalidInput
 from cagrpc.fleet.model import PodKey
 from cagrpc.kube.client.envelopes import ObjectIdentity
@@ -44,6 +45,7 @@ from solver.model.quantities import several
 
 _REPLICATED = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController")
 _JOBS = ("Job", "CronJob")
+_JOB_SET = "JobSet"
 _KINDS: Mapping[str, tuple[str, Any]] = {
     "nodes": ("Node", kubernetes_pb2.Node),
     "pods": ("Pod", kubernetes_pb2.Pod),
@@ -71,6 +73,7 @@ _LABELS_OF_CONTROLLERS = {
     "Deployment": ("pod-template-hash",),
     "StatefulSet": ("controller-revision-hash",),
     "Job": ("batch.kubernetes.io/job-name", "job-name"),
+    "JobSet": ("jobset.sigs.k8s.io/jobset-name",),
 }
 """The labels that a controller adds to all pods of a template, by kind. Hashes are unknown; the workload's name stands
 for them, which distinguishes its pods from those of other workloads and of earlier revisions."""
@@ -147,6 +150,10 @@ class DocumentReader:
         self._foreign: Counter[tuple[str, str]] = Counter()
         self._expendable: Counter[str] = Counter()
         self._ending: Counter[str] = Counter()
+        self._starts_later: Counter[str] = Counter()
+        self._beyond_quota: Counter[str] = Counter()
+        self._quotas: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        """What ResourceQuotas leave for pods to come, by namespace and resource."""
         self._volumes_of = ""
         """A pod with volumes."""
         self._notes: list[str] = []
@@ -174,7 +181,7 @@ class DocumentReader:
         namespaces = {each.namespace for each in (*self.documents, *(alike.like for alike in self.bound.alike))}
         self._complete = namespaces <= named if self.listed is None else "Namespace" in self.listed
         self._reader = PodReader(self.gang_label, self.schedulers, NAMESPACE, evictions=self.moving is not None)
-        taken = {"Pod", "PodTemplate", "ProvisioningRequest", "VolumeAttachment", *_REPLICATED, *_JOBS}
+        taken = {"Pod", "PodTemplate", "ProvisioningRequest", "ResourceQuota", _JOB_SET, *_REPLICATED, *_JOBS}
         for path, each in followed.items():
             kind, message = _KINDS[path.rpartition("/")[2]]
             if kind != "Pod":
@@ -356,10 +363,37 @@ class DocumentReader:
             for owner, _ in members(document.metadata, "ownerReferences", "", [])
         }
         # Whose pods (or replica sets) are there as well has created them.
-        for kind in (*_REPLICATED, *_JOBS):
+        self._read_quotas()
+        for kind in (*_REPLICATED, *_JOBS, _JOB_SET):
             for document in self._by_kind[kind]:
                 if document.identity not in owners:
-                    self._workload(document, requests)
+                    (self._job_set if kind == _JOB_SET else self._workload)(document, requests)
+
+    def _read_quotas(self) -> None:
+        """Read what ResourceQuotas leave for pods to come. One of a file that has no status has the one that it would
+        get."""
+        for document in self._by_kind["ResourceQuota"]:
+            body = document.body
+            if not mapping(body, "status", "", []):
+                hard = mapping(document.spec, "hard", "spec", [])
+                body = {**body, "status": {"hard": hard}}
+            try:
+                left = quota(dict(body)).value.left
+            except InvalidInput as error:
+                self._report(document, [str(error).partition(": ")[2]])
+                continue
+            used = Counter[str]() if body is document.body else self._requested(document.namespace)
+            of = self._quotas[document.namespace]
+            of.update({name: min(of.get(name, amount), amount - used[name]) for name, amount in left.items()})
+
+    def _requested(self, namespace: str) -> Counter[str]:
+        """Return what the pods of a namespace request that are there."""
+        found: Counter[str] = Counter()
+        there = [(each, 1) for each in self._waiting if each.stage is not PodStage.SUCCEEDED]
+        for seen, count in (*there, *((each.seen, len(each.pods)) for each in self._bound)):
+            if seen.ref.namespace == namespace:
+                found.update({name: count * of for name, of in (*seen.pod.spec.requests, (PODS_RESOURCE, 1))})
+        return found
 
     def _pod(self, document: ManifestDocument, requests: AbstractSet[tuple[str, str]]) -> None:
         phase = mapping(document.body, "status", "", []).get("phase")
@@ -427,6 +461,20 @@ class DocumentReader:
         if not any(consumes(document.namespace, annotated, requests) for annotated in (template, document.body)):
             self._create(document, document.name, template, f"{path}.template", count)
 
+    def _job_set(self, document: ManifestDocument, requests: AbstractSet[tuple[str, str]]) -> None:
+        here: Problems = []
+        for each in replicated_jobs(document.body, here):
+            name = f"{document.name}-{each.name}"
+            if not each.starts:
+                self._starts_later[f"{document.namespace}/{name}"] += 1
+                continue
+            said = mapping(each.template, "metadata", each.path, here)
+            labels = {REPLICATED_JOB: each.name, **mapping(said, "labels", f"{each.path}.metadata", here)}
+            template = {**each.template, "metadata": {**said, "labels": labels}}
+            if not any(consumes(document.namespace, annotated, requests) for annotated in (template, document.body)):
+                self._create(document, name, template, each.path, each.pods)
+        self._report(document, here)
+
     def _provisioning_request(
         self, document: ManifestDocument, templates: Mapping[tuple[str, str], ManifestDocument]
     ) -> None:
@@ -485,8 +533,11 @@ class DocumentReader:
             if claims:
                 volumes = with_templates(seen.pod.volumes, claims, name, start + index)
                 seen = replace(seen, pod=replace(seen.pod, volumes=volumes))
-            if count:
-                self._add(document, seen, {"annotations": annotations}, 1 if own else count)
+            wanted = count if not (own and count) else 1
+            allowed = wanted if request else let_in(self._quotas[document.namespace], seen.pod.spec, wanted)
+            self._beyond_quota[f"{document.namespace}/{name}"] += wanted - allowed
+            if allowed:
+                self._add(document, seen, {"annotations": annotations}, allowed)
 
     def _note_passed_over(self, document: ManifestDocument, spec: Mapping[str, Any], count: int) -> None:
         """Note pods that wait and are not planned."""
@@ -635,6 +686,17 @@ class DocumentReader:
         if self._ending:
             yield (
                 f"left out pods that are being deleted: {self._ending.total()}, for example {next(iter(self._ending))}"
+            )
+        if self._starts_later:
+            yield (
+                "left out replicated jobs that start after others of their JobSet:"
+                f" {self._starts_later.total()}, for example {next(iter(self._starts_later))}"
+            )
+        beyond = +self._beyond_quota
+        if beyond:
+            yield (
+                f"left out {several(beyond.total(), 'pod')} that a ResourceQuota has no room for, for example of"
+                f" {next(iter(beyond))}"
             )
         if self._expendable:
             yield (

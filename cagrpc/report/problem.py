@@ -28,8 +28,8 @@ from solver import Plan, Problem
 from solver.model import NODES, Limit, Node, NodeGroup, PodSet
 
 _NOT_PLANNED = (
-    "Pod", "Deployment", "ReplicaSet", "StatefulSet", "ReplicationController", "Job", "CronJob", "PodTemplate",
-    "PodGroup", "ProvisioningRequest",
+    "Pod", "Deployment", "ReplicaSet", "StatefulSet", "ReplicationController", "Job", "CronJob", "JobSet",
+    "PodTemplate", "PodGroup", "ProvisioningRequest", "ResourceQuota",
 )  # fmt: skip
 """Kinds that say which pods should be, where it is known which are."""
 

@@ -37,6 +37,10 @@ def _owned_by(kind: str, name: str) -> dict[str, Any]:
     return {"ownerReferences": [{"kind": kind, "name": name}]}
 
 
+def _counts(found: FromFiles) -> list[int]:
+    return [each.count for each in found.pod_sets]
+
+
 def _read(folder: Path, *objects: Any, now_seconds: float = 0.0) -> FromFiles:
     path = folder / "all.yaml"
     path.write_text(yaml.safe_dump_all(objects))
@@ -50,6 +54,19 @@ def _problems(folder: Path, *objects: Any) -> list[str]:
 
 
 _ONE = PodSpec((("cpu", 1000),))
+
+
+def _job_set(*replicated: tuple[int, dict[str, Any]], **spec: Any) -> dict[str, Any]:
+    jobs = [
+        {
+            "name": f"part-{number}",
+            "replicas": replicas,
+            "template": {"spec": {"template": {"spec": _pod_spec()}, **of}},
+            **({"dependsOn": of.pop("dependsOn")} if "dependsOn" in of else {}),
+        }
+        for number, (replicas, of) in enumerate(replicated)
+    ]
+    return _object("JobSet", spec={"replicatedJobs": jobs, **spec}, apiVersion="jobset.x-k8s.io/v1alpha2")
 
 
 @pytest.mark.parametrize(
@@ -622,3 +639,57 @@ def test_volumes_of_templates_are_read(tmp_path: Path) -> None:
     classes = _object("StorageClass", "fast") | {"provisioner": "p"}
     (found,) = _read(tmp_path, deployment, classes).pod_sets
     assert found.spec.unschedulable == 'persistentvolumeclaim "lost" not found'
+
+
+def test_a_job_set_has_the_pods_that_it_creates_now(tmp_path: Path) -> None:
+    assert _counts(_read(tmp_path, _job_set((2, {"parallelism": 4, "completions": 3}), (1, {})))) == [7]
+    found = _read(tmp_path, _job_set((2, {}), (3, {}), startupPolicy={"startupPolicyOrder": "InOrder"}))
+    assert _counts(found) == [2]
+    (warning,) = found.warnings
+    assert warning == (
+        "left out replicated jobs that start after others of their JobSet: 1, for example default/x-part-1"
+    )
+    assert not _read(tmp_path, _job_set((2, {}), suspend=True)).pod_sets
+    ended = {**_job_set((2, {})), "status": {"conditions": [{"type": "Completed", "status": "True"}]}}
+    assert not _read(tmp_path, ended).pod_sets
+    jobs = _workload("Job", "x-part-0-0", parallelism=2)
+    jobs["metadata"].update(_owned_by("JobSet", "x"))
+    assert _counts(_read(tmp_path, _job_set((2, {})), jobs)) == [2], "whose Jobs are there has created them"
+
+
+def test_pods_of_a_job_set_that_cannot_be_read_are_told_with_their_path(tmp_path: Path) -> None:
+    bad = _job_set((2, {"parallelism": "many", "template": {"spec": _pod_spec("lots")}}))
+    path = "[0] (JobSet default/x): spec.replicatedJobs[0].template.spec"
+    first, second = _problems(tmp_path, bad)
+    assert first.startswith(f"{path}.template.spec.containers[0].resources.requests.cpu: ")
+    assert second.startswith(f"{path}.parallelism: 'many'")
+
+
+def _quota(hard: dict[str, Any], used: dict[str, Any] | None = None) -> dict[str, Any]:
+    status = {} if used is None else {"status": {"hard": hard, "used": used}}
+    return _object("ResourceQuota", "q", {"hard": hard}, **status)
+
+
+@pytest.mark.parametrize(
+    ("quota", "count"),
+    [
+        (_quota({"requests.cpu": "3", "pods": "9"}), 2),
+        (_quota({"cpu": "9", "count/pods": "5"}), 4),
+        (_quota({"cpu": "9"}, {"cpu": "7500m"}), 1),
+        (_quota({"cpu": "9"}, {"cpu": "10"}), 0),
+        (_quota({"limits.cpu": "1"}), 5),
+    ],
+)
+def test_workloads_create_the_pods_that_quotas_have_room_for(tmp_path: Path, quota: Any, count: int) -> None:
+    there = {**_object("Pod", "there", _pod_spec("1"), metadata={"labels": {"a": "b"}}), "status": {"phase": "Pending"}}
+    found = _read(tmp_path, quota, _workload("Deployment", replicas=5), there)
+    assert sum(_counts(found)) == count + 1
+    left_out = [each for each in found.warnings if "ResourceQuota" in each]
+    many = "pod" if count == 4 else "pods"
+    said = f"left out {5 - count} {many} that a ResourceQuota has no room for, for example of default/x"
+    assert left_out == ([said] if count < 5 else [])
+
+
+def test_a_quota_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    (problem,) = _problems(tmp_path, _quota({"cpu": "lots"}))
+    assert problem.startswith("[0] (ResourceQuota default/q): status.hard")

@@ -12,6 +12,7 @@ from cagrpc.api.encoding.messages import plain
 from cagrpc.api.files.documents import ManifestDocument
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.documents import DocumentReader
+from cagrpc.cluster.view.model import JOB_SETS
 from tests.cluster.view.test_properties import nodes, pods
 from tests.support.controllers.cluster_objects import NOW, Fed, comparable
 from tests.support.examples import examples
@@ -46,3 +47,44 @@ def test_files_describe_what_is_watched(found: list[kubernetes_pb2.Pod], standin
     )  # fmt: skip
     unreadable = {each.metadata.name for each in named(found) if "many" in str(each.spec)}
     assert {each.partition(": ")[0] for each in reader.problems} == {f"Pod {name}" for name in unreadable}
+
+
+@st.composite
+def job_sets(draw: st.DrawFn) -> dict[str, Any]:
+    container = {"name": "c", "resources": {"requests": {"cpu": draw(st.sampled_from(("1", "500m")))}}}
+    jobs = []
+    for number in range(draw(st.integers(1, 3))):
+        counts: dict[str, Any] = draw(
+            st.dictionaries(st.sampled_from(("parallelism", "completions")), st.integers(0, 3))
+        )
+        template = {"spec": {"containers": [container], "priority": 0}}
+        job: dict[str, Any] = {"name": f"j{number}", "replicas": draw(st.integers(0, 3)), "template": {"spec": counts}}
+        counts["template"] = template
+        if number and draw(st.integers(0, 3)) == 0:
+            job["dependsOn"] = [{"name": "j0", "status": "Ready"}]
+        jobs.append(job)
+    spec: dict[str, Any] = {"replicatedJobs": jobs, "suspend": draw(st.integers(0, 5)) == 0}
+    if draw(st.integers(0, 3)) == 0:
+        spec["startupPolicy"] = {"startupPolicyOrder": "InOrder"}
+    return {"metadata": {"name": "set", "namespace": "default"}, "spec": spec}
+
+
+quotas = st.builds(
+    lambda hard, used: {"metadata": {"name": "q", "namespace": "default"}, "status": {"hard": hard, "used": used}},
+    st.dictionaries(st.sampled_from(("cpu", "requests.cpu", "pods", "count/pods")), st.integers(0, 12)),
+    st.dictionaries(st.sampled_from(("cpu", "pods")), st.integers(0, 3)),
+)
+
+
+@examples(200)
+@given(job_sets(), st.lists(quotas, max_size=1))
+def test_job_sets_and_quotas_mean_the_same_in_files(job_set: dict[str, Any], limits: list[dict[str, Any]]) -> None:
+    watched = Fed(expects=True)
+    watched.put(*limits, path="/api/v1/resourcequotas")
+    watched.put(job_set, path=JOB_SETS)
+    reader = DocumentReader(NOW)
+    of_kinds = (("JobSet", job_set), *(("ResourceQuota", each) for each in limits))
+    reader.documents += (ManifestDocument(kind, {"kind": kind, **each}) for kind, each in of_kinds)
+    described = reader.read().state
+    assert not reader.problems
+    assert described.waiting_pods == watched.state().waiting_pods

@@ -26,7 +26,7 @@ from cagrpc.cluster.view.planning_triggers import PlanningTriggers
 from cagrpc.cluster.view.references import Reference, References
 from cagrpc.cluster.view.storage import Storage
 from cagrpc.cluster.view.workload_tree import Missing, WorkloadTree, depends_on_objects, kind_of
-from cagrpc.cluster.view.workloads import Quota, Workload
+from cagrpc.cluster.view.workloads import Quota, Workload, let_in
 from cagrpc.fleet.model import ExpectedPod
 from cagrpc.runtime.clock import EpochClock, MonotonicClock
 from cagrpc.runtime.progress import DEADLINE_SECONDS, Progress, Turn
@@ -360,13 +360,7 @@ class ExpectedPods:
         left[PODS] = min(left.get(PODS, most), most, MOST_OF_ONE)
         found = []
         for like, count in wanted:
-            requests = {**dict(like.pod.spec.requests), PODS: 1}
-            room = (left[name] // amount for name, amount in requests.items() if name in left)
-            allowed = max(0, min(count, *room))
-            for name, amount in requests.items():
-                if name in left:
-                    left[name] -= amount * allowed
-            found.append((like, allowed))
+            found.append((like, let_in(left, like.pod.spec, count)))
         return found
 
     def _share(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from cagrpc.api.core.gangs import GangKind, gang_name, pod_group
 from cagrpc.api.core.pods import ADDED_BY_ADMISSION, Pod, PodDecoder, is_nowhere
@@ -19,7 +19,7 @@ from cagrpc.cluster.view.objects import Named, ObservedPod, PodReader, PodStage,
 from cagrpc.cluster.view.refusals import is_refusal
 from cagrpc.errors import InvalidInput
 from cagrpc.kube.client.envelopes import ObjectIdentity
-from solver.model import PODS
+from solver.model import PODS, PodSpec
 
 V = TypeVar("V")
 
@@ -29,7 +29,7 @@ _NO_MORE_PODS = ("Complete", "Completed", "Failed", "Suspended", "FailureTarget"
 """Conditions with which a JobSet or a Job makes no pods, whatever it wants."""
 _CREATION_FAILED = (("ReplicaFailure", "True", "FailedCreate"), ("Progressing", "False", "ReplicaSetCreateError"))
 """Conditions of a ReplicaSet, and of a Deployment that has none yet: their messages are the API server's."""
-_REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
+REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 _LARGEST_COUNT = 2**31 - 1
 _KUEUE = ("kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/managed")
 """Labels of pods that Kueue holds back until it admits them."""
@@ -173,32 +173,15 @@ class WorkloadReader:
     def job_set(self, document: dict[str, Any]) -> Named[Workload]:
         """Raises InvalidInput for an invalid one."""
         problems: Problems = []
-        said, spec = mapping(document, "metadata", "", problems), mapping(document, "spec", "", problems)
-        metadata = _object_meta(said)
-        in_order = mapping(spec, "startupPolicy", "spec", problems).get("startupPolicyOrder") == "InOrder"
-        ends = said.get("deletionTimestamp") or any(
-            each.status and each.type in _NO_MORE_PODS for each in conditions(mapping(document, "status", "", problems))
-        )
-        parts: list[WorkloadPart] = []
-        for each, path in members(spec, "replicatedJobs", "spec", problems):
-            if ends or spec.get("suspend") or each.get("dependsOn") or (parts and in_order):
-                continue  # some wait for those before them
-            parts.append(self._part(metadata, each, path, problems))
+        metadata = _object_meta(mapping(document, "metadata", "", problems))
+        parts = []
+        for each in replicated_jobs(document, problems):
+            if each.starts:
+                template = packed_known(kubernetes_pb2.PodTemplateSpec, each.template).SerializeToString()
+                parts.append(WorkloadPart(each.name, each.pods, self._template(metadata, template)))
         if problems:
             raise InvalidInput(f"JobSet {_name(metadata)}: {'; '.join(problems)}")
         return Named(_name(metadata), Workload(f"JobSet/{metadata.namespace}/{metadata.name}", parts=tuple(parts)))
-
-    def _part(
-        self, metadata: kubernetes_pb2.ObjectMeta, replicated: Mapping[str, Any], path: str, problems: Problems
-    ) -> WorkloadPart:
-        path = f"{path}.template.spec"
-        of_jobs = mapping(mapping(replicated, "template", path, problems), "spec", path, problems)
-        pods = whole(of_jobs, "parallelism", path, problems, 0, _LARGEST_COUNT, default=1)
-        pods = min(pods, whole(of_jobs, "completions", path, problems, 0, _LARGEST_COUNT, default=pods))
-        replicas = whole(replicated, "replicas", path, problems, 0, _LARGEST_COUNT, default=1)
-        template = packed_known(kubernetes_pb2.PodTemplateSpec, mapping(of_jobs, "template", path, problems))
-        seen = self._template(metadata, template.SerializeToString())
-        return WorkloadPart(str(replicated.get("name") or ""), replicas * pods, seen)
 
     def _workload(
         self,
@@ -228,7 +211,7 @@ class WorkloadReader:
             key,
             0 if none else max(0, wants),
             workload_of(metadata),
-            metadata.labels.get(_REPLICATED_JOB, ""),
+            metadata.labels.get(REPLICATED_JOB, ""),
             share,
             parts,
             template=template,
@@ -256,6 +239,44 @@ class WorkloadReader:
         seen = replace(self._pods.read(pod.SerializeToString()), priority_class=class_name, admitted=False)
         self._selectors |= seen.pod.namespace_selectors
         return seen if expectable(seen) and seen.stage is PodStage.WAITING else None
+
+
+class ReplicatedJob(NamedTuple):
+    """One of the replicatedJobs of a JobSet."""
+
+    name: str
+    template: Mapping[str, Any]
+    """Of its pods, and its path."""
+    path: str
+    pods: int
+    """How many run at a time, of all of its Jobs."""
+    starts: bool
+    """Whether its Jobs are created now: none that is suspended, and no other one that waits for those before it. Of
+    these nothing else is read."""
+
+
+def replicated_jobs(document: Mapping[str, Any], problems: Problems) -> Iterator[ReplicatedJob]:
+    """Yield the replicatedJobs of a JobSet that has not ended."""
+    said, spec = mapping(document, "metadata", "", problems), mapping(document, "spec", "", problems)
+    in_order = mapping(spec, "startupPolicy", "spec", problems).get("startupPolicyOrder") == "InOrder"
+    ended = any(
+        each.status and each.type in _NO_MORE_PODS for each in conditions(mapping(document, "status", "", problems))
+    )
+    if ended or said.get("deletionTimestamp") or spec.get("suspend"):
+        return
+    first = True
+    for each, at in members(spec, "replicatedJobs", "spec", problems):
+        name, path = str(each.get("name") or ""), f"{at}.template.spec"
+        if each.get("dependsOn") or (in_order and not first):
+            yield ReplicatedJob(name, {}, path, 0, starts=False)
+            continue
+        first = False
+        of_jobs = mapping(mapping(each, "template", at, problems), "spec", f"{at}.template", problems)
+        pods = whole(of_jobs, "parallelism", path, problems, 0, _LARGEST_COUNT, default=1)
+        pods = min(pods, whole(of_jobs, "completions", path, problems, 0, _LARGEST_COUNT, default=pods))
+        replicas = whole(each, "replicas", at, problems, 0, _LARGEST_COUNT, default=1)
+        template = mapping(of_jobs, "template", path, problems)
+        yield ReplicatedJob(name, template, f"{path}.template", replicas * pods, starts=True)
 
 
 def expectable(seen: ObservedPod) -> bool:
@@ -319,6 +340,17 @@ def quota(document: dict[str, Any]) -> Named[Quota]:
     if problems:
         raise InvalidInput(f"ResourceQuota {_name(metadata)}: {'; '.join(problems)}")
     return Named(_name(metadata), Quota(metadata.namespace, metadata.name, left))
+
+
+def let_in(left: dict[str, int], spec: PodSpec, count: int) -> int:
+    """Return how many of so many pods what quotas leave lets be created, and take them from it."""
+    requests = {**dict(spec.requests), PODS: 1}
+    room = (left[name] // amount for name, amount in requests.items() if name in left and amount)
+    allowed = max(0, min((count, *room)))
+    for name, amount in requests.items():
+        if name in left:
+            left[name] -= amount * allowed
+    return allowed
 
 
 def _resource(name: str) -> str:
