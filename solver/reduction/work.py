@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from solver.model import PodSelector, PodSpec, Problem
 from solver.model.eligibility import node_label_keys, read_node_names, required_terms
+from solver.reduction.fine_keys import terms_over_domains, too_fine
 from solver.reduction.selecting import PodsByLabel
 from solver.reduction.terms import Term, is_host, preferences, terms_of
 
@@ -36,35 +37,53 @@ TOO_MUCH_PREFERRED = (
     f"its namespace's pods prefer more than planning does at once ({MOST_STEPS:,} steps for all namespaces); fewer"
     " preferences, and such that select fewer pods, make room for it, and so does planning the others"
 )
+_FINE = (
+    "nodes have so many values of {} that telling them apart, for all pods that constraints have part in, is more work"
+    f" than planning does at once ({MOST_STEPS:,} steps for all namespaces); kubernetes.io/hostname may have as many"
+)
+TOO_FINE = f"it has constraints over domains that are too many: {_FINE}"
+TOO_FINE_PREFERRED = f"it has preferences over domains that are too many: {_FINE}"
 
 
 def within_share(problem: Problem) -> dict[PodSpec, PodSpec]:
     """Return the specs whose pods make too much work, and what is planned instead: pods without preferences, or pods
     that no node can take."""
     specs = tuple(dict.fromkeys(each.spec for each in problem.pod_sets if each.count and not each.spec.unschedulable))
+    totals, share = _totals(problem, specs)
     lean = {
         spec: replace(spec, preferences_left_out=TOO_MUCH_PREFERRED)
-        for spec in _beyond_share(problem, specs, _Total.without_preferences)
+        for total in totals
+        for spec in total.without_preferences(share)
     }
-    if not lean:  # then nobody is beyond, or without any preference
-        return _unschedulable(_beyond_share(problem, specs, _Total.left_out))
     asked = {lean.get(spec, spec): spec for spec in specs}
-    return lean | _unschedulable(asked[each] for each in _beyond_share(problem, tuple(asked), _Total.left_out))
+    if lean:
+        totals, share = _totals(problem, tuple(asked))
+    out = {asked[spec] for total in totals for spec in total.left_out(share)}
+    instead = lean | {spec: replace(spec, unschedulable=TOO_MUCH) for spec in out}
+    return instead | _without_fine_keys(problem, {each: spec for each, spec in asked.items() if spec not in out})
 
 
-def _unschedulable(specs: Iterable[PodSpec]) -> dict[PodSpec, PodSpec]:
-    return {spec: replace(spec, unschedulable=TOO_MUCH) for spec in specs}
+def _without_fine_keys(problem: Problem, asked: Mapping[PodSpec, PodSpec]) -> dict[PodSpec, PodSpec]:
+    """Return what is planned instead of specs with constraints over too fine topology keys; `asked` has what would be,
+    and of what."""
+    keys = too_fine(problem, tuple(asked), MOST_STEPS)
+    found = {}
+    for planned, spec in asked.items() if keys else ():
+        required, preferred = ({term.key for term in terms} & keys for terms in terms_over_domains(planned))
+        if required:
+            found[spec] = replace(spec, unschedulable=TOO_FINE.format(", ".join(sorted(required))))
+        elif preferred:
+            found[spec] = replace(spec, preferences_left_out=TOO_FINE_PREFERRED.format(", ".join(sorted(preferred))))
+    return found
 
 
-def _beyond_share(
-    problem: Problem, specs: Sequence[PodSpec], beyond: Callable[[_Total, int], Iterator[PodSpec]]
-) -> list[PodSpec]:
+def _totals(problem: Problem, specs: Sequence[PodSpec]) -> tuple[list[_Total], int]:
+    """Return the work of each owner, and what each may have."""
     owners: dict[str, list[_Work]] = defaultdict(list)
     for each in _works(problem, specs):
         owners[each.spec.namespace].append(each)
     totals = [_Total(mine) for mine in owners.values()]
-    share = _share([total.steps for total in totals])
-    return [spec for total in totals for spec in beyond(total, share)]
+    return totals, _share([total.steps for total in totals])
 
 
 def replaced(problem: Problem, instead: Mapping[PodSpec, PodSpec]) -> Problem:

@@ -188,3 +188,73 @@ def test_a_gang_is_left_out_whole() -> None:
     plan = planned([*heavy, light])
     gang = [each for each in plan.unplaced if plan.pod_classes[each.pod_class].gang == "g"]
     assert sum(each.count for each in gang) in (0, 5)
+
+
+# ---- topology keys of many values
+
+
+def beside_a_fine_key(nodes: int, own: Sequence[PodSet] = (), honest: int = 20) -> Problem:
+    """Nodes of three zones, each with a value of its own of `machine`, and honest pods that are spread over zones."""
+    stand = tuple(node(f"n{n}", 4000, labels={"machine": f"m{n}", "zone": f"z{n % 3}"}) for n in range(nodes))
+    sets = []
+    for number in range(honest):
+        mine = PodSelector((Requirement("app", Operator.IN, (f"a{number}",)),))
+        even = (TopologySpread("zone", 1, mine),)
+        asked = spec(100 + number, namespace=HONEST, labels=(("app", f"a{number}"),), topology_spread=even)
+        sets.append(PodSet(f"{HONEST}{number}", asked, 3))
+    return Problem((*sets, *own), (group("g", 16_000, max_size=1000, labels={"zone": "z0"}),), stand)
+
+
+def over_machines(number: int, **more: object) -> PodSet:
+    term = PodAffinityTerm("machine", PodSelector((Requirement("own", Operator.IN, ("t",)),)))
+    found = spec(50 + number, namespace=HOSTILE, labels=(("own", "t"),), pod_anti_affinity=(term,))
+    return PodSet(f"t{number}", replace(found, **more), 1)  # type: ignore[arg-type]
+
+
+def test_another_namespaces_key_of_many_values_costs_honest_pods_nothing() -> None:
+    alone, beside = (
+        steps(partial(solve, beside_a_fine_key(200, own), AT_ONCE))
+        for own in ([], [over_machines(n) for n in range(3)])
+    )
+    assert beside <= 1.5 * alone + 100 * 200
+    plan = solve(beside_a_fine_key(200, [over_machines(1)]), AT_ONCE)
+    assert left_out(plan, HONEST) == 0
+    (out,) = plan.unplaced
+    assert "nodes have so many values of machine" in out.reasons[0]
+
+
+def test_preferences_over_a_key_of_many_values_are_given_up() -> None:
+    (term,) = over_machines(1).spec.pod_anti_affinity
+    soft = over_machines(1, pod_anti_affinity=(), preferred_pods=(PreferredPods(1, term, anti=True),))
+    plan = solve(beside_a_fine_key(200, [soft]), AT_ONCE)
+    assert not plan.unplaced
+    (relaxed,) = plan.relaxed
+    assert "nodes have so many values of machine" in relaxed.reason
+    assert list(faults_of(beside_a_fine_key(200, [soft]), plan)) == []
+
+
+def test_a_key_of_many_values_is_planned_where_it_multiplies_nobody_elses_rows() -> None:
+    for problem in (beside_a_fine_key(40, [over_machines(n) for n in range(3)], honest=2),
+                    beside_a_fine_key(100, [over_machines(n) for n in range(3)], honest=0)):  # fmt: skip
+        assert not solve(problem, AT_ONCE).unplaced
+
+
+def test_keys_of_few_values_are_planned_whatever_others_have() -> None:
+    plan = solve(beside_a_fine_key(60, [over_machines(1)], honest=200), AT_ONCE)
+    assert left_out(plan, HONEST) == 0
+
+
+def test_the_same_pods_are_left_out_whatever_the_budget_is() -> None:
+    """Decision 43."""
+    sets = [*(apart_from_all(number) for number in range(150)), *(preferring(number, "soft") for number in range(100))]
+    problem = Problem(tuple(sets), (group("g", 16_000, max_size=1000),))
+    plans = [solve(problem, budget) for budget in (AT_ONCE, Budget(deterministic_seconds=0.1))]
+    out, given_up = (
+        [[(each.pod_class, each.count) for each in found if why(each)] for found in lists]
+        for lists, why in (
+            ([plan.unplaced for plan in plans], lambda each: each.reasons == (work.TOO_MUCH,)),
+            ([plan.relaxed for plan in plans], lambda each: each.reason),
+        )
+    )
+    assert out[0] == out[1] != []
+    assert given_up[0] == given_up[1] != []
