@@ -249,12 +249,9 @@ def test_the_same_pods_are_left_out_whatever_the_budget_is() -> None:
     sets = [*(apart_from_all(number) for number in range(150)), *(preferring(number, "soft") for number in range(100))]
     problem = Problem(tuple(sets), (group("g", 16_000, max_size=1000),))
     plans = [solve(problem, budget) for budget in (AT_ONCE, Budget(deterministic_seconds=0.1))]
-    out, given_up = (
-        [[(each.pod_class, each.count) for each in found if why(each)] for found in lists]
-        for lists, why in (
-            ([plan.unplaced for plan in plans], lambda each: each.reasons == (work.TOO_MUCH,)),
-            ([plan.relaxed for plan in plans], lambda each: each.reason),
-        )
-    )
+    out = [
+        [(each.pod_class, each.count) for each in plan.unplaced if each.reasons == (work.TOO_MUCH,)] for plan in plans
+    ]
+    given_up = [[(each.pod_class, each.count) for each in plan.relaxed if each.reason] for plan in plans]
     assert out[0] == out[1] != []
     assert given_up[0] == given_up[1] != []
