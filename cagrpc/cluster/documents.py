@@ -19,7 +19,7 @@ from cagrpc.api.core.nodes import facts_of_document
 from cagrpc.api.core.pods import is_placeholder, pod_spec
 from cagrpc.api.core.resources import Problems, mapping, members, strings
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER, DEFAULT_SCHEDULERS
-from cagrpc.api.core.selectors import Namespaces, PodIdentity
+from cagrpc.api.core.selectors import NoNamespaces, PodIdentity
 from cagrpc.api.core.slack import PLACEHOLDER
 from cagrpc.api.core.volumes import pod_volumes, with_templates
 from cagrpc.api.devices.objects import GROUP, VERSIONS, Device, ResourceClaim
@@ -37,7 +37,7 @@ from cagrpc.cluster.view.sinks import Followed
 from cagrpc.cluster.view.workloads import REPLICATED_JOB, let_in, quota, replicated_jobs
 from cagrpc.errors import InvalidInput
 from cagrpc.fleet.model import PodKey
-from cagrpc.kube.client.envelopes import ObjectIdentity
+from cagrpc.kube.client.envelopes import Encoding, ObjectIdentity
 from cagrpc.runtime.clock import EpochSeconds, monotonic
 from solver.model import PODS as PODS_RESOURCE
 from solver.model import PodSet, Resources
@@ -46,28 +46,32 @@ from solver.model.quantities import several
 _REPLICATED = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController")
 _JOBS = ("Job", "CronJob")
 _JOB_SET = "JobSet"
-_KINDS: Mapping[str, tuple[str, Any]] = {
-    "nodes": ("Node", kubernetes_pb2.Node),
-    "pods": ("Pod", kubernetes_pb2.Pod),
-    "namespaces": ("Namespace", kubernetes_pb2.Namespace),
-    "daemonsets": ("DaemonSet", kubernetes_pb2.DaemonSet),
-    "priorityclasses": ("PriorityClass", kubernetes_pb2.PriorityClass),
-    "poddisruptionbudgets": ("PodDisruptionBudget", kubernetes_pb2.PodDisruptionBudget),
-    "runtimeclasses": ("RuntimeClass", None),
-    "storageclasses": ("StorageClass", None),
-    "persistentvolumes": ("PersistentVolume", None),
-    "persistentvolumeclaims": ("PersistentVolumeClaim", None),
-    "csinodes": ("CSINode", None),
-    "csistoragecapacities": ("CSIStorageCapacity", None),
-    "csidrivers": ("CSIDriver", None),
-    "volumeattachments": ("VolumeAttachment", None),
-    "resourceclaims": ("ResourceClaim", None),
-    "resourceclaimtemplates": ("ResourceClaimTemplate", None),
-    "deviceclasses": ("DeviceClass", None),
-    "resourceslices": ("ResourceSlice", None),
-    "podgroups": ("PodGroup", None),
+KINDS: Mapping[str, str] = {
+    "nodes": "Node",
+    "pods": "Pod",
+    "namespaces": "Namespace",
+    "daemonsets": "DaemonSet",
+    "priorityclasses": "PriorityClass",
+    "poddisruptionbudgets": "PodDisruptionBudget",
+    "runtimeclasses": "RuntimeClass",
+    "storageclasses": "StorageClass",
+    "persistentvolumes": "PersistentVolume",
+    "persistentvolumeclaims": "PersistentVolumeClaim",
+    "csinodes": "CSINode",
+    "csistoragecapacities": "CSIStorageCapacity",
+    "csidrivers": "CSIDriver",
+    "volumeattachments": "VolumeAttachment",
+    "resourceclaims": "ResourceClaim",
+    "resourceclaimtemplates": "ResourceClaimTemplate",
+    "deviceclasses": "DeviceClass",
+    "resourceslices": "ResourceSlice",
+    "podgroups": "PodGroup",
+    "deployments": "Deployment",
+    "replicasets": "ReplicaSet",
+    "statefulsets": "StatefulSet",
+    "jobs": "Job",
 }
-"""By the plural of a collection: kind, and its message where it is read from protobuf."""
+"""Of objects, by the plural of their collection."""
 _WHERE_VOLUMES_ARE = ("persistentvolumeclaims", "persistentvolumes", "storageclasses")
 _LABELS_OF_CONTROLLERS = {
     "Deployment": ("pod-template-hash",),
@@ -79,7 +83,16 @@ _LABELS_OF_CONTROLLERS = {
 for them, which distinguishes its pods from those of other workloads and of earlier revisions."""
 _COPY = "#"
 """Comes between the key of a pod and the number of a further one."""
-_NOT_OF_NODES = {"Pod", "DaemonSet", "PriorityClass", "RuntimeClass", "PodGroup", "PodDisruptionBudget"}
+_NOT_OF_NODES = {
+    *_REPLICATED,
+    *_JOBS,
+    "Pod",
+    "DaemonSet",
+    "PriorityClass",
+    "RuntimeClass",
+    "PodGroup",
+    "PodDisruptionBudget",
+}
 _SAY_WHERE = ("PersistentVolumeClaim", "StorageClass")
 _OF_DEVICES = ("resourceclaims", "resourceclaimtemplates", "deviceclasses", "resourceslices")
 _DEVICE_VERSIONS = tuple(f"{GROUP}/{version}" for version in VERSIONS)
@@ -161,7 +174,7 @@ class DocumentReader:
 
     def of_nodes(self, found: Iterable[ManifestDocument]) -> Iterable[ManifestDocument]:
         """Yield the documents that count in a file of nodes; the rest is counted for a warning."""
-        other = {kind for kind, _ in _KINDS.values()} - _NOT_OF_NODES
+        other = set(KINDS.values()) - _NOT_OF_NODES
         for document in found:
             if document.kind in other or (document.kind == "Pod" and document.spec.get("nodeName")):
                 yield document
@@ -183,10 +196,10 @@ class DocumentReader:
         self._reader = PodReader(self.gang_label, self.schedulers, NAMESPACE, evictions=self.moving is not None)
         taken = {"Pod", "PodTemplate", "ProvisioningRequest", "ResourceQuota", _JOB_SET, *_REPLICATED, *_JOBS}
         for path, each in followed.items():
-            kind, message = _KINDS[path.rpartition("/")[2]]
+            kind = KINDS[path.rpartition("/")[2]]
             if kind != "Pod":
                 taken.add(kind)
-                self._decode(each, kind, message)
+                self._decode(each, kind)
         self._read_pods()
         self._ignored.update({kind: len(of) for kind, of in self._by_kind.items() if kind not in taken})
         strangers = [each for each in self._by_kind["PodGroup"] if each.body.get("apiVersion") not in POD_GROUPS]
@@ -302,7 +315,9 @@ class DocumentReader:
         """Whether files say where volumes are; else it is as if they could not be listed."""
         return any(self._by_kind[each] for each in _SAY_WHERE)
 
-    def _decode(self, followed: Followed[Any], kind: str, message: Any) -> None:
+    def _decode(self, followed: Followed[Any], kind: str) -> None:
+        of_protobuf = followed.resource.encoding is Encoding.PROTOBUF
+        message = getattr(kubernetes_pb2, kind) if of_protobuf else None
         version, _, plural = followed.resource.path.rpartition("/")
         version = version.removeprefix("/apis/").removeprefix("/api/")
         found = []
@@ -578,7 +593,7 @@ class DocumentReader:
         if seen.warning:
             self._report(document, self._problems_of(document, written, path) or [seen.warning])
         if seen.pod.namespace_selectors and not self._complete:
-            around = Surroundings(PodIdentity(document.namespace, {}), Namespaces())
+            around = Surroundings(PodIdentity(document.namespace, {}), NoNamespaces())
             pod_spec(mapping(written, "spec", path, []), f"{path}.spec".removeprefix("."), [], around)
             self._notes.extend(f"{document.place}: {note}" for note in around.notes)
         return seen
@@ -727,7 +742,7 @@ def followed_kinds() -> Iterator[tuple[str, str]]:
     """Yield the path of each collection that the cluster model reads, the newest version of a group first, and the kind
     of its objects."""
     _, followed = DocumentReader()._model(None)  # noqa: SLF001 - of this module
-    yield from ((path, _KINDS[path.rpartition("/")[2]][0]) for path in followed)
+    yield from ((path, KINDS[path.rpartition("/")[2]]) for path in followed)
 
 
 def _is_of(document: ManifestDocument, version: str, plural: str) -> bool:

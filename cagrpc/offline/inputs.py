@@ -4,7 +4,6 @@ error of every file at once. The problem is solved in `planning`."""
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,7 +19,6 @@ from cagrpc.api.files.tables import pods_of_table
 from cagrpc.cluster.documents import Described, DocumentReader
 from cagrpc.cluster.fleet_capacity import groups_as_planned
 from cagrpc.config.files import load_devices, load_provisioners
-from cagrpc.config.groups import Expanded
 from cagrpc.controllers.placement.placed_pods import PlacedPods
 from cagrpc.controllers.placement.places import Wanted
 from cagrpc.controllers.planning.problem import question
@@ -28,10 +26,10 @@ from cagrpc.durations import seconds_of_flag
 from cagrpc.errors import InvalidConfiguration, InvalidInput
 from cagrpc.fleet.catalogue import Catalogue, embedded_catalogue, read_catalogue
 from cagrpc.fleet.model import FleetSnapshot, GroupState
-from cagrpc.fleet.provisioners import NODEPOOL_LABEL
+from cagrpc.offline.limits import with_nodes
 from cagrpc.offline.previous import read_previous
 from solver import Budget, Problem
-from solver.model import NODES, Limit, Node, NodeGroup, PodSet
+from solver.model import Limit, NodeGroup, PodSet
 
 if TYPE_CHECKING:
     from cagrpc.offline.dry_run import LiveCluster
@@ -132,7 +130,7 @@ def read_problem(inputs: Inputs) -> ReadProblem:
     limits = expanded.limits
     if cluster is not None:
         warnings += _left_out(unreadable)
-        limits = with_nodes(limits, expanded, [each.node for each in found.state.nodes])
+        limits = with_nodes(limits, expanded.groups, [each.node for each in found.state.nodes])
     elif limits and found.state.nodes:
         warnings.append(
             "the limits of provisioners count only new nodes here: the provisioners of the nodes in --nodes are unknown"
@@ -189,20 +187,6 @@ def _cluster(inputs: Inputs, catalogue: Catalogue | None) -> LiveCluster:
 
     assert inputs.kubeconfig is not None
     return read_live(inputs.kubeconfig, inputs.context, catalogue=None if inputs.provisioners else catalogue)
-
-
-def with_nodes(limits: Sequence[Limit], expanded: Expanded, nodes: Sequence[Node]) -> tuple[Limit, ...]:
-    """Return the limits with what the nodes that stand take of them, by Karpenter's label of the provisioner."""
-    provisioner_of = {each.id: each.provisioner for each in expanded.groups}
-    found = []
-    for limit in limits:
-        mine = None if limit.node_groups is None else {provisioner_of.get(each) for each in limit.node_groups}
-        used = Counter(limit.used)
-        for node in nodes:
-            if mine is None or node.labels.get(NODEPOOL_LABEL) in mine:
-                used.update({**node.allocatable, NODES: 1})
-        found.append(replace(limit, used=dict(used)))
-    return tuple(found)
 
 
 class _InputReader:

@@ -21,11 +21,12 @@ from cagrpc.cluster.state import PodRef
 from cagrpc.config.groups import Expanded
 from cagrpc.fleet.model import PodKey
 from cagrpc.offline.inputs import problem_of
+from cagrpc.offline.limits import with_nodes
 from cagrpc.report.prices import PriceList
 from cagrpc.report.sources import Objects
 from cagrpc.report.standing import ReportedNode, StandingShape, as_they_stand
 from solver import Plan, Problem
-from solver.model import NODES, Limit, Node, NodeGroup, PodSet
+from solver.model import Limit, Node, NodeGroup, PodSet
 
 _NOT_PLANNED = (
     "Pod", "Deployment", "ReplicaSet", "StatefulSet", "ReplicationController", "Job", "CronJob", "JobSet",
@@ -99,16 +100,8 @@ class Offered:
         """Return the limits, with what kept nodes take of them."""
         if self.expanded is None:
             return ()
-        pools = {each.id: each.provisioner for each in self.expanded.groups}
-        found = []
-        for limit in self.expanded.limits:
-            mine = {pools.get(each) for each in limit.node_groups} if limit.node_groups is not None else None
-            used = Counter(limit.used)
-            for node in nodes:
-                if node.name in kept and (mine is None or node.pool in mine):
-                    used.update({**node.allocatable, NODES: 1})
-            found.append(replace(limit, used=dict(used)))
-        return tuple(found)
+        standing = (each.seen.node for each in nodes if each.name in kept)
+        return with_nodes(self.expanded.limits, self.expanded.groups, standing)
 
 
 def reader_of(objects: Objects, offered: Offered) -> DocumentReader:

@@ -15,6 +15,7 @@ from cagrpc.cluster.node_info import Reservation
 from cagrpc.cluster.state import ClusterNode, PodsOnNode
 from cagrpc.controllers.settings import DEFAULT_INTERRUPTION_TAINTS
 from cagrpc.fleet.catalogue import CAPACITY_TYPE
+from cagrpc.offline.limits import pool_of
 from cagrpc.report.prices import PriceList
 from cagrpc.report.sources import Objects
 from solver.model import HOSTNAME, PODS, UNLIMITED_SIZE, NodeGroup, PodSpec, Resources, Taint
@@ -22,18 +23,6 @@ from solver.model import HOSTNAME, PODS, UNLIMITED_SIZE, NodeGroup, PodSpec, Res
 _CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 _ZONES = (ZONE, "failure-domain.beta.kubernetes.io/zone")
 _TYPES = (INSTANCE_TYPE, "beta.kubernetes.io/instance-type")
-_POOLS = (
-    "karpenter.sh/nodepool",
-    "karpenter.sh/provisioner-name",
-    "eks.amazonaws.com/nodegroup",
-    "alpha.eksctl.io/nodegroup-name",
-    "cloud.google.com/gke-nodepool",
-    "kubernetes.azure.com/agentpool",
-    "agentpool",
-    "kops.k8s.io/instancegroup",
-    "cluster.x-k8s.io/deployment-name",
-)
-"""Labels with the provisioner, NodePool or node pool of a node."""
 _CAPACITY_TYPES: Mapping[str, Mapping[str, str]] = {
     "eks.amazonaws.com/capacityType": {"SPOT": "spot", "ON_DEMAND": "on-demand", "CAPACITY_BLOCK": "reserved"},
     "cloud.google.com/gke-spot": {"true": "spot"},
@@ -122,7 +111,7 @@ def standing_nodes(found: Described, prices: PriceList) -> tuple[ReportedNode, .
             ReportedNode(
                 each,
                 found.state.bound.get(name, PodsOnNode()),
-                _first(labels, _POOLS),
+                pool_of(labels),
                 kind,
                 zone,
                 capacity,

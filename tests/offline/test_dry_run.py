@@ -12,8 +12,8 @@ import pytest
 
 from cagrpc.cli.main import main
 from cagrpc.cluster.documents import followed_kinds
-from cagrpc.config.groups import Expanded
-from cagrpc.offline.inputs import Inputs, read_problem, with_nodes
+from cagrpc.offline.inputs import Inputs, read_problem
+from cagrpc.offline.limits import with_nodes
 from cagrpc.offline.live import OF_MOVING_PODS
 from solver.model import NODES, Limit
 from tests.support.scripted_api import FakeApi, ScriptedAnswer, fake_api
@@ -125,5 +125,5 @@ def test_nodes_that_stand_take_of_limits(tmp_path: Path) -> None:
         read = read_problem(Inputs((), (), kubeconfig=kubeconfig_of(tmp_path, api.client().server)))
     (limit,) = read.problem.limits
     assert limit.used[NODES] == 1
-    whole = with_nodes([Limit("cluster", {NODES: 9})], Expanded(), read.problem.nodes)
+    whole = with_nodes([Limit("cluster", {NODES: 9})], (), read.problem.nodes)
     assert Counter(whole[0].used)[NODES] == 2

@@ -22,6 +22,7 @@ from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
 from cagrpc.api.encoding.messages import packed_known
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.backends.simulated.backend import SimulatedBackend
+from cagrpc.cluster.documents import KINDS
 from cagrpc.cluster.view.objects import ObservedPod, PodReader, read_node
 from cagrpc.fleet.model import InstanceState
 from solver.model import ATTACHABLE_VOLUMES, Node, NodeGroup, PodSpec
@@ -37,17 +38,6 @@ REGISTER_SECONDS = 5.0
 
 _COLLECTION = re.compile(r"/apis(/[^/]+)?|/(api|apis/[^/]+)/v[^/]+(/namespaces/[^/]+)?/[a-z]+")
 _IN_NAMESPACE = re.compile(r"/namespaces/[^/]+(?=/)")
-_MESSAGES: Mapping[str, type[Message]] = {
-    "nodes": kubernetes_pb2.Node,
-    "namespaces": kubernetes_pb2.Namespace,
-    "daemonsets": kubernetes_pb2.DaemonSet,
-    "deployments": kubernetes_pb2.Deployment,
-    "replicasets": kubernetes_pb2.ReplicaSet,
-    "statefulsets": kubernetes_pb2.StatefulSet,
-    "jobs": kubernetes_pb2.Job,
-    "priorityclasses": kubernetes_pb2.PriorityClass,
-    "poddisruptionbudgets": kubernetes_pb2.PodDisruptionBudget,
-}
 
 
 def path_of(collection: str, name: str = "", namespace: str = NAMESPACE) -> str:
@@ -72,7 +62,8 @@ def protobuf(path: str, document: Document) -> bytes:
     if template is not None and plural != "daemonsets":  # in bytes, as it is parsed only where it is asked for
         data = packed_known(kubernetes_pb2.PodTemplateSpec, template).SerializeToString()
         document = {**document, "spec": {**document["spec"], "template": data}}
-    return packed_known(_MESSAGES[plural], document).SerializeToString()
+    message: type[Message] = getattr(kubernetes_pb2, KINDS[plural])
+    return packed_known(message, document).SerializeToString()
 
 
 class _Served(set[str]):

@@ -16,7 +16,7 @@ from cagrpc.api.core.selectors import (
     NODE_OPERATORS,
     Conditions,
     KnownNamespaces,
-    Namespaces,
+    NoNamespaces,
     PodIdentity,
     counted_labels,
     label_selector,
@@ -51,7 +51,7 @@ class Surroundings:
     namespace selector that the known namespaces cannot resolve."""
 
     identity: PodIdentity = NOBODY
-    namespaces: KnownNamespaces = field(default_factory=Namespaces)
+    namespaces: KnownNamespaces = field(default_factory=NoNamespaces)
     notes: list[str] = field(default_factory=list)
 
 

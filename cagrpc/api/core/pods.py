@@ -46,7 +46,7 @@ from cagrpc.api.core.selectors import (
     DEFAULT_NAMESPACE,
     Conditions,
     KnownNamespaces,
-    Namespaces,
+    NoNamespaces,
     PodIdentity,
     selectors_of,
 )
@@ -216,7 +216,7 @@ class PodDecoder:
         *,
         consuming: bool = True,
         placeholders: bool = True,
-        namespaces: Callable[[], KnownNamespaces] = Namespaces,
+        namespaces: Callable[[], KnownNamespaces] = NoNamespaces,
     ) -> None:
         """`gang_label` is the key of the label that names a pod's gang. Without support for ProvisioningRequests
         (`consuming` is false) the pods of one are a gang. With `placeholders`, a pod's own annotation or label marks it
@@ -226,7 +226,7 @@ class PodDecoder:
         self._consuming = consuming
         self._placeholders = placeholders
         self._namespaces = namespaces
-        # Specs that depend on the labels of Namespaces, and those that they were read with.
+        # Specs that depend on the labels of NoNamespaces, and those that they were read with.
         self._by_namespaces: dict[bytes, frozenset[Conditions]] = {}
         self._read_with = namespaces()
         self._specs: dict[bytes, PodSpec] = {}

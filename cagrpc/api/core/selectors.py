@@ -8,7 +8,7 @@ selector of the whole input distinguishes: pods of one workload are one class, w
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count, islice
 from typing import Any, Protocol
@@ -49,27 +49,27 @@ class KnownNamespaces(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Namespaces:
-    """The known namespaces. `labels` has those whose labels are all known; `names` has all namespaces with pods, or is
-    None where that is unknown. The label `kubernetes.io/metadata.name` is known for each."""
-
-    labels: Mapping[str, Labels] = field(default_factory=dict)
-    names: frozenset[str] | None = None
+class NoNamespaces:
+    """None is known, but by the names that conditions have."""
 
     def matching(self, conditions: Conditions) -> tuple[tuple[str, ...], bool]:
-        of_name = [condition for condition in conditions if condition.key == NAMESPACE_NAME]
-        listed = {name for each in of_name if each.operator is Operator.IN for name in each.values}
-        complete = self.names is not None or bool(listed)
-        found = set()
-        for name in {*self.labels, *(self.names or ()), *listed}:
-            by_name = {NAMESPACE_NAME: name}
-            if not all(matches_requirement(condition, by_name) for condition in of_name):
-                continue
-            if len(of_name) < len(conditions) and name not in self.labels:
-                complete = False
-            elif all(matches_requirement(each, {**self.labels.get(name, {}), **by_name}) for each in conditions):
-                found.add(name)
-        return tuple(sorted(found)), complete
+        found, certain = named_and_matching(conditions)
+        return found, certain and bool(named_namespaces(conditions))
+
+
+def named_namespaces(conditions: Conditions) -> frozenset[str]:
+    """Return the namespaces that conditions name; without any they may be met by all others."""
+    by_name = (each for each in conditions if each.key == NAMESPACE_NAME and each.operator is Operator.IN)
+    return frozenset(name for each in by_name for name in each.values)
+
+
+def named_and_matching(conditions: Conditions, known: Container[str] = ()) -> tuple[tuple[str, ...], bool]:
+    """Return those of the namespaces that conditions name, and that are not `known`, that certainly meet them, sorted;
+    and whether no other one of them may. The label `kubernetes.io/metadata.name` is known for each."""
+    of_name = [condition for condition in conditions if condition.key == NAMESPACE_NAME]
+    others = (name for name in named_namespaces(conditions) if name not in known)
+    may = sorted(each for each in others if all(matches_requirement(of, {NAMESPACE_NAME: each}) for of in of_name))
+    return (tuple(may), True) if len(of_name) == len(conditions) else ((), not may)
 
 
 def requirements(

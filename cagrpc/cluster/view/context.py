@@ -13,7 +13,13 @@ from typing import Any, TypeVar
 
 from cagrpc.api.core.resources import Problems, mapping
 from cagrpc.api.core.runtime_classes import RuntimeClass, read_runtime_class, runtime_class_name, with_runtime_class
-from cagrpc.api.core.selectors import NAMESPACE_NAME, Conditions, KnownNamespaces
+from cagrpc.api.core.selectors import (
+    NAMESPACE_NAME,
+    Conditions,
+    KnownNamespaces,
+    named_and_matching,
+    named_namespaces,
+)
 from cagrpc.api.encoding.messages import packed_known, parse, plain
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.view.objects import Named
@@ -148,7 +154,7 @@ class _Followed:
 
     def _update(self, conditions: Conditions, found: Matching, name: str) -> None:
         """Update what meets the conditions by the one namespace that has changed."""
-        if name in _named(conditions):
+        if name in named_namespaces(conditions):
             self._set(conditions, found, self._meeting(conditions))
             return
         labels = self._known.all.get(name)
@@ -166,16 +172,10 @@ class _Followed:
             self._references.changed(_reference(conditions))
 
     def _meeting(self, conditions: Conditions) -> Matching:
-        """Return the same as `Namespaces.matching`."""
         found = self._known.meeting(conditions)
-        named = _named(conditions)
-        complete, unknown = self._listed or bool(named), [name for name in named if name not in self._known.all]
-        others = [name for name in unknown if _may_meet(conditions, name)]
-        if not others:
-            return found, complete
-        if all(each.key == NAMESPACE_NAME for each in conditions):
-            return tuple(sorted({*found, *others})), complete
-        return found, False
+        others, certain = named_and_matching(conditions, self._known.all)
+        complete = certain and (self._listed or bool(named_namespaces(conditions)))
+        return (tuple(sorted({*found, *others})) if others else found), complete
 
     def forget_unread(self) -> None:
         """Forget conditions that nobody depends on any more, now and then."""
@@ -187,18 +187,6 @@ class _Followed:
 
 def _reference(conditions: Conditions) -> Reference:
     return "namespaces", conditions
-
-
-def _named(conditions: Conditions) -> set[str]:
-    """Return the namespaces that are named, known or not."""
-    by_name = (each for each in conditions if each.key == NAMESPACE_NAME and each.operator is Operator.IN)
-    return {name for each in by_name for name in each.values}
-
-
-def _may_meet(conditions: Conditions, name: str) -> bool:
-    """Return whether a namespace meets the conditions on names."""
-    by_name = {NAMESPACE_NAME: name}
-    return all(matches_requirement(each, by_name) for each in conditions if each.key == NAMESPACE_NAME)
 
 
 class _NamespacesVersion:

@@ -14,7 +14,7 @@ from cagrpc.api.core.movability import DO_NOT_DISRUPT, EvictionFacts, eviction_f
 from cagrpc.api.core.nodes import START_UP_TAINT, NodeFacts, facts_of_document
 from cagrpc.api.core.pods import Pod, PodDecoder, UnreadablePod, unread
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER
-from cagrpc.api.core.selectors import KnownNamespaces, Namespaces
+from cagrpc.api.core.selectors import KnownNamespaces, NoNamespaces
 from cagrpc.api.core.slack import SHAPE, Mark, is_pause_pod, mark
 from cagrpc.api.encoding.messages import parse, plain
 from cagrpc.api.gen import kubernetes_pb2
@@ -134,7 +134,7 @@ class PodReader:
         gang_label: str,
         schedulers: AbstractSet[str],
         namespace: str,
-        namespaces: Callable[[], KnownNamespaces] = Namespaces,
+        namespaces: Callable[[], KnownNamespaces] = NoNamespaces,
         *,
         evictions: bool = False,
     ) -> None:

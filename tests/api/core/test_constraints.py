@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cagrpc.api.autoscaler import expander
 from cagrpc.api.core.constraints import Surroundings
 from cagrpc.api.core.pods import NOWHERE, PodDecoder, pod_spec
-from cagrpc.api.core.selectors import Namespaces, PodIdentity
+from cagrpc.api.core.selectors import PodIdentity
 from cagrpc.api.gen import expander_pb2 as pb
 from solver.model import (
     HOSTNAME,
@@ -33,6 +33,7 @@ from solver.model import (
 from tests.support.described import read
 from tests.support.examples import examples
 from tests.support.messages import pod_bytes
+from tests.support.namespaces import Namespaces
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"

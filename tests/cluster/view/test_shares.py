@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cagrpc.api.core import caps, pods
 from cagrpc.api.core.constraints import Surroundings
 from cagrpc.api.core.pods import pod_spec
-from cagrpc.api.core.selectors import NAMESPACE_NAME, Namespaces, PodIdentity, SelectorsByLabel
+from cagrpc.api.core.selectors import NAMESPACE_NAME, PodIdentity, SelectorsByLabel
 from cagrpc.api.encoding.messages import plain
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.view import shares
@@ -24,6 +24,7 @@ from cagrpc.cluster.view.workload_tree import MOST_LEVELS, MOST_WITH_CLAIMS, MOS
 from solver.model import HOSTNAME, Operator, PodAffinityTerm, PodSelector, Requirement
 from solver.model.eligibility import selects
 from tests.support.controllers.cluster_objects import REPLICA_SETS, STATEFUL_SETS, Fed, node, pod
+from tests.support.namespaces import Namespaces
 from tests.support.steps import steps
 
 QUOTAS = "/api/v1/resourcequotas"
