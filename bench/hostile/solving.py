@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
-from bench.hostile.cluster import FedCluster, pod
+from bench.hostile.cluster import FedCluster, node, pod
 from bench.hostile.meter import Meter
 from bench.hostile.reading import anti_affinity
 from cagrpc.api.gen import kubernetes_pb2 as k8s
+from cagrpc.cluster.view.model import NODES
 from solver import Budget, NodeGroup, Problem, solve
 from solver.planning.warm_up import warm_up
 
 _BUDGET = Budget(2.0)
-_HOST, _ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+_HOST, _ZONE, _MACHINE = "kubernetes.io/hostname", "topology.kubernetes.io/zone", "example.com/machine"
+_HONEST = 100
+"""Deployments of others."""
 
 
 def _others(number: int, term: int, pods: int) -> k8s.LabelSelector:
@@ -112,7 +116,33 @@ def solving(kind: str, meter: Meter, pods: int, budget: Budget = _BUDGET) -> Non
     meter.note(f"{cluster.written_bytes:,} bytes were written")
     meter.measure("a state", cluster.state)
     cluster.put(made(pods, count, pods))
-    state = meter.measure("a state with one more such pod", cluster.state)
+    _plan(meter, cluster, "a state with one more such pod", budget)
+
+
+def machines(meter: Meter, nodes: int, budget: Budget = _BUDGET) -> None:
+    """Nodes with a label that differs on each, honest deployments spread over zones, and one pod with a term over that
+    label."""
+    cluster = FedCluster(nodes=0)
+    warm_up()
+    for number in range(nodes):
+        standing = node(f"n{number}")
+        standing.metadata.labels.update({_MACHINE: f"m{number}", _ZONE: "abc"[number % 3]})
+        cluster.put(standing, path=NODES)
+    for number in range(_HONEST):
+        selector = k8s.LabelSelector(matchLabels={"app": f"a{number}"})
+        even = k8s.TopologySpreadConstraint(
+            maxSkew=1, topologyKey=_ZONE, whenUnsatisfiable="DoNotSchedule", labelSelector=selector
+        )
+        spread: dict[str, Any] = {"labels": {"app": f"a{number}"}, "topologySpreadConstraints": [even]}
+        cluster.put(*(pod(f"h{number}-{each}", namespace="honest", **spread) for each in range(3)))
+    _plan(meter, cluster, "a state without that pod", budget)
+    term = k8s.PodAffinityTerm(topologyKey=_MACHINE, labelSelector=k8s.LabelSelector(matchLabels={"own": "t"}))
+    cluster.put(pod("t", labels={"own": "t"}, affinity=anti_affinity([term])))
+    _plan(meter, cluster, "a state with it", budget)
+
+
+def _plan(meter: Meter, cluster: FedCluster, what: str, budget: Budget) -> None:
+    state = meter.measure(what, cluster.state)
     problem = Problem(
         pod_sets=tuple(each.pod_set for each in state.waiting),
         node_groups=_groups(),

@@ -46,6 +46,7 @@ def said(attack: partial[None]) -> str:
         (partial(caps.children, workloads=SIZE), "a pod of each comes"),
         (partial(caps.replicas, workloads=2), "when those to come are too late"),
         (partial(caps.stateful_sets, workloads=1), "1 StatefulSets come"),
+        (partial(solving.machines, nodes=SIZE, budget=Budget(deterministic_seconds=0.1)), "a state with it"),
         (partial(escapes.escapes, count=1), "cagrpc status writes these control characters"),
         (partial(held.consolidation, minutes=30), "of 30 looks nothing may be begun"),
     ],
