@@ -39,6 +39,7 @@ class ConsolidationMachine(RuleBasedStateMachine):
     def start(self, *, prompt: bool, grace: float) -> None:
         quick: dict[str, Any] = {
             "every_seconds": 5.0,
+            "budget_seconds": 5.0,
             "pause_after_failure_seconds": 5.0,
             "longest_pause_seconds": 20.0,
         }

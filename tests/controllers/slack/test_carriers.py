@@ -40,7 +40,7 @@ SETTLED = 100.0
 
 def wanted(carrier: Carrier | None, shapes: Shapes, **more: Any) -> SlackSettings:
     fixed = (Copies(name, PodSpec((("cpu", cpu),), **more), count) for name, (cpu, count) in shapes.items())
-    return SlackSettings(carrier, (TargetSettings("t", fixed=tuple(fixed)),))
+    return SlackSettings(carrier, (TargetSettings("t", fixed=tuple(fixed)),) if shapes else ())
 
 
 class Carried(World):
