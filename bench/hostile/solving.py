@@ -137,7 +137,7 @@ def machines(meter: Meter, nodes: int, budget: Budget = _BUDGET) -> None:
         cluster.put(*(pod(f"h{number}-{each}", namespace="honest", **spread) for each in range(3)))
     _plan(meter, cluster, "a state without that pod", budget)
     term = k8s.PodAffinityTerm(topologyKey=_MACHINE, labelSelector=k8s.LabelSelector(matchLabels={"own": "t"}))
-    cluster.put(pod("t", labels={"own": "t"}, affinity=anti_affinity([term])))
+    cluster.put(pod("t", labels={"own": "t"}, affinity=anti_affinity(iter([term]))))
     _plan(meter, cluster, "a state with it", budget)
 
 
