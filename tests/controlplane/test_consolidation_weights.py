@@ -49,5 +49,5 @@ def test_a_limit_is_raised(live: Live) -> None:
 def test_a_shortage_is_over(live: Live) -> None:
     begin(live, preferred(), {"preferred": {"stock": 0}})
     assert live.pools() == {"other": 6}, live.what_it_says()
-    live.behave({"preferred": {"stock": None}})
+    live.behave({"preferred": None})  # as all others
     wait_until_they_are_back(live)

@@ -44,7 +44,14 @@ def assert_nothing_is_stale(live: Live) -> None:
         assert not nominated or (nominated in nodes and not pod["spec"].get("nodeName"))
 
 
-@pytest.mark.parametrize("restarts", [False, True], ids=["", "restart"])
+@pytest.mark.parametrize(
+    "restarts",
+    [
+        False,
+        pytest.param(True, marks=pytest.mark.long("with a restart in controllers/planning/test_orders.py")),
+    ],
+    ids=["", "restart"],
+)
 def test_pods_that_their_controllers_create_slowly_are_one_round(live: Live, restarts: bool) -> None:
     start(live)
     with live.cluster.plane.controller_manager("--kube-api-qps=5", "--kube-api-burst=5"):
@@ -67,7 +74,7 @@ def test_pods_that_their_controllers_create_slowly_are_one_round(live: Live, res
 
 def test_nodes_for_pods_that_never_come_go(live: Live) -> None:
     """A webhook, a controller that is away: here the ReplicaSet's controller stops after its first pods."""
-    start(live)
+    start(live, progress_deadline="20s")
     with live.cluster.plane.controller_manager("--kube-api-qps=1", "--kube-api-burst=3"):
         create_web(live, 60)
         live.wait_for(lambda: live.ordered() >= 7, "machines are ordered for all")

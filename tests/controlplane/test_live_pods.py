@@ -91,6 +91,7 @@ def test_overhead_resize_and_schedulers_that_are_not_ours(served: Live) -> None:
     assert live.ordered() == 4
 
 
+@pytest.mark.long("budgets are among the cases of controllers/scale_down/test_nodes.py; each review takes 20 s")
 def test_a_node_that_a_budget_keeps_from_being_drained_is_not_scaled_down(served: Live) -> None:
     live = served
     live.cluster.create_deployment("kept", 1, {"cpu": "500m"})

@@ -60,7 +60,9 @@ def served(requests: PlaneRequests) -> float:
 
 
 @pytest.mark.parametrize("count", [BATCHES, pytest.param(MANY_BATCHES, marks=AT_LENGTH)])
-@pytest.mark.parametrize("drive", ["plan", "assist"])
+@pytest.mark.parametrize(
+    "drive", ["plan", pytest.param("assist", marks=pytest.mark.long("the same with an autoscaler that plans"))]
+)
 def test_nobody_waits_for_a_hostile_tenant(requests: PlaneRequests, tenant: Tenant, drive: str, count: int) -> None:
     live = requests.live
     provisioners = [{"name": "all", "node_groups": GROUPS}]
