@@ -41,7 +41,7 @@ def test_a_short_one_finds_nothing(seed: int) -> None:
 
 
 def test_the_same_seed_makes_the_same_episode() -> None:
-    first, second = play("again", 20), play("again", 20)
+    first, second = play("again", 8), play("again", 8)
     assert first.told == second.told
     assert first.steps == second.steps
 
@@ -145,17 +145,17 @@ def answers_before_it_writes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 BROKEN: Sequence[tuple[Broken, str, int]] = (
     (orders_in_part, "made in part", 0),
-    (orders_again_by_another_name, "never asked for", 0),
+    (orders_again_by_another_name, "never asked for", 4),
     (forgets_what_it_took, "does not end", 2),
-    (takes_what_it_refused, "answered with nothing", 0),
+    (takes_what_it_refused, "answered with nothing", 4),
     (leaves_what_it_rolled_back, "stand", 0),
     (trusts_another_clock, "for none", 1),
     (deletes_unasked, "deleted unasked", 5),
     (writes_after_it_led, "a former leader wrote", 3),
     (says_done_before_all_runs, "for ever not running", 5),
-    (answers_before_it_writes, "answered with OK, and stand", 0),
+    (answers_before_it_writes, "answered with OK, and stand", 5),
 )
-"""With what it is found by, and the first seed to try: one that finds it as long as episodes stay as they are."""
+"""With what it is found by, and the first seed to try: one that finds it soon, as long as episodes stay as they are."""
 
 
 @pytest.mark.parametrize(("broken", "what", "first"), BROKEN, ids=[each.__name__ for each, *_ in BROKEN])

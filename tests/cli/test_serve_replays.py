@@ -55,11 +55,16 @@ CASES = {
 }
 
 
-REVERSED = pytest.mark.long("the same recording with the weights reversed")
+WEIGHTS: Mapping[str, pytest.MarkDecorator] = {
+    "weights rule": pytest.mark.long(
+        "replayed by `serve` in test_serve.py, and in services/grpc/test_conversations.py"
+    ),
+    "weights reversed, choices reversed": pytest.mark.long("the same recording with the weights reversed"),
+}
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, id=name, marks=[REVERSED] * ("reversed" in name)) for name, case in CASES.items()]
+    "case", [pytest.param(case, id=name, marks=WEIGHTS.get(name, ())) for name, case in CASES.items()]
 )
 def test_replay(tmp_path: Path, started: Started, case: ReplayCase) -> None:
     groups = recorded_groups(case.recording, case.weights)
