@@ -59,7 +59,7 @@ _HEADERS = (
 _BODIES = (
     b"",
     b"{}",
-    b'{"*": {"boot_seconds": 1e999}}',
+    b'{"*": {"boot": 1e999}}',
     b"5\r\nhello\r\n0\r\n\r\n",
     b"zz\r\n",
     b"[" * 5_000,

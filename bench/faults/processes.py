@@ -20,7 +20,7 @@ from bench.faults.episode import Result
 from bench.faults.servers import Servers
 from bench.faults.waves import PROVISIONERS, Waves
 from cagrpc.backends.simulated.backend import SimulatedBackend
-from cagrpc.backends.simulated.behaviour import Behaviour
+from cagrpc.backends.simulated.behaviour import Behaviour, behaviour_from_json
 from cagrpc.errors import Unavailable
 from tests.support.controlplane.cluster import Cluster
 from tests.support.controlplane.deployed import clear_journal, install_crds, remove_crds
@@ -243,7 +243,7 @@ class ProcessCampaign:
     def _behave(self) -> None:
         key = self._rng.choice(_GROUPS)
         bad = {"boot": "2s", "delete": "0.5s", **self._rng.choice(_BAD)}
-        self._behaviours[key] = Behaviour(**bad)
+        self._behaviours[key] = behaviour_from_json(bad, key)
         self._note("times that the cloud behaved badly", f"{key}: {bad}")
 
     def _set_clock(self) -> None:
