@@ -4,7 +4,7 @@ and as much reading, as the workloads."""
 
 from __future__ import annotations
 
-import json
+import marshal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -21,11 +21,12 @@ from cagrpc.api.files.documents import ManifestDocument
 from cagrpc.cluster.view.objects import MIRROR
 
 ENDED = ("Succeeded", "Failed")
-_OF_SPECS = (
+_OF_SPECS = frozenset((
     "affinity", "hostNetwork", "nodeName", "nodeSelector", "overhead", "priority", "priorityClassName",
     "resourceClaims", "resources", "restartPolicy", "runtimeClassName", "schedulerName", "schedulingGates",
     "schedulingGroup", "tolerations", "topologySpreadConstraints",
-)  # fmt: skip
+))  # fmt: skip
+_OF_METADATA = ("namespace", "labels", "annotations", "ownerReferences", "deletionTimestamp")
 _OF_CONTAINERS = ("name", "ports", "resources", "restartPolicy")
 _CLAIMING = frozenset(("ephemeral", "persistentVolumeClaim", *IN_TREE, *UNSHARED))
 _OF_VOLUMES = ("name", *sorted(_CLAIMING), "emptyDir", "hostPath")
@@ -36,6 +37,8 @@ _ANNOTATIONS = frozenset(
     )
 )  # fmt: skip
 _CONSUMING = frozenset((*CONSUME_KEYS, *CLASS_KEYS))
+_WITHOUT_REFERENCES = 2
+"""The last version of Python's serialization in which equal values are equal bytes."""
 _RESIZED = ("allocatedResources", "resources")
 
 
@@ -70,7 +73,7 @@ class BoundPods:
     def __init__(self) -> None:
         self.alike: list[AlikePods] = []
         """In the order in which they came."""
-        self._known: dict[str, AlikePods] = {}
+        self._known: dict[bytes, AlikePods] = {}
 
     def __bool__(self) -> bool:
         return bool(self.alike)
@@ -89,9 +92,10 @@ class BoundPods:
         spec, status = document.spec, mapping(document.body, "status", "", [])
         if not spec.get("nodeName") or status.get("phase") in ENDED:
             return None
+        metadata = document.metadata
         try:
-            body = _reduced(document.metadata, spec, status)
-            key = _key(document.namespace, body)
+            body = _reduced(metadata, spec, status)
+            key = _key(body)
         except (AttributeError, TypeError, ValueError):  # what is malformed is told by who reads it
             body, key = dict(document.body), None
         alike = None if key is None else self._known.get(key)
@@ -99,12 +103,10 @@ class BoundPods:
             alike = AlikePods(ManifestDocument(document.place, body))
             if key is not None:
                 self._known[key] = alike
-        metadata = document.metadata
         said = metadata.get("creationTimestamp")
         created = said if isinstance(said, int) else epoch_seconds(said)
-        return ReducedPod(
-            alike, BoundPod(str(spec["nodeName"]), document.name, str(metadata.get("uid") or ""), created)
-        )
+        name = str(metadata.get("name") or metadata.get("generateName") or "")
+        return ReducedPod(alike, BoundPod(str(spec["nodeName"]), name, str(metadata.get("uid") or ""), created))
 
     def keep(self, found: ReducedPod) -> None:
         if not found.alike.pods:
@@ -112,18 +114,20 @@ class BoundPods:
         found.alike.pods.append(found.pod)
 
 
-def _key(namespace: str, body: Mapping[str, Any]) -> str | None:
+def _key(body: Mapping[str, Any]) -> bytes | None:
     """Return what pods that are alike have in common; None of one whose volumes or claims are its own, that consumes a
-    ProvisioningRequest, or that selects namespaces, which may change."""
+    ProvisioningRequest, or that selects namespaces, which may change. Raises ValueError for values that JSON does not
+    have."""
     spec, metadata = body["spec"], body["metadata"]
     consumes = not _CONSUMING.isdisjoint(metadata.get("annotations", ()))
     claims = spec.get("resourceClaims") or any(not _CLAIMING.isdisjoint(each) for each in spec.get("volumes", ()))
-    if consumes or claims or "nodeName" not in spec:
+    if consumes or claims:
         return None
-    shared = {key: value for key, value in spec.items() if key != "nodeName"}
-    said = [metadata.get(key) for key in ("labels", "annotations", "ownerReferences", "deletionTimestamp")]
-    key = json.dumps((namespace, said, shared, body["status"]), sort_keys=True, default=str)
-    return None if '"namespaceSelector"' in key else key
+    said = [metadata.get(key) for key in _OF_METADATA]
+    shared = {**spec, "nodeName": ""}
+    # Ten times as fast as JSON. Pods that have the same in another order are only read twice.
+    key = marshal.dumps((said, shared, body["status"]), _WITHOUT_REFERENCES)
+    return None if b"namespaceSelector" in key else key
 
 
 def _reduced(metadata: Mapping[str, Any], spec: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:
@@ -166,7 +170,7 @@ def _status(status: Mapping[str, Any], *, timed: bool) -> dict[str, Any]:
 
 def reduced_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return what planning reads of a v1.PodSpec in JSON shape."""
-    found = {key: spec[key] for key in _OF_SPECS if spec.get(key) is not None}
+    found = {key: value for key, value in spec.items() if key in _OF_SPECS and value is not None}
     host = bool(spec.get("hostNetwork"))
     for kind in ("containers", "initContainers"):
         if spec.get(kind):

@@ -43,9 +43,12 @@ class Objects:
     """Whether it is known which pods are on which nodes."""
 
     def add(self, document: ManifestDocument) -> None:
-        ended = document.kind == "Pod" and bool(document.spec.get("nodeName"))
-        if document.kind not in _LEFT_OUT and not self.bound.add(document) and not ended:
-            (self.nodes if document.kind == "Node" else self.others).append(document)
+        kind = document.kind
+        if kind in _LEFT_OUT or self.bound.add(document):
+            return
+        has_ended = kind == "Pod" and document.spec.get("nodeName")
+        if not has_ended:
+            (self.nodes if kind == "Node" else self.others).append(document)
 
 
 def read_files(paths: Sequence[Path]) -> Objects:
