@@ -433,9 +433,9 @@ class DocumentReader:
             return
         self._note_volumes(document, seen)
         seen = replace(seen, pending=None)
-        pods = []
+        pods, namespace = [], document.namespace
         for each in alike.pods:
-            uid = each.uid or self._key_of(f"{document.namespace}/{each.name}")
+            uid = each.uid or self._key_of(f"{namespace}/{each.name}")
             ref = PodRef(uid, seen.ref.namespace, each.name, each.created_at_seconds, seen.ref.workload)
             pods.append((ref, each.node))
         self._bound.append(_Bound(seen, body, pods))

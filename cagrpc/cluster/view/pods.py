@@ -319,7 +319,7 @@ class PodTable:
             if placed.on is not None:
                 on = self._nodes.use(name)
                 on.add(of, stage, 1)
-                copy = bound._replace(ref=ref) if bound is not None else None
+                copy = RememberedPod(ref, bound.eviction, bound.request) if bound is not None else None
                 self._pods[ref.uid] = _Placed(of, stage, on, None, (), copy)
 
     def drop(self, key: str) -> None:
