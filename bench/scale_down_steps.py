@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 from bench import scale_objects as objects
 from cagrpc.backends.simulated.nodes.controller import node_name
 from cagrpc.cluster.markers import SCALE_DOWN_DISABLED, SCALE_DOWN_DISABLED_BY_US
-from cagrpc.cluster.state import ClusterSource
-from cagrpc.controllers.scale_down.choice import IN_USE
-from cagrpc.controllers.scale_down.controller import REVIEW_SECONDS, ScaleDownController
+from cagrpc.cluster.shortages import Shortages
+from cagrpc.controllers.assume_cache.cache import AssumeCache, AssumingCluster
+from cagrpc.controllers.scale_down.choice import IN_USE, Rules
+from cagrpc.controllers.scale_down.controller import REVIEW_SECONDS, DrainedCluster, ScaleDownController
 from cagrpc.fleet.model import SnapshotSource
 from cagrpc.kube.client.client import PatchKind
-from cagrpc.runtime.clock import MonotonicSeconds
+from cagrpc.runtime.clock import MonotonicSeconds, epoch
 
 MARKED = {SCALE_DOWN_DISABLED: "true", SCALE_DOWN_DISABLED_BY_US: IN_USE}
 REVIEWS = 5
@@ -25,7 +26,7 @@ KEPT = 3
 WAITING = 20
 
 
-class Cluster(ClusterSource, Protocol):
+class Cluster(DrainedCluster, AssumingCluster, Protocol):
     """What `bench.scale_steps.View` is."""
 
     standing: list[objects.Standing]
@@ -35,8 +36,6 @@ class Cluster(ClusterSource, Protocol):
     def drop(self, each: objects.Standing) -> None: ...
 
     def annotate(self, instance_id: str, annotations: Mapping[str, str]) -> None: ...
-
-    def undrainable(self, names: Iterable[str]) -> Mapping[str, str]: ...
 
 
 class _Nodes:
@@ -72,7 +71,12 @@ class _Steps:
         self._nodes = _Nodes(cluster, instances)
         self._seconds = 0.0
         self.controller = ScaleDownController(
-            cluster, fleet, self._nodes, clock=self._clock, undrainable=cluster.undrainable
+            cluster,
+            fleet,
+            self._nodes,
+            AssumeCache(cluster, Shortages(300.0, epoch), self._clock),
+            Rules(),
+            self._clock,
         )
 
     def _clock(self) -> MonotonicSeconds:

@@ -20,6 +20,8 @@ from collections.abc import Set as AbstractSet
 from functools import cache
 from itertools import count, islice
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 from bench import scale_down_steps
 from bench import scale_objects as objects
@@ -29,9 +31,12 @@ from cagrpc.api.encoding.messages import packed_known
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.backends.simulated.backend import SimulatedBackend
 from cagrpc.backends.simulated.nodes.controller import node_name
+from cagrpc.cluster.shortages import Shortages
 from cagrpc.cluster.state import ClusterState
 from cagrpc.cluster.view.model import NODES, PODS, ClusterModel
+from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.planning.controller import PlanningController
+from cagrpc.controllers.runtime import Runtime
 from cagrpc.controllers.settings import PlannerSettings
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.journal import SqliteJournal
@@ -193,14 +198,17 @@ class _Cluster:
         self.pod_of = view.model.pod_of
         self.nominated_by_us = view.model.nominated_by_us
         self.state = view.state
+        self.pending = view.model.pending
+        self.node_names = view.model.node_names
 
 
 def _of_planning(view: View, fleet: Fleet, moves: Moves) -> Iterator[tuple[str, float]]:
     """Each round has ten pods of ten workloads, after ten others have moved and those of the last round were bound."""
     settings = PlannerSettings()
-    loop = PlanningController(
-        fleet, _Cluster(view), settings, clock=lambda: MonotonicSeconds(monotonic() + settings.window_seconds)
-    )
+    runtime = Runtime(epoch, lambda: MonotonicSeconds(monotonic() + settings.window_seconds))
+    cluster, no_events = _Cluster(view), SimpleNamespace(event=lambda _: None)
+    assumed = AssumeCache(cluster, Shortages(settings.shortage_seconds, epoch), runtime.clock)
+    loop = PlanningController(fleet, cluster, settings, assumed, cast("Any", no_events), runtime)
     warm_up()
     waiting: list[objects.Standing] = []
 

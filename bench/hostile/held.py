@@ -12,14 +12,16 @@ from typing import Any
 from bench.hostile.cluster import REPLICA_SETS, FedCluster, pod, replica_set
 from bench.hostile.meter import Meter
 from cagrpc.backends.simulated.backend import SimulatedBackend
+from cagrpc.cluster.shortages import Shortages
+from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.consolidation.controller import ConsolidationController
 from cagrpc.controllers.consolidation.observer import Observer
+from cagrpc.controllers.runtime import Runtime
 from cagrpc.controllers.settings import ConsolidationSettings
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.journal import SqliteJournal
 from cagrpc.runtime.clock import EpochSeconds, MonotonicSeconds
-from solver.consolidation.model import ConsolidationPlan, ConsolidationProblem
-from solver.model import Budget, NodeGroup
+from solver.model import NodeGroup
 
 _LOOK_SECONDS = 5.0
 _LOOKS = 5
@@ -28,7 +30,7 @@ _MINUTES_OF_A_CHANGE = 36
 """In a day a ReplicaSet is changed 40 times."""
 _AGAIN_MINUTES = 14
 """After so many a pod is made anew: a minute before nobody would wait for it any more."""
-_NOTHING = ConsolidationPlan((), 0.0, 0.0, 0.0, 0.0)
+_PLANNED = "nothing is worth moving"
 
 
 class _Consolidation:
@@ -39,19 +41,12 @@ class _Consolidation:
         self._cluster = cluster
         settings = ConsolidationSettings(every_seconds=_LOOK_SECONDS, budget_seconds=_LOOK_SECONDS)
         viewed: Any = cluster
-        self._controller = ConsolidationController(
-            fleet,
-            Observer(viewed, fleet, settings, shortage_seconds=300.0, now=lambda: EpochSeconds(cluster.seconds)),
-            SimpleNamespace(waits_for="", evicted=0, refused=0),  # it is a dry run
-            settings,
-            self._plan,
-            now=lambda: EpochSeconds(cluster.seconds),
-            clock=lambda: MonotonicSeconds(cluster.seconds),
-        )
-
-    def _plan(self, _: ConsolidationProblem, __: Budget) -> ConsolidationPlan:
-        self._planned += 1
-        return _NOTHING
+        no_events: Any = SimpleNamespace(event=lambda _: None)
+        no_walk: Any = SimpleNamespace(waits_for="", evictions=SimpleNamespace(evicted=0, refused=0))  # it is a dry run
+        runtime = Runtime(lambda: EpochSeconds(cluster.seconds), lambda: MonotonicSeconds(cluster.seconds))
+        assumed = AssumeCache(viewed, Shortages(300.0, runtime.now), runtime.clock)
+        observer = Observer(viewed, fleet, settings, assumed, no_events, runtime.now)
+        self._controller = ConsolidationController(fleet, observer, no_walk, settings, assumed.planning_lock, runtime)
 
     def look(self, seconds: float) -> None:
         """Let so many seconds pass, and have it look."""
@@ -59,6 +54,7 @@ class _Consolidation:
         self._cluster.arrivals()
         self._controller.step()
         self.looks += 1
+        self._planned += self._why() == _PLANNED
 
     def resize(self, replicas: int) -> None:
         """Give the tenant's ReplicaSet so many replicas, of which none is ever created."""
@@ -73,8 +69,10 @@ class _Consolidation:
         self._cluster.put(pod(f"p{minute}", namespace="tenant", nodeSelector={"no": "where"}))
 
     def __str__(self) -> str:
-        why = self._controller.status()["consolidation"]["waits_for"]
-        return f"at {self.looks - self._planned} of {self.looks} looks nothing may be begun; now: {why}"
+        return f"at {self.looks - self._planned} of {self.looks} looks nothing may be begun; now: {self._why()}"
+
+    def _why(self) -> str:
+        return str(self._controller.status()["consolidation"]["waits_for"])
 
 
 @contextmanager

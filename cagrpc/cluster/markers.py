@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from solver.model import Node
+
 FLEET_LABEL = "cagrpc.io/fleet"
 """On objects that stand for instances (NodeClaims, Machines): whose they are, as several fleets may share a cluster."""
 TOKEN = "cagrpc.io/token"  # noqa: S105 - the key of an annotation
@@ -28,6 +30,11 @@ BOOKED = "true"
 
 def booking_label(uid: str) -> str:
     return BOOKING_LABELS + uid
+
+
+def booking_labels(node: Node) -> list[str]:
+    """Return the UIDs of the requests whose labels a node has."""
+    return [label.removeprefix(BOOKING_LABELS) for label in node.labels if label.startswith(BOOKING_LABELS)]
 
 
 NAMESPACE = "cagrpc"

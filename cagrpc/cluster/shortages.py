@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from threading import RLock
 from typing import Any
 
 from cagrpc.api.encoding.times import timestamp
@@ -113,7 +114,7 @@ def _ended_at(status: IncrementStatus, now: float) -> float:
 
 
 class Shortages:
-    """Not for several threads."""
+    """Thread-safe."""
 
     def __init__(self, base_seconds: float, clock: EpochClock) -> None:
         """`clock` is the fleet's."""
@@ -121,10 +122,19 @@ class Shortages:
         self._clock = clock
         self._known: dict[str, Shortage] = {}
         self._counted: frozenset[str] = frozenset()
+        self._version = 0
+        """Of the snapshot that was learnt from last."""
+        self._lock = RLock()
 
     def learn(self, snapshot: FleetSnapshot) -> None:
         """Counts each increment that ended since the last call, once. After a restart that is all that the journal
         tells of, each at its time."""
+        with self._lock:
+            if snapshot.version >= self._version:  # else another thread knows more
+                self._version = snapshot.version
+                self._learn(snapshot)
+
+    def _learn(self, snapshot: FleetSnapshot) -> None:
         now = self._clock()
         ended = [status for status in snapshot.increments if status.phase in (*_FAILED, *_SUCCEEDED)]
         new = [(_ended_at(status, now), status) for status in ended if status.id not in self._counted]
@@ -144,10 +154,11 @@ class Shortages:
     ) -> None:
         """One failure of the groups' offerings, which were asked for at `asked_at`. The backend goes on refusing them
         for `at_least_seconds`."""
-        for name in dict.fromkeys(map(offering, groups)):
-            after = worsened(self._known.get(name), name, at, asked_at, cause, self._base)
-            until = max(after.until_seconds, at + at_least_seconds)
-            self._known = {**self._known, name: replace(after, until_seconds=until)}
+        with self._lock:
+            for name in dict.fromkeys(map(offering, groups)):
+                after = worsened(self._known.get(name), name, at, asked_at, cause, self._base)
+                until = max(after.until_seconds, at + at_least_seconds)
+                self._known = {**self._known, name: replace(after, until_seconds=until)}
 
     def active(self) -> tuple[Shortage, ...]:
         """What is left out now."""

@@ -19,8 +19,8 @@ from cagrpc.api.files.tables import pods_of_table
 from cagrpc.cluster.documents import Described, DocumentReader
 from cagrpc.cluster.fleet_capacity import groups_as_planned
 from cagrpc.config.files import load_devices, load_provisioners
-from cagrpc.controllers.placement.placed_pods import PlacedPods
-from cagrpc.controllers.placement.places import Wanted
+from cagrpc.controllers.assume_cache.placed_pods import PlacedPods
+from cagrpc.controllers.assume_cache.placements import DesiredPlacements
 from cagrpc.controllers.planning.problem import question
 from cagrpc.durations import seconds_of_flag
 from cagrpc.errors import InvalidConfiguration, InvalidInput
@@ -166,7 +166,7 @@ def problem_of(
     """Return the problem of a cluster beside these node groups, of which no node stands."""
     states = {each.id: GroupState(each, each.target_size) for each in groups}
     snapshot = FleetSnapshot(0, states, (), {}, limits=tuple(limits))
-    placed = PlacedPods(found.state, snapshot, groups_as_planned(snapshot, found.state), Wanted())
+    placed = PlacedPods(found.state, snapshot, groups_as_planned(snapshot, found.state), DesiredPlacements())
     problem = question(found.state, snapshot, placed).problem
     least = {each.id: each.min_size for each in groups}
     return replace(

@@ -7,33 +7,27 @@ from collections.abc import Callable
 from functools import partial
 
 from cagrpc.backends.plugin import OpenBackend
-from cagrpc.cluster.node_info import Reservations, merged, nothing_reserved
-from cagrpc.cluster.state import ClusterState
+from cagrpc.cluster.shortages import Shortages
 from cagrpc.config.settings import Settings
 from cagrpc.controllers.admission_checks.controller import AdmissionCheckController
-from cagrpc.controllers.consolidation.walk import Walk
+from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.events import EventRecorder, Note
 from cagrpc.controllers.placement.controller import PlacementController
-from cagrpc.controllers.placement.dedication import Dedication
-from cagrpc.controllers.placement.places import Places, Wanted
 from cagrpc.controllers.placement.release import ReleaseController
 from cagrpc.controllers.placement.traces import ReleasedTraces
 from cagrpc.controllers.planning import reasons
 from cagrpc.controllers.planning.controller import PlanningController
 from cagrpc.controllers.provisioning.controller import ProvisioningController
 from cagrpc.controllers.provisioning.store import RequestStore
+from cagrpc.controllers.runtime import Runtime
 from cagrpc.controllers.scale_down.choice import Rules
 from cagrpc.controllers.scale_down.controller import ScaleDownController
 from cagrpc.controllers.settings import ConsolidationMode, Drive
-from cagrpc.controllers.slack.model import no_slack
 from cagrpc.fleet.fleet import Fleet
-from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.runtime.clock import EpochClock
 from cagrpc.runtime.controller import Controller
-from cagrpc.runtime.fair_lock import FairLock
 from cagrpc.server.cluster import ClusterConnection
-from cagrpc.server.consolidation import consolidation_controller, unfinished_step, walk_of
-from cagrpc.server.runtime import Runtime
+from cagrpc.server.consolidation import consolidation_controller, unfinished_step
 from cagrpc.server.slack import slack_controller
 
 
@@ -42,166 +36,52 @@ def cluster_controllers(
 ) -> list[Controller]:
     """Return the controllers in the order in which they are started and stopped."""
     view, client = cluster.view, cluster.client
-    now, clock = runtime.now, runtime.clock
+    planner, now, clock = settings.planner, runtime.now, runtime.clock
     events = partial(_events, cluster, now)
-    turn = FairLock()  # held while planning, so that the same room is never assigned twice
-    places = Places()
+    shortages = Shortages(planner.shortage_seconds, now)
+    assumed = AssumeCache(view, shortages, clock, serves_requests=settings.requests is not None)
     built: list[Controller] = []
-
-    walk: Walk | None = None
-
-    def of_walk(state: ClusterState) -> Reservations:  # of one that is built later: it heeds those of requests
-        return {} if walk is None else walk.reservations(state)
-
-    requests = None
     if settings.requests is not None:
         store = RequestStore(client)
         view.expect(store.expected)
         recorder = events("cagrpc.io/provisioning-requests", "Provisioning")
-        requests = ProvisioningController(
-            store,
-            view,
-            fleet,
-            client,
-            settings.requests,
-            turn=turn,
-            record=recorder.event,
-            now=now,
-            clock=clock,
-            cpu=runtime.cpu,
-            budget=runtime.budget,
-            workers=runtime.writers,
-            planner=settings.planner,
-            wanted=partial(_wanted, places, cluster),
-            others=of_walk,
-        )
+        requests = ProvisioningController(store, view, fleet, settings.requests, assumed, recorder, runtime)
+        requests.patience_seconds = planner.step_patience_seconds
         built += [requests, recorder]
-    of_requests = requests.reservations if requests is not None else nothing_reserved
-    if settings.consolidation is not None:
-        walk = walk_of(settings.consolidation, client, view, fleet, places, of_requests, clock=clock)
-    reservations = partial(_merged, of_requests, of_walk)
-
+    deadline_seconds = planner.progress_deadline_seconds
     placement = PlacementController(
-        client,
-        fleet,
-        view,
-        places,
-        reservations=reservations,
-        consumers=dict if requests is None else partial(requests.consumer_nodes, view.pending),
-        progress_deadline_seconds=settings.planner.progress_deadline_seconds,
-        clock=clock,
+        client, fleet, view, assumed, progress_deadline_seconds=deadline_seconds, clock=clock
     )
-    known = requests.observed_once if requests is not None else _always
-    dedication = Dedication(client) if settings.planner.dedicated_nodes else None
-    release = ReleaseController(
-        client,
-        fleet,
-        view,
-        placement,
-        places,
-        requests_known=known,
-        dedication=dedication,
-        to_hold=frozenset if walk is None else partial(_held_by, walk),
-        progress_deadline_seconds=settings.planner.progress_deadline_seconds,
-        clock=clock,
-    )
-    built += [placement, release]
+    built += [placement, ReleaseController(client, fleet, view, placement, assumed, planner, clock=clock)]
     if settings.tracing:
         built.append(ReleasedTraces(fleet, view, now))
-
-    slack = None
+    planned = settings.drive is Drive.PLAN
     if settings.slack is not None:
-        planned = settings.drive is Drive.PLAN
-        slack = slack_controller(
-            settings.slack, cluster.settings.namespace, client, view, fleet, reservations, runtime, planned=planned
+        namespace = cluster.settings.namespace
+        built.append(
+            slack_controller(settings.slack, namespace, client, view, fleet, assumed, runtime, planned=planned)
         )
-        built.append(slack)
-
-    if settings.drive is Drive.PLAN:
+    if planned:
         recorder = events(reasons.CONTROLLER, reasons.ACTION, reasons.still_waits(view.pod_of))
-        planner = PlanningController(
-            fleet,
-            view,
-            settings.planner,
-            record=recorder.event,
-            now=now,
-            clock=clock,
-            budget=runtime.budget,
-            reservations=reservations,
-            turn=turn,
-            slack=no_slack if slack is None else slack.current,
-            places=places,
-            lost=lambda: placement.news,
-        )
-        built += [planner, recorder]
-
-    held_by_slack = slack.reservations if slack is not None else dict
-    if settings.consolidation is not None and walk is not None:
+        built += [PlanningController(fleet, view, planner, assumed, recorder, runtime), recorder]
+    consolidation = settings.consolidation
+    if consolidation is not None:
         recorder = events("cagrpc.io/consolidation", "Consolidating")
         built += [
-            consolidation_controller(
-                settings.consolidation,
-                walk,
-                view,
-                fleet,
-                requests,
-                held_by_slack,
-                shortage_seconds=settings.planner.shortage_seconds,
-                turn=turn,
-                record=recorder.event,
-                runtime=runtime,
-            ),
+            consolidation_controller(consolidation, client, view, fleet, assumed, recorder, runtime),
             recorder,
         ]
     elif fleet.snapshot.disruption is not None:
         built.append(unfinished_step(client, view, fleet))
-
-    built.append(
-        ScaleDownController(
-            view,
-            fleet,
-            client,
-            clock=clock,
-            rules=Rules.for_thresholds(
-                (each.scale_down_utilization_threshold for each in settings.options.values()), runtime.budget
-            ),
-            reservations=reservations,
-            booked=requests.booked_nodes if requests is not None else dict,
-            slack=held_by_slack,
-            undrainable=view.undrainable,
-            consolidates=_consolidates(settings),
-        )
-    )
+    thresholds = (each.scale_down_utilization_threshold for each in settings.options.values())
+    rules = Rules.for_thresholds(thresholds, runtime.budget)
+    consolidates = consolidation is not None and consolidation.mode is ConsolidationMode.ON
+    built.append(ScaleDownController(view, fleet, client, assumed, rules, clock, consolidates=consolidates))
     if settings.kueue is not None:
         recorder = events(settings.kueue.controller_name, "AnsweringAdmissionCheck")
         built += [AdmissionCheckController(client, settings.kueue, record=recorder.event, now=now, clock=clock)]
         built.append(recorder)
     return [*built, *backend.controllers(client, lambda: fleet.snapshot)]
-
-
-def _always() -> bool:
-    return True
-
-
-def _held_by(walk: Walk) -> frozenset[str]:
-    return walk.instances_to_hold
-
-
-def _consolidates(settings: Settings) -> bool:
-    """Return whether cagrpc alone takes nodes away."""
-    return settings.consolidation is not None and settings.consolidation.mode is ConsolidationMode.ON
-
-
-def _merged(
-    first: Callable[[ClusterState], Reservations],
-    second: Callable[[ClusterState], Reservations],
-    state: ClusterState,
-) -> Reservations:
-    return merged(first(state), second(state))
-
-
-def _wanted(places: Places, cluster: ClusterConnection, snapshot: FleetSnapshot, state: ClusterState) -> Wanted:
-    return places.wanted(snapshot, cluster.view.nominated_by_us(), state)
 
 
 def _events(

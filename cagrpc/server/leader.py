@@ -101,8 +101,8 @@ class Leader:
                 FleetController(self.fleet, heartbeat, backend.pages, wake, increments)
             ]
             if cluster is not None:
+                from cagrpc.controllers.runtime import Runtime
                 from cagrpc.server.controllers import cluster_controllers
-                from cagrpc.server.runtime import Runtime
 
                 self.controllers += cluster_controllers(settings, cluster, self.fleet, backend, Runtime(now))
             self._undo = undo.pop_all()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 
-from cagrpc.cluster.node_info import Reservations
-from cagrpc.cluster.state import ClusterState
 from cagrpc.cluster.view.view import ClusterView
+from cagrpc.controllers.assume_cache.cache import AssumeCache
+from cagrpc.controllers.runtime import Runtime
 from cagrpc.controllers.slack.carriers.buffers import served
 from cagrpc.controllers.slack.carriers.carrier import Carrying, Switching, Virtual, choose
 from cagrpc.controllers.slack.carriers.objects import Place
@@ -17,7 +17,6 @@ from cagrpc.controllers.slack.model import Carrier, SlackSettings
 from cagrpc.controllers.slack.record import SlackObject
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.kube.client.client import Client
-from cagrpc.server.runtime import Runtime
 
 
 def slack_controller(
@@ -26,15 +25,14 @@ def slack_controller(
     client: Client,
     view: ClusterView,
     fleet: Fleet,
-    reservations: Callable[[ClusterState], Reservations],
+    assumed: AssumeCache,
     runtime: Runtime,
     *,
     planned: bool,
 ) -> SlackController:
-    """Return the slack controller, which writes in `namespace`. `reservations` are those of ProvisioningRequests;
-    `planned` is whether the planner adds nodes."""
+    """Return the slack controller, which writes in `namespace`. `planned` is whether the planner adds nodes."""
     now, clock = runtime.now, runtime.clock
-    book = SlackObject(client, namespace, carrier=lambda: switching.carrier or "", clock=clock)
+    book = SlackObject(client, namespace, carrier=lambda: switching.name, clock=clock)
 
     def place() -> Place:
         return Place(namespace, settings.pause_image, book.owner())
@@ -46,14 +44,4 @@ def slack_controller(
     }
     chosen = partial(choose, settings.carrier, planned=planned, serves_buffers=partial(served, client.get))
     switching = Switching(carriers, chosen, timer=clock)
-    return SlackController(
-        view,
-        fleet,
-        settings,
-        switching,
-        book,
-        now=now,
-        clock=clock,
-        reservations=reservations,
-        carried_by=lambda: switching.carrier or "",
-    )
+    return SlackController(view, fleet, settings, switching, book, assumed, runtime)

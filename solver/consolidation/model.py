@@ -24,6 +24,11 @@ class DisruptionReason(StrEnum):
     """They have gone bad."""
 
 
+FORCEFUL = frozenset({DisruptionReason.INTERRUPTED, DisruptionReason.UNHEALTHY})
+"""Reasons for which nodes go whatever becomes of the plan (Karpenter's forceful disruption): windows do not hold for
+them, and pauses for other nodes do not."""
+
+
 @dataclass(frozen=True, slots=True)
 class StandingNode:
     """A node that stands, with what runs on it."""

@@ -12,12 +12,12 @@ import urllib3
 
 from cagrpc.api.provisioning.objects import ConditionParts, request_path, status_patch
 from cagrpc.config.load import load_settings
+from cagrpc.controllers.assume_cache.slack import SlackState
 from cagrpc.controllers.provisioning.model import ConditionType
 from cagrpc.controllers.provisioning.store import RequestStore
 from cagrpc.controllers.settings import JournalKind
 from cagrpc.controllers.slack.carriers.objects import Place, replica_set_body
 from cagrpc.controllers.slack.carriers.store import Buffers, PausePods
-from cagrpc.controllers.slack.model import SlackState
 from cagrpc.controllers.slack.record import SlackObject
 from cagrpc.errors import Unavailable
 from cagrpc.kube.client.client import Client

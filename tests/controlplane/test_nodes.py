@@ -13,14 +13,17 @@ from cagrpc.api.core.nodes import START_UP_TAINT
 from cagrpc.backends.simulated.backend import ID_PREFIX, SimulatedBackend
 from cagrpc.backends.simulated.behaviour import EVERYWHERE, Behaviour
 from cagrpc.backends.simulated.nodes.controller import NodeController
+from cagrpc.cluster.shortages import Shortages
 from cagrpc.cluster.view.view import ClusterView
+from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.fleet import FleetController
 from cagrpc.controllers.placement.controller import PlacementController
-from cagrpc.controllers.placement.places import Places
 from cagrpc.controllers.placement.release import ReleaseController
+from cagrpc.controllers.settings import PlannerSettings
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.journal import SqliteJournal
 from cagrpc.fleet.model import IncrementSpec, Phase, Placement
+from cagrpc.runtime.clock import epoch, monotonic
 from cagrpc.runtime.controller import Controller
 from cagrpc.runtime.heartbeat import Heartbeat
 from cagrpc.runtime.runner import Runner
@@ -67,9 +70,9 @@ class PlayedNodes:
         self.run(life)
 
     def let_go(self) -> None:
-        places = Places()
-        placement = PlacementController(self.client, self.fleet, self.view, places)
-        release = ReleaseController(self.client, self.fleet, self.view, placement, places)
+        assumed = AssumeCache(self.view, Shortages(300.0, epoch), monotonic)
+        placement = PlacementController(self.client, self.fleet, self.view, assumed)
+        release = ReleaseController(self.client, self.fleet, self.view, placement, assumed, PlannerSettings())
         self.run(placement, release)
 
     def stop(self) -> None:

@@ -11,10 +11,14 @@ import pytest
 
 from cagrpc.cluster.markers import SCALE_DOWN_DISABLED
 from cagrpc.cluster.markers import SCALE_DOWN_DISABLED_BY_US as OURS
+from cagrpc.cluster.shortages import Shortages
 from cagrpc.cluster.view.view import ClusterView
-from cagrpc.controllers.scale_down.controller import ScaleDownController
+from cagrpc.controllers.assume_cache.cache import AssumeCache
+from cagrpc.controllers.scale_down.choice import Rules
+from cagrpc.controllers.scale_down.controller import Nodes, ScaleDownController
 from cagrpc.fleet.model import FleetSnapshot, GroupState, Instance, InstanceState
 from cagrpc.kube.client.client import Client, PatchKind
+from cagrpc.runtime.clock import epoch
 from solver.model import NodeGroup
 from tests.controllers.scale_down.standing import IN_USE, no_room
 from tests.support.clocks import any_clock
@@ -105,6 +109,11 @@ def _take(cluster: Cluster, name: str) -> None:
     cluster.admin.delete(f"{NODES}/{name}")
 
 
+def _controller(cluster: Cluster, view: ClusterView, nodes: Nodes) -> ScaleDownController:
+    assumed = AssumeCache(view, Shortages(300.0, epoch), _NO_TIME)
+    return ScaleDownController(view, _Fleet(cluster), nodes, assumed, Rules(), _NO_TIME)
+
+
 def test_tiers_go_from_below_and_every_pod_finds_a_place(cluster: Cluster, view: ClusterView, client: Client) -> None:
     ours = ["low-0", "middle-0", "high-0", "high-1"]
     for name in (*ours, "low-1"):
@@ -113,7 +122,7 @@ def test_tiers_go_from_below_and_every_pod_finds_a_place(cluster: Cluster, view:
     cluster.admin.merge(f"{NODES}/low-1", {"metadata": {"annotations": theirs}})
     cluster.create_deployment("web", _PODS, {"cpu": "1"})
     wait_for(lambda: len(set(_places(cluster)) - {None}) == 5, "the scheduler has put one on each node")
-    controller = ScaleDownController(view, _Fleet(cluster), client, clock=_NO_TIME)
+    controller = _controller(cluster, view, client)
     taken: list[str] = []
     for _ in range(20):
         _seen(cluster, view)
@@ -140,7 +149,7 @@ def test_a_write_that_another_one_overtakes_is_done_again(cluster: Cluster, view
     wait_for(lambda: _places(cluster) == ["high-0"], "the pod is bound")
     _seen(cluster, view)
     meddling = _Meddling(cluster, client)
-    ScaleDownController(view, _Fleet(cluster), meddling, clock=_NO_TIME).review()
+    _controller(cluster, view, meddling).review()
     assert _marks(cluster) == {"high-0": no_room(100)}
     assert meddling.reads == 2
     assert cluster.admin.get(f"{NODES}/high-0")["metadata"]["labels"]["meddled"] == "1"

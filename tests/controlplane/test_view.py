@@ -11,7 +11,7 @@ import pytest
 from cagrpc.api.core.consumption import CLASS_KEYS, CONSUME_KEYS
 from cagrpc.cluster.state import ConsumerStage
 from cagrpc.cluster.view.view import ClusterView
-from cagrpc.controllers.provisioning.bookings import consumed
+from cagrpc.controllers.assume_cache.bookings import consumed
 from cagrpc.controllers.provisioning.store import RequestStore, Template
 from cagrpc.kube.client.client import Client
 from tests.support.clocks import any_clock

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
@@ -15,10 +15,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from cagrpc.cluster.node_info import PodOwner, Reservation, Reservations, nothing_reserved
-from cagrpc.cluster.state import ClusterState
 from cagrpc.controllers.consolidation.unfinished import UnfinishedStep
-from cagrpc.controllers.consolidation.walk import Walk
 from cagrpc.fleet.journal import SqliteJournal
 from cagrpc.fleet.model import DisruptedNode, Disruption, DisruptionPhase
 from cagrpc.fleet.records import Changes
@@ -30,7 +27,6 @@ from cagrpc.server.leader import Leader
 from cagrpc.services.decisions import DecisionLog
 from cagrpc.services.http.pages import ListOptions, list_page, object_page
 from cagrpc.services.metrics import Metrics
-from solver.model import PodSpec
 from tests.support.http_server import serving
 from tests.support.serving import settings_of_everything
 from tests.support.waiting import AMPLE_SECONDS
@@ -111,29 +107,6 @@ def test_a_step_that_is_under_way_is_undone_where_consolidation_is_off(tmp_path:
         assert "consolidation" not in controllers
     with _leading(tmp_path) as controllers:
         assert UnfinishedStep.name not in controllers
-
-
-def test_requests_and_steps_heed_the_reservations_of_each_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept: Reservations = {"n1": (Reservation(PodOwner("p"), PodSpec((("cpu", 1000),))),)}
-    of_requests: Callable[[ClusterState], Reservations] = nothing_reserved
-
-    class PlayedWalk(Walk):
-        def reservations(self, _: ClusterState) -> Reservations:
-            return kept
-
-    def walk_of(settings: Any, client: Any, view: Any, fleet: Any, places: Any, reserved: Any, **_: Any) -> Walk:
-        nonlocal of_requests
-        of_requests = reserved
-        return PlayedWalk(client, fleet, view, places, reserved=reserved)
-
-    monkeypatch.setattr("cagrpc.server.controllers.walk_of", walk_of)
-    with _leading(tmp_path) as controllers:
-        requests: Any = controllers["ProvisioningRequests"]
-        state = ClusterState((), (), ())
-        assert requests._deciding._others(state) == kept
-        assert of_requests == requests.reservations
 
 
 def _own_threads() -> set[threading.Thread]:

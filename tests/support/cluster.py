@@ -408,7 +408,7 @@ class Cluster:
             gangs.setdefault(self.gang_of(uid) or uid, []).append(uid)
         for uids in gangs.values():
             self._bind({uid: pods[uid] for uid in uids}, nodes, free, rivals)
-        self._scheduled_at = self.api.latest_version
+        self._scheduled_at = -1 if self.passed_over else self.api.latest_version
 
     def _tried_now(self, waiting: Sequence[str], nodes: frozenset[str], tries_a_second: float) -> list[str]:
         now = self.clock()

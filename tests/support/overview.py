@@ -8,11 +8,11 @@ from typing import Any
 
 from cagrpc.cluster.shortages import Shortage
 from cagrpc.cluster.state import IncompleteGang
+from cagrpc.controllers.assume_cache.slack import SlackState
 from cagrpc.controllers.consolidation.holds import Hold, Needs
 from cagrpc.controllers.consolidation.status import PublishedPlan, Shown, in_full
 from cagrpc.controllers.fleet import group_as_json, increment_as_json
 from cagrpc.controllers.planning.records import LeftOut, Ordered, PlanRecord
-from cagrpc.controllers.slack.model import SlackState
 from cagrpc.controllers.slack.page import as_json as slack_as_json
 from cagrpc.fleet.model import (
     GroupState,

@@ -33,8 +33,12 @@ from cagrpc import errors
 from cagrpc.backends.plugin import OpenBackend
 from cagrpc.backends.simulated.backend import SimulatedBackend
 from cagrpc.backends.simulated.behaviour import Behaviour
+from cagrpc.cluster.node_info import PodOwner, RequestOwner
 from cagrpc.config.schema.listen import Address
 from cagrpc.config.settings import Settings
+from cagrpc.controllers.assume_cache.cache import AssumeCache
+from cagrpc.controllers.placement.controller import PlacementController
+from cagrpc.controllers.runtime import Runtime
 from cagrpc.controllers.settings import ClusterSettings, Drive
 from cagrpc.fleet.catalogue import Catalogue
 from cagrpc.fleet.fleet import Fleet
@@ -46,7 +50,6 @@ from cagrpc.runtime.controller import Controller, JsonList
 from cagrpc.runtime.runner import Steps as ControllerSteps
 from cagrpc.server.cluster import ClusterConnection
 from cagrpc.server.controllers import cluster_controllers
-from cagrpc.server.runtime import Runtime
 from cagrpc.services.metrics import Metrics
 from solver.model import Budget, Limit, NodeGroup
 from tests.support.api_server import Document
@@ -337,6 +340,38 @@ class World:
             for each in family.samples:
                 samples[each.name][tuple(each.labels.values())] = each
         return samples
+
+    @property
+    def assumed(self) -> AssumeCache:
+        """The assume cache of the controllers."""
+        (found,) = {each._assumed for each in self.controllers if isinstance(each, PlacementController)}
+        return found
+
+    def without_owner(self) -> list[object]:
+        """Return everything that is assumed for somebody who is no more: a pod that is bound or gone, a request that is
+        deleted, a disruption that has ended, a node that is gone."""
+        fleet, state = self.fleet.snapshot, self.view.state()
+        snapshot = self.assumed.snapshot(fleet, state)
+        waiting = {pod.key for each in state.waiting for pod in each.pods} | state.expected | fleet.in_flight_pods
+        moved = {each.uid for each in fleet.disruption.moves} if fleet.disruption is not None else set()
+        requests = {
+            each["metadata"]["uid"] for path, each in self.api.objects.items() if "/provisioningrequests/" in path
+        }
+        nodes = {each.node.name for each in state.nodes} | {n.name for of in fleet.increments for n in of.nodes}
+        found: list[object] = [key for key in self.assumed.placements.known() if key not in waiting]
+        found += [each.uid for each in snapshot.requests.bookings if each.uid not in requests]
+        for reserved in (snapshot.booked.reservations, snapshot.displaced, snapshot.slack.reservations()):
+            found += [name for name in reserved if name not in nodes]
+            for owner in {each.owner for of in reserved.values() for each in of}:
+                match owner:
+                    case PodOwner(pod):
+                        has_ended = pod not in moved
+                    case RequestOwner(uid):
+                        has_ended = uid not in requests
+                    case _:
+                        has_ended = False
+                found += [owner] if has_ended else []
+        return found
 
     def controller(self, name: str) -> Controller:
         (found,) = (each for each in self.controllers if each.name == name)

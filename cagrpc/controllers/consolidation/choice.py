@@ -14,10 +14,9 @@ from dataclasses import replace
 from cagrpc.cluster.fleet_capacity import deleting_instances
 from cagrpc.cluster.state import ClusterState
 from cagrpc.controllers.consolidation.budgets import NodeCounts, may_go, within
-from cagrpc.controllers.consolidation.steps import MUST_GO
 from cagrpc.controllers.settings import ConsolidationSettings
 from cagrpc.fleet.model import FleetSnapshot
-from solver.consolidation.model import ConsolidationProblem, ConsolidationStep, DisruptionReason
+from solver.consolidation.model import FORCEFUL, ConsolidationProblem, ConsolidationStep, DisruptionReason
 
 LATER = "its step comes later"
 
@@ -75,7 +74,7 @@ def candidates(
     """Yield the nodes to take away next, the best first: of each step those that budgets let go. `without` are nodes
     that are left alone for now."""
     for step in steps:
-        if urgent_only and step.reason not in MUST_GO:
+        if urgent_only and step.reason not in FORCEFUL:
             continue
         nodes = tuple(name for name in may.of(step) if name not in without)
         if nodes:

@@ -10,27 +10,27 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Iterable, Mapping
 
 from prometheus_client.registry import Collector
 
-from cagrpc.cluster.state import ClusterState
+from cagrpc.controllers.consolidation.assignment import assigned
 from cagrpc.controllers.consolidation.choice import NodesThatMayGo, candidates, narrowed
-from cagrpc.controllers.consolidation.holds import Hold
 from cagrpc.controllers.consolidation.metrics import ConsolidationMetrics
+from cagrpc.controllers.consolidation.observer import Observer
 from cagrpc.controllers.consolidation.pauses import Pause, pause
+from cagrpc.controllers.consolidation.question import AskedQuestion
 from cagrpc.controllers.consolidation.status import PublishedPlan, Shown, in_full, in_short
-from cagrpc.controllers.consolidation.steps import MUST_GO
+from cagrpc.controllers.consolidation.walk import Walk
+from cagrpc.controllers.runtime import Runtime
 from cagrpc.controllers.settings import ConsolidationMode, ConsolidationSettings
-from cagrpc.fleet.model import FleetSnapshot, SnapshotSource
+from cagrpc.fleet.model import SnapshotSource
 from cagrpc.runtime.back_off import BackOff
-from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
 from cagrpc.runtime.controller import Controller, Json, JsonPage, described
 from cagrpc.runtime.fair_lock import FairLock
 from cagrpc.runtime.stopping import STOP_SECONDS
-from solver.consolidation.model import ConsolidationPlan, ConsolidationProblem, ConsolidationStep
+from solver.consolidation.consolidate import consolidate
+from solver.consolidation.model import FORCEFUL, ConsolidationPlan
 from solver.model import Budget
 from solver.model.quantities import several
 
@@ -44,69 +44,8 @@ _BEGIN_SHARE = 0.3
 _MOST_TRIES = 3
 """Of steps that turn out to be none, in one round."""
 
-QuestionT = TypeVar("QuestionT")
 
-
-@dataclass(frozen=True, slots=True)
-class AskedQuestion(Generic[QuestionT]):
-    """What the fleet and the cluster at one moment ask."""
-
-    snapshot: FleetSnapshot
-    state: ClusterState
-    problem: ConsolidationProblem
-    question: QuestionT
-    """The problem with what walking needs: which pods are which."""
-    held: str = ""
-    """Why only nodes that must go may be taken away now; empty where all may."""
-
-
-class Observing(Protocol[QuestionT]):
-    """Who asks. What it shows is for any thread."""
-
-    @property
-    def holding(self) -> tuple[Hold, ...]:
-        """Who held consolidation when it was asked last."""
-        ...
-
-    def __call__(self) -> AskedQuestion[QuestionT] | str:
-        """Return what is asked, or why nothing may be begun now: pods wait, say. Raises Unavailable while the cluster
-        is not known."""
-        ...
-
-
-class Walking(Protocol[QuestionT]):
-    """How a step is walked. What it shows is for any thread."""
-
-    @property
-    def waits_for(self) -> str:
-        """What the step under way waits for, for people."""
-        ...
-
-    @property
-    def evicted(self) -> int:
-        """How many pods were evicted so far."""
-        ...
-
-    @property
-    def refused(self) -> int:
-        """How many evictions were refused so far."""
-        ...
-
-    def begin(self, step: ConsolidationStep, asked: AskedQuestion[QuestionT]) -> None:
-        """Journal the step, the first of a plan for what was asked. Raises FailedPrecondition where it cannot be begun
-        after all, and Unavailable."""
-        ...
-
-    def advance(self) -> None:
-        """Do what is due of the step under way."""
-        ...
-
-    def undo(self, why: str) -> None:
-        """Undo the step under way, or go on with undoing it."""
-        ...
-
-
-class ConsolidationController(Controller, Generic[QuestionT]):
+class ConsolidationController(Controller):
     """Plans and walks. `step` is for one thread; all else is for any."""
 
     name = "consolidation"
@@ -116,29 +55,25 @@ class ConsolidationController(Controller, Generic[QuestionT]):
     def __init__(
         self,
         fleet: SnapshotSource,
-        observe: Observing[QuestionT],
-        walk: Walking[QuestionT],
+        observe: Observer,
+        walk: Walk,
         settings: ConsolidationSettings,
-        plan: Callable[[ConsolidationProblem, Budget], ConsolidationPlan],
-        *,
-        turn: FairLock | None = None,
-        now: EpochClock = epoch,
-        clock: MonotonicClock = monotonic,
+        planning_lock: FairLock,
+        runtime: Runtime,
     ) -> None:
-        """`plan` answers what `observe` asks. `turn` is held by whoever plans, `now` is the fleet's clock."""
+        """`planning_lock` is held by whoever plans."""
         self._fleet = fleet
         self._observe = observe
         self._walk = walk
         self._settings = settings
-        self._turn = turn or FairLock()
-        self._now, self._clock = now, clock
-        self._plan = plan
+        self._planning_lock = planning_lock
+        self._now, self._clock, self._budget = runtime.now, runtime.clock, runtime.budget
         self._published: PublishedPlan | None = None
         self._waits_for = "starting"
         self._none: set[tuple[str, ...]] = set()
         """Nodes with which no step could be begun lately: others come first."""
         self._next = float("-inf")
-        self._metrics = ConsolidationMetrics(self._shown, walk)
+        self._metrics = ConsolidationMetrics(self._shown, walk.evictions)
         self._stopping = threading.Event()
         self.patience_seconds = 900.0 + 4 * settings.budget_seconds
 
@@ -204,7 +139,7 @@ class ConsolidationController(Controller, Generic[QuestionT]):
         problem = observed.problem
         if observed.held:
             problem = narrowed(problem, {each.node.name for each in problem.nodes if each.must_go is not None})
-        plan = self._plan(problem, Budget(self._settings.budget_seconds))
+        plan = consolidate(problem, self._budget or Budget(self._settings.budget_seconds))
         if not observed.held:
             self._published = PublishedPlan(self._now(), plan)
         self._next = self._clock() + self._settings.every_seconds
@@ -215,7 +150,7 @@ class ConsolidationController(Controller, Generic[QuestionT]):
             return "it is a dry run: nothing is changed"
         return self._begin(observed, plan)
 
-    def _begin(self, planned: AskedQuestion[QuestionT], plan: ConsolidationPlan) -> str:
+    def _begin(self, planned: AskedQuestion, plan: ConsolidationPlan) -> str:
         closed, paused = self._closed(), self._pause()
         may = self._may_go(planned)
         left_alone = paused.nodes if paused is not None else frozenset()
@@ -223,7 +158,7 @@ class ConsolidationController(Controller, Generic[QuestionT]):
         found = list(candidates(plan.steps, may, urgent_only=urgent_only, without=left_alone))
         tried = [nodes for nodes in found if nodes not in self._none] or found
         for nodes in tried[:_MOST_TRIES]:
-            with self._turn:
+            with self._planning_lock:
                 why = self._begin_with(frozenset(nodes), left_alone, urgent_only=urgent_only)
             if why is None:
                 self._none.clear()
@@ -246,15 +181,15 @@ class ConsolidationController(Controller, Generic[QuestionT]):
         observed = self._observe()
         if isinstance(observed, str):
             return observed
-        budget = Budget(max(1.0, _BEGIN_SHARE * self._settings.budget_seconds))
-        steps = self._plan(narrowed(observed.problem, nodes, left_alone), budget).steps
+        budget = self._budget or Budget(max(1.0, _BEGIN_SHARE * self._settings.budget_seconds))
+        steps = consolidate(narrowed(observed.problem, nodes, left_alone), budget).steps
         may = self._may_go(observed)
         if not steps or self._stopping.is_set():
             return ""
         found = steps[0]
-        if may.of(found) != found.nodes or ((urgent_only or observed.held) and found.reason not in MUST_GO):
+        if may.of(found) != found.nodes or ((urgent_only or observed.held) and found.reason not in FORCEFUL):
             return ""
-        self._walk.begin(found, observed)
+        self._walk.begin(assigned(found, observed.question))
         log.info(
             "consolidation begins: %s of %s (%s) go, %s move, %.4f $/h are saved",
             several(len(found.nodes), "node"),
@@ -265,7 +200,7 @@ class ConsolidationController(Controller, Generic[QuestionT]):
         )
         return None
 
-    def _may_go(self, observed: AskedQuestion[QuestionT]) -> NodesThatMayGo:
+    def _may_go(self, observed: AskedQuestion) -> NodesThatMayGo:
         return NodesThatMayGo(self._settings, observed.state, observed.snapshot, observed.problem, self._now())
 
     def _closed(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from cagrpc.controllers.placement.places import Places
+from cagrpc.controllers.assume_cache.placements import Placements
 from cagrpc.fleet.model import DisruptedNode, Disruption, IncrementStatus, Phase, SnapshotSource
 from cagrpc.runtime.clock import MonotonicClock
 from cagrpc.runtime.progress import DEADLINE_SECONDS, Turn
@@ -39,14 +39,14 @@ class NewNodes:
         self,
         fleet: SnapshotSource,
         cluster: NodeNames,
-        places: Places,
+        placements: Placements,
         clock: MonotonicClock,
         minimum_node_age_seconds: float = 0.0,
     ) -> None:
         self._fleet = fleet
         self._minimum_node_age_seconds = minimum_node_age_seconds
         self._cluster = cluster
-        self._places = places
+        self._placements = placements
         self._clock = clock
         self._turn: Turn | None = None
         """Of the pods that are planned for other nodes, since these here are ready."""
@@ -82,11 +82,11 @@ class NewNodes:
         known, now = self._cluster.node_names(), self._clock()
         if any(each.instance_id not in known for each in status.held):
             return Coming(waits_for="new nodes to be seen")
-        planned = self._fleet.snapshot.in_flight_pods | self._places.nodes().keys()
-        self._turn = self._turn or Turn(now, self._places.scheduler.served)
+        planned = self._fleet.snapshot.in_flight_pods | self._placements.nodes().keys()
+        self._turn = self._turn or Turn(now, self._placements.scheduler.served)
         self._turn.before = max(self._turn.before, len(planned))
         # The scheduler would bind those here.
-        if planned and not self._turn.is_over(self._places.scheduler, DEADLINE_SECONDS, now):
+        if planned and not self._turn.is_over(self._placements.scheduler, DEADLINE_SECONDS, now):
             return Coming(waits_for="pods that are planned for other nodes to be bound")
         return Coming(
             nodes={

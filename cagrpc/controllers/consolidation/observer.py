@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from cagrpc.cluster.node_info import Reservations, nothing_reserved
-from cagrpc.cluster.shortages import Shortages
 from cagrpc.cluster.state import BoundPodsSource, ClusterSource, ClusterState
-from cagrpc.controllers.consolidation.controller import AskedQuestion
+from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.consolidation.holds import Hold, Holds, in_words, needs, notes
 from cagrpc.controllers.consolidation.must_go import must_go
-from cagrpc.controllers.consolidation.question import ConsolidationQuestion, in_flight, question, why_nothing
-from cagrpc.controllers.events import Note
+from cagrpc.controllers.consolidation.question import AskedQuestion, in_flight, question, why_nothing
+from cagrpc.controllers.events import EventRecorder
 from cagrpc.controllers.scale_down.choice import Bookings
 from cagrpc.controllers.settings import ConsolidationSettings
 from cagrpc.fleet.fleet import Fleet
@@ -35,32 +32,21 @@ class Observer:
         cluster: ObservedCluster,
         fleet: Fleet,
         settings: ConsolidationSettings,
-        *,
-        shortage_seconds: float,
-        reservations: Callable[[ClusterState], Reservations] = nothing_reserved,
-        booked: Callable[[], Mapping[str, str]] = dict,
-        slack: Callable[[], Reservations] = dict,
-        requests_due: Callable[[], Mapping[str, int]] = dict,
-        requests_known: Callable[[], bool] = lambda: True,
-        record: Callable[[Note], object] = lambda _: None,
+        assumed: AssumeCache,
+        events: EventRecorder,
         now: EpochClock = epoch,
     ) -> None:
-        """`reservations` is the room of ProvisioningRequests, `booked` their nodes, `slack` the room of placeholders;
-        `requests_due` counts requests that still need room, by namespace. `record` writes Events. `now` is the fleet's
-        clock."""
+        """`now` is the fleet's clock."""
         self._cluster, self._fleet, self._settings = cluster, fleet, settings
-        self._reservations, self._booked, self._slack = reservations, booked, slack
-        self._requests_due, self._requests_known = requests_due, requests_known
-        self._record, self._now = record, now
-        self._shortages = Shortages(shortage_seconds, now)
+        self._assumed, self._events, self._now = assumed, events, now
         self._holds = Holds()
         self.holding: tuple[Hold, ...] = ()
 
-    def __call__(self) -> AskedQuestion[ConsolidationQuestion] | str:
+    def __call__(self) -> AskedQuestion | str:
         """Return what is asked now, or why nothing may be begun. Raises Unavailable while the cluster is not known."""
         snapshot, now = self._fleet.snapshot, self._now()
         self.holding = ()
-        self._shortages.learn(snapshot)
+        self._assumed.shortages.learn(snapshot)
         state = self._cluster.state()
         why = self._why_nothing(state, snapshot) or self._why_nothing_cheaper(state, snapshot, now)
         if why and not must_go(state.nodes, snapshot, self._settings, now).nodes:
@@ -70,27 +56,28 @@ class Observer:
         nothing, held = self._why_nothing(state, snapshot), self._why_nothing_cheaper(state, snapshot, now)
         if nothing or (held and not going.nodes):
             return nothing or held
+        taken = self._assumed.snapshot(snapshot, state)
         asked = question(
             state,
             snapshot,
             self._settings,
             now,
             going=going,
-            bookings=Bookings(self._reservations(state), self._booked(), self._slack()),
-            short=frozenset(each.offering for each in self._shortages.active()),
+            bookings=Bookings(taken.reservations, taken.requests.nodes, taken.slack.reservations()),
+            short=frozenset(each.offering for each in self._assumed.shortages.active()),
         )
-        return AskedQuestion(snapshot, state, asked.problem, asked, held)
+        return AskedQuestion(snapshot, state, asked, held)
 
     def _why_nothing(self, state: ClusterState, snapshot: FleetSnapshot) -> str:
         """Return why nothing at all may be begun."""
         problem = self._cluster.problem or self._fleet.problem
-        if problem is None and not self._requests_known():
+        if problem is None and self._assumed.requests_unknown:
             problem = "ProvisioningRequests are not known yet"
         return "; ".join(why_nothing(state, snapshot, problem))
 
     def _why_nothing_cheaper(self, state: ClusterState, snapshot: FleetSnapshot, now: float) -> str:
         """Return why only nodes that must go may be taken away."""
-        self.holding = self._holds.holding(needs(state, snapshot, self._requests_due()), now)
+        self.holding = self._holds.holding(needs(state, snapshot, self._assumed.requests.due), now)
         for note in notes(self.holding, now):
-            self._record(note)
+            self._events.event(note)
         return "; ".join((*in_words(self.holding), *in_flight(snapshot)))

@@ -50,6 +50,22 @@ class ConsolidationQuestion:
     """The nodes of the fleet, by name."""
 
 
+@dataclass(frozen=True, slots=True)
+class AskedQuestion:
+    """What the fleet and the cluster at one moment ask."""
+
+    snapshot: FleetSnapshot
+    state: ClusterState
+    question: ConsolidationQuestion
+    held: str = ""
+    """Why only nodes that must go may be taken away now; empty where all may."""
+
+    @property
+    def problem(self) -> ConsolidationProblem:
+        """What is to be planned."""
+        return self.question.problem
+
+
 def question(
     state: ClusterState,
     snapshot: FleetSnapshot,

@@ -11,10 +11,6 @@ from cagrpc.cluster.state import ReschedulablePod
 from cagrpc.fleet.model import DisruptedNode
 from solver.consolidation.model import DisruptionReason
 
-MUST_GO = frozenset({DisruptionReason.INTERRUPTED, DisruptionReason.UNHEALTHY})
-"""Reasons for which nodes go whatever becomes of the plan: windows do not hold for them, and pauses for other nodes do
-not."""
-
 
 @dataclass(frozen=True, slots=True)
 class MovedPod:

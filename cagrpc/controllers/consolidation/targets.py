@@ -10,11 +10,13 @@ from dataclasses import dataclass, field, replace
 
 from cagrpc.cluster.node_info import ClusterCapacity, PodOwner, Reservations, requested
 from cagrpc.cluster.state import ClusterState, PodRef, PodsOnNode, ReschedulablePod
-from cagrpc.controllers.consolidation.steps import MUST_GO
-from cagrpc.controllers.consolidation.successors import Successors
+from cagrpc.controllers.assume_cache.displaced import DisplacedPods
+from cagrpc.controllers.assume_cache.placements import Placements
+from cagrpc.controllers.assume_cache.snapshot import Snapshot
 from cagrpc.controllers.consolidation.turns import may_be_evicted
 from cagrpc.controllers.scale_down.constraints import is_constrained_by_others
 from cagrpc.fleet.model import DisruptedNode, Disruption, DisruptionPhase, PodMove
+from solver.consolidation.model import FORCEFUL
 from solver.model import CPU, MEMORY, Node
 from solver.model.quantities import several
 
@@ -27,10 +29,11 @@ def standing_of(nodes: Iterable[DisruptedNode], state: ClusterState) -> list[Dis
     return [each for each in nodes if there.get(each.name) == each.instance_id]
 
 
-def needed(state: ClusterState, assumed: Iterable[str], reserved: Reservations) -> AbstractSet[str]:
+def needed(snapshot: Snapshot, placements: Placements) -> AbstractSet[str]:
     """Return the names of nodes that somebody needs: a pod is there, ends or is to come, or room is reserved."""
-    on = (name for name, pods in state.bound.items() if _has_pods(pods))
-    return {*on, *assumed, *(name for name, kept in reserved.items() if kept)}
+    on = (name for name, pods in snapshot.cluster.bound.items() if _has_pods(pods))
+    booked = (name for name, kept in snapshot.booked.reservations.items() if kept)
+    return {*on, *placements.nodes().values(), *booked}
 
 
 def pods_to_go(under_way: Disruption, state: ClusterState) -> dict[str, ReschedulablePod]:
@@ -75,7 +78,7 @@ def with_those_that_came(
     under_way: Disruption, state: ClusterState, pods: Mapping[str, ReschedulablePod]
 ) -> Sequence[PodMove]:
     """Return its moves with those of pods that came to its nodes since; they have no target yet."""
-    if under_way.reason in MUST_GO:
+    if under_way.reason in FORCEFUL:
         return under_way.moves
     staying, known = obstacles(under_way, state, pods), {move.uid for move in under_way.moves}
     came = (
@@ -128,7 +131,7 @@ class MoveTargets:
         under_way: Disruption,
         state: ClusterState,
         others: Reservations,
-        successors: Successors,
+        displaced: DisplacedPods,
         pods: Mapping[str, ReschedulablePod],
     ) -> None:
         """`pods` are those that are not evicted yet, by UID: their room is free in the end, also on nodes that stay
@@ -141,7 +144,7 @@ class MoveTargets:
         self._capacity = ClusterCapacity(ready, others)
         self._left = ClusterCapacity(each.node for each in state.nodes if each.node.name in self._old)
         self._on = {uid: name for name, on in state.bound.items() for uid in _uids(on) if uid in pods}
-        self._successors = successors
+        self._displaced = displaced
 
     def _as_it_will_be(self, node: Node, state: ClusterState, pods: Mapping[str, ReschedulablePod]) -> Node:
         leaving = [pod.spec for pod in state.bound.get(node.name, PodsOnNode()).reschedulable if pod.ref.uid in pods]
@@ -170,7 +173,7 @@ class MoveTargets:
         for name, why in obstacles.items():
             self._stay(name, why, pods, staying)
         going = [each for each in pods if self.on(each.uid) not in staying]
-        waiting = [each for each in self._successors.waiting_for() if not self._take_planned(each)]
+        waiting = [each for each in self._displaced.waiting_for() if not self._take_planned(each)]
         displaced = [each for each in going if not self._take_planned(each)]
         targets: dict[str, str] = {}
         for move in waiting:
@@ -189,7 +192,7 @@ class MoveTargets:
         return Adjustment(left, staying)
 
     def _take_planned(self, move: PodMove) -> bool:
-        info, spec = self._capacity.get(move.target), self._successors.spec(move.uid)
+        info, spec = self._capacity.get(move.target), self._displaced.spec(move.uid)
         if spec is None or (info is None and move.target):
             return True  # nothing is known of it
         if info is None:
@@ -203,7 +206,7 @@ class MoveTargets:
         """Take the fullest node that has room, so that larger pods find theirs. Return its name; empty where there is
         none, and for pods that see others, which stay where they were planned. Of nodes that are held only those are
         taken whose turn is to come before the pod goes."""
-        spec = self._successors.spec(move.uid)
+        spec = self._displaced.spec(move.uid)
         if spec is None or is_constrained_by_others(spec):
             return ""
         found = [
@@ -222,7 +225,7 @@ class MoveTargets:
     def _reopen(self, move: PodMove, pods: Iterable[PodMove], staying: dict[str, str]) -> None:
         """Keep the old node that has room for a pod that waits, one that stays anyway first. One without pods goes all
         the same: the planner may have opened another by now."""
-        spec, full = self._successors.spec(move.uid), Counter(self._on.values())
+        spec, full = self._displaced.spec(move.uid), Counter(self._on.values())
         with_room = [info for info in self._left if full[info.name] and spec is not None and info.has_room(spec)]
         if spec is None or not with_room:
             return
@@ -247,7 +250,7 @@ class MoveTargets:
         """Return whether the scheduler may bind the pod there: the start-up taint is gone, and others that young nodes
         have for a while."""
         node, info = self._there.get(move.target), self._capacity.get(move.target)
-        spec = self._successors.spec(move.uid)
+        spec = self._displaced.spec(move.uid)
         return node is not None and not node.held and info is not None and (spec is None or info.admits(spec))
 
 

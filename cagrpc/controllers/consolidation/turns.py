@@ -13,55 +13,29 @@ from collections.abc import Set as AbstractSet
 
 from cagrpc.api.core.movability import Kept
 from cagrpc.cluster.state import ReschedulablePod
-from cagrpc.controllers.consolidation.steps import MUST_GO
-from cagrpc.fleet.model import Disruption, DisruptionPhase, PodMove
+from cagrpc.fleet.model import Disruption, PodMove
+from solver.consolidation.model import FORCEFUL
 
 
-class NewNodeTurns:
-    """Of the new nodes of the disruption under way. `advance` and `forget` are for one thread, `held` for any. After a
-    restart nodes that are open already are, and all others are held anew."""
-
-    def __init__(self) -> None:
-        self._open: tuple[str, frozenset[str]] = "", frozenset()
-        """The disruption, and names of its new nodes that may take pods; replaced, never changed."""
-
-    def held(self, under_way: Disruption | None) -> frozenset[str]:
-        """Return the instances of the new nodes whose turn is still to come."""
-        if under_way is None or under_way.phase is not DisruptionPhase.MOVING or under_way.reason in MUST_GO:
-            return frozenset()
-        known = self._opened(under_way)
-        return frozenset(each.instance_id for each in under_way.new_nodes if each.name not in known)
-
-    def forget(self) -> None:
-        """Forget all nodes: another disruption begins."""
-        self._open = "", frozenset()
-
-    def advance(
-        self,
-        under_way: Disruption,
-        left: Sequence[PodMove],
-        *,
-        is_open: Callable[[PodMove], bool],
-        is_refused: Callable[[PodMove], bool],
-        needed: AbstractSet[str],
-        open_now: int,
-    ) -> None:
-        """Let the next new node take pods, once those before have theirs. `left` are the pods that are not evicted yet,
-        in their order; `is_open` tells whether the target of one takes it, `is_refused` whether a PodDisruptionBudget
-        does not let it go, which holds up nobody else. `needed` are nodes to which pods of others are to come, which
-        are not kept waiting; `open_now` is how many evicted pods have no successor that runs."""
-        known, new = self._opened(under_way), {each.name for each in under_way.new_nodes}
-        found = {name for name in needed if name in new} | known
-        closed = [each.target for each in left if each.target in new and each.target not in found]
-        busy = open_now or any((is_open(each) or each.target in found) and not is_refused(each) for each in left)
-        if closed and not busy:
-            found |= _with_gangs(closed[0], left)
-        if found != known:
-            self._open = under_way.id, frozenset(found & new)
-
-    def _opened(self, under_way: Disruption) -> frozenset[str]:
-        of, opened = self._open
-        return opened if of == under_way.id else frozenset()
+def opened_next(
+    new: AbstractSet[str],
+    known: frozenset[str],
+    left: Sequence[PodMove],
+    *,
+    is_open: Callable[[PodMove], bool],
+    is_refused: Callable[[PodMove], bool],
+    needed: AbstractSet[str],
+    open_now: int,
+) -> frozenset[str]:
+    """Return which of the `new` nodes may take pods: the `known` ones, and the next once those before have theirs.
+    `left` are the pods that are not evicted yet, in their order; `is_open` tells whether the target of one takes it,
+    `is_refused` whether a PodDisruptionBudget does not let it go, which holds up nobody else. `needed` are nodes to
+    which pods of others are to come, which are not kept waiting; `open_now` is how many evicted pods have no successor
+    that runs."""
+    found = (needed & new) | known
+    closed = [each.target for each in left if each.target in new and each.target not in found]
+    busy = open_now or any((is_open(each) or each.target in found) and not is_refused(each) for each in left)
+    return frozenset(found | _with_gangs(closed[0], left) & new if closed and not busy else found)
 
 
 def _with_gangs(node: str, moves: Iterable[PodMove]) -> set[str]:
@@ -101,7 +75,7 @@ def next_evictions(
 
 def may_be_evicted(pod: ReschedulablePod, under_way: Disruption) -> bool:
     """Return whether the pod may be evicted; a PodDisruptionBudget is the API server's to heed."""
-    ending = pod.kept_by is Kept.UNTIL_IT_ENDS and under_way.reason in MUST_GO
+    ending = pod.kept_by is Kept.UNTIL_IT_ENDS and under_way.reason in FORCEFUL
     return ending or pod.kept_by in (Kept.NOTHING, Kept.FOR_NOW)
 
 

@@ -6,15 +6,16 @@ where some are there already."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from cagrpc.cluster.state import ClusterState
+from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.consolidation.cordons import Cordons
 from cagrpc.controllers.consolidation.new_nodes import NewNodes
-from cagrpc.controllers.consolidation.successors import Successors
-from cagrpc.controllers.consolidation.targets import standing_of
+from cagrpc.controllers.consolidation.targets import needed, standing_of
+from cagrpc.controllers.settings import ConsolidationSettings
 from cagrpc.errors import FailedPrecondition
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import DisruptedNode, Disruption, DisruptionPhase, InstanceState, Phase
@@ -36,20 +37,17 @@ class Undoing:
         self,
         fleet: Fleet,
         cordons: Cordons,
-        successors: Successors,
-        needed: Callable[[ClusterState], AbstractSet[str]],
-        clock: MonotonicClock,
+        assumed: AssumeCache,
         new_nodes: NewNodes,
-        minimum_node_age_seconds: float = 0.0,
+        settings: ConsolidationSettings,
+        clock: MonotonicClock,
     ) -> None:
-        """`needed` returns the nodes that somebody needs."""
         self._fleet = fleet
         self._cordons = cordons
-        self._successors = successors
-        self._needed = needed
+        self._assumed = assumed
         self._clock = clock
         self._new_nodes = new_nodes
-        self._minimum_node_age_seconds = minimum_node_age_seconds
+        self._minimum_node_age_seconds = settings.minimum_node_age_seconds
         self._turn: Turn | None = None
         """Of the successors, with the scheduler."""
 
@@ -69,7 +67,7 @@ class Undoing:
     def advance(self, under_way: Disruption, state: ClusterState) -> str:
         """Do what is due. Return what it waits for; empty once it is undone."""
         now = self._clock()
-        scheduler = self._successors.scheduler
+        scheduler = self._assumed.placements.scheduler
         self._turn = self._turn or Turn(now, scheduler.served)
         self._turn.before = max(self._turn.before, state.waiting_pods)
         patient = not self._turn.is_over(scheduler, DEADLINE_SECONDS, now, least_seconds=PATIENCE_SECONDS)
@@ -83,9 +81,10 @@ class Undoing:
         nodes = standing_of((*under_way.nodes, *under_way.new_nodes), state)
         empty: AbstractSet[str] = frozenset()
         if moved and patient:
-            waiting = self._successors.open
+            waiting = self._assumed.displaced.open_count
             if not waiting:
-                empty = self._running(nodes) - self._needed(state) - self._young(state)
+                taken = self._assumed.snapshot(self._fleet.snapshot, state)
+                empty = self._running(nodes) - needed(taken, self._assumed.placements) - self._young(state)
             self._cordons.write(nodes, empty, under_way.id)
             if waiting:
                 return f"{several(waiting, 'evicted pod')} to run again"

@@ -14,7 +14,7 @@ gave to others get another target, or their old node stays (`targets`), as does 
 after all. A step is undone where it can no longer end, or has nothing left to save: a new node does not come, a target
 is not Ready, all old nodes have to stay, somebody lifts a cordon, or it makes no progress for its deadline. While the
 cluster is not known nothing happens, and the deadline is put off by as long. Of nodes that go whatever happens
-(`steps.MUST_GO`) pods are evicted all the same, and the planner finds room.
+(`FORCEFUL`) pods are evicted all the same, and the planner finds room.
 
 Rights: get and patch nodes; create pods/eviction.
 """
@@ -22,18 +22,17 @@ Rights: get and patch nodes; create pods/eviction.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Protocol
 
-from cagrpc.cluster.node_info import Reservations, nothing_reserved
 from cagrpc.cluster.state import ClusterState, PendingPod, PodsOnNode, ReschedulablePod
+from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.consolidation.cordons import Cordons, PatchableNodes
 from cagrpc.controllers.consolidation.evictions import Evictions, Evictor
 from cagrpc.controllers.consolidation.new_nodes import NewNodes
-from cagrpc.controllers.consolidation.steps import MUST_GO, AssignedStep
-from cagrpc.controllers.consolidation.successors import Successors
+from cagrpc.controllers.consolidation.steps import AssignedStep
 from cagrpc.controllers.consolidation.targets import (
     Adjustment,
     MoveTargets,
@@ -46,14 +45,14 @@ from cagrpc.controllers.consolidation.targets import (
     with_those_that_came,
 )
 from cagrpc.controllers.consolidation.turns import (
-    NewNodeTurns,
     may_be_evicted,
     next_evictions,
+    opened_next,
     stranger,
     with_open_targets,
 )
 from cagrpc.controllers.consolidation.undoing import Undoing
-from cagrpc.controllers.placement.places import Places
+from cagrpc.controllers.settings import ConsolidationSettings
 from cagrpc.errors import FailedPrecondition
 from cagrpc.fleet.disruptions import DisruptionSpec
 from cagrpc.fleet.fleet import Fleet
@@ -61,6 +60,7 @@ from cagrpc.fleet.model import Disruption, DisruptionPhase, IncrementSpec, PodMo
 from cagrpc.kube.client.failures import Forbidden
 from cagrpc.runtime.clock import MonotonicClock, monotonic
 from cagrpc.runtime.progress import DEADLINE_SECONDS, LONGEST_FACTOR, Progress, Turn
+from solver.consolidation.model import FORCEFUL
 from solver.model.quantities import several
 
 log = logging.getLogger(__name__)
@@ -101,32 +101,23 @@ class Walk:
         client: WalkClient,
         fleet: Fleet,
         cluster: WalkCluster,
-        places: Places,
-        *,
-        reserved: Callable[[ClusterState], Reservations] = nothing_reserved,
-        deadline_seconds: float = 900.0,
-        minimum_node_age_seconds: float = 0.0,
-        most_in_flight: int = MOST_IN_FLIGHT,
+        assumed: AssumeCache,
+        settings: ConsolidationSettings,
         clock: MonotonicClock = monotonic,
     ) -> None:
-        """`client` must not wait for Retry-After (`Client.hurried`); `reserved` are the reservations of all others."""
+        """`client` must not wait for Retry-After (`Client.hurried`)."""
         self._client = client
         self._fleet = fleet
         self._cluster = cluster
-        self._places = places
-        self._reserved = reserved
-        self._deadline_seconds = deadline_seconds
-        self._most_in_flight = most_in_flight
+        self._assumed = assumed
+        self._displaced = assumed.displaced
+        self._settings = settings
         self._clock = clock
         self._evictions = Evictions(client, clock)
-        self._successors = Successors(places, cluster, clock)
-        self._new_nodes = NewNodes(fleet, cluster, places, clock, minimum_node_age_seconds)
-        self._turns = NewNodeTurns()
+        self._new_nodes = NewNodes(fleet, cluster, assumed.placements, clock, settings.minimum_node_age_seconds)
         self._id = ""
         self._cordons = Cordons(client, cluster)
-        self._undoing = Undoing(
-            fleet, self._cordons, self._successors, self._needed, clock, self._new_nodes, minimum_node_age_seconds
-        )
+        self._undoing = Undoing(fleet, self._cordons, assumed, self._new_nodes, settings, clock)
         self._rests_until = float("-inf")
         self._away_since: float | None = None
         self._least_left: tuple[DisruptionPhase, int] | None = None
@@ -144,28 +135,9 @@ class Walk:
         return self._fleet.snapshot.disruption
 
     @property
-    def instances_to_hold(self) -> frozenset[str]:
-        """New nodes whose turn to take pods is still to come."""
-        return self._turns.held(self.under_way)
-
-    @property
     def evictions(self) -> Evictions:
         """Of all disruptions, for counting."""
         return self._evictions
-
-    def reservations(self, state: ClusterState) -> Reservations:
-        """Return the room on targets for pods whose successors are not bound or assumed yet. Nodes in flight go by
-        their `IncrementNode.name`, and by that of their Node where it is known."""
-        under_way = self.under_way
-        if under_way is None:
-            return {}
-        found = dict(self._successors.reservations(state))
-        status = self._new_nodes.status(under_way)
-        names = self._cluster.node_names() if status is not None else {}
-        for node in status.held if status is not None else ():
-            if node.name in found and node.instance_id in names:
-                found[names[node.instance_id]] = found[node.name]
-        return found
 
     # ---- for one thread
 
@@ -196,10 +168,10 @@ class Walk:
             if step.new_nodes
             else None,
             saving_usd_per_hour=step.saving_usd_per_hour,
-            deadline_seconds=self._deadline_seconds,
+            deadline_seconds=self._settings.step_deadline_seconds,
         )
         found = self._fleet.disruptions.begin(spec)
-        self._successors.begin(found, {each.pod.ref.uid: each.pod.spec for each in step.pods})
+        self._displaced.begin(found, {each.pod.ref.uid: each.pod.spec for each in step.pods})
         log.info("disruption %s begins: %s, %s", found.id, what, several(len(moves), "pod"), extra=_about(found))
         return found
 
@@ -214,7 +186,7 @@ class Walk:
         state = self._cluster.state_with_bound_pods()
         self._rests_until = self._clock() + _REST * (self._clock() - began)
         pods = {uid: pod for uid, pod in pods_to_go(under_way, state).items() if uid not in self._evictions.gone}
-        self._successors.observe(under_way, state, pods.keys())
+        self._displaced.observe(under_way, state, pods.keys())
         self._note_progress(under_way, state, len(pods))
         self._fleet.disruptions.check()
         if under_way.phase is DisruptionPhase.UNDOING:
@@ -243,12 +215,11 @@ class Walk:
         self._id = under_way.id if under_way is not None else ""
         self._away_since, self._least_left, self.waits_for = None, None, ""
         self._new_nodes.forget()
-        self._turns.forget()
         self._cordons.forget()
         self._undoing.forget()
         self._evictions.forget()
         if under_way is None:
-            self._successors.forget()
+            self._displaced.forget()
 
     def _is_away(self) -> bool:
         """Return whether the cluster is not known. Time limits do not count meanwhile."""
@@ -264,9 +235,9 @@ class Walk:
 
     def _note_progress(self, under_way: Disruption, state: ClusterState, pods: int) -> None:
         """Note how far it has come; `pods` are to go still. What comes anew is no progress, nor is what went before."""
-        left = under_way.phase, 2 * pods + self._successors.open
+        left = under_way.phase, 2 * pods + self._displaced.open_count
         if self._least_left is None or left[0] is not self._least_left[0] or left[1] < self._least_left[1]:
-            self._least_left, self._turn = left, Turn(self._clock(), self._places.scheduler.served)
+            self._least_left, self._turn = left, Turn(self._clock(), self._assumed.placements.scheduler.served)
         self._turn.before = max(self._turn.before, state.waiting_pods)
 
     def _is_late(self, under_way: Disruption, seconds: float) -> bool:
@@ -274,8 +245,8 @@ class Walk:
         for pods to be bound, others may come first."""
         if self._fleet.disruptions.now() >= under_way.created_at_seconds + LONGEST_FACTOR * seconds:
             return True
-        waits_for_scheduler = under_way.phase is DisruptionPhase.CREATING or self._successors.open
-        scheduler = self._places.scheduler if waits_for_scheduler else Progress()
+        waits_for_scheduler = under_way.phase is DisruptionPhase.CREATING or self._displaced.open_count
+        scheduler = self._assumed.placements.scheduler if waits_for_scheduler else Progress()
         return self._turn.is_over(scheduler, DEADLINE_SECONDS, self._clock(), least_seconds=seconds)
 
     def _hindrance(self, under_way: Disruption, state: ClusterState) -> str:
@@ -283,7 +254,7 @@ class Walk:
         seconds = under_way.deadline_at_seconds - under_way.created_at_seconds
         if self._is_late(under_way, seconds):
             return f"no progress for {seconds:g} s: {self.waits_for}"
-        if under_way.reason in MUST_GO:
+        if under_way.reason in FORCEFUL:
             return ""
         moving = under_way.phase is DisruptionPhase.MOVING
         standing = standing_of(under_way.nodes, state) if moving else ()
@@ -300,7 +271,7 @@ class Walk:
             self.waits_for = "pods that the scheduler has nominated to the nodes that go"
             return
         coming = self._new_nodes.coming(under_way)
-        staying = {} if under_way.reason in MUST_GO else obstacles(under_way, state, pods)
+        staying = {} if under_way.reason in FORCEFUL else obstacles(under_way, state, pods)
         if coming.lost or self._is_vain(under_way, staying.keys()):
             self.undo(coming.lost or next(iter(staying.values())))
             return
@@ -323,36 +294,39 @@ class Walk:
 
     def _move(self, under_way: Disruption, state: ClusterState, pods: Mapping[str, ReschedulablePod]) -> None:
         still_there = largest_first([each for each in under_way.moves if each.uid in pods], pods)
-        open_now = self._successors.open
-        needed_still = {each.name for each in under_way.nodes} & self._needed(state)
+        open_now = self._displaced.open_count
+        taken = self._assumed.snapshot(self._fleet.snapshot, state)
+        needed_still = {each.name for each in under_way.nodes} & needed(taken, self._assumed.placements)
         if not (still_there or open_now or needed_still):
             self._end(under_way)
             return
-        targets = MoveTargets(under_way, state, self._reserved(state), self._successors, pods)
-        must_go = under_way.reason in MUST_GO
+        targets = MoveTargets(under_way, state, taken.booked.reservations, self._displaced, pods)
+        must_go = under_way.reason in FORCEFUL
         if not must_go and self._adjusted(under_way, targets, still_there, obstacles(under_way, state, pods)):
             return
         left = len(pods)
         self.waits_for = self._evictions.problem or f"{several(left, 'pod')} to move, {open_now} to run again"
         evictable = [each for each in still_there if may_be_evicted(pods[each.uid], under_way)]
         if not must_go:
-            self._turns.advance(
-                under_way,
+            opened = opened_next(
+                {each.name for each in under_way.new_nodes},
+                self._displaced.open_nodes(under_way),
                 evictable,
                 is_open=targets.is_open,
                 is_refused=lambda each: self._evictions.is_refused(each.uid),
-                needed=set(self._places.nodes().values()),
+                needed=set(self._assumed.placements.nodes().values()),
                 open_now=open_now,
             )
+            self._displaced.open(under_way, opened)
             evictable = with_open_targets(evictable, targets.is_open)
         known = {each.uid for each in under_way.moves}
         strangers = [stranger(pod) for uid, pod in pods.items() if uid not in known and may_be_evicted(pod, under_way)]
         try:
-            due = next_evictions([*evictable, *strangers], self._evictions.is_due, self._most_in_flight, open_now)
+            due = next_evictions([*evictable, *strangers], self._evictions.is_due, MOST_IN_FLIGHT, open_now)
             self._evictions.evict(due)
         except Forbidden as error:
             self.undo(str(error))
-        self._successors.leave(self._evictions.gone)
+        self._displaced.leave(self._evictions.gone)
 
     def _adjusted(
         self,
@@ -392,10 +366,6 @@ class Walk:
     def _is_vain(self, under_way: Disruption, staying: AbstractSet[str]) -> bool:
         """Return whether it would save nothing any more where these of its nodes stay."""
         return bool(staying) and under_way.saving_usd_per_hour > 0 >= self._saving(under_way, staying)
-
-    def _needed(self, state: ClusterState) -> AbstractSet[str]:
-        """Return the nodes that somebody needs: where a pod is, ends or is to come, or room is reserved."""
-        return needed(state, self._places.nodes().values(), self._reserved(state))
 
     def _end(self, under_way: Disruption) -> None:
         done = replace(

@@ -1,6 +1,6 @@
-"""The placement controller: reconciles the nominations of pods with their places (`places`). It is level-triggered:
-the same steps serve the first nomination, one that was cleared, a restart and a change of leader. Nodes are released by
-`release`, once `settled` is true of them.
+"""The placement controller: reconciles the nominations of pods with their placements (`assume_cache`). It is
+level-triggered: the same steps serve the first nomination, one that was cleared, a restart and a change of leader.
+Nodes are released by `release`, once `settled` is true of them.
 
 A pod whose place is lost, because other pods have taken the room or the node is gone, gets another one (`handover`);
 where there is none it is left without a place, and the planner begins a round for it.
@@ -19,14 +19,13 @@ from typing import Protocol
 
 from prometheus_client.registry import Collector
 
-from cagrpc.cluster.fleet_capacity import groups_as_planned
-from cagrpc.cluster.node_info import Reservations, nothing_reserved
-from cagrpc.cluster.state import ClusterSource, ClusterState, PendingPod
+from cagrpc.cluster.state import ClusterSource, PendingPod
+from cagrpc.controllers.assume_cache.cache import AssumeCache
+from cagrpc.controllers.assume_cache.placed_pods import PlacedPods
+from cagrpc.controllers.assume_cache.placements import DesiredPlacements
 from cagrpc.controllers.placement.bound_pods import WaitMetrics
 from cagrpc.controllers.placement.handover import may_move, most_promising, repack, swap
 from cagrpc.controllers.placement.nominations import Nominations, PodPatcher
-from cagrpc.controllers.placement.placed_pods import PlacedPods
-from cagrpc.controllers.placement.places import Places, Wanted
 from cagrpc.controllers.placement.waiting import Patience
 from cagrpc.fleet.model import ExpectedPod, FleetSnapshot, Phase, PodKey, SnapshotSource
 from cagrpc.runtime.back_off import BackOff
@@ -117,33 +116,28 @@ class PlacementController(Controller):
         client: PodPatcher,
         fleet: SnapshotSource,
         cluster: PlacementCluster,
-        places: Places,
+        assumed: AssumeCache,
         *,
-        reservations: Callable[[ClusterState], Reservations] = nothing_reserved,
-        consumers: Callable[[], Mapping[str, str]] = dict,
         progress_deadline_seconds: float = DEADLINE_SECONDS,
         clock: MonotonicClock = monotonic,
     ) -> None:
-        """`reservations` returns those of ProvisioningRequests, `consumers` the node of each pod that consumes one, by
-        UID. A scheduler that has bound nobody for the deadline is taken to have tried every pod."""
+        """A scheduler that has bound nobody for the deadline is taken to have tried every pod."""
         self._fleet = fleet
         self._cluster = cluster
-        self._places = places
-        self._reservations = reservations
-        self._consumers = consumers
+        self._assumed = assumed
+        self._placements = assumed.placements
         self._clock = clock
         self._nominations = Nominations(client, clock)
-        self._patience = Patience(clock, places.scheduler, progress_deadline_seconds)
+        self._patience = Patience(clock, assumed.placements.scheduler, progress_deadline_seconds)
         self._targets = Targets()
         self._held: AbstractSet[str] = frozenset()
         """Names of nodes whose start-up taint keeps all pods away."""
         self._checked_at = float("-inf")
-        self._places_version = -1
+        self._placements_version = -1
         self._left: deque[tuple[float, PodSpec, str]] = deque()
         """Places that their pods have left: when, for which spec, on which node."""
         self._gone: set[str] = set()
         """Pods of the targets that are no longer pending."""
-        self._lost = 0
         self._handed_over = 0
         self.wake: threading.Event = threading.Event()
         self.queue: WorkQueue[str] = WorkQueue("nominations", self._nominate, workers=WORKERS, clock=clock)
@@ -151,11 +145,6 @@ class PlacementController(Controller):
         cluster.tell(self._changed, self._bound)
 
     # ---- for any thread
-
-    @property
-    def news(self) -> int:
-        """The number of pods that have lost their places so far without getting another."""
-        return self._lost
 
     def begun(self, increments: AbstractSet[str]) -> bool:
         """Return whether every pod with a place, on nodes of these ready increments or elsewhere, has been nominated
@@ -193,7 +182,7 @@ class PlacementController(Controller):
 
     def progress(self) -> Progress:
         """Return how many pods were nominated or bound, and when the last one was."""
-        written, bound = self._nominations.progress, self._places.scheduler
+        written, bound = self._nominations.progress, self._placements.scheduler
         return Progress(written.served + bound.served, max(written.at, bound.at))
 
     def to_be_bound(self) -> int:
@@ -223,7 +212,7 @@ class PlacementController(Controller):
                 "to_be_bound": len(self._targets.nodes),
                 "nominations": self._nominations.progress.served,
                 "handed_over": self._handed_over,
-                "lost": self._lost,
+                "lost": self._placements.lost_count,
                 **problem,
             }
         }
@@ -240,7 +229,7 @@ class PlacementController(Controller):
 
     def _bound(self, uid: str, seconds: float) -> None:
         """Note a pod that was bound. Called as `_changed` is."""
-        self._places.scheduler.serve(self._clock())
+        self._placements.scheduler.serve(self._clock())
         self._waits.bound(uid, seconds)
 
     def _nominate(self, uid: str) -> float | None:
@@ -262,7 +251,7 @@ class PlacementController(Controller):
         self._held = held - self._cluster.dedicated_nodes()
         snapshot, now = self._fleet.snapshot, self._clock()
         pods = self._cluster.pending(self._targets.nodes)
-        is_new = snapshot is not self._targets.snapshot or self._places.version != self._places_version
+        is_new = snapshot is not self._targets.snapshot or self._placements.version != self._placements_version
         taken = self._note_left(self._targets, pods)
         given_up = self._patience.over(pods, self._targets.nodes, held)
         self._lose(given_up)
@@ -284,20 +273,21 @@ class PlacementController(Controller):
         """Recompute the targets, and hand over places that are lost."""
         self._checked_at = self._clock()
         self._gone.clear()
-        known, ours, consumers = self._places.known(), self._cluster.nominated_by_us(), self._consumers()
+        known, ours, requests = self._placements.known(), self._cluster.nominated_by_us(), self._assumed.requests
+        consumers = requests.consumer_nodes(self._cluster.pending(requests.pending_consumers))
         if not (known or ours or consumers or snapshot.in_flight_pods):
-            self._places_version, self._targets = self._places.version, Targets(snapshot)
+            self._placements_version, self._targets = self._placements.version, Targets(snapshot)
             return
-        state = self._cluster.state()
-        wanted = self._places.wanted(snapshot, ours, state)
-        pending = self._cluster.pending(pod for pod in self._places.known() if isinstance(pod, str))
-        self._places.keep({*pending, *state.expected, *snapshot.in_flight_pods})
-        placed = PlacedPods(state, snapshot, groups_as_planned(snapshot, state), wanted, self._reservations(state))
-        pod_sets = {pod.key: each.pod_set for each in state.waiting for pod in each.pods if pod.key in wanted.pods}
+        taken = self._assumed.snapshot(snapshot, self._cluster.state())
+        state, desired = taken.cluster, taken.desired
+        pending = self._cluster.pending(pod for pod in self._placements.known() if isinstance(pod, str))
+        self._placements.keep({*pending, *state.expected, *snapshot.in_flight_pods})
+        placed = taken.placed()
+        pod_sets = {pod.key: each.pod_set for each in state.waiting for pod in each.pods if pod.key in desired.pods}
         specs = {uid: pod_set.spec for uid, pod_set in pod_sets.items()}
         if placed.lost:
-            self._hand_over(placed, specs, wanted, held)
-        self._places_version = self._places.version
+            self._hand_over(placed, specs, desired, held)
+        self._placements_version = self._placements.version
         there_now = {uid: node for uid, node in placed.nodes_of_pods.items() if node not in placed.in_flight}
         nodes = {**{uid: node for uid, node in there_now.items() if isinstance(uid, str)}, **consumers}
         pods: defaultdict[str, list[str]] = defaultdict(list)
@@ -325,7 +315,7 @@ class PlacementController(Controller):
         )
 
     def _hand_over(
-        self, placed: PlacedPods, specs: Mapping[PodKey, PodSpec], wanted: Wanted, held: AbstractSet[str]
+        self, placed: PlacedPods, specs: Mapping[PodKey, PodSpec], desired: DesiredPlacements, held: AbstractSet[str]
     ) -> None:
         """Give other places to pods that have lost theirs; those for which there is none are without one from now
         on."""
@@ -334,19 +324,19 @@ class PlacementController(Controller):
         lost = {uid: spec for uid, spec in before.items() if uid not in found}
         if lost:
             # Nodes with freed capacity come first.
-            free = [*(wanted.pods[uid] for uid in lost), *(node for _, _, node in reversed(self._left)), *wanted.open]
+            free = [*(desired.pods[uid] for uid in lost), *(node for _, _, node in reversed(self._left)), *desired.open]
             kept = self._nominated_by_others(placed.nodes_of_pods)
             movable = {uid: specs[uid] for uid in placed.nodes_of_pods if uid not in kept and may_move(specs[uid])}
             others = most_promising(lost, movable, placed, placed.in_flight | held)
             found |= repack(lost, movable, placed, [*map(placed.name_of, free), *others])
         for uid, node in found.items():
             placed.move(uid, specs[uid], node)
-        self._places.assume(found)
+        self._placements.assume(found)
         self._handed_over += len(before.keys() & found.keys())
         lost = {uid: spec for uid, spec in lost.items() if uid not in found}
         if lost:
             some = ", ".join(
-                placed.why_lost(specs[uid], wanted.pods[uid]) for uid in sorted(lost, key=str)[:_MOST_LOGGED]
+                placed.why_lost(specs[uid], desired.pods[uid]) for uid in sorted(lost, key=str)[:_MOST_LOGGED]
             )
             log.info("%s lost the planned place: %s", several(len(lost), "pod"), some)
         self._lose(lost)
@@ -357,8 +347,7 @@ class PlacementController(Controller):
         return frozenset(uid for uid, pod in pods.items() if pod.nominated_node and not pod.nominated_by_us)
 
     def _lose(self, uids: Collection[PodKey]) -> None:
-        self._places.lose(uids)
-        self._lost += len(uids)
+        self._placements.lose(uids)
 
     def _note_left(self, targets: Targets, pods: Mapping[str, PendingPod]) -> bool:
         """Note the places of pods that are no longer pending: bound, or gone. Return whether one was bound elsewhere

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
@@ -23,9 +23,10 @@ from prometheus_client.registry import Collector
 
 from cagrpc.api.core.nodes import START_UP_TAINT
 from cagrpc.cluster.markers import BOOKED, booking_label
+from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.placement.dedication import Dedication
-from cagrpc.controllers.placement.places import Places
 from cagrpc.controllers.placement.sources import HeldNodes, NominationProgress
+from cagrpc.controllers.settings import PlannerSettings
 from cagrpc.errors import CagrpcError, FailedPrecondition, Unavailable
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import (
@@ -43,7 +44,7 @@ from cagrpc.kube.taints import lift
 from cagrpc.runtime.back_off import BackOff
 from cagrpc.runtime.clock import MonotonicClock, monotonic
 from cagrpc.runtime.controller import Controller
-from cagrpc.runtime.progress import DEADLINE_SECONDS, Turn
+from cagrpc.runtime.progress import Turn
 from cagrpc.runtime.work_queue import WorkQueue
 
 _log = logging.getLogger(__name__)
@@ -86,33 +87,27 @@ class ReleaseController(Controller):
         fleet: Fleet,
         view: HeldNodes,
         placement: NominationProgress,
-        places: Places,
+        assumed: AssumeCache,
+        settings: PlannerSettings,
         *,
-        requests_known: Callable[[], bool] = lambda: True,
-        dedication: Dedication | None = None,
-        to_hold: Callable[[], AbstractSet[str]] = frozenset,
-        progress_deadline_seconds: float = DEADLINE_SECONDS,
         clock: MonotonicClock = monotonic,
     ) -> None:
-        """`requests_known` returns whether increments that no ProvisioningRequest asks for any more have been
-        withdrawn: until it is true, increments for such requests stay held. With `dedication` nodes are dedicated to
-        the pods planned there until these are bound. `to_hold` returns instances that stay held for now: new nodes of
-        a disruption whose turn is still to come. A node whose pods cannot be nominated or let in, or which another
-        taint keeps them from, is released all the same once no pod was nominated or bound for the deadline."""
+        """Until it is known what ProvisioningRequests hold, increments for such requests stay held: those that no
+        request asks for any more have been withdrawn by then. With `settings.dedicated_nodes` nodes are dedicated to
+        the pods planned there until these are bound. A node whose pods cannot be nominated or let in, or which another
+        taint keeps them from, is released all the same once no pod was nominated or bound for the progress deadline."""
         self._client = client
         self._fleet = fleet
         self._view = view
         self._placement = placement
-        self._places = places
-        self._requests_known = requests_known
-        self._dedication = dedication
-        self._to_hold = to_hold
+        self._assumed = assumed
+        self._dedication = Dedication(client) if settings.dedicated_nodes else None
         self._to_be_bound: Mapping[str, int] = {}
         """The number of pods with places on held nodes, by increment, where nodes are dedicated."""
         self._all_bound = False
         """Whether no dedicated node has pods that are still to be bound, as of the last step."""
         self._clock = clock
-        self._deadline_seconds = progress_deadline_seconds
+        self._deadline_seconds = settings.progress_deadline_seconds
         self._turns: dict[str, Turn] = {}
         """Of ready increments: until all of their pods are nominated; where nodes are dedicated, until all are bound,
         anew with each that is."""
@@ -143,7 +138,8 @@ class ReleaseController(Controller):
 
     def unreleased(self) -> int:
         """Return how many ready nodes have our taint and are to lose it now. For any thread."""
-        snapshot, to_hold = self._fleet.snapshot, self._to_hold()
+        snapshot = self._fleet.snapshot
+        to_hold = self._assumed.displaced.instances_to_hold(snapshot.disruption)
         ready = [each for each in snapshot.increments if each.phase is Phase.READY and each.id != _withheld(snapshot)]
         found = {node.instance_id for status in ready for node in status.held} - to_hold
         try:
@@ -162,7 +158,7 @@ class ReleaseController(Controller):
         if self._dedication is not None:
             self._dedication.only(names)
         self._lifted = {n: at for n, at in self._lifted.items() if n in names and now - at < _LIFTED_SECONDS}
-        known = self._requests_known()  # before the snapshot, which has what was withdrawn until then
+        known = not self._assumed.requests_unknown  # before the snapshot, which has what was withdrawn until then
         snapshot = self._fleet.snapshot
         ready = [each for each in snapshot.increments if each.phase is Phase.READY and each.held]
         ready = [each for each in ready if each.id != _withheld(snapshot)]
@@ -190,7 +186,7 @@ class ReleaseController(Controller):
 
     def _release_all(self, ready: Iterable[IncrementStatus], held: Mapping[str, str]) -> None:
         """Queue the nodes that are due, of all increments together."""
-        to_hold = self._to_hold()
+        to_hold = self._assumed.displaced.instances_to_hold(self._fleet.snapshot.disruption)
         waiting = [
             _Due(held[node.instance_id], status.id, node, status.increment.plan or status.id)
             for status in ready
@@ -326,7 +322,7 @@ class ReleaseController(Controller):
         names = self._view.node_names()
         known = {each.name: names[each.instance_id] for each in status.held if each.instance_id in names}
         pods = {uid: known[each.name] for each in status.held if each.name in known for uid in each.pods}
-        self._places.registered(known, pods)
+        self._assumed.placements.registered(known, pods)
         about = {"increment": status.id}
         try:
             self._fleet.release(status.id)

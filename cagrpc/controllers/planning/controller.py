@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -20,13 +20,13 @@ from prometheus_client.registry import Collector
 
 from cagrpc import errors
 from cagrpc.cluster.drop_invalid import solve_valid
-from cagrpc.cluster.fleet_capacity import groups_as_planned
-from cagrpc.cluster.node_info import Reservations, merged, nothing_reserved
-from cagrpc.cluster.shortages import Shortages, offering
-from cagrpc.cluster.state import Arrivals, ClusterSource, ClusterState, PendingPod, PodRef
-from cagrpc.controllers.events import Note
-from cagrpc.controllers.placement.placed_pods import PlacedPods
-from cagrpc.controllers.placement.places import Places, successors
+from cagrpc.cluster.node_info import Reservations, merged
+from cagrpc.cluster.shortages import offering
+from cagrpc.cluster.state import Arrivals, ClusterSource, ClusterState, PodRef
+from cagrpc.controllers.assume_cache.cache import AssumeCache
+from cagrpc.controllers.assume_cache.placements import successors
+from cagrpc.controllers.assume_cache.snapshot import Snapshot
+from cagrpc.controllers.events import EventRecorder, Note
 from cagrpc.controllers.planning import batching, reasons
 from cagrpc.controllers.planning.increments import (
     AssignedPods,
@@ -41,15 +41,13 @@ from cagrpc.controllers.planning.metrics import RoundMetrics
 from cagrpc.controllers.planning.problem import FleetObservation, Question, question
 from cagrpc.controllers.planning.records import Ordered, PlanRecord, Rounds
 from cagrpc.controllers.planning.unserved import Unserved
+from cagrpc.controllers.runtime import Runtime
 from cagrpc.controllers.settings import PlannerSettings
-from cagrpc.controllers.slack.model import SlackState, no_slack
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, PodKey
 from cagrpc.runtime import tracing
 from cagrpc.runtime.back_off import BackOff
-from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
 from cagrpc.runtime.controller import Controller, Json, JsonList, JsonPage, described
-from cagrpc.runtime.fair_lock import FairLock
 from cagrpc.runtime.log_once import LogOnce
 from cagrpc.runtime.stopping import STOP_SECONDS
 from solver.model import Budget, NodeGroup, Plan
@@ -69,8 +67,6 @@ class PlannerCluster(ClusterSource, Protocol):
     def arrivals(self) -> Arrivals: ...
 
     def pod_of(self, key: PodKey) -> PodRef | None: ...
-
-    def nominated_by_us(self) -> Mapping[str, PendingPod]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,34 +92,20 @@ class PlanningController(Controller):
         fleet: Fleet,
         cluster: PlannerCluster,
         settings: PlannerSettings,
-        *,
-        record: Callable[[Note], None] = lambda _: None,
-        clock: MonotonicClock = monotonic,
-        now: EpochClock = epoch,
-        budget: Budget | None = None,
-        reservations: Callable[[ClusterState], Reservations] = nothing_reserved,
-        turn: FairLock | None = None,
-        slack: Callable[[], SlackState] = no_slack,
-        places: Places | None = None,
-        lost: Callable[[], int] = lambda: 0,
+        assumed: AssumeCache,
+        events: EventRecorder,
+        runtime: Runtime,
     ) -> None:
-        """`record` writes Events on pods. `clock` is that of `Arrivals`, `now` the fleet's. `budget` is for one round,
-        by default the settings'. `reservations` returns those of ProvisioningRequests; `turn` is held by whoever plans.
-        `slack` returns the resource slack: its placeholders are planned beside pods, and those left over begin rounds,
-        too. `places` assumes pods that no increment is for; `lost` counts pods that have lost their places."""
+        """`events` are written on pods. Placeholders of the slack are planned beside pods, and those left over begin
+        rounds, too."""
         self._fleet = fleet
         self._cluster = cluster
         self._settings = settings
-        self._record = record
-        self._clock, self._now = clock, now
-        self._budget = budget or Budget(settings.budget_seconds)
-        self._places = places or Places()
-        self._lost = lost
+        self._assumed = assumed
+        self._events = events
+        self._clock, self._now = runtime.clock, runtime.now
+        self._budget = runtime.budget or Budget(settings.budget_seconds)
         self._lost_known = 0
-        self._reservations = reservations
-        self._slack = slack
-        self._turn = turn or FairLock()
-        self._shortages = Shortages(settings.shortage_seconds, now)
         self._batching = batching.BatchingState()
         self._previous: Plan | None = None
         self._rounds = Rounds()
@@ -180,7 +162,7 @@ class PlanningController(Controller):
         self._rounds.learn(observed.snapshot)
         self._batching = batching.notice(self._batching, arrivals, observed.inputs, now)
         verdict = batching.round_due(self._batching, arrivals, now, self._settings)
-        lost = self._lost()
+        lost = self._assumed.placements.lost_count
         if lost != self._lost_known and arrivals.any:  # they are few, and waiting brings nothing
             verdict = batching.RoundDue(
                 due=True, why=f"{several(lost - self._lost_known, 'pod')} lost the planned place"
@@ -189,7 +171,7 @@ class PlanningController(Controller):
         if verdict.due:
             self._unserved.report()
             self._lost_known = lost
-            with self._turn:
+            with self._assumed.planning_lock:
                 observed = self._observe()  # others may have ordered increments in their turn
                 self._batching = batching.planned(arrivals, observed.inputs, now)
                 self._round(observed, verdict.why)
@@ -200,15 +182,14 @@ class PlanningController(Controller):
         return self._cluster.problem or self._fleet.problem
 
     def _observe(self) -> FleetObservation:
-        snapshot = self._fleet.snapshot
-        self._shortages.learn(snapshot)
-        short = frozenset(each.offering for each in self._shortages.active())
-        return FleetObservation(snapshot, short, self._slack())
+        snapshot, shortages = self._fleet.snapshot, self._assumed.shortages
+        shortages.learn(snapshot)
+        short = frozenset(each.offering for each in shortages.active())
+        return FleetObservation(snapshot, short, self._assumed.slack)
 
     def _round(self, observed: FleetObservation, why: str) -> None:
-        at, whole = self._now(), self._cluster.state()
-        reservations = self._reservations(whole)
-        state, asked = self._question(whole, observed, reservations)
+        at, snapshot = self._now(), self._assumed.snapshot(observed.snapshot, self._cluster.state())
+        state, asked = self._question(snapshot, observed)
         self._record_all(reasons.waiting_for_gangs(state.incomplete_gangs))
         incomplete = tuple(replace(each, pods=()) for each in state.incomplete_gangs)
         record = PlanRecord(secrets.token_hex(4), at, why, incomplete_gangs=incomplete, warnings=state.warnings)
@@ -218,7 +199,7 @@ class PlanningController(Controller):
             return
         with tracing.about(tracing.plan(record.id), at) as span:
             tracing.child("reading", at, self._now())
-            self._plan(record, asked, observed, reservations, span)
+            self._plan(record, asked, observed, snapshot.reservations, span)
 
     def _plan(
         self,
@@ -238,7 +219,7 @@ class PlanningController(Controller):
         solved_at = began_at + plan.elapsed_seconds
         tracing.child("solving", began_at, solved_at)
         tracing.child("checking", solved_at, self._now())
-        assigned, shortages = assign_pods(plan, asked), self._shortages.active()
+        assigned, shortages = assign_pods(plan, asked), self._assumed.shortages.active()
         unplaced = reasons.left_out(plan, asked, shortages)
         with tracing.span("committing"):
             outcome = self._apply(assigned, seen, record.id, plan.certificate.gap)
@@ -273,21 +254,16 @@ class PlanningController(Controller):
         level = logging.INFO if nodes or changed else logging.DEBUG
         log.log(level, "round %s: %d pods (%s): %d new nodes, %d pods wait", round_id, pods, why, nodes, waiting)
 
-    def _question(
-        self, state: ClusterState, observed: FleetObservation, reservations: Reservations
-    ) -> tuple[ClusterState, Question]:
+    def _question(self, snapshot: Snapshot, observed: FleetObservation) -> tuple[ClusterState, Question]:
         """Return what is to be planned, and the state without the pods that are served already."""
-        groups, placeholders = groups_as_planned(observed.snapshot, state), observed.slack.pod_sets()
-        wanted = self._places.wanted(observed.snapshot, self._cluster.nominated_by_us(), state)
-        placed = PlacedPods(state, observed.snapshot, groups, wanted, reservations)
+        placed, placeholders = snapshot.placed(), observed.slack.pod_sets()
         # Pods that have just lost their places are the placement controller's first.
         served = placed.served | placed.lost
         # The state is read again: the view decides what is left of a gang.
-        left = self._cluster.state(without=served) if served else state
+        left = self._cluster.state(without=served) if served else snapshot.cluster
         if not left.waiting and placeholders:  # placeholders with room stay where they are
             placeholders = observed.slack.left_over_sets()
-            everything = merged(reservations, observed.slack.reservations())
-            placed = PlacedPods(state, observed.snapshot, groups, wanted, everything)
+            placed = snapshot.placed(merged(snapshot.reservations, observed.slack.reservations()))
         return left, question(left, observed.snapshot, placed, observed.short, self._previous, placeholders)
 
     def _apply(self, assigned: AssignedPods, planned: FleetObservation, record_id: str, gap: float | None) -> _Outcome:
@@ -317,7 +293,9 @@ class PlanningController(Controller):
             except errors.OrderRefused as error:
                 short = [groups[name] for name in error.node_groups or asked.deltas if name in groups]
                 refused_at, least = self._now(), error.retry_after_seconds or 0.0
-                self._shortages.note(short, str(error), at=refused_at, asked_at=refused_at, at_least_seconds=least)
+                self._assumed.shortages.note(
+                    short, str(error), at=refused_at, asked_at=refused_at, at_least_seconds=least
+                )
                 ordered.append(self._refused(asked, wanted, error))
                 news = True
             except errors.CagrpcError as error:  # sizes or limits: where these changed, that is news already
@@ -339,9 +317,9 @@ class PlanningController(Controller):
         keys = [pod.key for pod in assigned.pods() if pod.is_expected]
         if not keys:
             return assigned
-        state = self._cluster.state()
-        placed = self._places.wanted(snapshot, self._cluster.nominated_by_us(), state).pods.keys()
-        return assigned.replacing(successors(keys, placed | {pod.key for pod in assigned.pods()}, state))
+        now = self._assumed.snapshot(snapshot, self._cluster.state())
+        placed = now.desired.pods.keys() | {pod.key for pod in assigned.pods()}
+        return assigned.replacing(successors(keys, placed, now.cluster))
 
     def _onto_nodes(self, assigned: AssignedPods, torn: AbstractSet[str]) -> dict[PodKey, str]:
         """Return the nodes of pods (by UID) that no increment is for. Members of a gang that is `torn` are left out:
@@ -359,19 +337,19 @@ class PlanningController(Controller):
         round."""
         if not pods:
             return
-        snapshot, state = self._fleet.snapshot, self._cluster.state()
-        wanted = self._places.wanted(snapshot, self._cluster.nominated_by_us(), state)
-        placed = PlacedPods(state, snapshot, groups_as_planned(snapshot, state), wanted, reservations)
-        specs = {pod.key: each.pod_set.spec for each in state.waiting for pod in each.pods}
+        fleet = self._fleet.snapshot
+        snapshot = self._assumed.snapshot(fleet, self._cluster.state())
+        placed = snapshot.placed(reservations)
+        specs = {pod.key: each.pod_set.spec for each in snapshot.cluster.waiting for pod in each.pods}
         fit = {uid: node for uid, node in pods.items() if uid in specs and placed.take(uid, specs[uid], node)}
-        self._places.assume(fit)
+        self._assumed.placements.assume(fit)
         if len(fit) < len(pods):
             at = self._clock()
             self._batching = batching.with_news(self._batching, at, at)
 
     def _still_waits(self, pod: PodRef) -> bool:
         """Return whether the pod still needs a node: it is not bound, gone or assumed elsewhere meanwhile."""
-        return self._cluster.pod_of(pod.key) is not None and not self._places.assumed(pod.key)
+        return self._cluster.pod_of(pod.key) is not None and not self._assumed.placements.assumed(pod.key)
 
     def _order(self, asked: IncrementSpec, nodes: Sequence[NewNode]) -> Ordered:
         status = self._fleet.apply(asked)
@@ -389,7 +367,7 @@ class PlanningController(Controller):
         """Record notes of this round."""
         for note in notes:
             if note.about.uid:  # an expected pod has none, and no Events
-                self._record(replace(note, plan=plan))
+                self._events.event(replace(note, plan=plan))
 
 
 def _is_available(node: NewNode, groups: Mapping[str, NodeGroup], short: AbstractSet[str]) -> bool:

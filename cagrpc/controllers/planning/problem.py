@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from cagrpc.cluster.fleet_capacity import groups_as_planned
 from cagrpc.cluster.shortages import offering
 from cagrpc.cluster.state import ClusterState, PodRef, oldest_first
-from cagrpc.controllers.placement.placed_pods import PlacedPods
-from cagrpc.controllers.slack.model import SlackState
+from cagrpc.controllers.assume_cache.placed_pods import PlacedPods
+from cagrpc.controllers.assume_cache.slack import SlackState
 from cagrpc.fleet.model import FleetSnapshot
 from solver.model import NodeGroup, Plan, PodClass, PodSet, PodSpec, Problem
 

@@ -11,9 +11,9 @@ from dataclasses import replace
 from cagrpc.api.provisioning.objects import API_VERSION, KIND
 from cagrpc.cluster.node_info import ClusterCapacity, Reservations
 from cagrpc.cluster.state import ClusterState, Consumer, ConsumerStage
+from cagrpc.controllers.assume_cache.bookings import Booking, book
 from cagrpc.controllers.events import Note, ObjectRef, pod_object
-from cagrpc.controllers.provisioning.bookings import book
-from cagrpc.controllers.provisioning.model import Booking, ProvisioningRequest
+from cagrpc.controllers.provisioning.model import ProvisioningRequest
 from cagrpc.controllers.provisioning.observation import Ours, RequestsObservation
 from cagrpc.controllers.provisioning.progress import Pods, RequestPhase
 from solver.model.quantities import several

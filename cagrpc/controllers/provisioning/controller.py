@@ -11,22 +11,17 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from prometheus_client.registry import Collector
 
-from cagrpc import errors
-from cagrpc.cluster.node_info import Reservations, nothing_reserved
-from cagrpc.cluster.shortages import Shortages
-from cagrpc.cluster.state import ClusterState, PendingPod
-from cagrpc.controllers.events import Note
-from cagrpc.controllers.placement.places import Wanted
-from cagrpc.controllers.provisioning import assume_cache, conditions, consumers
-from cagrpc.controllers.provisioning.bookings import consumed
+from cagrpc.cluster.node_info import Reservations
+from cagrpc.controllers.assume_cache.bookings import Booking, consumed
+from cagrpc.controllers.assume_cache.cache import AssumeCache
+from cagrpc.controllers.events import EventRecorder
+from cagrpc.controllers.provisioning import conditions, consumers
 from cagrpc.controllers.provisioning.classes import is_ours
 from cagrpc.controllers.provisioning.crowded import Crowded
 from cagrpc.controllers.provisioning.deciding import Deciding
@@ -34,7 +29,7 @@ from cagrpc.controllers.provisioning.decision.planning import MOST_AT_ONCE
 from cagrpc.controllers.provisioning.fairness import Shares, Turns, due, one_by_one
 from cagrpc.controllers.provisioning.lost_room import GoneNodes, LostRoom
 from cagrpc.controllers.provisioning.metrics import RequestMetrics
-from cagrpc.controllers.provisioning.model import Booking, ProvisioningRequest
+from cagrpc.controllers.provisioning.model import ProvisioningRequest
 from cagrpc.controllers.provisioning.observation import (
     LabelledNodes,
     Ours,
@@ -45,16 +40,15 @@ from cagrpc.controllers.provisioning.observation import (
 )
 from cagrpc.controllers.provisioning.progress import Decision, Facts, Moment, Next, Pods, RequestPhase, advance
 from cagrpc.controllers.provisioning.seen import Seen, bookings_of
-from cagrpc.controllers.provisioning.sources import Increments, RequestClient, RequestsCluster, RequestSource
+from cagrpc.controllers.provisioning.sources import Increments, RequestsCluster, RequestSource
 from cagrpc.controllers.provisioning.woken import Woken
-from cagrpc.controllers.provisioning.writing import Outcome, Writing
-from cagrpc.controllers.settings import ClassBehaviour, PlannerSettings, RequestSettings
-from cagrpc.fleet.model import FleetSnapshot
+from cagrpc.controllers.provisioning.writing import Writing
+from cagrpc.controllers.provisioning.written import BookingLabels, WrittenRequests, by_node
+from cagrpc.controllers.runtime import Runtime
+from cagrpc.controllers.settings import ClassBehaviour, RequestSettings
 from cagrpc.fleet.model import Phase as IncrementPhase
 from cagrpc.runtime.back_off import BackOff
-from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
 from cagrpc.runtime.controller import Controller, Json, JsonList, JsonPage, described
-from cagrpc.runtime.fair_lock import FairLock
 from cagrpc.runtime.health import SyncedResource
 from cagrpc.runtime.stopping import STOP_SECONDS
 from solver.model import Budget
@@ -91,70 +85,47 @@ class ProvisioningController(Controller):
         store: RequestSource,
         cluster: RequestsCluster,
         fleet: Increments,
-        client: RequestClient,
         settings: RequestSettings,
-        *,
-        turn: FairLock,
-        record: Callable[[Note], None] = lambda _: None,
-        observe: Callable[[Outcome], None] = lambda _: None,
-        now: EpochClock = epoch,
-        clock: MonotonicClock = monotonic,
-        cpu: Callable[[], float] = time.thread_time,
-        budget: Budget | None = None,
-        planner: PlannerSettings | None = None,
-        wanted: Callable[[FleetSnapshot, ClusterState], Wanted] = lambda _, __: Wanted(),
-        others: Callable[[ClusterState], Reservations] = nothing_reserved,
-        workers: int = 8,
+        assumed: AssumeCache,
+        events: EventRecorder,
+        runtime: Runtime,
     ) -> None:
-        """`turn` is held by whoever plans, the planner loop included. `record` writes Events on requests and pods,
-        `observe` receives the outcome of each request. `now` is the fleet's clock; `cpu` returns the CPU seconds of the
-        thread. `budget` is for one decision; of the `planner`'s settings those of shortages are used. `wanted` returns
-        the places of planned pods, `others` the reservations of all others. `workers` is the number of threads that
-        write."""
-        planner = planner or PlannerSettings()
+        """`events` are written on requests and pods."""
         self._store = store
         self._cluster = cluster
         self._fleet = fleet
         self._settings = settings
-        self._turn = turn
-        self._record = record
-        self._observe = observe
+        self._assumed = assumed
+        self._events = events
         self._metrics = RequestMetrics(self.bookings)
-        self._now = now
-        self._clock = clock
-        self._cpu = cpu
-        self._assumed = assume_cache.AssumedRequests()
-        self._labels = assume_cache.AssumedLabels(client, clock, workers)
+        self._now, self._clock, self._cpu = runtime.now, runtime.clock, runtime.cpu
+        self._written = WrittenRequests()
+        self._labels = BookingLabels(store.client, assumed.labels, runtime.writers)
         self._reader = RequestReader(store, settings)
         self._labelled = LabelledNodes()
-        self._writing = Writing(
-            client, self._assumed, record=record, observe=self._note, now=now, clock=clock, workers=workers
-        )
+        self._writing = Writing(store.client, self._written, events, self._metrics.observe, runtime)
         self._stopping = threading.Event()
-        self._turns = Turns(settings.per_namespace, clock)
+        self._turns = Turns(settings.per_namespace, runtime.clock)
         self._deciding = Deciding(
             fleet,
             self._labels,
-            Shortages(planner.shortage_seconds, now),
-            budget or Budget(DECIDING_SECONDS),
+            assumed.shortages,
+            runtime.budget or Budget(DECIDING_SECONDS),
             self._turns,
-            wanted=wanted,
-            others=others,
             still_there=self._still_there,
             stopping=self._stopping.is_set,
         )
         self._decided: dict[str, Decision] = {}
         """Decisions that are not written yet."""
-        self._lost_room = LostRoom(clock)
+        self._lost_room = LostRoom(runtime.clock)
         self._gone_nodes = GoneNodes()
         self._crowded = Crowded()
-        self._woken = Woken(clock)
+        self._woken = Woken(runtime.clock)
         self._seen: Seen | None = None
         self._observed_version: object = None
         self._observed_at = self._reported_at = float("-inf")
         self._observe_seconds = OBSERVE_SECONDS
         self._waits_for = "starting"
-        self.patience_seconds = planner.step_patience_seconds
 
     def stop(self, wait_seconds: float = STOP_SECONDS) -> None:
         """Stop; nothing new is ordered or written."""
@@ -165,37 +136,6 @@ class ProvisioningController(Controller):
     def waits_for(self) -> str:
         """Why no request is served now; empty where they are."""
         return self._waits_for
-
-    def reservations(self, state: ClusterState) -> Reservations:
-        """Return the room that is reserved for requests, for whoever plans. Raises Unavailable before all requests have
-        been observed once, unless they cannot be."""
-        seen = self._seen
-        if seen is None:
-            if self._store.problem is None:
-                raise errors.StillStarting(f"reservations of ProvisioningRequests are unknown yet: {self._waits_for}")
-            return {}
-        return self._deciding.book(seen.bookings, self._labels.seen(state)).reservations
-
-    def observed_once(self) -> bool:
-        """Return whether all requests have been observed once, unless they cannot be: increments that no request asks
-        for any more have been withdrawn then."""
-        return self._seen is not None or self._store.problem is not None
-
-    def booked_nodes(self) -> Mapping[str, str]:
-        """Return the nodes with reservations, and for which request (namespace/name), for scale-down."""
-        return self._seen.booked_nodes() if self._seen is not None else {}
-
-    def consumer_nodes(self, nominated: Callable[[Iterable[str]], Mapping[str, PendingPod]]) -> Mapping[str, str]:
-        """Return the node of its booking to nominate each pod to that consumes a request, by UID. `nominated` returns
-        pods as they are."""
-        return self._seen.consumer_nodes(nominated) if self._seen is not None else {}
-
-    def due(self) -> Mapping[str, int]:
-        """Return the number of requests that are to be decided now, by namespace."""
-        seen = self._seen
-        if seen is None:
-            return {}
-        return Counter(seen.observed.requests[uid].namespace for uid, each in seen.nexts.items() if each.wants)
 
     def bookings(self) -> int:
         """Return the number of requests with a reservation."""
@@ -249,6 +189,9 @@ class ProvisioningController(Controller):
             self._waits_for = described(error)
             self._observed_version = None
             raise
+        finally:
+            if self._seen is None:  # until then nobody plans, unless it cannot be known what requests hold
+                self._assumed.await_requests(self._waits_for if self._store.problem is None else "")
 
     def _step(self) -> None:
         hindrance = self._store.problem or self._cluster.problem or self._fleet.problem
@@ -257,12 +200,12 @@ class ProvisioningController(Controller):
         if hindrance is not None:
             self._waits_for = hindrance
             return
-        requests = self._assumed.latest(self._store.requests())
+        requests = self._written.latest(self._store.requests())
         if not self._is_due(requests):
             return
         began = self._cpu()
         observed = self._observe_now(requests)
-        self._woken.learn(observed, self._deciding.short(), (each.uid for each in self._bookings()))
+        self._woken.learn(observed, self._deciding.short(observed.fleet), (each.uid for each in self._bookings()))
         self._withdraw_unwanted(observed)
         seen = self._advance(observed)
         self._observe_seconds = min(SELDOM_SECONDS, max(OBSERVE_SECONDS, (self._cpu() - began) / OBSERVE_SHARE))
@@ -284,9 +227,9 @@ class ProvisioningController(Controller):
         return True
 
     def _observe_now(self, requests: Iterable[ProvisioningRequest]) -> RequestsObservation:
-        snapshot = self._fleet.snapshot  # first: what it has ordered by then is in the cluster's state, or still held
-        state = self._labels.seen(self._cluster.state())
-        return observe_requests(self._now(), requests, self._reader.ours, snapshot, state, self._labelled)
+        fleet = self._fleet.snapshot  # first: what it has ordered by then is in the cluster's state, or still held
+        snapshot = self._assumed.snapshot(fleet, self._cluster.state())
+        return observe_requests(self._now(), requests, self._reader.ours, snapshot, self._labelled)
 
     def _still_there(self, uid: str) -> bool:
         return any(each.uid == uid and not each.deleting for each in self._store.requests())
@@ -295,7 +238,7 @@ class ProvisioningController(Controller):
         """Withdraw increments in flight that no request asks for any more, remove the labels of requests that are gone,
         and forget their decisions."""
         failed = {uid for uid, each in observed.ours.items() if each.phase is RequestPhase.FAILED}
-        for status in observed.snapshot.increments:
+        for status in observed.fleet.increments:
             if status.phase.in_flight and status.phase is not IncrementPhase.ROLLING_BACK:
                 uids = status.increment.requests
                 if uids and not (uids & observed.requests.keys()) - failed:
@@ -304,16 +247,12 @@ class ProvisioningController(Controller):
                     )
                     self._fleet.withdraw(status.id, f"{status.increment.reason}: deleted, or failed")
         gone = {uid: names for uid, names in observed.booked.items() if uid not in observed.requests}
-        self._labels.drop(assume_cache.by_node(gone))
+        self._labels.drop(by_node(gone))
         before = self._seen.observed.ours if self._seen is not None else {}
         for uid in before.keys() - observed.requests.keys():
             if before[uid].phase in (RequestPhase.WAITING, RequestPhase.COMING):
                 self._writing.note(before[uid], "cancelled")
         self._decided = {uid: each for uid, each in self._decided.items() if uid in observed.ours}
-
-    def _note(self, outcome: Outcome) -> None:
-        self._metrics.observe(outcome)
-        self._observe(outcome)
 
     # ---- what comes next
 
@@ -327,14 +266,15 @@ class ProvisioningController(Controller):
         for uid in [uid for uid, each in nexts.items() if each.wants or each.joins]:
             if why := shares.why_not(observed.ours[uid]):
                 nexts[uid] = self._next(observed, replace(facts[uid], over_share=why))
-        booked = self._deciding.book(bookings, observed.state)
+        booked = observed.snapshot.book(bookings)
         for uid, why in self._lost_room.why(observed, nexts, bookings, booked).items():
             nexts[uid] = self._next(observed, replace(facts[uid], lost=why))
         seen = self._seen = Seen(observed, nexts, bookings, booked)
+        self._assumed.assume_requests(seen.assumed())
         return seen
 
     def _next(self, observed: RequestsObservation, facts: Facts) -> Next:
-        return advance(facts, Moment(observed.snapshot, self._settings, observed.at_seconds))
+        return advance(facts, Moment(observed.fleet, self._settings, observed.at_seconds))
 
     def _facts(self, observed: RequestsObservation, uid: str, gone: frozenset[str]) -> Facts:
         each = observed.ours[uid]
@@ -360,7 +300,7 @@ class ProvisioningController(Controller):
         """Write what has changed. Return the UIDs of requests without a change."""
         nexts, ours = seen.nexts, seen.observed.ours
         dropped = {uid: seen.observed.booked.get(uid, ()) for uid, each in nexts.items() if each.drops_labels}
-        self._labels.drop(assume_cache.by_node(dropped))
+        self._labels.drop(by_node(dropped))
         through = [uid for uid in ours if nexts[uid].phase not in _OPEN and not nexts[uid].holds]
         self._labels.drop(self._crowded.old(seen.observed.state.nodes, through))
         self._writing.delete(ours[uid].request for uid, each in nexts.items() if each.delete)
@@ -378,18 +318,18 @@ class ProvisioningController(Controller):
 
     def _decide(self, seen: Seen) -> None:
         """Decide those that are due. Where both kinds are, whoever else waits to plan comes between the two."""
-        with self._turn:
-            requests = self._assumed.latest(self._store.requests())
+        with self._assumed.planning_lock:
+            requests = self._written.latest(self._store.requests())
             observed = self._observe_now(requests)
             shares = Shares(seen.bookings, self._settings.per_namespace)
             atomic = due(observed, seen.nexts, ClassBehaviour.ATOMIC, self._turns, shares)
             checks = due(observed, seen.nexts, ClassBehaviour.CHECK, self._turns, shares)
-            booked = self._deciding.book(seen.bookings, observed.state).reservations
+            booked = observed.snapshot.book(seen.bookings).reservations
             early = self._woken.due().issuperset(each.request.uid for each in atomic)
             self._woken.tried(each.request.uid for each in (*atomic, *checks))
             try:
                 if atomic:
-                    scenario = self._deciding.scenario(observed.state, booked)
+                    scenario = self._deciding.scenario(observed.snapshot, booked)
                     share = HURRIED_SHARE if early or len(atomic) == MOST_AT_ONCE else 1.0
                     self._decided.update(self._deciding.atomic(atomic, scenario, observed, share=share))
                 elif checks:
@@ -397,7 +337,7 @@ class ProvisioningController(Controller):
             finally:  # whoever plans next has to know what was ordered
                 decided = self._advance(self._observe_now(requests))
         if atomic and checks:
-            with self._turn:
+            with self._assumed.planning_lock:
                 observed = self._observe_now(requests)
                 try:
                     self._check(checks, observed, self._advance(observed).booked.reservations)
@@ -406,7 +346,7 @@ class ProvisioningController(Controller):
         self._write(decided)
 
     def _check(self, checks: Sequence[Ours], observed: RequestsObservation, booked: Reservations) -> None:
-        scenario = self._deciding.scenario(observed.state, booked)
+        scenario = self._deciding.scenario(observed.snapshot, booked)
         self._decided.update(self._deciding.checks(checks, scenario, observed.state))
 
     # ---- pods that consume requests
@@ -417,7 +357,7 @@ class ProvisioningController(Controller):
             return
         self._reported_at = now
         for note in consumers.notes(seen.observed, seen.booked.reservations, self._is_ours):
-            self._record(note)
+            self._events.event(note)
 
     def _is_ours(self, class_name: str) -> bool:
         return is_ours(class_name, self._settings.upstream_classes, self._store.service)

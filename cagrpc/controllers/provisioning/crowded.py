@@ -7,9 +7,9 @@ import logging
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
+from cagrpc.cluster.markers import booking_labels
 from cagrpc.cluster.state import ClusterNode
 from cagrpc.controllers.provisioning.decision.model import Scenario
-from cagrpc.controllers.provisioning.observation import booking_labels
 from solver.model import Node
 
 log = logging.getLogger(__name__)

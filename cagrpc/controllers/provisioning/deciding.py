@@ -9,23 +9,21 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from cagrpc.cluster.fleet_capacity import groups_as_planned
 from cagrpc.cluster.node_info import ClusterCapacity, Reservations, merged, requested
 from cagrpc.cluster.shortages import Shortage, Shortages, offering
 from cagrpc.cluster.state import ClusterState, ConsumerStage
-from cagrpc.controllers.placement.placed_pods import PlacedPods
-from cagrpc.controllers.placement.places import Wanted
+from cagrpc.controllers.assume_cache.bookings import Booking, book
+from cagrpc.controllers.assume_cache.snapshot import Snapshot
 from cagrpc.controllers.planning.increments import format_deltas
 from cagrpc.controllers.provisioning import conditions
-from cagrpc.controllers.provisioning.assume_cache import AssumedLabels, by_node
-from cagrpc.controllers.provisioning.bookings import Booked, book
 from cagrpc.controllers.provisioning.crowded import to_be_labelled
 from cagrpc.controllers.provisioning.decision.planning import Decisions, RequestPart, Scenario, check, decide
 from cagrpc.controllers.provisioning.fairness import Turns
-from cagrpc.controllers.provisioning.model import Booking, Candidate, ProvisioningRequest, namespace_of
-from cagrpc.controllers.provisioning.observation import Ours, RequestsObservation, booking_labels
+from cagrpc.controllers.provisioning.model import Candidate, ProvisioningRequest, namespace_of
+from cagrpc.controllers.provisioning.observation import Ours, RequestsObservation
 from cagrpc.controllers.provisioning.progress import Decision, Granted, Pods, Refused
 from cagrpc.controllers.provisioning.sources import Increments
+from cagrpc.controllers.provisioning.written import BookingLabels, by_node
 from cagrpc.errors import CagrpcError
 from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, Origin, Placement
 from cagrpc.runtime import tracing
@@ -37,66 +35,50 @@ log = logging.getLogger(__name__)
 
 
 class Deciding:
-    """Decides requests, and books. For the one thread that holds the turn to plan."""
+    """Decides requests. For the one thread that holds the planning lock."""
 
     def __init__(
         self,
         fleet: Increments,
-        labels: AssumedLabels,
+        labels: BookingLabels,
         shortages: Shortages,
         budget: Budget,
         turns: Turns,
         *,
-        wanted: Callable[[FleetSnapshot, ClusterState], Wanted],
-        others: Callable[[ClusterState], Reservations],
         still_there: Callable[[str], bool],
         stopping: Callable[[], bool],
     ) -> None:
-        """`wanted` returns the places of planned pods, `others` the reservations of all others, `still_there` whether a
-        request still exists, just before something is ordered for it."""
+        """`still_there` returns whether a request still exists, just before something is ordered for it."""
         self._fleet = fleet
         self._labels = labels
         self._shortages = shortages
         self._budget = budget
         self._turns = turns
-        self._wanted = wanted
-        self._others = others
         self._still_there = still_there
         self._stopping = stopping
 
-    def short(self) -> dict[str, Shortage]:
+    def short(self, fleet: FleetSnapshot) -> dict[str, Shortage]:
         """Return the offerings that are left out now, and why."""
-        self._shortages.learn(self._fleet.snapshot)
+        self._shortages.learn(fleet)
         return {each.offering: each for each in self._shortages.active()}
 
-    def book(self, bookings: Sequence[Booking], state: ClusterState) -> Booked:
-        """Find room for bookings, beside what others have and planned pods. For any thread."""
-        if not bookings:
-            return Booked()
-        others = self._others(state)  # first: it gives places to pods that wait
-        wanted, anywhere = self._wanted(self._fleet.snapshot, state), any(each.anywhere for each in bookings)
-        nodes = {each.node.name for each in state.nodes if anywhere or booking_labels(each.node)}
-        return book(bookings, state, merged(others, wanted.reservations(state, nodes)))
-
-    def scenario(self, state: ClusterState, booked: Reservations) -> Scenario:
+    def scenario(self, snapshot: Snapshot, booked: Reservations) -> Scenario:
         """Return where there is room now, and where it can be made. `booked` are the reservations of bookings."""
-        snapshot, short = self._fleet.snapshot, self.short()
-        groups = groups_as_planned(snapshot, state)
-        others = self._others(state)
-        placed = PlacedPods(state, snapshot, groups, self._wanted(snapshot, state), merged(booked, others))
-        going = {each.name for each in snapshot.disruption.nodes} if snapshot.disruption is not None else set()
+        fleet, state, short = snapshot.fleet, snapshot.cluster, self.short(snapshot.fleet)
+        placed = snapshot.placed(merged(booked, snapshot.displaced))
+        going = {each.name for each in fleet.disruption.nodes} if fleet.disruption is not None else set()
         usable = {
-            each.node.name for each in state.nodes if not each.held and each.provider_id not in snapshot.held_instances
+            each.node.name for each in state.nodes if not each.held and each.provider_id not in fleet.held_instances
         } - going
         return Scenario(
             tuple(node for node in placed.nodes if node.name in usable and node.name not in placed.in_flight),
-            groups,
-            snapshot.limits,
+            snapshot.groups,
+            fleet.limits,
             state.daemon_sets,
-            {group.id: short[name] for group in groups if (name := offering(group)) in short},
-            frozenset(each.node.name for each in state.nodes if each.provider_id not in snapshot.group_of_instance),
+            {group.id: short[name] for group in snapshot.groups if (name := offering(group)) in short},
+            frozenset(each.node.name for each in state.nodes if each.provider_id not in fleet.group_of_instance),
             _returning(state, booked),
-            _coming(snapshot),
+            _coming(fleet),
         )
 
     def atomic(

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from typing import TypeVar
 
+from cagrpc.controllers.assume_cache.bookings import Booking
 from cagrpc.controllers.provisioning import conditions
 from cagrpc.controllers.provisioning.decision.planning import MOST_AT_ONCE
-from cagrpc.controllers.provisioning.model import Booking, namespace_of
+from cagrpc.controllers.provisioning.model import namespace_of
 from cagrpc.controllers.provisioning.observation import Ours, RequestsObservation
 from cagrpc.controllers.provisioning.progress import Next, Pods, RequestPhase
 from cagrpc.controllers.settings import ClassBehaviour, NamespaceSettings

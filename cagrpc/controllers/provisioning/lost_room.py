@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cagrpc.controllers.provisioning.bookings import Booked, overfull
-from cagrpc.controllers.provisioning.model import Booking
+from cagrpc.controllers.assume_cache.bookings import Booked, Booking, overfull
 from cagrpc.controllers.provisioning.observation import RequestsObservation, lacks_nodes
 from cagrpc.controllers.provisioning.progress import Next, RequestPhase
 from cagrpc.runtime.clock import MonotonicClock

@@ -1,4 +1,4 @@
-"""ProvisioningRequests as plain values: what is asked for, by whom, and what is reserved for it. The objects' JSON is
+"""ProvisioningRequests as plain values: what is asked for, and by whom. The objects' JSON is
 `cagrpc.api.provisioning.objects`'s, what becomes of them `progress`'s.
 
 Source: the proposal "Provisioning Request CRD" and CA's API autoscaling.x-k8s.io/v1.
@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from cagrpc.controllers.settings import ClassBehaviour
-from solver.model import PodSet, PodSpec
+from solver.model import PodSet
 
 
 def namespace_of(key: str) -> str:
@@ -121,17 +121,3 @@ class Candidate:
     """At one priority the lowest comes first; in a tie the oldest."""
     may_keep: bool = True
     """Whether capacity may be reserved for it where it was bypassed too often."""
-
-
-@dataclass(frozen=True, slots=True)
-class Booking:
-    """Capacity to be reserved for a request."""
-
-    uid: str
-    key: str
-    pods: tuple[tuple[PodSpec, int], ...]
-    """The spec of each pod set, and how many of its pods have not been counted as consumers yet."""
-    anywhere: bool = False
-    """Whether it goes wherever there is room rather than on the nodes with its label: nothing was ordered for it."""
-    coming: bool = False
-    """Whether nodes of it are in flight: what has no room yet is planned there."""

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cagrpc.api.provisioning.objects import TemplatePod
-from cagrpc.cluster.markers import BOOKING_LABELS
+from cagrpc.cluster.markers import booking_labels
 from cagrpc.cluster.state import ClusterState, Consumer, PlannedTemplate
+from cagrpc.controllers.assume_cache.snapshot import Snapshot
 from cagrpc.controllers.provisioning import conditions
 from cagrpc.controllers.provisioning.classes import Terms, service_of, terms
 from cagrpc.controllers.provisioning.model import Candidate, ProvisioningRequest, Service
@@ -18,7 +19,7 @@ from cagrpc.controllers.provisioning.sources import Increments, RequestSource, R
 from cagrpc.controllers.settings import RequestSettings
 from cagrpc.errors import NotFound, in_one_line
 from cagrpc.fleet.model import FleetSnapshot, IncrementStatus
-from solver.model import Labels, Node, PodSet, PodSpec
+from solver.model import Labels, PodSet, PodSpec
 
 PlannedTemplates = Mapping[TemplatePod, PlannedTemplate]
 TEMPLATE_SECONDS = 30.0
@@ -69,14 +70,21 @@ class RequestsObservation:
     """All requests of any class, by UID, except those that are being deleted."""
     ours: Mapping[str, Ours]
     """By UID, oldest first."""
-    snapshot: FleetSnapshot
+    snapshot: Snapshot
     increments: Mapping[str, IncrementStatus]
     """The latest of each request, by UID."""
-    state: ClusterState
     booked: Mapping[str, frozenset[str]]
     """The nodes with the label of each request, by UID."""
     consumers: Mapping[str, tuple[Consumer, ...]] = field(default_factory=dict)
     """By the key of the request that they refer to."""
+
+    @property
+    def fleet(self) -> FleetSnapshot:
+        return self.snapshot.fleet
+
+    @property
+    def state(self) -> ClusterState:
+        return self.snapshot.cluster
 
 
 class RequestReader:
@@ -185,11 +193,6 @@ def lacks_nodes(observed: RequestsObservation, uid: str) -> bool:
     return len(observed.booked.get(uid, ())) < max(1, conditions.reported_nodes(observed.ours[uid].request))
 
 
-def booking_labels(node: Node) -> list[str]:
-    """Return the UIDs of the requests whose labels a node has."""
-    return [label.removeprefix(BOOKING_LABELS) for label in node.labels if label.startswith(BOOKING_LABELS)]
-
-
 class LabelledNodes:
     """Which nodes have labels of which requests. Nodes whose labels have not changed since it was asked last are not
     read again. For one thread."""
@@ -224,8 +227,7 @@ def observe_requests(
     now: float,
     requests: Iterable[ProvisioningRequest],
     ours: Callable[[Iterable[ProvisioningRequest], PlannedTemplates], dict[str, Ours]],
-    snapshot: FleetSnapshot,
-    state: ClusterState,
+    snapshot: Snapshot,
     labelled: LabelledNodes,
 ) -> RequestsObservation:
     """Return the observation; `ours` reads the requests that are ours."""
@@ -233,10 +235,9 @@ def observe_requests(
     return RequestsObservation(
         now,
         {request.uid: request for request in there},
-        ours(there, state.templates),
+        ours(there, snapshot.cluster.templates),
         snapshot,
-        latest_increments(snapshot),
-        state,
-        labelled.by_request(state),
-        consumers_by_request(state),
+        latest_increments(snapshot.fleet),
+        labelled.by_request(snapshot.cluster),
+        consumers_by_request(snapshot.cluster),
     )

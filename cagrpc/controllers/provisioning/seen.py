@@ -1,16 +1,14 @@
-"""The result of the last step for ProvisioningRequests, for other threads: bookings, nodes, pods, records. Immutable;
-how it is computed is `controller`'s."""
+"""The result of the last step for ProvisioningRequests, for other threads. Immutable; how it is computed is
+`controller`'s."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cagrpc.cluster.state import ConsumerStage, PendingPod
-from cagrpc.controllers.provisioning.bookings import Booked, consumer_nodes
-from cagrpc.controllers.provisioning.model import Booking
+from cagrpc.controllers.assume_cache.bookings import AssumedRequests, Booked, Booking
 from cagrpc.controllers.provisioning.observation import RequestsObservation
 from cagrpc.controllers.provisioning.progress import Next, Pods, RequestPhase
 from cagrpc.controllers.provisioning.records import record
@@ -28,28 +26,27 @@ class Seen:
     bookings: tuple[Booking, ...]
     booked: Booked
 
-    def booked_nodes(self) -> Mapping[str, str]:
+    def assumed(self) -> AssumedRequests:
+        """Return what the requests hold, for the assume cache."""
+        observed, places = self.observed, self.booked.places
+        return AssumedRequests(
+            self.bookings,
+            self._booked_nodes(),
+            places,
+            {
+                uid: observed.consumers[ours.request.key]
+                for uid, ours in observed.ours.items()
+                if uid in places and ours.request.key in observed.consumers
+            },
+            Counter(observed.requests[uid].namespace for uid, each in self.nexts.items() if each.wants),
+        )
+
+    def _booked_nodes(self) -> Mapping[str, str]:
         """Return the nodes with reservations, and for which request (namespace/name)."""
         keys = {booking.uid: booking.key for booking in self.bookings}
         on_nodes = {name: keys[uids[0]] for name, uids in self.booked.uids.items()}
         own = {name: keys[uid] for uid in keys for name in self.observed.booked.get(uid, ())}
         return {**own, **on_nodes}
-
-    def consumer_nodes(self, nominated: Callable[[Iterable[str]], Mapping[str, PendingPod]]) -> Mapping[str, str]:
-        """Return the node of its booking to nominate each pod to that consumes a request, by UID. `nominated` returns
-        pods as they are."""
-        if not self.booked.places:
-            return {}
-        observed = self.observed
-        consumers = {
-            uid: observed.consumers[ours.request.key]
-            for uid, ours in observed.ours.items()
-            if uid in self.booked.places and ours.request.key in observed.consumers
-        }
-        uids = [each.pod.uid for pods in consumers.values() for each in pods if each.stage is ConsumerStage.PENDING]
-        pending = nominated(uids) if uids else {}
-        found = consumer_nodes(self.booked, consumers, {uid: pod.nominated_node for uid, pod in pending.items()})
-        return {uid: node for uid, node in found.items() if uid in pending}
 
     def records(self) -> list[dict[str, Any]]:
         """Return every request of ours, oldest first, as JSON."""

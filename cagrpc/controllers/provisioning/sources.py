@@ -41,6 +41,11 @@ class RequestSource(Protocol):
     @property
     def informers(self) -> Sequence[SyncedResource]: ...
 
+    @property
+    def client(self) -> RequestClient:
+        """Who writes requests and nodes."""
+        ...
+
     def requests(self) -> tuple[ProvisioningRequest, ...]: ...
 
     def template(self, namespace: str, name: str) -> RequestTemplate | str:

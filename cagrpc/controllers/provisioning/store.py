@@ -135,6 +135,7 @@ class RequestStore(RequestObjects, InformerStore):
 
     def __init__(self, client: Client) -> None:
         super().__init__()
+        self.client = client
         self.informers = tuple(
             # without the right to list ProvisioningClasses we do without them
             each.informer(client, needed=each.resource.path != wire.CLASSES)

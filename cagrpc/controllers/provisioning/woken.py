@@ -57,7 +57,7 @@ class Woken:
         woken = set(self._woken & waiting.keys())
         if before is not None and waiting.keys() - woken:
             for_all = bool(before.short - now.short or before.booked - now.booked) or _grown(before.limits, now.limits)
-            groups = [observed.snapshot.groups[name].group for name in _more(before.groups, now.groups)]
+            groups = [observed.fleet.groups[name].group for name in _more(before.groups, now.groups)]
             freed = list(_freed(before.nodes, now.nodes))
             woken.update(uid for uid, each in waiting.items() if for_all or _can_use(each, groups, freed))
         self._woken = frozenset(woken)
@@ -83,15 +83,15 @@ def _waits_for_room(each: Ours) -> bool:
 
 
 def _capacity(observed: RequestsObservation, short: frozenset[str], booked: frozenset[str]) -> _Capacity:
-    held = observed.snapshot.held_instances
+    held = observed.fleet.held_instances
     return _Capacity(
         {
             each.node.name: each.node
             for each in observed.state.nodes
             if each.ready and not each.held and each.provider_id not in held
         },
-        {name: each.group.max_size - each.target_size for name, each in observed.snapshot.groups.items()},
-        {(each.name, name): left for each in observed.snapshot.limits for name, left in remaining(each).items()},
+        {name: each.group.max_size - each.target_size for name, each in observed.fleet.groups.items()},
+        {(each.name, name): left for each in observed.fleet.limits for name, left in remaining(each).items()},
         short,
         booked,
     )

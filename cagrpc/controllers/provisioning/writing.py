@@ -10,19 +10,19 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from cagrpc.api.provisioning.objects import ConditionParts, request_path, status_patch
-from cagrpc.controllers.events import Note
+from cagrpc.controllers.events import EventRecorder, Note
 from cagrpc.controllers.provisioning import conditions
-from cagrpc.controllers.provisioning.assume_cache import AssumedRequests
 from cagrpc.controllers.provisioning.conditions import Change
 from cagrpc.controllers.provisioning.consumers import request_object
 from cagrpc.controllers.provisioning.model import OURS, ProvisioningRequest
 from cagrpc.controllers.provisioning.observation import Ours
 from cagrpc.controllers.provisioning.sources import RequestClient
+from cagrpc.controllers.provisioning.written import WrittenRequests
+from cagrpc.controllers.runtime import Runtime
 from cagrpc.controllers.settings import ClassBehaviour
 from cagrpc.errors import CagrpcError, Conflict, NotFound, Unavailable
 from cagrpc.kube.client.client import PatchKind
 from cagrpc.kube.client.parallel import in_parallel
-from cagrpc.runtime.clock import EpochClock, MonotonicClock
 
 log = logging.getLogger(__name__)
 
@@ -50,21 +50,18 @@ class Writing:
     def __init__(
         self,
         client: RequestClient,
-        memory: AssumedRequests,
-        *,
-        record: Callable[[Note], None],
+        written: WrittenRequests,
+        events: EventRecorder,
         observe: Callable[[Outcome], None],
-        now: EpochClock,
-        clock: MonotonicClock,
-        workers: int,
+        runtime: Runtime,
     ) -> None:
+        """`observe` receives the outcome of each request."""
         self._client = client
-        self._workers = workers
-        self._memory = memory
-        self._record = record
+        self._workers = runtime.writers
+        self._written = written
+        self._events = events
         self._observe = observe
-        self._now = now
-        self._clock = clock
+        self._now, self._clock = runtime.now, runtime.clock
         self._lock = threading.Lock()
         self._left: dict[str, tuple[str, float]] = {}
         """Writes to try later, by UID: the resource version, and until when."""
@@ -125,11 +122,11 @@ class Writing:
             self._leave(request, _REFUSED_SECONDS)
             return ""
         version = str(answer.get("metadata", {}).get("resourceVersion", ""))
-        self._memory.wrote(request.resource_version, replace(result, resource_version=version))
+        self._written.wrote(request.resource_version, replace(result, resource_version=version))
         if change.event:
             increment = result.details.get(conditions.INCREMENT, "")
             about = {"request": request.key, **({"increment": increment} if increment else {})}
-            self._record(Note(request_object(request), change.event, change.text, change.warning, increment))
+            self._events.event(Note(request_object(request), change.event, change.text, change.warning, increment))
             log.info("%s: %s: %s", request.key, change.event, change.text, extra=about)
         if change.outcome:
             self.note(each, change.outcome)

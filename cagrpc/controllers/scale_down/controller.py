@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
@@ -18,14 +18,13 @@ from typing import Any, Protocol
 
 from cagrpc.cluster.markers import SCALE_DOWN_DISABLED
 from cagrpc.cluster.markers import SCALE_DOWN_DISABLED_BY_US as OURS
-from cagrpc.cluster.node_info import Reservations, nothing_reserved
 from cagrpc.cluster.state import ClusterSource, ClusterState
+from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.scale_down.choice import (
     BOOKED,
     BUDGET,
     Bookings,
     Rules,
-    Undrainable,
     Verdicts,
     all_stay,
     booked_for,
@@ -58,6 +57,14 @@ class Nodes(Protocol):
     def patch(self, path: str, body: Any, kind: PatchKind) -> dict[str, Any]: ...
 
 
+class DrainedCluster(ClusterSource, Protocol):
+    """The part of `cagrpc.cluster.view.view.ClusterView` that scale-down needs."""
+
+    def undrainable(self, names: Iterable[str]) -> Mapping[str, str]:
+        """Return which of these nodes cannot be drained now, each with the reason."""
+        ...
+
+
 class ScaleDownController(Controller):
     """Annotates nodes. For one thread."""
 
@@ -66,34 +73,23 @@ class ScaleDownController(Controller):
 
     def __init__(
         self,
-        cluster: ClusterSource,
+        cluster: DrainedCluster,
         fleet: SnapshotSource,
         nodes: Nodes,
-        *,
+        assumed: AssumeCache,
+        rules: Rules,
         clock: MonotonicClock = monotonic,
-        rules: Rules | None = None,
-        most_writes: int = MOST_WRITES,
-        reservations: Callable[[ClusterState], Reservations] = nothing_reserved,
-        booked: Callable[[], Mapping[str, str]] = dict,
-        slack: Callable[[], Reservations] = dict,
-        undrainable: Undrainable = lambda _: {},
+        *,
         consolidates: bool = False,
     ) -> None:
-        """`consolidates` is whether cagrpc alone takes nodes away: then nothing is evaluated, and all have to stay.
-        `reservations` returns the room reserved for ProvisioningRequests, `booked` the nodes that have to stay for
-        them (namespace/name), `slack` the room of placeholders, `undrainable` which nodes of some cannot be drained
-        now, each with the reason."""
+        """`consolidates` is whether cagrpc alone takes nodes away: then nothing is evaluated, and all have to stay."""
         self._cluster = cluster
         self._fleet = fleet
         self._nodes = nodes
         self._clock = clock
-        self._rules = rules or Rules()
+        self._assumed = assumed
+        self._rules = rules
         self._known = ReviewedNodes(self._rules.utilisation)
-        self._most_writes = most_writes
-        self._reservations = reservations
-        self._booked = booked
-        self._slack = slack
-        self._undrainable = undrainable
         self._consolidates = consolidates
         self._verdicts: Verdicts | None = None
         self._lately: AbstractSet[str] = frozenset()
@@ -132,15 +128,15 @@ class ScaleDownController(Controller):
         self._write()
 
     def _annotate_booked(self) -> None:
-        new = {name: whose for name, whose in self._booked().items() if not self._written.get(name)}
+        new = {name: whose for name, whose in self._assumed.requests.nodes.items() if not self._written.get(name)}
         if new:
             groups = self._fleet.snapshot.group_of_instance
             ours = [each.node.name for each in self._cluster.state().nodes if each.provider_id in groups]
-            for name in islice((name for name in ours if name in new), self._most_writes):
+            for name in islice((name for name in ours if name in new), MOST_WRITES):
                 self._annotate(name, booked_for(new[name]))
 
     def review(self) -> None:
-        """Choose anew which nodes have to stay, and annotate those for which that has changed, `most_writes` at most;
+        """Choose anew which nodes have to stay, and annotate those for which that has changed, `MOST_WRITES` at most;
         what takes longer than `Rules.step_seconds`, and then `WRITING_SECONDS`, is left to the next steps. Raises
         Unavailable while the cluster is unknown or out of reach; the next review writes the rest."""
         began, snapshot = self._clock(), self._fleet.snapshot
@@ -164,10 +160,10 @@ class ScaleDownController(Controller):
             if self._verdicts is None
             else frozenset(self._verdicts.go)
         )
-        bookings = Bookings(self._reservations(state), self._booked(), self._slack())
-        return choose(
-            self._known, state, snapshot, before, self._lately, self._rules, clock, bookings, self._undrainable
-        )
+        taken = self._assumed.snapshot(snapshot, state)
+        bookings = Bookings(taken.reservations, taken.requests.nodes, taken.slack.reservations())
+        undrainable = self._cluster.undrainable
+        return choose(self._known, state, snapshot, before, self._lately, self._rules, clock, bookings, undrainable)
 
     def _go_on(self, review: _Review) -> None:
         begins, self._under_way = self._under_way is None, None
@@ -188,10 +184,10 @@ class ScaleDownController(Controller):
     def _plan_writes(self, verdicts: Verdicts) -> None:
         news = _news(verdicts, self._known.marked, self._written, unread=self._consolidates)
         left = (each for each in news if self._meanwhile.get(each[0]) != each[1])
-        self._to_write = deque(islice(left, self._most_writes - len(self._meanwhile)))
+        self._to_write = deque(islice(left, MOST_WRITES - len(self._meanwhile)))
 
     def _write(self) -> None:
-        until, booked = self._clock() + WRITING_SECONDS, self._booked()
+        until, booked = self._clock() + WRITING_SECONDS, self._assumed.requests.nodes
         while self._to_write and self._clock() < until:
             name, reason = self._to_write.popleft()
             if reason or name not in booked:  # booked since it was found that it may go

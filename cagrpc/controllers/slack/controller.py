@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import is_
 from typing import Protocol
@@ -17,17 +17,19 @@ from typing import Protocol
 from prometheus_client.registry import Collector
 
 from cagrpc.cluster.fleet_capacity import deleting_instances
-from cagrpc.cluster.node_info import ClusterCapacity, Reservations, nothing_reserved
+from cagrpc.cluster.node_info import ClusterCapacity, Reservations
 from cagrpc.cluster.state import ClusterNode, ClusterSource, ClusterState
-from cagrpc.controllers.slack.carriers.carrier import Carrying
+from cagrpc.controllers.assume_cache.cache import AssumeCache
+from cagrpc.controllers.assume_cache.slack import SlackState, target_of
+from cagrpc.controllers.runtime import Runtime
+from cagrpc.controllers.slack.carriers.carrier import Switching
 from cagrpc.controllers.slack.costs import costs
 from cagrpc.controllers.slack.demand import ShapesOfNodes, over_share, targets
-from cagrpc.controllers.slack.model import SlackSettings, SlackState, target_of
+from cagrpc.controllers.slack.model import SlackSettings
 from cagrpc.controllers.slack.page import SlackMetrics, as_json
 from cagrpc.errors import CagrpcError
 from cagrpc.fleet.model import FleetSnapshot, SnapshotSource
 from cagrpc.runtime.back_off import BackOff, Retry
-from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
 from cagrpc.runtime.controller import Controller, Json, JsonPage
 from cagrpc.runtime.log_once import LogOnce
 from cagrpc.runtime.stopping import STOP_SECONDS
@@ -67,43 +69,29 @@ class SlackController(Controller):
         cluster: ClusterSource,
         fleet: SnapshotSource,
         settings: SlackSettings,
-        carrier: Carrying,
+        carrier: Switching,
         book: Book,
-        *,
-        now: EpochClock = epoch,
-        clock: MonotonicClock = monotonic,
-        reservations: Callable[[ClusterState], Reservations] = nothing_reserved,
-        carried_by: Callable[[], str] = str,
+        assumed: AssumeCache,
+        runtime: Runtime,
     ) -> None:
-        """`reservations` are those of ProvisioningRequests, `carried_by` returns the name of the carrier."""
-        self._carried_by = carried_by
         self._cluster, self._fleet = cluster, fleet
         self._settings = settings
         self._carrier, self._book = carrier, book
-        self._now = now
-        self._reservations = reservations
+        self._assumed = assumed
+        self._now = runtime.now
         self._shapes = ShapesOfNodes()
         self._before: Placement | None = None
         """The last placement; None before it has been read."""
         self._observed: _SlackInputs | None = None
-        self._state = SlackState(0.0)
         self._problem = "starting"
-        self._retry = Retry(BackOff(first_seconds=_FIRST_PAUSE_SECONDS), clock)
+        self._retry = Retry(BackOff(first_seconds=_FIRST_PAUSE_SECONDS), runtime.clock)
         self._reported = LogOnce()
         self._stopping = threading.Event()
 
     @property
-    def state(self) -> SlackState:
-        """The state that was published last."""
-        return self._state
-
-    def current(self) -> SlackState:
-        """Return `state`, for callers that need a function."""
-        return self._state
-
-    def reservations(self) -> Reservations:
-        """Return the reservations of placeholders, by node."""
-        return self._state.reservations()
+    def _state(self) -> SlackState:
+        """The state that was assumed last."""
+        return self._assumed.slack
 
     @property
     def problem(self) -> str:
@@ -112,7 +100,7 @@ class SlackController(Controller):
 
     def as_json(self) -> Json:
         """Return the whole state, for `/slack`."""
-        return as_json(self._state, self._carried_by(), self._problem)
+        return as_json(self._state, self._carrier.name, self._problem)
 
     def status(self) -> Json:
         """Return how much of each target is held, and why not all of it."""
@@ -170,7 +158,7 @@ class SlackController(Controller):
         snapshot, state = self._fleet.snapshot, self._cluster.state()
         asked = targets(self._settings, state.slack, self._now())
         ignored = (*over_share(self._settings, state.slack), *state.slack.warnings)
-        carried, reservations = self._carrier.placements(), self._reservations(state)
+        carried, reservations = self._carrier.placements(), self._assumed.snapshot(snapshot, state).reservations
         last, observed = self._observed, _SlackInputs(state, snapshot, asked, carried, reservations, ignored)
         if last is not None and observed.same_as(last):
             return
@@ -196,7 +184,7 @@ class SlackController(Controller):
             warnings=warnings,
         )
         if now != self._state:
-            self._state = replace(now, at_seconds=self._now())
+            self._assumed.assume_slack(replace(now, at_seconds=self._now()))
 
     def _wanted(
         self,

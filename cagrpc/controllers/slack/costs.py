@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from cagrpc.cluster.state import ClusterNode
-from cagrpc.controllers.slack.model import target_of
+from cagrpc.controllers.assume_cache.slack import target_of
 from cagrpc.fleet.model import FleetSnapshot
 from solver.slack.model import Placement, SlackShape
 

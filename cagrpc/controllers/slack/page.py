@@ -10,7 +10,7 @@ from typing import Any
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from cagrpc.controllers.slack.model import SlackState, target_of
+from cagrpc.controllers.assume_cache.slack import SlackState, target_of
 from solver.model.quantities import format_quantity
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from cagrpc.api.encoding.times import timestamp
-from cagrpc.controllers.slack.model import SlackState
+from cagrpc.controllers.assume_cache.slack import SlackState
 from cagrpc.errors import Conflict, NotFound, Unavailable
 from cagrpc.kube.journal.objects import pack, unpack
 from cagrpc.runtime.clock import MonotonicClock, monotonic

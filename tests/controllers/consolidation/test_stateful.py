@@ -171,6 +171,8 @@ class ConsolidationMachine(RuleBasedStateMachine):
             self._step()
         assert scene.fleet.snapshot.disruption is None, scene.shown
         scene.idle.add("consolidation")
+        scene.run(5)
+        assert not scene.without_owner()
         if scene.fleet.snapshot.disruptions and scene.ended() is DisruptionPhase.UNDONE:
             waiting = (scene.api.objects[self.cluster.paths[uid]]["status"] for uid in self.cluster.pending())
             wanted = {*scene.pods_by_node(), *(each.get("nominatedNodeName") for each in waiting)}

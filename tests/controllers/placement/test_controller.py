@@ -114,7 +114,7 @@ def test_a_nomination_whose_node_cannot_take_the_pod_any_more_is_taken_back_with
     scene.cluster.change(f"/api/v1/nodes/{lost}", status={"conditions": [{"type": "Ready", "status": "False"}]})
     scene.later(CHECK_SECONDS)
     assert lost not in scene.nominated().values()
-    assert scene.placement.news >= 1
+    assert scene.assumed.placements.lost_count >= 1
 
 
 def test_a_pod_whose_room_was_taken_gets_the_place_that_the_taker_has_left(scene: Scene) -> None:
@@ -128,7 +128,7 @@ def test_a_pod_whose_room_was_taken_gets_the_place_that_the_taker_has_left(scene
     scene.bind("pod-8", one)
     scene.run(1)
     assert scene.nominated()["pod-0"] == other
-    assert scene.placement.news == 0
+    assert scene.assumed.placements.lost_count == 0
 
 
 def test_pods_of_nodes_that_are_held_move_where_that_helps_and_nothing_is_opened(scene: Scene) -> None:
@@ -139,7 +139,7 @@ def test_pods_of_nodes_that_are_held_move_where_that_helps_and_nothing_is_opened
     scene.pod("fills", 4000, node=third)
     scene.pod("large", 3000)
     small = [scene.pod(f"small-{number}") for number in range(3)]
-    scene.places.assume({"uid-large": left, **{f"uid-{name}": right for name in small}})
+    scene.assumed.placements.assume({"uid-large": left, **{f"uid-{name}": right for name in small}})
     scene.place()
     assert scene.nominated() == {"large": left, **dict.fromkeys(small, right)}
     scene.pod("thief", 2000, node=left)
@@ -148,7 +148,7 @@ def test_pods_of_nodes_that_are_held_move_where_that_helps_and_nothing_is_opened
     found = scene.nominated()
     assert found["large"] == right
     assert sorted(found[name] for name in small) == [left, left, right]
-    assert scene.placement.news == 0
+    assert scene.assumed.placements.lost_count == 0
 
 
 @pytest.mark.parametrize("kept", ["", "spread", "nominated by the scheduler"])
@@ -162,7 +162,7 @@ def test_pods_of_open_nodes_move_too_unless_others_decide_where_they_are(scene: 
     spread = {"maxSkew": 5, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
     more: Any = {"topologySpreadConstraints": [spread]} if kept == "spread" else {}
     small = [scene.pod(f"small-{number}", **more) for number in range(3)]
-    scene.places.assume({"uid-large": left, **{f"uid-{name}": right for name in small}})
+    scene.assumed.placements.assume({"uid-large": left, **{f"uid-{name}": right for name in small}})
     scene.place()
     assert scene.nominated() == {"large": left, **dict.fromkeys(small, right)}
     if kept == "nominated by the scheduler":
@@ -173,7 +173,7 @@ def test_pods_of_open_nodes_move_too_unless_others_decide_where_they_are(scene: 
     scene.place()
     found = scene.nominated()
     assert found.get("large") == (None if kept else right)
-    assert scene.placement.news == (1 if kept else 0)
+    assert scene.assumed.placements.lost_count == (1 if kept else 0)
     assert sorted(found[name] for name in small) == ([right] * 3 if kept else [left, left, right])
 
 
@@ -184,16 +184,16 @@ def test_a_pod_without_any_place_is_news_and_keeps_no_nomination(scene: Scene) -
         scene.pod(f"fills-{node}", 4000, node=node)
     scene.later(CHECK_SECONDS)
     assert scene.nominated() == {}
-    assert scene.placement.news == 9
+    assert scene.assumed.placements.lost_count == 9
     scene.later(LEFT_SECONDS)
-    assert scene.placement.news == 9  # once
+    assert scene.assumed.placements.lost_count == 9  # once
 
 
 def test_a_pod_that_is_planned_elsewhere_is_nominated_there(scene: Scene) -> None:
     planned = scene.planned()
     scene.run()
     elsewhere = planned["pod-8"]
-    scene.places.assume({"uid-pod-0": elsewhere})
+    scene.assumed.placements.assume({"uid-pod-0": elsewhere})
     scene.run(1)
     assert scene.nominated()["pod-0"] == elsewhere
 
@@ -205,10 +205,10 @@ def test_a_pod_that_the_scheduler_does_not_take_for_other_reasons_gives_up_its_p
         scene.nominate("pod-0", "")  # it was tried, and failed
         scene.run(1)
     assert "pod-0" not in scene.nominated()
-    assert scene.placement.news == 1
+    assert scene.assumed.placements.lost_count == 1
     scene.later(SEEN_SECONDS)
     assert "pod-0" not in scene.nominated()
-    scene.places.assume({"uid-pod-0": scene.nominated()["pod-1"]})  # it is planned there again
+    scene.assumed.placements.assume({"uid-pod-0": scene.nominated()["pod-1"]})  # it is planned there again
     scene.run()
     assert "pod-0" not in scene.nominated()
     scene.later(REST_SECONDS)
@@ -237,7 +237,7 @@ def test_however_slow_the_scheduler_is_each_pod_keeps_its_place_until_its_turn(s
         scene.bind(name, node)
         scene.sync()
     scene.run()
-    assert scene.placement.news == 0
+    assert scene.assumed.placements.lost_count == 0
 
 
 def test_without_the_right_everything_else_is_done_and_it_is_logged_once(

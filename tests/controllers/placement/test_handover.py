@@ -11,9 +11,9 @@ import pytest
 
 from cagrpc.api.core.nodes import HOSTNAME
 from cagrpc.cluster.state import ClusterNode, ClusterState, PodRef, WaitingPods
+from cagrpc.controllers.assume_cache.placed_pods import PlacedPods
+from cagrpc.controllers.assume_cache.placements import DesiredPlacements
 from cagrpc.controllers.placement.handover import may_move, most_promising, repack
-from cagrpc.controllers.placement.placed_pods import PlacedPods
-from cagrpc.controllers.placement.places import Wanted
 from cagrpc.fleet.model import FleetSnapshot, PodKey
 from solver.model import CPU, PODS, Budget, Node, PodSet, PodSpec, Taint, TaintEffect, WhenUnsatisfiable
 from solver.model.objects import PodAffinityTerm, PodSelector, TopologySpread
@@ -30,7 +30,7 @@ def _pod(cpu: int) -> PodSpec:
 def _placed(places: Mapping[str, str], specs: Mapping[str, PodSpec], nodes: list[Node]) -> PlacedPods:
     waiting = tuple(WaitingPods(PodSet(uid, specs[uid], 1), (PodRef(uid, "default", uid),)) for uid in places)
     state = ClusterState(waiting, tuple(ClusterNode(node, node.name, True, False) for node in nodes), ())
-    return PlacedPods(state, FleetSnapshot(1, {}, (), {}), (), Wanted(dict(places.items())))
+    return PlacedPods(state, FleetSnapshot(1, {}, (), {}), (), DesiredPlacements(dict(places.items())))
 
 
 def _node(name: str, free: int = WHOLE, taints: tuple[Taint, ...] = ()) -> Node:

@@ -9,6 +9,7 @@ import pytest
 
 from cagrpc.api.core.nodes import START_UP_TAINT
 from cagrpc.cluster.markers import booking_label
+from cagrpc.controllers.assume_cache.bookings import AssumedRequests
 from cagrpc.controllers.placement.release import APART_SECONDS
 from cagrpc.errors import CagrpcError, Unavailable
 from cagrpc.fleet.disruptions import DisruptionSpec
@@ -342,14 +343,14 @@ def test_an_increment_that_is_taken_back_while_it_is_let_go_is_no_trouble(scene:
 
 
 def test_nodes_for_requests_stay_held_until_it_is_known_who_still_asks(scene: Scene) -> None:
-    known: list[bool] = []
-    scene.restart(requests_known=lambda: bool(known))
+    scene.run()
+    scene.assumed.await_requests("starting")
     increment, _ = _requested(scene)
     assert scene.phase() is Phase.DONE  # the one that is for pods
     scene.run()
     assert scene.fleet.increment(increment).phase is Phase.READY
     assert scene.fleet.snapshot.held_instances
-    known.append(True)
+    scene.assumed.assume_requests(AssumedRequests())
     scene.run()
     assert scene.fleet.increment(increment).phase is Phase.DONE
 
@@ -371,12 +372,13 @@ def test_new_nodes_of_a_disruption_are_released_once_it_moves_pods(scene: Scene)
     scene.run()
     assert START_UP_TAINT in scene.cluster.taints(coming)
     assert scene.release.unreleased() == 0
-    scene.fleet.disruptions.change(replace(under_way, phase=DisruptionPhase.MOVING))
-    scene.to_hold = frozenset({new})
+    new_node = DisruptedNode(coming, new, "a")
+    under_way = replace(under_way, phase=DisruptionPhase.MOVING, new_nodes=(new_node,))
+    scene.fleet.disruptions.change(under_way)
     scene.run()
     assert START_UP_TAINT in scene.cluster.taints(coming)
     assert scene.release.unreleased() == 0
-    scene.to_hold = frozenset()
+    scene.assumed.displaced.open(under_way, frozenset({coming}))
     assert scene.release.unreleased() == 1
     scene.run()
     scene.run()

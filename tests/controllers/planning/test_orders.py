@@ -413,7 +413,7 @@ class _Lock:
 
 def test_a_round_waits_for_its_turn_and_knows_what_others_asked_for_in_theirs(new_world: NewWorld) -> None:
     lock = _Lock()
-    with patch("cagrpc.server.controllers.FairLock", lambda: lock):
+    with patch("cagrpc.controllers.assume_cache.cache.FairLock", lambda: lock):
         world = new_world(replace(A, max_size=1), group("b", price=0.5))
     lock.meanwhile = lambda: world.fleet.apply(FOR_A_REQUEST)
     world.cluster.add(cpu=4000)

@@ -213,10 +213,9 @@ class RequestsMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_reserved_twice(self) -> None:
-        requests: Any = self.world.controller("ProvisioningRequests")
         try:
             state = self.world.view.state()
-            reserved = requests.reservations(state)
+            reserved = self.world.assumed.snapshot(self.world.fleet.snapshot, state).booked.reservations
         except errors.Unavailable:  # it has just begun
             return
         for each in state.nodes:
@@ -261,6 +260,7 @@ class RequestsMachine(RuleBasedStateMachine):
             waits = world.condition(name, "Provisioned") is not None and "retryAt" in world.details(name)
             assert self.said[uid] or (waits and not atomic), (name, world.document(name))
         assert not [each for each in world.increments() if each.phase.in_flight]
+        assert not world.without_owner()
         failed = {booking_label(uid) for uid in self.names.values() if "Failed" in self.said[uid]}
         there = {booking_label(uid) for uid in self.names.values()}
         assert world.any_labels() <= there - failed

@@ -308,7 +308,7 @@ def test_whoever_else_plans_comes_between_requests_that_reserve_and_checks(monke
 
         monkeypatch.setattr(deciding, what, called)
 
-    monkeypatch.setattr("cagrpc.server.controllers.FairLock", Noted)
+    monkeypatch.setattr("cagrpc.controllers.assume_cache.cache.FairLock", Noted)
     noted("decide")
     noted("check")
     with RequestWorld(group("a")) as world:

@@ -98,7 +98,7 @@ class SlackMachine(Outages):
             return
         self.world.step()
         self.slack.step()
-        state, cluster = self.slack.state, self.world.view.state()
+        state, cluster = self.world.assumed.slack, self.world.view.state()
         nodes = {each.node.name: each.node for each in cluster.nodes if each.ready and not each.held}
         for shape in state.shapes:
             held = sum(state.placement.get(shape.name, {}).values())
@@ -117,14 +117,15 @@ class SlackMachine(Outages):
             self.world.backend.set_behaviour(name, Behaviour(boot_seconds=BOOT_SECONDS))
         for _ in range(15):
             self.world.run(60, step=4.0)
-            if not (self.cluster.pending() or self.slack.state.left_over or self.world.increments(*IN_FLIGHT)):
+            if not (self.cluster.pending() or self.world.assumed.slack.left_over or self.world.increments(*IN_FLIGHT)):
                 break
         assert not self.cluster.pending()
-        assert not self.slack.state.left_over
+        assert not self.world.assumed.slack.left_over
+        assert not self.world.without_owner()
         assert not self.world.increments(*IN_FLIGHT)
-        before = self.world.targets(), len(self.world.increments()), self.slack.state.placement
+        before = self.world.targets(), len(self.world.increments()), self.world.assumed.slack.placement
         self.world.run(120, step=5.0)
-        assert (self.world.targets(), len(self.world.increments()), self.slack.state.placement) == before
+        assert (self.world.targets(), len(self.world.increments()), self.world.assumed.slack.placement) == before
 
 
 SlackMachine.TestCase.settings = examples(12, steps=15)

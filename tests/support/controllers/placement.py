@@ -9,7 +9,7 @@ with an increment of three nodes and three pods for each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from copy import deepcopy
@@ -18,13 +18,13 @@ from typing import Any
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.api.core.nodes import START_UP_TAINT
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
-from cagrpc.cluster.node_info import nothing_reserved
+from cagrpc.cluster.shortages import Shortages
 from cagrpc.cluster.state import ClusterState, PendingPod
 from cagrpc.cluster.view.model import NODES, PODS, ClusterModel
+from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.placement.controller import PlacementController
-from cagrpc.controllers.placement.dedication import Dedication
-from cagrpc.controllers.placement.places import Places
 from cagrpc.controllers.placement.release import APART_SECONDS, ReleaseController
+from cagrpc.controllers.settings import PlannerSettings
 from cagrpc.errors import CagrpcError, Unavailable
 from cagrpc.fleet.model import IncrementSpec, Phase, Placement, PodKey
 from cagrpc.kube.client.envelopes import identity
@@ -103,8 +103,6 @@ class Scene:
         )
         self.clock = self.outside.clock
         self.fleet = self.outside.fleet()
-        self.to_hold: frozenset[str] = frozenset()
-        """Instances that are not to be released yet."""
         self.lags = False
         """Whether the cluster state does not get changes."""
         pods = [self.pod(f"pod-{number}") for number in range(9)]
@@ -148,28 +146,18 @@ class Scene:
             self.cluster.put(self._path(name), {**document, "status": status})
         return name
 
-    def restart(
-        self, requests_known: Callable[[], bool] = lambda: True, *, dedicated: bool = False, **more: Any
-    ) -> None:
+    def restart(self, *, dedicated: bool = False, serves_requests: bool = False) -> None:
         """Start a new process; the old one may have ended anywhere."""
         client: Any = self.cluster.client()
         self.view = FedView(self.cluster, self.clock)
         self.cluster.unseen.clear()
-        self.places = Places()
         view: Any = self.view
-        self.placement = PlacementController(
-            client, self.fleet, view, self.places, reservations=nothing_reserved, clock=self.clock, **more
-        )
+        settings = PlannerSettings(dedicated_nodes=dedicated)
+        shortages = Shortages(settings.shortage_seconds, self.clock)
+        self.assumed = AssumeCache(view, shortages, self.clock, serves_requests=serves_requests)
+        self.placement = PlacementController(client, self.fleet, view, self.assumed, clock=self.clock)
         self.release = ReleaseController(
-            client,
-            self.fleet,
-            view,
-            self.placement,
-            self.places,
-            requests_known=requests_known,
-            dedication=Dedication(client) if dedicated else None,
-            to_hold=lambda: self.to_hold,
-            clock=self.clock,
+            client, self.fleet, view, self.placement, self.assumed, settings, clock=self.clock
         )
 
     # ---- events

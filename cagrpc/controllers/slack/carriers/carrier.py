@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from cagrpc.controllers.slack.model import Carrier, SlackState
+from cagrpc.controllers.assume_cache.slack import SlackState
+from cagrpc.controllers.slack.model import Carrier
 from cagrpc.runtime.clock import MonotonicClock, monotonic
 from solver.slack.model import Placement
 
@@ -60,7 +61,7 @@ def choose(configured: Carrier | None, *, planned: bool, serves_buffers: Callabl
 
 class Switching:
     """Delegates to the chosen carrier. The others are withdrawn once it carries everything, so that no slack is lost;
-    this includes objects of an earlier process."""
+    this includes objects of an earlier process. For one thread, but for `name`."""
 
     def __init__(
         self,
@@ -77,6 +78,11 @@ class Switching:
         self._alone = False
         self.carrier: Carrier | None = None
         """The chosen one; None before it is known."""
+
+    @property
+    def name(self) -> str:
+        """The name of the chosen one; empty before it is known."""
+        return self.carrier or ""
 
     def carry(self, state: SlackState) -> bool:
         """Carry with the chosen carrier, then withdraw the others."""

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from cagrpc.api.core.slack import PRIORITY_CLASS
+from cagrpc.controllers.assume_cache.slack import SlackState
 from cagrpc.controllers.slack.carriers import buffers, pause
 from cagrpc.controllers.slack.carriers.objects import SELECTOR, CarrierUpdate, Object, Place, Verb, Write
-from cagrpc.controllers.slack.model import SlackState
 from cagrpc.errors import NotFound, Unavailable
 from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
 from solver.slack.model import Placement, SlackShape

@@ -1,27 +1,23 @@
-"""The assume cache: our own writes that the store and the view may not show yet, so that nothing is done twice. Lost
-with the process, at no cost: a new process lists everything first."""
+"""Labels of bookings on nodes, and requests as they are after our own writes, which the store may not show yet: so that
+nothing is done twice. Lost with the process, at no cost: a new process lists everything first."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from cagrpc.cluster.markers import booking_label
-from cagrpc.cluster.state import ClusterNode, ClusterState
+from cagrpc.controllers.assume_cache.labels import AssumedLabels
 from cagrpc.controllers.provisioning.model import ProvisioningRequest
 from cagrpc.controllers.provisioning.sources import RequestClient
 from cagrpc.errors import CagrpcError, NotFound, Unavailable
 from cagrpc.kube.client.client import PatchKind
 from cagrpc.kube.client.parallel import in_parallel
 from cagrpc.kube.taints import NODES
-from cagrpc.runtime.clock import MonotonicClock
 
 log = logging.getLogger(__name__)
-
-_UNSEEN_SECONDS = 60.0
-"""How long after a label was written it is assumed on the node though it is not observed there."""
 
 
 @dataclass(slots=True)
@@ -33,7 +29,7 @@ class _WrittenRequest:
     """The resource versions before it."""
 
 
-class AssumedRequests:
+class WrittenRequests:
     """Requests as they are after our own writes. Thread-safe."""
 
     def __init__(self) -> None:
@@ -65,47 +61,13 @@ class AssumedRequests:
             written.superseded.add(before)
 
 
-class AssumedLabels:
-    """Booking labels on nodes. Thread-safe."""
+class BookingLabels:
+    """Sets and removes booking labels on nodes. Thread-safe."""
 
-    def __init__(self, client: RequestClient, clock: MonotonicClock, workers: int) -> None:
+    def __init__(self, client: RequestClient, assumed: AssumedLabels, workers: int) -> None:
         self._client = client
+        self._assumed = assumed
         self._workers = workers
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._written: dict[str, dict[str, tuple[bool, float]]] = {}
-        """By node and label: whether it was set rather than removed, and when."""
-
-    def seen(self, state: ClusterState) -> ClusterState:
-        """Return the cluster with the labels that were written."""
-        now = self._clock()
-        with self._lock:
-            if not self._written:
-                return state
-            nodes = tuple(self._overlaid(each, now) for each in state.nodes)
-            names = {each.node.name for each in nodes}
-            for name in [name for name in self._written if name not in names]:
-                if all(now - at >= _UNSEEN_SECONDS for _, at in self._written[name].values()):
-                    del self._written[name]
-        return replace(state, nodes=nodes)
-
-    def _overlaid(self, each: ClusterNode, now: float) -> ClusterNode:
-        written = self._written.get(each.node.name)
-        if written is None:
-            return each
-        left = {
-            label: (there, at)
-            for label, (there, at) in written.items()
-            if (label in each.node.labels) is not there and now - at < _UNSEEN_SECONDS
-        }
-        if not left:
-            # Another thread may still bring an older observation; remembering longer for that is not worth it.
-            del self._written[each.node.name]
-            return each
-        self._written[each.node.name] = left
-        labels = {name: value for name, value in each.node.labels.items() if left.get(name, (True, 0.0))[0]}
-        labels.update((label, "true") for label, (there, _) in left.items() if there)
-        return replace(each, node=replace(each.node, labels=labels))
 
     def put(self, nodes: Mapping[str, Iterable[str]]) -> dict[str, str]:
         """Label nodes for requests (node name -> UIDs). Return why for each that could not be labelled, "" for one that
@@ -130,9 +92,7 @@ class AssumedLabels:
                 raise
             except CagrpcError as error:
                 return name, str(error)
-            now = self._clock()
-            with self._lock:
-                self._written.setdefault(name, {}).update((label, (there, now)) for label in labels)
+            self._assumed.wrote(name, labels, there=there)
             return None
 
         failed = in_parallel("label", write, nodes.items(), self._workers)

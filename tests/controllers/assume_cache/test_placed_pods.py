@@ -9,8 +9,8 @@ from cagrpc.api.core.nodes import HOSTNAME
 from cagrpc.cluster.markers import booking_label
 from cagrpc.cluster.node_info import RequestOwner, Reservation
 from cagrpc.cluster.state import ClusterNode, ClusterState
-from cagrpc.controllers.placement.placed_pods import PlacedPods
-from cagrpc.controllers.placement.places import Wanted
+from cagrpc.controllers.assume_cache.placed_pods import PlacedPods
+from cagrpc.controllers.assume_cache.placements import DesiredPlacements
 from cagrpc.fleet.model import (
     FleetSnapshot,
     IncrementSpec,
@@ -58,7 +58,7 @@ def _booked(state: ClusterState) -> dict[str, tuple[Reservation, ...]]:
 def _free(snapshot: FleetSnapshot, state: ClusterState) -> dict[str, int]:
     """CPU that is free for anybody, by node."""
     groups = tuple(each.group for each in snapshot.groups.values())
-    placed = PlacedPods(state, snapshot, groups, Wanted(), _booked(state))
+    placed = PlacedPods(state, snapshot, groups, DesiredPlacements(), _booked(state))
     return {node.name: node.free.get(CPU, 0) for node in placed.nodes}
 
 
@@ -67,7 +67,7 @@ def test_reserved_room_on_a_node_is_not_free_and_others_see_it() -> None:
         (), tuple(ClusterNode(n, n.name, True, False) for n in (_node("x", {LABEL: "true"}), _node("y"))), ()
     )
     snapshot = FleetSnapshot(1, {}, (), {})
-    x, y = PlacedPods(state, snapshot, (), Wanted(), _booked(state)).nodes
+    x, y = PlacedPods(state, snapshot, (), DesiredPlacements(), _booked(state)).nodes
     assert (x.free[CPU], x.free[PODS]) == (1000, 109)
     assert x.running == (RunningPods(BIG, 1),)
     assert y == _node("y")
@@ -76,7 +76,7 @@ def test_reserved_room_on_a_node_is_not_free_and_others_see_it() -> None:
 def test_more_than_there_is_may_be_reserved() -> None:
     state = ClusterState((), (ClusterNode(_node("x"), "x", True, False),), ())
     snapshot = FleetSnapshot(1, {}, (), {})
-    (x,) = PlacedPods(state, snapshot, (), Wanted(), {"x": (Reservation(RequestOwner("u1"), BIG, 2),)}).nodes
+    (x,) = PlacedPods(state, snapshot, (), DesiredPlacements(), {"x": (Reservation(RequestOwner("u1"), BIG, 2),)}).nodes
     assert x.free[CPU] == 0
 
 
@@ -154,7 +154,7 @@ def test_nodes_that_are_coming_for_a_request_are_there_but_full() -> None:
         (life.ready, ClusterState((), (), ())),
         (life.ready, life.cluster(ready=True, held=True, labelled=False)),
     ):
-        (node,) = PlacedPods(state, snapshot, groups, Wanted()).nodes
+        (node,) = PlacedPods(state, snapshot, groups, DesiredPlacements()).nodes
         assert set(node.free.values()) == {0}
         assert not solve(
             Problem((PodSet("p", PodSpec(()), 1),), nodes=(node,)), Budget(deterministic_seconds=1.0)
@@ -177,7 +177,7 @@ def test_devices_and_attachments_of_daemon_sets_are_not_free_on_nodes_in_flight(
                 replace(each, increment=replace(each.increment, requests=frozenset())) for each in snapshot.increments
             ),
         )
-        (found,) = PlacedPods(state, snapshot, (of,), Wanted(), {}).nodes
+        (found,) = PlacedPods(state, snapshot, (of,), DesiredPlacements(), {}).nodes
         return found
 
     coming = free(life.snapshots[1])

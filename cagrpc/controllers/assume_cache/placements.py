@@ -1,7 +1,7 @@
-"""The place of every planned pod that is not bound yet. Those of increments in flight are in the journal; all others
+"""The placement of every planned pod that is not bound yet. Those of increments in flight are in the journal; others
 (on existing nodes, on nodes in flight for other pods, of increments that were released) are assumed here, as the
-kube-scheduler assumes pods. The assume cache is lost with the process, at little cost: our own nominations are restored
-from the pods, and pods without one are planned anew onto the same room.
+kube-scheduler assumes pods. They are lost with the process, at little cost: our own nominations are restored from the
+pods, and pods without one are planned anew onto the same room.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cagrpc.runtime.progress import Progress
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DesiredPlacements:
     """Which pod is to go where. Nodes go by the name of their Node, or by `IncrementNode.name` while they are in
     flight."""
 
@@ -42,8 +42,8 @@ class Wanted:
         return found
 
 
-class Places:
-    """The assume cache of planned pods. Thread-safe."""
+class Placements:
+    """Where planned pods are assumed. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -53,6 +53,8 @@ class Places:
         self._increments: AbstractSet[str] = frozenset()
         self.version = 0
         """Grows with each change."""
+        self.lost_count = 0
+        """How many pods have lost their placement so far without getting another."""
         self.scheduler = Progress()
         """The pods that were bound, planned or not."""
 
@@ -70,6 +72,7 @@ class Places:
             for uid in uids:
                 self._assumed.pop(uid, None)
                 self._lost[uid] = self._increments
+                self.lost_count += 1
                 self.version += 1
 
     def keep(self, pending: Iterable[PodKey]) -> None:
@@ -103,7 +106,9 @@ class Places:
         with self._lock:
             return dict(self._assumed)
 
-    def wanted(self, snapshot: FleetSnapshot, ours: Mapping[str, PendingPod], state: ClusterState) -> Wanted:
+    def desired(
+        self, snapshot: FleetSnapshot, ours: Mapping[str, PendingPod], state: ClusterState
+    ) -> DesiredPlacements:
         """Return where every planned pod is to go. `ours` are pods that we have nominated, by UID: one without a place
         keeps its nomination. Pods that were expected take the places that were planned for them."""
         with self._lock:
@@ -120,7 +125,7 @@ class Places:
                 pods |= taken
             gone = [pod for pod in pods if isinstance(pod, ExpectedPod) and pod not in state.expected]
             left = {pods[pod]: None for pod in gone}
-            return Wanted(pods, nominated, tuple(left))
+            return DesiredPlacements(pods, nominated, tuple(left))
 
     def _planned(self, snapshot: FleetSnapshot) -> Iterator[tuple[PodKey, str]]:
         """Yield the places of increments in flight, the latest increment last."""

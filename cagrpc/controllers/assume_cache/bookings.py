@@ -18,14 +18,27 @@ from cagrpc.cluster.connected import connected
 from cagrpc.cluster.drop_invalid import solve_valid
 from cagrpc.cluster.markers import booking_label
 from cagrpc.cluster.node_info import ClusterCapacity, NodeInfo, RequestOwner, Reservations, requested
-from cagrpc.cluster.state import ClusterState, Consumer, ConsumerStage
-from cagrpc.controllers.provisioning.model import Booking
+from cagrpc.cluster.state import ClusterState, Consumer, ConsumerStage, PendingPod
 from solver.model import PODS, Budget, Node, PodSet, PodSpec, Problem, WhenUnsatisfiable
 
 _BUDGET = Budget(deterministic_seconds=0.1)
 """For a booking whose pods have required constraints between pods."""
 
 _Key = TypeVar("_Key")
+
+
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """Capacity to be reserved for a request."""
+
+    uid: str
+    key: str
+    pods: tuple[tuple[PodSpec, int], ...]
+    """The spec of each pod set, and how many of its pods have not been counted as consumers yet."""
+    anywhere: bool = False
+    """Whether it goes wherever there is room rather than on the nodes with its label: nothing was ordered for it."""
+    coming: bool = False
+    """Whether nodes of it are in flight: what has no room yet is planned there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,33 +223,53 @@ def consumed(
     return {number: min(most, max(now[number], before.get(number, 0))) for number, (_, most) in enumerate(pods)}
 
 
-def consumer_nodes(
-    booked: Booked, consumers: Mapping[str, Sequence[Consumer]], nominated: Mapping[str, str]
-) -> dict[str, str]:
-    """Return the node of its booking for each pod that consumes a request, by pod UID: as many as there is room for,
-    and each stays where it is `nominated` already if it can. `consumers` are by the UID of their request."""
-    found: dict[str, str] = {}
-    for uid, pods in consumers.items():
-        left: defaultdict[PodSpec, Counter[str]] = defaultdict(Counter)
-        for node, places in booked.places.get(uid, {}).items():
-            for spec, count in places.items():
-                left[_as_written(spec)][node] += count
-        pending = [each for each in pods if each.stage is ConsumerStage.PENDING]
-        # False comes first.
-        pending.sort(key=lambda each: not left[_as_written(each.spec)][nominated.get(each.pod.uid, "")])
-        for each in pending:
-            nodes = left[_as_written(each.spec)]
-            node = nominated.get(each.pod.uid, "")
-            if not nodes[node]:
-                node = next((name for name, count in nodes.items() if count), "")
-            if node:
-                nodes[node] -= 1
-                found[each.pod.uid] = node
-    return found
-
-
 def _as_written(spec: PodSpec) -> PodSpec:
     """Return what a pod and its template have in common: no identity, nothing that admission adds, and not what volumes
     and claims come to, which others decide."""
     tolerations = tuple(each for each in spec.tolerations if each.key not in ADDED_BY_ADMISSION)
     return replace(without_claims(spec), tolerations=tolerations, namespace="", labels=())
+
+
+@dataclass(frozen=True, slots=True)
+class AssumedRequests:
+    """What ProvisioningRequests hold, as their controller found it last."""
+
+    bookings: tuple[Booking, ...] = ()
+    """The oldest request's first."""
+    nodes: Mapping[str, str] = field(default_factory=dict)
+    """Nodes that have to stay for requests, and for which (namespace/name)."""
+    places: Mapping[str, Mapping[str, Mapping[PodSpec, int]]] = field(default_factory=dict)
+    """`Booked.places` of the bookings."""
+    consumers: Mapping[str, Sequence[Consumer]] = field(default_factory=dict)
+    """By UID of a request that has places: the pods that consume it."""
+    due: Mapping[str, int] = field(default_factory=dict)
+    """The number of requests that are to be decided now, by namespace."""
+
+    @property
+    def pending_consumers(self) -> tuple[str, ...]:
+        """The UIDs of pods that consume a request and are not bound."""
+        pods = (each for consumers in self.consumers.values() for each in consumers)
+        return tuple(each.pod.uid for each in pods if each.stage is ConsumerStage.PENDING)
+
+    def consumer_nodes(self, pending: Mapping[str, PendingPod]) -> dict[str, str]:
+        """Return the node of its booking to nominate each of these pods to, by UID: as many as there is room for, and
+        each stays where it is nominated already if it can. `pending` are the `pending_consumers` as they are now."""
+        nominated = {uid: pod.nominated_node for uid, pod in pending.items()}
+        found: dict[str, str] = {}
+        for uid, pods in self.consumers.items():
+            left: defaultdict[PodSpec, Counter[str]] = defaultdict(Counter)
+            for node, places in self.places.get(uid, {}).items():
+                for spec, count in places.items():
+                    left[_as_written(spec)][node] += count
+            waiting = [each for each in pods if each.stage is ConsumerStage.PENDING]
+            # False comes first.
+            waiting.sort(key=lambda each: not left[_as_written(each.spec)][nominated.get(each.pod.uid, "")])
+            for each in waiting:
+                nodes = left[_as_written(each.spec)]
+                node = nominated.get(each.pod.uid, "")
+                if not nodes[node]:
+                    node = next((name for name, count in nodes.items() if count), "")
+                if node:
+                    nodes[node] -= 1
+                    found[each.pod.uid] = node
+        return {uid: node for uid, node in found.items() if uid in pending}

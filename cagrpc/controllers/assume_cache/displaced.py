@@ -1,7 +1,8 @@
-"""Successors: the pods that workloads create in the stead of evicted ones, and the room that is kept for them. Nobody
-says which pod succeeds which; of one workload one is as good as another, so they are counted: as many as went have to
-run again. A workload that has none that waits, and of whose kind none has come for a time, wants no more: it was scaled
-down. The view expects those of kinds that it knows; the controller of another may serve many, one after the other.
+"""The pods that a disruption displaces: room on its targets is kept for them until they are evicted, and then for the
+successors that their workloads create. Nobody says which pod succeeds which; of one workload one is as good as another,
+so they are counted: as many as went have to run again. A workload that has none that waits, and of whose kind none has
+come for a time, wants no more: it was scaled down. The view expects those of kinds that it knows; the controller of
+another may serve many, one after the other.
 
 Everything follows from the disruption's record and the cluster, so it survives a restart, but for specs of pods that
 went without a successor before it: no room is kept for these.
@@ -18,15 +19,20 @@ from typing import Protocol
 
 from cagrpc.cluster.node_info import PodOwner, Reservation, Reservations
 from cagrpc.cluster.state import ClusterState, PendingPod, PodRef
-from cagrpc.controllers.placement.places import Places
-from cagrpc.fleet.model import Disruption, PodKey, PodMove
+from cagrpc.controllers.assume_cache.placements import Placements
+from cagrpc.fleet.model import Disruption, DisruptionPhase, FleetSnapshot, PodKey, PodMove
 from cagrpc.runtime.clock import MonotonicClock
 from cagrpc.runtime.progress import DEADLINE_SECONDS, Progress, Turn
+from solver.consolidation.model import FORCEFUL
 from solver.model import PodSpec
 
 
-class PendingPods(Protocol):
+class DisplacedPodsCluster(Protocol):
     """The part of `cagrpc.cluster.view.view.ClusterView` that is needed here."""
+
+    def node_names(self) -> Mapping[str, str]:
+        """Return provider ids and names of all nodes."""
+        ...
 
     def pending(self, uids: Iterable[str]) -> Mapping[str, PendingPod]:
         """Return those of these pods that are not bound."""
@@ -51,15 +57,17 @@ class _Workload:
         return len(self.open), self.bound, self.waiting
 
 
-class Successors:
+class DisplacedPods:
     """Of the disruption under way. `begin` and `observe` are for one thread, `reservations` for any."""
 
-    def __init__(self, places: Places, pods: PendingPods, clock: MonotonicClock) -> None:
-        self._places = places
-        self._pods = pods
+    def __init__(self, placements: Placements, cluster: DisplacedPodsCluster, clock: MonotonicClock) -> None:
+        self._placements = placements
+        self._cluster = cluster
         self._clock = clock
         self._lock = Lock()
         self._id = ""
+        self._open_nodes: tuple[str, frozenset[str]] = "", frozenset()
+        """The disruption, and names of its new nodes whose turn to take pods has come; replaced, never changed."""
         self._specs: dict[str, PodSpec] = {}
         """Of pods that move, by UID."""
         self._of: dict[str, _Workload] = {}
@@ -75,6 +83,23 @@ class Successors:
         """Forget everything: no disruption is under way."""
         with self._lock:
             self._begin("")
+
+    def open_nodes(self, under_way: Disruption) -> frozenset[str]:
+        """Return the names of new nodes whose turn to take pods has come. After a restart it begins anew: those that
+        have lost their start-up taint by then take pods all the same."""
+        of, names = self._open_nodes
+        return names if of == under_way.id else frozenset()
+
+    def open(self, under_way: Disruption, names: frozenset[str]) -> None:
+        """Let these new nodes take pods."""
+        self._open_nodes = under_way.id, names
+
+    def instances_to_hold(self, under_way: Disruption | None) -> frozenset[str]:
+        """Return the instances of new nodes whose turn to take pods is still to come."""
+        if under_way is None or under_way.phase is not DisruptionPhase.MOVING or under_way.reason in FORCEFUL:
+            return frozenset()
+        known = self.open_nodes(under_way)
+        return frozenset(each.instance_id for each in under_way.new_nodes if each.name not in known)
 
     def begin(self, disruption: Disruption, specs: Mapping[str, PodSpec]) -> None:
         """Keep the room of a disruption that has just been planned, of whose pods (by UID) these are the specs."""
@@ -111,7 +136,7 @@ class Successors:
             self._still_there = tuple(each for each in self._still_there if each.uid not in uids)
 
     @property
-    def open(self) -> int:
+    def open_count(self) -> int:
         """How many pods went and do not run again; without those that their workloads want no more."""
         with self._lock:
             now = self._clock()
@@ -122,14 +147,24 @@ class Successors:
                 for key, each in self._of.items()
             )
 
-    @property
-    def scheduler(self) -> Progress:
-        """The pods that were bound, whichever."""
-        return self._places.scheduler
-
-    def reservations(self, state: ClusterState) -> Reservations:
+    def reservations(self, snapshot: FleetSnapshot, state: ClusterState) -> Reservations:
         """Return the room that is kept for pods that are not bound or assumed anywhere yet, by node. Successors that
-        wait in this state get their places first, so that a planner which asks sees them placed."""
+        wait in this state get their places first, so that a planner which asks sees them placed. Nodes in flight go by
+        their `IncrementNode.name`, and by that of their Node where it is known."""
+        under_way = snapshot.disruption
+        if under_way is None:
+            return {}
+        found = self._reserved(state)
+        if not found:
+            return {}
+        held = [node for each in snapshot.increments if each.id == under_way.increment_id for node in each.held]
+        names = self._cluster.node_names() if held else {}
+        for node in held:
+            if node.name in found and node.instance_id in names:
+                found[names[node.instance_id]] = found[node.name]
+        return found
+
+    def _reserved(self, state: ClusterState) -> dict[str, list[Reservation]]:
         with self._lock:
             unplaced = self._assign(state)
             found: defaultdict[str, list[Reservation]] = defaultdict(list)
@@ -207,8 +242,8 @@ class Successors:
             of.waiting = counts[workload]
         if not found:
             return [move for moves in left.values() for move in moves]
-        places, unplaced = self._places.nodes(), []
-        nominated = self._pods.pending([ref.uid for ref, _, _ in found if not ref.is_expected])
+        places, unplaced = self._placements.nodes(), []
+        nominated = self._cluster.pending([ref.uid for ref, _, _ in found if not ref.is_expected])
         for ref, workload, spec in found:
             pod = nominated.get(ref.uid)
             at = places.get(ref.key, pod.nominated_node if pod is not None and pod.nominated_by_us else "")
@@ -219,7 +254,7 @@ class Successors:
             move = _take(left[workload], ref, spec, self._specs)
             if move is not None and not is_others:
                 new[ref.key] = move.target
-        self._places.assume(new)
+        self._placements.assume(new)
         self._assumed.update(new)
         return [move for moves in left.values() for move in moves]
 

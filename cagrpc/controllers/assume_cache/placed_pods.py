@@ -1,5 +1,5 @@
 """Planned pods on the capacity of the fleet: which places are still valid, which are lost, and what is left free. Pure.
-Where each pod is to go is `places`'s, what becomes of lost places `handover`'s."""
+Where each pod is to go is `placements`'s, what becomes of lost places `placement.handover`'s."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from cagrpc.cluster.fleet_capacity import FleetCapacity
 from cagrpc.cluster.node_info import PodOwner, Reservations
 from cagrpc.cluster.state import ClusterState
-from cagrpc.controllers.placement.places import Wanted
+from cagrpc.controllers.assume_cache.placements import DesiredPlacements
 from cagrpc.fleet.model import FleetSnapshot, PodKey
 from solver.model import PODS, Node, NodeGroup, PodSpec
 from solver.model.allocation import why_not_allocated
@@ -24,7 +24,7 @@ class PlacedPods:
         state: ClusterState,
         snapshot: FleetSnapshot,
         groups: Sequence[NodeGroup],
-        wanted: Wanted,
+        desired: DesiredPlacements,
         reservations: Reservations | None = None,
     ) -> None:
         """`state` has all pods, `groups` have labels as their Nodes have them, `reservations` are those of others."""
@@ -32,9 +32,9 @@ class PlacedPods:
         self._capacity = self._fleet.capacity
         self.in_flight = self._fleet.in_flight
         self.nodes_of_pods: dict[PodKey, str] = {}
-        waiting = {pod.key: each.pod_set for each in state.waiting for pod in each.pods if pod.key in wanted.pods}
-        names = {uid: self.name_of(wanted.pods[uid]) for uid in waiting}
-        nominated = wanted.nominated.items()
+        waiting = {pod.key: each.pod_set for each in state.waiting for pod in each.pods if pod.key in desired.pods}
+        names = {uid: self.name_of(desired.pods[uid]) for uid in waiting}
+        nominated = desired.nominated.items()
         # The highest priority first, then pods that are nominated to their node already.
         order = sorted(waiting, key=lambda uid: (-waiting[uid].priority, (uid, names[uid]) not in nominated))
         self.lost = frozenset(uid for uid in order if not self.take(uid, waiting[uid].spec, names[uid]))

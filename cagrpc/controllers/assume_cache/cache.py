@@ -1,0 +1,84 @@
+"""The assume cache itself. It is changed only by who assumes, forgets, or lets expire; who decides takes a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from cagrpc.cluster.shortages import Shortages
+from cagrpc.cluster.state import ClusterState, PendingPod
+from cagrpc.controllers.assume_cache.bookings import AssumedRequests
+from cagrpc.controllers.assume_cache.displaced import DisplacedPods, DisplacedPodsCluster
+from cagrpc.controllers.assume_cache.labels import AssumedLabels
+from cagrpc.controllers.assume_cache.placements import Placements
+from cagrpc.controllers.assume_cache.slack import NO_SLACK, SlackState
+from cagrpc.controllers.assume_cache.snapshot import Snapshot
+from cagrpc.fleet.model import FleetSnapshot
+from cagrpc.runtime.clock import MonotonicClock
+from cagrpc.runtime.fair_lock import FairLock
+
+
+class AssumingCluster(DisplacedPodsCluster, Protocol):
+    """The part of `cagrpc.cluster.view.view.ClusterView` that is needed here."""
+
+    def nominated_by_us(self) -> Mapping[str, PendingPod]:
+        """Return pending pods that we have nominated, by UID."""
+        ...
+
+
+class AssumeCache:
+    """Room that is spoken for, by its kind of owner. Thread-safe. An entry ends with its owner: a placement when its
+    pod is bound or gone (`Placements.keep`), bookings with each observation of all requests, displaced pods with their
+    disruption, placeholders with each computation of the slack, labels when they are seen."""
+
+    def __init__(
+        self, cluster: AssumingCluster, shortages: Shortages, clock: MonotonicClock, *, serves_requests: bool = False
+    ) -> None:
+        """`serves_requests` is whether a controller of ProvisioningRequests will say what these hold: until then it is
+        unknown."""
+        self._cluster = cluster
+        self.planning_lock = FairLock()
+        """Held by whoever plans, from the snapshot to what is assumed, so that no room is given away twice."""
+        self.shortages = shortages
+        """Offerings that are left out of planning for a while."""
+        self.placements = Placements()
+        self.displaced = DisplacedPods(self.placements, cluster, clock)
+        self.labels = AssumedLabels(clock)
+        self._requests = AssumedRequests()
+        self._requests_unknown = "starting" if serves_requests else ""
+        self._slack = NO_SLACK
+
+    @property
+    def requests(self) -> AssumedRequests:
+        """What ProvisioningRequests hold; nothing while that is unknown."""
+        return self._requests
+
+    @property
+    def requests_unknown(self) -> str:
+        """Why it is not known yet what ProvisioningRequests hold; empty where it is, or cannot be known."""
+        return self._requests_unknown
+
+    @property
+    def slack(self) -> SlackState:
+        """The placeholders."""
+        return self._slack
+
+    def assume_requests(self, found: AssumedRequests) -> None:
+        """Assume what all requests hold, instead of what was assumed for them before."""
+        self._requests, self._requests_unknown = found, ""
+
+    def await_requests(self, why: str) -> None:
+        """Note why it is not known yet what requests hold; empty where it cannot be known."""
+        self._requests_unknown = why
+
+    def assume_slack(self, state: SlackState) -> None:
+        """Assume these placeholders, instead of those before."""
+        self._slack = state
+
+    def snapshot(self, fleet: FleetSnapshot, cluster: ClusterState) -> Snapshot:
+        """Return the snapshot of this moment; `cluster` is read after `fleet`. Pods that wait in it take the placements
+        of those that they were created for."""
+        displaced = self.displaced.reservations(fleet, cluster)  # first: it gives placements to pods that wait
+        desired = self.placements.desired(fleet, self._cluster.nominated_by_us(), cluster)
+        unknown, requests = self._requests_unknown, self._requests
+        return Snapshot(fleet, self.labels.seen(cluster), desired, displaced, requests, self._slack, unknown)
