@@ -105,7 +105,7 @@ class View:
     """A cluster model with pods of `objects.WORKLOADS` workloads on all nodes."""
 
     def __init__(self, groups: Mapping[str, NodeGroup], instances: Mapping[str, str]) -> None:
-        self.model = ClusterModel(
+        self.model = model = ClusterModel(
             gang_label=DEFAULT_GANG_LABEL,
             schedulers=DEFAULT_SCHEDULERS,
             clock=monotonic,
@@ -113,6 +113,7 @@ class View:
             namespace="cagrpc",
             expects=True,
         )
+        self.nominated_by_us, self.pending, self.node_names = model.nominated_by_us, model.pending, model.node_names
         followed = {each.resource.path: each for each in self.model.followed}
         self._nodes, self._pods = followed[NODES], followed[PODS]
         self._groups, self._instances = groups, instances

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cagrpc.cluster.state import ClusterState
 from cagrpc.fleet.model import PodKey
 from solver.model import PODS, Devices, Labels, Node, PodSpec, Resources, RunningPods, Taint
 from solver.model.allocation import after_pods, allocate
@@ -58,11 +57,6 @@ class Reservation:
 
 Reservations = Mapping[str, Sequence[Reservation]]
 """By node name."""
-
-
-def nothing_reserved(_: ClusterState) -> Reservations:
-    """Return no reservations, whatever the state of the cluster."""
-    return {}
 
 
 def merged(one: Reservations, other: Reservations) -> Reservations:

@@ -9,7 +9,10 @@ from tests.support.controlplane.plane import ControlPlane
 from tests.support.controlplane.processes import wait_for
 
 NODES = "/api/v1/nodes"
+PODS = "/api/v1/pods"
 LEASES_OF_NODES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+MOST_SHOWN = 30
+"""Pods of a test that has failed."""
 
 
 class Cluster:
@@ -65,8 +68,34 @@ class Cluster:
         self.admin.delete(self.path("pods"), gracePeriodSeconds=0)
         self.admin.delete(NODES)
         self.admin.delete(LEASES_OF_NODES)
-        for path in (self.path("pods"), NODES):
-            wait_for(lambda path=path: not self.admin.any(path), f"nothing is left of {path}")  # type: ignore[misc]
+        wait_for(self._has_no_pods, "no pods are left, in whichever namespace")
+        wait_for(lambda: not self.admin.any(NODES), "no nodes are left")
+
+    def _has_no_pods(self) -> bool:
+        left = self.admin.items(PODS)
+        for pod in left:  # of other namespaces, and those that were created meanwhile
+            metadata = pod["metadata"]
+            self.admin.delete(
+                f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}", gracePeriodSeconds=0
+            )
+        return not left
+
+    def summary(self) -> str:
+        """Return what is there, for a test that has failed."""
+        lines = []
+        for node in self.nodes():
+            ready = [each["status"] for each in node["status"].get("conditions", ()) if each["type"] == "Ready"]
+            lines.append(f"node {node['metadata']['name']}: ready {ready}, taints {node['spec'].get('taints', [])}")
+        for pod in self.admin.items(PODS)[:MOST_SHOWN]:
+            metadata, status = pod["metadata"], pod["status"]
+            said = [
+                f"{each['type']}={each['status']}: {each.get('message', '')}" for each in status.get("conditions") or ()
+            ]
+            lines.append(
+                f"pod {metadata['namespace']}/{metadata['name']}: {status['phase']}, node"
+                f" {pod['spec'].get('nodeName')}, nominated {status.get('nominatedNodeName')}, {'; '.join(said)}"
+            )
+        return "\n".join((*lines, self.plane.last_words("kube-scheduler")))
 
 
 def pod_spec(requests: Mapping[str, str], **more: Any) -> dict[str, Any]:

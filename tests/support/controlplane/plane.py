@@ -385,6 +385,10 @@ class ControlPlane:
 
     # ---- all of it
 
+    def last_words(self, name: str) -> str:
+        """Return the end of a program's log."""
+        return self._processes[name].last_words()
+
     def restore(self) -> None:
         """Start again what a test left stopped, and the usual profile of the scheduler."""
         running = {name for name, process in self._processes.items() if process.running}

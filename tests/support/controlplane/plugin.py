@@ -7,9 +7,11 @@ tests come last, the longest of them first, so that no worker waits long for ano
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -111,6 +113,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         reason = str(reports[0].longrepr[2]).partition(LEFT_OUT)[2]
         tests = "1 test was" if len(reports) == 1 else f"{len(reports)} tests were"
         terminalreporter.write_line(f"{tests} left out: {reason}", yellow=True, bold=True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    """A test that fails shows what its cluster has: it is gone when the failure is read."""
+    report: Any = yield
+    cluster = getattr(item, "funcargs", {}).get("cluster")
+    if call.when == "call" and report.failed and isinstance(cluster, Cluster):
+        with suppress(Exception):  # the API server may be away
+            report.sections.append(("the cluster", cluster.summary()))
+    return report
 
 
 @pytest.fixture(scope="session")
