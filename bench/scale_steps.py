@@ -38,7 +38,7 @@ from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.planning.controller import PlanningController
 from cagrpc.controllers.runtime import Runtime
 from cagrpc.controllers.settings import PlannerSettings
-from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.fleet import Fleet, FleetSettings
 from cagrpc.fleet.journal import SqliteJournal
 from cagrpc.fleet.model import IncrementSpec, Origin, Placement, PodKey
 from cagrpc.kube.client.envelopes import ObjectIdentity
@@ -68,7 +68,7 @@ def measured(nodes: int) -> Iterator[tuple[str, float]]:
         instances = objects.instances(Path(directory) / "simulated.sqlite", groups, nodes)
         backend = SimulatedBackend(Path(directory) / "simulated.sqlite")
         journal = SqliteJournal(Path(directory) / "journal.sqlite")
-        fleet = Fleet(groups, [], backend, journal, nodes=_Nodes(instances))
+        fleet = Fleet(FleetSettings(groups), backend, journal, nodes=_Nodes(instances))
         try:
             fleet.reconcile()
             view = View({each.id: each for each in groups}, instances)

@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cagrpc import output
-from cagrpc.controllers.events import EventRecorder, Note, ObjectRef
+from cagrpc.controllers.events import EventRecorder, EventSource, Note, ObjectRef
 from cagrpc.runtime.clock import EpochSeconds
 from cagrpc.server import logs
 from cagrpc.tables import console, table
@@ -44,7 +44,7 @@ class _Writer:
 
 def _event(text: str) -> str:
     writer = _Writer()
-    recorder = EventRecorder(writer, clock=lambda: EpochSeconds(0.0), controller="c", action="Planning")
+    recorder = EventRecorder(writer, EventSource("c", "Planning"), clock=lambda: EpochSeconds(0.0))
     recorder.event(Note(ObjectRef("v1", "Pod", "tenant", "it", "1"), "NotServed", text))
     recorder.step()
     return writer.notes[0]

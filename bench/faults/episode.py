@@ -21,7 +21,7 @@ from bench.faults.observer import KEPT, KEPT_NODES, Evidence, violations
 from bench.faults.stores import Backup, Opened, Store
 from bench.faults.weather import EpisodeNodes, Weather
 from cagrpc import errors
-from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.fleet import Fleet, FleetSettings
 from cagrpc.fleet.model import IncrementSpec, InstanceState, Phase
 from cagrpc.runtime.clock import SteadyClock
 from solver.model import Limit
@@ -197,14 +197,12 @@ class Episode:
             for each in self._zombies:
                 each.line.superseded = True
             fleet = Fleet(
-                GROUPS,
-                LIMITS,
+                FleetSettings(GROUPS, LIMITS, increment_deadline_seconds=DEADLINE_SECONDS),
                 line,
                 opened.journal,
                 nodes=self.nodes,
                 clock=clock,
                 submit=run_inline,
-                increment_deadline_seconds=DEADLINE_SECONDS,
             )
         except BaseException as error:
             if opened is not None:

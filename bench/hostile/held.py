@@ -18,7 +18,7 @@ from cagrpc.controllers.consolidation.controller import ConsolidationController
 from cagrpc.controllers.consolidation.observer import Observer
 from cagrpc.controllers.runtime import Runtime
 from cagrpc.controllers.settings import ConsolidationSettings
-from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.fleet import Fleet, FleetSettings
 from cagrpc.fleet.journal import SqliteJournal
 from cagrpc.runtime.clock import EpochSeconds, MonotonicSeconds
 from solver.model import NodeGroup
@@ -80,7 +80,7 @@ def _consolidation(cluster: FedCluster) -> Iterator[_Consolidation]:
     with tempfile.TemporaryDirectory() as directory:
         backend = SimulatedBackend(Path(directory) / "simulated.sqlite")
         groups = [NodeGroup("g", {"cpu": 8000, "pods": 110}, 1.0)]
-        fleet = Fleet(groups, [], backend, SqliteJournal(Path(directory) / "journal.sqlite"))
+        fleet = Fleet(FleetSettings(groups), backend, SqliteJournal(Path(directory) / "journal.sqlite"))
         try:
             fleet.reconcile()
             yield _Consolidation(fleet, cluster)

@@ -106,6 +106,17 @@ class _Written:
     at_seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class EventSource:
+    """Who reports Events (events.k8s.io/v1)."""
+
+    controller: str
+    """`reportingController`, like `cagrpc.io/planner`."""
+    action: str
+    instance: str = "cagrpc"
+    """`reportingInstance`."""
+
+
 class EventRecorder(Controller):
     """Queues Events with `event`, which never blocks, and writes them in `step`. Thread-safe."""
 
@@ -114,21 +125,18 @@ class EventRecorder(Controller):
     def __init__(
         self,
         writer: EventWriter,
+        source: EventSource,
         *,
         clock: EpochClock,
-        controller: str,
-        action: str,
         still_so: Callable[[Note], bool] = lambda _: True,
-        instance: str = "cagrpc",
         rate: Rate | None = None,
         most_queued: int = 10_000,
     ) -> None:
-        """`controller` (like `cagrpc.io/planner`), `instance` and `action` are the Events' fields. A warning for which
-        `still_so` is false just before it is written is dropped."""
-        self.name = f"writing Events of {controller}"
+        """A warning for which `still_so` is false just before it is written is dropped."""
+        self.name = f"writing Events of {source.controller}"
         self._writer = writer
         self._clock = clock
-        self._controller, self._action, self._instance = controller, action, instance
+        self._source = source
         self._still_so = still_so
         self._rate = rate or Rate()
         self._tokens = float(self._rate.burst)
@@ -222,7 +230,7 @@ class EventRecorder(Controller):
             "eventTime": _micro_time(now),
             "type": "Warning" if note.warning else "Normal",
             "reason": note.reason,
-            "action": self._action,
+            "action": self._source.action,
             "note": _shortened(printable(note.text)),
             "regarding": {
                 "apiVersion": about.api_version,
@@ -231,8 +239,8 @@ class EventRecorder(Controller):
                 "uid": about.uid,
                 **({"namespace": about.namespace} if about.namespace else {}),
             },
-            "reportingController": self._controller,
-            "reportingInstance": self._instance,
+            "reportingController": self._source.controller,
+            "reportingInstance": self._source.instance,
         }
 
     def _cache(self, key: tuple[str, str], written: _Written) -> None:

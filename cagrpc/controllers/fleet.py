@@ -103,7 +103,7 @@ class IncrementMetrics:
         )
 
     def moved(self, record: IncrementRecord, seconds: float) -> None:
-        """Count an increment that has reached its phase, for `Fleet(moved=...)`."""
+        """Count an increment that has reached its phase, for `FleetListeners.moved`."""
         if record.phase in _REACHED:
             reached = self._seconds.labels(record.phase.value, record.increment.origin.value)
             reached.observe(seconds, exemplar=tracing.exemplar(record.id))

@@ -15,7 +15,7 @@ import logging
 import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import is_
 
@@ -61,55 +61,74 @@ def _show_all(groups: Sequence[NodeGroup], targets: Mapping[str, int]) -> Sequen
     return [group.id for group in groups]
 
 
+@dataclass(frozen=True, slots=True)
+class FleetSettings:
+    """What a fleet is made of."""
+
+    groups: Sequence[NodeGroup]
+    limits: Sequence[Limit] = ()
+    shown: Shown = _show_all
+    """Which groups CA sees."""
+    autoscaler_may_grow: bool = True
+    """Where it may not (`drive: plan`), CA gets no more than minimum sizes."""
+    increment_deadline_seconds: float = 600.0
+    failed_listing_seconds: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class FleetListeners:
+    """Who is told of what a fleet does. What is called must be quick."""
+
+    beat: Callable[[str], None] = lambda _: None
+    """Called before each call of the backend, as a step's sign of progress."""
+    wake: Callable[[], None] = lambda: None
+    """Called where the next step has something to do."""
+    moved: Moved = lambda *_: None
+    """Called for each increment that reaches another phase."""
+    published: Callable[[int], None] = lambda _: None
+    """Called with the version of each new snapshot, once it is there and before the change that made it returns."""
+
+
 class Fleet:
     """Node groups, increments and instances. Thread-safe.
 
     `reconcile` has to be called about once a second; without it increments do not move. With `nodes` (a cluster) an
-    instance is ready when its Node is Ready, too, and an increment stays ready, its nodes held, until `release`. With
-    `autoscaler_may_grow` false (`drive: plan`) CA gets no more than minimum sizes. `clock` gives seconds since the
-    epoch that only grow (`SteadyClock`); deadlines survive restarts as far as two processes' clocks agree
-    (`lifecycle.taken_over`). `submit` runs work that callers wait for with a timeout (the ordering of `apply`, the step
-    of `refresh`), by default in a thread of its own. `beat` is called before each call of the backend, as a step's sign
-    of progress, `wake` where the next step has something to do, `moved` for each increment that reaches another phase,
-    `published` with the version of each new snapshot, once it is there and before the change that made it returns.
-    Raises `errors.InvalidConfiguration` for invalid groups or times, and `errors.Unavailable` where the journal is out
-    of reach. A backend out of reach is no error here, but until its first listing every change is refused with
-    `errors.Unavailable`, since existing instances are unknown."""
+    instance is ready when its Node is Ready, too, and an increment stays ready, its nodes held, until `release`.
+    `clock` gives seconds since the epoch that only grow (`SteadyClock`); deadlines survive restarts as far as two
+    processes' clocks agree (`lifecycle.taken_over`). `submit` runs work that callers wait for with a timeout (the
+    ordering of `apply`, the step of `refresh`), by default in a thread of its own. Raises `errors.InvalidConfiguration`
+    for invalid groups or times, and `errors.Unavailable` where the journal is out of reach. A backend out of reach is
+    no error here, but until its first listing every change is refused with `errors.Unavailable`, since existing
+    instances are unknown."""
 
     def __init__(
         self,
-        groups: Sequence[NodeGroup],
-        limits: Sequence[Limit],
+        settings: FleetSettings,
         backend: Backend,
         journal: Journal,
         *,
-        shown: Shown | None = None,
         nodes: ReadyNodes | None = None,
-        autoscaler_may_grow: bool = True,
         clock: EpochClock | None = None,
-        increment_deadline_seconds: float = 600.0,
-        failed_listing_seconds: float = 600.0,
         submit: Submit = _in_thread,
-        beat: Callable[[str], None] = lambda _: None,
-        wake: Callable[[], None] = lambda: None,
-        moved: Moved = lambda *_: None,
-        published: Callable[[int], None] = lambda _: None,
+        listeners: FleetListeners | None = None,
     ) -> None:
-        check(groups, increment_deadline_seconds, failed_listing_seconds)
+        groups, limits, deadline = settings.groups, settings.limits, settings.increment_deadline_seconds
+        check(groups, deadline, settings.failed_listing_seconds)
+        listeners = listeners or FleetListeners()
         clock = clock or SteadyClock()
-        self._backend = SerialBackend(backend, clock, beat)
+        self._backend = SerialBackend(backend, clock, listeners.beat)
         self._listing = SteadyListing(self._backend, clock)
         self._step = SingleFlight(self.reconcile, submit)
         late_labels = {each.id: each.late_labels for each in groups if each.late_labels}
         self._cluster = ClusterObserver(nodes, clock, late_labels)
-        self._orphans = Orphans(nodes, increment_deadline_seconds)
-        self._autoscaler_may_grow = autoscaler_may_grow
-        self._shown = shown or _show_all
+        self._orphans = Orphans(nodes, deadline)
+        self._autoscaler_may_grow = settings.autoscaler_may_grow
+        self._shown = settings.shown
         self._clock = clock
-        self._times = lifecycle.Times(deadline=increment_deadline_seconds, failed_listing=failed_listing_seconds)
+        self._times = lifecycle.Times(deadline=deadline, failed_listing=settings.failed_listing_seconds)
         self._submit = submit
-        self._wake = wake
-        self._published = published
+        self._wake = listeners.wake
+        self._published = listeners.published
         self._observed: Observation | None = None
         self._backend_problem: str | None = None
         self._minimum_problems: dict[str, str] = {}
@@ -118,7 +137,7 @@ class Fleet:
         self._snapshot = FleetSnapshot(version=0, groups={}, shown=(), group_of_instance={})
         self._shows: tuple[object, ...] = ()
         """What the snapshot was made of."""
-        self._ledger = Ledger(journal, clock, moved)
+        self._ledger = Ledger(journal, clock, listeners.moved)
         before = self._ledger.contents
         news = lifecycle.taken_over(before, clock(), self._times)
         self._ledger.commit(replace(news, groups=to_journal(groups, limits, before.groups).groups))
@@ -126,7 +145,7 @@ class Fleet:
         self._orders = BackendOrders(
             self._backend, self._listing, self._ledger, self._served_group, self._publish, clock
         )
-        self.disruptions = Disruptions(self._ledger, self._state, self._publish, wake, clock, self._times)
+        self.disruptions = Disruptions(self._ledger, self._state, self._publish, listeners.wake, clock, self._times)
         self._publish()
         try:
             self.refresh(wait_seconds=_FIRST_LISTING_SECONDS)

@@ -11,7 +11,7 @@ from cagrpc.cluster.shortages import Shortages
 from cagrpc.config.settings import Settings
 from cagrpc.controllers.admission_checks.controller import AdmissionCheckController
 from cagrpc.controllers.assume_cache.cache import AssumeCache
-from cagrpc.controllers.events import EventRecorder, Note
+from cagrpc.controllers.events import EventRecorder, EventSource, Note
 from cagrpc.controllers.placement.controller import PlacementController
 from cagrpc.controllers.placement.release import ReleaseController
 from cagrpc.controllers.placement.traces import ReleasedTraces
@@ -92,6 +92,4 @@ def _events(
     still_so: Callable[[Note], bool] = lambda _: True,
 ) -> EventRecorder:
     instance = cluster.election.identity if cluster.election is not None else socket.gethostname()
-    return EventRecorder(
-        cluster.client, clock=now, controller=controller, action=action, still_so=still_so, instance=instance
-    )
+    return EventRecorder(cluster.client, EventSource(controller, action, instance), clock=now, still_so=still_so)

@@ -17,7 +17,7 @@ from cagrpc.config.settings import Settings
 from cagrpc.controllers import fleet as fleet_controller
 from cagrpc.controllers.fleet import FleetController, IncrementMetrics
 from cagrpc.controllers.settings import Drive
-from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.fleet import Fleet, FleetListeners, FleetSettings
 from cagrpc.fleet.journal import Journal
 from cagrpc.runtime.clock import SteadyClock
 from cagrpc.runtime.controller import Controller
@@ -62,19 +62,18 @@ class Leader:
             heartbeat = Heartbeat(fleet_controller.NAME, FLEET_PATIENCE_SECONDS)
             increments = IncrementMetrics()
             self.fleet = Fleet(
-                settings.groups,
-                settings.limits,
+                FleetSettings(
+                    settings.groups,
+                    settings.limits,
+                    settings.shown,
+                    autoscaler_may_grow=settings.drive is not Drive.PLAN,
+                    increment_deadline_seconds=settings.increment_deadline_seconds,
+                ),
                 backend.backend,
                 journal,
-                shown=settings.shown,
-                increment_deadline_seconds=settings.increment_deadline_seconds,
                 nodes=cluster.view if cluster is not None else None,
-                autoscaler_may_grow=settings.drive is not Drive.PLAN,
                 clock=now,
-                beat=heartbeat.beat,
-                wake=wake.set,
-                moved=increments.moved,
-                published=ready.advance,
+                listeners=FleetListeners(heartbeat.beat, wake.set, increments.moved, ready.advance),
             )
             self.expander = expander.Expander(
                 self.fleet,

@@ -13,7 +13,7 @@ import pytest
 
 from cagrpc import errors
 from cagrpc.fleet.backend import BackendInstance, Listing, Order, Pace
-from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.fleet import Fleet, FleetSettings
 from cagrpc.fleet.journal import SqliteJournal
 from cagrpc.fleet.model import IncrementSpec, IncrementStatus, InstanceState, Phase
 from cagrpc.testing.cloud import Ability
@@ -135,13 +135,11 @@ class FleetRun:
     def _start(self, nodes: _NoNodes | None = None) -> Fleet:
         self._backend = _Checked(self._run)
         fleet = Fleet(
-            self.cloud.node_groups,
-            [],
+            FleetSettings(self.cloud.node_groups, increment_deadline_seconds=self.cloud.deadline_seconds),
             self._backend,
             SqliteJournal(self._path),
             nodes=nodes,
             clock=self.cloud.clock,
-            increment_deadline_seconds=self.cloud.deadline_seconds,
             submit=lambda work: work(),
         )
 

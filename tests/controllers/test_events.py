@@ -10,7 +10,7 @@ import pytest
 
 from cagrpc import errors
 from cagrpc.cluster.state import PodRef
-from cagrpc.controllers.events import EventRecorder, Note, ObjectRef, Rate, pod_object
+from cagrpc.controllers.events import EventRecorder, EventSource, Note, ObjectRef, Rate, pod_object
 from tests.support.fleet import FakeClock
 
 
@@ -46,7 +46,7 @@ def _note(number: int, text: str, reason: str = "NotPlanned") -> Note:
 
 
 def _events(writer: ScriptedWriter, clock: FakeClock, **options: Any) -> EventRecorder:
-    return EventRecorder(writer, clock=clock, controller="cagrpc.io/planner", action="Planning", **options)
+    return EventRecorder(writer, EventSource("cagrpc.io/planner", "Planning"), clock=clock, **options)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_an_event_says_which_pod_and_why(writer: ScriptedWriter, clock: FakeCloc
 @pytest.mark.parametrize("namespace", ["shop", ""])
 def test_an_event_on_any_object_is_found_with_it(writer: ScriptedWriter, clock: FakeClock, namespace: str) -> None:
     about = ObjectRef("cagrpc.io/v1alpha1", "ProvisioningClass", namespace, "gold", "uid-9")
-    events = EventRecorder(writer, clock=clock, controller="cagrpc.io/requests", action="Provisioning")
+    events = EventRecorder(writer, EventSource("cagrpc.io/requests", "Provisioning"), clock=clock)
     events.event(Note(about, "Accepted", "ready in about 60 s"))
     assert events.write_due() == 1
     ((path, event),) = writer.events.items()

@@ -16,7 +16,7 @@ from cagrpc.api.core.nodes import START_UP_TAINT
 from cagrpc.backends.cluster_api.opening import open_backend
 from cagrpc.backends.cluster_api.settings import ClusterApiSettings, MachineSource, ManagementAccess
 from cagrpc.backends.plugin import BackendContext
-from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.fleet import Fleet, FleetSettings
 from cagrpc.fleet.journal import SqliteJournal
 from cagrpc.fleet.model import IncrementSpec, Phase
 from cagrpc.kube.client.client import Client
@@ -54,9 +54,8 @@ class MachineFleet:
         clock = SteadyClock()
         opened = open_backend(settings, BackendContext(self._directory, clock))
         journal = SqliteJournal(self._directory / "journal.sqlite")
-        fleet = Fleet(
-            self.groups, [], opened.backend, journal, clock=clock, increment_deadline_seconds=deadline_seconds
-        )
+        of = FleetSettings(self.groups, increment_deadline_seconds=deadline_seconds)
+        fleet = Fleet(of, opened.backend, journal, clock=clock)
         try:
             yield fleet
         finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from cagrpc.cluster.state import PodRef
-from cagrpc.controllers.events import REPEAT_SECONDS, EventRecorder, Note, ObjectRef, pod_object
+from cagrpc.controllers.events import REPEAT_SECONDS, EventRecorder, EventSource, Note, ObjectRef, pod_object
 from cagrpc.controllers.planning.reasons import ACTION, CONTROLLER, NOT_PLANNED
 from cagrpc.runtime.clock import epoch
 from tests.support.controlplane.cluster import Cluster
@@ -23,7 +23,7 @@ def test_what_is_told_of_a_pod_is_found_with_it(cluster: Cluster) -> None:
         },
     )
     ref = PodRef(pod["metadata"]["uid"], cluster.namespace, name)
-    events = EventRecorder(client, clock=clock, controller=CONTROLLER, action=ACTION, instance="cagrpc-0")
+    events = EventRecorder(client, EventSource(CONTROLLER, ACTION, "cagrpc-0"), clock=clock)
     note = Note(pod_object(ref), NOT_PLANNED, "no node group fits: " + "é" * 1000, warning=True)
     events.event(note)
     assert events.write_due() == 1
@@ -43,7 +43,7 @@ def test_what_is_told_of_an_object_without_a_namespace_is_found_with_it(cluster:
     client = cluster.plane.client()
     node = client.create("/api/v1/nodes", {"metadata": {"name": f"{cluster.namespace}-node"}})
     about = ObjectRef("v1", "Node", "", node["metadata"]["name"], node["metadata"]["uid"])
-    events = EventRecorder(client, clock=epoch, controller="cagrpc.io/provisioning-requests", action="Provisioning")
+    events = EventRecorder(client, EventSource("cagrpc.io/provisioning-requests", "Provisioning"), clock=epoch)
     events.event(Note(about, "Booked", "room is kept on it"))
     assert events.write_due() == 1
     query = {"fieldSelector": f"involvedObject.uid={about.uid}"}

@@ -15,7 +15,7 @@ from cagrpc.backends.karpenter.opening import open_backend
 from cagrpc.backends.karpenter.settings import KarpenterSettings, NodeClass, Parameters
 from cagrpc.backends.plugin import BackendContext
 from cagrpc.cluster.markers import INCREMENT
-from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.fleet import Fleet, FleetSettings
 from cagrpc.fleet.journal import SqliteJournal
 from cagrpc.fleet.model import IncrementSpec, Phase
 from cagrpc.kube.client.client import Client
@@ -63,7 +63,7 @@ def fleet_over(karpenter: Karpenter, directory: Path) -> Iterator[Fleet]:
         clock = SteadyClock()
         opened = open_backend(settings, BackendContext(directory, clock, client))
         undo.callback(opened.close)
-        fleet = Fleet(groups, [], opened.backend, SqliteJournal(directory / "journal.sqlite"), clock=clock)
+        fleet = Fleet(FleetSettings(groups), opened.backend, SqliteJournal(directory / "journal.sqlite"), clock=clock)
         undo.callback(fleet.close)
         _refresh(fleet)
         yield fleet

@@ -12,7 +12,7 @@ from cagrpc.api.core.consumption import CLASS_KEYS, CONSUME_KEYS
 from cagrpc.api.kueue import PENDING, READY, REJECTED, RETRY
 from cagrpc.controllers.admission_checks.checks import FIRST_NAME, KUEUES_NAME
 from cagrpc.controllers.admission_checks.controller import AdmissionCheckController
-from cagrpc.controllers.events import EventRecorder, Note
+from cagrpc.controllers.events import EventRecorder, EventSource, Note
 from cagrpc.controllers.settings import KueueSettings, RetryMode
 from cagrpc.kube.client.client import Client
 from cagrpc.runtime.clock import EpochClock, epoch
@@ -419,7 +419,7 @@ def test_a_request_of_that_name_that_is_not_ours_is_left_alone_and_told(kueue: P
 
 
 def test_events_are_found_with_the_workload(kueue: PlayedKueue, run: Run, client: Client) -> None:
-    events = EventRecorder(client, clock=epoch, controller=OURS, action="AnsweringAdmissionCheck")
+    events = EventRecorder(client, EventSource(OURS, "AnsweringAdmissionCheck"), clock=epoch)
     running = run()
     asked(kueue)
     kueue.wait("a note is there", lambda: running.notes)

@@ -20,7 +20,7 @@ from cagrpc.controllers.fleet import FleetController
 from cagrpc.controllers.placement.controller import PlacementController
 from cagrpc.controllers.placement.release import ReleaseController
 from cagrpc.controllers.settings import PlannerSettings
-from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.fleet import Fleet, FleetSettings
 from cagrpc.fleet.journal import SqliteJournal
 from cagrpc.fleet.model import IncrementSpec, Phase, Placement
 from cagrpc.runtime.clock import epoch, monotonic
@@ -47,7 +47,9 @@ class PlayedNodes:
         self.view = ClusterView(self.client)
         self.backend = SimulatedBackend(directory / "simulated.sqlite")
         self.backend.set_behaviour(EVERYWHERE, Behaviour(boot_seconds=0.2, delete_seconds=0.2))
-        self.fleet = Fleet([_SMALL], [], self.backend, SqliteJournal(directory / "journal.sqlite"), nodes=self.view)
+        self.fleet = Fleet(
+            FleetSettings([_SMALL]), self.backend, SqliteJournal(directory / "journal.sqlite"), nodes=self.view
+        )
         self.runners: list[Runner] = []
         self.lives: list[NodeController] = []
         self.run(self.view, FleetController(self.fleet, Heartbeat("fleet")))

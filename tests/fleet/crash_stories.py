@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cagrpc import errors
-from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.fleet import Fleet, FleetSettings
 from cagrpc.fleet.journal import SqliteJournal
 from cagrpc.fleet.model import IncrementSpec, Instance, InstanceState, Origin, Phase
 from solver.model import NodeGroup
@@ -196,7 +196,9 @@ def run(story: Story, directory: Path, step: Steps) -> End:
     backend = StubBackend(directory / "outside.json", step, refuse=story.refuse, fail_from=story.fail_from)
     held = SCENARIOS_WITH_A_CLUSTER.get(story.scenario)
     try:
-        fleet = Fleet(GROUPS, [], backend, journal, nodes=backend if held else None, submit=lambda work: work())
+        fleet = Fleet(
+            FleetSettings(GROUPS), backend, journal, nodes=backend if held else None, submit=lambda work: work()
+        )
         if held is not None:
             held(fleet, directory)
         else:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from cagrpc import errors
-from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.fleet import Fleet, FleetListeners, FleetSettings
 from cagrpc.fleet.model import IncrementSpec
 from cagrpc.services.grpc import provider
 from tests.support.fleet import FleetHarness, group, targets
@@ -33,7 +33,7 @@ class SlowBackendHarness(FleetHarness):
         self.backend.before_list = slow
 
     def threaded(self) -> Fleet:
-        return Fleet(self.groups, self.limits, self.backend, self.journal, clock=self.clock)
+        return Fleet(FleetSettings(self.groups, self.limits), self.backend, self.journal, clock=self.clock)
 
 
 @pytest.fixture
@@ -68,7 +68,11 @@ def test_a_refresh_waits_no_longer_than_its_deadline_and_the_silence_is_logged(h
 def test_each_call_of_the_backend_is_progress(harness: SlowBackendHarness) -> None:
     beats: list[str] = []
     fleet = Fleet(
-        harness.groups, harness.limits, harness.backend, harness.journal, clock=harness.clock, beat=beats.append
+        FleetSettings(harness.groups, harness.limits),
+        harness.backend,
+        harness.journal,
+        clock=harness.clock,
+        listeners=FleetListeners(beat=beats.append),
     )
     fleet.apply_all([IncrementSpec({"a": 2}), IncrementSpec({"a": 1})])
     beats.clear()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from cagrpc import errors
-from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.fleet import Fleet, FleetSettings
 from cagrpc.fleet.model import IncrementSpec, Origin, Phase
 from cagrpc.fleet.records import Changes
 from cagrpc.services.grpc import provider
@@ -46,7 +46,7 @@ class SlowJournalHarness(FleetHarness):
         self.journal = self.slow = SlowJournal(self.clock)
 
     def threaded(self) -> Fleet:
-        return Fleet(self.groups, self.limits, self.backend, self.journal, clock=self.clock)
+        return Fleet(FleetSettings(self.groups, self.limits), self.backend, self.journal, clock=self.clock)
 
     def hanging(self, fleet: Fleet) -> threading.Thread:
         """An `apply` that waits for the journal."""

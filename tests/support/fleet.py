@@ -20,7 +20,7 @@ from typing import Any
 
 from cagrpc import errors
 from cagrpc.fleet.backend import BackendInstance, Listing, Order, Pace
-from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.fleet import Fleet, FleetListeners, FleetSettings
 from cagrpc.fleet.journal import Journal
 from cagrpc.fleet.model import FleetSnapshot, Instance, InstanceError, InstanceState
 from cagrpc.fleet.records import Changes, Contents
@@ -255,12 +255,15 @@ class FleetHarness:
     open_journal: Callable[[Journal], Journal] | None = None
     """Makes the journal of the next start from the last one, which is closed; a `MemoryJournal` needs none."""
     options: dict[str, Any] = field(default_factory=dict)
-    """More keyword arguments for `Fleet`."""
+    """More keyword arguments for `Fleet`, its settings and its listeners."""
 
     def fleet(self) -> Fleet:
         options: dict[str, Any] = {"submit": run_inline, "clock": self.clock, **self.options}
         self.backend.clock = options["clock"]
-        self.current = Fleet(self.groups, self.limits, self.backend, self.journal, **options)
+        of = {name: options.pop(name) for name in FleetSettings.__slots__ if name in options}
+        to = {name: options.pop(name) for name in FleetListeners.__slots__ if name in options}
+        settings, listeners = FleetSettings(self.groups, self.limits, **of), FleetListeners(**to)
+        self.current = Fleet(settings, self.backend, self.journal, listeners=listeners, **options)
         return self.current
 
     def restart(self) -> Fleet:

@@ -41,7 +41,7 @@ from cagrpc.controllers.placement.controller import PlacementController
 from cagrpc.controllers.runtime import Runtime
 from cagrpc.controllers.settings import ClusterSettings, Drive
 from cagrpc.fleet.catalogue import Catalogue
-from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.fleet import Fleet, FleetSettings
 from cagrpc.fleet.model import IncrementStatus, Phase
 from cagrpc.fleet.visibility import ShownGroups
 from cagrpc.kube.client.envelopes import Encoding, identity
@@ -159,14 +159,16 @@ class World:
         self.view = connection.view
         vars(self.view)["state"] = self._interrupted(self.view.state)
         self.fleet = Fleet(
-            self.settings.groups,
-            self.settings.limits,
+            FleetSettings(
+                self.settings.groups,
+                self.settings.limits,
+                autoscaler_may_grow=self.settings.drive is not Drive.PLAN,
+            ),
             self.backend,
             SteppedJournal(self.journal, self.calls),
             submit=run_inline,
             clock=self.clock,
             nodes=self.view,
-            autoscaler_may_grow=self.settings.drive is not Drive.PLAN,
         )
         runtime = Runtime(self.clock, self.clock, lambda: self.cpu_seconds, BUDGET, writers=1)
         opened = OpenBackend(self.backend, lambda: None)

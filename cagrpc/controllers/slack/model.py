@@ -1,5 +1,5 @@
-"""The values of the slack in a cluster: its settings and its state. The arithmetic is in `solver.slack`; what acts on
-them is in `controller` and `carriers`."""
+"""The settings of the slack in a cluster. The arithmetic is in `solver.slack`; what acts on them is in `controller` and
+`carriers`."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class Provider:
         nodes with GPUs by. `take_choice`: the expander's latest choice, if it was this node group, once.
         `refusal_wait_seconds`: the longest that an IncreaseSize waits for an immediate refusal; it never waits more
         than half of the call's deadline, so that CA hears the answer. `ready` gets the answers that only depend on the
-        snapshot; the fleet tells it of a new one (`Fleet(published=...)`)."""
+        snapshot; the fleet tells it of a new one (`FleetListeners.published`)."""
         self._fleet = fleet
         self._options = {group: o for group, o in (options or {}).items() if not o.are_defaults}
         self._gpu_label = gpu_label

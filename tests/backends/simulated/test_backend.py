@@ -17,7 +17,7 @@ from cagrpc import errors
 from cagrpc.backends.simulated.backend import SimulatedBackend
 from cagrpc.backends.simulated.behaviour import Behaviour, behaviour_from_json, behaviour_to_json
 from cagrpc.fleet.backend import BackendInstance, Order, OrderedInstance
-from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.fleet import Fleet, FleetSettings
 from cagrpc.fleet.journal import SqliteJournal
 from cagrpc.fleet.model import IncrementSpec, InstanceState, Origin, Phase
 from solver.model import NodeGroup
@@ -423,7 +423,7 @@ ATOMIC_FAIL = Behaviour(boot_seconds=0.4, late_shortage=2, fail_after_seconds=20
 def fleet(tmp_path: Path, clock: FakeClock, backend: SimulatedBackend) -> Fleet:
     groups = [group("a", instance_type="a"), group("b", instance_type="b")]
     journal = SqliteJournal(tmp_path / "journal.db")
-    return Fleet(groups, [], backend, journal, clock=clock, submit=run_inline)
+    return Fleet(FleetSettings(groups), backend, journal, clock=clock, submit=run_inline)
 
 
 def test_a_stockout_is_refused_at_once(fleet: Fleet, backend: SimulatedBackend) -> None:

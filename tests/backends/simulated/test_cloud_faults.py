@@ -14,7 +14,7 @@ from cagrpc import errors
 from cagrpc.backends.simulated.backend import SimulatedBackend
 from cagrpc.backends.simulated.behaviour import Behaviour, Refusal, behaviour_from_json
 from cagrpc.fleet.backend import BackendInstance, Order, OrderedInstance
-from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.fleet import Fleet, FleetSettings
 from cagrpc.fleet.journal import SqliteJournal
 from cagrpc.fleet.model import IncrementSpec, InstanceState, Phase
 from solver.model import NodeGroup
@@ -26,7 +26,7 @@ B = group("pool-b", instance_type="m6i.large")
 
 @pytest.fixture
 def fleet(backend: SimulatedBackend, clock: FakeClock, tmp_path: Path) -> Fleet:
-    return Fleet([A, B], [], backend, SqliteJournal(tmp_path / "journal.db"), clock=clock, submit=run_inline)
+    return Fleet(FleetSettings([A, B]), backend, SqliteJournal(tmp_path / "journal.db"), clock=clock, submit=run_inline)
 
 
 def _order(backend: SimulatedBackend, *groups: NodeGroup, increment: str = "i") -> Order:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from cagrpc import errors
-from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.fleet import Fleet, FleetSettings
 from cagrpc.fleet.journal import SqliteJournal
 from cagrpc.fleet.model import IncrementSpec, Phase
 from tests.support.clocks import any_clock
@@ -47,7 +47,7 @@ class Soak:
             self.ec2.now += 1
         clock = any_clock(self.ec2.clock)
         journal = SqliteJournal(self._journal)
-        return Fleet(GROUPS, [], backend, journal, clock=clock, submit=lambda work: work())
+        return Fleet(FleetSettings(GROUPS), backend, journal, clock=clock, submit=lambda work: work())
 
     def _calm(self) -> None:
         self.ec2.proxy.cloud = Cloud(stock={SHORT: 0})
