@@ -25,15 +25,13 @@ from typing import Any, cast
 
 from bench import scale_down_steps
 from bench import scale_objects as objects
-from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
-from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
 from cagrpc.api.encoding.messages import packed_known
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.backends.simulated.backend import SimulatedBackend
 from cagrpc.backends.simulated.nodes.controller import node_name
 from cagrpc.cluster.shortages import Shortages
 from cagrpc.cluster.state import ClusterState
-from cagrpc.cluster.view.model import NODES, PODS, ClusterModel
+from cagrpc.cluster.view.model import NODES, PODS, ClusterModel, ModelSettings
 from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.planning.controller import PlanningController
 from cagrpc.controllers.runtime import Runtime
@@ -105,14 +103,7 @@ class View:
     """A cluster model with pods of `objects.WORKLOADS` workloads on all nodes."""
 
     def __init__(self, groups: Mapping[str, NodeGroup], instances: Mapping[str, str]) -> None:
-        self.model = model = ClusterModel(
-            gang_label=DEFAULT_GANG_LABEL,
-            schedulers=DEFAULT_SCHEDULERS,
-            clock=monotonic,
-            now=epoch,
-            namespace="cagrpc",
-            expects=True,
-        )
+        self.model = model = ClusterModel(ModelSettings(expects=True), monotonic, epoch)
         self.nominated_by_us, self.pending, self.node_names = model.nominated_by_us, model.pending, model.node_names
         followed = {each.resource.path: each for each in self.model.followed}
         self._nodes, self._pods = followed[NODES], followed[PODS]

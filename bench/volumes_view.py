@@ -15,9 +15,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.api.gen import kubernetes_pb2
-from cagrpc.cluster.view.model import PODS, ClusterModel
+from cagrpc.cluster.view.model import PODS, ClusterModel, ModelSettings
 from cagrpc.cluster.view.storage import CLAIMS, CLASSES, VOLUMES
 from cagrpc.runtime.clock import epoch, monotonic
 
@@ -37,9 +36,7 @@ class Followed:
 
     def __init__(self) -> None:
         schedulers = {"default-scheduler"}
-        self.model = ClusterModel(
-            gang_label=DEFAULT_GANG_LABEL, schedulers=schedulers, namespace="cagrpc", clock=monotonic, now=epoch
-        )
+        self.model = ClusterModel(ModelSettings(schedulers=schedulers), monotonic, epoch)
         self._by_path = {each.resource.path: each for each in self.model.followed}
 
     def relist(self, objects: Iterable[Any], path: str) -> None:

@@ -9,12 +9,10 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.api.core.movability import MovingRules
-from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
 from cagrpc.api.gen import kubernetes_pb2 as k8s
 from cagrpc.cluster.state import ClusterState
-from cagrpc.cluster.view.model import NODES, PODS, ClusterModel
+from cagrpc.cluster.view.model import NODES, PODS, ClusterModel, ModelSettings
 from cagrpc.kube.client.envelopes import identity
 from cagrpc.runtime.clock import EpochSeconds, MonotonicSeconds
 
@@ -34,13 +32,9 @@ class FedCluster:
         self.seconds = 0.0
         self.written_bytes = 0
         self._model = ClusterModel(
-            gang_label=DEFAULT_GANG_LABEL,
-            schedulers=DEFAULT_SCHEDULERS,
-            namespace="cagrpc",
-            clock=lambda: MonotonicSeconds(self.seconds),
-            now=lambda: EpochSeconds(_EPOCH_SECONDS),
-            expects=True,
-            moving=MovingRules(),
+            ModelSettings(expects=True, moving=MovingRules()),
+            lambda: MonotonicSeconds(self.seconds),
+            lambda: EpochSeconds(_EPOCH_SECONDS),
         )
         self._by_path = {each.resource.path: each for each in self._model.followed}
         self.put(*(node(f"n{number}") for number in range(nodes)), path=NODES)

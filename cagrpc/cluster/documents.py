@@ -31,7 +31,7 @@ from cagrpc.cluster.bound_pods import ENDED, AlikePods, BoundPods
 from cagrpc.cluster.markers import NAMESPACE
 from cagrpc.cluster.node_info import PlaceholderOwner, Reservation, Reservations
 from cagrpc.cluster.state import ClusterState, PodRef
-from cagrpc.cluster.view.model import NODES, POD_GROUPS, PODS, ClusterModel
+from cagrpc.cluster.view.model import NODES, POD_GROUPS, PODS, ClusterModel, ModelSettings
 from cagrpc.cluster.view.objects import EXPENDABLE_BELOW, MIRROR, Named, ObservedPod, PodReader, PodStage
 from cagrpc.cluster.view.sinks import Followed
 from cagrpc.cluster.view.workloads import REPLICATED_JOB, let_in, quota, replicated_jobs
@@ -251,13 +251,9 @@ class DocumentReader:
 
     def _model(self, moving: MovingRules | None) -> tuple[ClusterModel, Mapping[str, Followed[Any]]]:
         model = ClusterModel(
-            gang_label=self.gang_label,
-            schedulers=self.schedulers,
-            clock=monotonic,
-            now=lambda: EpochSeconds(self.now_seconds),
-            namespace=NAMESPACE,
-            devices=self._devices,
-            moving=moving,
+            ModelSettings(gang_label=self.gang_label, schedulers=self.schedulers, devices=self._devices, moving=moving),
+            monotonic,
+            lambda: EpochSeconds(self.now_seconds),
         )
         return model, {each.resource.path: each for each in model.followed}
 

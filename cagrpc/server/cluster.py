@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cagrpc.api.core.nodes import group_labels
+from cagrpc.cluster.view.model import ModelSettings
 from cagrpc.cluster.view.view import ClusterView
 from cagrpc.config.settings import Settings
 from cagrpc.controllers.settings import ClusterSettings, Drive, JournalKind
@@ -34,16 +35,18 @@ class ClusterConnection:
         )
         self.view = ClusterView(
             self.client,
+            ModelSettings(
+                gang_label=access.gang_label,
+                schedulers=settings.schedulers,
+                namespace=access.namespace,
+                slack=settings.slack.exclude if settings.slack is not None else None,
+                expects=settings.drive is Drive.PLAN and settings.planner.expected_pods,
+                progress_deadline_seconds=settings.planner.progress_deadline_seconds,
+                devices=settings.devices,
+                labels_of_groups={each.id: group_labels(each) for each in settings.groups},
+                moving=settings.consolidation.moving if settings.consolidation is not None else None,
+            ),
             clock=clock,
             now=now,
-            gang_label=access.gang_label,
-            schedulers=settings.schedulers,
-            namespace=access.namespace,
-            slack=settings.slack.exclude if settings.slack is not None else None,
-            devices=settings.devices,
-            labels_of_groups={each.id: group_labels(each) for each in settings.groups},
-            expects=settings.drive is Drive.PLAN and settings.planner.expected_pods,
-            progress_deadline_seconds=settings.planner.progress_deadline_seconds,
-            moving=settings.consolidation.moving if settings.consolidation is not None else None,
         )
         self.election = LeaderElection(self.client, access.namespace) if access.journal is JournalKind.CLUSTER else None

@@ -60,7 +60,7 @@ def clock() -> FakeClock:
 
 
 def test_an_event_says_which_pod_and_why(writer: ScriptedWriter, clock: FakeClock) -> None:
-    events = _events(writer, clock, instance="cagrpc-0")
+    events = EventRecorder(writer, EventSource("cagrpc.io/planner", "Planning", "cagrpc-0"), clock=clock)
     events.event(_note(1, "no node group fits"))
     assert events.write_due() == 1
     ((path, event),) = writer.events.items()

@@ -6,17 +6,19 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
 from time import sleep
 from typing import Any, TypeVar
 
-from cagrpc.api.core.gangs import GangCount
+from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, GangCount
 from cagrpc.api.core.movability import MovingRules
+from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
 from cagrpc.api.devices.objects import Device
 from cagrpc.api.provisioning.objects import TemplatePod
 from cagrpc.cluster.exclusion import Exclusion
+from cagrpc.cluster.markers import NAMESPACE
 from cagrpc.cluster.state import Arrivals, ClusterState, PendingPod, PodRef, SlackSeen
 from cagrpc.cluster.view.bound import BoundSnapshot
 from cagrpc.cluster.view.budgets import POD_DISRUPTION_BUDGETS, DisruptionBudgets, disruption_budget
@@ -91,27 +93,33 @@ _PAUSE_SECONDS = 0.0001
 """and how long it is free then: whoever waits for it has to wake."""
 
 
+@dataclass(frozen=True, slots=True)
+class ModelSettings:
+    """What is read of a cluster."""
+
+    gang_label: str = DEFAULT_GANG_LABEL
+    schedulers: AbstractSet[str] = DEFAULT_SCHEDULERS
+    """Pods of other schedulers are not planned."""
+    namespace: str = NAMESPACE
+    """cagrpc's own."""
+    slack: Exclusion | None = None
+    """The exclusions of the slack; without it nothing is read for the slack."""
+    expects: bool = False
+    """Whether pods that workloads still have to create are among the waiting ones."""
+    progress_deadline_seconds: float = DEADLINE_SECONDS
+    """How long they are expected without progress of their controllers."""
+    devices: Mapping[str, tuple[Device, ...]] | None = None
+    """Those that DRA drivers publish of new nodes, by node group."""
+    labels_of_groups: Mapping[str, Labels] | None = None
+    """The labels of such nodes, which are not ready before the devices are published."""
+    moving: MovingRules | None = None
+    """The rules for moving pods, with which it remembers who is bound."""
+
+
 class ClusterModel:
-    def __init__(
-        self,
-        *,
-        gang_label: str,
-        schedulers: AbstractSet[str],
-        clock: MonotonicClock,
-        now: EpochClock,
-        namespace: str,
-        slack: Exclusion | None = None,
-        expects: bool = False,
-        progress_deadline_seconds: float = DEADLINE_SECONDS,
-        devices: Mapping[str, tuple[Device, ...]] | None = None,
-        labels_of_groups: Mapping[str, Labels] | None = None,
-        moving: MovingRules | None = None,
-    ) -> None:
-        """`clock` gives monotonic seconds, `now` seconds since the epoch. Pods of other schedulers are not planned.
-        `namespace` is cagrpc's own. `slack` has the exclusions of the slack; without it nothing is read for the slack.
-        With `expects` pods that workloads still have to create are among the waiting ones, as long as their controllers
-        make progress within the deadline. `devices` are configured of new nodes, by node group, as are their labels.
-        With the rules for `moving` pods it remembers who is bound."""
+    def __init__(self, settings: ModelSettings, clock: MonotonicClock, now: EpochClock) -> None:
+        gang_label, schedulers, namespace = settings.gang_label, settings.schedulers, settings.namespace
+        slack, expects, moving = settings.slack, settings.expects, settings.moving
         self._moving = moving
         self._lock = Lock()
         self._now = now
@@ -121,14 +129,14 @@ class ClusterModel:
         self._triggers = PlanningTriggers(clock)
         self._references = References()
         self._storage = Storage(self._references)
-        self._devices = DeviceTable(self._references, clock, devices, labels_of_groups)
+        self._devices = DeviceTable(self._references, clock, settings.devices, settings.labels_of_groups)
         self._context = ReadingContext(self._references)
         # Each reader is for one thread: this one is used under the lock.
         again = PodReader(gang_label, schedulers, namespace, self._context.namespaces, evictions=moving is not None)
         self._read_again = WorkloadReader(again, self._context)
         resolving = (self._storage, self._devices, self._references)
         self._expected = (
-            ExpectedPods(classes, clock, now, self._triggers, *resolving, progress_deadline_seconds)
+            ExpectedPods(classes, clock, now, self._triggers, *resolving, settings.progress_deadline_seconds)
             if expects
             else None
         )

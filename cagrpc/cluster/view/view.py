@@ -10,15 +10,10 @@ from collections.abc import Set as AbstractSet
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, GangCount
-from cagrpc.api.core.movability import MovingRules
-from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
-from cagrpc.api.devices.objects import Device
+from cagrpc.api.core.gangs import GangCount
 from cagrpc.api.provisioning.objects import TemplatePod
-from cagrpc.cluster.exclusion import Exclusion
-from cagrpc.cluster.markers import NAMESPACE
 from cagrpc.cluster.state import Arrivals, ClusterState, PendingPod, PodRef
-from cagrpc.cluster.view.model import NODES, ClusterModel
+from cagrpc.cluster.view.model import NODES, ClusterModel, ModelSettings
 from cagrpc.errors import Unavailable
 from cagrpc.fleet.model import PodKey
 from cagrpc.kube.client.client import Client
@@ -26,8 +21,6 @@ from cagrpc.kube.informer.informers import Informer
 from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
 from cagrpc.runtime.controller import Controller, Json
 from cagrpc.runtime.health import still_to_come, why_not_synced
-from cagrpc.runtime.progress import DEADLINE_SECONDS
-from solver.model import Labels
 from solver.slack.model import Placement
 
 
@@ -39,39 +32,13 @@ class ClusterView(Controller):
     def __init__(
         self,
         client: Client,
+        settings: ModelSettings | None = None,
         *,
-        gang_label: str = DEFAULT_GANG_LABEL,
-        schedulers: AbstractSet[str] = DEFAULT_SCHEDULERS,
         clock: MonotonicClock = monotonic,
         now: EpochClock = epoch,
-        namespace: str = NAMESPACE,
-        slack: Exclusion | None = None,
-        expects: bool = False,
-        progress_deadline_seconds: float = DEADLINE_SECONDS,
-        devices: Mapping[str, tuple[Device, ...]] | None = None,
-        labels_of_groups: Mapping[str, Labels] | None = None,
-        moving: MovingRules | None = None,
     ) -> None:
-        """Pods of other schedulers than these are not planned. `namespace` is cagrpc's own. `slack` has the exclusions
-        of the slack; without it nothing is read for the slack. With `expects` pods that workloads still have to create
-        are among the waiting ones, as long as their controllers make progress within the deadline. `devices` are those
-        that DRA drivers publish of new nodes, by node group, and `labels_of_groups` the labels of such nodes: these are
-        not ready before they are published. With the rules for `moving` pods it remembers who is bound
-        (`state_with_bound_pods`)."""
         self._server = client.server
-        self._model = ClusterModel(
-            gang_label=gang_label,
-            schedulers=schedulers,
-            namespace=namespace,
-            clock=clock,
-            now=now,
-            slack=slack,
-            expects=expects,
-            progress_deadline_seconds=progress_deadline_seconds,
-            devices=devices,
-            labels_of_groups=labels_of_groups,
-            moving=moving,
-        )
+        self._model = ClusterModel(settings or ModelSettings(), clock, now)
         by_path = {
             each.resource.path: each.informer(client, needed=not each.resource.optional)
             for each in self._model.followed

@@ -25,7 +25,7 @@ from cagrpc.backends.karpenter.pools import NodePools, explained
 from cagrpc.backends.karpenter.store import ClaimStore
 from cagrpc.backends.simulated.nodes import controller
 from cagrpc.cluster.exclusion import Exclusion
-from cagrpc.cluster.view.model import ClusterModel
+from cagrpc.cluster.view.model import ClusterModel, ModelSettings
 from cagrpc.cluster.view.objects import PodReader
 from cagrpc.cluster.view.sinks import Followed
 from cagrpc.controllers.admission_checks.model import ATTEMPT, OWNED, WORKLOAD_UID
@@ -96,13 +96,9 @@ def decoders() -> tuple[Decoder, ...]:
 
 def _view() -> Iterator[Decoder]:
     model = ClusterModel(
-        gang_label=DEFAULT_GANG_LABEL,
-        schedulers=_DEFAULT_SCHEDULER,
-        namespace="cagrpc",
-        clock=any_clock(lambda: 0.0),
-        now=any_clock(lambda: 1e9),
-        slack=Exclusion(),
-        expects=True,
+        ModelSettings(schedulers=_DEFAULT_SCHEDULER, slack=Exclusion(), expects=True),
+        any_clock(lambda: 0.0),
+        any_clock(lambda: 1e9),
     )
 
     def look() -> None:

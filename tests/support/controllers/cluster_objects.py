@@ -9,11 +9,10 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.exclusion import Exclusion
 from cagrpc.cluster.state import ClusterState
-from cagrpc.cluster.view.model import NODES, PODS, ClusterModel
+from cagrpc.cluster.view.model import NODES, PODS, ClusterModel, ModelSettings
 from cagrpc.cluster.view.sinks import Followed
 from cagrpc.fleet.model import PodKey
 from cagrpc.kube.client.envelopes import identity
@@ -31,14 +30,9 @@ class Fed:
     def __init__(self, slack: Exclusion | None = None, *, expects: bool = False, **devices: Any) -> None:
         self.time = 0.0
         self.model = ClusterModel(
-            gang_label=DEFAULT_GANG_LABEL,
-            schedulers={"default-scheduler"},
-            namespace="cagrpc",
-            clock=any_clock(lambda: self.time),
-            now=any_clock(lambda: NOW),
-            slack=slack,
-            expects=expects,
-            **devices,
+            ModelSettings(schedulers={"default-scheduler"}, slack=slack, expects=expects, **devices),
+            any_clock(lambda: self.time),
+            any_clock(lambda: NOW),
         )
         self._by_path = {each.resource.path: each for each in self.model.followed}
 

@@ -15,12 +15,10 @@ from contextlib import suppress
 from copy import deepcopy
 from typing import Any
 
-from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.api.core.nodes import START_UP_TAINT
-from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
 from cagrpc.cluster.shortages import Shortages
 from cagrpc.cluster.state import ClusterState, PendingPod
-from cagrpc.cluster.view.model import NODES, PODS, ClusterModel
+from cagrpc.cluster.view.model import NODES, PODS, ClusterModel, ModelSettings
 from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.placement.controller import PlacementController
 from cagrpc.controllers.placement.release import APART_SECONDS, ReleaseController
@@ -46,13 +44,7 @@ class FedView:
     def __init__(self, cluster: ApiServer, clock: Any) -> None:
         self.unknown = False
         self._cluster = cluster
-        self._model = ClusterModel(
-            gang_label=DEFAULT_GANG_LABEL,
-            schedulers=DEFAULT_SCHEDULERS,
-            namespace="cagrpc",
-            clock=clock,
-            now=clock,
-        )
+        self._model = ClusterModel(ModelSettings(), clock, clock)
         self._followed = {each.resource.path: each for each in self._model.followed}
         for path, document in cluster.objects.items():
             self._feed(path, document, there=True)
