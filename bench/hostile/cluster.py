@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 
 from cagrpc.api.core.movability import MovingRules
 from cagrpc.api.gen import kubernetes_pb2 as k8s
-from cagrpc.cluster.state import ClusterState
+from cagrpc.cluster.state import ClusterState, PendingPod
 from cagrpc.cluster.view.model import NODES, PODS, ClusterModel, ModelSettings
 from cagrpc.kube.client.envelopes import identity
 from cagrpc.runtime.clock import EpochSeconds, MonotonicSeconds
@@ -57,6 +57,15 @@ class FedCluster:
 
     def state(self) -> ClusterState:
         return self._model.state(frozenset())
+
+    def nominated_by_us(self) -> Mapping[str, PendingPod]:
+        return self._model.nominated_by_us()
+
+    def pending(self, uids: Iterable[str]) -> Mapping[str, PendingPod]:
+        return self._model.pending(uids)
+
+    def node_names(self) -> Mapping[str, str]:
+        return self._model.node_names()
 
     def state_with_bound_pods(self) -> ClusterState:
         return self._model.state(frozenset(), with_bound=True)

@@ -42,7 +42,7 @@ _WITHOUT_REFERENCES = 2
 _RESIZED = ("allocatedResources", "resources")
 
 
-class BoundPod(NamedTuple):
+class StandingPod(NamedTuple):
     """In what pods that are alike differ."""
 
     node: str
@@ -57,17 +57,17 @@ class AlikePods:
 
     like: ManifestDocument
     """One of them, reduced."""
-    pods: list[BoundPod] = field(default_factory=list)
+    pods: list[StandingPod] = field(default_factory=list)
 
 
 class ReducedPod(NamedTuple):
     """A bound pod, and those that it is like."""
 
     alike: AlikePods
-    pod: BoundPod
+    pod: StandingPod
 
 
-class BoundPods:
+class StandingPods:
     """Keeps the pods that are bound to a node and have not ended."""
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ class BoundPods:
         said = metadata.get("creationTimestamp")
         created = said if isinstance(said, int) else epoch_seconds(said)
         name = str(metadata.get("name") or metadata.get("generateName") or "")
-        return ReducedPod(alike, BoundPod(str(spec["nodeName"]), name, str(metadata.get("uid") or ""), created))
+        return ReducedPod(alike, StandingPod(str(spec["nodeName"]), name, str(metadata.get("uid") or ""), created))
 
     def keep(self, found: ReducedPod) -> None:
         if not found.alike.pods:

@@ -27,7 +27,7 @@ from cagrpc.api.encoding.messages import packed_known
 from cagrpc.api.files.documents import ManifestDocument
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.admission import Admission
-from cagrpc.cluster.bound_pods import ENDED, AlikePods, BoundPods
+from cagrpc.cluster.bound_pods import ENDED, AlikePods, StandingPods
 from cagrpc.cluster.markers import NAMESPACE
 from cagrpc.cluster.node_info import PlaceholderOwner, Reservation, Reservations
 from cagrpc.cluster.state import ClusterState, PodRef
@@ -136,7 +136,7 @@ class DocumentReader:
     schedulers: AbstractSet[str] = DEFAULT_SCHEDULERS
     moving: MovingRules | None = None
     """With these it is read who is bound, and why it may not be moved."""
-    bound: BoundPods = field(default_factory=BoundPods)
+    bound: StandingPods = field(default_factory=StandingPods)
     """Those that were reduced as they came; they are no documents."""
     documents: list[ManifestDocument] = field(default_factory=list)
     listed: AbstractSet[str] | None = field(default=None, init=False)

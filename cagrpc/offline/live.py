@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cagrpc.api.files.documents import ManifestDocument
-from cagrpc.cluster.bound_pods import BoundPods, ReducedPod
+from cagrpc.cluster.bound_pods import ReducedPod, StandingPods
 from cagrpc.cluster.documents import followed_kinds
 from cagrpc.errors import CagrpcError, InvalidInput, NotFound, Unavailable
 from cagrpc.kube.client.client import Client
@@ -63,7 +63,7 @@ class Listed:
 
     documents: list[ManifestDocument] = field(default_factory=list)
     """In the order of the resources; bound pods are apart."""
-    bound: BoundPods = field(default_factory=BoundPods)
+    bound: StandingPods = field(default_factory=StandingPods)
     unread: list[Unread] = field(default_factory=list)
     listed: set[str] = field(default_factory=set)
     """Kinds of which all objects are known."""
@@ -105,7 +105,7 @@ def _group(path: str) -> tuple[str, str]:
     return versioned.rpartition("/")[0], plural
 
 
-def _listed(client: Client, path: str, kind: str, bound: BoundPods) -> list[ManifestDocument | ReducedPod]:
+def _listed(client: Client, path: str, kind: str, bound: StandingPods) -> list[ManifestDocument | ReducedPod]:
     """Return all objects of a collection; pods that are bound are reduced by `bound`, and not kept yet."""
     version = path.removeprefix("/apis/").removeprefix("/api/").rpartition("/")[0]
     for attempt in range(_ATTEMPTS):

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 from cagrpc.api.core.resources import Problems
 from cagrpc.api.files.documents import ManifestDocument, documents, read_text
 from cagrpc.api.files.tables import pods_of_table
-from cagrpc.cluster.bound_pods import BoundPods
+from cagrpc.cluster.bound_pods import StandingPods
 from cagrpc.errors import InvalidInput
 from cagrpc.offline.live import Unread
 from solver.model import PodSet
@@ -30,7 +30,7 @@ class Objects:
     """What was read. Pods of nodes are reduced; all else is as it was."""
 
     nodes: list[ManifestDocument] = field(default_factory=list)
-    bound: BoundPods = field(default_factory=BoundPods)
+    bound: StandingPods = field(default_factory=StandingPods)
     others: list[ManifestDocument] = field(default_factory=list)
     """Pods that wait among them."""
     pod_sets: list[PodSet] = field(default_factory=list)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cagrpc.api.files.documents import ManifestDocument
-from cagrpc.cluster.bound_pods import BoundPod, BoundPods
+from cagrpc.cluster.bound_pods import StandingPod, StandingPods
 
 
 def document(name: str, node: str = "n", *, labels: dict[str, str] | None = None, **spec: Any) -> ManifestDocument:
@@ -24,10 +24,10 @@ def document(name: str, node: str = "n", *, labels: dict[str, str] | None = None
 
 
 def test_equal_pods_are_kept_once_without_what_planning_does_not_read() -> None:
-    bound = BoundPods()
+    bound = StandingPods()
     assert all(map(bound.add, (document("a", "one"), document("b", "two"))))
     (alike,) = bound.alike
-    assert alike.pods == [BoundPod("one", "a", "uid-a", 0), BoundPod("two", "b", "uid-b", 0)]
+    assert alike.pods == [StandingPod("one", "a", "uid-a", 0), StandingPod("two", "b", "uid-b", 0)]
     assert "env" not in alike.like.spec["containers"][0]
     assert "managedFields" not in alike.like.metadata
 
@@ -45,7 +45,7 @@ def test_equal_pods_are_kept_once_without_what_planning_does_not_read() -> None:
     ids=lambda each: ",".join(each.spec.keys() - {"nodeName"}),
 )
 def test_what_planning_reads_tells_pods_apart(other: ManifestDocument) -> None:
-    bound = BoundPods()
+    bound = StandingPods()
     bound.add(document("a"))
     bound.add(other)
     assert [len(each.pods) for each in bound.alike] == [1, 1]
@@ -53,7 +53,7 @@ def test_what_planning_reads_tells_pods_apart(other: ManifestDocument) -> None:
 
 def test_pods_with_claims_are_each_their_own() -> None:
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
-    bound = BoundPods()
+    bound = StandingPods()
     bound.add(document("a", volumes=volumes))
     bound.add(document("b", volumes=volumes))
     assert [len(each.pods) for each in bound.alike] == [1, 1]
@@ -62,6 +62,6 @@ def test_pods_with_claims_are_each_their_own() -> None:
 def test_pods_that_wait_or_have_ended_are_none() -> None:
     ended = document("a")
     ended.body["status"]["phase"] = "Succeeded"
-    bound = BoundPods()
+    bound = StandingPods()
     assert not any(map(bound.add, (ended, document("b", ""), ManifestDocument("n", {"kind": "Node"}))))
     assert not bound

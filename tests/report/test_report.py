@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cagrpc.api.core.constraints import Surroundings
 from cagrpc.api.core.pods import pod_spec
 from cagrpc.cli.main import main
-from cagrpc.cluster.bound_pods import BoundPod, reduced_spec
+from cagrpc.cluster.bound_pods import StandingPod, reduced_spec
 from cagrpc.errors import InvalidInput
 from cagrpc.offline.inputs import Inputs, read_problem
 from cagrpc.offline.plan_report import as_json as plan_as_json
@@ -214,7 +214,7 @@ def test_large_lists_are_read_object_by_object(tmp_path: Path, monkeypatch: pyte
         read_files([path])
 
 
-def pods_of(objects: Objects) -> list[list[BoundPod]]:
+def pods_of(objects: Objects) -> list[list[StandingPod]]:
     return [each.pods for each in objects.bound.alike]
 
 
