@@ -25,7 +25,7 @@ from typing import Any, cast
 
 from bench import scale_down_steps
 from bench import scale_objects as objects
-from cagrpc.api.encoding.messages import packed_known
+from cagrpc.api.encoding.messages import known_to_message
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.backends.simulated.backend import SimulatedBackend
 from cagrpc.backends.simulated.nodes.controller import node_name
@@ -122,7 +122,7 @@ class View:
         document["metadata"].pop("creationTimestamp", None)
         document["metadata"]["annotations"] = {**annotations}
         document["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
-        return packed_known(kubernetes_pb2.Node, document).SerializeToString()
+        return known_to_message(kubernetes_pb2.Node, document).SerializeToString()
 
     def annotate(self, instance_id: str, annotations: Mapping[str, str]) -> None:
         self._nodes.sink.applied(self._nodes.resource.decode(self._node(instance_id, annotations)))
@@ -149,7 +149,7 @@ def _pod(each: objects.Standing, node: str) -> bytes:
 
 @cache
 def _of_workload(workload: int) -> bytes:
-    return packed_known(kubernetes_pb2.Pod, objects.pod(workload, "")).SerializeToString()
+    return known_to_message(kubernetes_pb2.Pod, objects.pod(workload, "")).SerializeToString()
 
 
 class Moves:

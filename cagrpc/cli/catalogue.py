@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from cagrpc.output import say, warn, writing
-from solver.model.quantities import several
+from solver.model.quantities import pluralize
 
 SUMMARY = "write the catalogue of what a cloud offers"
 DETAILS = "The field `catalogue` of the configuration names the file."
@@ -60,5 +60,5 @@ def run(options: argparse.Namespace) -> int:
         return 0
     with writing():
         options.output.write_text(found.text, encoding="utf-8")
-    say(f"{options.output}: {several(len(catalogue.offerings), 'offering')}")
+    say(f"{options.output}: {pluralize(len(catalogue.offerings), 'offering')}")
     return 0

@@ -23,7 +23,7 @@ from cagrpc.api.core.selectors import NoNamespaces, PodIdentity
 from cagrpc.api.core.slack import PLACEHOLDER
 from cagrpc.api.core.volumes import pod_volumes, with_templates
 from cagrpc.api.devices.objects import GROUP, VERSIONS, Device, ResourceClaim
-from cagrpc.api.encoding.messages import packed_known
+from cagrpc.api.encoding.messages import known_to_message
 from cagrpc.api.files.documents import ManifestDocument
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.admission import Admission
@@ -41,7 +41,7 @@ from cagrpc.kube.client.envelopes import Encoding, ObjectIdentity
 from cagrpc.runtime.clock import EpochSeconds, monotonic
 from solver.model import PODS as PODS_RESOURCE
 from solver.model import PodSet, Resources
-from solver.model.quantities import several
+from solver.model.quantities import pluralize
 
 _REPLICATED = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController")
 _JOBS = ("Job", "CronJob")
@@ -290,7 +290,7 @@ class DocumentReader:
             "spec": {key: value for key, value in spec.items() if key not in ("nodeName", "schedulingGroup")},
             "status": found.body["status"],
         }
-        seen = reader.read(packed_known(kubernetes_pb2.Pod, body).SerializeToString())
+        seen = reader.read(known_to_message(kubernetes_pb2.Pod, body).SerializeToString())
         followed.sink.applied(replace(seen, key=ref.uid, ref=ref, pending=None))
         return {ref.uid: others}
 
@@ -324,7 +324,7 @@ class DocumentReader:
                 self._check_node(document)
             body = self._admission.admitted(document)
             try:
-                item: Any = packed_known(message, body).SerializeToString() if message else dict(body)
+                item: Any = known_to_message(message, body).SerializeToString() if message else dict(body)
                 found.append(followed.resource.decode(item))
             except InvalidInput as error:
                 said = str(error).removeprefix(f"{kind} {document.namespace}/{document.name}: ")
@@ -582,7 +582,7 @@ class DocumentReader:
             self._report(document, self._problems_of(document, written, path))
             return None
         try:
-            seen = self._reader.read(packed_known(kubernetes_pb2.Pod, body).SerializeToString())
+            seen = self._reader.read(known_to_message(kubernetes_pb2.Pod, body).SerializeToString())
         except InvalidInput as error:
             self._report(document, self._problems_of(document, written, path) or [str(error)])
             return None
@@ -668,7 +668,7 @@ class DocumentReader:
             yield f"nothing is planned onto nodes that are not Ready: {len(unready)}, for example {unready[0]}"
         if strangers:
             yield (
-                f"ignored {several(strangers.total(), 'running pod')}, since the files do not have the nodes, for"
+                f"ignored {pluralize(strangers.total(), 'running pod')}, since the files do not have the nodes, for"
                 f" example {next(iter(strangers))}"
             )
         if self.out_of_place:
@@ -691,7 +691,7 @@ class DocumentReader:
             yield f"{self._notes[0]}{more}; pass the Namespace objects as well"
         if self._gated:
             yield (
-                f"left out {several(self._gated.total(), 'pod')} with schedulingGates, not schedulable yet, for"
+                f"left out {pluralize(self._gated.total(), 'pod')} with schedulingGates, not schedulable yet, for"
                 f" example {next(iter(self._gated))}"
             )
         if self._ending:
@@ -706,18 +706,18 @@ class DocumentReader:
         beyond = +self._beyond_quota
         if beyond:
             yield (
-                f"left out {several(beyond.total(), 'pod')} that a ResourceQuota has no room for, for example of"
+                f"left out {pluralize(beyond.total(), 'pod')} that a ResourceQuota has no room for, for example of"
                 f" {next(iter(beyond))}"
             )
         if self._expendable:
             yield (
-                f"left out {several(self._expendable.total(), 'pod')} of a priority below {EXPENDABLE_BELOW}, for which"
-                f" no nodes are added, for example {next(iter(self._expendable))}"
+                f"left out {pluralize(self._expendable.total(), 'pod')} of a priority below {EXPENDABLE_BELOW}, for"
+                f" which no nodes are added, for example {next(iter(self._expendable))}"
             )
         if self._foreign:
             (example, scheduler), *_ = self._foreign
             yield (
-                f"left out {several(self._foreign.total(), 'pod')} of schedulers that are not planned for, for"
+                f"left out {pluralize(self._foreign.total(), 'pod')} of schedulers that are not planned for, for"
                 f" example {example} of {scheduler}; --scheduler names those that are"
             )
 

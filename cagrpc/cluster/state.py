@@ -270,7 +270,7 @@ class ClusterState:
     """Pods that planning cannot read, and why."""
     consumers: tuple[Consumer, ...] = ()
     """Oldest first. Not among `waiting`; those that are on a node take from it as any pod."""
-    half_consumers: tuple[tuple[PodRef, str], ...] = ()
+    consumers_missing_annotation: tuple[tuple[PodRef, str], ...] = ()
     """Pods with one of the two annotations, oldest first, and what is missing. They are ordinary pods."""
     slack: SlackSeen = field(default_factory=SlackSeen)
     """Empty where the view is not asked for it."""

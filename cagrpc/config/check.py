@@ -19,7 +19,7 @@ from cagrpc.errors import InvalidConfiguration
 from cagrpc.fleet.catalogue import EPHEMERAL_STORAGE, embedded_catalogue, read_catalogue
 from cagrpc.fleet.provisioners import DEFAULT_STORAGE
 from solver.model import NodeGroup
-from solver.model.quantities import several
+from solver.model.quantities import pluralize
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +94,8 @@ def _kind(path: Path) -> str:
 def _catalogue(path: Path) -> CheckedFile:
     catalogue = read_catalogue(path)
     types, offerings = (
-        several(len(catalogue.instance_types), "instance type"),
-        several(len(catalogue.offerings), "offering"),
+        pluralize(len(catalogue.instance_types), "instance type"),
+        pluralize(len(catalogue.offerings), "offering"),
     )
     return CheckedFile(path, "catalogue", f"{types}, {offerings}")
 
@@ -106,7 +106,7 @@ def _provisioners(path: Path) -> CheckedFile:
 
 
 def _node_groups(path: Path) -> CheckedFile:
-    return CheckedFile(path, "node groups", several(len(read_recorded_groups(path)), "node group"))
+    return CheckedFile(path, "node groups", pluralize(len(read_recorded_groups(path)), "node group"))
 
 
 def _configuration(path: Path) -> CheckedFile:
@@ -121,7 +121,7 @@ def _configuration(path: Path) -> CheckedFile:
 def _tiers(groups: Sequence[NodeGroup]) -> str:
     weights = sorted({group.weight for group in groups}, reverse=True)
     each = (f"weight {weight}: {sum(group.weight == weight for group in groups)}" for weight in weights)
-    return several(len(groups), "node group") + (f" ({', '.join(each)})" if weights else "")
+    return pluralize(len(groups), "node group") + (f" ({', '.join(each)})" if weights else "")
 
 
 _CHECKS = {

@@ -13,7 +13,7 @@ from cagrpc.fleet.model import LARGEST_INCREMENT, IncrementSpec, Instance, Insta
 from cagrpc.fleet.records import Changes, Contents, DeletionRecord, IncrementRecord, Member, MemberState
 from cagrpc.fleet.snapshot import used
 from solver.model import Limit, NodeGroup
-from solver.model.quantities import several
+from solver.model.quantities import pluralize
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +161,8 @@ def admit_deletion(state: FleetState, group_id: str, instance_ids: Sequence[str]
     left = state.view.targets.get(group_id, 0) - failed_listed - len(healthy)
     if healthy and left < group.min_size:
         raise errors.FailedPrecondition(
-            f"node group {group_id}: deleting {several(len(healthy), 'instance')} would leave {several(left, 'node')},"
-            f" fewer than its minimum of {group.min_size}"
+            f"node group {group_id}: deleting {pluralize(len(healthy), 'instance')} would leave"
+            f" {pluralize(left, 'node')}, fewer than its minimum of {group.min_size}"
         )
     return _deletion_changes(state.contents, tuple(wanted.values()), now)
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from cagrpc.errors import InvalidConfiguration
 from solver.model import ATTACHABLE_VOLUMES, CPU, MEMORY, PODS, Labels, Resources
-from solver.model.quantities import several
+from solver.model.quantities import pluralize
 
 ARCH = "kubernetes.io/arch"
 OS = "kubernetes.io/os"
@@ -175,7 +175,9 @@ def _rows(text: str, name: str, problems: list[str]) -> Iterator[tuple[int, dict
             if not any(cell.strip() for cell in cells):
                 continue
             if len(cells) != len(header):
-                problems.append(f"{name}:{reader.line_num}: has {several(len(cells), 'cell')}, expected {len(header)}")
+                problems.append(
+                    f"{name}:{reader.line_num}: has {pluralize(len(cells), 'cell')}, expected {len(header)}"
+                )
                 continue
             yield reader.line_num, dict(zip(header, (cell.strip() for cell in cells), strict=True))
     except csv.Error as error:

@@ -1,5 +1,5 @@
 """Disruptions in the journal: one at a time, begun with its increment of new nodes in one commit, and ended with the
-deletion of nodes in another, so that no crash comes between. Which phase is next is decided by whoever walks them; pods
+deletion of nodes in another, so that no crash comes between. Which phase is next is decided by who carries them out; pods
 and cordons are nothing that the fleet knows.
 """
 
@@ -25,7 +25,7 @@ from cagrpc.fleet.model import (
 )
 from cagrpc.fleet.records import Changes, IncrementRecord
 from cagrpc.runtime.clock import EpochClock
-from solver.model.quantities import several
+from solver.model.quantities import pluralize
 
 KEPT = 20
 """Of the disruptions that ended last, so many are remembered."""
@@ -70,7 +70,7 @@ class Disruptions:
         return self._clock()
 
     def check(self) -> None:
-        """Raise `Unavailable` where another process may be the one to walk by now. Call it before each write to the
+        """Raise `Unavailable` where another process may carry it out by now. Call it before each write to the
         cluster."""
         self._ledger.check()
 
@@ -152,7 +152,7 @@ def _check(state: FleetState, spec: DisruptionSpec) -> None:
         left = state.view.targets.get(group_id, 0) + coming.get(group_id, 0) - count
         if group is not None and left < group.min_size:
             problems.append(
-                f"node group {group_id}: {several(left, 'node')} would be left, fewer than its minimum of"
+                f"node group {group_id}: {pluralize(left, 'node')} would be left, fewer than its minimum of"
                 f" {group.min_size}"
             )
     if problems:

@@ -22,6 +22,7 @@ from operator import is_
 from cagrpc import errors
 from cagrpc.fleet import admission, lifecycle, minimum_size
 from cagrpc.fleet.backend import Backend, BackendInstance, ReadyNodes
+from cagrpc.fleet.debounced_listing import DebouncedListing
 from cagrpc.fleet.disruptions import Disruptions
 from cagrpc.fleet.groups import check, served, to_journal
 from cagrpc.fleet.index import FleetIndex, View, status
@@ -34,7 +35,6 @@ from cagrpc.fleet.orphans import Orphans
 from cagrpc.fleet.records import Changes, IncrementRecord
 from cagrpc.fleet.serial_backend import SerialBackend, SingleFlight, Submit
 from cagrpc.fleet.snapshot import Shown, snapshot
-from cagrpc.fleet.steady_listing import SteadyListing
 from cagrpc.runtime.clock import EpochClock, SteadyClock
 from solver.model import Limit, NodeGroup
 
@@ -117,7 +117,7 @@ class Fleet:
         listeners = listeners or FleetListeners()
         clock = clock or SteadyClock()
         self._backend = SerialBackend(backend, clock, listeners.beat)
-        self._listing = SteadyListing(self._backend, clock)
+        self._listing = DebouncedListing(self._backend, clock)
         self._step = SingleFlight(self.reconcile, submit)
         late_labels = {each.id: each.late_labels for each in groups if each.late_labels}
         self._cluster = ClusterObserver(nodes, clock, late_labels)

@@ -19,7 +19,7 @@ from cagrpc.fleet.model import IncrementStatus, Instance, InstanceState, Phase, 
 from cagrpc.fleet.observation import Observation
 from cagrpc.fleet.records import Contents, IncrementRecord, MemberState
 from solver.model import NodeGroup
-from solver.model.quantities import several
+from solver.model.quantities import pluralize
 
 _WAITING = (Phase.PLANNED, Phase.CREATING)
 
@@ -321,7 +321,7 @@ def status(record: IncrementRecord, observed: Observation) -> IncrementStatus:
             return record.status(progress(record, observed), nodes(record, observed))
         case Phase.READY:
             held = nodes(record, observed)
-            return record.status(f"waits until {several(len(held), 'node')} can be released", held)
+            return record.status(f"waits until {pluralize(len(held), 'node')} can be released", held)
     return record.status()
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from cagrpc import errors
 from cagrpc.fleet.backend import BackendInstance, ReadyNodes
+from cagrpc.fleet.debounced_listing import DebouncedListing
 from cagrpc.fleet.model import InstanceState
-from cagrpc.fleet.steady_listing import SteadyListing
 from cagrpc.runtime.clock import EpochClock
 from cagrpc.runtime.log_once import LogOnce
 
@@ -38,7 +38,7 @@ class Observation:
     listed: bool = True
     """False before the backend was listed once: an instance that is not listed may exist all the same."""
     absent_from_seconds: float = float("-inf")
-    """`SteadyListing.absent_from_seconds`."""
+    """`DebouncedListing.absent_from_seconds`."""
     deadlines_paused: bool = False
     """Whether the cluster has been unreachable for less than the grace period, or is reachable again only just now."""
     machines: Mapping[str, BackendInstance] = field(default_factory=dict, repr=False, compare=False)
@@ -96,7 +96,7 @@ class ClusterObserver:
         """Why the cluster is unreachable; None where it is reachable, or there is none."""
         return self._reason
 
-    def observe(self, backend: SteadyListing) -> Observation:
+    def observe(self, backend: DebouncedListing) -> Observation:
         """Return the backend's list together with the Ready Nodes of now. Raises `Unavailable` for the backend."""
         listing = backend.current()
         observed = Observation(

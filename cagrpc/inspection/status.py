@@ -12,7 +12,7 @@ from cagrpc.api.encoding.times import timestamp
 from cagrpc.cluster.shortages import Shortage, left_out
 from cagrpc.tables import table
 from solver.model.proof import gap_words
-from solver.model.quantities import several
+from solver.model.quantities import pluralize
 
 FINISHED = ("done", "rolled-back")
 _ROUNDS = 5
@@ -49,12 +49,12 @@ def _print_consolidation(shown: Mapping[str, Any], out: Console) -> None:
     if plan is not None:
         out.print(
             f"  {plan['cost_usd_per_hour']:.4f} $/h now, {plan['cost_after_usd_per_hour']:.4f} after"
-            f" {several(plan['steps_planned'], 'step')}, {plan['least_usd_per_hour']:.4f} at least,"
+            f" {pluralize(plan['steps_planned'], 'step')}, {plan['least_usd_per_hour']:.4f} at least,"
             f" {plan['least_if_all_moved_usd_per_hour']:.4f} if all could be moved",
             soft_wrap=True,
         )
         for each in plan["stays"][:_STAYS]:
-            out.print(f"  {each['reason']}: {several(each['nodes'], 'node')}", soft_wrap=True)
+            out.print(f"  {each['reason']}: {pluralize(each['nodes'], 'node')}", soft_wrap=True)
     if under_way is None and shown["last"] is not None:
         last = shown["last"]
         out.print(f"  last step: {last['phase']}, {timestamp(last['finished_at_seconds'])}: {last['message']}",
@@ -65,7 +65,7 @@ def _what_it_does(shown: Mapping[str, Any]) -> str:
     under_way = shown["under_way"]
     if under_way is None:
         return str(shown["waits_for"])
-    nodes, pods = several(len(under_way["nodes"]), "node"), several(under_way["pods_moved"], "pod")
+    nodes, pods = pluralize(len(under_way["nodes"]), "node"), pluralize(under_way["pods_moved"], "pod")
     said = f"step {under_way['id']} ({under_way['reason']}, {nodes}, {pods}) is {under_way['phase']}"
     return f"{said}, waits for {shown['waits_for']}" if shown["waits_for"] else said
 
@@ -73,7 +73,7 @@ def _what_it_does(shown: Mapping[str, Any]) -> str:
 def _increments(in_flight: Sequence[Mapping[str, Any]]) -> Any:
     result = table("Increments in flight", "id", "phase", "nodes", "pods", "waits for", right=("pods",))
     for each in in_flight:
-        whom = several(len(each["requests"]), "request") if each["requests"] else str(each["pods"])
+        whom = pluralize(len(each["requests"]), "request") if each["requests"] else str(each["pods"])
         result.add_row(each["id"], each["phase"], groups_text(each["deltas"]), whom, each["message"])
     return result
 
@@ -98,7 +98,7 @@ def _rounds(plans: Sequence[Mapping[str, Any]]) -> Any:
 def _print_left_out(plan: Mapping[str, Any], out: Console) -> None:
     for each in plan["unplaced"][:_LEFT_OUT]:
         why = "; ".join((*each["reasons"], *each["ways"]))
-        out.print(f"not planned: {several(each['count'], 'pod')} like {each['example']}: {why}", soft_wrap=True)
+        out.print(f"not planned: {pluralize(each['count'], 'pod')} like {each['example']}: {why}", soft_wrap=True)
     if plan.get("limited"):
         out.print(plan["limited"]["text"], soft_wrap=True)
     for each in plan["incomplete_gangs"][:_LEFT_OUT]:

@@ -18,7 +18,7 @@ from cagrpc.errors import Unavailable
 from cagrpc.inspection.client import ServerAddress, get_json, get_list
 from cagrpc.inspection.status import FINISHED, groups_text, print_status
 from solver.model.proof import gap_words
-from solver.model.quantities import several
+from solver.model.quantities import pluralize
 
 _EVERY_SECONDS = 2.0
 Connect = Callable[[], AbstractContextManager[ServerAddress]]
@@ -109,9 +109,9 @@ def _facts(answer: Answer) -> dict[str, str]:
     for each in answer.plans:
         left_out = sum(one["count"] for one in each["unplaced"])
         cost = f"${each['planned_cost_per_hour']:.4f}/h, gap {gap_words(each['gap'], left_out)}"
-        planned = f"planned {several(each['pods'], 'pod')} on {several(each['nodes'], 'new node')}: {cost}"
+        planned = f"planned {pluralize(each['pods'], 'pod')} on {pluralize(each['nodes'], 'new node')}: {cost}"
         facts[f"plan {each['at_seconds']}"] = planned + (
-            f"; {several(left_out, 'pod')} without a place" * bool(left_out)
+            f"; {pluralize(left_out, 'pod')} without a place" * bool(left_out)
         )
     return facts
 

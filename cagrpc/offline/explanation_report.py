@@ -23,7 +23,7 @@ from solver.explanation.explain import (
     advice,
     reason,
 )
-from solver.model.quantities import several
+from solver.model.quantities import pluralize
 
 _OTHERS = "pods of the same or a higher priority take the room"
 
@@ -160,7 +160,7 @@ def _placements(planned: Planned) -> Any:
             for group_id, pods in each["new_nodes"].items()
         ]
         if each["existing"]:
-            where.append(f"{sum(each['existing'].values())} on {several(len(each['existing']), 'existing node')}")
+            where.append(f"{sum(each['existing'].values())} on {pluralize(len(each['existing']), 'existing node')}")
         if each["unplaced"]:
             where.append(f"{each['unplaced']} nowhere")
         requests = ", ".join(f"{name} {quantity}" for name, quantity in each["requests"].items())

@@ -13,7 +13,7 @@ from solver import PodClass
 from solver.explanation.differences import limited_json, limited_words
 from solver.model import Relaxed
 from solver.model.proof import at_least_words, proof_words
-from solver.model.quantities import format_quantity, several
+from solver.model.quantities import format_quantity, pluralize
 
 
 def as_json(planned: Planned) -> dict[str, Any]:
@@ -85,8 +85,8 @@ def print_plan(planned: Planned, out: Console) -> None:
     if plan.relaxed:
         out.print(_relaxed(planned))
     out.print(
-        f"{wanted - unplaced} of {several(wanted, 'pod')} placed ({existing} on existing nodes),"
-        f" {several(sum(each.delta for each in plan.increments), 'new node')}",
+        f"{wanted - unplaced} of {pluralize(wanted, 'pod')} placed ({existing} on existing nodes),"
+        f" {pluralize(sum(each.delta for each in plan.increments), 'new node')}",
         soft_wrap=True,
     )
     if planned.limited is not None:

@@ -16,7 +16,7 @@ from solver import Budget, Explanation, NodeGroup, Plan, PlanRejectedError, Prob
 from solver.explanation.limits import can_bind, reached, without
 from solver.explanation.model import WhyLimited
 from solver.model.progress import PlanProgress, TellProgress
-from solver.model.quantities import several
+from solver.model.quantities import pluralize
 
 T = TypeVar("T")
 
@@ -96,4 +96,4 @@ def progress_words(found: PlanProgress) -> str:
     words = f"${found.cost_usd_per_hour:.4f}/h"
     if found.gap is not None:
         words += f", at least ${found.lower_bound_usd_per_hour:.4f}/h (gap {found.gap:.2%})"
-    return f"{words}, {several(found.unserved, 'pod')} without a place" if found.unserved else words
+    return f"{words}, {pluralize(found.unserved, 'pod')} without a place" if found.unserved else words

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from cagrpc.replay.conversation import Deletion, Increase, RecordedDecision, Replay
 from cagrpc.tables import table
-from solver.model.quantities import several
+from solver.model.quantities import pluralize
 
 VETO = "(none)"
 MOST_DISAGREEMENTS = 20
@@ -38,14 +38,14 @@ def print_report(replay: Replay, console: Console) -> None:
     console.print(_events(replay))
     console.print(_totals(replay))
     for reason, count in replay.exceptions.items():
-        console.print(f"differs from the recording on purpose, {several(count, 'answer')}: {reason}")
+        console.print(f"differs from the recording on purpose, {pluralize(count, 'answer')}: {reason}")
     for each in replay.disagreements[:MOST_DISAGREEMENTS]:
         console.print(f"line {each.line}, {each.method}: {each.problem}", style="red", soft_wrap=True)
     if len(replay.disagreements) > MOST_DISAGREEMENTS:
         console.print(f"... and {len(replay.disagreements) - MOST_DISAGREEMENTS} more")
     if replay.left_by_recording:
         console.print(f"the recording ends with {_counts(replay.left_by_recording)}; deleted now", soft_wrap=True)
-    wrong = several(len(replay.disagreements), "wrong answer")
+    wrong = pluralize(len(replay.disagreements), "wrong answer")
     verdict = "every request was answered as recorded" if replay.good else wrong
     console.print(
         f"{replay.recording}: {replay.requests} requests in {replay.elapsed_seconds:.1f} s; {verdict};"
@@ -56,7 +56,7 @@ def print_report(replay: Replay, console: Console) -> None:
 
 
 def _counts(instances: Mapping[str, int]) -> str:
-    return ", ".join(f"{several(count, 'instance')} in {node_group}" for node_group, count in instances.items())
+    return ", ".join(f"{pluralize(count, 'instance')} in {node_group}" for node_group, count in instances.items())
 
 
 def _events(replay: Replay) -> Any:
@@ -65,7 +65,7 @@ def _events(replay: Replay) -> Any:
         match event:
             case RecordedDecision():
                 asked = "\n".join(
-                    f"{o.node_group}: {several(o.nodes, 'node')}, {several(o.pods, 'pod')}" for o in event.options
+                    f"{o.node_group}: {pluralize(o.nodes, 'node')}, {pluralize(o.pods, 'pod')}" for o in event.options
                 )
                 why = f"{event.reason} [{event.milliseconds:.0f} ms]"
                 result.add_row(f"BestOptions\n{asked}", event.recorded_choice or VETO, event.choice or VETO, why)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from math import isclose
 
 from cagrpc.cluster.documents import Described
-from cagrpc.controllers.consolidation.must_go import must_go
+from cagrpc.controllers.consolidation.forceful import must_go
 from cagrpc.controllers.consolidation.question import question
 from cagrpc.controllers.scale_down.choice import Bookings
 from cagrpc.controllers.settings import ConsolidationSettings

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 from cagrpc.api.autoscaler.expander import parse_request
-from cagrpc.api.encoding.messages import parse, plain
+from cagrpc.api.encoding.messages import message_to_dict, parse
 from cagrpc.api.files.documents import ManifestDocument
 from cagrpc.api.gen import externalgrpc_pb2, kubernetes_pb2
 from cagrpc.errors import InvalidInput
@@ -51,7 +51,7 @@ def read_recorded(name: str) -> Objects:
 
 def _template(answer: externalgrpc_pb2.NodeGroupTemplateNodeInfoResponse) -> Any:
     data = answer.nodeBytes or answer.nodeInfo
-    return plain(parse(kubernetes_pb2.Node, data) if isinstance(data, bytes) else data)
+    return message_to_dict(parse(kubernetes_pb2.Node, data) if isinstance(data, bytes) else data)
 
 
 def _node(template: Any, name: str) -> ManifestDocument:
@@ -67,7 +67,7 @@ def _add_pods(pods: dict[str, ManifestDocument], request: bytes) -> None:
             if data in known:
                 continue
             known.add(data)
-            body = plain(parse(kubernetes_pb2.Pod, data))
+            body = message_to_dict(parse(kubernetes_pb2.Pod, data))
             metadata = body.get("metadata", {})
             key = str(metadata.get("uid") or f"{metadata.get('namespace')}/{metadata.get('name')}")
             metadata.pop("creationTimestamp", None)

@@ -6,8 +6,8 @@ from cagrpc.cluster.view.view import ClusterView
 from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.consolidation.controller import ConsolidationController
 from cagrpc.controllers.consolidation.observer import Observer
+from cagrpc.controllers.consolidation.queue import DisruptionQueue
 from cagrpc.controllers.consolidation.unfinished import UnfinishedStep
-from cagrpc.controllers.consolidation.walk import Walk
 from cagrpc.controllers.events import EventRecorder
 from cagrpc.controllers.runtime import Runtime
 from cagrpc.controllers.settings import ConsolidationSettings
@@ -27,10 +27,10 @@ def consolidation_controller(
     events: EventRecorder,
     runtime: Runtime,
 ) -> ConsolidationController:
-    """Return the controller of consolidation, with who asks and who walks."""
+    """Return the controller of consolidation, with who asks and who carries out steps."""
     observer = Observer(view, fleet, settings, assumed, events, runtime.now)
-    walk = Walk(client.hurried(_ANSWER_SECONDS), fleet, view, assumed, settings, runtime.clock)
-    return ConsolidationController(fleet, observer, walk, settings, assumed.planning_lock, runtime)
+    queue = DisruptionQueue(client.hurried(_ANSWER_SECONDS), fleet, view, assumed, settings, runtime.clock)
+    return ConsolidationController(fleet, observer, queue, settings, assumed.planning_lock, runtime)
 
 
 def unfinished_step(client: Client, view: ClusterView, fleet: Fleet) -> UnfinishedStep:

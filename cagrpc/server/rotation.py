@@ -31,9 +31,9 @@ WARN_SHARE = 0.2
 
 @dataclass(frozen=True, slots=True)
 class CertificateFiles:
-    """Files that are served by one or more doors (provider, expander, http)."""
+    """Files that are served by one or more listeners (provider, expander, http)."""
 
-    doors: tuple[str, ...]
+    listeners: tuple[str, ...]
     certificate: Path
     key: Path
     client_ca: Path | None = None
@@ -127,7 +127,7 @@ class CertificateController(Controller):
                 "warning": each.warning(self._now()),
             }
             for files, live in self._served
-            for door in files.doors
+            for door in files.listeners
             for each in _in_use(files, live.now)
             if _concerns(door, each)
         ]
@@ -138,7 +138,7 @@ class CertificateController(Controller):
 
     def _tell_of_new(self, files: CertificateFiles, live: LiveTls) -> None:
         until = min(each.expires for each in _in_use(files, live.now))
-        log.info("%s: new certificates, good until %s UTC", ", ".join(files.doors), f"{until:%Y-%m-%d %H:%M}")
+        log.info("%s: new certificates, good until %s UTC", ", ".join(files.listeners), f"{until:%Y-%m-%d %H:%M}")
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._clock(), UTC)

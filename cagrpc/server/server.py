@@ -32,7 +32,7 @@ from cagrpc.runtime.runner import Runner
 from cagrpc.runtime.stopping import STOP_SECONDS, stop_all
 from cagrpc.server.leader import Leader
 from cagrpc.server.metrics import ServerMetrics
-from cagrpc.server.tls import WILDCARDS, Doors, open_doors
+from cagrpc.server.tls import WILDCARDS, Listeners, open_listeners
 from cagrpc.services.decisions import DecisionLog
 from cagrpc.services.grpc import expander, provider
 from cagrpc.services.grpc.gate import Gate
@@ -97,9 +97,9 @@ class Server:
         self._loading = threading.Thread(target=self._load_planner, name="planner", daemon=True)
         with ExitStack() as undo:
             _make_directory(settings.state_directory)
-            doors = open_doors(settings, epoch)
-            if doors.rotation is not None:
-                self._runner.add(doors.rotation)
+            listeners = open_listeners(settings, epoch)
+            if listeners.rotation is not None:
+                self._runner.add(listeners.rotation)
             pending = None
             if settings.cluster is not None:
                 from cagrpc.server.cluster import ClusterConnection
@@ -125,7 +125,7 @@ class Server:
                 # Before all else: the process that holds the journal is the only server of its state directory.
                 self._become_leader(SqliteJournal(settings.state_directory / "journal.sqlite"))
             undo.callback(self._stop_leading)
-            self._rpc_servers = self._listen(doors, recorder, undo)
+            self._rpc_servers = self._listen(listeners, recorder, undo)
             site = Site(
                 Metrics(self._collectors),
                 lambda: {**self._decisions.pages(), **_EMPTY_PAGES, **self._runner.pages()},
@@ -135,7 +135,9 @@ class Server:
                 lambda: readiness_lines(self._runner.informers()),
             )
             access = _access(settings, self._cluster)
-            self._http = HttpServer(settings.http.host, settings.http.port, site, access, doors.http, self._web.observe)
+            self._http = HttpServer(
+                settings.http.host, settings.http.port, site, access, listeners.http, self._web.observe
+            )
             undo.pop_all()
         ports = (*(server.port for server in self._rpc_servers), self._http.port)
         addresses = (settings.provider, settings.expander, settings.http)
@@ -189,7 +191,7 @@ class Server:
         if self._cluster is not None:
             self._cluster.client.close()
 
-    def _listen(self, doors: Doors, recorder: Recorder | None, undo: ExitStack) -> tuple[RpcServer, ...]:
+    def _listen(self, listeners: Listeners, recorder: Recorder | None, undo: ExitStack) -> tuple[RpcServer, ...]:
         files = self._settings.tls
         names_of = {provider.SERVICE: files.client_names if files is not None else (), expander.SERVICE: ()}
         address_of = {provider.SERVICE: self._settings.provider, expander.SERVICE: self._settings.expander}
@@ -199,7 +201,7 @@ class Server:
                 name,
                 recorder.recorded(gate.methods()) if recorder is not None else gate.methods(),
                 str(address_of[name]),
-                tls=doors.grpc,
+                tls=listeners.grpc,
                 asks_clients=name == provider.SERVICE,  # CA's expander client has no certificate to show
                 observe=self._calls.observe,
                 why_not_ready=self._why_not_ready,

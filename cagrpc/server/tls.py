@@ -23,7 +23,7 @@ WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
 
 
 @dataclass(frozen=True, slots=True)
-class Doors:
+class Listeners:
     """The certificates of all that listens; None where it is plain."""
 
     grpc: LiveTls | None
@@ -32,7 +32,7 @@ class Doors:
     """Reads them again; None where there are none."""
 
 
-def open_doors(settings: Settings, clock: EpochClock) -> Doors:
+def open_listeners(settings: Settings, clock: EpochClock) -> Listeners:
     """Return the server's certificates, checked; make development certificates in the state directory where the
     configuration names no others. Raises InvalidInput, which names the file."""
     renew = partial(_make_certificates, settings) if makes_certificates(settings) else None
@@ -41,8 +41,8 @@ def open_doors(settings: Settings, clock: EpochClock) -> Doors:
     files, own, secured = settings.tls, settings.http_access, settings.http_is_secured
     served: list[tuple[CertificateFiles, LiveTls]] = []
 
-    def live(doors: tuple[str, ...], *paths: Path) -> LiveTls:
-        certificate_files = CertificateFiles(doors, *paths)
+    def live(listeners: tuple[str, ...], *paths: Path) -> LiveTls:
+        certificate_files = CertificateFiles(listeners, *paths)
         found = LiveTls(certificate_files.read(None, datetime.fromtimestamp(clock(), UTC)))
         served.append((certificate_files, found))
         return found
@@ -50,8 +50,8 @@ def open_doors(settings: Settings, clock: EpochClock) -> Doors:
     grpc = http = None
     if files is not None:
         shared = secured and own.certificate is None
-        doors = ("provider", "expander", *(("http",) if shared else ()))
-        grpc = live(doors, files.certificate, files.key, files.client_ca)
+        listeners = ("provider", "expander", *(("http",) if shared else ()))
+        grpc = live(listeners, files.certificate, files.key, files.client_ca)
         http = grpc if shared else None
     if secured and own.certificate is not None and own.key is not None:
         http = live(("http",), own.certificate, own.key)
@@ -60,7 +60,7 @@ def open_doors(settings: Settings, clock: EpochClock) -> Doors:
             f"http: {settings.http} is reached from other machines, and there is no certificate for it: give"
             " http.certificate and http.key, or http: {insecure: true} for plain HTTP"
         )
-    return Doors(grpc, http, CertificateController(served, clock, renew) if served else None)
+    return Listeners(grpc, http, CertificateController(served, clock, renew) if served else None)
 
 
 def _make_certificates(settings: Settings) -> tuple[str, ...]:

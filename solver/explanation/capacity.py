@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from solver.explanation.model import ConstraintChange, ConstraintKind
 from solver.model import PODS, Limit, NodeGroup, Plan, PodClass, Problem
-from solver.model.quantities import format_quantity, several
+from solver.model.quantities import format_quantity, pluralize
 from solver.model.validation import MAX_COUNT
 
 _LARGEST = 2**62
@@ -132,7 +132,7 @@ LIMIT = ConstraintKind(
 MAX_SIZE = ConstraintKind(
     "max_size",
     _sizes,
-    lambda c: f"node group {c.subject} may have {several(c.before or 0, 'node')}",
+    lambda c: f"node group {c.subject} may have {pluralize(c.before or 0, 'node')}",
     lambda c: f"raise maxSize of {c.subject} from {c.before} to {c.after}",
     edit_group=_resize,
     reached=_size_reached,
@@ -143,15 +143,15 @@ KINDS = (
     ConstraintKind(
         "min_size",
         _minima,
-        lambda c: f"node group {c.subject} must have {several(c.before or 0, 'node')}",
+        lambda c: f"node group {c.subject} must have {pluralize(c.before or 0, 'node')}",
         lambda c: f"lower minSize of {c.subject} from {c.before} to {c.after}",
         edit_group=_shrink,
     ),
     ConstraintKind(
         "pods_per_node",
         _pods_per_node,
-        lambda c: f"a node of {c.subject} holds {several(c.before or 0, 'pod')}",
-        lambda c: f"let a node of {c.subject} hold {several(c.after or 0, 'pod')}, not {c.before}",
+        lambda c: f"a node of {c.subject} holds {pluralize(c.before or 0, 'pod')}",
+        lambda c: f"let a node of {c.subject} hold {pluralize(c.after or 0, 'pod')}, not {c.before}",
         edit_group=_more_pods,
     ),
     ConstraintKind(

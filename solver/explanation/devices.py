@@ -8,7 +8,7 @@ from dataclasses import replace
 from solver.explanation.model import ConstraintChange, ConstraintKind
 from solver.explanation.pods import like, still_the_pod
 from solver.model import DeviceClaim, DeviceRequest, PodClass, PodSpec, Problem
-from solver.model.quantities import several
+from solver.model.quantities import pluralize
 
 
 def _requests(_: Problem, classes: Sequence[PodClass]) -> Iterator[ConstraintChange]:
@@ -66,7 +66,7 @@ def _unmatched(spec: PodSpec, change: ConstraintChange) -> PodSpec:
 def _number(change: ConstraintChange) -> str:
     if change.before is None:
         return "devices"
-    return several(change.before, "device")
+    return pluralize(change.before, "device")
 
 
 REQUEST = ConstraintKind(

@@ -7,7 +7,7 @@ from typing import Any
 
 from solver.explanation.kinds import reason
 from solver.explanation.model import Difference, WhyLimited
-from solver.model.quantities import several
+from solver.model.quantities import pluralize
 
 _MOST_NAMED = 3
 
@@ -41,7 +41,7 @@ def limited_words(limited: WhyLimited) -> str:
     """Describe what shapes a plan, and what that costs."""
     rest = len(limited.changes) - _MOST_NAMED
     named = ", ".join(reason(each) for each in limited.changes[:_MOST_NAMED])
-    more = f" and {several(rest, 'more size or limit', 'more sizes and limits')}" if rest > 0 else ""
+    more = f" and {pluralize(rest, 'more size or limit', 'more sizes and limits')}" if rest > 0 else ""
     them = "it" if len(limited.changes) == 1 else "them"
     least = limited.lower_bound_usd_per_hour
     bound = (
@@ -56,7 +56,7 @@ def difference_words(difference: Difference) -> str:
     """Describe what decides between two plans, and their other differences."""
     if difference.unserved or difference.placeholders:
         pods = difference.unserved or difference.placeholders
-        what = several(abs(pods), "pod" if difference.unserved else "placeholder")
+        what = pluralize(abs(pods), "pod" if difference.unserved else "placeholder")
         words = f"{what} {'fewer' if pods > 0 else 'more'} {'is' if abs(pods) == 1 else 'are'} served"
     else:
         changed = [(weight, cost) for weight, cost in difference.tiers if cost]

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from solver.model.devices import MOST_PER_CLAIM, DeviceAlternative, DeviceClaim, DeviceRequest, Devices
-from solver.model.quantities import several
+from solver.model.quantities import pluralize
 
 _UNCERTAIN = (
     "its devices there are not to be foreseen (a selector fails on one, a pool is not whole, or planning does not know"
@@ -88,10 +88,10 @@ def _why_not_alone(
     if asked.all and taken:
         return f"asks for all devices that match, taken: {taken} of {free + taken}"
     if least > MOST_PER_CLAIM:
-        return f"asks for {several(least, 'device')}, a claim can have {MOST_PER_CLAIM}"
+        return f"asks for {pluralize(least, 'device')}, a claim can have {MOST_PER_CLAIM}"
     if free < least:
-        return f"asks for {several(least, 'device')}, free and matching: {free}"
-    return f"asks for {several(least, 'device')} with one value of {names}, not so many are free"
+        return f"asks for {pluralize(least, 'device')}, free and matching: {free}"
+    return f"asks for {pluralize(least, 'device')} with one value of {names}, not so many are free"
 
 
 @dataclass(frozen=True, slots=True)

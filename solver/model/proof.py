@@ -3,7 +3,7 @@ merely not proven yet is none, and never shown as zero; nor is a gap, where pods
 
 from __future__ import annotations
 
-from solver.model.quantities import several
+from solver.model.quantities import pluralize
 
 _SHOWN_AS_NONE = 0.00005
 
@@ -37,7 +37,7 @@ def proof_words(no_plan: str, least: str | None, found: float | None, unserved: 
     gap_known = "" if found is None else f" (gap {gap_words(found, unserved)})"
     words = "no bound on the cost is proven yet" if least is None else f"{no_plan} costs less than {least}{gap_known}"
     if unserved_unproven:
-        words += f"; leaving out {several(unserved_unproven, 'pod')} is not proven to be necessary"
+        words += f"; leaving out {pluralize(unserved_unproven, 'pod')} is not proven to be necessary"
     return words
 
 

@@ -99,7 +99,7 @@ def resource_words(resource: str) -> str:
     return resource if driver == resource else f"volume attachments of {driver}"
 
 
-def several(count: int, one: str, many: str = "") -> str:
+def pluralize(count: int, one: str, many: str = "") -> str:
     """Return a number with its noun: "1 node", "2 nodes"; `many` where that is no "s" more."""
     return f"{count} {one if count == 1 else many or one + 's'}"
 

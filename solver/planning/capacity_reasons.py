@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from solver.model import PODS, Limit, NodeGroup, PodSpec, Problem, Resources
 from solver.model.capacity import remaining
-from solver.model.quantities import format_quantity, resource_words, several
+from solver.model.quantities import format_quantity, pluralize, resource_words
 
 _MOST_NAMED = 3
 
@@ -65,4 +65,4 @@ def too_small(spec: PodSpec, groups: Sequence[tuple[Resources, Resources]], *, a
             )
     each_somewhere = all(any(free.get(r, 0) >= a for _, free in groups) for r, a in asked.items())
     if each_somewhere and alone:
-        yield f"no eligible node has all it needs together ({several(len(groups), 'node group')} too small)"
+        yield f"no eligible node has all it needs together ({pluralize(len(groups), 'node group')} too small)"

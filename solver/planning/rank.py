@@ -17,7 +17,7 @@ from solver.model import Budget, NodeGroup, PodSet, PodSpec, Problem
 from solver.model.budget import RunningBudget
 from solver.model.errors import ProblemError
 from solver.model.objective import Goal, ObjectiveStage
-from solver.model.quantities import several
+from solver.model.quantities import pluralize
 from solver.model.ranking import ScaleUpCandidate, Score
 from solver.model.validation import validate
 from solver.planning.incumbent import Columns
@@ -145,10 +145,10 @@ def _score(problem: Problem, full: Reduced, candidate: ScaleUpCandidate, rest: M
 
 def _reason(group: NodeGroup, candidate: ScaleUpCandidate, cost: float, rest: float, unserved: int) -> str:
     pods = sum(candidate.pod_counts.values())
-    left = f", {several(unserved, 'pod')} then unservable" if unserved else ""
+    left = f", {pluralize(unserved, 'pod')} then unservable" if unserved else ""
     return (
-        f"weight {group.weight}: {several(candidate.node_count, 'node')} at {cost:.4g} $/h for {several(pods, 'pod')}, "
-        f"{rest:.4g} $/h for the rest{left}"
+        f"weight {group.weight}: {pluralize(candidate.node_count, 'node')} at {cost:.4g} $/h"
+        f" for {pluralize(pods, 'pod')}, {rest:.4g} $/h for the rest{left}"
     )
 
 

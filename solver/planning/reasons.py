@@ -24,7 +24,7 @@ from solver.model import (
 )
 from solver.model.capacity import after_daemons
 from solver.model.eligibility import node_label_keys, on_nodes, ports_collide, read_node_names, why_not_eligible
-from solver.model.quantities import resource_words, several
+from solver.model.quantities import pluralize, resource_words
 from solver.planning.capacity_reasons import limits_reached, named, room_of, too_small
 from solver.planning.device_reasons import BESIDE_OTHERS, DeviceReasons
 from solver.planning.misfits import Misfits
@@ -101,7 +101,7 @@ def between_pods(spec: PodSpec) -> Iterator[str]:
 def _gang(reduced: Reduced, demand: Demand) -> Iterator[str]:
     members = [d for d in reduced.demands if d.gang == demand.gang]
     pods = sum(d.count for d in members)
-    yield f"gang {demand.gang} is served whole or not at all, and not all of its {several(pods, 'pod')} can be placed"
+    yield f"gang {demand.gang} is served whole or not at all, and not all of its {pluralize(pods, 'pod')} can be placed"
     for other in members:
         if other.index != demand.index and not any(
             k.most and any(k.fits[row] for row in other.rows) for k in reduced.kinds
@@ -276,7 +276,7 @@ class _Places:
         nodes = _of_kinds(kinds, self._node_kinds)
         taken = int((nodes & self._taken(spec)).sum()) if nodes.any() else 0
         if taken:
-            yield f"the free room of {several(taken, 'existing node')} that it fits is taken by other pods"
+            yield f"the free room of {pluralize(taken, 'existing node')} that it fits is taken by other pods"
 
     def _exhaustion(self, kinds: Bools) -> Iterator[str]:
         full: list[NodeGroup] = []
@@ -306,7 +306,7 @@ class _Places:
             limits = dict.fromkeys(limit for _, limit in rooms if limit)
             by = f" (limit {', '.join(limits)})" if limits else ""
             fitting = f"of {named(groups)}, which pods like {demand.example} fit"
-            yield f"{fitting}, there may be at most {several(room, 'more node')}{by}"
+            yield f"{fitting}, there may be at most {pluralize(room, 'more node')}{by}"
 
     def misfits(self, spec: PodSpec, kinds: Bools) -> Iterator[str]:
         """Yield why a class does not fit the other groups and nodes, with their numbers."""

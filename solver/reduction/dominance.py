@@ -74,7 +74,7 @@ def _shapes(reduced: Reduced) -> tuple[Ints, Callable[[int], Bools]]:
     weight, price, sizes = table[:, 0], table[:, 1], np.ascontiguousarray(table[:, 2:].T)
 
     @cache
-    def several(first: int) -> Bools:
+    def pluralize(first: int) -> Bools:
         some = slice(first, first + _SHAPES_AT_ONCE)
         least = weight[some, None]
         better: Bools = (weight > least) | ((weight == least) & (price <= price[some, None]))
@@ -84,7 +84,7 @@ def _shapes(reduced: Reduced) -> tuple[Ints, Callable[[int], Bools]]:
 
     def at_least(of: int) -> Bools:
         first = of - of % _SHAPES_AT_ONCE
-        found: Bools = several(first)[of - first]
+        found: Bools = pluralize(first)[of - first]
         return found
 
     return shape.reshape(-1), at_least

@@ -8,7 +8,7 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cagrpc.api.encoding.messages import plain
+from cagrpc.api.encoding.messages import message_to_dict
 from cagrpc.api.files.documents import ManifestDocument
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.documents import DocumentReader
@@ -20,7 +20,7 @@ from tests.support.examples import examples
 
 def document(message: Message) -> ManifestDocument:
     kind = message.DESCRIPTOR.name
-    body = {"kind": kind, **plain(message)}
+    body = {"kind": kind, **message_to_dict(message)}
     return ManifestDocument(f"{kind} {body['metadata']['name']}", body)
 
 
@@ -42,8 +42,8 @@ def test_files_describe_what_is_watched(found: list[kubernetes_pb2.Pod], standin
     one, of_nodes = comparable(watched.state())
     other, of_others = comparable(described.state)
     assert (one.waiting, one.nodes, of_nodes) == (other.waiting, other.nodes, of_others)
-    assert (one.incomplete_gangs, one.consumers, one.half_consumers) == (
-        other.incomplete_gangs, other.consumers, other.half_consumers
+    assert (one.incomplete_gangs, one.consumers, one.consumers_missing_annotation) == (
+        other.incomplete_gangs, other.consumers, other.consumers_missing_annotation
     )  # fmt: skip
     unreadable = {each.metadata.name for each in named(found) if "many" in str(each.spec)}
     assert {each.partition(": ")[0] for each in reader.problems} == {f"Pod {name}" for name in unreadable}

@@ -109,7 +109,10 @@ def test_consumers_of_a_request_are_told_with_the_spec_of_its_template(cluster: 
         more = {"tolerations": tolerates, "nodeSelector": {"kubernetes.io/hostname": n1}}
         cluster.create_pod("first", {"cpu": "900m"}, metadata={**metadata, "labels": {"app": "train"}}, **more)
         cluster.create_pod("half", {"cpu": "100m"}, metadata={"annotations": {CONSUME_KEYS[1]: "train"}})
-        wait_for(lambda: len(view.state().consumers) == 1 and len(view.state().half_consumers) == 1, "both are known")
+        wait_for(
+            lambda: len(view.state().consumers) == 1 and len(view.state().consumers_missing_annotation) == 1,
+            "both are known",
+        )
         half = f"{cluster.namespace}/half"
         wait_for(lambda: [each.pod_set.name for each in view.state().waiting] == [half], "the scheduler has tried it")
         cluster.create_node(n1, {"cpu": "4", "memory": "8Gi"})

@@ -37,7 +37,7 @@ class World:
         self._numbers = 0
 
     def observation(self) -> Observation:
-        """As `SteadyListing` has it: what has not changed are the same objects."""
+        """As `DebouncedListing` has it: what has not changed are the same objects."""
         return Observation(
             tuple(self.machines.values()), self.ready, asks_cluster=self.asks_cluster, machines=self.machines
         )

@@ -37,7 +37,7 @@ def of_lists(objects: Objects) -> DocumentReader:
 
 def of_state(state: Any) -> Any:
     """Return a state but for what no entry says in the same words or at the same time."""
-    one, nodes = comparable(replace(state, warnings=(), half_consumers=()))
+    one, nodes = comparable(replace(state, warnings=(), consumers_missing_annotation=()))
     return one, nodes
 
 
@@ -56,5 +56,5 @@ def test_a_cluster_is_the_same_whoever_brings_its_objects(objects: Objects, read
     found = reader.read()
     assert not reader.problems
     assert of_state(found.state) == of_state(state)
-    assert found.state.half_consumers == state.half_consumers
+    assert found.state.consumers_missing_annotation == state.consumers_missing_annotation
     assert of_problem(problem_of(found, (_GROUP,), ())) == of_problem(problem_of(Described(state), (_GROUP,), ()))

@@ -11,7 +11,7 @@ from hypothesis import given
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.api.core.movability import MovingRules, StaysBecause
-from cagrpc.controllers.consolidation.must_go import must_go
+from cagrpc.controllers.consolidation.forceful import must_go
 from cagrpc.controllers.consolidation.question import question as question_of_server
 from cagrpc.fleet.catalogue import embedded_catalogue
 from cagrpc.fleet.model import FleetSnapshot, GroupState

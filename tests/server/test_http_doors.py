@@ -67,8 +67,8 @@ def test_elsewhere_than_on_this_machine_it_has_tls_and_without_a_cluster_only_pr
             assert "http: {insecure: true} serves whoever comes" in text
         with pytest.raises((urllib.error.URLError, ConnectionError)):
             _ask(f"http://{server.endpoints.http}/healthz")
-        doors = {each["door"] for each in server._status()["certificates"]}
-        assert doors == {"provider", "expander", "http"}
+        listeners = {each["door"] for each in server._status()["certificates"]}
+        assert listeners == {"provider", "expander", "http"}
 
 
 def test_it_is_plain_there_when_asked_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -91,8 +91,8 @@ def test_it_may_have_a_certificate_of_its_own(tmp_path: Path) -> None:
     access = HttpAccess(insecure=False, certificate=tmp_path / "crt", key=tmp_path / "key")
     with _serving(_development(replace(settings_of(tmp_path), http_access=access))) as server:
         assert _ask(f"https://{server.endpoints.http}/healthz", tmp_path / "ca")[0] == 200
-        doors = [each["door"] for each in server._status()["certificates"] if each["certificate"] == "server"]
-        assert sorted(doors) == ["expander", "http", "provider"]
+        listeners = [each["door"] for each in server._status()["certificates"] if each["certificate"] == "server"]
+        assert sorted(listeners) == ["expander", "http", "provider"]
 
 
 def test_without_any_certificate_it_does_not_start_elsewhere(tmp_path: Path) -> None:

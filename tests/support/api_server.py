@@ -22,7 +22,7 @@ from urllib.parse import parse_qsl, urlsplit
 import urllib3
 from kubernetes.client import Configuration
 
-from cagrpc.api.encoding.messages import packed, packed_known
+from cagrpc.api.encoding.messages import dict_to_message, known_to_message
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.kube.client.access import Access, Session
 from cagrpc.kube.client.client import Client, PatchKind
@@ -387,16 +387,18 @@ def pod_bytes(document: Document) -> bytes:
     """Return a pod as an informer gets it. The manager of any field is the manager of its nomination."""
     metadata = dict(document["metadata"])
     managers = metadata.pop("managedFields", ())
-    pod = packed_known(kubernetes_pb2.Pod, {**document, "metadata": metadata})
+    pod = known_to_message(kubernetes_pb2.Pod, {**document, "metadata": metadata})
     for manager in managers:
         entry = {"manager": manager, "fieldsV1": {"Raw": b'{"f:status":{"f:nominatedNodeName":{}}}'}}
-        pod.metadata.managed_fields.append(packed(kubernetes_pb2.ManagedFieldsEntry, entry).SerializeToString())
+        pod.metadata.managed_fields.append(
+            dict_to_message(kubernetes_pb2.ManagedFieldsEntry, entry).SerializeToString()
+        )
     return pod.SerializeToString()
 
 
 def node_bytes(document: Document) -> bytes:
     """Return a Node as an informer gets it."""
-    return packed_known(kubernetes_pb2.Node, document).SerializeToString()
+    return known_to_message(kubernetes_pb2.Node, document).SerializeToString()
 
 
 class _InProcess(Access):

@@ -19,7 +19,7 @@ from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.api.core.nodes import START_UP_TAINT, node_document
 from cagrpc.api.core.pod_bodies import pod_body
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
-from cagrpc.api.encoding.messages import packed_known
+from cagrpc.api.encoding.messages import known_to_message
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.backends.simulated.backend import SimulatedBackend
 from cagrpc.cluster.documents import KINDS
@@ -60,10 +60,10 @@ def protobuf(path: str, document: Document) -> bytes:
         return pod_bytes(document)
     template = document.get("spec", {}).get("template")
     if template is not None and plural != "daemonsets":  # in bytes, as it is parsed only where it is asked for
-        data = packed_known(kubernetes_pb2.PodTemplateSpec, template).SerializeToString()
+        data = known_to_message(kubernetes_pb2.PodTemplateSpec, template).SerializeToString()
         document = {**document, "spec": {**document["spec"], "template": data}}
     message: type[Message] = getattr(kubernetes_pb2, KINDS[plural])
-    return packed_known(message, document).SerializeToString()
+    return known_to_message(message, document).SerializeToString()
 
 
 class _Served(set[str]):

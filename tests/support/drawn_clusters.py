@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cagrpc.api.core.consumption import CLASS_KEYS, CONSUME_KEYS
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.api.core.movability import DO_NOT_DISRUPT, SAFE_TO_EVICT
-from cagrpc.api.encoding.messages import plain
+from cagrpc.api.encoding.messages import message_to_dict
 from cagrpc.api.files.documents import ManifestDocument
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.documents import followed_kinds
@@ -199,7 +199,7 @@ def _by_path(objects: Objects) -> Mapping[str, Iterable[Any]]:
 
 def _json(path: str, found: Any, kinds: Mapping[str, str]) -> dict[str, Any]:
     version = path.rpartition("/")[0].removeprefix("/apis/").removeprefix("/api/")
-    body = dict(plain(found)) if isinstance(found, Message) else dict(found)
+    body = dict(message_to_dict(found)) if isinstance(found, Message) else dict(found)
     for each in body.get("spec", {}).get("volumes", ()) if kinds[path] == "Pod" else ():
         each.update(each.pop("volumeSource"))  # which JSON has inline
     return {**body, "apiVersion": version, "kind": kinds[path]}

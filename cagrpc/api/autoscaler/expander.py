@@ -13,7 +13,7 @@ from cagrpc.api.encoding.messages import parse
 from cagrpc.api.encoding.raw import has_more_fields
 from cagrpc.api.gen import expander_pb2 as pb
 from cagrpc.errors import InvalidInput
-from solver.model.quantities import several
+from solver.model.quantities import pluralize
 
 _LONGEST_REASON = 300
 _MOST_FIELDS = 400_000  # of a request and its options: each pod of an option is a field of at least some hundred bytes
@@ -64,7 +64,7 @@ def decode(
         if len(pods) >= _MOST_PODS:
             raise InvalidInput(f"the options have more than {_MOST_PODS} different pods, which is the most")
         if not late and out_of_time():
-            late = f"no time to decode more than {several(len(pods), 'pod')}"
+            late = f"no time to decode more than {pluralize(len(pods), 'pod')}"
         if len(pod_bytes) > LARGEST_POD_BYTES:
             pods[pod_bytes] = malformed(pod_bytes)
             unreadable.append(f"a pod has {len(pod_bytes)} bytes, more than {LARGEST_POD_BYTES}")
@@ -111,7 +111,7 @@ def parse_request(data: bytes) -> pb.BestOptionsRequest:
 
 
 def _summary(messages: Sequence[str], what: str) -> str:
-    return f"{several(len(messages), 'pod')} with {what}: {messages[0][:_LONGEST_REASON]}" if messages else ""
+    return f"{pluralize(len(messages), 'pod')} with {what}: {messages[0][:_LONGEST_REASON]}" if messages else ""
 
 
 def answer(node_group: str, node_count: int, reason: str) -> bytes:

@@ -52,7 +52,7 @@ from cagrpc.api.core.selectors import (
 )
 from cagrpc.api.core.slack import PLACEHOLDER as PAUSE_POD
 from cagrpc.api.core.volumes import IN_TREE, NO_VOLUMES, UNSHARED, PodVolumes, pod_volumes
-from cagrpc.api.encoding.messages import discard_unknown_fields, parse, plain
+from cagrpc.api.encoding.messages import discard_unknown_fields, message_to_dict, parse
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.errors import InvalidInput, in_one_line
 from solver.model import Labels, PodSpec, TaintEffect, Toleration
@@ -304,8 +304,8 @@ class PodDecoder:
         spec_bytes: bytes,
         identity: PodIdentity,
     ) -> PodSpec:
-        document = plain(message.spec)
-        status = None if resize is None else plain(resize)
+        document = message_to_dict(message.spec)
+        status = None if resize is None else message_to_dict(resize)
         problems: Problems = []
         converted = pod_spec(document, "spec", problems, Surroundings(identity, self._read_with), status)
         if problems:
@@ -361,7 +361,9 @@ def _volumes(message: kubernetes_pb2.Pod) -> PodVolumes:
     if not any(volume.volumeSource.HasField(source) for volume in found for source in _SOURCES):
         return NO_VOLUMES
     problems: Problems = []
-    volumes = pod_volumes({"volumes": [plain(each) for each in found]}, message.metadata.name, "spec", problems)
+    volumes = pod_volumes(
+        {"volumes": [message_to_dict(each) for each in found]}, message.metadata.name, "spec", problems
+    )
     if problems:
         raise UnreadablePod(f"pod {_name(message)}: {in_one_line(problems)}")
     return volumes

@@ -36,7 +36,7 @@ from solver.model import (
     PodSpec,
     Requirement,
 )
-from solver.model.quantities import several
+from solver.model.quantities import pluralize
 
 CARRIES = "claim.cagrpc/"
 """Prefix of labels that only planning sees: on the one pod that a shared claim is planned with."""
@@ -197,7 +197,7 @@ class _Reading:
             requests.append(DeviceRequest(request.name, tuple(ways)))
             least += min((1 if each.all else each.count for each in ways), default=0)
         if least > MOST_RESULTS:
-            problems.append(f"asks for {several(least, 'device')}; a claim has at most {MOST_RESULTS}")
+            problems.append(f"asks for {pluralize(least, 'device')}; a claim has at most {MOST_RESULTS}")
         self._problems += [f"{what}: {problem}" for problem in problems]
         if problems:
             return None

@@ -40,7 +40,7 @@ def discard_unknown_fields(message: Message) -> None:
     message.DiscardUnknownFields()  # type: ignore[attr-defined] # protobuf's stubs do not know it
 
 
-def plain(message: Message) -> Any:
+def message_to_dict(message: Message) -> Any:
     """Return a message of `kubernetes.proto` as the dict of its JSON; a quantity is its string, a time the seconds
     since the epoch. Unset and default values are absent."""
     descriptor = message.DESCRIPTOR
@@ -51,17 +51,17 @@ def plain(message: Message) -> Any:
     return {field.name: _value(field, value) for field, value in message.ListFields()}
 
 
-def packed(message_type: type[M], document: Mapping[str, Any]) -> M:
+def dict_to_message(message_type: type[M], document: Mapping[str, Any]) -> M:
     """Return the message of which `plain` gives `document`. Raises `KeyError` for an unknown field."""
     message = message_type()
     _fill(message, document)
     return message
 
 
-def packed_known(message_type: type[M], document: Any, path: str = "") -> M:
+def known_to_message(message_type: type[M], document: Any, path: str = "") -> M:
     """Return the message of a document in the shape of Kubernetes' JSON, without the fields that the message does not
     declare; times may be seconds, too. Raises InvalidInput with the path, below `path`, of what has another shape."""
-    return packed(message_type, _known(message_type.DESCRIPTOR, document, path))
+    return dict_to_message(message_type, _known(message_type.DESCRIPTOR, document, path))
 
 
 def _known(descriptor: Any, document: Any, path: str) -> Any:
@@ -157,5 +157,5 @@ def _value(field: FieldDescriptor, value: Any) -> Any:
         return list(value) if field.is_repeated else value
     if field.message_type.GetOptions().map_entry:
         held = field.message_type.fields_by_name["value"]
-        return dict(value) if held.message_type is None else {key: plain(value[key]) for key in value}
-    return [plain(item) for item in value] if field.is_repeated else plain(value)
+        return dict(value) if held.message_type is None else {key: message_to_dict(value[key]) for key in value}
+    return [message_to_dict(item) for item in value] if field.is_repeated else message_to_dict(value)

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from cagrpc.api.core.resources import Problems, mapping
-from solver.model.quantities import several
+from solver.model.quantities import pluralize
 
 # The C loader, where available, is ten times as fast.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -93,7 +93,7 @@ def rows(
             if len(cells) == len(header):
                 yield place, dict(zip(header, (cell.strip() for cell in cells), strict=True))
             else:
-                found = several(len(cells), "cell")
+                found = pluralize(len(cells), "cell")
                 problems.append(f"{place}: has {found}, expected {len(header)}, one for each column")
     except csv.Error as error:
         problems.append(f"{path}: line {reader.line_num}: is not CSV: {error}")

@@ -10,7 +10,7 @@ from itertools import count
 
 from cagrpc.api.core.resources import Problems
 from cagrpc.api.core.selectors import PodIdentity, SelectorsByLabel, label_selector
-from cagrpc.api.encoding.messages import parse, plain
+from cagrpc.api.encoding.messages import message_to_dict, parse
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.view.classes import EquivalenceClass
 from cagrpc.cluster.view.objects import Named
@@ -44,7 +44,7 @@ def disruption_budget(data: bytes) -> Named[DisruptionBudget]:
     found = parse(kubernetes_pb2.PodDisruptionBudget, data)
     namespace, name = found.metadata.namespace, found.metadata.name
     problems: Problems = []
-    selected = label_selector(plain(found.spec), "selector", "spec", problems)
+    selected = label_selector(message_to_dict(found.spec), "selector", "spec", problems)
     if problems:
         raise InvalidInput(f"PodDisruptionBudget {namespace}/{name}: {'; '.join(problems)}")
     selector = PodSelector(selected, (namespace,))

@@ -20,7 +20,7 @@ from cagrpc.api.core.selectors import (
     named_and_matching,
     named_namespaces,
 )
-from cagrpc.api.encoding.messages import packed_known, parse, plain
+from cagrpc.api.encoding.messages import known_to_message, message_to_dict, parse
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.view.objects import Named
 from cagrpc.cluster.view.references import Reference, References
@@ -247,10 +247,10 @@ class ReadingContext:
         """Change a template's pod as admission does; return whether it takes the pod."""
         if not pod.spec.runtimeClassName:
             return True
-        spec = self.admitted(plain(pod.spec))
+        spec = self.admitted(message_to_dict(pod.spec))
         if spec is None:
             return False
-        pod.spec.CopyFrom(packed_known(kubernetes_pb2.PodSpec, spec))
+        pod.spec.CopyFrom(known_to_message(kubernetes_pb2.PodSpec, spec))
         return True
 
 

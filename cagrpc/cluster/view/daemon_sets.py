@@ -12,7 +12,7 @@ from cagrpc.api.core.pods import daemon, pod_spec
 from cagrpc.api.core.resources import Problems
 from cagrpc.api.core.selectors import PodIdentity
 from cagrpc.api.core.volumes import PodVolumes, pod_volumes
-from cagrpc.api.encoding.messages import parse, plain
+from cagrpc.api.encoding.messages import message_to_dict, parse
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.view.context import OF_RUNTIME_CLASSES, ReadingContext
 from cagrpc.cluster.view.objects import Named, PodStage
@@ -42,7 +42,7 @@ def daemon_set(data: bytes, context: ReadingContext | None = None) -> Named[Daem
     problems: Problems = []
     labels = template.metadata.labels
     identity = PodIdentity(metadata.namespace, {key: labels[key] for key in labels})
-    spec = plain(template.spec)
+    spec = message_to_dict(template.spec)
     if context is not None:
         spec = context.admitted(spec) or spec
     converted = pod_spec(spec, "spec.template.spec", problems, Surroundings(identity))

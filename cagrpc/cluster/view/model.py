@@ -224,7 +224,9 @@ class ClusterModel:
             known = self._pods.waiting.get(key)
             return known.ref if known else None
 
-    def tell(self, changed: Callable[[str, PendingPod | None], object], bound: Callable[[str, float], object]) -> None:
+    def subscribe(
+        self, changed: Callable[[str, PendingPod | None], object], bound: Callable[[str, float], object]
+    ) -> None:
         """From now on, `changed` of each change of a pending pod: its UID, and None where it is pending no longer;
         `bound` of each that is bound: its UID, and the seconds since it was seen first. What is called must be quick,
         and ask nothing of the view."""
@@ -350,7 +352,7 @@ class ClusterModel:
                 incomplete_gangs=waiting.incomplete,
                 warnings=self._warnings(),
                 consumers=self._pods.consumers.shown(),
-                half_consumers=self._pods.consumers.half(),
+                consumers_missing_annotation=self._pods.consumers.half(),
                 slack=self._slack.shown(seen) if self._slack is not None else SlackSeen(),
                 roots=self._expected.roots(makers) if self._expected is not None else {},
                 expected=frozenset(self._expected.refs) if self._expected is not None else frozenset(),

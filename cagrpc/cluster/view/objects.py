@@ -16,7 +16,7 @@ from cagrpc.api.core.pods import Pod, PodDecoder, UnreadablePod, unread
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER
 from cagrpc.api.core.selectors import KnownNamespaces, NoNamespaces
 from cagrpc.api.core.slack import SHAPE, Mark, is_pause_pod, mark
-from cagrpc.api.encoding.messages import parse, plain
+from cagrpc.api.encoding.messages import message_to_dict, parse
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.api.provisioning.objects import cut
 from cagrpc.cluster.markers import PLACEMENT_FIELD_MANAGER, SCALE_DOWN_DISABLED, SCALE_DOWN_DISABLED_BY_US, TOKEN
@@ -320,7 +320,7 @@ def read_node(data: bytes) -> ObservedNode:
     """Decode a v1.Node, without invalid fields. Raises InvalidInput for bytes that are none."""
     message = parse(kubernetes_pb2.Node, data)
     metadata = message.metadata
-    facts = facts_of_document(plain(message), "", [])
+    facts = facts_of_document(message_to_dict(message), "", [])
     taints = tuple(taint for taint in facts.taints if taint.key != START_UP_TAINT)
     ready = any(condition.type == "Ready" and condition.status == "True" for condition in message.status.conditions)
     held_at = next((at for at, taint in enumerate(message.spec.taints) if taint.key == START_UP_TAINT), -1)

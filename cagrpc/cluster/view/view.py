@@ -143,11 +143,13 @@ class ClusterView(Controller):
         """Return where the slack's pause pods are."""
         return self._model.pause_pods()
 
-    def tell(self, changed: Callable[[str, PendingPod | None], object], bound: Callable[[str, float], object]) -> None:
+    def subscribe(
+        self, changed: Callable[[str, PendingPod | None], object], bound: Callable[[str, float], object]
+    ) -> None:
         """From now on, `changed` of each change of a pending pod: its UID, and None where it is pending no longer;
         `bound` of each that is bound: its UID, and the seconds since it was seen first. What is called must be quick,
         and ask nothing of the view."""
-        self._model.tell(changed, bound)
+        self._model.subscribe(changed, bound)
 
     def pending(self, uids: Iterable[str]) -> Mapping[str, PendingPod]:
         """Return those of these pods that are not bound."""

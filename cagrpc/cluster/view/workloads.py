@@ -11,7 +11,7 @@ from cagrpc.api.core.pods import ADDED_BY_ADMISSION, Pod, PodDecoder, is_nowhere
 from cagrpc.api.core.resources import Problems, amounts, mapping, members, whole
 from cagrpc.api.core.selectors import Conditions
 from cagrpc.api.core.slack import PLACEHOLDER, Mark, mark
-from cagrpc.api.encoding.messages import packed_known, parse, plain
+from cagrpc.api.encoding.messages import known_to_message, message_to_dict, parse
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.api.provisioning.objects import conditions
 from cagrpc.cluster.view.context import ReadingContext
@@ -64,7 +64,7 @@ def _name(metadata: kubernetes_pb2.ObjectMeta) -> str:
 
 def _object_meta(metadata: Mapping[str, Any]) -> kubernetes_pb2.ObjectMeta:
     """Return namespace and name of an object in JSON shape. Raises InvalidInput where these are no strings."""
-    return packed_known(kubernetes_pb2.ObjectMeta, {each: metadata.get(each) for each in ("namespace", "name")})
+    return known_to_message(kubernetes_pb2.ObjectMeta, {each: metadata.get(each) for each in ("namespace", "name")})
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class WorkloadReader:
         if found.spec.podManagementPolicy != "Parallel":  # one after the other, once all before are ready
             wants = min(wants, there + (found.status.readyReplicas == there))
         named = self._workload("StatefulSet", found, wants, creates=there < wants)
-        claims = tuple(plain(each) for each in found.spec.volumeClaimTemplates)
+        claims = tuple(message_to_dict(each) for each in found.spec.volumeClaimTemplates)
         return Named(named.key, replace(named.value, claims=claims, first_ordinal=found.spec.ordinals.start))
 
     def job(self, data: bytes) -> Named[Workload]:
@@ -177,7 +177,7 @@ class WorkloadReader:
         parts = []
         for each in replicated_jobs(document, problems):
             if each.starts:
-                template = packed_known(kubernetes_pb2.PodTemplateSpec, each.template).SerializeToString()
+                template = known_to_message(kubernetes_pb2.PodTemplateSpec, each.template).SerializeToString()
                 parts.append(WorkloadPart(each.name, each.pods, self._template(metadata, template)))
         if problems:
             raise InvalidInput(f"JobSet {_name(metadata)}: {'; '.join(problems)}")

@@ -1,4 +1,4 @@
-"""Which step is walked next: the first of a plan of which the budgets let something go now. Pure.
+"""Which step is carried out next: the first of a plan of which the budgets let something go now. Pure.
 
 Where they let only a part of it go, the question is asked again for this part alone; so it is in any case, as the
 cluster has changed while the whole was planned.

@@ -1,6 +1,6 @@
-"""The controller of consolidation: plans from time to time, publishes the plan, and in mode `on` has its steps walked,
-one at a time. What is asked is `question`'s, how a step is walked `walk`'s; the journal says what is under way, so a
-restart goes on where it was.
+"""The controller of consolidation: plans from time to time, publishes the plan, and in mode `on` has its steps carried
+out, one at a time. What is asked is `question`'s, how a step is carried out `queue`'s; the journal says what is under
+way, so a restart goes on where it was.
 
 The whole is planned without holding up anybody. The step that is begun is asked for anew, on the cluster as it is then
 and in turn with everybody who plans: it is small, and what it counts on is nobody else's.
@@ -20,8 +20,8 @@ from cagrpc.controllers.consolidation.metrics import ConsolidationMetrics
 from cagrpc.controllers.consolidation.observer import Observer
 from cagrpc.controllers.consolidation.pauses import Pause, pause
 from cagrpc.controllers.consolidation.question import AskedQuestion
+from cagrpc.controllers.consolidation.queue import DisruptionQueue
 from cagrpc.controllers.consolidation.status import PublishedPlan, Shown, in_full, in_short
-from cagrpc.controllers.consolidation.walk import Walk
 from cagrpc.controllers.runtime import Runtime
 from cagrpc.controllers.settings import ConsolidationMode, ConsolidationSettings
 from cagrpc.fleet.model import SnapshotSource
@@ -32,7 +32,7 @@ from cagrpc.runtime.stopping import STOP_SECONDS
 from solver.consolidation.consolidate import consolidate
 from solver.consolidation.model import FORCEFUL, ConsolidationPlan
 from solver.model import Budget
-from solver.model.quantities import several
+from solver.model.quantities import pluralize
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ _MOST_TRIES = 3
 
 
 class ConsolidationController(Controller):
-    """Plans and walks. `step` is for one thread; all else is for any."""
+    """Plans, and has steps carried out. `step` is for one thread; all else is for any."""
 
     name = "consolidation"
     every_seconds = STEP_SECONDS
@@ -56,7 +56,7 @@ class ConsolidationController(Controller):
         self,
         fleet: SnapshotSource,
         observe: Observer,
-        walk: Walk,
+        queue: DisruptionQueue,
         settings: ConsolidationSettings,
         planning_lock: FairLock,
         runtime: Runtime,
@@ -64,7 +64,7 @@ class ConsolidationController(Controller):
         """`planning_lock` is held by whoever plans."""
         self._fleet = fleet
         self._observe = observe
-        self._walk = walk
+        self._queue = queue
         self._settings = settings
         self._planning_lock = planning_lock
         self._now, self._clock, self._budget = runtime.now, runtime.clock, runtime.budget
@@ -73,7 +73,7 @@ class ConsolidationController(Controller):
         self._none: set[tuple[str, ...]] = set()
         """Nodes with which no step could be begun lately: others come first."""
         self._next = float("-inf")
-        self._metrics = ConsolidationMetrics(self._shown, walk.evictions)
+        self._metrics = ConsolidationMetrics(self._shown, queue.evictions)
         self._stopping = threading.Event()
         self.patience_seconds = 900.0 + 4 * settings.budget_seconds
 
@@ -100,7 +100,7 @@ class ConsolidationController(Controller):
         ended = [each for each in disruptions if not each.phase.under_way]
         return Shown(
             mode=self._settings.mode.value,
-            waits_for=self._walk.waits_for if under_way is not None else self._waits_for,
+            waits_for=self._queue.waits_for if under_way is not None else self._waits_for,
             published=self._published,
             under_way=under_way,
             last=ended[-1] if ended else None,
@@ -127,8 +127,8 @@ class ConsolidationController(Controller):
 
     def _continue(self) -> None:
         if self._settings.mode is not ConsolidationMode.ON:
-            self._walk.undo("consolidation is a dry run now")
-        self._walk.advance()
+            self._queue.undo("consolidation is a dry run now")
+        self._queue.advance()
 
     def _round(self) -> str:
         """Plan, publish, and begin a step; return why none is begun."""
@@ -189,13 +189,13 @@ class ConsolidationController(Controller):
         found = steps[0]
         if may.of(found) != found.nodes or ((urgent_only or observed.held) and found.reason not in FORCEFUL):
             return ""
-        self._walk.begin(assigned(found, observed.question))
+        self._queue.begin(assigned(found, observed.question))
         log.info(
             "consolidation begins: %s of %s (%s) go, %s move, %.4f $/h are saved",
-            several(len(found.nodes), "node"),
+            pluralize(len(found.nodes), "node"),
             ", ".join(sorted({may.provisioners[name] for name in found.nodes})),
             found.reason,
-            several(found.pods_moved, "pod"),
+            pluralize(found.pods_moved, "pod"),
             found.saving_usd_per_hour,
         )
         return None

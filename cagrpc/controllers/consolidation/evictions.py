@@ -1,5 +1,5 @@
 """Evictions, by the API that heeds PodDisruptionBudgets: one request for each pod, with its UID as precondition, so
-that never another pod of the same name goes. Which pods go when is `walk`'s to decide."""
+that never another pod of the same name goes. Which pods go when is `queue`'s to decide."""
 
 from __future__ import annotations
 

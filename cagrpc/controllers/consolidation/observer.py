@@ -6,8 +6,8 @@ from typing import Protocol
 
 from cagrpc.cluster.state import BoundPodsSource, ClusterSource, ClusterState
 from cagrpc.controllers.assume_cache.cache import AssumeCache
+from cagrpc.controllers.consolidation.forceful import must_go
 from cagrpc.controllers.consolidation.holds import Hold, Holds, in_words, needs, notes
-from cagrpc.controllers.consolidation.must_go import must_go
 from cagrpc.controllers.consolidation.question import AskedQuestion, in_flight, question, why_nothing
 from cagrpc.controllers.events import EventRecorder
 from cagrpc.controllers.scale_down.choice import Bookings

@@ -1,5 +1,5 @@
 """From the cluster and the fleet to the question of consolidation: which nodes stand with which pods, what may be
-moved, and what room others hold. Pure. What is made of the plan is the walk's; which nodes must go is `must_go`'s."""
+moved, and what room others hold. Pure. What is made of the plan is the queue's; which nodes must go is `forceful`'s."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cagrpc.cluster.fleet_capacity import deleting_instances, groups_as_planned
 from cagrpc.cluster.node_info import ClusterCapacity, merged
 from cagrpc.cluster.shortages import offering
 from cagrpc.cluster.state import ClusterNode, ClusterState, PodsOnNode, ReschedulablePod
-from cagrpc.controllers.consolidation.must_go import GoingNodes
+from cagrpc.controllers.consolidation.forceful import ForcefulDisruptions
 from cagrpc.controllers.planning.problem import ClassKey
 from cagrpc.controllers.scale_down.choice import AT_MINIMUM, IN_FLIGHT, Bookings, booked_for
 from cagrpc.controllers.scale_down.constraints import is_constrained_by_others, required
@@ -72,13 +72,15 @@ def question(
     settings: ConsolidationSettings,
     now_seconds: float,
     *,
-    going: GoingNodes | None = None,
+    going: ForcefulDisruptions | None = None,
     bookings: Bookings | None = None,
     short: AbstractSet[str] = frozenset(),
 ) -> ConsolidationQuestion:
     """Return what to plan. `state` is with all that is bound; `now_seconds` is since the epoch; `going` are nodes that
     must go; `bookings` is what others hold on nodes; of the offerings that are `short` no node is opened."""
-    return _Making(state, snapshot, settings, now_seconds, going or GoingNodes(), bookings or Bookings(), short).made()
+    return _Making(
+        state, snapshot, settings, now_seconds, going or ForcefulDisruptions(), bookings or Bookings(), short
+    ).made()
 
 
 class _Making:
@@ -88,7 +90,7 @@ class _Making:
         snapshot: FleetSnapshot,
         settings: ConsolidationSettings,
         now_seconds: float,
-        going: GoingNodes,
+        going: ForcefulDisruptions,
         bookings: Bookings,
         short: AbstractSet[str],
     ) -> None:

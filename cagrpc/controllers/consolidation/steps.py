@@ -1,5 +1,5 @@
 """A step of a consolidation plan in the cluster's own terms: which Nodes go, which come, and where each pod is to run.
-Who makes one of a `solver.consolidation.model.ConsolidationStep` knows the state that was asked about; `walk` takes it
+Who makes one of a `solver.consolidation.model.ConsolidationStep` knows the state that was asked about; `queue` takes it
 from there."""
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from cagrpc.controllers.scale_down.constraints import is_constrained_by_others
 from cagrpc.fleet.model import DisruptedNode, Disruption, DisruptionPhase, PodMove
 from solver.consolidation.model import FORCEFUL
 from solver.model import CPU, MEMORY, Node
-from solver.model.quantities import several
+from solver.model.quantities import pluralize
 
 _CAME = "has come to a node that was to go, and finds room nowhere else"
 
@@ -120,7 +120,7 @@ class Adjustment:
     def summary(self) -> str:
         """Return it for people."""
         stays = "; ".join(f"node {name} stays: {why}" for name, why in self.staying.items())
-        return f"{several(len(self.targets), 'pod')} with another target{'; ' if stays else ''}{stays}"
+        return f"{pluralize(len(self.targets), 'pod')} with another target{'; ' if stays else ''}{stays}"
 
 
 class MoveTargets:

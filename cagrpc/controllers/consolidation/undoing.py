@@ -21,7 +21,7 @@ from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import DisruptedNode, Disruption, DisruptionPhase, InstanceState, Phase
 from cagrpc.runtime.clock import MonotonicClock
 from cagrpc.runtime.progress import DEADLINE_SECONDS, Turn
-from solver.model.quantities import several
+from solver.model.quantities import pluralize
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class Undoing:
                 empty = self._running(nodes) - needed(taken, self._assumed.placements) - self._young(state)
             self._cordons.write(nodes, empty, under_way.id)
             if waiting:
-                return f"{several(waiting, 'evicted pod')} to run again"
+                return f"{pluralize(waiting, 'evicted pod')} to run again"
             if not self._cordons.are_as_written([each for each in nodes if each.name in empty]):
                 return "cordons to be seen"
         else:

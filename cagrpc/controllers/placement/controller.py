@@ -35,7 +35,7 @@ from cagrpc.runtime.progress import DEADLINE_SECONDS, Progress
 from cagrpc.runtime.work_queue import WorkQueue
 from solver.model import PodSpec
 from solver.model.eligibility import untolerated
-from solver.model.quantities import several
+from solver.model.quantities import pluralize
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class PlacementCluster(ClusterSource, Protocol):
 
     def nominated_by_us(self) -> Mapping[str, PendingPod]: ...
 
-    def tell(
+    def subscribe(
         self, changed: Callable[[str, PendingPod | None], object], bound: Callable[[str, float], object]
     ) -> None: ...
 
@@ -142,7 +142,7 @@ class PlacementController(Controller):
         self.wake: threading.Event = threading.Event()
         self.queue: WorkQueue[str] = WorkQueue("nominations", self._nominate, workers=WORKERS, clock=clock)
         self._waits = WaitMetrics(fleet)
-        cluster.tell(self._changed, self._bound)
+        cluster.subscribe(self._changed, self._bound)
 
     # ---- for any thread
 
@@ -338,7 +338,7 @@ class PlacementController(Controller):
             some = ", ".join(
                 placed.why_lost(specs[uid], desired.pods[uid]) for uid in sorted(lost, key=str)[:_MOST_LOGGED]
             )
-            log.info("%s lost the planned place: %s", several(len(lost), "pod"), some)
+            log.info("%s lost the planned place: %s", pluralize(len(lost), "pod"), some)
         self._lose(lost)
 
     def _nominated_by_others(self, keys: Iterable[PodKey]) -> frozenset[str]:

@@ -12,7 +12,7 @@ from cagrpc.runtime import tracing
 from cagrpc.runtime.back_off import BackOff
 from cagrpc.runtime.clock import EpochClock
 from cagrpc.runtime.controller import Controller
-from solver.model.quantities import several
+from solver.model.quantities import pluralize
 
 STEP_SECONDS = 0.5
 PATIENCE_SECONDS = 600.0
@@ -75,5 +75,5 @@ class ReleasedTraces(Controller):
             self._ended.add(status.id)
             subject = tracing.increment(status.id)
             attributes = {**subject.attributes, "cagrpc.bound": len(self._cluster.nodes_of(pods))}
-            error = f"{several(waiting, 'pod')} not bound after {PATIENCE_SECONDS:g} s" if late else ""
+            error = f"{pluralize(waiting, 'pod')} not bound after {PATIENCE_SECONDS:g} s" if late else ""
             tracing.past(tracing.Past(subject, RELEASED, released_at, now, attributes, error=error))

@@ -51,7 +51,7 @@ from cagrpc.runtime.controller import Controller, Json, JsonList, JsonPage, desc
 from cagrpc.runtime.log_once import LogOnce
 from cagrpc.runtime.stopping import STOP_SECONDS
 from solver.model import Budget, NodeGroup, Plan
-from solver.model.quantities import several
+from solver.model.quantities import pluralize
 
 log = logging.getLogger(__name__)
 
@@ -165,7 +165,7 @@ class PlanningController(Controller):
         lost = self._assumed.placements.lost_count
         if lost != self._lost_known and arrivals.any:  # they are few, and waiting brings nothing
             verdict = batching.RoundDue(
-                due=True, why=f"{several(lost - self._lost_known, 'pod')} lost the planned place"
+                due=True, why=f"{pluralize(lost - self._lost_known, 'pod')} lost the planned place"
             )
         self._waits_for = verdict.why
         if verdict.due:

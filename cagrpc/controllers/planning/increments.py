@@ -16,7 +16,7 @@ from cagrpc.cluster.state import PodRef
 from cagrpc.controllers.planning.problem import Question, class_key
 from cagrpc.fleet.model import ExpectedPod, IncrementSpec, Origin, Placement
 from solver.model import NodeGroup, Plan
-from solver.model.quantities import several
+from solver.model.quantities import pluralize
 
 MOST_NODES = 10_000
 """The most nodes of one increment,"""
@@ -180,8 +180,8 @@ def increment(
 
 
 def _reason(pods: Sequence[PodRef], placeholders: int) -> str:
-    described = [f"{several(len(pods), 'pod')}, {pods[0].namespace}/{pods[0].name} among them"] if pods else []
-    described += [f"{several(placeholders, 'placeholder')} of the slack"] if placeholders else []
+    described = [f"{pluralize(len(pods), 'pod')}, {pods[0].namespace}/{pods[0].name} among them"] if pods else []
+    described += [f"{pluralize(placeholders, 'placeholder')} of the slack"] if placeholders else []
     return "; ".join(described)
 
 

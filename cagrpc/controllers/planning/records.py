@@ -16,7 +16,7 @@ from cagrpc.fleet.model import FleetSnapshot
 from solver.explanation.differences import limited_json
 from solver.explanation.model import WhyLimited
 from solver.model import Plan, Status
-from solver.model.quantities import several
+from solver.model.quantities import pluralize
 
 RETAINED_ROUNDS = 50
 _MOST_NAMED = 10
@@ -30,7 +30,7 @@ def _without_preferences(plan: Plan) -> Iterator[str]:
         if each.reason:
             found[plan.pod_classes[each.pod_class].spec.namespace, each.reason] += each.count
     for (namespace, reason), pods in sorted(found.items())[:_MOST_NAMED]:
-        yield f"namespace {namespace}: {several(pods, 'pod')} planned without preferences, because {reason}"
+        yield f"namespace {namespace}: {pluralize(pods, 'pod')} planned without preferences, because {reason}"
     if len(found) > _MOST_NAMED:
         yield f"and pods of {len(found) - _MOST_NAMED} more namespaces"
 

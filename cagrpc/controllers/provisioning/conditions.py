@@ -19,7 +19,7 @@ from cagrpc.controllers.provisioning.model import Condition, ConditionType, Prov
 from cagrpc.controllers.settings import ClassBehaviour
 from cagrpc.fleet.model import FleetSnapshot, IncrementStatus, Phase
 from cagrpc.runtime.back_off import BackOff
-from solver.model.quantities import several
+from solver.model.quantities import pluralize
 
 FIRST_PAUSE_SECONDS = 60.0
 LONGEST_PAUSE_SECONDS = 600.0
@@ -116,7 +116,7 @@ def provisioned(
 
 def has_room(request: ProvisioningRequest, nodes: Collection[str]) -> Change:
     """Return the change of a request that fits on existing nodes; nothing is ordered."""
-    text = f"all its pods fit on {several(len(nodes), 'node')} that stand"
+    text = f"all its pods fit on {pluralize(len(nodes), 'node')} that stand"
     conditions = {
         ConditionType.ACCEPTED: (True, "Accepted", "nothing has to be ordered"),
         ConditionType.PROVISIONED: (True, FOUND, text),
@@ -346,7 +346,7 @@ def _ready_seconds(status: IncrementStatus, snapshot: FleetSnapshot) -> float | 
 
 
 def _beside(standing: int) -> str:
-    return f", beside {several(standing, 'node')} that stood" if standing else ""
+    return f", beside {pluralize(standing, 'node')} that stood" if standing else ""
 
 
 def _amount(value: float) -> str:

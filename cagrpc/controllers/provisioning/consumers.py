@@ -14,9 +14,9 @@ from cagrpc.cluster.state import ClusterState, Consumer, ConsumerStage
 from cagrpc.controllers.assume_cache.bookings import Booking, book
 from cagrpc.controllers.events import Note, ObjectRef, pod_object
 from cagrpc.controllers.provisioning.model import ProvisioningRequest
-from cagrpc.controllers.provisioning.observation import Ours, RequestsObservation
+from cagrpc.controllers.provisioning.observation import ManagedRequest, RequestsObservation
 from cagrpc.controllers.provisioning.progress import Pods, RequestPhase
-from solver.model.quantities import several
+from solver.model.quantities import pluralize
 
 MISSING = "ProvisioningRequestMissing"
 OTHER_CLASS = "ProvisioningClassDiffers"
@@ -38,7 +38,7 @@ def request_object(request: ProvisioningRequest) -> ObjectRef:
 def notes(observed: RequestsObservation, reservations: Reservations, is_ours: Callable[[str], bool]) -> Iterator[Note]:
     """Yield the Events that are due. `reservations` are those of bookings, `is_ours` returns whether we serve a
     class."""
-    for pod, missing in observed.state.half_consumers:
+    for pod, missing in observed.state.consumers_missing_annotation:
         yield Note(pod_object(pod), HALF, missing, warning=True)
     by_key = {request.key: request for request in observed.requests.values()}
     room = _FreeCapacity(observed.state, reservations)
@@ -80,12 +80,12 @@ def _of_another_class(request: ProvisioningRequest, pending: Iterable[Consumer])
             yield from _each([each], OTHER_CLASS, text)
 
 
-def _too_many(ours: Ours, consumers: Sequence[Consumer]) -> Iterator[Note]:
+def _too_many(ours: ManagedRequest, consumers: Sequence[Consumer]) -> Iterator[Note]:
     if not isinstance(ours.pods, Pods) or len(consumers) <= ours.pods.count:
         return
     asked = ours.pods.count
     more = len(consumers) - asked
-    wanted = several(asked, "pod")
+    wanted = pluralize(asked, "pod")
     text = f"it asks for {wanted}, and {len(consumers)} consume it: nothing is reserved or added for {more} of them"
     yield Note(request_object(ours.request), TOO_MANY, text, warning=True)
     rest = consumers[asked:]
@@ -93,7 +93,7 @@ def _too_many(ours: Ours, consumers: Sequence[Consumer]) -> Iterator[Note]:
     yield from _each([each for each in rest if each.stage is ConsumerStage.PENDING], TOO_MANY, about)
 
 
-def _gone(ours: Ours, pending: Sequence[Consumer], room: _FreeCapacity) -> Iterator[Note]:
+def _gone(ours: ManagedRequest, pending: Sequence[Consumer], room: _FreeCapacity) -> Iterator[Note]:
     """Yield Events where the request has no reservation any more, or never had, and pending pods find no room."""
     reserved = ours.phase is RequestPhase.PROVISIONED and ours.service.books
     if not pending or reserved or ours.phase in (RequestPhase.WAITING, RequestPhase.COMING):
@@ -107,7 +107,7 @@ def _gone(ours: Ours, pending: Sequence[Consumer], room: _FreeCapacity) -> Itera
         RequestPhase.REVOKED: "its capacity was lost",
         RequestPhase.FAILED: "it has failed",
     }.get(ours.phase, "all it asked for has been consumed")
-    text = f"no room for {short} of {several(len(pending), 'pod')} waiting, and no nodes are added: {why}"
+    text = f"no room for {short} of {pluralize(len(pending), 'pod')} waiting, and no nodes are added: {why}"
     yield Note(request_object(ours.request), GONE, text, warning=True)
     about = f"no room for it, and none is made: of ProvisioningRequest {ours.request.key}, {why}"
     yield from _each(pending, GONE, about)

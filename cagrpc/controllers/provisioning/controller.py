@@ -22,6 +22,7 @@ from cagrpc.controllers.assume_cache.bookings import Booking, consumed
 from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.events import EventRecorder
 from cagrpc.controllers.provisioning import conditions, consumers
+from cagrpc.controllers.provisioning.capacity_requeue import CapacityRequeue
 from cagrpc.controllers.provisioning.classes import is_ours
 from cagrpc.controllers.provisioning.crowded import Crowded
 from cagrpc.controllers.provisioning.deciding import Deciding
@@ -32,16 +33,23 @@ from cagrpc.controllers.provisioning.metrics import RequestMetrics
 from cagrpc.controllers.provisioning.model import ProvisioningRequest
 from cagrpc.controllers.provisioning.observation import (
     LabelledNodes,
-    Ours,
+    ManagedRequest,
     RequestReader,
     RequestsObservation,
     increment_of,
     observe_requests,
 )
-from cagrpc.controllers.provisioning.progress import Decision, Facts, Moment, Next, Pods, RequestPhase, advance
-from cagrpc.controllers.provisioning.seen import Seen, bookings_of
+from cagrpc.controllers.provisioning.progress import (
+    Action,
+    Decision,
+    Pods,
+    ReconcileContext,
+    RequestPhase,
+    RequestState,
+    advance,
+)
+from cagrpc.controllers.provisioning.result import ReconcileResult, bookings_of
 from cagrpc.controllers.provisioning.sources import Increments, RequestsCluster, RequestSource
-from cagrpc.controllers.provisioning.woken import Woken
 from cagrpc.controllers.provisioning.writing import Writing
 from cagrpc.controllers.provisioning.written import BookingLabels, WrittenRequests, by_node
 from cagrpc.controllers.runtime import Runtime
@@ -120,8 +128,8 @@ class ProvisioningController(Controller):
         self._lost_room = LostRoom(runtime.clock)
         self._gone_nodes = GoneNodes()
         self._crowded = Crowded()
-        self._woken = Woken(runtime.clock)
-        self._seen: Seen | None = None
+        self._requeue = CapacityRequeue(runtime.clock)
+        self._seen: ReconcileResult | None = None
         self._observed_version: object = None
         self._observed_at = self._reported_at = float("-inf")
         self._observe_seconds = OBSERVE_SECONDS
@@ -205,13 +213,13 @@ class ProvisioningController(Controller):
             return
         began = self._cpu()
         observed = self._observe_now(requests)
-        self._woken.learn(observed, self._deciding.short(observed.fleet), (each.uid for each in self._bookings()))
+        self._requeue.learn(observed, self._deciding.short(observed.fleet), (each.uid for each in self._bookings()))
         self._withdraw_unwanted(observed)
         seen = self._advance(observed)
         self._observe_seconds = min(SELDOM_SECONDS, max(OBSERVE_SECONDS, (self._cpu() - began) / OBSERVE_SHARE))
         open_ones = self._write(seen)
         self._report_consumers(seen)
-        if any(seen.nexts[uid].wants for uid in open_ones):
+        if any(seen.actions[uid].wants for uid in open_ones):
             self._decide(seen)
             self._observed_version = None
         self._waits_for = ""
@@ -219,8 +227,8 @@ class ProvisioningController(Controller):
     def _is_due(self, requests: Sequence[ProvisioningRequest]) -> bool:
         now = self._clock()
         version = self._fleet.snapshot.version, tuple((each.uid, each.resource_version) for each in requests)
-        nexts = self._seen.nexts.values() if self._seen is not None else ()
-        wait = self._observe_seconds if any(each.holds or each.phase in _OPEN for each in nexts) else IDLE_SECONDS
+        actions = self._seen.actions.values() if self._seen is not None else ()
+        wait = self._observe_seconds if any(each.holds or each.phase in _OPEN for each in actions) else IDLE_SECONDS
         if version == self._observed_version and now < self._observed_at + wait:
             return False
         self._observed_version, self._observed_at = version, now
@@ -256,33 +264,33 @@ class ProvisioningController(Controller):
 
     # ---- what comes next
 
-    def _advance(self, observed: RequestsObservation) -> Seen:
+    def _advance(self, observed: RequestsObservation) -> ReconcileResult:
         """Advance all requests. Others see their reservations from now on."""
         gone = self._gone_nodes.of(observed)
-        facts = {uid: self._facts(observed, uid, gone.get(uid, frozenset())) for uid in observed.ours}
-        nexts = {uid: self._next(observed, each) for uid, each in facts.items()}
-        bookings = bookings_of(observed, nexts)
+        states = {uid: self._state_of(observed, uid, gone.get(uid, frozenset())) for uid in observed.ours}
+        actions = {uid: self._next(observed, each) for uid, each in states.items()}
+        bookings = bookings_of(observed, actions)
         shares = Shares(bookings, self._settings.per_namespace)
-        for uid in [uid for uid, each in nexts.items() if each.wants or each.joins]:
+        for uid in [uid for uid, each in actions.items() if each.wants or each.joins]:
             if why := shares.why_not(observed.ours[uid]):
-                nexts[uid] = self._next(observed, replace(facts[uid], over_share=why))
+                actions[uid] = self._next(observed, replace(states[uid], over_share=why))
         booked = observed.snapshot.book(bookings)
-        for uid, why in self._lost_room.why(observed, nexts, bookings, booked).items():
-            nexts[uid] = self._next(observed, replace(facts[uid], lost=why))
-        seen = self._seen = Seen(observed, nexts, bookings, booked)
+        for uid, why in self._lost_room.why(observed, actions, bookings, booked).items():
+            actions[uid] = self._next(observed, replace(states[uid], lost=why))
+        seen = self._seen = ReconcileResult(observed, actions, bookings, booked)
         self._assumed.assume_requests(seen.assumed())
         return seen
 
-    def _next(self, observed: RequestsObservation, facts: Facts) -> Next:
-        return advance(facts, Moment(observed.fleet, self._settings, observed.at_seconds))
+    def _next(self, observed: RequestsObservation, states: RequestState) -> Action:
+        return advance(states, ReconcileContext(observed.fleet, self._settings, observed.at_seconds))
 
-    def _facts(self, observed: RequestsObservation, uid: str, gone: frozenset[str]) -> Facts:
+    def _state_of(self, observed: RequestsObservation, uid: str, gone: frozenset[str]) -> RequestState:
         each = observed.ours[uid]
         came = conditions.consumed_of(each.request)
         pods = observed.consumers.get(each.request.key, ())
         if pods and isinstance(each.pods, Pods) and each.phase in (RequestPhase.COMING, RequestPhase.PROVISIONED):
             came = consumed(each.pods.sets, pods, came)
-        return Facts(
+        return RequestState(
             each.request,
             each.service,
             each.terms,
@@ -293,21 +301,21 @@ class ProvisioningController(Controller):
             max((each.pod.created_at_seconds for each in pods), default=0),
             gone=gone,
             decision=self._decided.get(uid),
-            woken=uid in self._woken.due(),
+            woken=uid in self._requeue.due(),
         )
 
-    def _write(self, seen: Seen) -> set[str]:
+    def _write(self, seen: ReconcileResult) -> set[str]:
         """Write what has changed. Return the UIDs of requests without a change."""
-        nexts, ours = seen.nexts, seen.observed.ours
-        dropped = {uid: seen.observed.booked.get(uid, ()) for uid, each in nexts.items() if each.drops_labels}
+        actions, ours = seen.actions, seen.observed.ours
+        dropped = {uid: seen.observed.booked.get(uid, ()) for uid, each in actions.items() if each.drops_labels}
         self._labels.drop(by_node(dropped))
-        through = [uid for uid in ours if nexts[uid].phase not in _OPEN and not nexts[uid].holds]
+        through = [uid for uid in ours if actions[uid].phase not in _OPEN and not actions[uid].holds]
         self._labels.drop(self._crowded.old(seen.observed.state.nodes, through))
-        self._writing.delete(ours[uid].request for uid, each in nexts.items() if each.delete)
-        changes = {uid: each.change for uid, each in nexts.items() if each.change is not None}
+        self._writing.delete(ours[uid].request for uid, each in actions.items() if each.delete)
+        changes = {uid: each.change for uid, each in actions.items() if each.change is not None}
         now = one_by_one(changes, lambda uid: ours[uid].request.namespace)[:MOST_WRITTEN]
         written = self._writing.write((ours[uid], changes[uid]) for uid in now)
-        quiet = nexts.keys() - changes.keys()
+        quiet = actions.keys() - changes.keys()
         for uid in written | quiet:
             self._decided.pop(uid, None)
         if written != changes.keys():
@@ -316,17 +324,17 @@ class ProvisioningController(Controller):
 
     # ---- those that are due
 
-    def _decide(self, seen: Seen) -> None:
+    def _decide(self, seen: ReconcileResult) -> None:
         """Decide those that are due. Where both kinds are, whoever else waits to plan comes between the two."""
         with self._assumed.planning_lock:
             requests = self._written.latest(self._store.requests())
             observed = self._observe_now(requests)
             shares = Shares(seen.bookings, self._settings.per_namespace)
-            atomic = due(observed, seen.nexts, ClassBehaviour.ATOMIC, self._turns, shares)
-            checks = due(observed, seen.nexts, ClassBehaviour.CHECK, self._turns, shares)
+            atomic = due(observed, seen.actions, ClassBehaviour.ATOMIC, self._turns, shares)
+            checks = due(observed, seen.actions, ClassBehaviour.CHECK, self._turns, shares)
             booked = observed.snapshot.book(seen.bookings).reservations
-            early = self._woken.due().issuperset(each.request.uid for each in atomic)
-            self._woken.tried(each.request.uid for each in (*atomic, *checks))
+            early = self._requeue.due().issuperset(each.request.uid for each in atomic)
+            self._requeue.tried(each.request.uid for each in (*atomic, *checks))
             try:
                 if atomic:
                     scenario = self._deciding.scenario(observed.snapshot, booked)
@@ -345,13 +353,13 @@ class ProvisioningController(Controller):
                     decided = self._advance(self._observe_now(requests))
         self._write(decided)
 
-    def _check(self, checks: Sequence[Ours], observed: RequestsObservation, booked: Reservations) -> None:
+    def _check(self, checks: Sequence[ManagedRequest], observed: RequestsObservation, booked: Reservations) -> None:
         scenario = self._deciding.scenario(observed.snapshot, booked)
         self._decided.update(self._deciding.checks(checks, scenario, observed.state))
 
     # ---- pods that consume requests
 
-    def _report_consumers(self, seen: Seen) -> None:
+    def _report_consumers(self, seen: ReconcileResult) -> None:
         now = self._clock()
         if now < self._reported_at + IDLE_SECONDS:
             return

@@ -20,7 +20,7 @@ from cagrpc.controllers.provisioning.crowded import to_be_labelled
 from cagrpc.controllers.provisioning.decision.planning import Decisions, RequestPart, Scenario, check, decide
 from cagrpc.controllers.provisioning.fairness import Turns
 from cagrpc.controllers.provisioning.model import Candidate, ProvisioningRequest, namespace_of
-from cagrpc.controllers.provisioning.observation import Ours, RequestsObservation
+from cagrpc.controllers.provisioning.observation import ManagedRequest, RequestsObservation
 from cagrpc.controllers.provisioning.progress import Decision, Granted, Pods, Refused
 from cagrpc.controllers.provisioning.sources import Increments
 from cagrpc.controllers.provisioning.written import BookingLabels, by_node
@@ -83,7 +83,7 @@ class Deciding:
 
     def atomic(
         self,
-        candidates: Sequence[Ours],
+        candidates: Sequence[ManagedRequest],
         scenario: Scenario,
         observed: RequestsObservation,
         *,
@@ -98,7 +98,12 @@ class Deciding:
             return self._atomic(plan, candidates, scenario, observed, share)
 
     def _atomic(
-        self, plan: str, candidates: Sequence[Ours], scenario: Scenario, observed: RequestsObservation, share: float
+        self,
+        plan: str,
+        candidates: Sequence[ManagedRequest],
+        scenario: Scenario,
+        observed: RequestsObservation,
+        share: float,
     ) -> dict[str, Decision]:
         by_uid = {each.request.uid: each for each in candidates}
         asked = [
@@ -166,7 +171,9 @@ class Deciding:
                 refused.update((uid, Refused(str(answer))) for uid in part.uids)
         return refused
 
-    def checks(self, candidates: Sequence[Ours], scenario: Scenario, state: ClusterState) -> dict[str, Decision]:
+    def checks(
+        self, candidates: Sequence[ManagedRequest], scenario: Scenario, state: ClusterState
+    ) -> dict[str, Decision]:
         """Decide check-capacity requests one after the other, as many as there is time for: the next one does not get
         what one has booked, but may get what one has only checked."""
         found: dict[str, Decision] = {}
@@ -221,14 +228,14 @@ def _increment(part: RequestPart, plan: str, requests: Sequence[ProvisioningRequ
     )
 
 
-def _candidate(each: Ours, state: ClusterState) -> Candidate:
+def _candidate(each: ManagedRequest, state: ClusterState) -> Candidate:
     """Return the request as a candidate; with the reason, where its pods need devices that planning gives to nobody."""
     found = each.candidate
     sets = (replace(pods, spec=state.devices.left_out(pods.spec)) for pods in found.pod_sets)
     return replace(found, pod_sets=tuple(sets))
 
 
-def booking_of(each: Ours) -> Booking:
+def booking_of(each: ManagedRequest) -> Booking:
     """Return a booking for all its pods, wherever there is room."""
     assert isinstance(each.pods, Pods)
     return Booking(each.request.uid, each.request.key, each.pods.apart(each.pods.sets), anywhere=True)

@@ -13,11 +13,11 @@ from cagrpc.controllers.assume_cache.bookings import Booking
 from cagrpc.controllers.provisioning import conditions
 from cagrpc.controllers.provisioning.decision.planning import MOST_AT_ONCE
 from cagrpc.controllers.provisioning.model import namespace_of
-from cagrpc.controllers.provisioning.observation import Ours, RequestsObservation
-from cagrpc.controllers.provisioning.progress import Next, Pods, RequestPhase
+from cagrpc.controllers.provisioning.observation import ManagedRequest, RequestsObservation
+from cagrpc.controllers.provisioning.progress import Action, Pods, RequestPhase
 from cagrpc.controllers.settings import ClassBehaviour, NamespaceSettings
 from cagrpc.runtime.clock import MonotonicClock
-from solver.model.quantities import several
+from solver.model.quantities import pluralize
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ class Turns:
         self._kept_since: dict[str, float] = {}
         self._numbers = count(1)
 
-    def in_order(self, asking: Iterable[Ours]) -> list[Ours]:
+    def in_order(self, asking: Iterable[ManagedRequest]) -> list[ManagedRequest]:
         """Return the requests in the order in which they are served, the highest priority first."""
         by_age = sorted(asking, key=_by_priority_and_age)
         before: Counter[tuple[int, str]] = Counter()
@@ -60,7 +60,7 @@ class Turns:
             before[priority, namespace] += 1
         return [each for *_, each in sorted(turns, key=lambda turn: turn[:4])]
 
-    def joining(self, asking: Iterable[Ours]) -> list[Ours]:
+    def joining(self, asking: Iterable[ManagedRequest]) -> list[ManagedRequest]:
         """Return the requests that were bypassed most often first, taking turns between namespaces."""
         most = sorted(asking, key=lambda each: (-conditions.overtaken_of(each.request), *_by_priority_and_age(each)))
         return one_by_one(most, lambda each: each.request.namespace)
@@ -89,17 +89,21 @@ class Turns:
 
 
 def due(
-    observed: RequestsObservation, nexts: Mapping[str, Next], behaviour: ClassBehaviour, turns: Turns, shares: Shares
-) -> list[Ours]:
+    observed: RequestsObservation,
+    actions: Mapping[str, Action],
+    behaviour: ClassBehaviour,
+    turns: Turns,
+    shares: Shares,
+) -> list[ManagedRequest]:
     """Return the requests to be decided together now, in their order. Those that only join, before their next attempt
     is due, get half of the places at most where more are due: they would otherwise crowd out the others each time."""
     known = [
-        (each, nexts[uid])
+        (each, actions[uid])
         for uid, each in observed.ours.items()
         if isinstance(each.pods, Pods)
         and each.phase is RequestPhase.WAITING
         and each.service.behaviour is behaviour
-        and uid in nexts
+        and uid in actions
     ]
     wanting = shares.taken(turns.in_order(each for each, comes in known if comes.wants), MOST_AT_ONCE)
     if not wanting:
@@ -119,7 +123,7 @@ class Shares:
         for each in bookings:
             self._add(namespace_of(each.key), sum(pods for _, pods in each.pods))
 
-    def why_not(self, each: Ours) -> str:
+    def why_not(self, each: ManagedRequest) -> str:
         """Return why the request has to wait for others of its namespace to finish; empty where it has not. The text is
         the same for as long as it waits."""
         if not each.service.books or not isinstance(each.pods, Pods):
@@ -127,25 +131,25 @@ class Shares:
         namespace, pods, most = each.request.namespace, each.pods.count, self._most
         if pods > most.pods:
             return (
-                f"it asks for {several(pods, 'pod')}, and a namespace may have capacity reserved for {most.pods}"
+                f"it asks for {pluralize(pods, 'pod')}, and a namespace may have capacity reserved for {most.pods}"
                 f" ({_SECTION}.pods)"
             )
         if self._requests[namespace] >= most.requests:
             return (
-                f"capacity is reserved for {several(most.requests, 'request')} of namespace {namespace}, the most"
+                f"capacity is reserved for {pluralize(most.requests, 'request')} of namespace {namespace}, the most"
                 f" at once ({_SECTION}.requests); its turn comes when all pods of one have come, or it is deleted"
             )
         if self._pods[namespace] + pods > most.pods:
             return (
-                f"with its {several(pods, 'pod')}, capacity would be reserved for more than {most.pods} of namespace"
+                f"with its {pluralize(pods, 'pod')}, capacity would be reserved for more than {most.pods} of namespace"
                 f" {namespace} ({_SECTION}.pods); its turn comes when enough of those have come, or their requests"
                 " are deleted"
             )
         return ""
 
-    def taken(self, ordered: Iterable[Ours], most: int) -> list[Ours]:
+    def taken(self, ordered: Iterable[ManagedRequest], most: int) -> list[ManagedRequest]:
         """Return the first `most` that may be served, and count them as reserved from now on."""
-        found: list[Ours] = []
+        found: list[ManagedRequest] = []
         for each in ordered:
             if len(found) == most:
                 break
@@ -160,10 +164,10 @@ class Shares:
         self._pods[namespace] += pods
 
 
-def priority_of(each: Ours) -> int:
+def priority_of(each: ManagedRequest) -> int:
     """Return the priority of the request's pods."""
     return each.pods.priority if isinstance(each.pods, Pods) else 0
 
 
-def _by_priority_and_age(each: Ours) -> tuple[int, float, str]:
+def _by_priority_and_age(each: ManagedRequest) -> tuple[int, float, str]:
     return -priority_of(each), each.request.created_at_seconds, each.request.uid

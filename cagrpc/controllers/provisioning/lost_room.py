@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from cagrpc.controllers.assume_cache.bookings import Booked, Booking, overfull
 from cagrpc.controllers.provisioning.observation import RequestsObservation, lacks_nodes
-from cagrpc.controllers.provisioning.progress import Next, RequestPhase
+from cagrpc.controllers.provisioning.progress import Action, RequestPhase
 from cagrpc.runtime.clock import MonotonicClock
-from solver.model.quantities import several
+from solver.model.quantities import pluralize
 
 REVOKE_SECONDS = 30.0
 """How long capacity is missing before it counts as lost; until then its node may be back."""
@@ -22,13 +22,13 @@ class LostRoom:
         self._since: dict[str, float] = {}
 
     def why(
-        self, observed: RequestsObservation, nexts: Mapping[str, Next], bookings: Sequence[Booking], booked: Booked
+        self, observed: RequestsObservation, actions: Mapping[str, Action], bookings: Sequence[Booking], booked: Booked
     ) -> dict[str, str]:
         """Return the message for each request (UID) whose capacity is lost."""
         short = {
             uid: count
             for uid, count in booked.short.items()
-            if observed.ours[uid].phase is RequestPhase.PROVISIONED and nexts[uid].holds
+            if observed.ours[uid].phase is RequestPhase.PROVISIONED and actions[uid].holds
         }
         if short:
             taken = overfull(bookings, observed.state)
@@ -38,8 +38,8 @@ class LostRoom:
         lost = {}
         for uid, count in short.items():
             if now >= self._since[uid] + REVOKE_SECONDS:
-                missing = sum(count for _, count in nexts[uid].holds)
-                lost[uid] = f"no room is left for {count} of its {several(missing, 'pod')} still to come"
+                missing = sum(count for _, count in actions[uid].holds)
+                lost[uid] = f"no room is left for {count} of its {pluralize(missing, 'pod')} still to come"
         return lost
 
 

@@ -30,7 +30,7 @@ _HOLDING = (RequestPhase.COMING, RequestPhase.PROVISIONED)
 
 
 @dataclass(frozen=True, slots=True)
-class Ours:
+class ManagedRequest:
     """A request of ours."""
 
     request: ProvisioningRequest
@@ -68,7 +68,7 @@ class RequestsObservation:
     """Since the epoch."""
     requests: Mapping[str, ProvisioningRequest]
     """All requests of any class, by UID, except those that are being deleted."""
-    ours: Mapping[str, Ours]
+    ours: Mapping[str, ManagedRequest]
     """By UID, oldest first."""
     snapshot: Snapshot
     increments: Mapping[str, IncrementStatus]
@@ -96,10 +96,10 @@ class RequestReader:
         self._settings = settings
         self._read: dict[str, tuple[tuple[RequestTemplate, int], ...]] = {}
 
-    def ours(self, requests: Iterable[ProvisioningRequest], planned: PlannedTemplates) -> dict[str, Ours]:
+    def ours(self, requests: Iterable[ProvisioningRequest], planned: PlannedTemplates) -> dict[str, ManagedRequest]:
         """Return those of the requests that are ours, by UID, in their order. `planned` are templates, as planning
         reads their pods now."""
-        found: dict[str, Ours] = {}
+        found: dict[str, ManagedRequest] = {}
         for request in requests:
             service = service_of(request, self._settings.upstream_classes, self._store.service)
             if service is None:
@@ -107,7 +107,9 @@ class RequestReader:
             phase, agreed = phase_of(request, service), terms(request, service)
             read = self._templates(request, phase, agreed)
             pods = read if isinstance(read, Unreadable) else _pods(read, planned, waiting=phase is RequestPhase.WAITING)
-            found[request.uid] = Ours(request, service, agreed if isinstance(agreed, Terms) else Terms(), pods, phase)
+            found[request.uid] = ManagedRequest(
+                request, service, agreed if isinstance(agreed, Terms) else Terms(), pods, phase
+            )
         self._read = {uid: read for uid, read in self._read.items() if uid in found}
         held = (read for uid, read in self._read.items() if found[uid].phase in _HOLDING)
         self._store.keep(frozenset(template.pod for read in held for template, _ in read))
@@ -226,7 +228,7 @@ def consumers_by_request(state: ClusterState) -> dict[str, tuple[Consumer, ...]]
 def observe_requests(
     now: float,
     requests: Iterable[ProvisioningRequest],
-    ours: Callable[[Iterable[ProvisioningRequest], PlannedTemplates], dict[str, Ours]],
+    ours: Callable[[Iterable[ProvisioningRequest], PlannedTemplates], dict[str, ManagedRequest]],
     snapshot: Snapshot,
     labelled: LabelledNodes,
 ) -> RequestsObservation:

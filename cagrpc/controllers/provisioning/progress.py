@@ -25,7 +25,7 @@ from cagrpc.fleet.model import FleetSnapshot, IncrementStatus
 from cagrpc.fleet.model import Phase as IncrementPhase
 from cagrpc.runtime.progress import LONGEST_FACTOR
 from solver.model import PodSpec
-from solver.model.quantities import several
+from solver.model.quantities import pluralize
 
 
 class RequestPhase(StrEnum):
@@ -106,7 +106,7 @@ Decision = Granted | Refused
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class RequestState:
     """Everything that is known of a request at one time."""
 
     request: ProvisioningRequest
@@ -134,7 +134,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class ReconcileContext:
     """What is the same for all requests of one observation."""
 
     snapshot: FleetSnapshot
@@ -144,7 +144,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Next:
+class Action:
     """The next step of a request."""
 
     phase: RequestPhase
@@ -179,25 +179,25 @@ def phase_of(request: ProvisioningRequest, service: Service) -> RequestPhase:
     return RequestPhase.WAITING
 
 
-def advance(facts: Facts, at: Moment) -> Next:
+def advance(state: RequestState, at: ReconcileContext) -> Action:
     """Return the next step of a request."""
-    phase = phase_of(facts.request, facts.service)
+    phase = phase_of(state.request, state.service)
     if phase is RequestPhase.WAITING:
-        return _waiting(facts, at)
+        return _waiting(state, at)
     if phase is RequestPhase.COMING:
-        return _coming(facts, at)
-    if at.now >= _decided_at(facts.request) + at.settings.keep_seconds:
-        return Next(phase, delete=True, drops_labels=True)
+        return _coming(state, at)
+    if at.now >= _decided_at(state.request) + at.settings.keep_seconds:
+        return Action(phase, delete=True, drops_labels=True)
     if phase is RequestPhase.PROVISIONED:
-        return _provisioned(facts, at)
-    return Next(phase, drops_labels=phase is RequestPhase.FAILED)
+        return _provisioned(state, at)
+    return Action(phase, drops_labels=phase is RequestPhase.FAILED)
 
 
-def valid_until(facts: Facts, at: Moment) -> float:
+def valid_until(state: RequestState, at: ReconcileContext) -> float:
     """Return until when a request is tried, in seconds since the epoch. By default that is as long as a finished one is
     retained."""
-    seconds = facts.terms.valid_seconds
-    return facts.request.created_at_seconds + (at.settings.keep_seconds if seconds is None else seconds)
+    seconds = state.terms.valid_seconds
+    return state.request.created_at_seconds + (at.settings.keep_seconds if seconds is None else seconds)
 
 
 def _decided_at(request: ProvisioningRequest) -> float:
@@ -208,173 +208,173 @@ def _decided_at(request: ProvisioningRequest) -> float:
 # ---- waiting
 
 
-def _waiting(facts: Facts, at: Moment) -> Next:
-    increment, pods = facts.increment, facts.pods
-    if increment is not None and increment.id != facts.request.details.get(conditions.INCREMENT):
-        return _record_increment(facts, increment, at)
+def _waiting(state: RequestState, at: ReconcileContext) -> Action:
+    increment, pods = state.increment, state.pods
+    if increment is not None and increment.id != state.request.details.get(conditions.INCREMENT):
+        return _record_increment(state, increment, at)
     if isinstance(pods, Unreadable):
         if at.now < pods.until_seconds:
-            return Next(RequestPhase.WAITING)
-        return Next(RequestPhase.WAITING, conditions.failed(pods.reason, pods.message), drops_labels=True)
-    if isinstance(facts.decision, Granted):
-        return _granted(facts, facts.decision, pods)
-    return _not_served(facts, facts.decision, at)
+            return Action(RequestPhase.WAITING)
+        return Action(RequestPhase.WAITING, conditions.failed(pods.reason, pods.message), drops_labels=True)
+    if isinstance(state.decision, Granted):
+        return _granted(state, state.decision, pods)
+    return _not_served(state, state.decision, at)
 
 
-def _not_served(facts: Facts, refused: Refused | None, at: Moment) -> Next:
-    due = at.now >= conditions.retry_at(facts.request)
+def _not_served(state: RequestState, refused: Refused | None, at: ReconcileContext) -> Action:
+    due = at.now >= conditions.retry_at(state.request)
     if refused is not None:
-        return Next(RequestPhase.WAITING, _refused(facts, refused, at, due=due), drops_labels=True)
-    if at.now >= valid_until(facts, at) and not _is_one_off(facts.service):
-        return Next(RequestPhase.WAITING, _expired(facts, at), drops_labels=True)
-    if facts.over_share:
-        written = facts.request.conditions.get(ConditionType.PROVISIONED)
+        return Action(RequestPhase.WAITING, _refused(state, refused, at, due=due), drops_labels=True)
+    if at.now >= valid_until(state, at) and not _is_one_off(state.service):
+        return Action(RequestPhase.WAITING, _expired(state, at), drops_labels=True)
+    if state.over_share:
+        written = state.request.conditions.get(ConditionType.PROVISIONED)
         change = (
             None
-            if written is not None and written.message == facts.over_share
-            else conditions.over_share(facts.over_share)
+            if written is not None and written.message == state.over_share
+            else conditions.over_share(state.over_share)
         )
-        return Next(RequestPhase.WAITING, change, drops_labels=True, over_share=True)
-    if isinstance(facts.pods, Pods) and facts.pods.waits:
-        return _without_claims(facts, facts.pods.waits)
-    lacks_room = conditions.OVERTAKEN in facts.request.details
-    wants = due or (facts.woken and lacks_room)
-    joins = not wants and lacks_room and facts.service.behaviour is ClassBehaviour.ATOMIC
-    return Next(RequestPhase.WAITING, wants=wants, joins=joins, drops_labels=not wants)
+        return Action(RequestPhase.WAITING, change, drops_labels=True, over_share=True)
+    if isinstance(state.pods, Pods) and state.pods.waits:
+        return _without_claims(state, state.pods.waits)
+    lacks_room = conditions.OVERTAKEN in state.request.details
+    wants = due or (state.woken and lacks_room)
+    joins = not wants and lacks_room and state.service.behaviour is ClassBehaviour.ATOMIC
+    return Action(RequestPhase.WAITING, wants=wants, joins=joins, drops_labels=not wants)
 
 
-def _without_claims(facts: Facts, why: str) -> Next:
+def _without_claims(state: RequestState, why: str) -> Action:
     """Return the next step where nothing can be tried before others have done something: it is no attempt."""
-    if facts.terms.no_retry or _is_one_off(facts.service):
-        change = conditions.failed(conditions.CLAIMS_NOT_READY, why, unavailable=_is_one_off(facts.service))
-        return Next(RequestPhase.WAITING, change, drops_labels=True)
-    written = facts.request.conditions.get(ConditionType.PROVISIONED)
+    if state.terms.no_retry or _is_one_off(state.service):
+        change = conditions.failed(conditions.CLAIMS_NOT_READY, why, unavailable=_is_one_off(state.service))
+        return Action(RequestPhase.WAITING, change, drops_labels=True)
+    written = state.request.conditions.get(ConditionType.PROVISIONED)
     told = written is not None and (written.reason, written.message) == (conditions.CLAIMS_NOT_READY, why)
-    return Next(RequestPhase.WAITING, None if told else conditions.without_claims(why), drops_labels=True)
+    return Action(RequestPhase.WAITING, None if told else conditions.without_claims(why), drops_labels=True)
 
 
 def _is_one_off(service: Service) -> bool:
     return service.behaviour is ClassBehaviour.CHECK and not service.books
 
 
-def _record_increment(facts: Facts, increment: IncrementStatus, at: Moment) -> Next:
+def _record_increment(state: RequestState, increment: IncrementStatus, at: ReconcileContext) -> Action:
     """Return the next step where an increment is journalled that the status does not have yet."""
     match increment.phase:
         case IncrementPhase.ROLLED_BACK:
-            change = _rolled_back(facts, increment.message, increment.id, at)
-            return Next(RequestPhase.WAITING, change, drops_labels=True)
+            change = _rolled_back(state, increment.message, increment.id, at)
+            return Action(RequestPhase.WAITING, change, drops_labels=True)
         case IncrementPhase.ROLLING_BACK:
-            return Next(RequestPhase.WAITING)
+            return Action(RequestPhase.WAITING)
         case IncrementPhase.DONE:
-            change = conditions.provisioned(facts.request, increment, at.snapshot, _standing(facts, increment))
+            change = conditions.provisioned(state.request, increment, at.snapshot, _standing(state, increment))
         case _:
-            change = conditions.accepted(facts.request, increment, at.snapshot, _standing(facts, increment))
-    return Next(RequestPhase.COMING, change, holds=_held(facts))
+            change = conditions.accepted(state.request, increment, at.snapshot, _standing(state, increment))
+    return Action(RequestPhase.COMING, change, holds=_held(state))
 
 
-def _granted(facts: Facts, decision: Granted, pods: Pods) -> Next:
-    if facts.service.behaviour is ClassBehaviour.ATOMIC:
-        change = conditions.has_room(facts.request, decision.nodes)
+def _granted(state: RequestState, decision: Granted, pods: Pods) -> Action:
+    if state.service.behaviour is ClassBehaviour.ATOMIC:
+        change = conditions.has_room(state.request, decision.nodes)
     else:
         change = conditions.available(decision.message)
-    return Next(RequestPhase.WAITING, change, holds=pods.sets if facts.service.books else ())
+    return Action(RequestPhase.WAITING, change, holds=pods.sets if state.service.books else ())
 
 
-def _refused(facts: Facts, decision: Refused, at: Moment, *, due: bool) -> Change | None:
-    check = facts.service.behaviour is ClassBehaviour.CHECK
-    if decision.final or facts.terms.no_retry or _is_one_off(facts.service):
+def _refused(state: RequestState, decision: Refused, at: ReconcileContext, *, due: bool) -> Change | None:
+    check = state.service.behaviour is ClassBehaviour.CHECK
+    if decision.final or state.terms.no_retry or _is_one_off(state.service):
         return conditions.failed(decision.reason, decision.why, unavailable=check)
-    times = conditions.overtaken_of(facts.request) + decision.overtaken
+    times = conditions.overtaken_of(state.request) + decision.overtaken
     if decision.until_seconds is not None:
         until = decision.until_seconds
-        return conditions.short(facts.request, decision.why, until, valid_until(facts, at), overtaken=times)
-    if not due and not conditions.waits_for_a_shortage(facts.request):
+        return conditions.short(state.request, decision.why, until, valid_until(state, at), overtaken=times)
+    if not due and not conditions.waits_for_a_shortage(state.request):
         return conditions.overtaken(times) if decision.overtaken else None
-    until = valid_until(facts, at)
-    return conditions.not_now(facts.request, facts.service.behaviour, decision.why, at.now, until, overtaken=times)
+    until = valid_until(state, at)
+    return conditions.not_now(state.request, state.service.behaviour, decision.why, at.now, until, overtaken=times)
 
 
-def _expired(facts: Facts, at: Moment) -> Change:
-    why = conditions.last_reason(facts.request) or "it was not decided in time"
-    until = timestamp(valid_until(facts, at))
+def _expired(state: RequestState, at: ReconcileContext) -> Change:
+    why = conditions.last_reason(state.request) or "it was not decided in time"
+    until = timestamp(valid_until(state, at))
     return conditions.failed(conditions.EXPIRED, f"not provisioned by {until}, the end of its validity: {why}")
 
 
 # ---- coming
 
 
-def _coming(facts: Facts, at: Moment) -> Next:
-    increment = facts.increment
+def _coming(state: RequestState, at: ReconcileContext) -> Action:
+    increment = state.increment
     if increment is None:
-        recorded = facts.request.details.get(conditions.INCREMENT, "")
+        recorded = state.request.details.get(conditions.INCREMENT, "")
         why = f"its increment {recorded or '(no name)'} is no longer known"
-        return Next(RequestPhase.COMING, _rolled_back(facts, why, recorded, at), drops_labels=True)
+        return Action(RequestPhase.COMING, _rolled_back(state, why, recorded, at), drops_labels=True)
     match increment.phase:
-        case IncrementPhase.DONE if facts.gone:
-            nodes = several(len(facts.gone), "node")
-            why = f"{nodes} that stood beside its own went meanwhile: {', '.join(sorted(facts.gone))}"
-            return Next(RequestPhase.COMING, _rolled_back(facts, why, increment.id, at), drops_labels=True)
+        case IncrementPhase.DONE if state.gone:
+            nodes = pluralize(len(state.gone), "node")
+            why = f"{nodes} that stood beside its own went meanwhile: {', '.join(sorted(state.gone))}"
+            return Action(RequestPhase.COMING, _rolled_back(state, why, increment.id, at), drops_labels=True)
         case IncrementPhase.DONE:
-            change = conditions.provisioned(facts.request, increment, at.snapshot, _standing(facts, increment))
-            return Next(RequestPhase.COMING, change, holds=_held(facts))
+            change = conditions.provisioned(state.request, increment, at.snapshot, _standing(state, increment))
+            return Action(RequestPhase.COMING, change, holds=_held(state))
         case IncrementPhase.ROLLED_BACK:
-            change = _rolled_back(facts, increment.message, increment.id, at)
-            return Next(RequestPhase.COMING, change, drops_labels=True)
+            change = _rolled_back(state, increment.message, increment.id, at)
+            return Action(RequestPhase.COMING, change, drops_labels=True)
         case IncrementPhase.ROLLING_BACK:
-            return Next(RequestPhase.COMING)
-    return Next(RequestPhase.COMING, holds=_held(facts))
+            return Action(RequestPhase.COMING)
+    return Action(RequestPhase.COMING, holds=_held(state))
 
 
-def _rolled_back(facts: Facts, why: str, increment: str, at: Moment) -> Change:
-    if facts.terms.no_retry:
+def _rolled_back(state: RequestState, why: str, increment: str, at: ReconcileContext) -> Change:
+    if state.terms.no_retry:
         return conditions.failed(conditions.NOT_FOUND, why, increment=increment)
-    until = valid_until(facts, at)
-    return conditions.not_now(facts.request, facts.service.behaviour, why, at.now, until, increment=increment)
+    until = valid_until(state, at)
+    return conditions.not_now(state.request, state.service.behaviour, why, at.now, until, increment=increment)
 
 
-def _standing(facts: Facts, increment: IncrementStatus) -> int:
+def _standing(state: RequestState, increment: IncrementStatus) -> int:
     """Return how many of its nodes existed before its increment. A new node gets its label when it is released."""
-    new = conditions.nodes_of(facts.request.uid, increment)
-    if facts.request.details.get(conditions.INCREMENT) == increment.id:
-        return max(0, conditions.reported_nodes(facts.request) - new)
+    new = conditions.nodes_of(state.request.uid, increment)
+    if state.request.details.get(conditions.INCREMENT) == increment.id:
+        return max(0, conditions.reported_nodes(state.request) - new)
     begun = increment.phase in (IncrementPhase.PLANNED, IncrementPhase.CREATING)
-    return facts.labelled if begun else max(0, facts.labelled - new)
+    return state.labelled if begun else max(0, state.labelled - new)
 
 
 # ---- provisioned
 
 
-def _provisioned(facts: Facts, at: Moment) -> Next:
-    if not facts.service.books:
-        return Next(RequestPhase.PROVISIONED)
-    request, pods, seconds = facts.request, facts.pods, at.settings.booking_seconds
-    came = {index: count for index, count in facts.consumed.items() if count}
+def _provisioned(state: RequestState, at: ReconcileContext) -> Action:
+    if not state.service.books:
+        return Action(RequestPhase.PROVISIONED)
+    request, pods, seconds = state.request, state.pods, at.settings.booking_seconds
+    came = {index: count for index, count in state.consumed.items() if count}
     counted = conditions.consumption(came) if came != conditions.consumed_of(request) else None
-    missing = _missing(facts)
+    missing = _missing(state)
     if isinstance(pods, Pods) and not missing:
-        return Next(RequestPhase.CONSUMED, counted)
-    if facts.lost:
-        return Next(RequestPhase.PROVISIONED, conditions.both(counted, conditions.capacity_revoked(facts.lost)))
+        return Action(RequestPhase.CONSUMED, counted)
+    if state.lost:
+        return Action(RequestPhase.PROVISIONED, conditions.both(counted, conditions.capacity_revoked(state.lost)))
     provisioned_at = request.conditions[ConditionType.PROVISIONED].since_seconds
     longest = provisioned_at + LONGEST_FACTOR * seconds
-    if at.now >= min(longest, max(provisioned_at, facts.came_at_seconds) + seconds):
+    if at.now >= min(longest, max(provisioned_at, state.came_at_seconds) + seconds):
         many = f"{sum(came.values())} of {pods.count}" if isinstance(pods, Pods) else "not all"
         text = f"{many} of its pods have come, and none for {seconds:.0f} s; its reservation has expired"
         if at.now >= longest:
             text = f"{many} of its pods have come within {LONGEST_FACTOR * seconds:.0f} s; its reservation has expired"
-        return Next(RequestPhase.PROVISIONED, conditions.both(counted, conditions.booking_expired(text)))
-    return Next(RequestPhase.PROVISIONED, counted, holds=missing)
+        return Action(RequestPhase.PROVISIONED, conditions.both(counted, conditions.booking_expired(text)))
+    return Action(RequestPhase.PROVISIONED, counted, holds=missing)
 
 
-def _held(facts: Facts) -> tuple[tuple[PodSpec, int], ...]:
-    return _missing(facts) if facts.service.books else ()
+def _held(state: RequestState) -> tuple[tuple[PodSpec, int], ...]:
+    return _missing(state) if state.service.books else ()
 
 
-def _missing(facts: Facts) -> tuple[tuple[PodSpec, int], ...]:
+def _missing(state: RequestState) -> tuple[tuple[PodSpec, int], ...]:
     """Return its pods that have not been counted as consumers, by pod set; () where all have."""
-    if isinstance(facts.pods, Unreadable):
+    if isinstance(state.pods, Unreadable):
         return ()
     left = tuple(
-        (spec, max(0, count - facts.consumed.get(index, 0))) for index, (spec, count) in enumerate(facts.pods.sets)
+        (spec, max(0, count - state.consumed.get(index, 0))) for index, (spec, count) in enumerate(state.pods.sets)
     )
     return left if any(count for _, count in left) else ()

@@ -7,7 +7,7 @@ from typing import Any
 from cagrpc.api.encoding.times import timestamp
 from cagrpc.controllers.provisioning import conditions
 from cagrpc.controllers.provisioning.model import ConditionType, ProvisioningRequest
-from cagrpc.controllers.provisioning.observation import Ours, RequestsObservation
+from cagrpc.controllers.provisioning.observation import ManagedRequest, RequestsObservation
 from cagrpc.controllers.provisioning.progress import Pods
 
 _EXPLAINED_BY = (
@@ -20,7 +20,7 @@ _EXPLAINED_BY = (
 """Conditions by precedence, the most telling first."""
 
 
-def record(observed: RequestsObservation, each: Ours) -> dict[str, Any]:
+def record(observed: RequestsObservation, each: ManagedRequest) -> dict[str, Any]:
     """Return one request of ours as JSON."""
     request, details, pods = each.request, each.request.details, each.pods
     increment = observed.increments.get(request.uid)
@@ -60,7 +60,7 @@ def record(observed: RequestsObservation, each: Ours) -> dict[str, Any]:
     }
 
 
-def explanation(each: Ours) -> str:
+def explanation(each: ManagedRequest) -> str:
     """Return why it is in its phase, in a sentence."""
     message = _message(each.request)
     if message:

@@ -15,7 +15,7 @@ from cagrpc.controllers.provisioning import conditions
 from cagrpc.controllers.provisioning.conditions import Change
 from cagrpc.controllers.provisioning.consumers import request_object
 from cagrpc.controllers.provisioning.model import OURS, ProvisioningRequest
-from cagrpc.controllers.provisioning.observation import Ours
+from cagrpc.controllers.provisioning.observation import ManagedRequest
 from cagrpc.controllers.provisioning.sources import RequestClient
 from cagrpc.controllers.provisioning.written import WrittenRequests
 from cagrpc.controllers.runtime import Runtime
@@ -72,7 +72,7 @@ class Writing:
         with self._lock:
             return dict(self._counts)
 
-    def write(self, changes: Iterable[tuple[Ours, Change]]) -> set[str]:
+    def write(self, changes: Iterable[tuple[ManagedRequest, Change]]) -> set[str]:
         """Write the changes. Return the UIDs of requests that were written. Raises Unavailable at the first request for
         which the API server is out of reach."""
         now = self._clock()
@@ -86,7 +86,7 @@ class Writing:
         """Delete the requests. Raises Unavailable where the API server is out of reach."""
         in_parallel("delete", self._delete, requests, self._workers)
 
-    def note(self, each: Ours, outcome: str) -> None:
+    def note(self, each: ManagedRequest, outcome: str) -> None:
         """Count the outcome of a request."""
         request = each.request
         with self._lock:
@@ -94,7 +94,7 @@ class Writing:
         seconds = max(0.0, self._now() - request.created_at_seconds)
         self._observe(Outcome(request.class_name, each.service.behaviour, outcome, seconds))
 
-    def _write(self, each: Ours, change: Change) -> str:
+    def _write(self, each: ManagedRequest, change: Change) -> str:
         request = each.request
         result = conditions.merged(request, change, self._now())
         body = status_patch(

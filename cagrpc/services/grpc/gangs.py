@@ -20,7 +20,7 @@ from cagrpc.api.core.gangs import Division, KnownGangs, divide, incomplete
 from cagrpc.api.core.pods import Pod
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
 from cagrpc.fleet.model import PodKey
-from solver.model.quantities import several
+from solver.model.quantities import pluralize
 
 _LONGEST_NAME = 400  # of what anybody may send; a kind, a namespace and a name are shorter
 _PLAN = "no option covers them: a gang that needs several node groups needs drive: plan"
@@ -92,7 +92,7 @@ class OfferedGangs:
         )
         uncounted = self._why_broken(broken[0], len(share[broken[0]]), broken[0] in covered) if broken else ""
         if len(broken) > 1:
-            uncounted += f"; the same of {several(len(broken) - 1, 'other gang')}"
+            uncounted += f"; the same of {pluralize(len(broken) - 1, 'other gang')}"
         return OptionDemand(option, wanted, whole, uncounted)
 
     def _why_broken(self, gang: str, pods: int, covered: bool) -> str:
@@ -101,7 +101,7 @@ class OfferedGangs:
             needed = division.there + division.missing
             return f"has pods of a gang that waits for others: {incomplete(name, division.there, needed)}"
         hint = "" if covered else f"; {_PLAN}"
-        served = several(pods, "pod")
+        served = pluralize(pods, "pod")
         return f"serves {served} of gang {name}, of which {self._needed[gang]} must be served together{hint}"
 
     def demand(self, open_: Sequence[OptionDemand]) -> tuple[Pod, ...]:

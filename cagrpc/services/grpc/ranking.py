@@ -17,7 +17,7 @@ from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.services.grpc.gangs import OptionDemand
 from solver.model import NodeGroup, Problem
 from solver.model.capacity import limits_broken
-from solver.model.quantities import several
+from solver.model.quantities import pluralize
 
 _MOST_NAMES, _LONGEST_NAME = 3, 100
 
@@ -39,10 +39,10 @@ def why_left_out(option: Option, snapshot: FleetSnapshot, schedulers: AbstractSe
     if state is None:
         return "is not a node group of this fleet"
     if option.node_count < 1:
-        return f"asks for {several(option.node_count, 'node')}"
+        return f"asks for {pluralize(option.node_count, 'node')}"
     wanted = state.target_size + option.node_count
     if wanted > state.group.max_size:
-        return f"would have {several(wanted, 'node')}, above the group's maximum of {state.group.max_size}"
+        return f"would have {pluralize(wanted, 'node')}, above the group's maximum of {state.group.max_size}"
     if broken := limits_broken(snapshot.limits, state.group, option.node_count):
         return f"would break limits: {'; '.join(broken)}"
     return _why_no_demand(option.pods, snapshot, schedulers)
@@ -97,7 +97,7 @@ def by_counts(offers: Sequence[OptionDemand], snapshot: FleetSnapshot) -> tuple[
         option, pods = offer.option, len(offer.wanted)
         node_group = snapshot.groups[option.node_group].group
         per_pod = node_group.price_usd_per_hour * option.node_count / max(1, pods)
-        reason = f"weight {node_group.weight}: {per_pod:.4g} $/h for each of {several(pods, 'pod')}"
+        reason = f"weight {node_group.weight}: {per_pod:.4g} $/h for each of {pluralize(pods, 'pod')}"
         found.append(((-float(node_group.weight), per_pod), option.node_group, reason))
     places = {index: place for place, index in enumerate(sorted(range(len(found)), key=found.__getitem__))}
     return tuple(Ranked(places[index], score, reason) for index, (score, _, reason) in enumerate(found))

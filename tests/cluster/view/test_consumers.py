@@ -38,7 +38,7 @@ def test_consumers_are_no_demand_and_are_told_oldest_first() -> None:
         PodSpec(requests=(("cpu", 1000),)),
         ConsumerStage.PENDING,
     )
-    assert state.half_consumers == ()
+    assert state.consumers_missing_annotation == ()
 
 
 @pytest.mark.parametrize("class_prefix", [0, 1])
@@ -94,14 +94,14 @@ def test_one_annotation_alone_is_an_ordinary_pod_and_told() -> None:
         pod("done", annotations={CLASS_KEYS[0]: "c"}, phase="Succeeded"),
     )
     assert fed.waiting() == {"default/no-class": 2}
-    first, second = fed.state().half_consumers
+    first, second = fed.state().consumers_missing_annotation
     assert first[0].name == "no-class"
     assert "the ProvisioningRequest train to consume, and the annotation autoscaling.x-k8s.io/prov" in first[1]
     assert second[0].name == "no-request"
     assert "the provisioning class c, and the annotation autoscaling.x-k8s.io/consume-prov" in second[1]
     assert fed.state().consumers == ()
     fed.put(pod("no-class", annotations=_BOTH))
-    assert [ref.name for ref, _ in fed.state().half_consumers] == ["no-request"]
+    assert [ref.name for ref, _ in fed.state().consumers_missing_annotation] == ["no-request"]
     assert fed.waiting() == {"default/no-request": 1}
 
 

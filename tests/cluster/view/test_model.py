@@ -8,7 +8,7 @@ import pytest
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, MIN_COUNT, GangCount
 from cagrpc.api.core.nodes import START_UP_TAINT
-from cagrpc.api.encoding.messages import packed
+from cagrpc.api.encoding.messages import dict_to_message
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.markers import SCALE_DOWN_DISABLED, SCALE_DOWN_DISABLED_BY_US
 from cagrpc.cluster.state import PodRef
@@ -286,7 +286,9 @@ def nominated(name: str, node: str, *managers: Any, **more: Any) -> kubernetes_p
     made = pod(name, **more)
     made.status.nominatedNodeName = node
     for each in managers:
-        made.metadata.managed_fields.append(packed(kubernetes_pb2.ManagedFieldsEntry, each).SerializeToString())
+        made.metadata.managed_fields.append(
+            dict_to_message(kubernetes_pb2.ManagedFieldsEntry, each).SerializeToString()
+        )
     return made
 
 
@@ -313,7 +315,7 @@ def test_each_change_of_a_pending_pod_is_told() -> None:
     fed = Fed()
     told: list[tuple[str, tuple[str, int] | None]] = []
     bound: list[tuple[str, float]] = []
-    fed.model.tell(
+    fed.model.subscribe(
         lambda uid, each: told.append((uid, (each.nominated_node, each.seen) if each else None)),
         lambda uid, seconds: bound.append((uid, seconds)),
     )

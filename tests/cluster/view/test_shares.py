@@ -15,7 +15,7 @@ from cagrpc.api.core import caps, pods
 from cagrpc.api.core.constraints import Surroundings
 from cagrpc.api.core.pods import pod_spec
 from cagrpc.api.core.selectors import NAMESPACE_NAME, PodIdentity, SelectorsByLabel
-from cagrpc.api.encoding.messages import plain
+from cagrpc.api.encoding.messages import message_to_dict
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.view import shares
 from cagrpc.cluster.view.context import NAMESPACES
@@ -317,7 +317,7 @@ def test_what_is_known_of_namespaces_is_the_same_as_if_it_were_read_anew(
             known[name] = labels
         (waiting,) = followed.state().waiting
         anew = Namespaces(known, frozenset(known) if listed else None)
-        spec = plain(apart("p", *selectors, a="x").spec)
+        spec = message_to_dict(apart("p", *selectors, a="x").spec)
         terms = pod_spec(spec, "", [], Surroundings(namespaces=anew)).pod_anti_affinity
         assert waiting.pod_set.spec.pod_anti_affinity == terms
 

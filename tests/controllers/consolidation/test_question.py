@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from cagrpc.api.core.movability import Kept
 from cagrpc.api.core.pods import NOWHERE
 from cagrpc.cluster.state import ClusterNode, ClusterState, PodRef, PodsOnNode, ReschedulablePod
-from cagrpc.controllers.consolidation.must_go import GoingNode, GoingNodes
+from cagrpc.controllers.consolidation.forceful import ForcefulDisruption, ForcefulDisruptions
 from cagrpc.controllers.consolidation.question import question
 from cagrpc.controllers.settings import ConsolidationSettings
 from cagrpc.fleet.model import FleetSnapshot, GroupState, Instance, InstanceState
@@ -39,7 +39,7 @@ def _pods(draw: st.DrawFn, name: str) -> ReschedulablePod:
 
 
 @st.composite
-def _clusters(draw: st.DrawFn) -> tuple[ClusterState, FleetSnapshot, GoingNodes]:
+def _clusters(draw: st.DrawFn) -> tuple[ClusterState, FleetSnapshot, ForcefulDisruptions]:
     nodes, bound = [], {}
     for name in NODES:
         count = draw(st.integers(0, 5))
@@ -49,14 +49,14 @@ def _clusters(draw: st.DrawFn) -> tuple[ClusterState, FleetSnapshot, GoingNodes]
         nodes.append(ClusterNode(node, f"id-{name}", draw(st.booleans()), draw(st.booleans()), created_at_seconds=1000))
     ours = [Instance(f"id-{name}", "g", InstanceState.RUNNING) for name in NODES if draw(st.booleans())]
     groups = {"g": GroupState(GROUP, len(ours), tuple(ours))}
-    going = {name: GoingNode(DisruptionReason.UNHEALTHY, "why") for name in NODES if draw(st.booleans())}
+    going = {name: ForcefulDisruption(DisruptionReason.UNHEALTHY, "why") for name in NODES if draw(st.booleans())}
     fleet = FleetSnapshot(1, groups, ("g",), {each.id: "g" for each in ours})
-    return ClusterState((), tuple(nodes), (), bound=bound), fleet, GoingNodes(going)
+    return ClusterState((), tuple(nodes), (), bound=bound), fleet, ForcefulDisruptions(going)
 
 
 @examples(300)
 @given(_clusters())
-def test_every_pod_is_asked_about_once(cluster: tuple[ClusterState, FleetSnapshot, GoingNodes]) -> None:
+def test_every_pod_is_asked_about_once(cluster: tuple[ClusterState, FleetSnapshot, ForcefulDisruptions]) -> None:
     state, fleet, going = cluster
     found = question(state, fleet, ConsolidationSettings(), 1_000_000.0, going=going)
     validate_consolidation(found.problem)

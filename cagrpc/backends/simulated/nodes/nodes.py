@@ -11,7 +11,7 @@ from typing import Any
 
 from cagrpc.api.core.nodes import READY, START_UP_TAINT, node_document, taint_document
 from cagrpc.api.core.resources import Problems, mapping, members
-from cagrpc.api.encoding.messages import parse, plain
+from cagrpc.api.encoding.messages import message_to_dict, parse
 from cagrpc.api.encoding.times import timestamp
 from cagrpc.api.encoding.untrusted import whole_number
 from cagrpc.api.gen import kubernetes_pb2
@@ -92,7 +92,7 @@ def address(name: str) -> str:
 
 def decode(data: bytes) -> SimulatedNode:
     """Decode v1.Node bytes. Raises InvalidInput for malformed ones."""
-    return read(plain(parse(kubernetes_pb2.Node, data)))
+    return read(message_to_dict(parse(kubernetes_pb2.Node, data)))
 
 
 def read(document: Mapping[str, Any]) -> SimulatedNode:

@@ -20,7 +20,7 @@ from solver.model import PODS, Node, Plan, PodClass, Problem, Resources
 from solver.model.allocation import why_not_allocated
 from solver.model.budget import RunningBudget
 from solver.model.capacity import after_plan
-from solver.model.quantities import format_quantity, resource_words, several
+from solver.model.quantities import format_quantity, pluralize, resource_words
 
 _MOST_REASONS = 2
 _MOST_WAYS = 2
@@ -101,7 +101,7 @@ def _message(scenario: Problem, candidate: Candidate, when: str, budget: Running
     if not missing:
         return f"the whole request would fit {when}, but no place was found in the time for planning"
     lacking = ", ".join(_lacking(candidate, apart.plan)) if len(candidate.pod_sets) > 1 else ""
-    text = f"{pods - missing} of {several(pods, 'pod')} fit {when}{f' ({lacking})' if lacking else ''}"
+    text = f"{pods - missing} of {pluralize(pods, 'pod')} fit {when}{f' ({lacking})' if lacking else ''}"
     text += f": {'; '.join(apart.reasons[:_MOST_REASONS])}"
     ways = _ways(scenario, candidate, budget) if advised else []
     return f"{text}. What would serve all of them: {'; or '.join(ways)}" if ways else text

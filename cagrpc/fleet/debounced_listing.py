@@ -13,7 +13,7 @@ from cagrpc.fleet.serial_backend import SerialBackend
 from cagrpc.runtime.clock import EpochClock
 
 
-class SteadyListing:
+class DebouncedListing:
     """The last list, with the instances that lists have lacked for less than `Pace.absent_after_seconds`. Callers hold
     the backend's `turn`.
 

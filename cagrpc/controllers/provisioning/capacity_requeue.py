@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from cagrpc.cluster.shortages import could_hold
 from cagrpc.controllers.provisioning import conditions
-from cagrpc.controllers.provisioning.observation import Ours, RequestsObservation
+from cagrpc.controllers.provisioning.observation import ManagedRequest, RequestsObservation
 from cagrpc.controllers.provisioning.progress import Pods, RequestPhase
 from cagrpc.runtime.clock import MonotonicClock
 from solver.model import PODS, Node, NodeGroup, PodSpec
@@ -39,13 +39,13 @@ class _Capacity:
     """UIDs of requests with reservations."""
 
 
-class Woken:
+class CapacityRequeue:
     """The requests to be tried before their next attempt is due. For one thread; lost with the process, at no cost."""
 
     def __init__(self, clock: MonotonicClock) -> None:
         self._clock = clock
         self._known: _Capacity | None = None
-        self._woken: frozenset[str] = frozenset()
+        self._requeue: frozenset[str] = frozenset()
         self._tried_at = float("-inf")
 
     def learn(self, observed: RequestsObservation, short: Iterable[str], booked: Iterable[str]) -> None:
@@ -54,27 +54,27 @@ class Woken:
         before, now = self._known, _capacity(observed, frozenset(short), frozenset(booked))
         self._known = now
         waiting = {uid: each for uid, each in observed.ours.items() if _waits_for_room(each)}
-        woken = set(self._woken & waiting.keys())
+        woken = set(self._requeue & waiting.keys())
         if before is not None and waiting.keys() - woken:
             for_all = bool(before.short - now.short or before.booked - now.booked) or _grown(before.limits, now.limits)
             groups = [observed.fleet.groups[name].group for name in _more(before.groups, now.groups)]
             freed = list(_freed(before.nodes, now.nodes))
             woken.update(uid for uid, each in waiting.items() if for_all or _can_use(each, groups, freed))
-        self._woken = frozenset(woken)
+        self._requeue = frozenset(woken)
 
     def due(self) -> frozenset[str]:
         """Return the UIDs of the requests to be tried now."""
-        return self._woken if self._clock() >= self._tried_at + WOKEN_SECONDS else frozenset()
+        return self._requeue if self._clock() >= self._tried_at + WOKEN_SECONDS else frozenset()
 
     def tried(self, uids: Iterable[str]) -> None:
         """Note that these requests are decided now."""
         uids = frozenset(uids)
-        if uids & self._woken:
+        if uids & self._requeue:
             self._tried_at = self._clock()
-            self._woken -= uids
+            self._requeue -= uids
 
 
-def _waits_for_room(each: Ours) -> bool:
+def _waits_for_room(each: ManagedRequest) -> bool:
     return (
         each.phase is RequestPhase.WAITING
         and isinstance(each.pods, Pods)
@@ -120,7 +120,7 @@ def _freed(before: Mapping[str, Node], now: Mapping[str, Node]) -> Iterator[tupl
                 yield node, frozenset(more)
 
 
-def _can_use(each: Ours, groups: Iterable[NodeGroup], freed: Iterable[tuple[Node, frozenset[str]]]) -> bool:
+def _can_use(each: ManagedRequest, groups: Iterable[NodeGroup], freed: Iterable[tuple[Node, frozenset[str]]]) -> bool:
     assert isinstance(each.pods, Pods)
     specs = list(dict.fromkeys(spec for spec, _ in each.pods.sets))
     if any(could_hold(group, spec) for group in groups for spec in specs):

@@ -1,4 +1,4 @@
-"""The walk: one disruption at a time, from its record in the journal and the cluster as it is. Each `advance` does what
+"""The disruption queue: one disruption at a time, from its record in the journal and the cluster as it is. Each `advance` does what
 is due and may be repeated, so that a process that ends anywhere is continued, or undone, by the next.
 
     creating   old nodes are cordoned, new ones come and are held by their start-up taint
@@ -61,7 +61,7 @@ from cagrpc.kube.client.failures import Forbidden
 from cagrpc.runtime.clock import MonotonicClock, monotonic
 from cagrpc.runtime.progress import DEADLINE_SECONDS, LONGEST_FACTOR, Progress, Turn
 from solver.consolidation.model import FORCEFUL
-from solver.model.quantities import several
+from solver.model.quantities import pluralize
 
 log = logging.getLogger(__name__)
 
@@ -74,12 +74,12 @@ _REST = 3.0
 after so many times as long."""
 
 
-class WalkClient(PatchableNodes, Evictor, Protocol):
-    """The part of `kube.client.Client` that the walk needs."""
+class DisruptionQueueClient(PatchableNodes, Evictor, Protocol):
+    """The part of `kube.client.Client` that the queue needs."""
 
 
-class WalkCluster(Protocol):
-    """The part of `cagrpc.cluster.view.view.ClusterView` that the walk needs."""
+class DisruptionQueueCluster(Protocol):
+    """The part of `cagrpc.cluster.view.view.ClusterView` that the queue needs."""
 
     @property
     def problem(self) -> str | None: ...
@@ -93,14 +93,14 @@ class WalkCluster(Protocol):
     def is_cordoned(self, name: str) -> bool: ...
 
 
-class Walk:
-    """Walks. `begin`, `advance` and `undo` are for one thread, everything else for any."""
+class DisruptionQueue:
+    """Carries out steps. `begin`, `advance` and `undo` are for one thread, everything else for any."""
 
     def __init__(
         self,
-        client: WalkClient,
+        client: DisruptionQueueClient,
         fleet: Fleet,
-        cluster: WalkCluster,
+        cluster: DisruptionQueueCluster,
         assumed: AssumeCache,
         settings: ConsolidationSettings,
         clock: MonotonicClock = monotonic,
@@ -155,7 +155,7 @@ class Walk:
             )
             for each in step.pods
         )
-        what = f"{several(len(step.nodes), 'node')} ({step.reason})"
+        what = f"{pluralize(len(step.nodes), 'node')} ({step.reason})"
         spec = DisruptionSpec(
             reason=step.reason,
             nodes=step.nodes,
@@ -172,7 +172,7 @@ class Walk:
         )
         found = self._fleet.disruptions.begin(spec)
         self._displaced.begin(found, {each.pod.ref.uid: each.pod.spec for each in step.pods})
-        log.info("disruption %s begins: %s, %s", found.id, what, several(len(moves), "pod"), extra=_about(found))
+        log.info("disruption %s begins: %s, %s", found.id, what, pluralize(len(moves), "pod"), extra=_about(found))
         return found
 
     def advance(self) -> None:
@@ -305,7 +305,7 @@ class Walk:
         if not must_go and self._adjusted(under_way, targets, still_there, obstacles(under_way, state, pods)):
             return
         left = len(pods)
-        self.waits_for = self._evictions.problem or f"{several(left, 'pod')} to move, {open_now} to run again"
+        self.waits_for = self._evictions.problem or f"{pluralize(left, 'pod')} to move, {open_now} to run again"
         evictable = [each for each in still_there if may_be_evicted(pods[each.uid], under_way)]
         if not must_go:
             opened = opened_next(
@@ -369,7 +369,7 @@ class Walk:
 
     def _end(self, under_way: Disruption) -> None:
         done = replace(
-            under_way, phase=DisruptionPhase.DONE, message=f"{several(len(under_way.nodes), 'node')} deleted"
+            under_way, phase=DisruptionPhase.DONE, message=f"{pluralize(len(under_way.nodes), 'node')} deleted"
         )
         try:
             self._fleet.disruptions.change(done, delete=[each.instance_id for each in under_way.nodes])

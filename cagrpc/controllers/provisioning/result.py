@@ -10,7 +10,7 @@ from typing import Any
 
 from cagrpc.controllers.assume_cache.bookings import AssumedRequests, Booked, Booking
 from cagrpc.controllers.provisioning.observation import RequestsObservation
-from cagrpc.controllers.provisioning.progress import Next, Pods, RequestPhase
+from cagrpc.controllers.provisioning.progress import Action, Pods, RequestPhase
 from cagrpc.controllers.provisioning.records import record
 from cagrpc.controllers.settings import ClassBehaviour
 
@@ -18,11 +18,11 @@ _MOST_NAMESPACES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ReconcileResult:
     """Requests as observed last, the next step of each, and the capacity reserved for them."""
 
     observed: RequestsObservation
-    nexts: Mapping[str, Next]
+    actions: Mapping[str, Action]
     bookings: tuple[Booking, ...]
     booked: Booked
 
@@ -38,7 +38,7 @@ class Seen:
                 for uid, ours in observed.ours.items()
                 if uid in places and ours.request.key in observed.consumers
             },
-            Counter(observed.requests[uid].namespace for uid, each in self.nexts.items() if each.wants),
+            Counter(observed.requests[uid].namespace for uid, each in self.actions.items() if each.wants),
         )
 
     def _booked_nodes(self) -> Mapping[str, str]:
@@ -51,26 +51,26 @@ class Seen:
     def records(self) -> list[dict[str, Any]]:
         """Return every request of ours, oldest first, as JSON."""
         return [
-            record(self.observed, replace(each, phase=self.nexts[uid].phase))
+            record(self.observed, replace(each, phase=self.actions[uid].phase))
             for uid, each in self.observed.ours.items()
-            if uid in self.nexts
+            if uid in self.actions
         ]
 
     def phases(self) -> Mapping[str, int]:
         """Return how many requests are in which phase."""
-        return Counter(each.phase.value for each in self.nexts.values())
+        return Counter(each.phase.value for each in self.actions.values())
 
     def over_share(self) -> Mapping[str, int]:
         """Return how many requests wait for others of their namespace, by namespace; the first 20 only."""
-        waiting = (self.observed.ours[uid] for uid, each in self.nexts.items() if each.over_share)
+        waiting = (self.observed.ours[uid] for uid, each in self.actions.items() if each.over_share)
         return dict(Counter(each.request.namespace for each in waiting).most_common(_MOST_NAMESPACES))
 
 
-def bookings_of(observed: RequestsObservation, nexts: Mapping[str, Next]) -> tuple[Booking, ...]:
+def bookings_of(observed: RequestsObservation, actions: Mapping[str, Action]) -> tuple[Booking, ...]:
     """Return the bookings, the oldest request's first. They include requests whose nodes are in flight: others may see
     their labels, and plan, before the next observation."""
     found = []
-    for uid, each in nexts.items():
+    for uid, each in actions.items():
         ours = observed.ours[uid]
         if each.holds:
             anywhere = ours.service.behaviour is ClassBehaviour.CHECK

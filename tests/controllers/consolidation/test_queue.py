@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cagrpc.backends.simulated.behaviour import Behaviour
-from cagrpc.controllers.consolidation.walk import MOST_IN_FLIGHT
+from cagrpc.controllers.consolidation.queue import MOST_IN_FLIGHT
 from cagrpc.controllers.settings import ConsolidationMode, PlannerSettings
 from cagrpc.fleet.model import DisruptionPhase, Phase
 from cagrpc.runtime.progress import DEADLINE_SECONDS

@@ -18,7 +18,7 @@ from solver.model import Taint
 
 
 @dataclass(frozen=True, slots=True)
-class GoingNode:
+class ForcefulDisruption:
     """A node that must go."""
 
     reason: DisruptionReason
@@ -40,10 +40,10 @@ class NodeSigns:
 
 
 @dataclass(frozen=True, slots=True)
-class GoingNodes:
+class ForcefulDisruptions:
     """Nodes of the fleet that must go, by name."""
 
-    nodes: Mapping[str, GoingNode] = field(default_factory=dict)
+    nodes: Mapping[str, ForcefulDisruption] = field(default_factory=dict)
     spared: Mapping[str, str] = field(default_factory=dict)
     """Nodes that have gone bad and stay, since so many of their provisioner's are bad that it is hardly the nodes: by
     name, why, for people."""
@@ -51,25 +51,27 @@ class GoingNodes:
 
 def must_go(
     nodes: Iterable[ClusterNode], snapshot: FleetSnapshot, settings: ConsolidationSettings, now_seconds: float
-) -> GoingNodes:
+) -> ForcefulDisruptions:
     """Return which nodes of the fleet must go, of those that nobody removes already. `now_seconds` is since the
     epoch."""
     return which_must_go(_ours(nodes, snapshot), settings, now_seconds)
 
 
-def which_must_go(nodes: Iterable[NodeSigns], settings: ConsolidationSettings, now_seconds: float) -> GoingNodes:
+def which_must_go(
+    nodes: Iterable[NodeSigns], settings: ConsolidationSettings, now_seconds: float
+) -> ForcefulDisruptions:
     """Return which of these nodes must go; conditions last since their last transition."""
     all_nodes = list(nodes)
     registered, bad = Counter(each.provisioner for each in all_nodes), Counter[str]()
-    found: dict[str, GoingNode] = {}
+    found: dict[str, ForcefulDisruption] = {}
     for each in all_nodes:
         bad[each.provisioner] += any(_holds(rule, said) for rule in settings.repair for said in each.conditions)
         interrupted = _why_interrupted(each, settings)
         unhealthy = _why_unhealthy(each, settings.repair, now_seconds)
         if interrupted:
-            found[each.name] = GoingNode(DisruptionReason.INTERRUPTED, f"its cloud takes it: {interrupted}")
+            found[each.name] = ForcefulDisruption(DisruptionReason.INTERRUPTED, f"its cloud takes it: {interrupted}")
         elif unhealthy:
-            found[each.name] = GoingNode(DisruptionReason.UNHEALTHY, unhealthy)
+            found[each.name] = ForcefulDisruption(DisruptionReason.UNHEALTHY, unhealthy)
     spared = {
         each.name: (
             f"{found[each.name].why}; but {bad[each.provisioner]} of the {registered[each.provisioner]} nodes of"
@@ -80,7 +82,7 @@ def which_must_go(nodes: Iterable[NodeSigns], settings: ConsolidationSettings, n
         and each.name in found
         and found[each.name].reason is DisruptionReason.UNHEALTHY
     }
-    return GoingNodes({name: each for name, each in found.items() if name not in spared}, spared)
+    return ForcefulDisruptions({name: each for name, each in found.items() if name not in spared}, spared)
 
 
 def _ours(nodes: Iterable[ClusterNode], snapshot: FleetSnapshot) -> Iterator[NodeSigns]:
