@@ -1,6 +1,6 @@
 """Disruptions in the journal: one at a time, begun with its increment of new nodes in one commit, and ended with the
-deletion of nodes in another, so that no crash comes between. Which phase is next is decided by who carries them out; pods
-and cordons are nothing that the fleet knows.
+deletion of nodes in another, so that no crash comes between. Which phase is next is decided by who carries them out;
+pods and cordons are nothing that the fleet knows.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""The disruption queue: one disruption at a time, from its record in the journal and the cluster as it is. Each `advance` does what
-is due and may be repeated, so that a process that ends anywhere is continued, or undone, by the next.
+"""The disruption queue: one disruption at a time, from its record in the journal and the cluster as it is. Each
+`advance` does what is due and may be repeated, so that a process that ends anywhere is continued, or undone, by the
+next.
 
     creating   old nodes are cordoned, new ones come and are held by their start-up taint
     moving     pods are evicted, their successors nominated to where they were planned; new nodes are released in turn
