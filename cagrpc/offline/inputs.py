@@ -17,10 +17,8 @@ from cagrpc.api.files.documents import ManifestDocument, read_text
 from cagrpc.api.files.documents import documents as read_documents
 from cagrpc.api.files.tables import pods_of_table
 from cagrpc.cluster.documents import Described, DocumentReader
-from cagrpc.cluster.fleet_capacity import groups_as_planned
 from cagrpc.config.files import load_devices, load_provisioners
-from cagrpc.controllers.assume_cache.placed_pods import PlacedPods
-from cagrpc.controllers.assume_cache.placements import DesiredPlacements
+from cagrpc.controllers.assume_cache.snapshot import Snapshot
 from cagrpc.controllers.planning.problem import question
 from cagrpc.durations import seconds_of_flag
 from cagrpc.errors import InvalidConfiguration, InvalidInput
@@ -165,9 +163,8 @@ def problem_of(
 ) -> Problem:
     """Return the problem of a cluster beside these node groups, of which no node stands."""
     states = {each.id: GroupState(each, each.target_size) for each in groups}
-    snapshot = FleetSnapshot(0, states, (), {}, limits=tuple(limits))
-    placed = PlacedPods(found.state, snapshot, groups_as_planned(snapshot, found.state), DesiredPlacements())
-    problem = question(found.state, snapshot, placed).problem
+    snapshot = Snapshot(FleetSnapshot(0, states, (), {}, limits=tuple(limits)), found.state)
+    problem = question(snapshot, found.state, snapshot.placed()).problem
     least = {each.id: each.min_size for each in groups}
     return replace(
         problem,

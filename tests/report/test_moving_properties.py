@@ -11,6 +11,7 @@ from hypothesis import given
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.api.core.movability import MovingRules, StaysBecause
+from cagrpc.controllers.assume_cache.snapshot import Snapshot
 from cagrpc.controllers.consolidation.forceful import must_go
 from cagrpc.controllers.consolidation.question import question as question_of_server
 from cagrpc.fleet.catalogue import embedded_catalogue
@@ -70,7 +71,7 @@ def test_the_report_asks_what_a_server_asks(cluster: drawn_clusters.Objects) -> 
     state = watched(cluster, moving=MovingRules()).model.state(frozenset(), with_bound=True)
     snapshot = fleet(found, kept)
     going = must_go(state.nodes, snapshot, SETTINGS, NOW)
-    theirs = question_of_server(state, snapshot, SETTINGS, NOW, going=going).problem
+    theirs = question_of_server(Snapshot(snapshot, state), SETTINGS, NOW, going=going).problem
 
     assert {name: here.reschedulable for name, here in described.state.bound.items()} == {
         name: here.reschedulable for name, here in state.bound.items()

@@ -362,7 +362,7 @@ class World:
         nodes = {each.node.name for each in state.nodes} | {n.name for of in fleet.increments for n in of.nodes}
         found: list[object] = [key for key in self.assumed.placements.known() if key not in waiting]
         found += [each.uid for each in snapshot.requests.bookings if each.uid not in requests]
-        for reserved in (snapshot.booked.reservations, snapshot.displaced, snapshot.slack.reservations()):
+        for reserved in (snapshot.booked.reservations, snapshot.displaced, snapshot.placeholders):
             found += [name for name in reserved if name not in nodes]
             for owner in {each.owner for of in reserved.values() for each in of}:
                 match owner:

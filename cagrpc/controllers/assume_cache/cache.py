@@ -80,5 +80,5 @@ class AssumeCache:
         of those that they were created for."""
         displaced = self.displaced.reservations(fleet, cluster)  # first: it gives placements to pods that wait
         desired = self.placements.desired(fleet, self._cluster.nominated_by_us(), cluster)
-        unknown, requests = self._requests_unknown, self._requests
-        return Snapshot(fleet, self.labels.seen(cluster), desired, displaced, requests, self._slack, unknown)
+        labelled, held = self.labels.seen(cluster), self._slack.reservations()
+        return Snapshot(fleet, labelled, desired, displaced, self._requests, held, self._requests_unknown)

@@ -13,7 +13,6 @@ from cagrpc.cluster.state import ClusterState
 from cagrpc.controllers.assume_cache.bookings import AssumedRequests, Booked, Booking, book
 from cagrpc.controllers.assume_cache.placed_pods import PlacedPods
 from cagrpc.controllers.assume_cache.placements import DesiredPlacements
-from cagrpc.controllers.assume_cache.slack import NO_SLACK, SlackState
 from cagrpc.errors import StillStarting
 from cagrpc.fleet.model import FleetSnapshot
 from solver.model import NodeGroup
@@ -32,7 +31,8 @@ class Snapshot:
     displaced: Reservations = field(default_factory=dict)
     """The room of pods that a disruption displaces."""
     requests: AssumedRequests = field(default_factory=AssumedRequests)
-    slack: SlackState = NO_SLACK
+    placeholders: Reservations = field(default_factory=dict)
+    """The room of the slack's placeholders, which gives way to pods."""
     unknown: str = ""
     """Why it is not known yet what ProvisioningRequests hold; empty where it is."""
 

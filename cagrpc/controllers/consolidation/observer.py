@@ -10,7 +10,6 @@ from cagrpc.controllers.consolidation.forceful import must_go
 from cagrpc.controllers.consolidation.holds import Hold, Holds, in_words, needs, notes
 from cagrpc.controllers.consolidation.question import AskedQuestion, in_flight, question, why_nothing
 from cagrpc.controllers.events import EventRecorder
-from cagrpc.controllers.scale_down.choice import Bookings
 from cagrpc.controllers.settings import ConsolidationSettings
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import FleetSnapshot
@@ -58,12 +57,10 @@ class Observer:
             return nothing or held
         taken = self._assumed.snapshot(snapshot, state)
         asked = question(
-            state,
-            snapshot,
+            taken,
             self._settings,
             now,
             going=going,
-            bookings=Bookings(taken.reservations, taken.requests.nodes, taken.slack.reservations()),
             short=frozenset(each.offering for each in self._assumed.shortages.active()),
         )
         return AskedQuestion(snapshot, state, asked, held)

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field, replace
 from cagrpc.api.core.movability import Kept
 from cagrpc.api.core.nodes import UNSCHEDULABLE
 from cagrpc.api.encoding.times import timestamp
-from cagrpc.cluster.fleet_capacity import deleting_instances, groups_as_planned
+from cagrpc.cluster.fleet_capacity import deleting_instances
 from cagrpc.cluster.node_info import ClusterCapacity, merged
 from cagrpc.cluster.shortages import offering
 from cagrpc.cluster.state import ClusterNode, ClusterState, PodsOnNode, ReschedulablePod
+from cagrpc.controllers.assume_cache.snapshot import Snapshot
 from cagrpc.controllers.consolidation.forceful import ForcefulDisruptions
 from cagrpc.controllers.planning.problem import ClassKey
-from cagrpc.controllers.scale_down.choice import AT_MINIMUM, IN_FLIGHT, Bookings, booked_for
+from cagrpc.controllers.scale_down.choice import AT_MINIMUM, IN_FLIGHT, booked_for
 from cagrpc.controllers.scale_down.constraints import is_constrained_by_others, required
 from cagrpc.controllers.scale_down.known import TO_BE_DELETED
 from cagrpc.controllers.settings import ConsolidationPolicy, ConsolidationSettings
@@ -67,40 +68,35 @@ class AskedQuestion:
 
 
 def question(
-    state: ClusterState,
-    snapshot: FleetSnapshot,
+    snapshot: Snapshot,
     settings: ConsolidationSettings,
     now_seconds: float,
     *,
     going: ForcefulDisruptions | None = None,
-    bookings: Bookings | None = None,
     short: AbstractSet[str] = frozenset(),
 ) -> ConsolidationQuestion:
-    """Return what to plan. `state` is with all that is bound; `now_seconds` is since the epoch; `going` are nodes that
-    must go; `bookings` is what others hold on nodes; of the offerings that are `short` no node is opened."""
-    return _Making(
-        state, snapshot, settings, now_seconds, going or ForcefulDisruptions(), bookings or Bookings(), short
-    ).made()
+    """Return what to plan. The snapshot's cluster is with all that is bound; `now_seconds` is since the epoch; `going`
+    are nodes that must go; of the offerings that are `short` no node is opened."""
+    return _Making(snapshot, settings, now_seconds, going or ForcefulDisruptions(), short).made()
 
 
 class _Making:
     def __init__(
         self,
-        state: ClusterState,
-        snapshot: FleetSnapshot,
+        snapshot: Snapshot,
         settings: ConsolidationSettings,
         now_seconds: float,
         going: ForcefulDisruptions,
-        bookings: Bookings,
         short: AbstractSet[str],
     ) -> None:
-        self._state, self._snapshot, self._settings, self._now_seconds = state, snapshot, settings, now_seconds
-        self._going, self._bookings, self._short = going, bookings, short
-        self._deleting = deleting_instances(snapshot)
-        self._orphans = {each.id for each in snapshot.orphans}
-        held = merged(bookings.reservations, bookings.slack)
+        self._taken, self._settings, self._now_seconds = snapshot, settings, now_seconds
+        self._state, self._snapshot = snapshot.cluster, snapshot.fleet
+        self._going, self._short = going, short
+        self._deleting = deleting_instances(snapshot.fleet)
+        self._orphans = {each.id for each in snapshot.fleet.orphans}
+        held = merged(snapshot.reservations, snapshot.placeholders)
         self._specs = _RequiredSpecs()
-        self._capacity = ClusterCapacity(_with_running(state, bookings, self._specs), held)
+        self._capacity = ClusterCapacity(_with_running(snapshot, self._specs), held)
         self._pods: dict[str, Mapping[ClassKey, tuple[ReschedulablePod, ...]]] = {}
         self._left: dict[str, tuple[ReschedulablePod, ...]] = {}
         self._nodes: dict[str, DisruptedNode] = {}
@@ -118,7 +114,7 @@ class _Making:
         return ConsolidationQuestion(problem, self._pods, self._left, self._nodes)
 
     def _groups(self) -> Iterator[NodeGroup]:
-        for each in groups_as_planned(self._snapshot, self._state):
+        for each in self._taken.groups:
             known = self._snapshot.groups[each.id].group
             closed = offering(known) in self._short
             yield replace(each, min_size=known.min_size, max_size=each.target_size if closed else each.max_size)
@@ -155,7 +151,7 @@ class _Making:
         return (each for each in pods if each.kept_by is not Kept.WITHOUT_SUCCESSOR)
 
     def _placeholders(self, name: str) -> Iterator[PodSet]:
-        for number, each in enumerate(self._bookings.slack.get(name, ())):
+        for number, each in enumerate(self._taken.placeholders.get(name, ())):
             yield PodSet(f"placeholders {number} of {name}", self._specs.of(each.spec), each.count, placeholder=True)
 
     def _why_fixed(self, node: ClusterNode, group: NodeGroup | None) -> str:
@@ -181,8 +177,8 @@ class _Making:
             return DO_NOT_DISRUPT_NODE
         if not node.ready:
             return NOT_READY
-        if name in self._bookings.nodes:
-            return booked_for(self._bookings.nodes[name])
+        if name in self._taken.requests.nodes:
+            return booked_for(self._taken.requests.nodes[name])
         return self._why_kept_by_pods(here) or self._why_kept_by_group(node, group, here)
 
     def _why_kept_by_pods(self, here: PodsOnNode) -> str:
@@ -245,13 +241,14 @@ class _RequiredSpecs:
         return iter(self._own)
 
 
-def _with_running(state: ClusterState, bookings: Bookings, specs: _RequiredSpecs) -> Iterator[Node]:
+def _with_running(snapshot: Snapshot, specs: _RequiredSpecs) -> Iterator[Node]:
     """Yield the nodes with the pods that those that move see by the constraints of either; with none where no
     constraint sees any."""
+    state = snapshot.cluster
     for here in state.bound.values():
         for pod in here.reschedulable:
             specs.of(pod.spec)
-    for kept in bookings.slack.values():
+    for kept in snapshot.placeholders.values():
         for each in kept:
             specs.of(each.spec)
     others = {id(each.spec): each.spec for here in state.bound.values() for each in here.others}

@@ -264,7 +264,7 @@ class PlanningController(Controller):
         if not left.waiting and placeholders:  # placeholders with room stay where they are
             placeholders = observed.slack.left_over_sets()
             placed = snapshot.placed(merged(snapshot.reservations, observed.slack.reservations()))
-        return left, question(left, observed.snapshot, placed, observed.short, self._previous, placeholders)
+        return left, question(snapshot, left, placed, observed.short, self._previous, placeholders)
 
     def _apply(self, assigned: AssignedPods, planned: FleetObservation, record_id: str, gap: float | None) -> _Outcome:
         """Order each part, except those that have changed while planning, which are news for the next round."""

@@ -12,11 +12,11 @@ from collections.abc import Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
-from cagrpc.cluster.fleet_capacity import groups_as_planned
 from cagrpc.cluster.shortages import offering
 from cagrpc.cluster.state import ClusterState, PodRef, oldest_first
 from cagrpc.controllers.assume_cache.placed_pods import PlacedPods
 from cagrpc.controllers.assume_cache.slack import SlackState
+from cagrpc.controllers.assume_cache.snapshot import Snapshot
 from cagrpc.fleet.model import FleetSnapshot
 from solver.model import NodeGroup, Plan, PodClass, PodSet, PodSpec, Problem
 
@@ -59,16 +59,15 @@ def class_key(pods: PodSet | PodClass) -> ClassKey:
 
 
 def question(
+    snapshot: Snapshot,
     state: ClusterState,
-    snapshot: FleetSnapshot,
     placed: PlacedPods,
     short: AbstractSet[str] = frozenset(),
     previous: Plan | None = None,
     placeholders: Sequence[PodSet] = (),
 ) -> Question:
-    """Return what to plan. `state` is without the pods that are served; `short` are offerings to leave out; `previous`
-    is the plan of the last round, applied or not; `placeholders` are planned beside the pods."""
-    groups = groups_as_planned(snapshot, state)
+    """Return what to plan. `state` is without the pods that are served (`placed`); `short` are offerings to leave out;
+    `previous` is the plan of the last round, applied or not; `placeholders` are planned beside the pods."""
     waiting = [
         replace(each, pod_set=replace(each.pod_set, spec=state.devices.left_out(each.pod_set.spec)))
         for each in state.waiting
@@ -78,9 +77,9 @@ def question(
         pods[class_key(each.pod_set)].extend(each.pods)
     problem = Problem(
         pod_sets=(*(each.pod_set for each in waiting), *placeholders),
-        node_groups=tuple(group for group in groups if offering(group) not in short),
+        node_groups=tuple(group for group in snapshot.groups if offering(group) not in short),
         nodes=placed.nodes,
-        limits=snapshot.limits,
+        limits=snapshot.fleet.limits,
         daemon_sets=state.daemon_sets,
         previous=None if previous is None else _without_increments(previous),
     )
@@ -88,7 +87,7 @@ def question(
         problem,
         {key: tuple(sorted(refs, key=oldest_first)) for key, refs in pods.items()},
         placed.in_flight,
-        tuple(group for group in groups if offering(group) in short),
+        tuple(group for group in snapshot.groups if offering(group) in short),
     )
 
 

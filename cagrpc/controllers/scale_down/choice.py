@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import inf
 
 import numpy as np
 
 from cagrpc.cluster.node_info import RequestOwner, Reservations, merged
 from cagrpc.cluster.state import ClusterNode, ClusterState
+from cagrpc.controllers.assume_cache.snapshot import Snapshot
 from cagrpc.controllers.scale_down.constraints import keys_kept_out_of, required
 from cagrpc.controllers.scale_down.crowd import Crowd
 from cagrpc.controllers.scale_down.known import FleetNode, ReviewedNodes
@@ -53,18 +54,6 @@ def no_room_with_slack(weight: int) -> str:
 def booked_for(request: str) -> str:
     """Return the reason of a node that is booked for a request (namespace/name)."""
     return f"{BOOKED} {request}"
-
-
-@dataclass(frozen=True, slots=True)
-class Bookings:
-    """What is reserved on nodes beside the pods that run there."""
-
-    reservations: Reservations = field(default_factory=dict)
-    """Of ProvisioningRequests, for pods that are still to be created. They cannot be moved."""
-    nodes: Mapping[str, str] = field(default_factory=dict)
-    """Booked nodes, which have to stay, with the ProvisioningRequest of each (namespace/name)."""
-    slack: Reservations = field(default_factory=dict)
-    """Placeholders on nodes. They may move, as pods may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,29 +105,28 @@ class Verdicts:
 
 def choose(
     known: ReviewedNodes,
-    cluster: ClusterState,
-    fleet: FleetSnapshot,
+    snapshot: Snapshot,
     before: AbstractSet[str],
     lately: AbstractSet[str],
     rules: Rules,
     clock: MonotonicClock,
-    bookings: Bookings,
     undrainable: Undrainable,
 ) -> Generator[Verdicts, None, Verdicts]:
-    """Return which nodes may go and which have to stay. `known` is up to date with `cluster`, which is without the pods
-    of increments in flight. `before` are the nodes that may go so far: they win ties, since CA waits 10 minutes before
-    it removes a node. `lately` were evaluated in this sweep and refused. Of `undrainable` nodes no pods are placed.
+    """Return which nodes may go and which have to stay. `known` is up to date with the snapshot's cluster, which is
+    without the pods of increments in flight. `before` are the nodes that may go so far: they win ties, since CA waits
+    10 minutes before it removes a node. `lately` were evaluated in this sweep and refused. Of `undrainable` nodes no
+    pods are placed.
 
     It pauses after each part of the work, with the verdicts on nodes that are not evaluated. Meanwhile `known` must not
     change, and the clock is to stand still."""
-    at_first = _AtFirst(known, fleet, bookings, undrainable)
+    at_first = _AtFirst(known, snapshot, undrainable)
     yield at_first.verdicts
     if not at_first.candidates:  # no pods are to be moved
         return at_first.with_decided({}, (), ())
-    room = Room(_in_order(known, at_first), merged(bookings.reservations, bookings.slack))
+    room = Room(_in_order(known, at_first), merged(snapshot.reservations, snapshot.placeholders))
     yield at_first.verdicts
-    removals = _Removals(known, fleet, rules, at_first, room, bookings.slack)
-    for _ in removals.reserve(cluster):
+    removals = _Removals(known, snapshot.fleet, rules, at_first, room, snapshot.placeholders)
+    for _ in removals.reserve(snapshot.cluster):
         yield at_first.verdicts
     stay: dict[str, str] = {}
     go: list[str] = []
@@ -189,9 +177,8 @@ class _Allowance:
 class _AtFirst:
     """What is decided before any pods are placed, and of which nodes it is not."""
 
-    def __init__(
-        self, known: ReviewedNodes, fleet: FleetSnapshot, bookings: Bookings, undrainable: Undrainable
-    ) -> None:
+    def __init__(self, known: ReviewedNodes, snapshot: Snapshot, undrainable: Undrainable) -> None:
+        fleet, booked_nodes = snapshot.fleet, snapshot.requests.nodes
         deleting = known.deleting(fleet)
         self.leaving = known.leaving | known.named(deleting)
         held = (known.held | known.named(fleet.held_instances)) - self.leaving
@@ -204,9 +191,9 @@ class _AtFirst:
         self._go = sorted(each.name for each in ours if each.name not in known.foreign)
         low = frozenset(known.low - self.leaving)
         kept = {name: why for name, why in undrainable(low).items() if name in low} if low else {}
-        self.candidates = low - held - bookings.nodes.keys() - kept.keys() - known.foreign
+        self.candidates = low - held - booked_nodes.keys() - kept.keys() - known.foreign
         stay = dict.fromkeys(known.ours.keys() - self.leaving - self.candidates - known.foreign, IN_USE)
-        booked = {name: booked_for(request) for name, request in bookings.nodes.items()}
+        booked = {name: booked_for(request) for name, request in booked_nodes.items()}
         for reasons in (kept, booked, dict.fromkeys(held, IN_FLIGHT)):
             stay.update((name, why) for name, why in reasons.items() if name in stay)
         self.verdicts = Verdicts(stay, (), low, frozenset(), swept=False)

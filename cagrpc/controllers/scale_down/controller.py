@@ -23,7 +23,6 @@ from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.scale_down.choice import (
     BOOKED,
     BUDGET,
-    Bookings,
     Rules,
     Verdicts,
     all_stay,
@@ -160,10 +159,8 @@ class ScaleDownController(Controller):
             if self._verdicts is None
             else frozenset(self._verdicts.go)
         )
-        taken = self._assumed.snapshot(snapshot, state)
-        bookings = Bookings(taken.reservations, taken.requests.nodes, taken.slack.reservations())
-        undrainable = self._cluster.undrainable
-        return choose(self._known, state, snapshot, before, self._lately, self._rules, clock, bookings, undrainable)
+        taken, undrainable = self._assumed.snapshot(snapshot, state), self._cluster.undrainable
+        return choose(self._known, taken, before, self._lately, self._rules, clock, undrainable)
 
     def _go_on(self, review: _Review) -> None:
         begins, self._under_way = self._under_way is None, None

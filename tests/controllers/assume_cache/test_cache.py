@@ -37,7 +37,7 @@ class _Scene(Scene, RequestWorld):
             "pods": self.assumed.placements.nodes(),
             "requests": snapshot.booked.reservations,
             "displaced": snapshot.displaced,
-            "slack": snapshot.slack.reservations(),
+            "slack": snapshot.placeholders,
         }
         return {kind for kind, of in found.items() if of}
 

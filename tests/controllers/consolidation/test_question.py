@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from cagrpc.api.core.movability import Kept
 from cagrpc.api.core.pods import NOWHERE
 from cagrpc.cluster.state import ClusterNode, ClusterState, PodRef, PodsOnNode, ReschedulablePod
+from cagrpc.controllers.assume_cache.snapshot import Snapshot
 from cagrpc.controllers.consolidation.forceful import ForcefulDisruption, ForcefulDisruptions
 from cagrpc.controllers.consolidation.question import question
 from cagrpc.controllers.settings import ConsolidationSettings
@@ -58,7 +59,7 @@ def _clusters(draw: st.DrawFn) -> tuple[ClusterState, FleetSnapshot, ForcefulDis
 @given(_clusters())
 def test_every_pod_is_asked_about_once(cluster: tuple[ClusterState, FleetSnapshot, ForcefulDisruptions]) -> None:
     state, fleet, going = cluster
-    found = question(state, fleet, ConsolidationSettings(), 1_000_000.0, going=going)
+    found = question(Snapshot(fleet, state), ConsolidationSettings(), 1_000_000.0, going=going)
     validate_consolidation(found.problem)
     for each in found.problem.nodes:
         name = each.node.name
