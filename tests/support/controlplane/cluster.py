@@ -95,7 +95,8 @@ class Cluster:
                 f"pod {metadata['namespace']}/{metadata['name']}: {status['phase']}, node"
                 f" {pod['spec'].get('nodeName')}, nominated {status.get('nominatedNodeName')}, {'; '.join(said)}"
             )
-        return "\n".join((*lines, self.plane.last_words("kube-scheduler")))
+        programs = ("kube-scheduler", "kube-controller-manager")
+        return "\n".join((*lines, *map(self.plane.last_words, programs)))
 
 
 def pod_spec(requests: Mapping[str, str], **more: Any) -> dict[str, Any]:

@@ -91,6 +91,8 @@ class ControlPlane:
         self.admin = self.api(User.ADMIN)
         self._processes: dict[str, Process] = {}
         self._scoring = Scoring.LEAST_ALLOCATED
+        self._interrupted = False
+        """Whether the API server has been away since the scheduler and the controllers were started."""
         try:
             self._start_etcd()
             self.start_apiserver()
@@ -177,6 +179,7 @@ class ControlPlane:
 
     def stop_apiserver(self) -> None:
         """As in a crash. Told to end, it would wait a minute for those who watch."""
+        self._interrupted = True
         self._processes["kube-apiserver"].stop(kill=True)
 
     def restart_apiserver(self) -> None:
@@ -390,15 +393,19 @@ class ControlPlane:
         return self._processes[name].last_words()
 
     def restore(self) -> None:
-        """Start again what a test left stopped, and the usual profile of the scheduler."""
+        """Start again what a test left stopped, and the usual profile of the scheduler; the scheduler and the
+        controllers, too, where the API server was away. What they watch comes back up to half a minute later, and of
+        what happens until then some is lost on them: a ReplicaSet whose new pod is deleted before it is seen makes no
+        other for five minutes."""
         running = {name for name, process in self._processes.items() if process.running}
         if "kube-apiserver" not in running:
             self.start_apiserver()
-        if "kube-scheduler" not in running or self._scoring is not Scoring.LEAST_ALLOCATED:
+        anew, self._interrupted = self._interrupted, False
+        if anew or "kube-scheduler" not in running or self._scoring is not Scoring.LEAST_ALLOCATED:
             self.stop_scheduler()
             self.start_scheduler()
-        if "kube-controller-manager" not in running:
-            self.start_controller_manager()
+        if anew or "kube-controller-manager" not in running:
+            self.restart_controller_manager()
 
     def close(self) -> None:
         """Everything ends at once: nobody will read etcd's data again."""
