@@ -118,12 +118,14 @@ def choose(
     pods are placed.
 
     It pauses after each part of the work, with the verdicts on nodes that are not evaluated. Meanwhile `known` must not
-    change, and the clock is to stand still."""
+    change, and the clock is to stand still. Raises StillStarting while it is not known what ProvisioningRequests
+    hold."""
+    held = merged(snapshot.reservations, snapshot.placeholders)  # first: which nodes are booked may not be known yet
     at_first = _AtFirst(known, snapshot, undrainable)
     yield at_first.verdicts
     if not at_first.candidates:  # no pods are to be moved
         return at_first.with_decided({}, (), ())
-    room = Room(_in_order(known, at_first), merged(snapshot.reservations, snapshot.placeholders))
+    room = Room(_in_order(known, at_first), held)
     yield at_first.verdicts
     removals = _Removals(known, snapshot.fleet, rules, at_first, room, snapshot.placeholders)
     for _ in removals.reserve(snapshot.cluster):
