@@ -244,6 +244,8 @@ class AssumedRequests:
     """By UID of a request that has places: the pods that consume it."""
     due: Mapping[str, int] = field(default_factory=dict)
     """The number of requests that are to be decided now, by namespace."""
+    unknown: str = ""
+    """Why it is not known yet what they hold, so that nobody plans; empty where it is known, or cannot be."""
 
     @property
     def pending_consumers(self) -> tuple[str, ...]:

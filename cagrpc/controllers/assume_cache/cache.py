@@ -44,19 +44,13 @@ class AssumeCache:
         self.placements = Placements()
         self.displaced = DisplacedPods(self.placements, cluster, clock)
         self.labels = AssumedLabels(clock)
-        self._requests = AssumedRequests()
-        self._requests_unknown = "starting" if serves_requests else ""
-        self._slack = NO_SLACK
+        self._requests = AssumedRequests(unknown="starting" if serves_requests else "")
+        self._slack, self._placeholders = NO_SLACK, NO_SLACK.reservations()
 
     @property
     def requests(self) -> AssumedRequests:
         """What ProvisioningRequests hold; nothing while that is unknown."""
         return self._requests
-
-    @property
-    def requests_unknown(self) -> str:
-        """Why it is not known yet what ProvisioningRequests hold; empty where it is, or cannot be known."""
-        return self._requests_unknown
 
     @property
     def slack(self) -> SlackState:
@@ -65,20 +59,15 @@ class AssumeCache:
 
     def assume_requests(self, found: AssumedRequests) -> None:
         """Assume what all requests hold, instead of what was assumed for them before."""
-        self._requests, self._requests_unknown = found, ""
-
-    def await_requests(self, why: str) -> None:
-        """Note why it is not known yet what requests hold; empty where it cannot be known."""
-        self._requests_unknown = why
+        self._requests = found
 
     def assume_slack(self, state: SlackState) -> None:
         """Assume these placeholders, instead of those before."""
-        self._slack = state
+        self._slack, self._placeholders = state, state.reservations()
 
     def snapshot(self, fleet: FleetSnapshot, cluster: ClusterState) -> Snapshot:
         """Return the snapshot of this moment; `cluster` is read after `fleet`. Pods that wait in it take the placements
         of those that they were created for."""
         displaced = self.displaced.reservations(fleet, cluster)  # first: it gives placements to pods that wait
         desired = self.placements.desired(fleet, self._cluster.nominated_by_us(), cluster)
-        labelled, held = self.labels.seen(cluster), self._slack.reservations()
-        return Snapshot(fleet, labelled, desired, displaced, self._requests, held, self._requests_unknown)
+        return Snapshot(fleet, self.labels.seen(cluster), desired, displaced, self._requests, self._placeholders)

@@ -33,8 +33,6 @@ class Snapshot:
     requests: AssumedRequests = field(default_factory=AssumedRequests)
     placeholders: Reservations = field(default_factory=dict)
     """The room of the slack's placeholders, which gives way to pods."""
-    unknown: str = ""
-    """Why it is not known yet what ProvisioningRequests hold; empty where it is."""
 
     @cached_property
     def groups(self) -> tuple[NodeGroup, ...]:
@@ -52,8 +50,8 @@ class Snapshot:
     @cached_property
     def booked(self) -> Booked:
         """The room of ProvisioningRequests. Raises StillStarting while it is not known what they hold."""
-        if self.unknown:
-            raise StillStarting(f"reservations of ProvisioningRequests are unknown yet: {self.unknown}")
+        if self.requests.unknown:
+            raise StillStarting(f"reservations of ProvisioningRequests are unknown yet: {self.requests.unknown}")
         return self.book(self.requests.bookings)
 
     @cached_property

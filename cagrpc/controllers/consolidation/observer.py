@@ -68,7 +68,7 @@ class Observer:
     def _why_nothing(self, state: ClusterState, snapshot: FleetSnapshot) -> str:
         """Return why nothing at all may be begun."""
         problem = self._cluster.problem or self._fleet.problem
-        if problem is None and self._assumed.requests_unknown:
+        if problem is None and self._assumed.requests.unknown:
             problem = "ProvisioningRequests are not known yet"
         return "; ".join(why_nothing(state, snapshot, problem))
 

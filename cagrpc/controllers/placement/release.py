@@ -158,7 +158,7 @@ class ReleaseController(Controller):
         if self._dedication is not None:
             self._dedication.only(names)
         self._lifted = {n: at for n, at in self._lifted.items() if n in names and now - at < _LIFTED_SECONDS}
-        known = not self._assumed.requests_unknown  # before the snapshot, which has what was withdrawn until then
+        known = not self._assumed.requests.unknown  # before the snapshot, which has what was withdrawn until then
         snapshot = self._fleet.snapshot
         ready = [each for each in snapshot.increments if each.phase is Phase.READY and each.held]
         ready = [each for each in ready if each.id != _withheld(snapshot)]

@@ -18,7 +18,7 @@ from typing import Any
 from prometheus_client.registry import Collector
 
 from cagrpc.cluster.node_info import Reservations
-from cagrpc.controllers.assume_cache.bookings import Booking, consumed
+from cagrpc.controllers.assume_cache.bookings import AssumedRequests, Booking, consumed
 from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.events import EventRecorder
 from cagrpc.controllers.provisioning import conditions, consumers
@@ -199,7 +199,8 @@ class ProvisioningController(Controller):
             raise
         finally:
             if self._seen is None:  # until then nobody plans, unless it cannot be known what requests hold
-                self._assumed.await_requests(self._waits_for if self._store.problem is None else "")
+                unknown = self._waits_for if self._store.problem is None else ""
+                self._assumed.assume_requests(AssumedRequests(unknown=unknown))
 
     def _step(self) -> None:
         hindrance = self._store.problem or self._cluster.problem or self._fleet.problem
