@@ -226,14 +226,6 @@ class NodeMatching:
         self.is_partial = False
         """Whether something is not known that the next round may find out of devices that several nodes can use."""
 
-    def with_taken(self, taken: AbstractSet[DeviceId]) -> NodeMatching:
-        """Return the same where claims have these devices."""
-        found = NodeMatching(
-            self._matcher, self._selectors, self._attributes, keys=self._keys, nodes=self._nodes, taken=taken
-        )
-        found.shared_by_nodes()
-        return found
-
     @property
     def any(self) -> bool:
         """Whether any pod asks for devices."""

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from cagrpc.cluster.fleet_capacity import deleting_instances
 from cagrpc.cluster.state import ClusterState
+from cagrpc.controllers.assume_cache.snapshot import Snapshot
 from cagrpc.controllers.consolidation.budgets import NodeCounts, may_go, within
 from cagrpc.controllers.settings import ConsolidationSettings
 from cagrpc.fleet.model import FleetSnapshot
@@ -27,18 +28,18 @@ class NodesThatMayGo:
     def __init__(
         self,
         settings: ConsolidationSettings,
-        state: ClusterState,
-        snapshot: FleetSnapshot,
+        snapshot: Snapshot,
         problem: ConsolidationProblem,
         now_seconds: float,
     ) -> None:
         self._settings, self._now = settings, now_seconds
+        groups = snapshot.fleet.groups
         self.provisioners = {
-            each.node.name: snapshot.groups[each.node_group].group.provisioner
+            each.node.name: groups[each.node_group].group.provisioner
             for each in problem.nodes
-            if each.node_group in snapshot.groups
+            if each.node_group in groups
         }
-        self.counts = _counts(state, snapshot, problem)
+        self.counts = _counts(snapshot.cluster, snapshot.fleet, problem)
 
     def of(self, step: ConsolidationStep) -> tuple[str, ...]:
         """Return the nodes of a step that may go now."""

@@ -201,7 +201,7 @@ class ConsolidationController(Controller):
         return None
 
     def _may_go(self, observed: AskedQuestion) -> NodesThatMayGo:
-        return NodesThatMayGo(self._settings, observed.state, observed.snapshot, observed.problem, self._now())
+        return NodesThatMayGo(self._settings, observed.snapshot, observed.problem, self._now())
 
     def _closed(self) -> bool:
         """Return whether there are windows, and none is open."""

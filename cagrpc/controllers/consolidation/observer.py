@@ -63,7 +63,7 @@ class Observer:
             going=going,
             short=frozenset(each.offering for each in self._assumed.shortages.active()),
         )
-        return AskedQuestion(snapshot, state, asked, held)
+        return AskedQuestion(taken, asked, held)
 
     def _why_nothing(self, state: ClusterState, snapshot: FleetSnapshot) -> str:
         """Return why nothing at all may be begun."""

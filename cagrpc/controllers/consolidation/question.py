@@ -55,8 +55,7 @@ class ConsolidationQuestion:
 class AskedQuestion:
     """What the fleet and the cluster at one moment ask."""
 
-    snapshot: FleetSnapshot
-    state: ClusterState
+    snapshot: Snapshot
     question: ConsolidationQuestion
     held: str = ""
     """Why only nodes that must go may be taken away now; empty where all may."""
