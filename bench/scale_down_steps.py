@@ -11,11 +11,9 @@ from bench import scale_objects as objects
 from cagrpc.backends.simulated.nodes.controller import node_name
 from cagrpc.cluster.markers import SCALE_DOWN_DISABLED, SCALE_DOWN_DISABLED_BY_US
 from cagrpc.cluster.shortages import Shortages
-from cagrpc.controllers.assume_cache.cache import AssumeCache, AssumingCluster
+from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.scale_down.choice import IN_USE, Rules
-from cagrpc.controllers.scale_down.controller import REVIEW_SECONDS, DrainedCluster, ScaleDownController
-from cagrpc.fleet.model import SnapshotSource
-from cagrpc.kube.client.client import PatchKind
+from cagrpc.controllers.scale_down.controller import REVIEW_SECONDS, ScaleDownController
 from cagrpc.runtime.clock import MonotonicSeconds, epoch
 
 MARKED = {SCALE_DOWN_DISABLED: "true", SCALE_DOWN_DISABLED_BY_US: IN_USE}
@@ -26,7 +24,7 @@ KEPT = 3
 WAITING = 20
 
 
-class Cluster(DrainedCluster, AssumingCluster, Protocol):
+class Cluster(Protocol):
     """What `bench.scale_steps.View` is."""
 
     standing: list[objects.Standing]
@@ -51,7 +49,7 @@ class _Nodes:
         kept = self._annotations.get(path.rpartition("/")[2], MARKED)
         return {"metadata": {"resourceVersion": "1", "annotations": kept}}
 
-    def patch(self, path: str, body: Any, kind: PatchKind) -> dict[str, Any]:  # noqa: ARG002 - as the client
+    def patch(self, path: str, body: Any) -> dict[str, Any]:
         name = path.rpartition("/")[2]
         merged = {**self._annotations.get(name, MARKED), **body["metadata"]["annotations"]}
         self._annotations[name] = {key: value for key, value in merged.items() if value is not None}
@@ -67,13 +65,14 @@ class _Nodes:
 class _Steps:
     """The controller, a step each second of a clock that goes with this process's CPU within steps."""
 
-    def __init__(self, cluster: Cluster, fleet: SnapshotSource, instances: Mapping[str, str]) -> None:
-        self._nodes = _Nodes(cluster, instances)
+    def __init__(self, cluster: Any, fleet: Any, instances: Mapping[str, str]) -> None:
+        nodes: Any = _Nodes(cluster, instances)
+        self._nodes: _Nodes = nodes
         self._seconds = 0.0
         self.controller = ScaleDownController(
             cluster,
             fleet,
-            self._nodes,
+            nodes,
             AssumeCache(cluster, Shortages(300.0, epoch), self._clock),
             Rules(),
             self._clock,
@@ -99,7 +98,7 @@ class _Steps:
 
 
 def measured(
-    cluster: Cluster, fleet: SnapshotSource, instances: Mapping[str, str], move: Callable[[], object]
+    cluster: Cluster, fleet: Any, instances: Mapping[str, str], move: Callable[[], object]
 ) -> Iterator[tuple[str, float]]:
     """`move` lets ten pods move."""
     steps = _Steps(cluster, fleet, instances)

@@ -21,7 +21,7 @@ from functools import cache
 from itertools import count, islice
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 from bench import scale_down_steps
 from bench import scale_objects as objects
@@ -198,9 +198,10 @@ def _of_planning(view: View, fleet: Fleet, moves: Moves) -> Iterator[tuple[str, 
     """Each round has ten pods of ten workloads, after ten others have moved and those of the last round were bound."""
     settings = PlannerSettings()
     runtime = Runtime(epoch, lambda: MonotonicSeconds(monotonic() + settings.window_seconds))
-    cluster, no_events = _Cluster(view), SimpleNamespace(event=lambda _: None)
+    cluster: Any = _Cluster(view)
+    no_events: Any = SimpleNamespace(event=lambda _: None)
     assumed = AssumeCache(cluster, Shortages(settings.shortage_seconds, epoch), runtime.clock)
-    loop = PlanningController(fleet, cluster, settings, assumed, cast("Any", no_events), runtime)
+    loop = PlanningController(fleet, cluster, settings, assumed, no_events, runtime)
     warm_up()
     waiting: list[objects.Standing] = []
 

@@ -44,7 +44,8 @@ class _Writer:
 
 def _event(text: str) -> str:
     writer = _Writer()
-    recorder = EventRecorder(writer, EventSource("c", "Planning"), clock=lambda: EpochSeconds(0.0))
+    client: Any = writer
+    recorder = EventRecorder(client, EventSource("c", "Planning"), clock=lambda: EpochSeconds(0.0))
     recorder.event(Note(ObjectRef("v1", "Pod", "tenant", "it", "1"), "NotServed", text))
     recorder.step()
     return writer.notes[0]

@@ -15,7 +15,7 @@ from cagrpc.backends.simulated.backend import SimulatedBackend
 from cagrpc.cluster.shortages import Shortages
 from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.consolidation.controller import ConsolidationController
-from cagrpc.controllers.consolidation.observer import Observer
+from cagrpc.controllers.consolidation.question import Observer
 from cagrpc.controllers.runtime import Runtime
 from cagrpc.controllers.settings import ConsolidationSettings
 from cagrpc.fleet.fleet import Fleet, FleetSettings

@@ -14,13 +14,14 @@ import re
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 from cagrpc import errors
 from cagrpc.cluster.state import PodRef
+from cagrpc.kube.client.client import Client
 from cagrpc.output import printable
 from cagrpc.runtime.clock import EpochClock
 from cagrpc.runtime.controller import Controller
@@ -37,14 +38,6 @@ _CACHED_NOTES = 4096
 _LONGEST_NOTE = 1024  # bytes; upstream's validation
 _NUMBERS = re.compile(r"(?<![\w.:/-])\d+(?![\w:/-]|\.\d)")  # amounts; not those in names and times
 _CLUSTER_SCOPED_NAMESPACE = "default"  # of Events on cluster-scoped objects, as upstream
-
-
-class EventWriter(Protocol):
-    """The part of `cagrpc.kube.client.Client` that is used."""
-
-    def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]: ...
-
-    def patch(self, path: str, body: Any) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +117,7 @@ class EventRecorder(Controller):
 
     def __init__(
         self,
-        writer: EventWriter,
+        client: Client,
         source: EventSource,
         *,
         clock: EpochClock,
@@ -134,7 +127,7 @@ class EventRecorder(Controller):
     ) -> None:
         """A warning for which `still_so` is false just before it is written is dropped."""
         self.name = f"writing Events of {source.controller}"
-        self._writer = writer
+        self._client = client
         self._clock = clock
         self._source = source
         self._still_so = still_so
@@ -206,13 +199,13 @@ class EventRecorder(Controller):
         if known is not None and known.text == note.text:
             series = {"count": known.count + 1, "lastObservedTime": _micro_time(now)}
             try:
-                self._writer.patch(f"{path}/{known.name}", {"series": series})
+                self._client.patch(f"{path}/{known.name}", {"series": series})
                 self._cache(key, _Written(known.name, note.text, known.count + 1, now))
             except errors.NotFound:  # the API server keeps Events for an hour
                 known = None
         if known is None or known.text != note.text:
             body = self._event(note, now)
-            self._writer.create(path, body)
+            self._client.create(path, body)
             self._cache(key, _Written(body["metadata"]["name"], note.text, 1, now))
 
     def _event(self, note: Note, now: float) -> dict[str, Any]:

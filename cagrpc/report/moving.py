@@ -10,7 +10,6 @@ from math import isclose
 
 from cagrpc.cluster.documents import Described
 from cagrpc.controllers.assume_cache.snapshot import Snapshot
-from cagrpc.controllers.consolidation.forceful import must_go
 from cagrpc.controllers.consolidation.question import question
 from cagrpc.controllers.settings import ConsolidationSettings
 from cagrpc.fleet.model import FleetSnapshot, GroupState
@@ -44,9 +43,8 @@ def moving_question(
     fleet = _Fleet(nodes, shapes, offered, asked)
     # Nodes of files may have no providerID.
     state = replace(found.state, nodes=tuple(replace(each, provider_id=each.node.name) for each in found.state.nodes))
-    going = must_go(state.nodes, fleet.snapshot, SETTINGS, offered.now_seconds)
     snapshot = Snapshot(fleet.snapshot, state, placeholders=found.pause_pods)
-    of_server = question(snapshot, SETTINGS, offered.now_seconds, going=going)
+    of_server = question(snapshot, SETTINGS, offered.now_seconds)
     standing = tuple(_as_compared(each, asked) for each in of_server.problem.nodes)
     return MovingQuestion(replace(of_server.problem, nodes=standing), obstacles(state, of_server, asked.kept.keys()))
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from cagrpc.cluster.view.view import ClusterView
 from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.consolidation.controller import ConsolidationController
-from cagrpc.controllers.consolidation.observer import Observer
+from cagrpc.controllers.consolidation.question import Observer
 from cagrpc.controllers.consolidation.queue import DisruptionQueue
-from cagrpc.controllers.consolidation.unfinished import UnfinishedStep
+from cagrpc.controllers.consolidation.undoing import UnfinishedStep
 from cagrpc.controllers.events import EventRecorder
 from cagrpc.controllers.runtime import Runtime
 from cagrpc.controllers.settings import ConsolidationSettings

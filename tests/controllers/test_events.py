@@ -45,7 +45,7 @@ def _note(number: int, text: str, reason: str = "NotPlanned") -> Note:
     return Note(pod_object(pod), reason, text, warning=reason == "NotPlanned")
 
 
-def _events(writer: ScriptedWriter, clock: FakeClock, **options: Any) -> EventRecorder:
+def _events(writer: Any, clock: FakeClock, **options: Any) -> EventRecorder:
     return EventRecorder(writer, EventSource("cagrpc.io/planner", "Planning"), clock=clock, **options)
 
 
@@ -59,7 +59,7 @@ def clock() -> FakeClock:
     return FakeClock(1_700_000_000.25)
 
 
-def test_an_event_says_which_pod_and_why(writer: ScriptedWriter, clock: FakeClock) -> None:
+def test_an_event_says_which_pod_and_why(writer: Any, clock: FakeClock) -> None:
     events = EventRecorder(writer, EventSource("cagrpc.io/planner", "Planning", "cagrpc-0"), clock=clock)
     events.event(_note(1, "no node group fits"))
     assert events.write_due() == 1
@@ -81,7 +81,7 @@ def test_an_event_says_which_pod_and_why(writer: ScriptedWriter, clock: FakeCloc
 
 
 @pytest.mark.parametrize("namespace", ["shop", ""])
-def test_an_event_on_any_object_is_found_with_it(writer: ScriptedWriter, clock: FakeClock, namespace: str) -> None:
+def test_an_event_on_any_object_is_found_with_it(writer: Any, clock: FakeClock, namespace: str) -> None:
     about = ObjectRef("cagrpc.io/v1alpha1", "ProvisioningClass", namespace, "gold", "uid-9")
     events = EventRecorder(writer, EventSource("cagrpc.io/requests", "Provisioning"), clock=clock)
     events.event(Note(about, "Accepted", "ready in about 60 s"))
@@ -96,7 +96,7 @@ def test_an_event_on_any_object_is_found_with_it(writer: ScriptedWriter, clock: 
 
 
 def test_the_same_event_is_written_every_five_minutes_at_most_and_then_as_a_series(
-    writer: ScriptedWriter, clock: FakeClock
+    writer: Any, clock: FakeClock
 ) -> None:
     events = _events(writer, clock)
     for _ in range(60):
@@ -109,7 +109,7 @@ def test_the_same_event_is_written_every_five_minutes_at_most_and_then_as_a_seri
 
 
 def test_a_warning_in_which_only_counts_have_changed_is_written_once_in_five_minutes_and_then_as_it_is(
-    writer: ScriptedWriter, clock: FakeClock
+    writer: Any, clock: FakeClock
 ) -> None:
     events = _events(writer, clock)
     for number in range(60):
@@ -123,7 +123,7 @@ def test_a_warning_in_which_only_counts_have_changed_is_written_once_in_five_min
     ]
 
 
-def test_other_increments_and_other_times_are_news(writer: ScriptedWriter, clock: FakeClock) -> None:
+def test_other_increments_and_other_times_are_news(writer: Any, clock: FakeClock) -> None:
     events = _events(writer, clock)
     for note in (
         _note(1, "increment 12345678: a+1", "Planned"),
@@ -136,7 +136,7 @@ def test_other_increments_and_other_times_are_news(writer: ScriptedWriter, clock
     assert len(writer.events) == 4
 
 
-def test_an_event_that_has_expired_is_made_anew(writer: ScriptedWriter, clock: FakeClock) -> None:
+def test_an_event_that_has_expired_is_made_anew(writer: Any, clock: FakeClock) -> None:
     events = _events(writer, clock)
     events.event(_note(1, "no room"))
     events.write_due()
@@ -147,7 +147,7 @@ def test_an_event_that_has_expired_is_made_anew(writer: ScriptedWriter, clock: F
     assert [call.split()[0] for call in writer.calls] == ["POST", "PATCH", "POST"]
 
 
-def test_news_about_a_pod_replaces_what_was_not_yet_written(writer: ScriptedWriter, clock: FakeClock) -> None:
+def test_news_about_a_pod_replaces_what_was_not_yet_written(writer: Any, clock: FakeClock) -> None:
     events = _events(writer, clock)
     events.event(_note(1, "no room"))
     events.event(_note(1, "a limit"))
@@ -156,7 +156,7 @@ def test_news_about_a_pod_replaces_what_was_not_yet_written(writer: ScriptedWrit
     assert [event["note"] for event in writer.events.values()] == ["a limit", "increment x"]
 
 
-def test_events_on_many_pods_are_written_at_a_limited_rate(writer: ScriptedWriter, clock: FakeClock) -> None:
+def test_events_on_many_pods_are_written_at_a_limited_rate(writer: Any, clock: FakeClock) -> None:
     events = _events(writer, clock, rate=Rate(per_second=10, burst=20), most_queued=130)
     for number in range(10_000):
         events.event(_note(number, "no room"))
@@ -169,7 +169,7 @@ def test_events_on_many_pods_are_written_at_a_limited_rate(writer: ScriptedWrite
     assert len(writer.events) == 130
 
 
-def test_a_warning_that_no_longer_holds_is_not_written(writer: ScriptedWriter, clock: FakeClock) -> None:
+def test_a_warning_that_no_longer_holds_is_not_written(writer: Any, clock: FakeClock) -> None:
     events = _events(writer, clock, still_so=lambda note: note.about.uid == "uid-2", rate=Rate(1, 1))
     for number in (1, 2):
         events.event(_note(number, "no room"))
@@ -178,7 +178,7 @@ def test_a_warning_that_no_longer_holds_is_not_written(writer: ScriptedWriter, c
 
 
 def test_an_unreachable_api_server_is_no_error_and_logged_once(
-    writer: ScriptedWriter, clock: FakeClock, caplog: pytest.LogCaptureFixture
+    writer: Any, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     events = _events(writer, clock)
     writer.trouble = errors.Unavailable("the API server does not answer")
@@ -191,7 +191,7 @@ def test_an_unreachable_api_server_is_no_error_and_logged_once(
     assert events.write_due() == 1
 
 
-def test_long_notes_and_names_fit_what_the_api_server_takes(writer: ScriptedWriter, clock: FakeClock) -> None:
+def test_long_notes_and_names_fit_what_the_api_server_takes(writer: Any, clock: FakeClock) -> None:
     events = _events(writer, clock)
     about = pod_object(PodRef("uid", "shop", "x" * 229 + "-" + "y" * 20))
     events.event(Note(about, "NotPlanned", "é" * 2000))
@@ -203,7 +203,7 @@ def test_long_notes_and_names_fit_what_the_api_server_takes(writer: ScriptedWrit
     assert "-." not in name
 
 
-def test_the_increment_and_the_round_that_it_is_about_are_labels(writer: ScriptedWriter, clock: FakeClock) -> None:
+def test_the_increment_and_the_round_that_it_is_about_are_labels(writer: Any, clock: FakeClock) -> None:
     events = _events(writer, clock)
     events.event(replace(_note(1, "increment 3f9a: 2 x a", "Planned"), increment="3f9a", plan="9d02"))
     events.event(replace(_note(2, "no room"), plan="9d02"))

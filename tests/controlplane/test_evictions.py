@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from cagrpc.cluster.markers import DISRUPTION
-from cagrpc.controllers.consolidation.cordons import cordon, uncordon
-from cagrpc.controllers.consolidation.evictions import REFUSED_SECONDS, Evictions
+from cagrpc.controllers.consolidation.evictions import REFUSED_SECONDS, Evictions, cordon, uncordon
 from cagrpc.errors import NotFound
 from cagrpc.fleet.model import PodMove
 from cagrpc.kube.client.client import Client

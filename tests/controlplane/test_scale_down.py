@@ -15,7 +15,7 @@ from cagrpc.cluster.shortages import Shortages
 from cagrpc.cluster.view.view import ClusterView
 from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.scale_down.choice import Rules
-from cagrpc.controllers.scale_down.controller import Nodes, ScaleDownController
+from cagrpc.controllers.scale_down.controller import ScaleDownController
 from cagrpc.fleet.model import FleetSnapshot, GroupState, Instance, InstanceState
 from cagrpc.kube.client.client import Client, PatchKind
 from cagrpc.runtime.clock import epoch
@@ -109,9 +109,10 @@ def _take(cluster: Cluster, name: str) -> None:
     cluster.admin.delete(f"{NODES}/{name}")
 
 
-def _controller(cluster: Cluster, view: ClusterView, nodes: Nodes) -> ScaleDownController:
+def _controller(cluster: Cluster, view: ClusterView, nodes: Any) -> ScaleDownController:
+    fleet: Any = _Fleet(cluster)
     assumed = AssumeCache(view, Shortages(300.0, epoch), _NO_TIME)
-    return ScaleDownController(view, _Fleet(cluster), nodes, assumed, Rules(), _NO_TIME)
+    return ScaleDownController(view, fleet, nodes, assumed, Rules(), _NO_TIME)
 
 
 def test_tiers_go_from_below_and_every_pod_finds_a_place(cluster: Cluster, view: ClusterView, client: Client) -> None:

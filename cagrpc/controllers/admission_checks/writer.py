@@ -4,7 +4,7 @@ decided here."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from cagrpc.api.kueue import GROUP, PENDING, Check, CheckUpdate, KueueWorkload, active_patch, checks_patch, collection
 from cagrpc.api.provisioning.objects import API_VERSION
@@ -13,19 +13,8 @@ from cagrpc.controllers.admission_checks.checks import Activity
 from cagrpc.controllers.admission_checks.model import CheckWrites, Creation, Removal
 from cagrpc.controllers.events import Note, ObjectRef
 from cagrpc.errors import CagrpcError, Conflict, FailedPrecondition, InvalidInput, NotFound
+from cagrpc.kube.client.client import Client
 from cagrpc.runtime.clock import EpochClock
-
-
-class CheckClient(Protocol):
-    """The part of `cagrpc.kube.client.Client` that is used."""
-
-    def get(self, path: str) -> dict[str, Any]: ...
-
-    def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]: ...
-
-    def patch(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]: ...
-
-    def delete(self, path: str, *, uid: str = ...) -> None: ...
 
 
 class CheckWriter:
@@ -33,7 +22,7 @@ class CheckWriter:
 
     def __init__(
         self,
-        client: CheckClient,
+        client: Client,
         count: Callable[[str], None],
         record: Callable[[Note], None],
         clock: EpochClock,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
-
-from cagrpc.cluster.shortages import Shortages
-from cagrpc.cluster.state import ClusterState, PendingPod
+from cagrpc.cluster.shortages import Shortage, Shortages
+from cagrpc.cluster.state import ClusterState
+from cagrpc.cluster.view.view import ClusterView
 from cagrpc.controllers.assume_cache.bookings import AssumedRequests
-from cagrpc.controllers.assume_cache.displaced import DisplacedPods, DisplacedPodsCluster
+from cagrpc.controllers.assume_cache.displaced import DisplacedPods
 from cagrpc.controllers.assume_cache.labels import AssumedLabels
 from cagrpc.controllers.assume_cache.placements import Placements
 from cagrpc.controllers.assume_cache.slack import NO_SLACK, SlackState
@@ -18,21 +16,13 @@ from cagrpc.runtime.clock import MonotonicClock
 from cagrpc.runtime.fair_lock import FairLock
 
 
-class AssumingCluster(DisplacedPodsCluster, Protocol):
-    """The part of `cagrpc.cluster.view.view.ClusterView` that is needed here."""
-
-    def nominated_by_us(self) -> Mapping[str, PendingPod]:
-        """Return pending pods that we have nominated, by UID."""
-        ...
-
-
 class AssumeCache:
     """Room that is spoken for, by its kind of owner. Thread-safe. An entry ends with its owner: a placement when its
     pod is bound or gone (`Placements.keep`), bookings with each observation of all requests, displaced pods with their
     disruption, placeholders with each computation of the slack, labels when they are seen."""
 
     def __init__(
-        self, cluster: AssumingCluster, shortages: Shortages, clock: MonotonicClock, *, serves_requests: bool = False
+        self, cluster: ClusterView, shortages: Shortages, clock: MonotonicClock, *, serves_requests: bool = False
     ) -> None:
         """`serves_requests` is whether a controller of ProvisioningRequests will say what these hold: until then it is
         unknown."""
@@ -65,9 +55,22 @@ class AssumeCache:
         """Assume these placeholders, instead of those before."""
         self._slack, self._placeholders = state, state.reservations()
 
+    def active_shortages(self, fleet: FleetSnapshot) -> tuple[Shortage, ...]:
+        """Return the shortages that are not over, those among them that this snapshot of the fleet tells of."""
+        self.shortages.learn(fleet)
+        return self.shortages.active()
+
     def snapshot(self, fleet: FleetSnapshot, cluster: ClusterState) -> Snapshot:
         """Return the snapshot of this moment; `cluster` is read after `fleet`. Pods that wait in it take the placements
         of those that they were created for."""
         displaced = self.displaced.reservations(fleet, cluster)  # first: it gives placements to pods that wait
         desired = self.placements.desired(fleet, self._cluster.nominated_by_us(), cluster)
-        return Snapshot(fleet, self.labels.seen(cluster), desired, displaced, self._requests, self._placeholders)
+        return Snapshot(
+            fleet,
+            self.labels.seen(cluster),
+            desired,
+            displaced,
+            self._requests,
+            self._placeholders,
+            self.active_shortages(fleet),
+        )

@@ -11,32 +11,20 @@ went without a successor before it: no room is kept for these.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Protocol
 
 from cagrpc.cluster.node_info import PodOwner, Reservation, Reservations
-from cagrpc.cluster.state import ClusterState, PendingPod, PodRef
+from cagrpc.cluster.state import ClusterState, PodRef
+from cagrpc.cluster.view.view import ClusterView
 from cagrpc.controllers.assume_cache.placements import Placements
 from cagrpc.fleet.model import Disruption, DisruptionPhase, FleetSnapshot, PodKey, PodMove
 from cagrpc.runtime.clock import MonotonicClock
 from cagrpc.runtime.progress import DEADLINE_SECONDS, Progress, Turn
 from solver.consolidation.model import FORCEFUL
 from solver.model import PodSpec
-
-
-class DisplacedPodsCluster(Protocol):
-    """The part of `cagrpc.cluster.view.view.ClusterView` that is needed here."""
-
-    def node_names(self) -> Mapping[str, str]:
-        """Return provider ids and names of all nodes."""
-        ...
-
-    def pending(self, uids: Iterable[str]) -> Mapping[str, PendingPod]:
-        """Return those of these pods that are not bound."""
-        ...
 
 
 @dataclass(slots=True)
@@ -60,7 +48,7 @@ class _Workload:
 class DisplacedPods:
     """Of the disruption under way. `begin` and `observe` are for one thread, `reservations` for any."""
 
-    def __init__(self, placements: Placements, cluster: DisplacedPodsCluster, clock: MonotonicClock) -> None:
+    def __init__(self, placements: Placements, cluster: ClusterView, clock: MonotonicClock) -> None:
         self._placements = placements
         self._cluster = cluster
         self._clock = clock

@@ -9,6 +9,7 @@ from functools import cached_property
 from cagrpc.cluster.fleet_capacity import groups_as_planned
 from cagrpc.cluster.markers import booking_labels
 from cagrpc.cluster.node_info import Reservations, merged
+from cagrpc.cluster.shortages import Shortage
 from cagrpc.cluster.state import ClusterState
 from cagrpc.controllers.assume_cache.bookings import AssumedRequests, Booked, Booking, book
 from cagrpc.controllers.assume_cache.placed_pods import PlacedPods
@@ -33,6 +34,13 @@ class Snapshot:
     requests: AssumedRequests = field(default_factory=AssumedRequests)
     placeholders: Reservations = field(default_factory=dict)
     """The room of the slack's placeholders, which gives way to pods."""
+    shortages: tuple[Shortage, ...] = ()
+    """Of these offerings no node is opened."""
+
+    @cached_property
+    def short(self) -> frozenset[str]:
+        """The offerings of the shortages."""
+        return frozenset(each.offering for each in self.shortages)
 
     @cached_property
     def groups(self) -> tuple[NodeGroup, ...]:

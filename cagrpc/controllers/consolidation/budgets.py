@@ -12,11 +12,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from cagrpc.cluster.fleet_capacity import deleting_instances
+from cagrpc.cluster.state import ClusterState
+from cagrpc.controllers.consolidation.forceful import MOST_UNHEALTHY_PERCENT
+from cagrpc.controllers.consolidation.question import ConsolidationQuestion
 from cagrpc.controllers.settings import ConsolidationSettings, NodeBudget, share
-from solver.consolidation.model import DisruptionReason
+from cagrpc.fleet.model import FleetSnapshot
+from solver.consolidation.model import ConsolidationProblem, ConsolidationStep, DisruptionReason
 
 UNLIMITED = 2**31 - 1
-MOST_UNHEALTHY_PERCENT = 20
 
 _KARPENTERS_REASONS = {
     DisruptionReason.EMPTY: "Empty",
@@ -75,3 +79,49 @@ def within(nodes: Iterable[str], provisioners: Mapping[str, str], left: Mapping[
             taken[provisioner] += 1
             found.append(node)
     return tuple(found)
+
+
+class NodesThatMayGo:
+    """What budgets let go at one moment."""
+
+    def __init__(
+        self,
+        settings: ConsolidationSettings,
+        asked: ConsolidationQuestion,
+        now_seconds: float,
+    ) -> None:
+        self._settings, self._now = settings, now_seconds
+        groups = asked.snapshot.fleet.groups
+        self.provisioners = {
+            each.node.name: groups[each.node_group].group.provisioner
+            for each in asked.problem.nodes
+            if each.node_group in groups
+        }
+        self.counts = _counts(asked.snapshot.cluster, asked.snapshot.fleet, asked.problem)
+
+    def of(self, step: ConsolidationStep) -> tuple[str, ...]:
+        """Return the nodes of a step that may go now."""
+        left = {name: self.left(name, step.reason) for name in set(self.provisioners.values())}
+        return within(step.nodes, self.provisioners, left)
+
+    def left(self, provisioner: str, reason: DisruptionReason) -> int:
+        """Return how many nodes of a provisioner may go for a reason."""
+        counts = self.counts.get(provisioner, NodeCounts())
+        return may_go(self._settings, provisioner, counts, reason, self._now)
+
+
+def _counts(state: ClusterState, snapshot: FleetSnapshot, problem: ConsolidationProblem) -> Mapping[str, NodeCounts]:
+    going = deleting_instances(snapshot)
+    bad = {each.node.name for each in problem.nodes if each.must_go is DisruptionReason.UNHEALTHY}
+    registered: Counter[str] = Counter()
+    disrupted: Counter[str] = Counter()
+    unhealthy: Counter[str] = Counter()
+    for each in state.nodes:
+        group = snapshot.groups.get(snapshot.group_of_instance.get(each.provider_id, ""))
+        if group is None or each.held:
+            continue
+        provisioner = group.group.provisioner
+        registered[provisioner] += 1
+        disrupted[provisioner] += not each.ready or each.provider_id in going
+        unhealthy[provisioner] += each.node.name in bad
+    return {name: NodeCounts(count, disrupted[name], unhealthy[name]) for name, count in registered.items()}

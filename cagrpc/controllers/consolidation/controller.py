@@ -3,34 +3,41 @@ out, one at a time. What is asked is `question`'s, how a step is carried out `qu
 way, so a restart goes on where it was.
 
 The whole is planned without holding up anybody. The step that is begun is asked for anew, on the cluster as it is then
-and in turn with everybody who plans: it is small, and what it counts on is nobody else's.
-"""
+and in turn with everybody who plans: it is small, and what it counts on is nobody else's. It is the first of the plan
+of which the budgets let something go now; where they let only a part of it go, the question is asked for this part
+alone."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from itertools import takewhile
 
 from prometheus_client.registry import Collector
 
-from cagrpc.controllers.consolidation.assignment import assigned
-from cagrpc.controllers.consolidation.choice import NodesThatMayGo, candidates, narrowed
-from cagrpc.controllers.consolidation.metrics import ConsolidationMetrics
-from cagrpc.controllers.consolidation.observer import Observer
-from cagrpc.controllers.consolidation.pauses import Pause, pause
-from cagrpc.controllers.consolidation.question import AskedQuestion
+from cagrpc.controllers.consolidation.budgets import NodesThatMayGo
+from cagrpc.controllers.consolidation.question import ConsolidationQuestion, Observer
 from cagrpc.controllers.consolidation.queue import DisruptionQueue
-from cagrpc.controllers.consolidation.status import PublishedPlan, Shown, in_full, in_short
+from cagrpc.controllers.consolidation.status import ConsolidationMetrics, Pause, PublishedPlan, Shown, in_full, in_short
 from cagrpc.controllers.runtime import Runtime
 from cagrpc.controllers.settings import ConsolidationMode, ConsolidationSettings
-from cagrpc.fleet.model import SnapshotSource
+from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.model import Disruption, DisruptionPhase
 from cagrpc.runtime.back_off import BackOff
 from cagrpc.runtime.controller import Controller, Json, JsonPage, described
 from cagrpc.runtime.fair_lock import FairLock
 from cagrpc.runtime.stopping import STOP_SECONDS
 from solver.consolidation.consolidate import consolidate
-from solver.consolidation.model import FORCEFUL, ConsolidationPlan
+from solver.consolidation.model import (
+    FORCEFUL,
+    ConsolidationPlan,
+    ConsolidationProblem,
+    ConsolidationStep,
+    DisruptionReason,
+)
 from solver.model import Budget
 from solver.model.quantities import pluralize
 
@@ -41,6 +48,7 @@ _LOOK_SECONDS = 5.0
 """How often to look whether planning may go on that had to wait."""
 _BEGIN_SHARE = 0.3
 """Of the budget: to plan again the one step that is begun."""
+LATER = "its step comes later"
 _MOST_TRIES = 3
 """Of steps that turn out to be none, in one round."""
 
@@ -54,14 +62,13 @@ class ConsolidationController(Controller):
 
     def __init__(
         self,
-        fleet: SnapshotSource,
+        fleet: Fleet,
         observe: Observer,
         queue: DisruptionQueue,
         settings: ConsolidationSettings,
         planning_lock: FairLock,
         runtime: Runtime,
     ) -> None:
-        """`planning_lock` is held by whoever plans."""
         self._fleet = fleet
         self._observe = observe
         self._queue = queue
@@ -150,9 +157,9 @@ class ConsolidationController(Controller):
             return "it is a dry run: nothing is changed"
         return self._begin(observed, plan)
 
-    def _begin(self, planned: AskedQuestion, plan: ConsolidationPlan) -> str:
+    def _begin(self, planned: ConsolidationQuestion, plan: ConsolidationPlan) -> str:
         closed, paused = self._closed(), self._pause()
-        may = self._may_go(planned)
+        may = NodesThatMayGo(self._settings, planned, self._now())
         left_alone = paused.nodes if paused is not None else frozenset()
         urgent_only = closed or paused is not None or bool(planned.held)
         found = list(candidates(plan.steps, may, urgent_only=urgent_only, without=left_alone))
@@ -183,13 +190,13 @@ class ConsolidationController(Controller):
             return observed
         budget = self._budget or Budget(max(1.0, _BEGIN_SHARE * self._settings.budget_seconds))
         steps = consolidate(narrowed(observed.problem, nodes, left_alone), budget).steps
-        may = self._may_go(observed)
+        may = NodesThatMayGo(self._settings, observed, self._now())
         if not steps or self._stopping.is_set():
             return ""
         found = steps[0]
         if may.of(found) != found.nodes or ((urgent_only or observed.held) and found.reason not in FORCEFUL):
             return ""
-        self._queue.begin(assigned(found, observed.question))
+        self._queue.begin(found, observed)
         log.info(
             "consolidation begins: %s of %s (%s) go, %s move, %.4f $/h are saved",
             pluralize(len(found.nodes), "node"),
@@ -200,13 +207,63 @@ class ConsolidationController(Controller):
         )
         return None
 
-    def _may_go(self, observed: AskedQuestion) -> NodesThatMayGo:
-        return NodesThatMayGo(self._settings, observed.snapshot, observed.problem, self._now())
-
     def _closed(self) -> bool:
         """Return whether there are windows, and none is open."""
         windows = self._settings.windows
         return bool(windows) and not any(each.open_at(self._now()) for each in windows)
 
     def _pause(self) -> Pause | None:
-        return pause(self._fleet.snapshot.disruptions, self._settings, self._now())
+        return _pause_of(self._fleet.snapshot.disruptions, self._settings, self._now())
+
+
+def candidates(
+    steps: Iterable[ConsolidationStep], may: NodesThatMayGo, *, urgent_only: bool, without: AbstractSet[str]
+) -> Iterator[tuple[str, ...]]:
+    """Yield the nodes to take away next, the best first: of each step those that budgets let go. `without` are nodes
+    that are left alone for now."""
+    for step in steps:
+        if urgent_only and step.reason not in FORCEFUL:
+            continue
+        nodes = tuple(name for name in may.of(step) if name not in without)
+        if nodes:
+            yield nodes
+
+
+def narrowed(
+    problem: ConsolidationProblem, nodes: AbstractSet[str], without: AbstractSet[str] = frozenset()
+) -> ConsolidationProblem:
+    """Return the problem in which only these nodes may go, and those to which gangs of their pods reach, since a gang
+    with a pod on a node that is kept does not move. Those that are left alone for now (`without`) are kept. A step
+    takes away no more nodes than these, and no more than it may in any case."""
+    gangs = {of.gang for each in problem.nodes if each.node.name in nodes for of in each.pods} - {None}
+    standing = (
+        each
+        if each.kept
+        or each.node.name in nodes
+        or (each.node.name not in without and not gangs.isdisjoint(of.gang for of in each.pods))
+        else replace(each, kept=LATER, must_go=None)
+        for each in problem.nodes
+    )
+    most = min(problem.most_nodes_per_step, max(1, len(nodes)))
+    return replace(problem, nodes=tuple(standing), most_nodes_per_step=most)
+
+
+def _pause_of(disruptions: Sequence[Disruption], settings: ConsolidationSettings, now_seconds: float) -> Pause | None:
+    """Return the pause at a time. `disruptions` are the last ones, in order. It follows from the journal, so a restart
+    does not shorten it."""
+    ended = [each for each in disruptions if not each.phase.under_way]
+    failed = list(takewhile(_failed, reversed(ended)))
+    if not failed:
+        return None
+    back_off = BackOff(settings.pause_after_failure_seconds, settings.longest_pause_seconds)
+    last = failed[0]
+    until = (last.finished_at_seconds or last.created_at_seconds) + back_off.seconds(len(failed))
+    if now_seconds >= until:
+        return None
+    why = last.message if last.phase is DisruptionPhase.UNDONE else "it saved nothing: nodes had to stay"
+    return Pause(until, why, frozenset(node.name for each in failed for node in each.nodes))
+
+
+def _failed(ended: Disruption) -> bool:
+    saved_nothing = ended.reason == DisruptionReason.UNDERUTILIZED and ended.saving_usd_per_hour <= 0
+    return ended.phase is DisruptionPhase.UNDONE or saved_nothing

@@ -1,14 +1,20 @@
-"""Evictions, by the API that heeds PodDisruptionBudgets: one request for each pod, with its UID as precondition, so
-that never another pod of the same name goes. Which pods go when is `queue`'s to decide."""
+"""Draining nodes. Pods are evicted by the API that heeds PodDisruptionBudgets: one request for each pod, with its UID
+as precondition, so that never another pod of the same name goes. Nodes are cordoned by `spec.unschedulable`, with an
+annotation that says for which disruption; one that somebody else has cordoned stays as it is. Which pods and nodes go
+when is `queue`'s to decide."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from typing import Any
 
+from cagrpc.cluster.markers import DISRUPTION
+from cagrpc.cluster.view.view import ClusterView
 from cagrpc.errors import CagrpcError, Conflict, NotFound
-from cagrpc.fleet.model import PodMove
+from cagrpc.fleet.model import DisruptedNode, PodMove
+from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.failures import Forbidden, TooManyRequests
 from cagrpc.runtime.clock import MonotonicClock
 
@@ -18,17 +24,11 @@ REFUSED_SECONDS = 5.0
 """How long after a refusal a pod is tried again, as `kubectl drain` does."""
 
 
-class Evictor(Protocol):
-    """The part of `kube.client.Client` that evicting needs. It must not wait for Retry-After by itself
-    (`Client.hurried`)."""
-
-    def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]: ...
-
-
 class Evictions:
     """Evicts pods, and remembers whom the API server refused. For one thread."""
 
-    def __init__(self, client: Evictor, clock: MonotonicClock) -> None:
+    def __init__(self, client: Client, clock: MonotonicClock) -> None:
+        """`client` must not wait for Retry-After by itself (`Client.hurried`)."""
         self._client = client
         self._clock = clock
         self._again_at: dict[str, float] = {}
@@ -91,3 +91,88 @@ class Evictions:
         self._again_at.pop(uid, None)
         self._refusals.pop(uid, None)
         self.gone.add(uid)
+
+
+_TRIES = 5
+
+
+class Cordons:
+    """The cordons of the disruption under way. For one thread."""
+
+    def __init__(self, client: Client, cluster: ClusterView) -> None:
+        self._client = client
+        self._cluster = cluster
+        self._written: dict[str, bool] = {}
+        """What was written last, by node."""
+
+    def write(self, nodes: Iterable[DisruptedNode], cordoned: AbstractSet[str], disruption_id: str) -> bool:
+        """Cordon those of the nodes that are in `cordoned`, and lift our cordons of the others. Nothing is written
+        twice: what others change afterwards stays. Return whether there was anything to write."""
+        before = dict(self._written)
+        for name in [each.name for each in nodes]:
+            wanted = name in cordoned
+            if self._written.get(name) is wanted:
+                continue
+            if wanted:
+                cordon(self._client, name, disruption_id)
+            else:
+                uncordon(self._client, name)
+            self._written[name] = wanted
+        return self._written != before
+
+    def are_seen(self, nodes: Iterable[DisruptedNode]) -> bool:
+        """Return whether all of these nodes were cordoned here and are seen to be."""
+        return all(self._written.get(each.name) and self._cluster.is_cordoned(each.name) for each in nodes)
+
+    def are_as_written(self, nodes: Iterable[DisruptedNode]) -> bool:
+        """Return whether those of the nodes are seen to be cordoned that were, and no others."""
+        return all(self._cluster.is_cordoned(each.name) is self._written.get(each.name) for each in nodes)
+
+    def forget(self) -> None:
+        """Forget all nodes: another disruption begins."""
+        self._written.clear()
+
+
+def cordon(client: Client, node: str, disruption_id: str) -> None:
+    """Cordon the Node, unless it is cordoned. It is no error if there is no such Node. Raises Conflict where others
+    write the node all the time, and Unavailable."""
+
+    def wanted(cordoned: bool, mark: str | None) -> dict[str, Any] | None:
+        if cordoned and mark in (None, disruption_id):
+            return None  # by somebody else, or done
+        return {"metadata": {"annotations": {DISRUPTION: disruption_id}}, "spec": {"unschedulable": True}}
+
+    _change(client, node, wanted)
+
+
+def uncordon(client: Client, node: str) -> None:
+    """Lift a cordon of ours; one that somebody else has lifted meanwhile leaves only the annotation to remove. As
+    `cordon` otherwise."""
+
+    def wanted(cordoned: bool, mark: str | None) -> dict[str, Any] | None:
+        if mark is None:
+            return None
+        lifted = {"spec": {"unschedulable": None}} if cordoned else {}
+        return {"metadata": {"annotations": {DISRUPTION: None}}, **lifted}
+
+    _change(client, node, wanted)
+
+
+def _change(client: Client, node: str, wanted: Any) -> None:
+    """Read the Node and patch what is wanted of it, with the resource version as precondition."""
+    path = f"/api/v1/nodes/{node}"
+    for _ in range(_TRIES):
+        try:
+            document = client.get(path)
+            metadata, spec = document["metadata"], document.get("spec") or {}
+            patch = wanted(bool(spec.get("unschedulable")), (metadata.get("annotations") or {}).get(DISRUPTION))
+            if patch is None:
+                return
+            body = {**patch, "metadata": {**patch["metadata"], "resourceVersion": metadata["resourceVersion"]}}
+            client.patch(path, body)
+        except Conflict:
+            continue
+        except NotFound:
+            return
+        return
+    raise Conflict(f"node {node}: cannot be cordoned or uncordoned: others write the node all the time")

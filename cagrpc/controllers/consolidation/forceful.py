@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from cagrpc.api.encoding.times import timestamp
 from cagrpc.cluster.fleet_capacity import deleting_instances
 from cagrpc.cluster.state import ClusterNode, NodeCondition
-from cagrpc.controllers.consolidation.budgets import MOST_UNHEALTHY_PERCENT
 from cagrpc.controllers.settings import ConsolidationSettings, RepairRule, share
 from cagrpc.fleet.model import FleetSnapshot
 from solver.consolidation.model import DisruptionReason
-from solver.model import Taint
+
+MOST_UNHEALTHY_PERCENT = 20
+"""Of the nodes of a provisioner: where more are bad it is hardly the nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,18 +26,6 @@ class ForcefulDisruption:
     """INTERRUPTED or UNHEALTHY."""
     why: str
     """For people: the taint, or the condition."""
-
-
-@dataclass(frozen=True, slots=True)
-class NodeSigns:
-    """What a node says of itself."""
-
-    name: str
-    provisioner: str
-    taints: tuple[Taint, ...]
-    conditions: tuple[NodeCondition, ...]
-    created_at_seconds: float
-    """Since the epoch; 0 where it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,56 +41,49 @@ class ForcefulDisruptions:
 def must_go(
     nodes: Iterable[ClusterNode], snapshot: FleetSnapshot, settings: ConsolidationSettings, now_seconds: float
 ) -> ForcefulDisruptions:
-    """Return which nodes of the fleet must go, of those that nobody removes already. `now_seconds` is since the
-    epoch."""
-    return which_must_go(_ours(nodes, snapshot), settings, now_seconds)
-
-
-def which_must_go(
-    nodes: Iterable[NodeSigns], settings: ConsolidationSettings, now_seconds: float
-) -> ForcefulDisruptions:
-    """Return which of these nodes must go; conditions last since their last transition."""
-    all_nodes = list(nodes)
-    registered, bad = Counter(each.provisioner for each in all_nodes), Counter[str]()
+    """Return which nodes of the fleet must go, of those that nobody removes already; conditions last since their last
+    transition. `now_seconds` is since the epoch."""
+    ours = list(_ours(nodes, snapshot))
+    registered, bad = Counter(provisioner for _, provisioner in ours), Counter[str]()
     found: dict[str, ForcefulDisruption] = {}
-    for each in all_nodes:
-        bad[each.provisioner] += any(_holds(rule, said) for rule in settings.repair for said in each.conditions)
+    for each, provisioner in ours:
+        bad[provisioner] += any(_holds(rule, said) for rule in settings.repair for said in each.conditions)
         interrupted = _why_interrupted(each, settings)
         unhealthy = _why_unhealthy(each, settings.repair, now_seconds)
         if interrupted:
-            found[each.name] = ForcefulDisruption(DisruptionReason.INTERRUPTED, f"its cloud takes it: {interrupted}")
+            why = f"its cloud takes it: {interrupted}"
+            found[each.node.name] = ForcefulDisruption(DisruptionReason.INTERRUPTED, why)
         elif unhealthy:
-            found[each.name] = ForcefulDisruption(DisruptionReason.UNHEALTHY, unhealthy)
+            found[each.node.name] = ForcefulDisruption(DisruptionReason.UNHEALTHY, unhealthy)
     spared = {
-        each.name: (
-            f"{found[each.name].why}; but {bad[each.provisioner]} of the {registered[each.provisioner]} nodes of"
-            f" provisioner {each.provisioner} are bad, more than {MOST_UNHEALTHY_PERCENT} %"
+        name: (
+            f"{found[name].why}; but {bad[provisioner]} of the {registered[provisioner]} nodes of provisioner"
+            f" {provisioner} are bad, more than {MOST_UNHEALTHY_PERCENT} %"
         )
-        for each in all_nodes
-        if bad[each.provisioner] > share(MOST_UNHEALTHY_PERCENT, registered[each.provisioner])
-        and each.name in found
-        and found[each.name].reason is DisruptionReason.UNHEALTHY
+        for name, provisioner in ((each.node.name, provisioner) for each, provisioner in ours)
+        if bad[provisioner] > share(MOST_UNHEALTHY_PERCENT, registered[provisioner])
+        and name in found
+        and found[name].reason is DisruptionReason.UNHEALTHY
     }
     return ForcefulDisruptions({name: each for name, each in found.items() if name not in spared}, spared)
 
 
-def _ours(nodes: Iterable[ClusterNode], snapshot: FleetSnapshot) -> Iterator[NodeSigns]:
-    """Yield the nodes of the fleet that are not on their way out."""
+def _ours(nodes: Iterable[ClusterNode], snapshot: FleetSnapshot) -> Iterator[tuple[ClusterNode, str]]:
+    """Yield the nodes of the fleet that are not on their way out, with their provisioners."""
     going = deleting_instances(snapshot)
     for each in nodes:
         group = snapshot.groups.get(snapshot.group_of_instance.get(each.provider_id, ""))
         if group is not None and each.provider_id not in going:
-            node = each.node
-            yield NodeSigns(node.name, group.group.provisioner, node.taints, each.conditions, each.created_at_seconds)
+            yield each, group.group.provisioner
 
 
 def _holds(rule: RepairRule, condition: NodeCondition) -> bool:
     return (condition.type, condition.status) == (rule.condition, rule.status)
 
 
-def _why_interrupted(node: NodeSigns, settings: ConsolidationSettings) -> str:
+def _why_interrupted(node: ClusterNode, settings: ConsolidationSettings) -> str:
     """Return which taint or condition says that it is taken soon; empty where none does."""
-    taints = (f"taint {each.key}" for each in node.taints if each.key in settings.interruption_taints)
+    taints = (f"taint {each.key}" for each in node.node.taints if each.key in settings.interruption_taints)
     conditions = (
         f"condition {each.type}"
         for each in node.conditions
@@ -110,7 +92,7 @@ def _why_interrupted(node: NodeSigns, settings: ConsolidationSettings) -> str:
     return next(taints, "") or next(conditions, "")
 
 
-def _why_unhealthy(node: NodeSigns, rules: Iterable[RepairRule], now_seconds: float) -> str:
+def _why_unhealthy(node: ClusterNode, rules: Iterable[RepairRule], now_seconds: float) -> str:
     """Return which condition has lasted longer than its rule tolerates; empty where none has. One that does not say
     since when has lasted since the Node is there."""
     for rule in rules:

@@ -1,10 +1,10 @@
 """From the cluster and the fleet to the question of consolidation: which nodes stand with which pods, what may be
-moved, and what room others hold. Pure. What is made of the plan is the queue's; which nodes must go is `forceful`'s."""
+moved, and what room others hold; or why nothing may be begun. What is made of the plan is the queue's; which nodes must
+go is `forceful`'s."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from cagrpc.api.core.movability import Kept
@@ -14,14 +14,20 @@ from cagrpc.cluster.fleet_capacity import deleting_instances
 from cagrpc.cluster.node_info import ClusterCapacity, merged
 from cagrpc.cluster.shortages import offering
 from cagrpc.cluster.state import ClusterNode, ClusterState, PodsOnNode, ReschedulablePod
+from cagrpc.cluster.view.view import ClusterView
+from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.assume_cache.snapshot import Snapshot
-from cagrpc.controllers.consolidation.forceful import ForcefulDisruptions
+from cagrpc.controllers.consolidation.forceful import ForcefulDisruptions, must_go
+from cagrpc.controllers.consolidation.holds import Hold, Holds, in_words, needs, notes
+from cagrpc.controllers.events import EventRecorder
 from cagrpc.controllers.planning.problem import ClassKey
 from cagrpc.controllers.scale_down.choice import AT_MINIMUM, IN_FLIGHT, booked_for
 from cagrpc.controllers.scale_down.constraints import is_constrained_by_others, required
 from cagrpc.controllers.scale_down.known import TO_BE_DELETED
 from cagrpc.controllers.settings import ConsolidationPolicy, ConsolidationSettings
+from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import DisruptedNode, FleetSnapshot
+from cagrpc.runtime.clock import EpochClock, epoch
 from solver.consolidation.model import ConsolidationProblem, StandingNode
 from solver.model import Node, NodeGroup, PodSet, PodSpec, RunningPods
 
@@ -37,33 +43,20 @@ DISRUPTED_BY_KARPENTER = "karpenter.sh/disrupted"
 
 @dataclass(frozen=True, slots=True)
 class ConsolidationQuestion:
-    """A problem, and the pods that it is about. Each reschedulable pod of the cluster is once in `pods` or `left`."""
+    """A problem, and the pods that it is about: each reschedulable pod of the snapshot's cluster once, but for those of
+    nodes that must go which nobody makes again, or which could not run elsewhere. For these no room is planned, and
+    they are not evicted."""
 
+    snapshot: Snapshot
     problem: ConsolidationProblem
     pods: Mapping[str, Mapping[ClassKey, tuple[ReschedulablePod, ...]]] = field(default_factory=dict)
     """By node, the pods of its `StandingNode.pods` by class, oldest first. Placeholders have none. Of a node that must
     go there are some that their owners keep there (`Kept.BY_OWNER`): they are not evicted, and room is planned for
     those that come in their stead once the node is gone."""
-    left: Mapping[str, tuple[ReschedulablePod, ...]] = field(default_factory=dict)
-    """By node that must go, pods that nobody makes again, or that could not run elsewhere: no room is planned for them,
-    and they are not evicted."""
     nodes: Mapping[str, DisruptedNode] = field(default_factory=dict)
     """The nodes of the fleet, by name."""
-
-
-@dataclass(frozen=True, slots=True)
-class AskedQuestion:
-    """What the fleet and the cluster at one moment ask."""
-
-    snapshot: Snapshot
-    question: ConsolidationQuestion
     held: str = ""
     """Why only nodes that must go may be taken away now; empty where all may."""
-
-    @property
-    def problem(self) -> ConsolidationProblem:
-        """What is to be planned."""
-        return self.question.problem
 
 
 def question(
@@ -72,11 +65,12 @@ def question(
     now_seconds: float,
     *,
     going: ForcefulDisruptions | None = None,
-    short: AbstractSet[str] = frozenset(),
+    held: str = "",
 ) -> ConsolidationQuestion:
     """Return what to plan. The snapshot's cluster is with all that is bound; `now_seconds` is since the epoch; `going`
-    are nodes that must go; of the offerings that are `short` no node is opened."""
-    return _Making(snapshot, settings, now_seconds, going or ForcefulDisruptions(), short).made()
+    are the nodes that must go, where they are known already."""
+    found = must_go(snapshot.cluster.nodes, snapshot.fleet, settings, now_seconds) if going is None else going
+    return _Making(snapshot, settings, now_seconds, found, held).made()
 
 
 class _Making:
@@ -86,18 +80,17 @@ class _Making:
         settings: ConsolidationSettings,
         now_seconds: float,
         going: ForcefulDisruptions,
-        short: AbstractSet[str],
+        held: str,
     ) -> None:
         self._taken, self._settings, self._now_seconds = snapshot, settings, now_seconds
         self._state, self._snapshot = snapshot.cluster, snapshot.fleet
-        self._going, self._short = going, short
+        self._going, self._held = going, held
         self._deleting = deleting_instances(snapshot.fleet)
         self._orphans = {each.id for each in snapshot.fleet.orphans}
-        held = merged(snapshot.reservations, snapshot.placeholders)
         self._specs = _RequiredSpecs()
-        self._capacity = ClusterCapacity(_with_running(snapshot, self._specs), held)
+        reserved = merged(snapshot.reservations, snapshot.placeholders)
+        self._capacity = ClusterCapacity(_with_running(snapshot, self._specs), reserved)
         self._pods: dict[str, Mapping[ClassKey, tuple[ReschedulablePod, ...]]] = {}
-        self._left: dict[str, tuple[ReschedulablePod, ...]] = {}
         self._nodes: dict[str, DisruptedNode] = {}
 
     def made(self) -> ConsolidationQuestion:
@@ -110,12 +103,12 @@ class _Making:
             least_saving_usd_per_hour_per_pod=self._settings.least_saving_usd_per_hour_per_pod,
             most_nodes_per_step=self._settings.most_nodes_per_step,
         )
-        return ConsolidationQuestion(problem, self._pods, self._left, self._nodes)
+        return ConsolidationQuestion(self._taken, problem, self._pods, self._nodes, self._held)
 
     def _groups(self) -> Iterator[NodeGroup]:
         for each in self._taken.groups:
             known = self._snapshot.groups[each.id].group
-            closed = offering(known) in self._short
+            closed = offering(known) in self._taken.short
             yield replace(each, min_size=known.min_size, max_size=each.target_size if closed else each.max_size)
 
     def _standing(self, node: ClusterNode) -> StandingNode:
@@ -124,7 +117,7 @@ class _Making:
         going = self._going.nodes.get(name) if group is not None else None
         kept = self._why_fixed(node, group) or ("" if going else self._why_kept(node, group, here))
         reason = None if kept or going is None else going.reason
-        pods = here.reschedulable if reason is None else tuple(self._replaced(name, here.reschedulable))
+        pods = here.reschedulable if reason is None else _replaced(here.reschedulable)
         if group is not None:
             self._nodes[name] = DisruptedNode(name, node.provider_id, group.id)
         classes = self._pods[name] = _by_class(pods, self._specs)
@@ -141,13 +134,6 @@ class _Making:
         """Return the group that counts the node; none for one that is being deleted, which no target counts."""
         found = self._snapshot.groups.get(self._snapshot.group_of_instance.get(node.provider_id, ""))
         return None if found is None or node.provider_id in self._deleting else found.group
-
-    def _replaced(self, name: str, pods: tuple[ReschedulablePod, ...]) -> Iterator[ReschedulablePod]:
-        """Return the pods of a node that must go for which room is planned."""
-        left = tuple(each for each in pods if each.kept_by is Kept.WITHOUT_SUCCESSOR)
-        if left:
-            self._left[name] = left
-        return (each for each in pods if each.kept_by is not Kept.WITHOUT_SUCCESSOR)
 
     def _placeholders(self, name: str) -> Iterator[PodSet]:
         for number, each in enumerate(self._taken.placeholders.get(name, ())):
@@ -207,6 +193,11 @@ class _Making:
             return f"its last pod came less than consolidateAfter ago, until {timestamp(after)}"
         state = self._snapshot.groups[group.id]
         return AT_MINIMUM if state.target_size <= group.min_size else ""
+
+
+def _replaced(pods: Iterable[ReschedulablePod]) -> Iterator[ReschedulablePod]:
+    """Yield the pods of a node that must go for which room is planned."""
+    return (each for each in pods if each.kept_by is not Kept.WITHOUT_SUCCESSOR)
 
 
 def is_being_removed(node: ClusterNode) -> bool:
@@ -288,20 +279,58 @@ def _pod_sets(classes: Mapping[ClassKey, tuple[ReschedulablePod, ...]]) -> Itera
         yield PodSet(f"{first.namespace}/{first.name}", spec, len(pods), priority=priority, gang=gang)
 
 
-def why_nothing(state: ClusterState, snapshot: FleetSnapshot, problem: str | None = None) -> tuple[str, ...]:
-    """Return why nothing at all may be begun now, for people; empty where something may. `problem` is what is wrong
-    with the view. While a step is under way nobody asks."""
-    return (*((f"the cluster is not known: {problem}",) if problem else ()), *_leaving(state, snapshot))
-
-
-def in_flight(snapshot: FleetSnapshot) -> tuple[str, ...]:
-    """Return the increments in flight, for people."""
-    return tuple(f"increment {each.id} is in flight" for each in snapshot.increments if each.phase.in_flight)
-
-
 def _leaving(state: ClusterState, snapshot: FleetSnapshot) -> Iterator[str]:
     """Yield that nodes are taken away by others while pods still run there, which will need room."""
     going = deleting_instances(snapshot)
     for each in state.nodes:
         if (is_being_removed(each) or each.provider_id in going) and each.movable:
             yield f"node {each.node.name} is being removed, and has pods"
+
+
+class Observer:
+    """Reads fleet and cluster, and makes the question of them; or says why nothing may be begun. For one thread."""
+
+    def __init__(
+        self,
+        cluster: ClusterView,
+        fleet: Fleet,
+        settings: ConsolidationSettings,
+        assumed: AssumeCache,
+        events: EventRecorder,
+        now: EpochClock = epoch,
+    ) -> None:
+        """`now` is the fleet's clock."""
+        self._cluster, self._fleet, self._settings = cluster, fleet, settings
+        self._assumed, self._events, self._now = assumed, events, now
+        self._holds = Holds()
+        self.holding: tuple[Hold, ...] = ()
+
+    def __call__(self) -> ConsolidationQuestion | str:
+        """Return what is asked now, or why nothing may be begun. Raises Unavailable while the cluster is not known."""
+        snapshot, now = self._fleet.snapshot, self._now()
+        self.holding = ()
+        state = self._cluster.state()
+        why = self._why_nothing(state, snapshot) or self._why_nothing_cheaper(state, snapshot, now)
+        if why and not must_go(state.nodes, snapshot, self._settings, now).nodes:
+            return why
+        state = self._cluster.state_with_bound_pods()
+        going = must_go(state.nodes, snapshot, self._settings, now)
+        nothing, held = self._why_nothing(state, snapshot), self._why_nothing_cheaper(state, snapshot, now)
+        if nothing or (held and not going.nodes):
+            return nothing or held
+        return question(self._assumed.snapshot(snapshot, state), self._settings, now, going=going, held=held)
+
+    def _why_nothing(self, state: ClusterState, snapshot: FleetSnapshot) -> str:
+        """Return why nothing at all may be begun."""
+        problem = self._cluster.problem or self._fleet.problem
+        if problem is None and self._assumed.requests.unknown:
+            problem = "ProvisioningRequests are not known yet"
+        return "; ".join((*((f"the cluster is not known: {problem}",) if problem else ()), *_leaving(state, snapshot)))
+
+    def _why_nothing_cheaper(self, state: ClusterState, snapshot: FleetSnapshot, now: float) -> str:
+        """Return why only nodes that must go may be taken away."""
+        self.holding = self._holds.holding(needs(state, snapshot, self._assumed.requests.due), now)
+        for note in notes(self.holding, now):
+            self._events.event(note)
+        in_flight = (f"increment {each.id} is in flight" for each in snapshot.increments if each.phase.in_flight)
+        return "; ".join((*in_words(self.holding), *in_flight))

@@ -8,7 +8,11 @@ next.
     undoing    nothing is evicted any more; cordons are lifted where pods are left, and nodes that nobody needs go
     undone
 
-Old nodes are cordoned first, as Karpenter taints them: else pods would come to them while the new nodes do.
+Old nodes are cordoned first, as Karpenter taints them: else pods would come to them while the new nodes do. New nodes
+take pods one after the other, held by their start-up taint until then, and only so many pods go at a time. The
+scheduler binds a successor to the open node that it likes best, by default the emptiest: were all new nodes open at
+once, pods would spread over them, the last ones would find no room, old nodes would have to stay for these, and the
+next plan would do all of it again.
 
 Pods that came to an old node before its cordon was seen move with the others. Pods whose planned room the scheduler
 gave to others get another target, or their old node stays (`targets`), as does one with a pod that may not be moved
@@ -23,21 +27,23 @@ Rights: get and patch nodes; create pods/eviction.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import Protocol
+from itertools import islice
 
-from cagrpc.cluster.state import ClusterState, PendingPod, PodsOnNode, ReschedulablePod
+from cagrpc.cluster.state import ClusterState, PodsOnNode, ReschedulablePod
+from cagrpc.cluster.view.view import ClusterView
 from cagrpc.controllers.assume_cache.cache import AssumeCache
-from cagrpc.controllers.consolidation.cordons import Cordons, PatchableNodes
-from cagrpc.controllers.consolidation.evictions import Evictions, Evictor
-from cagrpc.controllers.consolidation.new_nodes import NewNodes
-from cagrpc.controllers.consolidation.steps import AssignedStep
+from cagrpc.controllers.consolidation.evictions import Cordons, Evictions
+from cagrpc.controllers.consolidation.question import ConsolidationQuestion
 from cagrpc.controllers.consolidation.targets import (
     Adjustment,
     MoveTargets,
+    NewNodes,
     largest_first,
+    may_be_evicted,
     needed,
     newest_pod_seconds,
     obstacles,
@@ -45,23 +51,19 @@ from cagrpc.controllers.consolidation.targets import (
     standing_of,
     with_those_that_came,
 )
-from cagrpc.controllers.consolidation.turns import (
-    may_be_evicted,
-    next_evictions,
-    opened_next,
-    stranger,
-    with_open_targets,
-)
 from cagrpc.controllers.consolidation.undoing import Undoing
+from cagrpc.controllers.planning.problem import class_key
 from cagrpc.controllers.settings import ConsolidationSettings
 from cagrpc.errors import FailedPrecondition
 from cagrpc.fleet.disruptions import DisruptionSpec
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import Disruption, DisruptionPhase, IncrementSpec, PodMove
+from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.failures import Forbidden
 from cagrpc.runtime.clock import MonotonicClock, monotonic
 from cagrpc.runtime.progress import DEADLINE_SECONDS, LONGEST_FACTOR, Progress, Turn
-from solver.consolidation.model import FORCEFUL
+from solver.consolidation.model import FORCEFUL, ConsolidationStep
+from solver.model import PodClass
 from solver.model.quantities import pluralize
 
 log = logging.getLogger(__name__)
@@ -75,33 +77,14 @@ _REST = 3.0
 after so many times as long."""
 
 
-class DisruptionQueueClient(PatchableNodes, Evictor, Protocol):
-    """The part of `kube.client.Client` that the queue needs."""
-
-
-class DisruptionQueueCluster(Protocol):
-    """The part of `cagrpc.cluster.view.view.ClusterView` that the queue needs."""
-
-    @property
-    def problem(self) -> str | None: ...
-
-    def state_with_bound_pods(self) -> ClusterState: ...
-
-    def pending(self, uids: Iterable[str]) -> Mapping[str, PendingPod]: ...
-
-    def node_names(self) -> Mapping[str, str]: ...
-
-    def is_cordoned(self, name: str) -> bool: ...
-
-
 class DisruptionQueue:
     """Carries out steps. `begin`, `advance` and `undo` are for one thread, everything else for any."""
 
     def __init__(
         self,
-        client: DisruptionQueueClient,
+        client: Client,
         fleet: Fleet,
-        cluster: DisruptionQueueCluster,
+        cluster: ClusterView,
         assumed: AssumeCache,
         settings: ConsolidationSettings,
         clock: MonotonicClock = monotonic,
@@ -142,39 +125,30 @@ class DisruptionQueue:
 
     # ---- for one thread
 
-    def begin(self, step: AssignedStep) -> Disruption:
-        """Journal a step, with the increment of its new nodes, and keep its room; `advance` does the rest. Raises as
-        `Disruptions.begin` does, with nothing changed."""
-        moves = tuple(
-            PodMove(
-                each.pod.ref.uid,
-                each.pod.ref.namespace,
-                each.pod.ref.name,
-                each.pod.ref.workload,
-                each.target,
-                each.pod.gang or "",
-            )
-            for each in step.pods
-        )
+    def begin(self, step: ConsolidationStep, asked: ConsolidationQuestion) -> None:
+        """Journal a step of an answer to this question, with the increment of its new nodes, and keep its room;
+        `advance` does the rest. Raises as `Disruptions.begin` does, with nothing changed."""
+        moved = list(_moved(step, asked))
         what = f"{pluralize(len(step.nodes), 'node')} ({step.reason})"
+        new = {each.node_group: each.delta for each in step.plan.increments}
+        prices = {group.id: group.price_usd_per_hour for group in asked.problem.node_groups}
         spec = DisruptionSpec(
             reason=step.reason,
-            nodes=step.nodes,
-            moves=moves,
+            nodes=tuple(asked.nodes[name] for name in step.nodes),
+            moves=tuple(_move(pod, target) for pod, target in moved),
             new_nodes=IncrementSpec(
-                dict(step.new_nodes),
+                new,
                 reason=f"consolidation: in place of {what}",
-                cost_usd_per_hour=step.cost_usd_per_hour,
+                cost_usd_per_hour=round(sum(prices[name] * count for name, count in new.items()), 9),
             )
-            if step.new_nodes
+            if new
             else None,
             saving_usd_per_hour=step.saving_usd_per_hour,
             deadline_seconds=self._settings.step_deadline_seconds,
         )
         found = self._fleet.disruptions.begin(spec)
-        self._displaced.begin(found, {each.pod.ref.uid: each.pod.spec for each in step.pods})
-        log.info("disruption %s begins: %s, %s", found.id, what, pluralize(len(moves), "pod"), extra=_about(found))
-        return found
+        self._displaced.begin(found, {pod.ref.uid: pod.spec for pod, _ in moved})
+        log.info("disruption %s begins: %s, %s", found.id, what, pluralize(len(moved), "pod"), extra=_about(found))
 
     def advance(self) -> None:
         """Do what is due. Raises Unavailable where cluster or journal are out of reach; a later call goes on."""
@@ -309,25 +283,49 @@ class DisruptionQueue:
         self.waits_for = self._evictions.problem or f"{pluralize(left, 'pod')} to move, {open_now} to run again"
         evictable = [each for each in still_there if may_be_evicted(pods[each.uid], under_way)]
         if not must_go:
-            opened = opened_next(
-                {each.name for each in under_way.new_nodes},
-                self._displaced.open_nodes(under_way),
-                evictable,
-                is_open=targets.is_open,
-                is_refused=lambda each: self._evictions.is_refused(each.uid),
-                needed=set(self._assumed.placements.nodes().values()),
-                open_now=open_now,
-            )
-            self._displaced.open(under_way, opened)
-            evictable = with_open_targets(evictable, targets.is_open)
+            self._displaced.open(under_way, self._opened_next(under_way, evictable, targets, open_now))
+            evictable = _with_open_targets(evictable, targets)
         known = {each.uid for each in under_way.moves}
-        strangers = [stranger(pod) for uid, pod in pods.items() if uid not in known and may_be_evicted(pod, under_way)]
+        strangers = [  # of a node that must go after all
+            _move(pod, "wherever there is room")
+            for uid, pod in pods.items()
+            if uid not in known and may_be_evicted(pod, under_way)
+        ]
         try:
-            due = next_evictions([*evictable, *strangers], self._evictions.is_due, MOST_IN_FLIGHT, open_now)
-            self._evictions.evict(due)
+            self._evictions.evict(self._next_evictions([*evictable, *strangers], open_now))
         except Forbidden as error:
             self.undo(str(error))
         self._displaced.leave(self._evictions.gone)
+
+    def _opened_next(
+        self, under_way: Disruption, left: Sequence[PodMove], targets: MoveTargets, open_now: int
+    ) -> frozenset[str]:
+        """Return which of the new nodes may take pods: those that do, those to which pods of others are to come, which
+        are not kept waiting, and the next once those before have theirs. A pod that a PodDisruptionBudget does not let
+        go holds up nobody else. `left` are the pods that are not evicted yet, in their order; `open_now` is how many
+        evicted pods have no successor that runs."""
+        new = {each.name for each in under_way.new_nodes}
+        found = (new & set(self._assumed.placements.nodes().values())) | self._displaced.open_nodes(under_way)
+        closed = [each.target for each in left if each.target in new and each.target not in found]
+        busy = open_now or any(
+            (targets.is_open(each) or each.target in found) and not self._evictions.is_refused(each.uid)
+            for each in left
+        )
+        return frozenset(found | _with_gangs(closed[0], left) & new if closed and not busy else found)
+
+    def _next_evictions(self, pods: Iterable[PodMove], open_now: int) -> list[PodMove]:
+        """Return the pods to evict now: as many as may be without a successor at a time, and a gang at once."""
+        room = MOST_IN_FLIGHT - open_now
+        gangs: dict[str, list[PodMove]] = {}
+        for each in pods:
+            gangs.setdefault(each.gang or f"/{each.uid}", []).append(each)
+        found: list[PodMove] = []
+        for members in gangs.values():
+            due = [pod for pod in members if self._evictions.is_due(pod.uid)]
+            if due and (len(due) <= room or not (found or open_now)):
+                found += due
+                room -= len(due)
+        return found
 
     def _adjusted(
         self,
@@ -382,3 +380,52 @@ class DisruptionQueue:
 
 def _about(under_way: Disruption) -> dict[str, str]:
     return {"disruption": under_way.id, **({"increment": under_way.increment_id} if under_way.increment_id else {})}
+
+
+def _moved(step: ConsolidationStep, asked: ConsolidationQuestion) -> Iterator[tuple[ReschedulablePod, str]]:
+    """Yield the pods of a step with the nodes that were planned for their successors, the oldest of a class on nodes
+    that stand. A new node is `node group/number`, numbers from 0 by group. Pods of a gang come from all nodes, all
+    others from those that go."""
+    plan = step.plan
+    queues = {each.index: _pods(each, step, asked) for each in plan.pod_classes}
+    for placed in plan.existing:
+        for index, count in sorted(placed.pods.items()):
+            yield from ((pod, placed.node) for pod in islice(queues[index], count))
+    numbers: Counter[str] = Counter()
+    for batch in plan.nodes:
+        for _ in range(batch.count):
+            target = f"{batch.node_group}/{numbers[batch.node_group]}"
+            numbers[batch.node_group] += 1
+            for index, count in sorted(batch.pods.items()):
+                yield from ((pod, target) for pod in islice(queues[index], count))
+
+
+def _pods(each: PodClass, step: ConsolidationStep, asked: ConsolidationQuestion) -> Iterator[ReschedulablePod]:
+    """Yield the pods of a class, oldest first. Placeholders are none."""
+    names = asked.pods if each.gang is not None else step.nodes
+    key = class_key(each)
+    found = (pod for name in names for pod in asked.pods.get(name, {}).get(key, ()))
+    return iter(sorted(found, key=lambda pod: (pod.ref.created_at_seconds, pod.ref.namespace, pod.ref.name)))
+
+
+def _move(pod: ReschedulablePod, target: str) -> PodMove:
+    ref = pod.ref
+    return PodMove(ref.uid, ref.namespace, ref.name, ref.workload, target, pod.gang or "")
+
+
+def _with_gangs(node: str, moves: Iterable[PodMove]) -> set[str]:
+    """Return the node with all others to which its pods' gangs go, which move whole."""
+    all_moves, found = list(moves), {node}
+    while True:
+        gangs = {each.gang for each in all_moves if each.gang and each.target in found}
+        more = {each.target for each in all_moves if each.gang in gangs} - found
+        if not more:
+            return found
+        found |= more
+
+
+def _with_open_targets(moves: Iterable[PodMove], targets: MoveTargets) -> list[PodMove]:
+    """Return the moves whose targets are open, those of a gang only where all of its targets are."""
+    all_moves = list(moves)
+    shut = {each.gang for each in all_moves if each.gang and not targets.is_open(each)}
+    return [each for each in all_moves if targets.is_open(each) and each.gang not in shut]

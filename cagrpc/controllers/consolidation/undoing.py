@@ -1,7 +1,13 @@
 """Undoing a disruption: cordons are lifted where pods are left, and of the nodes without pods, old and new, those go
 that nobody needs, once every pod that was evicted runs again; a node that is younger than the minimum age goes when it
 is older, as any other empty one. Of one that evicted nothing only cordons are lifted; its new nodes are withdrawn, but
-where some are there already."""
+where some are there already.
+
+Where consolidation is off and the journal has a disruption under way, it is undone as far as that goes without knowing
+who is bound where, which the view remembers only for consolidation (`UnfinishedStep`). Nodes that are empty then are
+the autoscaler's to take away again; pods that were evicted are the scheduler's and the planner's, as any others.
+
+Rights: get and patch nodes."""
 
 from __future__ import annotations
 
@@ -11,15 +17,17 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from cagrpc.cluster.state import ClusterState
+from cagrpc.cluster.view.view import ClusterView
 from cagrpc.controllers.assume_cache.cache import AssumeCache
-from cagrpc.controllers.consolidation.cordons import Cordons
-from cagrpc.controllers.consolidation.new_nodes import NewNodes
-from cagrpc.controllers.consolidation.targets import needed, standing_of
+from cagrpc.controllers.consolidation.evictions import Cordons, uncordon
+from cagrpc.controllers.consolidation.targets import NewNodes, needed, standing_of
 from cagrpc.controllers.settings import ConsolidationSettings
-from cagrpc.errors import FailedPrecondition
+from cagrpc.errors import FailedPrecondition, Unavailable
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import DisruptedNode, Disruption, DisruptionPhase, InstanceState, Phase
+from cagrpc.kube.client.client import Client
 from cagrpc.runtime.clock import MonotonicClock
+from cagrpc.runtime.controller import Controller
 from cagrpc.runtime.progress import DEADLINE_SECONDS, Turn
 from solver.model.quantities import pluralize
 
@@ -118,3 +126,40 @@ class Undoing:
             if instance.state is InstanceState.RUNNING
         }
         return {each.name for each in nodes if each.instance_id in running}
+
+
+WHY = "consolidation is off"
+
+
+class UnfinishedStep(Controller):
+    """Undoes what is under way. It may be repeated, so that a process that ends anywhere is continued by the next."""
+
+    name = "a step of consolidation that is under way"
+    every_seconds = 5.0
+
+    def __init__(self, client: Client, fleet: Fleet, cluster: ClusterView) -> None:
+        self._client = client
+        self._fleet = fleet
+        self._cluster = cluster
+
+    def step(self) -> None:
+        """Undo it. Raises Unavailable where cluster or journal are out of reach."""
+        under_way = self._fleet.snapshot.disruption
+        if under_way is None:
+            return
+        problem = self._cluster.problem
+        if problem is not None:
+            raise Unavailable(problem)
+        self._fleet.disruptions.check()
+        if not self._any_is_there(under_way):
+            self._fleet.withdraw(under_way.increment_id, f"the disruption that it is for is undone: {WHY}")
+        for each in (*under_way.nodes, *under_way.new_nodes):
+            uncordon(self._client, each.name)
+        self._fleet.disruptions.change(replace(under_way, phase=DisruptionPhase.UNDONE, message=WHY))
+        log.warning("disruption %s is undone: %s", under_way.id, WHY, extra={"disruption": under_way.id})
+
+    def _any_is_there(self, under_way: Disruption) -> bool:
+        """Return whether there is a Node of its increment, or nothing to withdraw."""
+        status = next((each for each in self._fleet.snapshot.increments if each.id == under_way.increment_id), None)
+        known = self._cluster.node_names()
+        return status is None or any(each.instance_id in known for each in status.nodes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client import Histogram
 from prometheus_client.registry import Collector
 
-from cagrpc.fleet.model import SnapshotSource
+from cagrpc.fleet.fleet import Fleet
 from cagrpc.runtime import tracing
 from cagrpc.runtime.clock import MonotonicClock, monotonic
 
@@ -18,7 +18,7 @@ _EXEMPLAR_SECONDS = 1.0
 class WaitMetrics:
     """Pods that were seen pending by the leader and are bound. The first look at a cluster counts as seen."""
 
-    def __init__(self, fleet: SnapshotSource, clock: MonotonicClock = monotonic) -> None:
+    def __init__(self, fleet: Fleet, clock: MonotonicClock = monotonic) -> None:
         self._fleet = fleet
         self._clock = clock
         self._exemplar_at = float("-inf")

@@ -11,23 +11,25 @@ from __future__ import annotations
 import logging
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
 
 from prometheus_client.registry import Collector
 
-from cagrpc.cluster.state import ClusterSource, PendingPod
+from cagrpc.cluster.state import PendingPod
+from cagrpc.cluster.view.view import ClusterView
 from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.assume_cache.placed_pods import PlacedPods
 from cagrpc.controllers.assume_cache.placements import DesiredPlacements
 from cagrpc.controllers.placement.bound_pods import WaitMetrics
 from cagrpc.controllers.placement.handover import may_move, most_promising, repack, swap
-from cagrpc.controllers.placement.nominations import Nominations, PodPatcher
+from cagrpc.controllers.placement.nominations import Nominations
 from cagrpc.controllers.placement.waiting import Patience
-from cagrpc.fleet.model import ExpectedPod, FleetSnapshot, Phase, PodKey, SnapshotSource
+from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.model import ExpectedPod, FleetSnapshot, Phase, PodKey
+from cagrpc.kube.client.client import Client
 from cagrpc.runtime.back_off import BackOff
 from cagrpc.runtime.clock import MonotonicClock, monotonic
 from cagrpc.runtime.controller import Controller, Json
@@ -49,30 +51,6 @@ WORKERS = 16
 FIRST_SECONDS = 60.0
 """Urgent entries of the queue count as due for so long already."""
 _MOST_LOGGED = 3
-
-
-class PlacementCluster(ClusterSource, Protocol):
-    """The part of `cagrpc.cluster.view.view.ClusterView` that placement needs."""
-
-    def pending(self, uids: Iterable[str]) -> Mapping[str, PendingPod]: ...
-
-    def nominated_by_us(self) -> Mapping[str, PendingPod]: ...
-
-    def subscribe(
-        self, changed: Callable[[str, PendingPod | None], object], bound: Callable[[str, float], object]
-    ) -> None: ...
-
-    def nodes_of(self, uids: Iterable[str]) -> Mapping[str, str]:
-        """Return the nodes of those of these pods that are bound, by UID."""
-        ...
-
-    def held_nodes(self) -> Mapping[str, str]:
-        """Return the names of all Nodes with our start-up taint, by provider id. Raises Unavailable."""
-        ...
-
-    def dedicated_nodes(self) -> frozenset[str]:
-        """Return the names of those of them that let in the pods planned there."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -113,9 +91,9 @@ class PlacementController(Controller):
 
     def __init__(
         self,
-        client: PodPatcher,
-        fleet: SnapshotSource,
-        cluster: PlacementCluster,
+        client: Client,
+        fleet: Fleet,
+        cluster: ClusterView,
         assumed: AssumeCache,
         *,
         progress_deadline_seconds: float = DEADLINE_SECONDS,

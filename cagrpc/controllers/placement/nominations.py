@@ -7,14 +7,13 @@ is `controller`'s to decide.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from cagrpc.cluster.markers import PLACEMENT_FIELD_MANAGER
 from cagrpc.cluster.state import PendingPod
 from cagrpc.errors import CagrpcError, Unavailable
-from cagrpc.kube.client.client import METADATA_ONLY, PatchKind
+from cagrpc.kube.client.client import METADATA_ONLY, Client, PatchKind
 from cagrpc.kube.client.failures import Forbidden
 from cagrpc.runtime.clock import MonotonicClock
 from cagrpc.runtime.progress import Progress
@@ -27,14 +26,6 @@ FORBIDDEN_SECONDS = 60.0
 """How often to try again where the right to patch pods/status is missing."""
 
 _NOMINATED = "/status/nominatedNodeName"
-
-
-class PodPatcher(Protocol):
-    """The part of `kube.client.Client` that nominating needs."""
-
-    def patch(
-        self, path: str, body: Sequence[dict[str, Any]], kind: PatchKind, *, field_manager: str, accept: str
-    ) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +41,8 @@ class _Sent:
 class Nominations:
     """Writes nominations, and remembers what was written. Thread-safe, except for one pod from several threads."""
 
-    def __init__(self, pods: PodPatcher, clock: MonotonicClock) -> None:
-        self._pods = pods
+    def __init__(self, client: Client, clock: MonotonicClock) -> None:
+        self._client = client
         self._clock = clock
         self._sent: dict[str, _Sent] = {}
         """The latest patch, by pod (UID)."""
@@ -104,7 +95,7 @@ class Nominations:
     def _write(self, pod: PendingPod, node: str) -> None:
         before = self._sent_as(pod, node)
         try:
-            self._pods.patch(
+            self._client.patch(
                 f"/api/v1/namespaces/{pod.ref.namespace}/pods/{pod.ref.name}/status",
                 _operations(pod, node),
                 PatchKind.JSON,

@@ -23,9 +23,10 @@ from prometheus_client.registry import Collector
 
 from cagrpc.api.core.nodes import START_UP_TAINT
 from cagrpc.cluster.markers import BOOKED, booking_label
+from cagrpc.cluster.view.view import ClusterView
 from cagrpc.controllers.assume_cache.cache import AssumeCache
+from cagrpc.controllers.placement.controller import PlacementController
 from cagrpc.controllers.placement.dedication import Dedication
-from cagrpc.controllers.placement.sources import HeldNodes, NominationProgress
 from cagrpc.controllers.settings import PlannerSettings
 from cagrpc.errors import CagrpcError, FailedPrecondition, Unavailable
 from cagrpc.fleet.fleet import Fleet
@@ -85,8 +86,8 @@ class ReleaseController(Controller):
         self,
         client: Client,
         fleet: Fleet,
-        view: HeldNodes,
-        placement: NominationProgress,
+        view: ClusterView,
+        placement: PlacementController,
         assumed: AssumeCache,
         settings: PlannerSettings,
         *,

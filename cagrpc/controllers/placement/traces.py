@@ -3,11 +3,9 @@ tracer (`cagrpc.runtime.tracing`), and only watches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Protocol
-
-from cagrpc.cluster.state import PendingPod
-from cagrpc.fleet.model import IncrementStatus, Phase, SnapshotSource
+from cagrpc.cluster.view.view import ClusterView
+from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.model import IncrementStatus, Phase
 from cagrpc.runtime import tracing
 from cagrpc.runtime.back_off import BackOff
 from cagrpc.runtime.clock import EpochClock
@@ -20,14 +18,6 @@ PATIENCE_SECONDS = 600.0
 RELEASED = "released"
 
 
-class PodsOfCluster(Protocol):
-    """The part of `cagrpc.cluster.view.view.ClusterView` that is watched."""
-
-    def pending(self, uids: Iterable[str]) -> Mapping[str, PendingPod]: ...
-
-    def nodes_of(self, uids: Iterable[str]) -> Mapping[str, str]: ...
-
-
 class ReleasedTraces(Controller):
     """Ends the traces of increments once their pods are bound."""
 
@@ -35,7 +25,7 @@ class ReleasedTraces(Controller):
     every_seconds = STEP_SECONDS
     back_off = BackOff(STEP_SECONDS, 1.0)
 
-    def __init__(self, fleet: SnapshotSource, cluster: PodsOfCluster, clock: EpochClock) -> None:
+    def __init__(self, fleet: Fleet, cluster: ClusterView, clock: EpochClock) -> None:
         """`clock` is the fleet's."""
         self._fleet = fleet
         self._cluster = cluster

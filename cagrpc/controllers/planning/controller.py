@@ -14,7 +14,6 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from prometheus_client.registry import Collector
 
@@ -22,7 +21,8 @@ from cagrpc import errors
 from cagrpc.cluster.drop_invalid import solve_valid
 from cagrpc.cluster.node_info import Reservations, merged
 from cagrpc.cluster.shortages import offering
-from cagrpc.cluster.state import Arrivals, ClusterSource, ClusterState, PodRef
+from cagrpc.cluster.state import ClusterState, PodRef
+from cagrpc.cluster.view.view import ClusterView
 from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.assume_cache.placements import successors
 from cagrpc.controllers.assume_cache.snapshot import Snapshot
@@ -58,17 +58,6 @@ log = logging.getLogger(__name__)
 STEP_SECONDS = 0.25
 
 
-class PlannerCluster(ClusterSource, Protocol):
-    """The part of `cagrpc.cluster.view.view.ClusterView` that planning needs."""
-
-    @property
-    def problem(self) -> str | None: ...
-
-    def arrivals(self) -> Arrivals: ...
-
-    def pod_of(self, key: PodKey) -> PodRef | None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class _Outcome:
     """The fleet's answers to a plan."""
@@ -90,7 +79,7 @@ class PlanningController(Controller):
     def __init__(
         self,
         fleet: Fleet,
-        cluster: PlannerCluster,
+        cluster: ClusterView,
         settings: PlannerSettings,
         assumed: AssumeCache,
         events: EventRecorder,
@@ -182,10 +171,9 @@ class PlanningController(Controller):
         return self._cluster.problem or self._fleet.problem
 
     def _observe(self) -> FleetObservation:
-        snapshot, shortages = self._fleet.snapshot, self._assumed.shortages
-        shortages.learn(snapshot)
-        short = frozenset(each.offering for each in shortages.active())
-        return FleetObservation(snapshot, short, self._assumed.slack)
+        fleet = self._fleet.snapshot
+        short = frozenset(each.offering for each in self._assumed.active_shortages(fleet))
+        return FleetObservation(fleet, short, self._assumed.slack)
 
     def _round(self, observed: FleetObservation, why: str) -> None:
         at, snapshot = self._now(), self._assumed.snapshot(observed.snapshot, self._cluster.state())
@@ -199,14 +187,14 @@ class PlanningController(Controller):
             return
         with tracing.about(tracing.plan(record.id), at) as span:
             tracing.child("reading", at, self._now())
-            self._plan(record, asked, observed, snapshot.reservations, span)
+            self._plan(record, asked, observed, snapshot, span)
 
     def _plan(
         self,
         record: PlanRecord,
         asked: Question,
         seen: FleetObservation,
-        reservations: Reservations,
+        snapshot: Snapshot,
         span: tracing.Span,
     ) -> None:
         """Plan what a round asks for, apply it, and record the round."""
@@ -219,11 +207,11 @@ class PlanningController(Controller):
         solved_at = began_at + plan.elapsed_seconds
         tracing.child("solving", began_at, solved_at)
         tracing.child("checking", solved_at, self._now())
-        assigned, shortages = assign_pods(plan, asked), self._assumed.shortages.active()
+        assigned, shortages = assign_pods(plan, asked), snapshot.shortages
         unplaced = reasons.left_out(plan, asked, shortages)
         with tracing.span("committing"):
             outcome = self._apply(assigned, seen, record.id, plan.certificate.gap)
-        self._assume(outcome.onto_nodes, reservations)
+        self._assume(outcome.onto_nodes, snapshot.reservations)
         self._record_all(reasons.has_room(assigned, asked.coming), record.id)
         gap = plan.certificate.gap
         told = {} if gap is None else {"cagrpc.gap": gap}
@@ -264,7 +252,7 @@ class PlanningController(Controller):
         if not left.waiting and placeholders:  # placeholders with room stay where they are
             placeholders = observed.slack.left_over_sets()
             placed = snapshot.placed(merged(snapshot.reservations, observed.slack.reservations()))
-        return left, question(snapshot, left, placed, observed.short, self._previous, placeholders)
+        return left, question(snapshot, left, placed, self._previous, placeholders)
 
     def _apply(self, assigned: AssignedPods, planned: FleetObservation, record_id: str, gap: float | None) -> _Outcome:
         """Order each part, except those that have changed while planning, which are news for the next round."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from cagrpc.cluster.shortages import offering
@@ -62,12 +61,11 @@ def question(
     snapshot: Snapshot,
     state: ClusterState,
     placed: PlacedPods,
-    short: AbstractSet[str] = frozenset(),
     previous: Plan | None = None,
     placeholders: Sequence[PodSet] = (),
 ) -> Question:
-    """Return what to plan. `state` is without the pods that are served (`placed`); `short` are offerings to leave out;
-    `previous` is the plan of the last round, applied or not; `placeholders` are planned beside the pods."""
+    """Return what to plan. `state` is without the pods that are served (`placed`); `previous` is the plan of the last
+    round, applied or not; `placeholders` are planned beside the pods."""
     waiting = [
         replace(each, pod_set=replace(each.pod_set, spec=state.devices.left_out(each.pod_set.spec)))
         for each in state.waiting
@@ -77,7 +75,7 @@ def question(
         pods[class_key(each.pod_set)].extend(each.pods)
     problem = Problem(
         pod_sets=(*(each.pod_set for each in waiting), *placeholders),
-        node_groups=tuple(group for group in snapshot.groups if offering(group) not in short),
+        node_groups=tuple(group for group in snapshot.groups if offering(group) not in snapshot.short),
         nodes=placed.nodes,
         limits=snapshot.fleet.limits,
         daemon_sets=state.daemon_sets,
@@ -87,7 +85,7 @@ def question(
         problem,
         {key: tuple(sorted(refs, key=oldest_first)) for key, refs in pods.items()},
         placed.in_flight,
-        tuple(group for group in snapshot.groups if offering(group) in short),
+        tuple(group for group in snapshot.groups if offering(group) in snapshot.short),
     )
 
 

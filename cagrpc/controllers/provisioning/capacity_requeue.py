@@ -48,10 +48,10 @@ class CapacityRequeue:
         self._requeue: frozenset[str] = frozenset()
         self._tried_at = float("-inf")
 
-    def learn(self, observed: RequestsObservation, short: Iterable[str], booked: Iterable[str]) -> None:
-        """Compare the room there is with that of the last observation. `short` are offerings left out, `booked` the
-        UIDs of requests with reservations."""
-        before, now = self._known, _capacity(observed, frozenset(short), frozenset(booked))
+    def learn(self, observed: RequestsObservation, booked: Iterable[str]) -> None:
+        """Compare the room there is with that of the last observation. `booked` are the UIDs of requests with
+        reservations."""
+        before, now = self._known, _capacity(observed, frozenset(booked))
         self._known = now
         waiting = {uid: each for uid, each in observed.ours.items() if _waits_for_room(each)}
         woken = set(self._requeue & waiting.keys())
@@ -82,7 +82,7 @@ def _waits_for_room(each: ManagedRequest) -> bool:
     )
 
 
-def _capacity(observed: RequestsObservation, short: frozenset[str], booked: frozenset[str]) -> _Capacity:
+def _capacity(observed: RequestsObservation, booked: frozenset[str]) -> _Capacity:
     held = observed.fleet.held_instances
     return _Capacity(
         {
@@ -92,7 +92,7 @@ def _capacity(observed: RequestsObservation, short: frozenset[str], booked: froz
         },
         {name: each.group.max_size - each.target_size for name, each in observed.fleet.groups.items()},
         {(each.name, name): left for each in observed.fleet.limits for name, left in remaining(each).items()},
-        short,
+        observed.snapshot.short,
         booked,
     )
 

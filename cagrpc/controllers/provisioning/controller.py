@@ -18,6 +18,7 @@ from typing import Any
 from prometheus_client.registry import Collector
 
 from cagrpc.cluster.node_info import Reservations
+from cagrpc.cluster.view.view import ClusterView
 from cagrpc.controllers.assume_cache.bookings import AssumedRequests, Booking, consumed
 from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.events import EventRecorder
@@ -49,11 +50,12 @@ from cagrpc.controllers.provisioning.progress import (
     advance,
 )
 from cagrpc.controllers.provisioning.result import ReconcileResult, bookings_of
-from cagrpc.controllers.provisioning.sources import Increments, RequestsCluster, RequestSource
+from cagrpc.controllers.provisioning.store import RequestStore
 from cagrpc.controllers.provisioning.writing import Writing
 from cagrpc.controllers.provisioning.written import BookingLabels, WrittenRequests, by_node
 from cagrpc.controllers.runtime import Runtime
 from cagrpc.controllers.settings import ClassBehaviour, RequestSettings
+from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import Phase as IncrementPhase
 from cagrpc.runtime.back_off import BackOff
 from cagrpc.runtime.controller import Controller, Json, JsonList, JsonPage, described
@@ -90,9 +92,9 @@ class ProvisioningController(Controller):
 
     def __init__(
         self,
-        store: RequestSource,
-        cluster: RequestsCluster,
-        fleet: Increments,
+        store: RequestStore,
+        cluster: ClusterView,
+        fleet: Fleet,
         settings: RequestSettings,
         assumed: AssumeCache,
         events: EventRecorder,
@@ -117,7 +119,6 @@ class ProvisioningController(Controller):
         self._deciding = Deciding(
             fleet,
             self._labels,
-            assumed.shortages,
             runtime.budget or Budget(DECIDING_SECONDS),
             self._turns,
             still_there=self._still_there,
@@ -214,7 +215,7 @@ class ProvisioningController(Controller):
             return
         began = self._cpu()
         observed = self._observe_now(requests)
-        self._requeue.learn(observed, self._deciding.short(observed.fleet), (each.uid for each in self._bookings()))
+        self._requeue.learn(observed, (each.uid for each in self._bookings()))
         self._withdraw_unwanted(observed)
         seen = self._advance(observed)
         self._observe_seconds = min(SELDOM_SECONDS, max(OBSERVE_SECONDS, (self._cpu() - began) / OBSERVE_SHARE))

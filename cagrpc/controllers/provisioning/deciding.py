@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from cagrpc.cluster.node_info import ClusterCapacity, Reservations, merged, requested
-from cagrpc.cluster.shortages import Shortage, Shortages, offering
+from cagrpc.cluster.shortages import offering
 from cagrpc.cluster.state import ClusterState, ConsumerStage
 from cagrpc.controllers.assume_cache.bookings import Booking, book
 from cagrpc.controllers.assume_cache.snapshot import Snapshot
@@ -22,9 +22,9 @@ from cagrpc.controllers.provisioning.fairness import Turns
 from cagrpc.controllers.provisioning.model import Candidate, ProvisioningRequest, namespace_of
 from cagrpc.controllers.provisioning.observation import ManagedRequest, RequestsObservation
 from cagrpc.controllers.provisioning.progress import Decision, Granted, Pods, Refused
-from cagrpc.controllers.provisioning.sources import Increments
 from cagrpc.controllers.provisioning.written import BookingLabels, by_node
 from cagrpc.errors import CagrpcError
+from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, Origin, Placement
 from cagrpc.runtime import tracing
 from solver.model import Budget
@@ -39,9 +39,8 @@ class Deciding:
 
     def __init__(
         self,
-        fleet: Increments,
+        fleet: Fleet,
         labels: BookingLabels,
-        shortages: Shortages,
         budget: Budget,
         turns: Turns,
         *,
@@ -51,20 +50,15 @@ class Deciding:
         """`still_there` returns whether a request still exists, just before something is ordered for it."""
         self._fleet = fleet
         self._labels = labels
-        self._shortages = shortages
         self._budget = budget
         self._turns = turns
         self._still_there = still_there
         self._stopping = stopping
 
-    def short(self, fleet: FleetSnapshot) -> dict[str, Shortage]:
-        """Return the offerings that are left out now, and why."""
-        self._shortages.learn(fleet)
-        return {each.offering: each for each in self._shortages.active()}
-
     def scenario(self, snapshot: Snapshot, booked: Reservations) -> Scenario:
         """Return where there is room now, and where it can be made. `booked` are the reservations of bookings."""
-        fleet, state, short = snapshot.fleet, snapshot.cluster, self.short(snapshot.fleet)
+        fleet, state = snapshot.fleet, snapshot.cluster
+        short = {each.offering: each for each in snapshot.shortages}
         placed = snapshot.placed(merged(booked, snapshot.displaced))
         going = {each.name for each in fleet.disruption.nodes} if fleet.disruption is not None else set()
         usable = {

@@ -15,9 +15,10 @@ from cagrpc.controllers.provisioning import conditions
 from cagrpc.controllers.provisioning.classes import Terms, service_of, terms
 from cagrpc.controllers.provisioning.model import Candidate, ProvisioningRequest, Service
 from cagrpc.controllers.provisioning.progress import Pods, RequestPhase, Unreadable, phase_of
-from cagrpc.controllers.provisioning.sources import Increments, RequestSource, RequestTemplate
+from cagrpc.controllers.provisioning.store import RequestStore, Template
 from cagrpc.controllers.settings import RequestSettings
 from cagrpc.errors import NotFound, in_one_line
+from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import FleetSnapshot, IncrementStatus
 from solver.model import Labels, PodSet, PodSpec
 
@@ -91,10 +92,10 @@ class RequestReader:
     """Reads the pods of requests, and remembers them from when they were decided: PodTemplates may change or be
     deleted."""
 
-    def __init__(self, store: RequestSource, settings: RequestSettings) -> None:
+    def __init__(self, store: RequestStore, settings: RequestSettings) -> None:
         self._store = store
         self._settings = settings
-        self._read: dict[str, tuple[tuple[RequestTemplate, int], ...]] = {}
+        self._read: dict[str, tuple[tuple[Template, int], ...]] = {}
 
     def ours(self, requests: Iterable[ProvisioningRequest], planned: PlannedTemplates) -> dict[str, ManagedRequest]:
         """Return those of the requests that are ours, by UID, in their order. `planned` are templates, as planning
@@ -117,7 +118,7 @@ class RequestReader:
 
     def _templates(
         self, request: ProvisioningRequest, phase: RequestPhase, agreed: Terms | str
-    ) -> tuple[tuple[RequestTemplate, int], ...] | Unreadable:
+    ) -> tuple[tuple[Template, int], ...] | Unreadable:
         if request.uid in self._read and phase is not RequestPhase.WAITING:
             return self._read[request.uid]
         found = self._read_now(request, agreed)
@@ -127,12 +128,12 @@ class RequestReader:
 
     def _read_now(
         self, request: ProvisioningRequest, agreed: Terms | str
-    ) -> tuple[tuple[RequestTemplate, int], ...] | Unreadable:
+    ) -> tuple[tuple[Template, int], ...] | Unreadable:
         if request.problems:
             return Unreadable(conditions.BAD_PODS, "; ".join(request.problems))
         if isinstance(agreed, str):
             return Unreadable(conditions.NOT_CHECKED, agreed)
-        found: list[tuple[RequestTemplate, int]] = []
+        found: list[tuple[Template, int]] = []
         problems: list[str] = []
         for index, asked in enumerate(request.pod_sets):
             template = self._store.template(request.namespace, asked.template)
@@ -146,7 +147,7 @@ class RequestReader:
         return tuple(found)
 
 
-def _pods(read: Sequence[tuple[RequestTemplate, int]], planned: PlannedTemplates, *, waiting: bool) -> Pods:
+def _pods(read: Sequence[tuple[Template, int]], planned: PlannedTemplates, *, waiting: bool) -> Pods:
     """Return the pods with what their volumes and claims come to now. Those of a request that has been decided wait for
     nothing more: their room is kept whatever becomes of their claims."""
     sets, waits, alone, after_first = [], dict[str, None](), Counter[str](), dict[PodSpec, PodSpec]()
@@ -177,7 +178,7 @@ def latest_increments(snapshot: FleetSnapshot) -> dict[str, IncrementStatus]:
     return found
 
 
-def increment_of(observed: RequestsObservation, uid: str, fleet: Increments) -> IncrementStatus | None:
+def increment_of(observed: RequestsObservation, uid: str, fleet: Fleet) -> IncrementStatus | None:
     """Return the latest increment of a request. The snapshot omits those that ended some time ago; the fleet may still
     know them."""
     found = observed.increments.get(uid)

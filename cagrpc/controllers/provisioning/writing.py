@@ -16,12 +16,11 @@ from cagrpc.controllers.provisioning.conditions import Change
 from cagrpc.controllers.provisioning.consumers import request_object
 from cagrpc.controllers.provisioning.model import OURS, ProvisioningRequest
 from cagrpc.controllers.provisioning.observation import ManagedRequest
-from cagrpc.controllers.provisioning.sources import RequestClient
 from cagrpc.controllers.provisioning.written import WrittenRequests
 from cagrpc.controllers.runtime import Runtime
 from cagrpc.controllers.settings import ClassBehaviour
 from cagrpc.errors import CagrpcError, Conflict, NotFound, Unavailable
-from cagrpc.kube.client.client import PatchKind
+from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.parallel import in_parallel
 
 log = logging.getLogger(__name__)
@@ -49,7 +48,7 @@ class Writing:
 
     def __init__(
         self,
-        client: RequestClient,
+        client: Client,
         written: WrittenRequests,
         events: EventRecorder,
         observe: Callable[[Outcome], None],
@@ -111,7 +110,7 @@ class Writing:
         )
         try:
             path = request_path(request.namespace, request.name, "status")
-            answer = self._client.patch(path, body, PatchKind.MERGE)
+            answer = self._client.patch(path, body)
         except (Conflict, NotFound):
             return ""
         except Unavailable:  # of this one alone, perhaps

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from cagrpc.cluster.markers import booking_label
 from cagrpc.controllers.assume_cache.labels import AssumedLabels
 from cagrpc.controllers.provisioning.model import ProvisioningRequest
-from cagrpc.controllers.provisioning.sources import RequestClient
 from cagrpc.errors import CagrpcError, NotFound, Unavailable
-from cagrpc.kube.client.client import PatchKind
+from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.parallel import in_parallel
 from cagrpc.kube.taints import NODES
 
@@ -64,7 +63,7 @@ class WrittenRequests:
 class BookingLabels:
     """Sets and removes booking labels on nodes. Thread-safe."""
 
-    def __init__(self, client: RequestClient, assumed: AssumedLabels, workers: int) -> None:
+    def __init__(self, client: Client, assumed: AssumedLabels, workers: int) -> None:
         self._client = client
         self._assumed = assumed
         self._workers = workers
@@ -85,7 +84,7 @@ class BookingLabels:
             name, uids = entry
             labels = {booking_label(uid): "true" if there else None for uid in sorted(uids)}
             try:
-                self._client.patch(f"{NODES}/{name}", {"metadata": {"labels": labels}}, PatchKind.MERGE)
+                self._client.patch(f"{NODES}/{name}", {"metadata": {"labels": labels}})
             except NotFound:
                 return name, ""
             except Unavailable:

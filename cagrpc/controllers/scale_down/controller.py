@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import Any, Protocol
 
 from cagrpc.cluster.markers import SCALE_DOWN_DISABLED
 from cagrpc.cluster.markers import SCALE_DOWN_DISABLED_BY_US as OURS
-from cagrpc.cluster.state import ClusterSource, ClusterState
+from cagrpc.cluster.state import ClusterState
+from cagrpc.cluster.view.view import ClusterView
 from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.scale_down.choice import (
     BOOKED,
@@ -31,8 +31,9 @@ from cagrpc.controllers.scale_down.choice import (
 )
 from cagrpc.controllers.scale_down.known import ReviewedNodes
 from cagrpc.errors import Conflict, NotFound
-from cagrpc.fleet.model import FleetSnapshot, SnapshotSource
-from cagrpc.kube.client.client import PatchKind
+from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.model import FleetSnapshot
+from cagrpc.kube.client.client import Client
 from cagrpc.runtime.clock import MonotonicClock, MonotonicSeconds, monotonic
 from cagrpc.runtime.controller import Controller, Json
 
@@ -48,22 +49,6 @@ _TRIES = 3
 log = logging.getLogger(__name__)
 
 
-class Nodes(Protocol):
-    """The part of `kube.client.Client` that annotating needs."""
-
-    def get(self, path: str) -> dict[str, Any]: ...
-
-    def patch(self, path: str, body: Any, kind: PatchKind) -> dict[str, Any]: ...
-
-
-class DrainedCluster(ClusterSource, Protocol):
-    """The part of `cagrpc.cluster.view.view.ClusterView` that scale-down needs."""
-
-    def undrainable(self, names: Iterable[str]) -> Mapping[str, str]:
-        """Return which of these nodes cannot be drained now, each with the reason."""
-        ...
-
-
 class ScaleDownController(Controller):
     """Annotates nodes. For one thread."""
 
@@ -72,9 +57,9 @@ class ScaleDownController(Controller):
 
     def __init__(
         self,
-        cluster: DrainedCluster,
-        fleet: SnapshotSource,
-        nodes: Nodes,
+        cluster: ClusterView,
+        fleet: Fleet,
+        client: Client,
         assumed: AssumeCache,
         rules: Rules,
         clock: MonotonicClock = monotonic,
@@ -84,7 +69,7 @@ class ScaleDownController(Controller):
         """`consolidates` is whether cagrpc alone takes nodes away: then nothing is evaluated, and all have to stay."""
         self._cluster = cluster
         self._fleet = fleet
-        self._nodes = nodes
+        self._client = client
         self._clock = clock
         self._assumed = assumed
         self._rules = rules
@@ -197,7 +182,7 @@ class ScaleDownController(Controller):
         path = f"/api/v1/nodes/{name}"
         for _ in range(_TRIES):
             try:
-                metadata = self._nodes.get(path)["metadata"]
+                metadata = self._client.get(path)["metadata"]
                 annotations = metadata.get("annotations") or {}
                 if annotations.get(SCALE_DOWN_DISABLED) is not None and annotations.get(OURS) is None:
                     self._written[name] = reason  # by somebody else
@@ -207,7 +192,7 @@ class ScaleDownController(Controller):
                     self._written[name] = reason
                     return
                 patch = {"resourceVersion": metadata["resourceVersion"], "annotations": wanted}
-                self._nodes.patch(path, {"metadata": patch}, PatchKind.MERGE)
+                self._client.patch(path, {"metadata": patch})
             except Conflict:
                 continue
             except NotFound:

@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import is_
-from typing import Protocol
 
 from prometheus_client.registry import Collector
 
 from cagrpc.cluster.fleet_capacity import deleting_instances
 from cagrpc.cluster.node_info import ClusterCapacity, Reservations
-from cagrpc.cluster.state import ClusterNode, ClusterSource, ClusterState
+from cagrpc.cluster.state import ClusterNode, ClusterState
+from cagrpc.cluster.view.view import ClusterView
 from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.assume_cache.slack import SlackState, target_of
 from cagrpc.controllers.runtime import Runtime
@@ -27,8 +27,10 @@ from cagrpc.controllers.slack.costs import costs
 from cagrpc.controllers.slack.demand import ShapesOfNodes, over_share, targets
 from cagrpc.controllers.slack.model import SlackSettings
 from cagrpc.controllers.slack.page import SlackMetrics, as_json
+from cagrpc.controllers.slack.record import SlackObject
 from cagrpc.errors import CagrpcError
-from cagrpc.fleet.model import FleetSnapshot, SnapshotSource
+from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.runtime.back_off import BackOff, Retry
 from cagrpc.runtime.controller import Controller, Json, JsonPage
 from cagrpc.runtime.log_once import LogOnce
@@ -45,18 +47,6 @@ _FIRST_PAUSE_SECONDS = 1.0
 _MOST_WARNINGS = 5
 
 
-class Book(Protocol):
-    """Where the slack is recorded, so that a restart leaves placeholders where they are."""
-
-    def placements(self) -> Placement:
-        """Return the placement that was recorded last. Raises Unavailable."""
-        ...
-
-    def write(self, state: SlackState) -> None:
-        """Record the state, or some of it later. Raises Unavailable or Conflict; it is called again then."""
-        ...
-
-
 class SlackController(Controller):
     """Holds the slack. `step` is called by one thread; all else is thread-safe."""
 
@@ -66,17 +56,17 @@ class SlackController(Controller):
 
     def __init__(
         self,
-        cluster: ClusterSource,
-        fleet: SnapshotSource,
+        cluster: ClusterView,
+        fleet: Fleet,
         settings: SlackSettings,
         carrier: Switching,
-        book: Book,
+        record: SlackObject,
         assumed: AssumeCache,
         runtime: Runtime,
     ) -> None:
         self._cluster, self._fleet = cluster, fleet
         self._settings = settings
-        self._carrier, self._book = carrier, book
+        self._carrier, self._record = carrier, record
         self._assumed = assumed
         self._now = runtime.now
         self._shapes = ShapesOfNodes()
@@ -135,14 +125,14 @@ class SlackController(Controller):
         if self._before is None:
             self._before = self._carrier.placements()
             if self._before is None:
-                self._before = self._book.placements()
+                self._before = self._record.placements()
         self._observe()
         return not self._retry.due or self._write()
 
     def _write(self) -> bool:
         try:
             carried = self._carrier.carry(self._state)
-            self._book.write(self._state)
+            self._record.write(self._state)
         except CagrpcError as error:
             if self._reported.is_new(str(error)):
                 log.warning("the slack cannot be carried as it should be: %s", error)

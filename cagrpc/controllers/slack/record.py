@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from cagrpc.api.encoding.times import timestamp
 from cagrpc.controllers.assume_cache.slack import SlackState
 from cagrpc.errors import Conflict, NotFound, Unavailable
+from cagrpc.kube.client.client import Client
 from cagrpc.kube.journal.objects import pack, unpack
 from cagrpc.runtime.clock import MonotonicClock, monotonic
 from solver.slack.model import Placement
@@ -25,23 +26,13 @@ _API = "cagrpc.io/v1alpha1"
 _MOST_WARNINGS = 20
 
 
-class RecordClient(Protocol):
-    """The part of `cagrpc.kube.client.Client` that is used."""
-
-    def get(self, path: str) -> dict[str, Any]: ...
-
-    def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]: ...
-
-    def patch(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]: ...
-
-
 class SlackObject:
     """Reads and writes the object. For one thread. Raises Unavailable where the cluster is not reachable or does not
     serve the kind."""
 
     def __init__(
         self,
-        client: RecordClient,
+        client: Client,
         namespace: str,
         *,
         carrier: Callable[[], str] = str,

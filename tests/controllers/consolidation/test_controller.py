@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cagrpc.controllers.consolidation.choice import narrowed
+from cagrpc.controllers.consolidation.controller import narrowed
 from cagrpc.controllers.settings import ConsolidationMode
 from cagrpc.fleet.model import DisruptionPhase
 from solver.consolidation.model import ConsolidationProblem

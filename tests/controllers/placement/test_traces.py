@@ -45,7 +45,7 @@ def _told(spans: Spans) -> list[str]:
 @pytest.mark.parametrize("bound", [True, False], ids=["its pods are bound at once", "its pods wait for a while"])
 def test_it_ends_once_where_this_process_released_it(*, seen: bool, bound: bool) -> None:
     clock = FakeClock()
-    fleet = _Increments(clock)
+    fleet: Any = _Increments(clock)
     fleet.become(Phase.READY)
     with traced(clock) as spans:
         traces = ReleasedTraces(fleet, fleet, clock)
@@ -66,7 +66,7 @@ def test_it_ends_once_where_this_process_released_it(*, seen: bool, bound: bool)
 @pytest.mark.parametrize("waits", [True, False], ids=["its pods still wait", "its pods are bound"])
 def test_of_what_another_process_released_only_what_is_still_to_come_is_told(*, waits: bool) -> None:
     clock = FakeClock()
-    fleet = _Increments(clock)
+    fleet: Any = _Increments(clock)
     fleet.become(Phase.DONE, clock() - BEFORE_SECONDS)
     with traced(clock) as spans:
         traces = ReleasedTraces(fleet, fleet, clock)
@@ -81,7 +81,7 @@ def test_of_what_another_process_released_only_what_is_still_to_come_is_told(*, 
 
 def test_pods_that_are_never_bound_end_it_as_failed() -> None:
     clock = FakeClock()
-    fleet = _Increments(clock)
+    fleet: Any = _Increments(clock)
     fleet.become(Phase.DONE, clock())
     with traced(clock) as spans:
         traces = ReleasedTraces(fleet, fleet, clock)

@@ -5,14 +5,14 @@ All state is in the cluster, so that another process can take over. What to writ
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
 
 from cagrpc.api.core.slack import PRIORITY_CLASS
 from cagrpc.controllers.assume_cache.slack import SlackState
 from cagrpc.controllers.slack.carriers import buffers, pause
 from cagrpc.controllers.slack.carriers.objects import SELECTOR, CarrierUpdate, Object, Place, Verb, Write
 from cagrpc.errors import NotFound, Unavailable
+from cagrpc.kube.client.client import Client
 from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
 from solver.slack.model import Placement, SlackShape
 
@@ -23,22 +23,10 @@ _ROUNDS = 4
 _PRIORITY_CLASS = f"/apis/scheduling.k8s.io/v1/priorityclasses/{PRIORITY_CLASS}"
 
 
-class CarrierClient(Protocol):
-    """The part of `cagrpc.kube.client.Client` that is used."""
-
-    def get(self, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]: ...
-
-    def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]: ...
-
-    def patch(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]: ...
-
-    def delete(self, path: str, *, uid: str = ...) -> None: ...
-
-
 class _WrittenObjects(ABC):
     """The loop of listing and writing. For one thread."""
 
-    def __init__(self, client: CarrierClient, place: Callable[[], Place], timer: MonotonicClock = monotonic) -> None:
+    def __init__(self, client: Client, place: Callable[[], Place], timer: MonotonicClock = monotonic) -> None:
         """`place` may raise Unavailable."""
         self._client = client
         self._place = place
@@ -101,7 +89,7 @@ class Buffers(_WrittenObjects):
 
     def __init__(
         self,
-        client: CarrierClient,
+        client: Client,
         place: Callable[[], Place],
         *,
         timer: MonotonicClock = monotonic,
@@ -129,7 +117,7 @@ class PausePods(_WrittenObjects):
 
     def __init__(
         self,
-        client: CarrierClient,
+        client: Client,
         place: Callable[[], Place],
         seen: Callable[[], Placement],
         *,
