@@ -44,7 +44,7 @@ from bench.workloads import GPU, MIB, catalogue_groups, pod_sets, spec, with_tai
 from cagrpc.api.core.nodes import START_UP_TAINT
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.kube.client.envelopes import ObjectIdentity
-from cagrpc.kube.informer.reflector import Reflector
+from cagrpc.kube.informer.informers import Reflector
 from cagrpc.kube.informer.resource import Resource
 from solver import Budget, NodeGroup, Plan, PodSet, Problem, solve
 from solver.model.quantities import format_quantity

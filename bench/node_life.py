@@ -25,7 +25,7 @@ from bench.table import machine, machine_line
 from cagrpc.backends.simulated.backend import SimulatedBackend
 from cagrpc.backends.simulated.behaviour import EVERYWHERE, Behaviour
 from cagrpc.backends.simulated.nodes.controller import NodeController
-from cagrpc.backends.simulated.nodes.leases import LEASES
+from cagrpc.backends.simulated.nodes.nodes import LEASES
 from cagrpc.backends.simulated.nodes.pods import Stage
 from cagrpc.errors import NotFound
 from cagrpc.fleet.backend import Order, OrderedInstance

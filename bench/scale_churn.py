@@ -20,7 +20,7 @@ from cagrpc.api.core.nodes import START_UP_TAINT
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.backends.simulated.backend import ID_PREFIX
 from cagrpc.kube.client.envelopes import ObjectIdentity
-from cagrpc.kube.informer.reflector import Reflector
+from cagrpc.kube.informer.informers import Reflector
 from cagrpc.kube.informer.resource import Resource
 from solver.model import NodeGroup
 from tests.support.controlplane.api import Api, ApiRefusal

@@ -11,7 +11,7 @@ from bench.hostile.reading import CLAIMS, DRIVER, SLICES, claim, unschedulable, 
 from cagrpc.api.core import caps
 from cagrpc.api.devices import cel, expressions
 from cagrpc.api.gen import kubernetes_pb2 as k8s
-from cagrpc.cluster.view.budgets import MOST_COMPARED, POD_DISRUPTION_BUDGETS
+from cagrpc.cluster.view.bound import MOST_COMPARED, POD_DISRUPTION_BUDGETS
 from cagrpc.cluster.view.model import NODES
 from cagrpc.cluster.view.storage import CLAIMS as VOLUME_CLAIMS
 from cagrpc.cluster.view.storage import CLASSES as STORAGE_CLASSES

@@ -1,19 +1,49 @@
 """Where pods may go without anything being opened: Nodes that are Ready, and nodes of increments in flight as the
-templates of their node groups have them, beside DaemonSets. Pure."""
+templates of their node groups have them, beside DaemonSets. A new node's devices are those of nodes of its group that
+stand, else of its instance type that stand or have stood, else as configured; which devices serve whom is
+`cagrpc.api.devices`'s. Pure."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from cagrpc.api.core.nodes import HOSTNAME, INSTANCE_TYPE, group_labels
 from cagrpc.api.core.volume_binding import with_attachments
-from cagrpc.cluster.group_devices import GroupDevices
+from cagrpc.api.devices.collection import typical
+from cagrpc.api.devices.pools import NodeDevices
 from cagrpc.cluster.node_info import ClusterCapacity, NodeInfo, Reservations
 from cagrpc.cluster.state import ClusterNode, ClusterState
 from cagrpc.fleet.model import FleetSnapshot, IncrementNode, InstanceState, Phase
 from solver.model import Devices, Node, NodeGroup, PodSpec, Resources
 from solver.model.capacity import on_new_node
+
+
+class GroupDevices:
+    """Of one state of the cluster."""
+
+    def __init__(self, snapshot: FleetSnapshot, cluster: ClusterState) -> None:
+        self._cluster = cluster
+        self._seen: defaultdict[str, list[NodeDevices]] = defaultdict(list)
+        for node in cluster.nodes if cluster.devices.any else ():
+            group = snapshot.group_of_instance.get(node.provider_id)
+            published = cluster.devices.published(node.node.name)
+            if group is not None and published is not None:
+                self._seen[group].append(published)
+
+    def of(self, group: NodeGroup) -> tuple[Devices, ...]:
+        """Return what a new node of the group has for the claims of pods."""
+        cluster = self._cluster
+        if not cluster.devices.any:
+            return ()
+        of_types: Mapping[str, NodeDevices] = cluster.devices_of_types
+        template = (
+            typical(self._seen[group.id])
+            or of_types.get(group_labels(group).get(INSTANCE_TYPE, ""))
+            or NodeDevices(cluster.devices_configured.get(group.id, ()))
+        )
+        return cluster.devices.of_group(template, group.allocatable)
 
 
 def groups_as_planned(snapshot: FleetSnapshot, cluster: ClusterState) -> tuple[NodeGroup, ...]:

@@ -8,10 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cagrpc import errors
-from cagrpc.fleet.index import View
+from cagrpc.fleet.index import View, used
 from cagrpc.fleet.model import LARGEST_INCREMENT, IncrementSpec, Instance, InstanceState, Origin, Phase
 from cagrpc.fleet.records import Changes, Contents, DeletionRecord, IncrementRecord, Member, MemberState
-from cagrpc.fleet.snapshot import used
 from solver.model import Limit, NodeGroup
 from solver.model.quantities import pluralize
 

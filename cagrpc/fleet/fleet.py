@@ -1,8 +1,9 @@
 """The fleet: the one way to change instances. It writes the journal, calls the backend and publishes snapshots.
 
-Decisions are pure functions elsewhere: `admission` (is a request allowed), `lifecycle` (the next phase), `snapshot`
-(what readers see), `minimum_size`. `observation` has the observed state, `ledger` the records in force, `index` what
-both come to, `orders` sends what is due to the backend. Here requests and steps are put together from these.
+Decisions are pure functions elsewhere: `admission` (is a request allowed), `lifecycle` (the next phase), `groups`
+(which are served, and their minimum sizes). `observation` has the observed state, `ledger` the records in force,
+`index` what both come to and what readers see of it, `orders` sends what is due to the backend. Here requests and steps
+are put together from these.
 
 Two locks. `_ledger.changing` is held by whoever changes records, for a journal write at most, never while the backend
 is called; so requests do not wait for a slow cloud. `_backend.turn` lets one thread at a time talk to the backend.
@@ -20,12 +21,11 @@ from functools import partial
 from operator import is_
 
 from cagrpc import errors
-from cagrpc.fleet import admission, lifecycle, minimum_size
+from cagrpc.fleet import admission, lifecycle
 from cagrpc.fleet.backend import Backend, BackendInstance, ReadyNodes
-from cagrpc.fleet.debounced_listing import DebouncedListing
 from cagrpc.fleet.disruptions import Disruptions
-from cagrpc.fleet.groups import check, served, to_journal
-from cagrpc.fleet.index import FleetIndex, View, status
+from cagrpc.fleet.groups import below_minimum, check, served, to_journal
+from cagrpc.fleet.index import FleetIndex, Shown, View, snapshot, status
 from cagrpc.fleet.journal import Journal
 from cagrpc.fleet.ledger import Ledger, Moved
 from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, IncrementStatus, Origin
@@ -33,8 +33,7 @@ from cagrpc.fleet.observation import ClusterObserver, Observation
 from cagrpc.fleet.orders import BackendOrders, Waiter
 from cagrpc.fleet.orphans import Orphans
 from cagrpc.fleet.records import Changes, IncrementRecord
-from cagrpc.fleet.serial_backend import SerialBackend, SingleFlight, Submit
-from cagrpc.fleet.snapshot import Shown, snapshot
+from cagrpc.fleet.serial_backend import DebouncedListing, SerialBackend, SingleFlight, Submit
 from cagrpc.runtime.clock import EpochClock, SteadyClock
 from solver.model import Limit, NodeGroup
 
@@ -381,7 +380,7 @@ class Fleet:
 
     def _restore_minimum_sizes(self, targets: Mapping[str, int], now: float) -> None:
         problems: dict[str, str] = {}
-        for increment in minimum_size.missing(self._served.configured, targets, self._ledger.contents, now):
+        for increment in below_minimum(self._served.configured, targets, self._ledger.contents, now):
             (group_id,) = increment.deltas
             try:
                 self._plan(increment)

@@ -1,18 +1,24 @@
-"""The node groups of a fleet: the configured ones, validated, and retired ones (no longer configured) for as long as
-they have instances. Pure; retired groups are known from the journal."""
+"""The node groups of a fleet: the configured ones, validated; retired ones, which are no longer configured, for as long
+as they have instances; and which increments the fleet makes on its own to keep groups at their minimum size. Pure:
+retired groups and the back-off after failures are known from the journal, so both survive a restart."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from cagrpc import errors
-from cagrpc.fleet.records import Changes, GroupRecord
+from cagrpc.fleet.model import LARGEST_INCREMENT, IncrementSpec, Origin
+from cagrpc.fleet.records import Changes, Contents, GroupRecord
 from solver.model import Limit, NodeGroup
 
 NODE_PROVISION_SECONDS = 900.0
 """CA's default node provision and start-up times, after which CA itself would give up on an increment."""
+
+REASON = "minimum size"
+_FIRST_BACK_OFF_SECONDS = 60.0
+_LONGEST_BACK_OFF_SECONDS = 1800.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +85,32 @@ def check(groups: Sequence[NodeGroup], deadline_seconds: float, failed_listing_s
         problems.append(f"failed listing time: {failed_listing_seconds:g} s; it must not be negative")
     if problems:
         raise errors.InvalidConfiguration(problems)
+
+
+def below_minimum(
+    groups: Mapping[str, NodeGroup], targets: Mapping[str, int], contents: Contents, now: float
+) -> Iterator[IncrementSpec]:
+    """One increment for each group below its minimum, unless the last attempts for it failed too recently: a minute
+    after one failure, twice as long after each further one, at most half an hour. What is more than one increment may
+    have is the next step's."""
+    for group in groups.values():
+        short = min(group.min_size, group.max_size) - targets.get(group.id, 0)
+        if short > 0 and now >= _not_before(group.id, contents):
+            yield IncrementSpec(deltas={group.id: min(short, LARGEST_INCREMENT)}, origin=Origin.CAGRPC, reason=REASON)
+
+
+def _not_before(group_id: str, contents: Contents) -> float:
+    attempts = [
+        record
+        for record in contents.increments.values()
+        if record.increment.reason == REASON and group_id in record.increment.deltas
+    ]
+    failures = 0
+    for record in reversed(attempts):
+        if not record.failing:
+            break
+        failures += 1
+    if not failures:
+        return float("-inf")
+    failed_at = attempts[-1].failed_at_seconds or 0.0
+    return failed_at + min(_FIRST_BACK_OFF_SECONDS * 2.0 ** (failures - 1), _LONGEST_BACK_OFF_SECONDS)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from cagrpc import errors
 from cagrpc.fleet.backend import BackendInstance, ReadyNodes
-from cagrpc.fleet.debounced_listing import DebouncedListing
 from cagrpc.fleet.model import InstanceState
+from cagrpc.fleet.serial_backend import DebouncedListing
 from cagrpc.runtime.clock import EpochClock
 from cagrpc.runtime.log_once import LogOnce
 

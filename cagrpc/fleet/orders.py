@@ -13,11 +13,10 @@ from dataclasses import dataclass, field, replace
 from cagrpc import errors
 from cagrpc.fleet import lifecycle
 from cagrpc.fleet.backend import BackendInstance, Order, OrderedInstance
-from cagrpc.fleet.debounced_listing import DebouncedListing
 from cagrpc.fleet.ledger import Ledger
 from cagrpc.fleet.model import Phase
 from cagrpc.fleet.records import Changes, MemberState
-from cagrpc.fleet.serial_backend import SerialBackend
+from cagrpc.fleet.serial_backend import DebouncedListing, SerialBackend
 from cagrpc.runtime.clock import EpochClock
 from cagrpc.runtime.log_once import LogOnce
 from solver.model import NodeGroup

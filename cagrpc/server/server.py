@@ -35,15 +35,13 @@ from cagrpc.server.metrics import ServerMetrics
 from cagrpc.server.tls import WILDCARDS, Listeners, open_listeners
 from cagrpc.services.decisions import DecisionLog
 from cagrpc.services.grpc import expander, provider
-from cagrpc.services.grpc.gate import Gate
 from cagrpc.services.grpc.metrics import CallMetrics
 from cagrpc.services.grpc.native import answers_of, load
-from cagrpc.services.grpc.servers import RpcServer, method_names
+from cagrpc.services.grpc.servers import Gate, RpcServer, method_names
 from cagrpc.services.http.access import Anybody, Nobody, PageAccess, ThisMachine
-from cagrpc.services.http.metrics import HttpMetrics
+from cagrpc.services.http.metrics import HttpMetrics, Metrics
 from cagrpc.services.http.server import HttpServer
 from cagrpc.services.http.site import Site
-from cagrpc.services.metrics import Metrics
 
 if TYPE_CHECKING:
     from cagrpc.server.cluster import ClusterConnection
@@ -276,7 +274,7 @@ def _access(settings: Settings, cluster: ClusterConnection | None) -> PageAccess
     if cluster is None:
         log.warning("HTTP on %s has probes only: without a cluster nobody says who may read the rest", settings.http)
         return Nobody()
-    from cagrpc.services.http.readers import Readers
+    from cagrpc.services.http.access import Readers
 
     return Readers(cluster.client, settings.http_access.audiences)
 

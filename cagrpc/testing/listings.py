@@ -35,7 +35,7 @@ class Listings:
         self._latest = float("-inf")
         self.series_since = float("inf")
         """When the series of lists began of which the last is a part: as the fleet counts absence
-        (`cagrpc.fleet.debounced_listing`)."""
+        (`cagrpc.fleet.serial_backend`)."""
         self._was_silent = False
         self._last_tokens: Sequence[str] = ()
 

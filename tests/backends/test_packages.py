@@ -19,8 +19,8 @@ from typing import Any, cast
 import pytest
 
 from cagrpc.backends import registry
-from cagrpc.backends.packages import GROUP, Plugins, with_packages
 from cagrpc.backends.plugin import BackendPlugin, Configured, Inventory
+from cagrpc.backends.registry import GROUP, Plugins, with_packages
 from cagrpc.forms import Form
 from tests.support.serving import Serving, serve
 from tests.support.waiting import AMPLE_SECONDS

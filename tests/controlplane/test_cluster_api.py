@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cagrpc.api.core.nodes import START_UP_TAINT
-from cagrpc.backends.cluster_api.opening import open_backend
+from cagrpc.backends.cluster_api.backend import open_backend
 from cagrpc.backends.cluster_api.settings import ClusterApiSettings, MachineSource, ManagementAccess
 from cagrpc.backends.plugin import BackendContext
 from cagrpc.fleet.fleet import Fleet, FleetSettings

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from cagrpc.backends.cluster_api.opening import open_backend
+from cagrpc.backends.cluster_api.backend import open_backend
 from cagrpc.backends.cluster_api.settings import ClusterApiSettings, MachineSource, ManagementAccess
 from cagrpc.backends.plugin import BackendContext, OpenBackend
 from cagrpc.fleet.backend import Order, OrderedInstance

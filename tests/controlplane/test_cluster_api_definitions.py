@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cagrpc.backends.cluster_api.opening import open_backend
+from cagrpc.backends.cluster_api.backend import open_backend
 from cagrpc.backends.cluster_api.settings import ClusterApiSettings, MachineSource, ManagementAccess, Reference
 from cagrpc.backends.plugin import BackendContext
 from cagrpc.fleet.backend import Order, OrderedInstance

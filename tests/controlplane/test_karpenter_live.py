@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cagrpc import errors
-from cagrpc.backends.karpenter.opening import open_backend
+from cagrpc.backends.karpenter.backend import open_backend
 from cagrpc.backends.karpenter.settings import KarpenterSettings
 from cagrpc.backends.plugin import BackendContext
 from cagrpc.cluster.markers import TOKEN

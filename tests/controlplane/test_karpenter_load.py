@@ -11,7 +11,7 @@ from pathlib import Path
 from time import monotonic, sleep
 
 from cagrpc import errors
-from cagrpc.backends.karpenter.opening import open_backend
+from cagrpc.backends.karpenter.backend import open_backend
 from cagrpc.backends.karpenter.settings import KarpenterSettings, NodeClass, Parameters
 from cagrpc.backends.plugin import BackendContext
 from cagrpc.cluster.markers import INCREMENT

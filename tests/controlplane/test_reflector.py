@@ -10,7 +10,7 @@ import pytest
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.envelopes import Encoding, ObjectIdentity
-from cagrpc.kube.informer.reflector import Reflector
+from cagrpc.kube.informer.informers import Reflector
 from cagrpc.kube.informer.resource import Resource
 from tests.support.controlplane.cluster import Cluster
 from tests.support.controlplane.processes import wait_for

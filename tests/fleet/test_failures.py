@@ -299,7 +299,7 @@ def test_a_group_below_its_minimum_is_filled() -> None:
 
 
 def test_a_large_minimum_is_filled_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cagrpc.fleet.minimum_size.LARGEST_INCREMENT", 4)
+    monkeypatch.setattr("cagrpc.fleet.groups.LARGEST_INCREMENT", 4)
     harness = FleetHarness(groups=[group("a", min_size=10)])
     fleet = harness.fleet()
     fleet.reconcile()

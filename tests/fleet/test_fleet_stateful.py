@@ -17,8 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from cagrpc import errors
 from cagrpc.fleet.backend import BackendInstance
+from cagrpc.fleet.groups import REASON
 from cagrpc.fleet.journal import SqliteJournal
-from cagrpc.fleet.minimum_size import REASON
 from cagrpc.fleet.model import IncrementSpec, IncrementStatus, InstanceState, Origin, Phase
 from cagrpc.fleet.observation import UNKNOWN_GRACE_SECONDS
 from cagrpc.fleet.records import Changes

@@ -13,9 +13,9 @@ from cagrpc.errors import Unavailable
 from cagrpc.inspection.client import ServerAddress, get_json, get_list
 from cagrpc.runtime.controller import JsonList, JsonPage
 from cagrpc.services.http.access import Asked
+from cagrpc.services.http.metrics import Metrics
 from cagrpc.services.http.server import HttpServer
 from cagrpc.services.http.site import HttpAnswer, Site, text_answer
-from cagrpc.services.metrics import Metrics
 from cagrpc.services.tls import LiveTls, ServerTls
 from tests.support.certificates import Authority
 

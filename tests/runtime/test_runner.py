@@ -13,7 +13,7 @@ from cagrpc.runtime.back_off import BackOff
 from cagrpc.runtime.controller import Controller, JsonPage
 from cagrpc.runtime.heartbeat import Heartbeat
 from cagrpc.runtime.runner import STARTING_SECONDS, Runner, Steps, StepTimes
-from cagrpc.services.metrics import Metrics
+from cagrpc.services.http.metrics import Metrics
 from solver.compiled import waits
 from solver.model.errors import NotCompiledError
 from tests.support.clocks import any_clock

@@ -25,8 +25,8 @@ from cagrpc.runtime.runner import Runner, Steps
 from cagrpc.server.cluster import ClusterConnection
 from cagrpc.server.leader import Leader
 from cagrpc.services.decisions import DecisionLog
-from cagrpc.services.http.pages import ListOptions, list_page, object_page
-from cagrpc.services.metrics import Metrics
+from cagrpc.services.http.metrics import Metrics
+from cagrpc.services.http.site import ListOptions, list_page, object_page
 from tests.support.http_server import serving
 from tests.support.serving import settings_of_everything
 from tests.support.waiting import AMPLE_SECONDS

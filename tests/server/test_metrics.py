@@ -13,7 +13,7 @@ from prometheus_client.openmetrics import parser as openmetrics
 
 from cagrpc.config.schema.tls import TlsPaths
 from cagrpc.server.server import Server
-from cagrpc.services.metrics import Metrics
+from cagrpc.services.http.metrics import Metrics
 from tests.support.serving import settings_of_everything
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"

@@ -115,7 +115,7 @@ def _served(api: _SilentApi, directory: Path, journal: JournalKind = JournalKind
 
 @pytest.fixture(autouse=True)
 def _no_long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cagrpc.kube.informer.reflector._FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("cagrpc.kube.informer.informers._FIRST_PAUSE_SECONDS", 0.001)
     monkeypatch.setattr("cagrpc.server.server.STOP_SECONDS", 0.2)
 
 

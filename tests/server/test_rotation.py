@@ -22,7 +22,7 @@ from cagrpc.errors import InvalidInput
 from cagrpc.runtime.clock import EpochSeconds, epoch
 from cagrpc.server.rotation import RENEW_SECONDS, CertificateController, CertificateFiles
 from cagrpc.server.server import Server
-from cagrpc.services.metrics import Metrics
+from cagrpc.services.http.metrics import Metrics
 from cagrpc.services.tls import LiveTls
 from tests.support.certificates import Authority
 from tests.support.grpc_servers import GrpcClient

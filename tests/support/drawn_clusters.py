@@ -15,7 +15,7 @@ from cagrpc.api.encoding.messages import message_to_dict
 from cagrpc.api.files.documents import ManifestDocument
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.documents import followed_kinds
-from cagrpc.cluster.view.budgets import POD_DISRUPTION_BUDGETS
+from cagrpc.cluster.view.bound import POD_DISRUPTION_BUDGETS
 from cagrpc.cluster.view.context import NAMESPACES
 from cagrpc.cluster.view.model import NODES, PODS
 from tests.support import storage

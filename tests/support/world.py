@@ -45,12 +45,12 @@ from cagrpc.fleet.fleet import Fleet, FleetSettings
 from cagrpc.fleet.model import IncrementStatus, Phase
 from cagrpc.fleet.visibility import ShownGroups
 from cagrpc.kube.client.envelopes import Encoding, identity
-from cagrpc.kube.informer.reflector import Reflector
+from cagrpc.kube.informer.informers import Reflector
 from cagrpc.runtime.controller import Controller, JsonList
 from cagrpc.runtime.runner import Steps as ControllerSteps
 from cagrpc.server.cluster import ClusterConnection
 from cagrpc.server.controllers import cluster_controllers
-from cagrpc.services.metrics import Metrics
+from cagrpc.services.http.metrics import Metrics
 from solver.model import Budget, Limit, NodeGroup
 from tests.support.api_server import Document
 from tests.support.cluster import Cluster, collection_of, protobuf

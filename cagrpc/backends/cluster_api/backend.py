@@ -16,14 +16,13 @@ from collections.abc import Mapping, Sequence
 
 from cagrpc import errors
 from cagrpc.api.core.resources import mapping
-from cagrpc.backends.cluster_api.bodies import ClusterIdentity, clones, machine, name_of
+from cagrpc.backends.cluster_api.bodies import ClusterIdentity, MachineTemplate, Sources, clones, machine, name_of
 from cagrpc.backends.cluster_api.kinds import Collection, Kinds
-from cagrpc.backends.cluster_api.objects import OwnObject, OwnObjects
+from cagrpc.backends.cluster_api.objects import OwnObject, OwnObjects, complaint_of, error_of, provider_id, state_of
 from cagrpc.backends.cluster_api.settings import ClusterApiSettings, MachineSource
-from cagrpc.backends.cluster_api.sources import MachineTemplate, Sources
-from cagrpc.backends.cluster_api.states import complaint_of, error_of, provider_id, state_of
+from cagrpc.backends.plugin import BackendContext, OpenBackend
 from cagrpc.cluster.markers import TOKEN
-from cagrpc.errors import ErrorKind
+from cagrpc.errors import ErrorKind, InvalidInput
 from cagrpc.fleet.backend import BackendInstance, Listing, Order, OrderedInstance, Pace
 from cagrpc.fleet.model import InstanceError, InstanceState
 from cagrpc.kube.client.client import Client
@@ -42,6 +41,9 @@ _ABSENT_AFTER_SECONDS = 2.0
 """How far a watch may be behind."""
 _MOST_KNOWN = 100_000
 """Tokens that are remembered to have had a Machine: one that is gone is not made again."""
+
+_FIRST_LISTS_SECONDS = 5.0
+"""How long to wait for them; they may also come later."""
 
 
 class ClusterApiBackend:
@@ -294,3 +296,29 @@ def _raise_refusals(refusals: Sequence[tuple[str, errors.OrderRefused]]) -> None
     groups = tuple(dict.fromkeys(group for group, refusal in refusals if isinstance(refusal, kind)))
     texts = dict.fromkeys(f"node group {group}: {refusal}" for group, refusal in refusals)
     raise kind("; ".join(texts), groups)
+
+
+def open_backend(settings: ClusterApiSettings, context: BackendContext) -> OpenBackend:
+    """Open it. Raises InvalidInput and Unavailable, with nothing left open."""
+    own = Client.connect(settings.access.kubeconfig, settings.access.context) if settings.access.is_another else None
+    client = own or context.client
+    if client is None:
+        raise InvalidInput(
+            "backend.cluster_api: needs the section kubernetes, or a kubeconfig of the management cluster"
+        )
+    backend: ClusterApiBackend | None = None
+
+    def close() -> None:
+        if backend is not None:
+            backend.close()
+        if own is not None:
+            own.close()
+
+    try:
+        backend = ClusterApiBackend(client, Kinds(client, settings.namespace), settings, context.clock)
+        backend.follow_templates()
+        backend.objects.wait(_FIRST_LISTS_SECONDS)
+    except BaseException:
+        close()
+        raise
+    return OpenBackend(backend, close)

@@ -100,7 +100,7 @@ class ClusterApiPlugin(BackendPlugin):
         if problems:
             raise InvalidConfiguration(problems)
         settings = ClusterApiSettings(form.cluster, form.namespace, sources, access, form.fleet)
-        return Configured(OpenedLater("cagrpc.backends.cluster_api.opening", settings))
+        return Configured(OpenedLater("cagrpc.backends.cluster_api.backend", settings))
 
 
 def _sources(form: ClusterApiForm, groups: Sequence[NodeGroup]) -> tuple[Mapping[str, MachineSource], list[str]]:

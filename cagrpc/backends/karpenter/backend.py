@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 from cagrpc import errors
 from cagrpc.backends.karpenter.claims import NODE_CLAIMS, body, claim, expected, name_of, offering_of, path_of
-from cagrpc.backends.karpenter.node_classes import why_not_ready
-from cagrpc.backends.karpenter.pools import NodePools, explained
+from cagrpc.backends.karpenter.pools import NodePools, check, explained, why_not_ready
 from cagrpc.backends.karpenter.settings import KarpenterSettings, Parameters, node_pool
 from cagrpc.backends.karpenter.store import ClaimStore
+from cagrpc.backends.plugin import BackendContext, OpenBackend
+from cagrpc.errors import InvalidConfiguration
 from cagrpc.fleet.backend import BackendInstance, Listing, Order, OrderedInstance, Pace
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.failures import Forbidden
@@ -126,3 +127,22 @@ class KarpenterBackend:
         except BaseException:
             self._store.not_deleted(name)
             raise
+
+
+def open_backend(settings: KarpenterSettings, context: BackendContext) -> OpenBackend:
+    """Raises InvalidConfiguration with every NodePool that would fight us and what to change, and Unavailable where the
+    cluster cannot be reached."""
+    if context.client is None:
+        raise InvalidConfiguration(["kubernetes: is missing; NodeClaims are objects of the cluster that it names"])
+    client = context.client
+    check(client, settings.node_pools)
+    claims = ClaimStore(client, settings.fleet, settings.unavailable_offerings_seconds, context.clock, context.changed)
+    pools = NodePools(client, settings.node_pools)
+    claims.start()
+    pools.start()
+
+    def close() -> None:
+        claims.stop()
+        pools.stop()
+
+    return OpenBackend(KarpenterBackend(client, settings, claims, pools), close)

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cagrpc.api.core.resources import mapping, members, strings
-from cagrpc.backends.karpenter.node_classes import disk_bytes
-from cagrpc.backends.karpenter.pools import NODE_POOLS, is_zero
+from cagrpc.backends.karpenter.pools import NODE_POOLS, disk_bytes, is_zero
 from cagrpc.backends.karpenter.settings import NodeClass
 from cagrpc.backends.plugin import ImportedSections
 from cagrpc.durations import duration_seconds

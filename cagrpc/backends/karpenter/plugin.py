@@ -109,7 +109,7 @@ class KarpenterPlugin(BackendPlugin):
             parameters,
             frozenset(node_pool(group) for group in inventory.groups),
         )
-        return Configured(OpenedLater("cagrpc.backends.karpenter.opening", settings), list(_warnings(inventory)))
+        return Configured(OpenedLater("cagrpc.backends.karpenter.backend", settings), list(_warnings(inventory)))
 
 
 def _parameters(form: KarpenterForm, group: NodeGroup, inventory: Inventory) -> Parameters | None:

@@ -8,17 +8,26 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from cagrpc.backends.karpenter import reasons
-from cagrpc.backends.karpenter.claims import NODE_CLAIMS, NodeClaim, OfferingKey, claim
-from cagrpc.backends.karpenter.reasons import EVENTS, EVENTS_QUERY, Reason, reason
+from cagrpc.backends.karpenter.claims import (
+    EVENTS,
+    EVENTS_QUERY,
+    NODE_CLAIMS,
+    NodeClaim,
+    OfferingKey,
+    Reason,
+    claim,
+    error_of_condition,
+    error_of_event,
+    reason,
+    unexplained_error,
+)
 from cagrpc.cluster.markers import FLEET_LABEL
 from cagrpc.errors import InvalidInput
 from cagrpc.fleet.backend import BackendInstance
 from cagrpc.fleet.model import InstanceError, InstanceState
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.envelopes import Encoding, ObjectIdentity
-from cagrpc.kube.informer.informers import Informer, InformerStore
-from cagrpc.kube.informer.reflector import Reflector
+from cagrpc.kube.informer.informers import Informer, InformerStore, Reflector
 from cagrpc.kube.informer.resource import Resource
 from cagrpc.runtime.clock import EpochClock
 
@@ -172,7 +181,7 @@ class ClaimStore(InformerStore):
                 return
             offering, now = found.claim.offering, self._clock()
             until = max(found.at_seconds + self._short_seconds, self._short.get(offering, 0.0))
-            error = reasons.unexplained(not_ready, str(offering), max(1.0, until - now))
+            error = unexplained_error(not_ready, str(offering), max(1.0, until - now))
             if error.out_of_resources:
                 self._short[offering] = until
             self._failed[name] = replace(found, error=error)
@@ -251,7 +260,7 @@ class ClaimStore(InformerStore):
             if told is not None:
                 error = self._told(told, each.claim.offering, each.at_seconds, now)
             elif each.claim.failure is not None and now - each.at_seconds >= REASON_SECONDS:
-                error = reasons.of_condition(each.claim.failure)
+                error = error_of_condition(each.claim.failure)
             else:
                 continue
             self._failed[name] = replace(each, error=error)
@@ -259,7 +268,7 @@ class ClaimStore(InformerStore):
     def _told(self, told: Reason, offering: OfferingKey, at_seconds: float, now: float) -> InstanceError:
         """Return the error of an Event that came at that time; a shortage is one of the offering."""
         until = max(at_seconds + self._short_seconds, self._short.get(offering, 0.0))
-        error = reasons.of_event(told, max(1.0, until - now))
+        error = error_of_event(told, max(1.0, until - now))
         if error.out_of_resources:
             self._short[offering] = until
         return error
@@ -273,7 +282,7 @@ class ClaimStore(InformerStore):
         elif not found.provider_id and (told := self.reasons.of(found.name)) is not None:
             error = self._told(told, found.offering, now, now)
         elif found.failure is not None and now - self._first_seen[found.name] >= LAUNCH_SECONDS:
-            error = reasons.of_condition(found.failure)
+            error = error_of_condition(found.failure)
         return BackendInstance(found.provider_id or found.token, found.token, found.node_group, state, error)
 
 

@@ -1,21 +1,72 @@
-"""Opens the simulated backend with its page for behaviours and its Node controller."""
+"""Opens the simulated backend with its Node controller and its page `/simulation`, which changes behaviours at run
+time; their meaning is in `behaviour`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cagrpc.backends.plugin import OpenBackend
-from cagrpc.backends.simulated import switches
 from cagrpc.backends.simulated.backend import SimulatedBackend
-from cagrpc.backends.simulated.behaviour import Behaviour
+from cagrpc.backends.simulated.behaviour import EVERYWHERE, Behaviour, behaviour_from_json, behaviour_to_json
+from cagrpc.errors import InvalidConfiguration, did_you_mean
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.runtime.clock import EpochClock
 from cagrpc.runtime.controller import Controller, JsonPage
 
 if TYPE_CHECKING:
     from cagrpc.kube.client.client import Client
+
+
+_MOST_UNKNOWN = 20  # finding suggestions takes time
+
+
+class Switches:
+    """The page `/simulation`. Keys are instance types, node group ids or `*`."""
+
+    def __init__(self, backend: SimulatedBackend, known: Collection[str]) -> None:
+        """`known` are the existing node groups and instance types."""
+        self._backend = backend
+        self._known = {EVERYWHERE, *known}
+
+    def get(self) -> Mapping[str, Any]:
+        return {key: behaviour_to_json(behaviour) for key, behaviour in self._backend.behaviours().items()}
+
+    def put(self, change: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Replace the behaviour of each key as a whole (missing settings have their defaults); null resets one. Raises
+        InvalidConfiguration with every problem, unknown keys included."""
+        known = (
+            self._known | self._backend.behaviours().keys()
+        )  # also keys of the configuration that only caused a warning
+        if unknown := [key for key in change if key not in known][:_MOST_UNKNOWN]:
+            raise InvalidConfiguration(
+                [f"{key[:100]!a}: is no node group and no instance type{did_you_mean(key, known)}" for key in unknown]
+            )
+        self._backend.set_behaviours(_parsed(change))
+        return self.get()
+
+
+def configure(
+    backend: SimulatedBackend, configured: Mapping[str, Behaviour | None], known: Collection[str]
+) -> Switches:
+    """Set the configured behaviours and reset all others, such as those that an earlier process set at run time.
+    `known` are the existing node groups and instance types. Raises InvalidInput."""
+    backend.set_behaviours({**dict.fromkeys(backend.behaviours()), **configured})
+    return Switches(backend, known)
+
+
+def _parsed(written: Mapping[str, Any]) -> dict[str, Behaviour | None]:
+    parsed: dict[str, Behaviour | None] = {}
+    problems: list[str] = []
+    for key, value in written.items():
+        try:
+            parsed[key] = None if value is None else behaviour_from_json(value, key)
+        except InvalidConfiguration as error:
+            problems += error.problems
+    if problems:
+        raise InvalidConfiguration(problems)
+    return parsed
 
 
 def open_backend(
@@ -32,7 +83,7 @@ def open_backend(
     Unavailable."""
     backend = SimulatedBackend(path, clock=clock)
     try:
-        page = switches.configure(backend, behaviours, known)
+        page = configure(backend, behaviours, known)
     except BaseException:
         backend.close()
         raise

@@ -1,11 +1,13 @@
-"""Who is bound to which node, and why it may not be moved: what is asked for when nodes are to be replaced. Pods are
-remembered in `pods`, budgets in `budgets`; what keeps a pod is `cagrpc.api.core.movability`'s."""
+"""Who is bound to which node, and why it may not be moved: what is asked for when nodes are to be replaced or drained.
+PodDisruptionBudgets are kept here, pods are remembered in `pods`; what keeps a pod is `cagrpc.api.core.movability`'s.
+Not thread-safe."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import count
 from typing import NamedTuple
 
 from cagrpc.api.core.movability import (
@@ -18,14 +20,146 @@ from cagrpc.api.core.movability import (
     why_kept,
     why_unplanned,
 )
-from cagrpc.api.core.selectors import LabelProjection
+from cagrpc.api.core.resources import Problems
+from cagrpc.api.core.selectors import LabelProjection, PodIdentity, SelectorsByLabel, label_selector
+from cagrpc.api.encoding.messages import message_to_dict, parse
+from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.state import PodsOnNode, ReschedulablePod, oldest_first
-from cagrpc.cluster.view.budgets import DisruptionBudgets
 from cagrpc.cluster.view.classes import EquivalenceClass
 from cagrpc.cluster.view.devices import DeviceTable
 from cagrpc.cluster.view.nodes import NodeTable
+from cagrpc.cluster.view.objects import Named
 from cagrpc.cluster.view.pods import PodTable, RememberedPod
-from solver.model import PodSpec, RunningPods
+from cagrpc.cluster.view.shares import weight
+from cagrpc.errors import InvalidInput
+from solver.model import PodSelector, PodSpec, RunningPods
+from solver.model.eligibility import selects
+
+POD_DISRUPTION_BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
+MOST_COMPARED = 256
+"""What the selectors weigh that are compared with pods of one class (`shares.weight`); budgets beyond that whose
+selectors may select them count as if they did."""
+_MOST_NAMED = 10
+"""Budgets that cover pods of one class: two are enough to keep them."""
+
+_numbers = count(1)
+_NOTHING_SHARED = SharedFacts()
+
+
+@dataclass(frozen=True, slots=True)
+class DisruptionBudget:
+    """A PodDisruptionBudget."""
+
+    namespace: str
+    name: str
+    selector: PodSelector
+    allowed: int
+    """How many of its pods may be evicted now (`status.disruptionsAllowed`)."""
+
+
+def disruption_budget(data: bytes) -> Named[DisruptionBudget]:
+    """Decode a policy/v1 PodDisruptionBudget. Without a selector it has no pods, with an empty one all of its
+    namespace. Raises InvalidInput for an invalid one."""
+    found = parse(kubernetes_pb2.PodDisruptionBudget, data)
+    namespace, name = found.metadata.namespace, found.metadata.name
+    problems: Problems = []
+    selected = label_selector(message_to_dict(found.spec), "selector", "spec", problems)
+    if problems:
+        raise InvalidInput(f"PodDisruptionBudget {namespace}/{name}: {'; '.join(problems)}")
+    selector = PodSelector(selected, (namespace,))
+    return Named(f"{namespace}/{name}", DisruptionBudget(namespace, name, selector, found.status.disruptionsAllowed))
+
+
+class _Covering:
+    """Which budgets of one namespace cover which pods, for as long as their selectors stay as they are."""
+
+    def __init__(self, budgets: Mapping[str, DisruptionBudget]) -> None:
+        self.number = next(_numbers)
+        """Its own, for whoever remembers what it answered."""
+        self._names: defaultdict[PodSelector, list[str]] = defaultdict(list)
+        for key, each in sorted(budgets.items()):
+            names = self._names[each.selector]
+            if len(names) < _MOST_NAMED:
+                names.append(key)
+        self._index = SelectorsByLabel(self._names)
+
+    def of(self, who: PodIdentity) -> tuple[str, ...]:
+        found: list[str] = []
+        left = MOST_COMPARED
+        for selector in self._index.may_match(who):
+            left -= weight(selector)
+            if left < 0 or selects(selector, who.namespace, who.labels):
+                found += self._names[selector]
+            if len(found) >= _MOST_NAMED:
+                break
+        return tuple(sorted(found)[:_MOST_NAMED])
+
+
+class DisruptionBudgets:
+    """The table of PodDisruptionBudgets."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, DisruptionBudget] = {}
+        self._by_namespace: defaultdict[str, dict[str, DisruptionBudget]] = defaultdict(dict)
+        self._covering: dict[str, _Covering] = {}
+        """By namespace; made anew once it is asked for after selectors have changed."""
+
+    def keys(self) -> Iterable[str]:
+        return list(self._of)
+
+    def put(self, named: Named[DisruptionBudget]) -> None:
+        before, budget = self._of.get(named.key), named.value
+        self._of[named.key] = self._by_namespace[budget.namespace][named.key] = budget
+        if before is None or before.selector != budget.selector:
+            self._covering.pop(budget.namespace, None)
+
+    def drop(self, key: str) -> None:
+        before = self._of.pop(key, None)
+        if before is not None:
+            there = self._by_namespace[before.namespace]
+            del there[key]
+            if not there:
+                del self._by_namespace[before.namespace]
+            self._covering.pop(before.namespace, None)
+
+    def undrainable(self, nodes: Iterable[tuple[str, Mapping[EquivalenceClass, int]]]) -> dict[str, str]:
+        """Return the nodes that cannot be drained now, each with the reason. `nodes` are names, and the pods to be
+        evicted by class.
+
+        As the cluster-autoscaler decides: a budget that lets no pod go blocks the node, one that lets some go only
+        makes the drain slower. A pod with two budgets cannot be evicted at all (upstream: the eviction subresource).
+        """
+        if not self._of:
+            return {}
+        found = {}
+        for name, pods in nodes:
+            why = next(filter(None, (self._why_not_evicted(self.covering(of)) for of in pods)), "")
+            if why:
+                found[name] = why
+        return found
+
+    def exhausted(self, covering: Iterable[str]) -> str:
+        """Return the first of these budgets that lets none of its pods go now; empty where there is none."""
+        return next((key for key in covering if self._of[key].allowed < 1), "")
+
+    def covering(self, of: EquivalenceClass) -> tuple[str, ...]:
+        """Return the budgets (`namespace/name`) that select pods of this class, ten at most."""
+        who = of.identity
+        budgets = self._by_namespace.get(who.namespace)
+        if not budgets:
+            return ()
+        covering = self._covering.get(who.namespace)
+        if covering is None:
+            covering = self._covering[who.namespace] = _Covering(budgets)
+        if of.covered_by[0] != covering.number:
+            of.covered_by = covering.number, covering.of(who)
+        return of.covered_by[1]
+
+    def _why_not_evicted(self, covering: tuple[str, ...]) -> str:
+        if len(covering) > 1:
+            return f"PodDisruptionBudgets {' and '.join(covering)} cover the same pod, so it cannot be evicted"
+        blocking = self.exhausted(covering)
+        return f"PodDisruptionBudget {blocking} lets none of its pods go now" if blocking else ""
 
 
 class _Class(NamedTuple):
@@ -35,9 +169,6 @@ class _Class(NamedTuple):
     priority: int
     gang: str | None
     shared: SharedFacts
-
-
-_NOTHING_SHARED = SharedFacts()
 
 
 class BoundSnapshot:

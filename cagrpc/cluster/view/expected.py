@@ -2,18 +2,20 @@
 are compared with the pods observed of it, not with its status, which lags behind. Each expected pod has a key of its
 own, that of the top-level workload (a Deployment, not its ReplicaSets) and a number; as pods come, those with the
 highest numbers are no longer expected. They are found anew before they are asked for, once for all that has changed of
-a top-level workload and all that it owns. Not thread-safe.
+a top-level workload and all that it owns. Pods that come without having been expected trigger planning, as do workloads
+that want more. Not thread-safe.
 
 A workload is believed as long as its controller makes progress, with its own pods or with those of others that come
-first, and until the API server has refused its pods (`refusals`). Then it is ignored until it creates one or wants
+first, and until the API server has refused its pods (`FailedCreates`). Then it is ignored until it creates one or wants
 more, and where nothing was created at all until anything is.
 """
 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import NamedTuple
@@ -22,7 +24,6 @@ from cagrpc.cluster.state import PodRef
 from cagrpc.cluster.view.classes import Classes, EquivalenceClass
 from cagrpc.cluster.view.devices import DeviceTable
 from cagrpc.cluster.view.objects import ObservedPod, PodStage
-from cagrpc.cluster.view.planning_triggers import PlanningTriggers
 from cagrpc.cluster.view.references import Reference, References
 from cagrpc.cluster.view.storage import Storage
 from cagrpc.cluster.view.workload_tree import Missing, WorkloadTree, depends_on_objects, kind_of
@@ -31,6 +32,9 @@ from cagrpc.fleet.model import ExpectedPod
 from cagrpc.runtime.clock import EpochClock, MonotonicClock
 from cagrpc.runtime.progress import DEADLINE_SECONDS, Progress, Turn
 from solver.model import PODS
+
+_MOST_NAMESPACES = 1000
+"""Beyond that the oldest trigger is dropped: a round that any trigger starts plans all waiting pods."""
 
 MOST_OF_ONE, MOST = 5_000, 20_000
 """Expected pods at a time of one workload, and in all: a tenant may ask for any number. Beyond that each namespace has
@@ -47,6 +51,40 @@ _MOST_KINDS, _LONGEST_KIND = 1_000, 63
 text as a kind; Kubernetes' own have at most so many characters."""
 _AFTER_ALL_SECONDS = 2**63 - 1
 """When a pod is created that is still to come, as others that wait see it."""
+_NONE = Missing([], 0)
+
+
+class PlanningTriggers:
+    def __init__(self, clock: MonotonicClock) -> None:
+        self._clock = clock
+        self._at: dict[str, float] = {}
+        self._is_known = False
+        self._told_until = float("-inf")
+
+    def record(self, namespace: str, at: float | None = None) -> None:
+        """Record new demand: a waiting pod that was not expected, or more expected pods than before. What is of no
+        namespace has an empty one. It came now, or `at` a time (of the clock) before it could be told: that is news in
+        any case, and counts as now where later news has been told before, of which a round may know."""
+        if self._is_known and at is None:
+            return
+        self._at.pop(namespace, None)
+        self._at[namespace] = at if at is not None and at > self._told_until else self._clock()
+        if len(self._at) > _MOST_NAMESPACES:
+            del self._at[next(iter(self._at))]
+
+    @contextmanager
+    def known(self, is_known: bool) -> Iterator[None]:
+        """What is found within is part of the state that is being made, and no news, if `is_known`."""
+        self._is_known = is_known
+        try:
+            yield
+        finally:
+            self._is_known = False
+
+    def latest(self) -> dict[str, float]:
+        """Return each namespace's latest trigger in the clock's seconds."""
+        self._told_until = max(self._at.values(), default=self._told_until)
+        return dict(self._at)
 
 
 @dataclass(slots=True)
@@ -82,9 +120,6 @@ class _Change:
     """How many pods have come that wait: those that were expected are no news."""
     namespace: str = ""
     """Theirs."""
-
-
-_NONE = Missing([], 0)
 
 
 class _Reader(NamedTuple):

@@ -20,8 +20,7 @@ from cagrpc.api.provisioning.objects import TemplatePod
 from cagrpc.cluster.exclusion import Exclusion
 from cagrpc.cluster.markers import NAMESPACE
 from cagrpc.cluster.state import Arrivals, ClusterState, PendingPod, PodRef, SlackSeen
-from cagrpc.cluster.view.bound import BoundSnapshot
-from cagrpc.cluster.view.budgets import POD_DISRUPTION_BUDGETS, DisruptionBudgets, disruption_budget
+from cagrpc.cluster.view.bound import POD_DISRUPTION_BUDGETS, BoundSnapshot, DisruptionBudgets, disruption_budget
 from cagrpc.cluster.view.classes import Classes, Sight
 from cagrpc.cluster.view.context import (
     NAMESPACES,
@@ -33,37 +32,41 @@ from cagrpc.cluster.view.context import (
     read_namespace,
     runtime_class,
 )
-from cagrpc.cluster.view.daemon_sets import DaemonSetTable, daemon_set
 from cagrpc.cluster.view.devices import DeviceTable, with_devices
-from cagrpc.cluster.view.expected import ExpectedPods
+from cagrpc.cluster.view.expected import ExpectedPods, PlanningTriggers
 from cagrpc.cluster.view.nodes import NodeTable
 from cagrpc.cluster.view.objects import Keyed, Named, PodReader, read_node
-from cagrpc.cluster.view.planning_triggers import PlanningTriggers
 from cagrpc.cluster.view.pods import PodTable
 from cagrpc.cluster.view.references import References
-from cagrpc.cluster.view.refusals import EVENTS, FAILED_CREATE, FailedCreates, failed_create
 from cagrpc.cluster.view.sinks import Followed, Table, TableSink, by_uid
 from cagrpc.cluster.view.slack import SlackTable
 from cagrpc.cluster.view.storage import (
+    CAPACITIES,
     CLAIMS,
     CLASSES,
+    DRIVERS,
     VOLUMES,
     CsiNodes,
     Storage,
     csi_node,
     read_attachment,
+    read_capacity,
     read_claim,
     read_class,
+    read_driver,
     read_volume,
 )
-from cagrpc.cluster.view.storage_room import CAPACITIES, DRIVERS, read_capacity, read_driver
-from cagrpc.cluster.view.templates import TemplateReader, TemplateTable
+from cagrpc.cluster.view.templates import DaemonSetTable, TemplateReader, TemplateTable, daemon_set
 from cagrpc.cluster.view.waiting import Waiting
 from cagrpc.cluster.view.workloads import (
+    EVENTS,
+    FAILED_CREATE,
+    FailedCreates,
     Priorities,
     Values,
     Workload,
     WorkloadReader,
+    failed_create,
     pod_group_key,
     pod_group_of,
     priority_class,

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
 
-from cagrpc.kube.informer.unreadable import UnreadableObjects
+from cagrpc.kube.informer.resource import UnreadableObjects
 
 Reference = tuple[str, Hashable]
 """A kind of object, in words of the module that reads it, and its key; an object that is not there is one too."""

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from cagrpc.cluster.view.objects import Keyed
 from cagrpc.kube.client.envelopes import ObjectIdentity
-from cagrpc.kube.informer.resource import Resource
-from cagrpc.kube.informer.unreadable import UnreadableObjects
+from cagrpc.kube.informer.resource import Resource, UnreadableObjects
 
 if TYPE_CHECKING:  # files need no client
     from cagrpc.kube.client.client import Client
@@ -97,8 +96,7 @@ class Followed(Generic[K]):
 
     def informer(self, client: Client, *, needed: bool = True) -> Informer:
         """Return its informer, which feeds the sink once it is started."""
-        from cagrpc.kube.informer.informers import Informer  # noqa: PLC0415 - files need no client
-        from cagrpc.kube.informer.reflector import Reflector  # noqa: PLC0415 - the same
+        from cagrpc.kube.informer.informers import Informer, Reflector  # noqa: PLC0415 - files need no client
 
         return Informer(Reflector(client, self.resource, self.sink), needed, self.sink.left_out)
 

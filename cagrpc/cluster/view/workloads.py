@@ -1,4 +1,6 @@
-"""Workloads, DaemonSets, PodGroups, PriorityClasses and ResourceQuotas: what planning reads of each."""
+"""Workloads, PodGroups, PriorityClasses and ResourceQuotas: what planning reads of each; and what the API server says
+where a controller may not create a pod. ReplicaSets and Deployments have that in a condition; of Jobs and StatefulSets
+only Events say it."""
 
 from __future__ import annotations
 
@@ -12,11 +14,11 @@ from cagrpc.api.core.resources import Problems, amounts, mapping, members, whole
 from cagrpc.api.core.selectors import Conditions
 from cagrpc.api.core.slack import PLACEHOLDER, Mark, mark
 from cagrpc.api.encoding.messages import known_to_message, message_to_dict, parse
+from cagrpc.api.encoding.times import epoch_seconds
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.api.provisioning.objects import conditions
 from cagrpc.cluster.view.context import ReadingContext
 from cagrpc.cluster.view.objects import Named, ObservedPod, PodReader, PodStage, workload_of
-from cagrpc.cluster.view.refusals import is_refusal
 from cagrpc.errors import InvalidInput
 from cagrpc.kube.client.envelopes import ObjectIdentity
 from solver.model import PODS, PodSpec
@@ -33,6 +35,11 @@ REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 _LARGEST_COUNT = 2**31 - 1
 _KUEUE = ("kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/managed")
 """Labels of pods that Kueue holds back until it admits them."""
+
+EVENTS = "/api/v1/events"
+_REFUSALS = (" is forbidden: ", " denied the request", " is invalid: ")
+"""Of admission (quotas, policies, webhooks, namespaces that end) and of validation: the same pod would be refused
+again."""
 
 
 class Values(Generic[V]):
@@ -412,3 +419,61 @@ def ordinal(name: str) -> int:
     """Return the number at the end of the name of a StatefulSet's pod; -1 where there is none."""
     end = name.rpartition("-")[2]
     return int(end) if end.isdecimal() and end.isascii() else -1
+
+
+FAILED_CREATE = "reason=FailedCreate"
+"""The field selector of Events that are read."""
+
+_FOR_A_MOMENT = ("error looking up service account", "status unknown for quota", "not yet ready to handle request")
+"""Of a namespace, or an API server, that is younger than its controllers' work: the next attempt succeeds."""
+
+
+def is_refusal(message: str) -> bool:
+    """Return whether this is why a pod must not be created, rather than why it could not be at that moment: conflicts,
+    time-outs, webhooks that cannot be reached."""
+    return any(each in message for each in _REFUSALS) and not any(each in message for each in _FOR_A_MOMENT)
+
+
+@dataclass(frozen=True, slots=True)
+class FailedCreate:
+    """An Event of a workload's controller."""
+
+    workload: str
+    """`kind/namespace/name`."""
+    at_seconds: int
+    """When it was seen last; since the epoch."""
+    refused: bool
+
+
+def failed_create(document: dict[str, Any]) -> Named[FailedCreate]:
+    """Decode an Event. Raises InvalidInput for an invalid one."""
+    problems: Problems = []
+    metadata, about = mapping(document, "metadata", "", problems), mapping(document, "involvedObject", "", problems)
+    series = mapping(document, "series", "", problems)
+    times = (document.get("lastTimestamp"), series.get("lastObservedTime"), document.get("eventTime"))
+    if problems:
+        raise InvalidInput(f"Event {metadata.get('namespace')}/{metadata.get('name')}: {'; '.join(problems)}")
+    found = FailedCreate(
+        "/".join(str(about.get(each) or "") for each in ("kind", "namespace", "name")),
+        max(map(epoch_seconds, times)),
+        is_refusal(str(document.get("message") or "")),
+    )
+    return Named(f"{metadata.get('namespace')}/{metadata.get('name')}", found)
+
+
+class FailedCreates:
+    """The table of these Events: none is kept, each is told of once it comes or is seen again."""
+
+    def __init__(self, refused: Callable[[str, int], object]) -> None:
+        """`refused` takes the workload, and when the API server refused a pod of it, in seconds since the epoch."""
+        self._refused = refused
+
+    def keys(self) -> Iterable[str]:
+        return ()
+
+    def put(self, named: Named[FailedCreate]) -> None:
+        if named.value.refused:
+            self._refused(named.value.workload, named.value.at_seconds)
+
+    def drop(self, key: str) -> None:
+        pass

@@ -1,5 +1,5 @@
 """The section `devices`: what the DRA drivers of new nodes will publish, per node group. Slices of nodes that stand
-tell more and come first (`cagrpc.cluster.group_devices`)."""
+tell more and come first (`cagrpc.cluster.fleet_capacity`)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The REST client: one request, its response or its error. Credentials are in `access`, errors in `failures`; lists and
-watches are followed in `reflector`."""
+watches are followed in `informers`."""
 
 from __future__ import annotations
 

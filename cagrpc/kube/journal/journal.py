@@ -21,8 +21,7 @@ from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.parallel import in_parallel
 from cagrpc.kube.journal import objects
 from cagrpc.kube.journal.objects import FLEET_RECORDS, INCREMENTS, ROOT, Object
-from cagrpc.kube.journal.parts import PREFIX, Parts, parts_of
-from cagrpc.kube.journal.root import ConfirmPolicy, Root, Superseded
+from cagrpc.kube.journal.root import PREFIX, ConfirmPolicy, Parts, Root, Superseded, parts_of
 from cagrpc.runtime.log_once import LogOnce
 
 _log = logging.getLogger(__name__)
@@ -91,7 +90,7 @@ class ClusterJournal:
     (`LeaderElection.check`); it is called before every commit, and by every `check`.
 
     `read` also raises `errors.InvalidConfiguration` where the custom resource definitions are not installed, and for
-    the journal of a cagrpc in another namespace. What does not fit into one object is written in `parts`."""
+    the journal of a cagrpc in another namespace. What does not fit into one object is written in `Parts`."""
 
     def __init__(
         self,

@@ -4,10 +4,15 @@ nothing.
 
 gRPC receives a request on the thread that will answer it, with no time limit of its own. So methods with one request
 are served here as if they had a stream of them (on the wire it is the same): the checks come first, the request is
-received second."""
+received second.
+
+gRPC checks a client's certificate at the handshake only, and its connections last for days: whether a client that is
+connected may still call after the authority of clients' certificates was replaced is decided here, too.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -16,22 +21,79 @@ from threading import BoundedSemaphore, Event, Lock, Thread
 from typing import Any, NoReturn
 
 import grpc
+from cryptography import x509
+from cryptography.x509.verification import (
+    Criticality,
+    ExtensionPolicy,
+    PolicyBuilder,
+    Store,
+    VerificationError,
+)
 
 from cagrpc.runtime.log_once import LogOnce
-from cagrpc.services.grpc.clients import ConnectedClients
 from cagrpc.services.grpc.native import NativeFront
 from cagrpc.services.grpc.status import Observe, abort
+from cagrpc.services.tls import LiveTls
 
 log = logging.getLogger(__name__)
 
+_MOST_KNOWN = 1000
+
+# What a certificate may be used for was checked at the handshake, as gRPC does; here it is who has signed it.
+_CA_POLICY = ExtensionPolicy.permit_all().require_present(x509.BasicConstraints, Criticality.AGNOSTIC, None)
+_LEAF_POLICY = ExtensionPolicy.permit_all()
+
 RECEIVE_SECONDS = 5.0
 """When a call is ended whose request is not there: CA's own timeout for a whole call."""
-
 _NAMES = ("x509_common_name", "peer_dns", "peer_uri")
 """What gRPC calls a certificate's common name, and the DNS names and URIs of its alternative names."""
-
 _LOOK_EVERY_SECONDS = 0.5
 _MOST_REPORTED = 100  # clients that the log knows as refused
+
+
+class ConnectedClients:
+    """Checks the certificates of connections that began before a rotation. Thread-safe."""
+
+    def __init__(self, tls: LiveTls) -> None:
+        self._tls = tls
+        self._known: dict[tuple[int, bytes], bool] = {}
+
+    @property
+    def authority_changes(self) -> int:
+        """How often the authority was replaced: what `trusted` says holds until the next time."""
+        return self._tls.authority_changes
+
+    def trusted(self, peer: Mapping[str, Iterable[bytes]]) -> bool:
+        """Return whether the present authority vouches for a connection's client; `peer` is its auth context."""
+        changes = self._tls.authority_changes
+        if not changes:
+            return True
+        chain = [pem for name in ("x509_pem_cert", "x509_pem_cert_chain") for pem in peer.get(name, ())]
+        key = changes, hashlib.sha256(b"\n".join(chain)).digest()
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known = {}
+            known = self._known[key] = self._vouched_for(chain)
+        return known
+
+    def _vouched_for(self, chain: list[bytes]) -> bool:
+        authority = self._tls.now.client_ca
+        if not chain or authority is None:
+            return False
+        try:
+            leaf = x509.load_pem_x509_certificate(chain[0])
+            others = [each for pem in chain[1:] for each in x509.load_pem_x509_certificates(pem)]
+            policy = (
+                PolicyBuilder()
+                .store(Store(x509.load_pem_x509_certificates(authority)))
+                .extension_policies(ca_policy=_CA_POLICY, ee_policy=_LEAF_POLICY)
+            )
+            policy.build_client_verifier().verify(leaf, others)
+        except (ValueError, VerificationError) as error:
+            log.info("a connected client's certificate is not of the present authority: %s", error)
+            return False
+        return True
 
 
 class CallGuard(grpc.ServerInterceptor):  # type: ignore[type-arg] # it is generic for the type checker alone

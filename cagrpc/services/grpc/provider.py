@@ -3,11 +3,13 @@
 Thin: translate a call, call the fleet, translate the result. What CA reads thousands of times a loop comes from the
 fleet's published snapshot, and is cached as bytes for as long as that snapshot is current. Odd answers have a comment;
 CA's behaviour was read in kubernetes/autoscaler 1.36.1.
+
+Instances are converted to CA's messages here, and the hourly prices of nodes and pods follow from those of node groups.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Protocol, TypeVar
@@ -16,29 +18,94 @@ from google.protobuf.message import Message
 
 from cagrpc.api.autoscaler import provider
 from cagrpc.api.autoscaler.options import AutoscalingOptions
+from cagrpc.api.autoscaler.provider import LARGEST_ANSWER_BYTES, LONGEST_WORDS
 from cagrpc.api.core import nodes
+from cagrpc.api.core.nodes import INSTANCE_TYPE, ZONE, group_labels
 from cagrpc.api.core.pods import PodDecoder
 from cagrpc.api.encoding.messages import parse
 from cagrpc.api.gen import externalgrpc_pb2 as pb
 from cagrpc.errors import InvalidInput, NotFound, NotImplementedByDesign
-from cagrpc.fleet.model import FleetSnapshot, GroupState, IncrementSpec, IncrementStatus, Origin
+from cagrpc.fleet.model import (
+    FleetSnapshot,
+    GroupState,
+    IncrementSpec,
+    IncrementStatus,
+    Instance,
+    InstanceState,
+    Origin,
+)
 from cagrpc.runtime import tracing
 from cagrpc.services.decisions import ExpanderChoice
-from cagrpc.services.grpc.instances import instances
-from cagrpc.services.grpc.prices import node_price, pod_price
 from cagrpc.services.grpc.ready import ReadyAnswers
 from cagrpc.services.grpc.status import CallContext, Method, on_messages, status_of, with_name
-from solver.model import NodeGroup
+from solver.model import PODS, NodeGroup, PodSpec
+from solver.model.eligibility import why_not_eligible
 
-SERVICE = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider"
+_OUT_OF_RESOURCES, _OTHER_ERROR = 1, 99  # cloudprovider.InstanceErrorClass
+
+_STATES = {
+    InstanceState.CREATING: pb.InstanceStatus.instanceCreating,
+    InstanceState.RUNNING: pb.InstanceStatus.instanceRunning,
+    InstanceState.DELETING: pb.InstanceStatus.instanceDeleting,
+}
+
 BY_NODE = ("NodeGroupForNode",)
 """Methods whose answer depends on the id of the request's node alone: Go writes a node's labels in another order each
 time."""
-
 M = TypeVar("M", bound=Message)
-
 _MOST_MEMOISED = 50_000
 _NO_DEADLINE_SECONDS = 10.0  # a caller without a deadline is given this one
+
+
+def instances(listed: Iterable[Instance]) -> pb.NodeGroupNodesResponse:
+    """Return the instances as a message. A failed creation is Creating with an errorCode: CA deletes it and backs
+    off."""
+    listed = tuple(listed)
+    answer = pb.NodeGroupNodesResponse(instances=(_instance(instance, LONGEST_WORDS) for instance in listed))
+    if answer.ByteSize() > LARGEST_ANSWER_BYTES:
+        answer = pb.NodeGroupNodesResponse(instances=(_instance(instance, 0) for instance in listed))
+    return answer
+
+
+def _instance(instance: Instance, longest_words: int) -> pb.Instance:
+    answer = pb.Instance(id=instance.id)
+    answer.status.instanceState = _STATES[instance.state]
+    if instance.error is not None and instance.state is InstanceState.CREATING:
+        answer.status.errorInfo.errorCode = (instance.error.code or "CREATION_FAILED")[:LONGEST_WORDS]
+        answer.status.errorInfo.errorMessage = instance.error.message[:longest_words]
+        answer.status.errorInfo.instanceErrorClass = (
+            _OUT_OF_RESOURCES if instance.error.out_of_resources else _OTHER_ERROR
+        )
+    return answer
+
+
+def node_price(group: NodeGroup | None, labels: Mapping[str, str], groups: Iterable[NodeGroup]) -> float | None:
+    """Return a node's price in US dollars per hour: its own group's, otherwise that of the cheapest group of its
+    instance type, in its zone if there is one. None where no such group exists."""
+    if group is not None:
+        return group.price_usd_per_hour
+    alike = [g for g in groups if g.instance_type and g.instance_type == labels.get(INSTANCE_TYPE)]
+    in_zone = [g for g in alike if g.zone == labels.get(ZONE)]
+    return min((g.price_usd_per_hour for g in in_zone or alike), default=None)
+
+
+def pod_price(spec: PodSpec, groups: Iterable[NodeGroup]) -> float | None:
+    """Return a pod's price in US dollars per hour: the least, over the groups that can run it, of the group's price
+    times the largest share it takes of any allocatable resource (`pods` among them). None where no group can run it."""
+    return min((price for group in groups if (price := _share(spec, group)) is not None), default=None)
+
+
+def _share(spec: PodSpec, group: NodeGroup) -> float | None:
+    if why_not_eligible(spec, group_labels(group), group.taints) is not None:
+        return None
+    asked = (*spec.requests, *([(PODS, 1)] if PODS in group.allocatable else []))
+    if any(amount > group.allocatable.get(resource, 0) for resource, amount in asked):
+        return None
+    shares = (amount / group.allocatable[resource] for resource, amount in asked)
+    return group.price_usd_per_hour * max(shares, default=0.0)
+
+
+SERVICE = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider"
 
 
 class FleetLike(Protocol):

@@ -1,32 +1,39 @@
-"""The two gRPC servers: what they listen on, their TLS, their threads and other limits, and how they stop."""
+"""The two gRPC servers: what they listen on, their TLS, their threads and other limits, and how they stop.
+
+Beside them are gRPC's standard services, health and reflection, whose streams last as long as clients like and hold a
+thread each, so that their number is bounded. grpc_health's own servicer is not used: a watcher that leaves while the
+status changes locks it up, and with it the server's one thread that takes calls.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import BoundedSemaphore, Event
 from typing import Any
 
 import grpc
-from grpc_health.v1 import health, health_pb2_grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from cagrpc.api.gen import expander_pb2, externalgrpc_pb2
 from cagrpc.errors import InvalidInput, Unavailable
 from cagrpc.services.grpc import expander, interceptor, provider
-from cagrpc.services.grpc.clients import ConnectedClients
-from cagrpc.services.grpc.interceptor import CallGuard
+from cagrpc.services.grpc.interceptor import CallGuard, ConnectedClients
 from cagrpc.services.grpc.native import NativeAnswers, NativeFront
 from cagrpc.services.grpc.ready import ReadyAnswers
-from cagrpc.services.grpc.standard import Health, Reflection
-from cagrpc.services.grpc.status import Method, Observe, generic_handler
+from cagrpc.services.grpc.status import CallContext, Method, Observe, generic_handler
 from cagrpc.services.tls import LiveTls, ServerTls
 
+MOST_STREAMS = 2
+"""How many streams of one kind a server has at once."""
+_LOOK_EVERY_SECONDS = 1.0
+_Status = health_pb2.HealthCheckResponse
 log = logging.getLogger(__name__)
-
 STOP_SECONDS = 5.0
 """How long running calls may take to finish when the server stops: CA's own timeout."""
-
 _LARGEST_REQUEST_BYTES = {
     # CA repeats every pod in every option: 2,000 pods of 1.5 kB in 11 options are 33 MB.
     expander.SERVICE: 128 * 1024 * 1024,
@@ -40,11 +47,103 @@ _MOST_CONNECTIONS = 256
 _MOST_OF_ONE_PEER = 64
 _HANDSHAKE_SECONDS = 10.0
 _IDENTITY_ONLY = 1  # a bit for each of core's compression algorithms, the first of which is none
-
 _SERVICE_OF = {
     provider.SERVICE: externalgrpc_pb2.DESCRIPTOR.services_by_name["CloudProvider"],
     expander.SERVICE: expander_pb2.DESCRIPTOR.services_by_name["Expander"],
 }
+
+
+class Gate:
+    """A service's methods, shut until `open`. Thread-safe."""
+
+    def __init__(self, names: tuple[str, ...], why_shut: Callable[[], str]) -> None:
+        """`why_shut` gives the message for callers."""
+        self._why_shut = why_shut
+        self._behind: Mapping[str, Method] | None = None
+        self._names = names
+
+    def methods(self) -> dict[str, Method]:
+        """Return the methods by name, for `RpcServer`: they raise Unavailable while it is shut."""
+        return {name: self._method(name) for name in self._names}
+
+    def open(self, methods: Mapping[str, Method]) -> None:
+        """Serve these methods from now on."""
+        self._behind = methods
+
+    def _method(self, name: str) -> Method:
+        def method(data: bytes, call: CallContext) -> bytes:
+            if self._behind is None:
+                raise Unavailable(self._why_shut())
+            return self._behind[name](data, call)
+
+        return method
+
+
+class _Streams:
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._free = BoundedSemaphore(MOST_STREAMS)
+
+    @contextmanager
+    def one(self, context: grpc.ServicerContext) -> Iterator[None]:
+        """Wrap one stream; abort a call beyond the bound."""
+        if not self._free.acquire(blocking=False):
+            why = f"{MOST_STREAMS} {self._what} streams are open, which is the most; close one and try again"
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
+        try:
+            yield
+        finally:
+            self._free.release()
+
+
+class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # it has no types
+    """Every service, and the whole server (""), is healthy while `why_not_ready` answers an empty text."""
+
+    def __init__(self, services: Collection[str], why_not_ready: Callable[[], str]) -> None:
+        self._names = {"", *services}
+        self._why_not_ready = why_not_ready
+        self._ended = Event()
+        self._streams = _Streams("health")
+
+    def end(self) -> None:
+        """Report everything as not serving, and end the streams of watchers."""
+        self._ended.set()
+
+    def Check(self, request: health_pb2.HealthCheckRequest, context: Any) -> health_pb2.HealthCheckResponse:  # noqa: N802 - gRPC's name
+        if request.service not in self._names:
+            context.abort(grpc.StatusCode.NOT_FOUND, f"there is no service {request.service[:100]!a}")
+        return self._status(request.service)
+
+    def Watch(self, request: health_pb2.HealthCheckRequest, context: Any) -> Any:  # noqa: N802 - gRPC's name
+        told = None
+        with self._streams.one(context):
+            while context.is_active():
+                ended = self._ended.is_set()
+                status = self._status(request.service)
+                if status != told:
+                    yield status
+                    told = status
+                if ended:
+                    return
+                self._ended.wait(_LOOK_EVERY_SECONDS)
+
+    def _status(self, service: str) -> health_pb2.HealthCheckResponse:
+        if service not in self._names:
+            return _Status(status=_Status.SERVICE_UNKNOWN)
+        healthy = not self._ended.is_set() and not self._why_not_ready()
+        return _Status(status=_Status.SERVING if healthy else _Status.NOT_SERVING)
+
+
+class Reflection(reflection.ReflectionServicer):
+    """Describes the server's services, for tools like grpcurl."""
+
+    def __init__(self, services: Collection[str]) -> None:
+        super().__init__(services)
+        self._streams = _Streams("reflection")
+
+    def ServerReflectionInfo(self, request_iterator: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
+        with self._streams.one(context):
+            yield from super().ServerReflectionInfo(request_iterator, context)  # type: ignore[misc] # a generator
 
 
 def method_names(service: str) -> tuple[str, ...]:

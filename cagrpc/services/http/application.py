@@ -1,5 +1,5 @@
 """The ASGI application: from a request to the answer of a `Site`, with what every response has. Which requests are
-answered is decided in `access`, sockets are `listener`'s."""
+answered is decided in `access`, sockets are `server`'s."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from starlette.types import Receive, Scope, Send
 from cagrpc.errors import InvalidInput, Unavailable
 from cagrpc.services.http.access import Asked, PageAccess
 from cagrpc.services.http.overview.digest import Digest
-from cagrpc.services.http.overview.feed import STREAM_TYPE, Feed
-from cagrpc.services.http.overview.files import PAGE_HEADERS, page_files
+from cagrpc.services.http.overview.feed import PAGE_HEADERS, STREAM_TYPE, Feed, page_files
 from cagrpc.services.http.site import PROBES, STREAM, HttpAnswer, Site, text_answer
 from cagrpc.services.http.threads import BoundedThreads
 

@@ -11,7 +11,7 @@ from cagrpc.api.autoscaler.options import AutoscalingOptions
 from cagrpc.api.gen import externalgrpc_pb2 as pb
 from cagrpc.errors import ErrorKind, InvalidInput
 from cagrpc.fleet.model import Instance, InstanceError, InstanceState
-from cagrpc.services.grpc.instances import instances
+from cagrpc.services.grpc.provider import instances
 from solver.model import Limit, NodeGroup
 
 _FOUR_MIB = 4 * 1024 * 1024

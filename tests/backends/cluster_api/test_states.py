@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cagrpc.backends.cluster_api.states import complaint_of, error_of, provider_id, state_of
+from cagrpc.backends.cluster_api.objects import complaint_of, error_of, provider_id, state_of
 from cagrpc.fleet.model import InstanceState
 
 KEYS = st.sampled_from(

@@ -9,8 +9,7 @@ from typing import ClassVar
 
 import pytest
 
-from cagrpc.backends.karpenter.claims import NODE_CLAIMS
-from cagrpc.backends.karpenter.reasons import SHORTAGE
+from cagrpc.backends.karpenter.claims import NODE_CLAIMS, SHORTAGE
 from cagrpc.backends.plugin import OpenBackend
 from cagrpc.testing import Ability, BackendConformance, Cloud
 from solver.model import NodeGroup

@@ -13,7 +13,7 @@ import pytest
 from cagrpc.api.core.nodes import START_UP_TAINT
 from cagrpc.backends.simulated.nodes import nodes, pods
 from cagrpc.backends.simulated.nodes.controller import NodeController
-from cagrpc.backends.simulated.nodes.leases import LEASES, NodeLeases
+from cagrpc.backends.simulated.nodes.nodes import LEASES, NodeLeases
 from cagrpc.errors import Unavailable
 from cagrpc.fleet.backend import BackendInstance
 from cagrpc.fleet.model import FleetSnapshot, GroupState, InstanceState

@@ -14,7 +14,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from cagrpc.backends.simulated.backend import SimulatedBackend
 from cagrpc.backends.simulated.behaviour import Behaviour
-from cagrpc.backends.simulated.switches import Switches, configure
+from cagrpc.backends.simulated.opening import Switches, configure
 from cagrpc.errors import InvalidConfiguration
 from tests.support.serving import Serving, configuration
 from tests.support.waiting import AMPLE_SECONDS

@@ -12,7 +12,7 @@ from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.api.core.movability import SAFE_TO_EVICT, Kept, MovingRules
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.state import NodeCondition, PodsOnNode
-from cagrpc.cluster.view.budgets import POD_DISRUPTION_BUDGETS
+from cagrpc.cluster.view.bound import POD_DISRUPTION_BUDGETS
 from cagrpc.cluster.view.model import NODES
 from solver.model import RunningPods
 from tests.support.controllers.cluster_objects import NOW, Fed, apart, node, pod

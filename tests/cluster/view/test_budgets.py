@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cagrpc.api.gen import kubernetes_pb2
-from cagrpc.cluster.view.budgets import POD_DISRUPTION_BUDGETS, DisruptionBudgets, disruption_budget
+from cagrpc.cluster.view.bound import POD_DISRUPTION_BUDGETS, DisruptionBudgets, disruption_budget
 from cagrpc.cluster.view.classes import ClassKey, EquivalenceClass, Shape
 from cagrpc.errors import InvalidInput
 from solver.model import PodSpec

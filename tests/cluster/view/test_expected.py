@@ -15,7 +15,7 @@ from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.view import expected as view_expected
 from cagrpc.cluster.view.expected import MOST, MOST_OF_ONE
 from cagrpc.cluster.view.model import DEPLOYMENTS, JOB_SETS
-from cagrpc.cluster.view.refusals import EVENTS
+from cagrpc.cluster.view.workloads import EVENTS
 from cagrpc.fleet.model import ExpectedPod
 from cagrpc.runtime.progress import DEADLINE_SECONDS, LONGEST_FACTOR
 from tests.support.controllers.cluster_objects import JOBS, NOW, PRIORITIES, REPLICA_SETS, STATEFUL_SETS, Fed, pod

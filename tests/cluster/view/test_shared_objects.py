@@ -12,7 +12,7 @@ from cagrpc.api.core.claim_users import MOST_NODES
 from cagrpc.api.core.movability import MovingRules
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.view import expected as expected_pods
-from cagrpc.cluster.view.budgets import MOST_COMPARED, POD_DISRUPTION_BUDGETS
+from cagrpc.cluster.view.bound import MOST_COMPARED, POD_DISRUPTION_BUDGETS
 from cagrpc.cluster.view.model import ClusterModel
 from cagrpc.cluster.view.storage import CLAIMS as VOLUME_CLAIMS
 from cagrpc.cluster.view.storage import CLASSES as STORAGE_CLASSES

@@ -18,8 +18,8 @@ from cagrpc.api.core.selectors import NAMESPACE_NAME, PodIdentity, SelectorsByLa
 from cagrpc.api.encoding.messages import message_to_dict
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.view import shares
+from cagrpc.cluster.view.classes import SelectingTerms
 from cagrpc.cluster.view.context import NAMESPACES
-from cagrpc.cluster.view.terms import SelectingTerms
 from cagrpc.cluster.view.workload_tree import MOST_LEVELS, MOST_WITH_CLAIMS, MOST_WORKLOADS
 from solver.model import HOSTNAME, Operator, PodAffinityTerm, PodSelector, Requirement
 from solver.model.eligibility import selects

@@ -10,8 +10,7 @@ import pytest
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.exclusion import Exclusion
 from cagrpc.cluster.view.model import NODES
-from cagrpc.cluster.view.storage import CLAIMS, CLASSES, VOLUMES
-from cagrpc.cluster.view.storage_room import CAPACITIES, DRIVERS
+from cagrpc.cluster.view.storage import CAPACITIES, CLAIMS, CLASSES, DRIVERS, VOLUMES
 from solver.model import HOSTNAME, PodSpec
 from solver.model.eligibility import why_not_eligible
 from tests.cluster.view.test_expected import metadata, replica_set, template

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from cagrpc.cluster.view.storage import CLAIMS, VOLUMES
-from cagrpc.cluster.view.storage_room import CAPACITIES, DRIVERS
+from cagrpc.cluster.view.storage import CAPACITIES, CLAIMS, DRIVERS, VOLUMES
 from solver.model import Budget, NodeGroup, Plan, PodSpec, Problem
 from solver.model.eligibility import why_not_eligible
 from solver.planning.solve import solve

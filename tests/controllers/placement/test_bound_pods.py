@@ -7,7 +7,7 @@ from prometheus_client.openmetrics import parser as openmetrics
 
 from cagrpc.controllers.placement.bound_pods import WaitMetrics
 from cagrpc.fleet.model import IncrementSpec
-from cagrpc.services.metrics import Metrics
+from cagrpc.services.http.metrics import Metrics
 from tests.support.fleet import FakeClock, FleetHarness, group
 
 

@@ -25,7 +25,7 @@ from cagrpc.kube.client.envelopes import Encoding
 from cagrpc.kube.client.failures import Expired, Forbidden, TooManyRequests, request_info
 from cagrpc.kube.client.metrics import ApiRequestMetrics
 from cagrpc.server.certificates import ensure_certificates
-from cagrpc.services.metrics import Metrics
+from cagrpc.services.http.metrics import Metrics
 from tests.support.clocks import any_clock
 from tests.support.scripted_api import FakeApi, ScriptedAnswer, fake_api, refused
 

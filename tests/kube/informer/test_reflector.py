@@ -14,9 +14,8 @@ import pytest
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.errors import InvalidInput
 from cagrpc.kube.client.envelopes import Encoding, ObjectIdentity
-from cagrpc.kube.informer.reflector import Reflector
-from cagrpc.kube.informer.resource import Resource
-from cagrpc.kube.informer.unreadable import UnreadableObjects
+from cagrpc.kube.informer.informers import Reflector
+from cagrpc.kube.informer.resource import Resource, UnreadableObjects
 from tests.support.scripted_api import (
     FakeApi,
     ScriptedAnswer,
@@ -259,7 +258,7 @@ def test_a_quiet_kind_is_watched_on_without_a_pause_and_without_a_word(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("cagrpc.kube.client.client._SILENCE_SECONDS", 1.0)
-    monkeypatch.setattr("cagrpc.kube.informer.reflector._SILENT_WATCHES", 2)
+    monkeypatch.setattr("cagrpc.kube.informer.informers._SILENT_WATCHES", 2)
     end = Event()
     quiet = ScriptedAnswer(chunks=(), until=end)
     with fake_api(listed(version="1"), quiet, quiet, listed(pod("a", "5"), version="5")) as api:
@@ -340,7 +339,7 @@ def test_a_change_of_which_nothing_can_be_read_is_listed_again_less_and_less(cap
 def test_who_makes_any_number_of_bad_objects_fills_neither_log_nor_memory(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("cagrpc.kube.informer.unreadable._MOST_KNOWN", 5)
+    monkeypatch.setattr("cagrpc.kube.informer.resource._MOST_KNOWN", 5)
     found = UnreadableObjects[int]("pods")
     for number in range(100):
         found.add(number, InvalidInput("x" * 10_000))

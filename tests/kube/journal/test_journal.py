@@ -27,8 +27,7 @@ from cagrpc.fleet.records import Changes, Contents, DeletionRecord, GroupRecord,
 from cagrpc.kube.journal import objects
 from cagrpc.kube.journal.journal import ClusterJournal
 from cagrpc.kube.journal.objects import FLEET_RECORDS, INCREMENTS
-from cagrpc.kube.journal.parts import parts_of
-from cagrpc.kube.journal.root import ConfirmPolicy
+from cagrpc.kube.journal.root import ConfirmPolicy, parts_of
 from tests.support.api_server import ApiServer, Fault, Request, api_server
 from tests.support.fleet import FakeClock, group
 
@@ -132,8 +131,8 @@ def _requests_of_a_commit() -> int:
 
 def _in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every object too large."""
-    monkeypatch.setattr("cagrpc.kube.journal.parts.LARGEST_BYTES", 500)
-    monkeypatch.setattr("cagrpc.kube.journal.parts._PART_BYTES", 200)
+    monkeypatch.setattr("cagrpc.kube.journal.root.LARGEST_BYTES", 500)
+    monkeypatch.setattr("cagrpc.kube.journal.root._PART_BYTES", 200)
 
 
 def _requests_of_a_commit_in_parts() -> int:
@@ -473,8 +472,8 @@ def test_an_increment_too_large_for_one_object_is_kept_instored_parts(store: Api
 def test_a_disruption_too_large_for_one_object_is_kept_in_parts(
     store: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cagrpc.kube.journal.parts.LARGEST_BYTES", 100_000)
-    monkeypatch.setattr("cagrpc.kube.journal.parts._PART_BYTES", 90_000)
+    monkeypatch.setattr("cagrpc.kube.journal.root.LARGEST_BYTES", 100_000)
+    monkeypatch.setattr("cagrpc.kube.journal.root._PART_BYTES", 90_000)
     moves = tuple(
         PodMove(secrets.token_hex(18), "default", f"web-{secrets.token_hex(5)}", "ReplicaSet/default/web", f"node-{n}")
         for n in range(3_000)

@@ -16,9 +16,8 @@ from cagrpc.api.core.consumption import CLASS_KEYS, CONSUME_KEYS
 from cagrpc.api.core.nodes import ZONES_OF_DRIVERS
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.fleet.model import IncrementSpec, Origin
-from cagrpc.services.grpc.expander import Timing
+from cagrpc.services.grpc.expander import Timing, by_counts
 from cagrpc.services.grpc.gangs import OfferedGangs
-from cagrpc.services.grpc.ranking import by_counts
 from cagrpc.services.grpc.status import CallContext
 from solver.model import Budget, Limit, Problem
 from solver.model.errors import NotCompiledError

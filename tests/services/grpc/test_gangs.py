@@ -17,8 +17,8 @@ from cagrpc.api.core.gangs import GangCount, GangMembership, divide
 from cagrpc.api.core.pods import Pod
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, Origin
+from cagrpc.services.grpc.expander import problem
 from cagrpc.services.grpc.gangs import OfferedGangs
-from cagrpc.services.grpc.ranking import problem
 from solver.model import PodSpec
 from solver.planning.rank import rank
 from tests.support.examples import examples

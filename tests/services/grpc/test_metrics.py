@@ -10,7 +10,7 @@ from cagrpc.errors import OutOfRange
 from cagrpc.services.grpc.metrics import CallMetrics
 from cagrpc.services.grpc.provider import Provider
 from cagrpc.services.grpc.status import CallContext
-from cagrpc.services.metrics import Metrics
+from cagrpc.services.http.metrics import Metrics
 from tests.support.fleet import FleetHarness, group
 
 METHOD = "NodeGroupIncreaseSize"

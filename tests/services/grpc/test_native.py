@@ -32,7 +32,7 @@ from cagrpc.services.grpc.native import NativeAnswers
 from cagrpc.services.grpc.ready import ReadyAnswers
 from cagrpc.services.grpc.servers import RpcServer
 from cagrpc.services.grpc.status import CallContext, Method, status_of, with_name
-from cagrpc.services.metrics import Metrics
+from cagrpc.services.http.metrics import Metrics
 from cagrpc.services.tls import LiveTls, ServerTls
 from tests.support.certificates import Authority
 from tests.support.fleet import FleetHarness, group

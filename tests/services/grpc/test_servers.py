@@ -12,8 +12,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from cagrpc.errors import InvalidInput, Unavailable
-from cagrpc.services.grpc import expander, provider, standard
-from cagrpc.services.grpc.standard import MOST_STREAMS
+from cagrpc.services.grpc import expander, provider, servers
+from cagrpc.services.grpc.servers import MOST_STREAMS
 from cagrpc.services.grpc.status import CallContext, Method
 from cagrpc.services.tls import LiveTls, ServerTls
 from tests.support.certificates import Authority
@@ -101,7 +101,7 @@ def test_a_port_that_is_taken_is_refused() -> None:
 
 
 def test_health_follows_readiness_for_the_server_and_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standard, "_LOOK_EVERY_SECONDS", 0.01)
+    monkeypatch.setattr(servers, "_LOOK_EVERY_SECONDS", 0.01)
     reasons = [""]
     server = rpc_server(expander.SERVICE, _EXPANDER, why_not_ready=lambda: reasons[-1])
     server.start()

@@ -15,12 +15,11 @@ import pytest
 
 from cagrpc.runtime.clock import MonotonicSeconds
 from cagrpc.runtime.controller import JsonPage
-from cagrpc.services.http import readers
-from cagrpc.services.http.access import Anybody, Nobody, PageAccess, ThisMachine
-from cagrpc.services.http.readers import ACCESS_REVIEWS, TOKEN_REVIEWS, Readers
+from cagrpc.services.http import access
+from cagrpc.services.http.access import ACCESS_REVIEWS, TOKEN_REVIEWS, Anybody, Nobody, PageAccess, Readers, ThisMachine
+from cagrpc.services.http.metrics import Metrics
 from cagrpc.services.http.server import HttpServer
 from cagrpc.services.http.site import Site
-from cagrpc.services.metrics import Metrics
 from cagrpc.services.tls import LiveTls, ServerTls
 from tests.support.certificates import Authority
 from tests.support.scripted_api import FakeApi, ScriptedAnswer, fake_api
@@ -207,7 +206,7 @@ def test_an_answer_is_good_for_a_minute_and_a_refusal_for_ten_seconds(secured: C
 def test_tokens_that_nobody_knows_drive_out_no_reader(
     secured: Callable[..., _Secured], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readers, "_MOST_KEPT", 2)
+    monkeypatch.setattr(access, "_MOST_KEPT", 2)
     it = secured(KNOWN, ALLOWED, *(_status(authenticated=False) for _ in range(6)))
     assert it.client.ask("/plans", TOKEN).status == 200
     for number in (0, 1, 2, 2, 1, 0):  # the first is forgotten, and asked about again

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc.errors import InvalidInput
-from cagrpc.services.http import pages
-from cagrpc.services.http.pages import ListOptions, list_options, list_page, object_page
+from cagrpc.services.http import site
+from cagrpc.services.http.site import ListOptions, list_options, list_page, object_page
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
@@ -22,7 +22,7 @@ _JSON = st.recursive(
 
 @pytest.fixture(name="most", autouse=True)
 def _most(monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(pages, "LARGEST_PAGE_BYTES", 100)
+    monkeypatch.setattr(site, "LARGEST_PAGE_BYTES", 100)
     return 100
 
 

@@ -26,14 +26,13 @@ from cagrpc.runtime.controller import JsonPage
 from cagrpc.runtime.heartbeat import Heartbeat
 from cagrpc.services.decisions import ConsideredOption, Decision, DecisionLog
 from cagrpc.services.grpc.metrics import CallMetrics
-from cagrpc.services.http import listener, threads
+from cagrpc.services.http import server as http_server
+from cagrpc.services.http import threads
 from cagrpc.services.http.access import Anybody
 from cagrpc.services.http.application import Application
-from cagrpc.services.http.metrics import HttpMetrics
-from cagrpc.services.http.pages import LARGEST_PAGE_BYTES
+from cagrpc.services.http.metrics import HttpMetrics, Metrics
 from cagrpc.services.http.server import HttpServer
-from cagrpc.services.http.site import Site
-from cagrpc.services.metrics import Metrics
+from cagrpc.services.http.site import LARGEST_PAGE_BYTES, Site
 from tests.support.clocks import any_clock
 from tests.support.fleet import FleetHarness, group
 from tests.support.waiting import AMPLE_SECONDS
@@ -378,7 +377,7 @@ def _open(web: _Web, count: int) -> Iterator[list[socket.socket]]:
 
 
 def test_connections_that_are_kept_open_are_few_and_keep_nobody_out(web: _Web, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "_MOST_CONNECTIONS", 4)
+    monkeypatch.setattr(http_server, "_MOST_CONNECTIONS", 4)
     with _open(web, 12) as silent:
         assert silent[0].recv(1) == b""  # the oldest went first
         assert web.ask("/healthz")[0] == 200
@@ -389,7 +388,7 @@ def test_connections_that_are_kept_open_are_few_and_keep_nobody_out(web: _Web, m
 
 
 def test_a_client_that_says_little_at_a_time_is_ended(web: _Web, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "_REQUEST_SECONDS", 0.2)
+    monkeypatch.setattr(http_server, "_REQUEST_SECONDS", 0.2)
     with _open(web, 1) as (slow,):
         slow.settimeout(0.02)
         for _ in range(500):
@@ -440,7 +439,7 @@ def test_a_connection_that_comes_as_the_server_ends_is_no_error(
     with closing(socket.create_server(("127.0.0.1", 0))) as listening, closing(socket.socket()) as client:
         listening.setblocking(False)
         application = Application(Site(Metrics(tuple)), Anybody(), hsts=False, observe=lambda *_: None)
-        server = listener.Listener(application, listening, None)
+        server = http_server.Listener(application, listening, None)
 
         async def a_connection_comes() -> None:
             await asyncio.sleep(0)  # the server waits for one

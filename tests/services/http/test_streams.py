@@ -12,8 +12,8 @@ from contextlib import contextmanager
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from cagrpc.services.http import listener
-from cagrpc.services.http.listener import Listener
+from cagrpc.services.http import server as http_server
+from cagrpc.services.http.server import Listener
 from tests.support.controlplane.processes import wait_for
 from tests.support.waiting import AMPLE_SECONDS
 
@@ -43,7 +43,7 @@ def _streaming(pieces: int, pause_seconds: float) -> Iterator[tuple[Listener, tu
 
 
 def test_a_stream_goes_on_while_its_client_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "_LONGEST_SECONDS", 0.05)
+    monkeypatch.setattr(http_server, "_LONGEST_SECONDS", 0.05)
     with _streaming(20, 0.02) as (_, address):
         connection = http.client.HTTPConnection(*address, timeout=AMPLE_SECONDS)
         connection.request("GET", "/")
@@ -52,7 +52,7 @@ def test_a_stream_goes_on_while_its_client_takes_it(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_client_that_takes_nothing_of_a_stream_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "_LONGEST_SECONDS", 0.2)
+    monkeypatch.setattr(http_server, "_LONGEST_SECONDS", 0.2)
     with (
         _streaming(1000, 0.0) as (server, address),
         socket.create_connection(address, timeout=AMPLE_SECONDS) as client,

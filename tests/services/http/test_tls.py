@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from cagrpc.errors import InvalidInput
-from cagrpc.services.http import listener
+from cagrpc.services.http import server as http_server
 from cagrpc.services.http.access import Anybody
+from cagrpc.services.http.metrics import Metrics
 from cagrpc.services.http.server import HttpServer
 from cagrpc.services.http.site import Site
-from cagrpc.services.metrics import Metrics
 from cagrpc.services.tls import LiveTls, ServerTls
 from tests.support.certificates import Authority
 from tests.support.waiting import AMPLE_SECONDS
@@ -103,7 +103,7 @@ def test_what_openssl_refuses_leaves_the_certificate_before(
     def refuses(_: ServerTls) -> ssl.SSLContext:
         raise InvalidInput("its certificate and key cannot be used for TLS: EE_KEY_TOO_SMALL")
 
-    monkeypatch.setattr(listener, "_context", refuses)
+    monkeypatch.setattr(http_server, "_context", refuses)
     https.live.replace(ServerTls(*https.authority.issue("second")))
     assert https.shown() == "first"
     assert https.shown() == "first"
@@ -128,14 +128,14 @@ def test_plain_http_is_not_answered_and_others_are(https: _Https) -> None:
 
 
 def test_handshakes_that_never_end_are_few_and_end(https: _Https, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "_MOST_CONNECTIONS", 4)
+    monkeypatch.setattr(http_server, "_MOST_CONNECTIONS", 4)
     address = ("127.0.0.1", https.server.port)
     silent = [socket.create_connection(address, timeout=AMPLE_SECONDS) for _ in range(12)]
     try:
         assert https.shown() == "first"
         for each in silent[:8]:
             assert each.recv(1) == b""  # the oldest went first
-        monkeypatch.setattr(listener, "_REQUEST_SECONDS", 0.1)
+        monkeypatch.setattr(http_server, "_REQUEST_SECONDS", 0.1)
         with socket.create_connection(address, timeout=AMPLE_SECONDS) as late:
             assert late.recv(1) == b""
         assert https.shown() == "first"

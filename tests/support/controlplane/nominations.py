@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.kube.client.envelopes import ObjectIdentity
-from cagrpc.kube.informer.reflector import Reflector
+from cagrpc.kube.informer.informers import Reflector
 from cagrpc.kube.informer.resource import Resource
 from tests.support.controlplane.cluster import Cluster
 from tests.support.controlplane.processes import wait_for

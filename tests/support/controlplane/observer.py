@@ -17,7 +17,7 @@ from typing import Any
 
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.kube.client.envelopes import ObjectIdentity
-from cagrpc.kube.informer.reflector import Reflector
+from cagrpc.kube.informer.informers import Reflector
 from cagrpc.kube.informer.resource import Resource
 from tests.support.controlplane.plane import ControlPlane
 from tests.support.controlplane.processes import wait_for

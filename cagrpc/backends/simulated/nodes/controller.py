@@ -13,10 +13,10 @@ from typing import Any
 
 from cagrpc.backends.simulated.backend import ID_PREFIX
 from cagrpc.backends.simulated.nodes import nodes, pods
-from cagrpc.backends.simulated.nodes.leases import NodeLeases
 from cagrpc.backends.simulated.nodes.nodes import (
     NOT_READY_TAINT,
     SIMULATED,
+    NodeLeases,
     SimulatedNode,
     SimulatedNodes,
     is_simulated,
@@ -29,8 +29,7 @@ from cagrpc.errors import CagrpcError, Conflict, FailedPrecondition, NotFound
 from cagrpc.fleet.backend import Backend, BackendInstance
 from cagrpc.fleet.model import FleetSnapshot, InstanceState
 from cagrpc.kube.client.client import Client, PatchKind
-from cagrpc.kube.informer.informers import Informer
-from cagrpc.kube.informer.reflector import Reflector
+from cagrpc.kube.informer.informers import Informer, Reflector
 from cagrpc.kube.informer.resource import Resource
 from cagrpc.kube.taints import NODES, lift
 from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic

@@ -9,19 +9,37 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
 from http import HTTPStatus
+from importlib.resources import files
+from types import MappingProxyType
 
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from cagrpc.errors import Unavailable
 from cagrpc.runtime.controller import Json
-from cagrpc.services.http.overview.files import page_version
 from cagrpc.services.http.site import HttpAnswer, text_answer
 from cagrpc.services.http.threads import BoundedThreads
 
-log = logging.getLogger(__name__)
+_HOME = "index.html"
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
+)
+"""Nothing from elsewhere, nothing inline; and a browser that knows trusted types refuses to make markup of text."""
 
+PAGE_HEADERS: Mapping[str, str] = MappingProxyType({"Content-Security-Policy": _POLICY})
+
+log = logging.getLogger(__name__)
 STREAM_TYPE = "text/event-stream"
 MOST_STREAMS = 16
 """Open at a time; a page has one."""
@@ -29,9 +47,36 @@ PAUSE_SECONDS = 1.0
 """Between two looks at what there is."""
 HEARTBEAT_SECONDS = 10.0
 """A stream that says nothing for longer is broken, and its reader has been asked about again."""
-
 Refusal = Callable[[], Awaitable[HttpAnswer | None]]
 """Returns why a reader may not read; None as long as it may. Raises Unavailable where that cannot be said."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageFile:
+    """One file, as it is sent."""
+
+    content_type: str
+    content: bytes
+
+
+@cache
+def page_version() -> str:
+    """Return a name of these files: the same for the same ones."""
+    digest = sha256()
+    for path, file in sorted(page_files().items()):
+        digest.update(path.encode() + file.content)
+    return digest.hexdigest()[:16]
+
+
+@cache
+def page_files() -> Mapping[str, PageFile]:
+    """Return the files by path; the page itself is at `/`."""
+    found = {}
+    for each in files(__package__).joinpath("static").iterdir():
+        content_type = _TYPES.get(each.name[each.name.rfind(".") :])
+        if content_type is not None:
+            found["/" if each.name == _HOME else f"/{each.name}"] = PageFile(content_type, each.read_bytes())
+    return MappingProxyType(found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,11 @@ import pytest
 from cagrpc.errors import Unavailable
 from cagrpc.runtime.controller import JsonPage
 from cagrpc.services.http.access import Anybody, Asked, PageAccess
+from cagrpc.services.http.metrics import Metrics
 from cagrpc.services.http.overview import feed
-from cagrpc.services.http.overview.files import page_files, page_version
+from cagrpc.services.http.overview.feed import page_files, page_version
 from cagrpc.services.http.server import HttpServer
 from cagrpc.services.http.site import HttpAnswer, Site, text_answer
-from cagrpc.services.metrics import Metrics
 from tests.support.controlplane.processes import wait_for
 from tests.support.waiting import AMPLE_SECONDS
 

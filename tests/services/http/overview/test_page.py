@@ -13,10 +13,10 @@ from http import HTTPStatus
 import pytest
 
 from cagrpc.services.http.access import Anybody, Asked, Nobody, PageAccess
+from cagrpc.services.http.metrics import Metrics
 from cagrpc.services.http.overview import feed
 from cagrpc.services.http.server import HttpServer
 from cagrpc.services.http.site import HttpAnswer, Site, text_answer
-from cagrpc.services.metrics import Metrics
 from tests.support.browser import Browser, Tab
 from tests.support.overview import BusyServer
 
