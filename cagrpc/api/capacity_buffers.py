@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cagrpc.api.core.resources import mapping, members, whole
-from cagrpc.api.encoding.untrusted import LARGEST
+from cagrpc.api.encoding.json_documents import LARGEST, mapping, members, whole
 from cagrpc.api.provisioning.objects import ConditionParts, condition_body, conditions
 
 GROUP = "autoscaling.x-k8s.io"
@@ -47,9 +46,9 @@ def path(namespace: str, name: str = "", subresource: str = "") -> str:
 
 def status(document: Mapping[str, Any]) -> BufferStatus:
     """Read the status of a buffer."""
-    found = mapping(document, "status", "", [])
+    found = mapping(document, "status")
     return BufferStatus(
-        str(mapping(found, "podTemplateRef", "", []).get("name") or ""),
+        str(mapping(found, "podTemplateRef").get("name") or ""),
         whole(found, "podTemplateGeneration", "status", [], 0, LARGEST),
         whole(found, "replicas", "status", [], 0, LARGEST),
         str(found.get("provisioningStrategy") or ""),
@@ -59,14 +58,14 @@ def status(document: Mapping[str, Any]) -> BufferStatus:
 
 def injected(document: Mapping[str, Any]) -> bool:
     """Return whether CA reports that it injects the buffer's pods."""
-    found = conditions(mapping(document, "status", "", []))
+    found = conditions(mapping(document, "status"))
     return any(each.type == PROVISIONING and each.status for each in found)
 
 
 def status_patch(document: Mapping[str, Any], wanted: BufferStatus, now_seconds: float) -> dict[str, Any]:
     """Return a merge patch of the subresource `status`, which the server refuses (a conflict) if the buffer has changed
     since it was read. Conditions of other writers are unchanged."""
-    found = mapping(document, "status", "", [])
+    found = mapping(document, "status")
     before = next((each for each in conditions(found) if each.type == READY), None)
     others = [dict(each) for each, _ in members(found, "conditions", "status", []) if each.get("type") != READY]
     ready = ConditionParts(READY, wanted.ready, _SET, _MESSAGE, now_seconds)

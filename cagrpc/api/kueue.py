@@ -10,9 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from cagrpc.api.core.resources import Problems, mapping, members, one_of, strings, texts, whole
-from cagrpc.api.encoding.times import timestamp
-from cagrpc.api.encoding.untrusted import LARGEST
+from cagrpc.api.encoding.json_documents import (
+    LARGEST,
+    Problems,
+    mapping,
+    members,
+    one_of,
+    strings,
+    texts,
+    timestamp,
+    whole,
+)
 from cagrpc.api.provisioning.objects import ConditionParts, conditions, cut
 from cagrpc.errors import InvalidInput, in_one_line
 

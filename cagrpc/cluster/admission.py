@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cagrpc.api.core.nodes import READY
-from cagrpc.api.core.resources import Problems, mapping, members
 from cagrpc.api.core.runtime_classes import RuntimeClass, read_runtime_class, runtime_class_name, with_runtime_class
+from cagrpc.api.encoding.json_documents import Problems, mapping, members
 from cagrpc.api.files.documents import ManifestDocument
 
 _BUILT_IN_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
@@ -51,8 +51,8 @@ class Admission:
         metadata = {**document.metadata, "name": document.name, "namespace": namespace}
         body = {**document.body, "metadata": metadata}
         if document.kind == "Node":
-            status = mapping(document.body, "status", "", [])
-            if not any(each.get("type") == READY for each, _ in members(status, "conditions", "", [])):
+            status = mapping(document.body, "status")
+            if not any(each.get("type") == READY for each, _ in members(status, "conditions")):
                 conditions = [*(status.get("conditions") or ()), {"type": READY, "status": "True"}]
                 body["status"] = {**status, "conditions": conditions}
         elif document.kind == "DaemonSet":
@@ -65,7 +65,7 @@ class Admission:
         self, document: ManifestDocument, pod: Mapping[str, Any], *, is_kept: bool = False
     ) -> dict[str, Any]:
         """Return the v1.PodSpec of a pod or a template as it is kept; of a pod that a cluster has, it `is_kept`."""
-        spec = mapping(pod, "spec", "", [])
+        spec = mapping(pod, "spec")
         example = f"{document.namespace}/{document.name}"
         name = runtime_class_name(spec)
         if name in self._runtime_classes:

@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 from cagrpc.api.core.consumption import CLASS_KEYS, CONSUME_KEYS
 from cagrpc.api.core.gangs import MIN_COUNT, VOLCANO_GROUP
 from cagrpc.api.core.movability import DO_NOT_DISRUPT, SAFE_TO_EVICT, SAFE_TO_EVICT_LOCAL_VOLUMES
-from cagrpc.api.core.resources import mapping
 from cagrpc.api.core.slack import EXCLUDE, SHAPE
 from cagrpc.api.core.slack import MIRROR as SLACK_MIRROR
 from cagrpc.api.core.volumes import IN_TREE, UNSHARED
-from cagrpc.api.encoding.times import epoch_seconds
+from cagrpc.api.encoding.json_documents import epoch_seconds, mapping
 from cagrpc.api.files.documents import ManifestDocument
 from cagrpc.cluster.view.objects import MIRROR
 
@@ -89,7 +88,7 @@ class StandingPods:
         """Return a pod that is bound, to be kept or not; None for all else."""
         if document.kind != "Pod":
             return None
-        spec, status = document.spec, mapping(document.body, "status", "", [])
+        spec, status = document.spec, mapping(document.body, "status")
         if not spec.get("nodeName") or status.get("phase") in ENDED:
             return None
         metadata = document.metadata

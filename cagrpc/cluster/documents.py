@@ -17,12 +17,12 @@ from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, gang_of_pod, incomplete
 from cagrpc.api.core.movability import MovingRules
 from cagrpc.api.core.nodes import facts_of_document
 from cagrpc.api.core.pods import is_placeholder, pod_spec
-from cagrpc.api.core.resources import Problems, mapping, members, strings
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER, DEFAULT_SCHEDULERS
 from cagrpc.api.core.selectors import NoNamespaces, PodIdentity
 from cagrpc.api.core.slack import PLACEHOLDER
 from cagrpc.api.core.volumes import pod_volumes, with_templates
 from cagrpc.api.devices.objects import GROUP, VERSIONS, Device, ResourceClaim
+from cagrpc.api.encoding.json_documents import Problems, mapping, members, strings
 from cagrpc.api.encoding.messages import known_to_message
 from cagrpc.api.files.documents import ManifestDocument
 from cagrpc.api.gen import kubernetes_pb2
@@ -371,7 +371,7 @@ class DocumentReader:
         owners = {
             (str(owner.get("kind")), document.namespace, str(owner.get("name")))
             for document in (*self.documents, *(each.like for each in self.bound.alike))
-            for owner, _ in members(document.metadata, "ownerReferences", "", [])
+            for owner, _ in members(document.metadata, "ownerReferences")
         }
         # Whose pods (or replica sets) are there as well has created them.
         self._read_quotas()
@@ -385,7 +385,7 @@ class DocumentReader:
         get."""
         for document in self._by_kind["ResourceQuota"]:
             body = document.body
-            if not mapping(body, "status", "", []):
+            if not mapping(body, "status"):
                 hard = mapping(document.spec, "hard", "spec", [])
                 body = {**body, "status": {"hard": hard}}
             try:
@@ -407,7 +407,7 @@ class DocumentReader:
         return found
 
     def _pod(self, document: ManifestDocument, requests: AbstractSet[tuple[str, str]]) -> None:
-        phase = mapping(document.body, "status", "", []).get("phase")
+        phase = mapping(document.body, "status").get("phase")
         waits = phase not in ENDED
         if waits and consumes(document.namespace, document.body, requests):
             return
@@ -439,7 +439,7 @@ class DocumentReader:
     def _kept(self, document: ManifestDocument, uid: str) -> Mapping[str, Any]:
         """Return a pod as the API server keeps it."""
         said = document.metadata
-        owners = [dict(each) for each, _ in members(said, "ownerReferences", "", [])]
+        owners = [dict(each) for each, _ in members(said, "ownerReferences")]
         if owners and not any(each.get("controller") for each in owners):
             owners[0]["controller"] = True
         who = {"name": document.name, "namespace": document.namespace, "uid": uid}
@@ -520,8 +520,8 @@ class DocumentReader:
         here: Problems = []
         metadata = mapping(template, "metadata", path, here)
         given = dict.fromkeys(_LABELS_OF_CONTROLLERS.get(document.kind, ()), document.name)
-        labels = {**given, **mapping(metadata, "labels", "", [])}
-        annotations = mapping(metadata, "annotations", "", [])
+        labels = {**given, **mapping(metadata, "labels")}
+        annotations = mapping(metadata, "annotations")
         if request:
             annotations = {**annotations, CONSUME_KEYS[0]: request}
         spec = self._admission.admitted_spec(document, template)
@@ -562,7 +562,7 @@ class DocumentReader:
             self._gated[name] += count
 
     def _add(self, document: ManifestDocument, seen: ObservedPod, metadata: Mapping[str, Any], count: int = 1) -> None:
-        annotations = mapping(metadata, "annotations", "", [])
+        annotations = mapping(metadata, "annotations")
         if seen.stage is PodStage.WAITING and is_placeholder({str(k): str(v) for k, v in annotations.items()}):
             self._placeholder_keys.add(seen.key)
             seen = replace(seen, pod=replace(seen.pod, gang=None))
@@ -605,7 +605,7 @@ class DocumentReader:
             spec, at, here, Surroundings(PodIdentity(document.namespace, labels)), mapping(pod, "status", "", here)
         )
         pod_volumes(spec, document.name, at, here)
-        annotations = strings(mapping(pod, "metadata", "", []), "annotations", "", [])
+        annotations = strings(mapping(pod, "metadata"), "annotations")
         group = mapping(spec, "schedulingGroup", at, here).get("podGroupName")
         gang_of_pod(document.namespace, labels, annotations, str(group or ""), self.gang_label, here, path)
         return here
@@ -639,7 +639,7 @@ class DocumentReader:
     def _mirrors(self) -> Mapping[str, Resources]:
         found: defaultdict[str, Counter[str]] = defaultdict(Counter)
         for seen, body, pods in self._bound:
-            if MIRROR in mapping(body["metadata"], "annotations", "", []) and seen.stage is PodStage.FIXED:
+            if MIRROR in mapping(body["metadata"], "annotations") and seen.stage is PodStage.FIXED:
                 for _, node in pods:
                     found[node].update({**dict(seen.pod.spec.requests), PODS_RESOURCE: 1})
         return found

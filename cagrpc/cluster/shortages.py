@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from threading import RLock
 from typing import Any
 
-from cagrpc.api.encoding.times import timestamp
+from cagrpc.api.encoding.json_documents import timestamp
 from cagrpc.fleet.model import FleetSnapshot, IncrementStatus, Phase
 from cagrpc.runtime.back_off import BackOff
 from cagrpc.runtime.clock import EpochClock

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from cagrpc.api.encoding.times import timestamp
+from cagrpc.api.encoding.json_documents import timestamp
 from cagrpc.cluster.shortages import Shortage, left_out
 from cagrpc.tables import table
 from solver.model.proof import gap_words

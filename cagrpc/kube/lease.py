@@ -13,10 +13,10 @@ import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from cagrpc import errors
+from cagrpc.api.encoding.json_documents import micro_timestamp
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.envelopes import is_older
 from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
@@ -229,7 +229,7 @@ class LeaderElection:
         self._problem = problem
 
     def _body(self, seen: dict[str, Any] | None, holder: str) -> dict[str, Any]:
-        now = datetime.fromtimestamp(self._wall_clock(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        now = micro_timestamp(self._wall_clock())
         before = {} if seen is None else seen["spec"]
         same = bool(holder) and before.get("holderIdentity") == holder
         spec = {

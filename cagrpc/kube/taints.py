@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from cagrpc.api.core.resources import mapping, members
+from cagrpc.api.encoding.json_documents import mapping, members
 from cagrpc.errors import Conflict, InvalidInput, NotFound
 from cagrpc.kube.client.client import METADATA_ONLY, Client, PatchKind
 
@@ -75,5 +75,5 @@ def _change(
 
 def taint_keys(document: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the keys of the taints of a v1.Node in JSON shape."""
-    spec = mapping(document, "spec", "", [])
-    return tuple(str(taint.get("key") or "") for taint, _ in members(spec, "taints", "", []))
+    spec = mapping(document, "spec")
+    return tuple(str(taint.get("key") or "") for taint, _ in members(spec, "taints"))

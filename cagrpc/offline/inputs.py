@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
 from cagrpc.api.devices.objects import Device
-from cagrpc.api.files.documents import ManifestDocument, read_text
+from cagrpc.api.files.documents import ManifestDocument, pods_of_table, read_text
 from cagrpc.api.files.documents import documents as read_documents
-from cagrpc.api.files.tables import pods_of_table
 from cagrpc.cluster.documents import Described, DocumentReader
 from cagrpc.config.files import load_devices, load_provisioners
 from cagrpc.controllers.assume_cache.snapshot import Snapshot

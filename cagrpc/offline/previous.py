@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cagrpc.api.core.resources import Problems, amounts, mapping, members, whole
+from cagrpc.api.core.resources import amounts
+from cagrpc.api.encoding.json_documents import Problems, mapping, members, whole
 from cagrpc.api.files.documents import read_text
 from cagrpc.errors import InvalidConfiguration
 from solver.model import (

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from threading import Lock
 
-from cagrpc.api.autoscaler.reduced import reduced
+from cagrpc.api.autoscaler.expander import reduced
 from cagrpc.errors import InvalidInput
 from cagrpc.output import writing
 from cagrpc.replay.recording import SUFFIX, request_type

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
-from cagrpc.api.core.resources import Problems
+from cagrpc.api.encoding.json_documents import Problems
 from cagrpc.api.files.documents import read_text, rows
 from cagrpc.errors import InvalidConfiguration
 from cagrpc.fleet.catalogue import DEFAULT_CAPACITY_TYPE, Catalogue

@@ -12,9 +12,9 @@ from enum import StrEnum
 from typing import Any
 
 from cagrpc.api.core.movability import MovingRules
-from cagrpc.api.core.resources import mapping, members
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
 from cagrpc.api.devices.objects import Device
+from cagrpc.api.encoding.json_documents import mapping, members
 from cagrpc.api.files.documents import ManifestDocument
 from cagrpc.cluster.documents import Described, DocumentReader
 from cagrpc.cluster.state import PodRef
@@ -170,7 +170,7 @@ def _daemon_sets(objects: Objects) -> Iterator[ManifestDocument]:
     known = {each.identity for each in objects.others if each.kind == "DaemonSet"}
     for each in objects.bound.alike:
         pod = each.like
-        owners = [of for of, _ in members(pod.metadata, "ownerReferences", "", [])]
+        owners = [of for of, _ in members(pod.metadata, "ownerReferences")]
         name = next((str(of.get("name")) for of in owners if of.get("kind") == "DaemonSet"), "")
         identity = ("DaemonSet", pod.namespace, name)
         if name and identity not in known:
@@ -185,10 +185,10 @@ def _daemon_sets(objects: Objects) -> Iterator[ManifestDocument]:
 def _on_any_node(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return a DaemonSet's pod without the name of its node, which the DaemonSet controller requires of it."""
     required_at = "requiredDuringSchedulingIgnoredDuringExecution"
-    nodes = mapping(mapping(spec, "affinity", "", []), "nodeAffinity", "", [])
+    nodes = mapping(mapping(spec, "affinity"), "nodeAffinity")
     terms = [
         {"matchExpressions": each["matchExpressions"]}
-        for each, _ in members(mapping(nodes, required_at, "", []), "nodeSelectorTerms", "", [])
+        for each, _ in members(mapping(nodes, required_at), "nodeSelectorTerms")
         if each.get("matchExpressions")
     ]
     rest = {key: value for key, value in spec.items() if key not in ("affinity", "nodeName")}

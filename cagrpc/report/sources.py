@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from cagrpc.api.core.resources import Problems
-from cagrpc.api.files.documents import ManifestDocument, documents, read_text
-from cagrpc.api.files.tables import pods_of_table
+from cagrpc.api.encoding.json_documents import Problems
+from cagrpc.api.files.documents import ManifestDocument, documents, pods_of_table, read_text
 from cagrpc.cluster.bound_pods import StandingPods
 from cagrpc.errors import InvalidInput
 from cagrpc.offline.live import Unread

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from cagrpc.api.core.pod_claims import PodClaims
+from cagrpc.api.core.pods import PodClaims
 from cagrpc.api.devices.claims import ClaimObjects, DeviceDemand, demand
-from cagrpc.api.devices.collection import taken_by
-from cagrpc.api.devices.matching import NodeMatching
+from cagrpc.api.devices.matching import NodeMatching, taken_by
 from cagrpc.api.devices.objects import ClaimSpec, DeviceClass, ResourceClaim, Slice
 from cagrpc.api.devices.pools import by_node
 from cagrpc.api.devices.selectors import Matcher, Selector

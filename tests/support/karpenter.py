@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from cagrpc.api.encoding.times import epoch_seconds, timestamp
+from cagrpc.api.encoding.json_documents import epoch_seconds, timestamp
 from cagrpc.backends.karpenter.backend import KarpenterBackend
 from cagrpc.backends.karpenter.claims import EVENTS, NODE_CLAIMS, claim, reason
 from cagrpc.backends.karpenter.pools import NODE_POOLS, NodePools

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cagrpc.api import kueue as wire
-from cagrpc.api.encoding.times import timestamp
+from cagrpc.api.encoding.json_documents import timestamp
 from cagrpc.api.provisioning.objects import POD_TEMPLATES, REQUESTS
 from cagrpc.controllers.settings import Drive, KueueSettings
 from cagrpc.kube.client.client import USER_AGENT

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from kubernetes.client import Configuration
 
-from cagrpc.api.encoding.times import timestamp
+from cagrpc.api.encoding.json_documents import timestamp
 from cagrpc.kube.client.access import Access
 from cagrpc.kube.client.client import Client
 from tests.support.api_server import ApiServer, Document, Fault, Request, _ObjectsHandler

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cagrpc.api.core.consumption import CLASS_KEYS, CONSUME_KEYS
-from cagrpc.api.encoding.times import timestamp
+from cagrpc.api.encoding.json_documents import timestamp
 from cagrpc.api.provisioning.objects import POD_TEMPLATES, request_path
 from cagrpc.cluster.markers import BOOKING_LABELS, SCALE_DOWN_DISABLED_BY_US, booking_label
 from cagrpc.controllers.settings import Drive, RequestSettings

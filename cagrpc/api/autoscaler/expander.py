@@ -1,19 +1,78 @@
 """The expander's gRPC messages: BestOptionsRequest to options with each distinct pod once, and the response. Ranking
-the options is in `services.grpc.expander`."""
+the options is in `services.grpc.expander`.
+
+Requests are reduced here to the fields that planning reads, safe to record: pods carry secrets in environment
+variables, in commands, and again in the annotation that `kubectl apply` leaves.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
-from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
-from cagrpc.api.core.pod_sets import with_visible_labels
-from cagrpc.api.core.pods import NOWHERE, Pod, PodDecoder, malformed, unread
-from cagrpc.api.encoding.messages import parse
-from cagrpc.api.encoding.raw import has_more_fields
+from google.protobuf.message import Message
+
+from cagrpc.api.core.consumption import CLASS_KEYS, CONSUME_KEYS
+from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, MIN_COUNT, VOLCANO_GROUP
+from cagrpc.api.core.pods import NOWHERE, PLACEHOLDER, Pod, PodDecoder, malformed, unread
+from cagrpc.api.core.selectors import LabelProjection, selectors_of
+from cagrpc.api.encoding.messages import discard_unknown_fields, has_more_fields, parse
+from cagrpc.api.gen import expander_pb2, externalgrpc_pb2, kubernetes_pb2
 from cagrpc.api.gen import expander_pb2 as pb
 from cagrpc.errors import InvalidInput
+from solver.model import PodSet, PodSpec
 from solver.model.quantities import pluralize
+
+K = TypeVar("K")
+
+
+def with_visible_labels(pods: Mapping[K, Pod]) -> Mapping[K, Pod]:
+    """Return the pods with those of their labels and namespaces in their specs that a selector of one of them can see.
+    They must be all pods of the input."""
+    specs = {id(pod.spec): pod.spec for pod in pods.values()}
+    selectors = {selector for spec in specs.values() for selector in selectors_of(spec)}
+    if not selectors:
+        return pods
+    projection = LabelProjection(selectors)
+    return {
+        key: pod if pod.spec is NOWHERE else replace(pod, spec=projection.identified(pod.spec, pod.identity))
+        for key, pod in pods.items()
+    }
+
+
+def group(pods: Iterable[Pod], now_seconds: float = 0.0) -> tuple[tuple[PodSet, ...], dict[str, int]]:
+    """Group pods into pod sets of equal spec, priority, gang and kind, in order of first appearance, and return them
+    with each pod key's index of its set. A set has waited as long as its oldest pod (0 where `now_seconds` or the pods'
+    age is unknown). Duplicate keys count once."""
+    indices: dict[tuple[PodSpec, int, str | None, bool], int] = {}
+    members_of: list[list[Pod]] = []
+    set_of_pod: dict[str, int] = {}
+    for pod in pods:
+        if pod.key in set_of_pod:
+            continue
+        gang = pod.gang.name if pod.gang else None
+        index = indices.setdefault((pod.spec, pod.priority, gang, pod.placeholder), len(members_of))
+        if index == len(members_of):
+            members_of.append([])
+        members_of[index].append(pod)
+        set_of_pod[pod.key] = index
+    return tuple(_pod_set(alike, now_seconds) for alike in members_of), set_of_pod
+
+
+def _pod_set(alike: Sequence[Pod], now_seconds: float) -> PodSet:
+    first = alike[0]
+    oldest = min((pod.created_at_seconds for pod in alike if pod.created_at_seconds), default=0)
+    return PodSet(
+        name=first.name,
+        spec=first.spec,
+        count=len(alike),
+        priority=first.priority,
+        waiting_seconds=max(0, int(now_seconds) - oldest) if oldest else 0,
+        gang=first.gang.name if first.gang else None,
+        placeholder=first.placeholder,
+    )
+
 
 _LONGEST_REASON = 300
 _MOST_FIELDS = 400_000  # of a request and its options: each pod of an option is a field of at least some hundred bytes
@@ -122,3 +181,53 @@ def answer(node_group: str, node_count: int, reason: str) -> bytes:
 
 VETO = b""
 """An empty BestOptionsResponse: nothing scales up in this loop."""
+
+
+_ANNOTATIONS = frozenset({*CONSUME_KEYS, *CLASS_KEYS, VOLCANO_GROUP, MIN_COUNT, PLACEHOLDER[0]})
+_METADATA = frozenset({"name", "namespace", "uid", "creationTimestamp", "labels", "annotations"})
+
+
+def reduced(message_type: type[Message], data: bytes) -> bytes:
+    """Return the message reduced. Raises InvalidInput for malformed bytes."""
+    if message_type is expander_pb2.BestOptionsRequest:
+        return _reduced_options(parse_request(data))
+    message = parse(message_type, data)
+    discard_unknown_fields(message)
+    if isinstance(message, externalgrpc_pb2.PricingPodPriceRequest):
+        message.pod, message.pod_bytes = (each and reduced_pod(each) for each in (message.pod, message.pod_bytes))
+    elif isinstance(message, externalgrpc_pb2.NodeGroupForNodeRequest | externalgrpc_pb2.PricingNodePriceRequest):
+        message.node.ClearField("annotations")
+    elif isinstance(message, externalgrpc_pb2.NodeGroupDeleteNodesRequest):
+        for node in message.nodes:
+            node.ClearField("annotations")
+    return message.SerializeToString()
+
+
+def reduced_pod(data: bytes) -> bytes:
+    """Return a v1.Pod with only the fields that `pods.PodDecoder` reads; empty for malformed bytes."""
+    try:
+        pod = parse(kubernetes_pb2.Pod, data if len(data) <= LARGEST_POD_BYTES else b"")
+    except InvalidInput:
+        return b""
+    discard_unknown_fields(pod)
+    pod.ClearField("status")
+    for field in pod.metadata.DESCRIPTOR.fields:
+        if field.name not in _METADATA:
+            pod.metadata.ClearField(field.name)
+    for key in [key for key in pod.metadata.annotations if key not in _ANNOTATIONS]:
+        del pod.metadata.annotations[key]
+    return pod.SerializeToString()
+
+
+def _reduced_options(message: expander_pb2.BestOptionsRequest) -> bytes:
+    discard_unknown_fields(message)
+    message.ClearField("nodeMap")
+    message.ClearField("nodeBytesMap")
+    pods: dict[bytes, bytes] = {}  # CA repeats every pod in every option
+    for option in message.options:
+        for field in (option.pod, option.podBytes):
+            for index, data in enumerate(field):
+                if data not in pods:
+                    pods[data] = reduced_pod(data)
+                field[index] = pods[data]
+    return message.SerializeToString()

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from cagrpc.api.core.resources import mapping, members, texts
+from cagrpc.api.encoding.json_documents import mapping, members, texts
 from solver.model import PodAffinityTerm, PodSelector
 
 MOST_TERMS = 100
@@ -48,25 +48,25 @@ def beyond_caps(spec: Document) -> str:
     reported where they are read."""
     terms, node_terms = list(_terms(spec)), list(_node_terms(spec))
     spreads = _members(spec, "topologySpreadConstraints")
-    selectors = [_child(each, "labelSelector") for each in (*terms, *spreads)]
-    selectors += [_child(each, "namespaceSelector") for each in terms]
+    selectors = [mapping(each, "labelSelector") for each in (*terms, *spreads)]
+    selectors += [mapping(each, "namespaceSelector") for each in terms]
     conditions = [
         condition
         for each in (*selectors, *node_terms)
         for name in ("matchExpressions", "matchFields")
         for condition in _members(each, name)
     ]
-    labels = sum(len(_child(each, "matchLabels")) for each in selectors) + len(_child(spec, "nodeSelector"))
+    labels = sum(len(mapping(each, "matchLabels")) for each in selectors) + len(mapping(spec, "nodeSelector"))
     lists = [(each, name) for each in terms for name in ("namespaces", "matchLabelKeys", "mismatchLabelKeys")]
     lists += [(each, "matchLabelKeys") for each in spreads] + [(each, "values") for each in conditions]
     containers = [*_members(spec, "initContainers"), *_members(spec, "containers")]
-    resources = {name for each in containers for name in _child(_child(each, "resources"), "requests")}
+    resources = {name for each in containers for name in mapping(mapping(each, "resources"), "requests")}
     found = (
         beyond("terms of pod affinity and anti-affinity", len(terms), MOST_TERMS),
         beyond("topology spread constraints", len(spreads), MOST_SPREADS),
         beyond("terms of node affinity", len(node_terms), MOST_NODE_TERMS),
         beyond("conditions on labels", len(conditions) + labels, MOST_CONDITIONS),
-        beyond("values of conditions", sum(len(texts(each, name, "", [])) for each, name in lists), MOST_VALUES),
+        beyond("values of conditions", sum(len(texts(each, name)) for each, name in lists), MOST_VALUES),
         beyond("tolerations", len(_members(spec, "tolerations")), MOST_TOLERATIONS),
         beyond("host ports", sum(_host_ports(spec, each) for each in containers), MOST_HOST_PORTS),
         beyond("kinds of resources", len(resources), MOST_RESOURCES),
@@ -78,10 +78,10 @@ def coarse_anti_affinity(spec: Document, namespace: str) -> tuple[PodAffinityTer
     """Return terms that keep away all whom the required anti-affinity of a v1.PodSpec keeps away, and whoever else is
     in these namespaces: one for each topology key."""
     of_all: dict[str, bool] = {}
-    for term in _members(_child(_child(spec, "affinity"), "podAntiAffinity"), _REQUIRED):
+    for term in _members(mapping(mapping(spec, "affinity"), "podAntiAffinity"), _REQUIRED):
         key = term.get("topologyKey")
         if isinstance(key, str) and key and term.get("labelSelector") is not None:
-            elsewhere = bool(texts(term, "namespaces", "", [])) or term.get("namespaceSelector") is not None
+            elsewhere = bool(texts(term, "namespaces")) or term.get("namespaceSelector") is not None
             of_all[key] = of_all.get(key, False) or elsewhere
     keys = sorted(of_all, key=lambda each: (not of_all[each], each))[:MOST_TERMS]
     return coarse_terms({key: of_all[key] for key in keys}, namespace)
@@ -94,15 +94,15 @@ def coarse_terms(of_all: Mapping[str, bool], namespace: str) -> tuple[PodAffinit
 
 def _terms(spec: Document) -> Iterator[Document]:
     for kind in _KINDS:
-        holder = _child(_child(spec, "affinity"), kind)
+        holder = mapping(mapping(spec, "affinity"), kind)
         yield from _members(holder, _REQUIRED)
-        yield from (_child(each, "podAffinityTerm") for each in _members(holder, _PREFERRED))
+        yield from (mapping(each, "podAffinityTerm") for each in _members(holder, _PREFERRED))
 
 
 def _node_terms(spec: Document) -> Iterator[Document]:
-    holder = _child(_child(spec, "affinity"), "nodeAffinity")
-    yield from _members(_child(holder, _REQUIRED), "nodeSelectorTerms")
-    yield from (_child(each, "preference") for each in _members(holder, _PREFERRED))
+    holder = mapping(mapping(spec, "affinity"), "nodeAffinity")
+    yield from _members(mapping(holder, _REQUIRED), "nodeSelectorTerms")
+    yield from (mapping(each, "preference") for each in _members(holder, _PREFERRED))
 
 
 def _host_ports(spec: Document, container: Document) -> int:
@@ -110,9 +110,5 @@ def _host_ports(spec: Document, container: Document) -> int:
     return len(ports) if spec.get("hostNetwork") else sum(bool(each.get("hostPort")) for each in ports)
 
 
-def _child(holder: Document, name: str) -> Document:
-    return mapping(holder, name, "", [])
-
-
 def _members(holder: Document, name: str) -> list[Document]:
-    return [each for each, _ in members(holder, name, "", [])]
+    return [each for each, _ in members(holder, name)]

@@ -10,7 +10,6 @@ from ipaddress import ip_address
 from typing import Any
 
 from cagrpc.api.core.nodes import START_UP_TAINT
-from cagrpc.api.core.resources import Problems, mapping, members, one_of, texts, whole
 from cagrpc.api.core.selectors import (
     NOBODY,
     NODE_OPERATORS,
@@ -22,6 +21,7 @@ from cagrpc.api.core.selectors import (
     label_selector,
     requirements,
 )
+from cagrpc.api.encoding.json_documents import Problems, mapping, members, one_of, texts, whole
 from solver.model import (
     HostPort,
     NodeSelectorTerm,
@@ -249,8 +249,8 @@ def namespace_selectors(spec: Mapping[str, Any]) -> frozenset[Conditions]:
     terms: list[Mapping[str, Any]] = []
     for kind in _KINDS:
         holder, _ = _affinity(spec, kind, "", [])
-        terms += [term for term, _ in members(holder, REQUIRED, "", [])]
-        terms += [mapping(term, "podAffinityTerm", "", []) for term, _ in members(holder, PREFERRED, "", [])]
+        terms += [term for term, _ in members(holder, REQUIRED)]
+        terms += [mapping(term, "podAffinityTerm") for term, _ in members(holder, PREFERRED)]
     return frozenset(filter(None, (label_selector(term, "namespaceSelector", "", []) for term in terms)))
 
 
@@ -260,13 +260,13 @@ def own_label_keys(spec: Mapping[str, Any]) -> tuple[str, ...] | None:
     Malformed fields are reported where the constraints are read."""
     if spec.get("affinity") is None and spec.get("topologySpreadConstraints") is None:
         return None
-    terms = [term for term, _ in members(spec, "topologySpreadConstraints", "", [])]
+    terms = [term for term, _ in members(spec, "topologySpreadConstraints")]
     for kind in _KINDS:
         holder, _ = _affinity(spec, kind, "", [])
-        terms += [term for term, _ in members(holder, REQUIRED, "", [])]
-        terms += [mapping(term, "podAffinityTerm", "", []) for term, _ in members(holder, PREFERRED, "", [])]
+        terms += [term for term, _ in members(holder, REQUIRED)]
+        terms += [mapping(term, "podAffinityTerm") for term, _ in members(holder, PREFERRED)]
     names = ("matchLabelKeys", "mismatchLabelKeys")
-    keys = {key for term in terms for name in names for key in texts(term, name, "", [])}
+    keys = {key for term in terms for name in names for key in texts(term, name)}
     return tuple(sorted(keys)) if terms else None
 
 

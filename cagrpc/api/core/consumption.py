@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cagrpc.api.core.resources import mapping, strings
+from cagrpc.api.encoding.json_documents import mapping, strings
 
 PREFIXES = ("autoscaling.x-k8s.io", "cluster-autoscaler.kubernetes.io")
 """The second is older; the first has precedence where a pod has both (upstream: provisioningrequest/pods)."""
@@ -43,7 +43,7 @@ def consumption(annotations: Mapping[str, str]) -> Consumption | None:
 
 def consumes(namespace: str, annotated: Mapping[str, Any], requests: Collection[tuple[str, str]]) -> bool:
     """Return whether the annotations of a pod or workload name one of these requests, each by namespace and name."""
-    annotations = strings(mapping(annotated, "metadata", "", []), "annotations", "", [])
+    annotations = strings(mapping(annotated, "metadata"), "annotations")
     return any((namespace, annotations.get(key, "")) in requests for key in CONSUME_KEYS)
 
 

@@ -21,7 +21,7 @@ from enum import StrEnum
 from typing import Any, Generic, Protocol, TypeVar
 
 from cagrpc.api.core.consumption import CONSUME_KEYS
-from cagrpc.api.core.resources import Problems, mapping
+from cagrpc.api.encoding.json_documents import Problems, mapping
 
 T = TypeVar("T")
 

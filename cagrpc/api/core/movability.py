@@ -11,7 +11,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from cagrpc.api.core.nodes import HOSTNAME
-from cagrpc.api.encoding.times import timestamp
+from cagrpc.api.encoding.json_documents import timestamp
 from cagrpc.durations import duration_seconds
 from solver.model import NodeSelectorTerm, PodSpec
 

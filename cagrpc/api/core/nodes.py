@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cagrpc.api.core.resources import Amounts, Problems, amounts, mapping, members, strings
+from cagrpc.api.core.resources import Amounts, amounts
+from cagrpc.api.encoding.json_documents import Problems, mapping, members, strings
 from solver.model import ATTACHABLE_VOLUMES, PODS, Labels, NodeGroup, Resources, Taint, TaintEffect
 from solver.model.quantities import format_quantity
 

@@ -1,7 +1,8 @@
-"""Pods, from Kubernetes' JSON shape or from v1.Pod bytes, to what planning reads of them.
+"""Pods, from Kubernetes' JSON shape or from v1.Pod bytes, to what planning reads of them, with what they say of their
+resource claims and of a resize in place.
 
-Bytes are converted to the JSON shape first, so there is one converter. Files are read in `manifests`, the expander's
-messages in `expander`; all pods of an input together are `pod_sets`'s.
+Bytes are converted to the JSON shape first, so there is one converter. Files are read in `cagrpc.cluster.documents`,
+the expander's messages, and all pods of a call together, in `cagrpc.api.autoscaler.expander`.
 """
 
 from __future__ import annotations
@@ -38,9 +39,7 @@ from cagrpc.api.core.constraints import (
 )
 from cagrpc.api.core.consumption import Consumption, consumption
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, GangMembership, gang_of_pod
-from cagrpc.api.core.pod_claims import NO_CLAIMS, PodClaim, PodClaims
-from cagrpc.api.core.resizes import resize_of, settled_statuses
-from cagrpc.api.core.resources import Problems, effective_requests, strings
+from cagrpc.api.core.resources import effective_requests
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER
 from cagrpc.api.core.selectors import (
     DEFAULT_NAMESPACE,
@@ -52,10 +51,111 @@ from cagrpc.api.core.selectors import (
 )
 from cagrpc.api.core.slack import PLACEHOLDER as PAUSE_POD
 from cagrpc.api.core.volumes import IN_TREE, NO_VOLUMES, UNSHARED, PodVolumes, pod_volumes
+from cagrpc.api.encoding.json_documents import Problems, mapping, members, strings
 from cagrpc.api.encoding.messages import discard_unknown_fields, message_to_dict, parse
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.errors import InvalidInput, in_one_line
 from solver.model import Labels, PodSpec, TaintEffect, Toleration
+
+
+@dataclass(frozen=True, slots=True)
+class PodClaim:
+    """A member of spec.resourceClaims."""
+
+    name: str
+    claim: str = ""
+    """resourceClaimName,"""
+    template: str = ""
+    """or resourceClaimTemplateName."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodClaims:
+    claims: tuple[PodClaim, ...] = ()
+    made: tuple[tuple[str, str], ...] = ()
+    """(name, ResourceClaim; empty where none was needed): status.resourceClaimStatuses, sorted."""
+
+
+NO_CLAIMS = PodClaims()
+
+
+def pod_claims(pod: Mapping[str, Any], problems: Problems) -> PodClaims:
+    """Read the claims of a v1.Pod, or of a template, in JSON shape."""
+    spec, status = mapping(pod, "spec", "", problems), mapping(pod, "status", "", problems)
+    claims = tuple(
+        PodClaim(
+            str(each.get("name") or ""),
+            str(each.get("resourceClaimName") or ""),
+            str(each.get("resourceClaimTemplateName") or ""),
+        )
+        for each, _ in members(spec, "resourceClaims", "spec", problems)
+    )
+    made = (
+        (str(each.get("name") or ""), str(each.get("resourceClaimName") or ""))
+        for each, _ in members(status, "resourceClaimStatuses", "status", problems)
+    )
+    return PodClaims(claims, tuple(sorted(made))) if claims else NO_CLAIMS
+
+
+def settled_statuses(spec: kubernetes_pb2.PodSpec) -> AbstractSet[bytes]:
+    """Return the serialised statuses of containers of which nothing is resized: comparing bytes is much faster than
+    comparing maps."""
+    found = set()
+    for each in (*spec.containers, *spec.initContainers):
+        status = kubernetes_pb2.ContainerStatus(name=each.name, allocatedResources=each.resources.requests)
+        status.resources.CopyFrom(each.resources)
+        discard_unknown_fields(status)
+        found.add(status.SerializeToString(deterministic=True))
+    return found
+
+
+def resize_of(
+    message: kubernetes_pb2.Pod, settled: Callable[[], AbstractSet[bytes]]
+) -> kubernetes_pb2.PodStatus | None:
+    """Return what the status says of a resize in place; None where spec and status agree, as they mostly do. `settled`
+    returns the `settled_statuses` of the spec."""
+    spec, status = message.spec, message.status
+    of_containers = [
+        each
+        for each in (*status.containerStatuses, *status.initContainerStatuses)
+        if each.HasField("resources") and not _is_settled(each, settled())
+    ]
+    if not of_containers and not status.HasField("resources"):
+        return None
+    asked = {each.name: each.resources for each in (*spec.containers, *spec.initContainers)}
+    if all(_agree(asked.get(each.name), each) for each in of_containers) and _agree(spec.resources, status):
+        return None
+    found = kubernetes_pb2.PodStatus(
+        containerStatuses=status.containerStatuses,
+        initContainerStatuses=status.initContainerStatuses,
+        conditions=[each for each in status.conditions if each.type == "PodResizePending"],
+        allocatedResources=status.allocatedResources,
+    )
+    for each in found.conditions:
+        each.ClearField("message")
+        for name in ("lastProbeTime", "lastTransitionTime"):
+            each.ClearField(name)
+    if status.HasField("resources"):
+        found.resources.CopyFrom(status.resources)
+    discard_unknown_fields(found)
+    return found
+
+
+def _is_settled(status: kubernetes_pb2.ContainerStatus, settled: AbstractSet[bytes]) -> bool:
+    discard_unknown_fields(status)
+    return status.SerializeToString(deterministic=True) in settled
+
+
+def _agree(
+    asked: kubernetes_pb2.ResourceRequirements | None,
+    observed: kubernetes_pb2.ContainerStatus | kubernetes_pb2.PodStatus,
+) -> bool:
+    """Return whether what was allocated and set is what the spec requests, or nothing is said of it."""
+    if asked is None or not observed.HasField("resources"):
+        return True
+    requests = asked.requests
+    return bool(observed.resources.requests == requests and observed.allocatedResources == requests)
+
 
 _NOTHING_OF_PLACES = (
     "volumes",

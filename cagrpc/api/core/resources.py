@@ -3,111 +3,18 @@ overhead and resizes in place; and helpers that read JSON-shaped documents and r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from cagrpc.api.encoding.json_documents import Problems, mapping, members
 from solver.model import CPU, MEMORY, PODS
 from solver.model.quantities import amount
 from solver.model.validation_specs import MAX_AMOUNT
-
-Problems = list[str]
-"""Messages for people, each beginning with the path of the invalid field."""
 
 Amounts = dict[str, int]
 
 HUGE_PAGES = "hugepages-"
 """How the names of huge pages begin; the size of a page follows."""
-
-
-def mapping(document: Mapping[str, Any], field: str, path: str, problems: Problems) -> Mapping[str, Any]:
-    """Return the mapping `document[field]`; empty where absent or null. Anything else is added to `problems`."""
-    value = document.get(field)
-    if value is None:
-        return {}
-    if isinstance(value, Mapping):
-        return value
-    problems.append(f"{path}.{field}: expected a mapping, found {_kind(value)}".removeprefix("."))
-    return {}
-
-
-def members(
-    document: Mapping[str, Any], field: str, path: str, problems: Problems
-) -> Iterator[tuple[Mapping[str, Any], str]]:
-    """Yield each mapping of the list `document[field]` with its path; nothing where absent or null."""
-    value = document.get(field)
-    if value is None:
-        return
-    at = f"{path}.{field}".removeprefix(".")
-    if not isinstance(value, list):
-        problems.append(f"{at}: expected a list, found {_kind(value)}")
-        return
-    for index, item in enumerate(value):
-        if isinstance(item, Mapping):
-            yield item, f"{at}[{index}]"
-        else:
-            problems.append(f"{at}[{index}]: expected a mapping, found {_kind(item)}")
-
-
-def strings(document: Mapping[str, Any], field: str, path: str, problems: Problems) -> dict[str, str]:
-    """Return `document[field]`, a mapping of text to text such as labels."""
-    found = {}
-    for key, value in mapping(document, field, path, problems).items():
-        if isinstance(key, str) and isinstance(value, str):
-            found[key] = value
-        else:
-            problems.append(f"{path}.{field}.{key}: expected text, found {_kind(value)}; quote it".removeprefix("."))
-    return found
-
-
-def texts(document: Mapping[str, Any], field: str, path: str, problems: Problems) -> tuple[str, ...]:
-    """Return `document[field]`, a list of texts; empty where absent or null."""
-    value = document.get(field)
-    if value is None:
-        return ()
-    if isinstance(value, list) and all(isinstance(item, str) for item in value):
-        return tuple(value)
-    problems.append(f"{path}.{field}: expected a list of texts, found {value!r:.60}; quote numbers".removeprefix("."))
-    return ()
-
-
-def one_of(
-    document: Mapping[str, Any],
-    name: str,
-    path: str,
-    problems: Problems,
-    choices: tuple[str, ...],
-    default: str | None = None,
-) -> str:
-    """Return `document[name]`, one of `choices`; where it is absent or invalid, `default` or else the first choice."""
-    value = document.get(name)
-    if value in choices:
-        return str(value)
-    if value or default is not None:
-        problems.append(f"{path}.{name}: {value!r:.40} is not one of {', '.join(choices)}")
-    return choices[0] if default is None else default
-
-
-def whole(
-    document: Mapping[str, Any],
-    name: str,
-    path: str,
-    problems: Problems,
-    least: int,
-    most: int,
-    default: int = 0,
-) -> int:
-    """Return the whole number `document[name]`; `default` where it is invalid, or absent and not required."""
-    value = document.get(name)
-    if value is None and least <= default:
-        return default
-    if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
-        return value
-    problems.append(f"{path}.{name}: {value!r:.40} is not a whole number from {least} to {most}")
-    return default
-
-
-def _kind(value: Any) -> str:
-    return "a list" if isinstance(value, list) else f"{value!r:.40}"
 
 
 def amounts(

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cagrpc.api.core.resources import Problems, amounts, mapping, members, strings
+from cagrpc.api.core.resources import amounts
+from cagrpc.api.encoding.json_documents import Problems, mapping, members, strings
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +41,8 @@ def with_runtime_class(spec: Mapping[str, Any], found: RuntimeClass) -> Mapping[
     """Return a v1.PodSpec (in JSON shape) as admission leaves it, once or again. Where the two contradict each other,
     which admission refuses, the class counts: nothing is planned onto nodes that it excludes."""
     merged = {
-        "overhead": {**mapping(spec, "overhead", "", []), **found.overhead},
-        "nodeSelector": {**mapping(spec, "nodeSelector", "", []), **found.node_selector},
-        "tolerations": [*(each for each, _ in members(spec, "tolerations", "", [])), *found.tolerations],
+        "overhead": {**mapping(spec, "overhead"), **found.overhead},
+        "nodeSelector": {**mapping(spec, "nodeSelector"), **found.node_selector},
+        "tolerations": [*(each for each, _ in members(spec, "tolerations")), *found.tolerations],
     }
     return {**spec, **{name: value for name, value in merged.items() if value}}

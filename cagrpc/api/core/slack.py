@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cagrpc.api.encoding.untrusted import whole_number
+from cagrpc.api.encoding.json_documents import whole_number
 from cagrpc.api.gen import kubernetes_pb2
 
 MIRROR = "slack.cagrpc.io/mirror"

@@ -1,23 +1,27 @@
-"""What volumes come to for a pod: where it may run, which volumes a node attaches for it, and why it must wait.
+"""What volumes come to for a pod: where it may run, which volumes a node attaches for it, and why it must wait; who
+else uses its claims; and which of the volumes that are there a claim can count on, whichever pods the scheduler binds
+first.
 
-Semantics are the kube-scheduler's: VolumeBinding (bound claims, WaitForFirstConsumer, Immediate), VolumeZone,
-VolumeRestrictions (ReadWriteOncePod) and NodeVolumeLimits. Two things go beyond its filters, because a pod could start
-nowhere else: pods that share a ReadWriteOnce claim keep together on one node, and pods that share a claim whose volume
-is still to be made keep to one zone.
+Semantics are the kube-scheduler's: VolumeBinding (bound claims, WaitForFirstConsumer, Immediate; of the volumes in
+reach FindMatchingVolume takes the smallest that suits), VolumeZone, VolumeRestrictions (ReadWriteOncePod) and
+NodeVolumeLimits. Two things go beyond its filters, because a pod could start nowhere else: pods that share a
+ReadWriteOnce claim keep together on one node, and pods that share a claim whose volume is still to be made keep to one
+zone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from heapq import nsmallest
 from typing import Protocol
 
-from cagrpc.api.core.claim_users import OtherUsers
 from cagrpc.api.core.pods import Pod
-from cagrpc.api.core.storage_capacity import Reach
-from cagrpc.api.core.volume_choice import Affinity, ChosenVolumes
 from cagrpc.api.core.volumes import (
     PodVolume,
+    Reach,
     StorageClass,
     Volume,
     VolumeClaim,
@@ -25,6 +29,7 @@ from cagrpc.api.core.volumes import (
     claim_to_be_made,
     driver_of,
 )
+from cagrpc.runtime.priority_map import PriorityMap
 from solver.model import (
     ATTACHABLE_VOLUMES,
     HOSTNAME,
@@ -37,7 +42,295 @@ from solver.model import (
     Requirement,
     Resources,
 )
+from solver.model.eligibility import matches_requirement
 from solver.model.quantities import format_quantity
+
+MOST_NODES = 16
+"""On which pods use one claim: others that share a ReadWriteOnce one go to these."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimUser:
+    """Another pod that uses a claim."""
+
+    name: str
+    """`namespace/name`."""
+    node: str = ""
+    """Where it runs; empty while it waits."""
+    ends: bool = False
+    """Whether it is being deleted."""
+    order: tuple[object, ...] = ()
+    """Of waiting pods, who comes first."""
+
+
+@dataclass(frozen=True, slots=True)
+class OtherUsers:
+    """The pods that use a claim or may, without the one that asks and those that their own volumes keep from every
+    node."""
+
+    running: ClaimUser | None
+    """The first by name of those that have a node."""
+    nodes: tuple[str, ...]
+    """Of those that are not being deleted; the first few by name."""
+    waiting: ClaimUser | None
+    """The first of those that wait."""
+
+    def __bool__(self) -> bool:
+        return bool(self.running or self.waiting)
+
+
+class ClaimUsers:
+    """The pods that use one claim. What each needs to know of all others costs as much however many they are."""
+
+    __slots__ = ("_blocked", "_first_nodes", "_nodes", "_running", "_waiting")
+
+    def __init__(self) -> None:
+        self._running: PriorityMap[Hashable, ClaimUser] = PriorityMap()
+        self._waiting: PriorityMap[Hashable, ClaimUser] = PriorityMap()
+        self._blocked: dict[Hashable, ClaimUser] = {}
+        """Those that wait, and whom their own volumes keep from every node: nobody waits for one of them."""
+        self._nodes: Counter[str] = Counter()
+        self._first_nodes: tuple[str, ...] | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._running) or bool(self._waiting) or bool(self._blocked)
+
+    def put(self, key: Hashable, user: ClaimUser) -> bool:
+        """Set a user; return whether that is a change."""
+        if user in (self._running.get(key), self._waiting.get(key), self._blocked.get(key)):
+            return False
+        blocked = key in self._blocked and not user.node
+        self.drop(key)
+        if user.node:
+            self._running.put(key, user.name, user)
+            self._count(user, 1)
+        elif blocked:
+            self._blocked[key] = user
+        else:
+            self._waiting.put(key, (user.order, user.name), user)
+        return True
+
+    def drop(self, key: Hashable) -> None:
+        """Forget a user."""
+        running = self._running.drop(key)
+        if running is not None:
+            self._count(running, -1)
+        elif self._waiting.drop(key) is None:
+            self._blocked.pop(key, None)
+
+    def block(self, key: Hashable, *, blocked: bool) -> bool:
+        """Say whether a user that waits is kept from every node by its own volumes; return whether that is a change."""
+        user = self._waiting.drop(key) if blocked else self._blocked.pop(key, None)
+        if user is None:
+            return False
+        if blocked:
+            self._blocked[key] = user
+        else:
+            self._waiting.put(key, (user.order, user.name), user)
+        return True
+
+    def _count(self, user: ClaimUser, count: int) -> None:
+        if not user.ends:
+            self._nodes[user.node] += count
+            if not self._nodes[user.node]:
+                del self._nodes[user.node]
+            self._first_nodes = None
+
+    def others(self, key: Hashable) -> OtherUsers:
+        """Return the users but for this one, which has no node."""
+        if self._first_nodes is None:
+            self._first_nodes = tuple(nsmallest(MOST_NODES, self._nodes))
+        running = self._running.first()
+        return OtherUsers(running[1] if running else None, self._first_nodes, self._waiting.first_but(key))
+
+
+Affinity = tuple[NodeSelectorTerm, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenVolumes:
+    """The volumes that a claim can count on, and what they come to for pods; claims of one kind share it. Two are equal
+    where no pod could tell one from the other."""
+
+    volumes: tuple[Volume, ...] = field(compare=False)
+    affinity: Affinity
+    """Of nodes that reach any of them; None where all do."""
+    driver: str
+    """That attaches them; empty where none does."""
+    kept: Volume | None
+    """The only one, which is kept for the claim."""
+
+
+def _chosen(volumes: Sequence[Volume]) -> ChosenVolumes:
+    terms: dict[NodeSelectorTerm, None] = {}
+    for affinity in dict.fromkeys(each.affinity for each in volumes):
+        terms.update(dict.fromkeys(affinity or ()))
+    everywhere = any(each.affinity is None for each in volumes)
+    driver = next((each.driver for each in volumes if each.driver), "")
+    kept = volumes[0] if volumes[0].claim else None
+    return ChosenVolumes(tuple(volumes), None if everywhere else tuple(terms), driver, kept)
+
+
+def suits(claim: VolumeClaim, volume: Volume) -> bool:
+    """Return whether the scheduler would bind the claim to this volume, wherever it is."""
+    spec = claim.spec
+    if volume.deleted or volume.size < spec.size or volume.mode != spec.mode:
+        return False
+    if volume.attributes_class != spec.attributes_class:
+        return False
+    if volume.claim:
+        return volume.kept_for(claim)
+    return (
+        volume.available
+        and volume.class_name == (spec.class_name or "")
+        and {*spec.access_modes} <= {*volume.access_modes}
+        and all(matches_requirement(each, volume.labels) for each in spec.selector)
+    )
+
+
+def choose(claims: Iterable[VolumeClaim], volumes: Iterable[Volume]) -> Mapping[str, ChosenVolumes]:
+    """Return by claim which of the volumes of its class it can count on.
+
+    A volume that is kept for a claim is the only one for it. Of the others those of equal node affinity are a pool.
+    Where each claim has pools in which it finds a volume whatever the others take, it may use any of these, and pods go
+    wherever is best. Otherwise each is given one pool, in the order of names, as long as all that were given it before
+    still find theirs. No more pods are so served than there are volumes."""
+    waiting = sorted(claims, key=lambda each: each.key)
+    by_claim: defaultdict[str, list[Volume]] = defaultdict(list)
+    pools: defaultdict[Affinity, list[Volume]] = defaultdict(list)
+    for each in sorted(volumes, key=lambda v: (v.size, v.name)):
+        if each.claim:
+            by_claim[each.claim].append(each)
+        else:
+            pools[each.affinity].append(each)
+    found: dict[str, ChosenVolumes] = {}
+    for claim in waiting:
+        kept = [each for each in by_claim.get(claim.key, ()) if suits(claim, each)]
+        if kept:
+            found[claim.key] = _chosen(kept[:1])
+    others = [each for each in waiting if each.key not in found]
+    if others and pools:
+        found.update(_Choice(others, [pools[terms] for terms in sorted(pools, key=repr)]).made())
+    return found
+
+
+class _AlikeVolumes:
+    """Volumes of one node affinity, and what claims can be met from them."""
+
+    def __init__(self, volumes: Sequence[Volume], claims: Mapping[VolumeClaimSpec, VolumeClaim]) -> None:
+        self.affinity = volumes[0].affinity
+        self._volumes = volumes
+        self.suiting: dict[VolumeClaimSpec, frozenset[int]] = {}
+        """Positions of the volumes that suit, of claims that any suits."""
+        self._largest_first: dict[AbstractSet[VolumeClaimSpec], Sequence[int] | None] = {}
+        for spec, claim in claims.items():
+            numbers = frozenset(number for number, each in enumerate(volumes) if suits(claim, each))
+            if numbers:
+                self.suiting[spec] = numbers
+
+    def of(self, spec: VolumeClaimSpec) -> list[Volume]:
+        return [self._volumes[number] for number in sorted(self.suiting[spec])]
+
+    def served(self, counts: Mapping[VolumeClaimSpec, int]) -> AbstractSet[VolumeClaimSpec]:
+        """Return the claims that find a volume here though so many of each kind come, in any order."""
+        present = {spec: count for spec, count in counts.items() if count and spec in self.suiting}
+        if self._all_are_served(present):
+            return present.keys()
+        return {
+            spec
+            for spec in present
+            if sum(n for other, n in present.items() if not self.suiting[other].isdisjoint(self.suiting[spec]))
+            <= len(self.suiting[spec])
+        }
+
+    def _all_are_served(self, present: Mapping[VolumeClaimSpec, int]) -> bool:
+        """Where claims differ in their sizes only, the smallest that suits is never one that another needs."""
+        sizes = self._sizes(frozenset(present))
+        if sizes is None:
+            return False
+        wanted = 0
+        for spec in sorted(present, key=lambda each: -each.size):
+            wanted += present[spec]
+            # So many claims are as large as this one, or larger.
+            if wanted > len(sizes) or sizes[wanted - 1] < spec.size:
+                return False
+        return True
+
+    def _sizes(self, present: AbstractSet[VolumeClaimSpec]) -> Sequence[int] | None:
+        """Return the sizes of all volumes that suit any of the claims, the largest first; None where claims differ in
+        more than their sizes."""
+        if present not in self._largest_first:
+            used = frozenset[int]().union(*(self.suiting[spec] for spec in present))
+            sizes = sorted((self._volumes[number].size for number in used), reverse=True)
+            alike = all(sum(size >= spec.size for size in sizes) <= len(self.suiting[spec]) for spec in present)
+            self._largest_first[present] = sizes if alike else None
+        return self._largest_first[present]
+
+
+class _Choice:
+    def __init__(self, claims: Sequence[VolumeClaim], pools: Iterable[Sequence[Volume]]) -> None:
+        kinds = {each.spec: each for each in claims}
+        self._pools = [_AlikeVolumes(volumes, kinds) for volumes in pools]
+        suited = {spec for pool in self._pools for spec in pool.suiting}
+        self._claims = [each for each in claims if each.spec in suited]
+        self._counts = Counter(each.spec for each in self._claims)
+
+    def made(self) -> dict[str, ChosenVolumes]:
+        ample: defaultdict[VolumeClaimSpec, list[Volume]] = defaultdict(list)
+        for pool in self._pools:
+            for spec in pool.served(self._counts):
+                ample[spec] += pool.of(spec)
+        if ample.keys() == self._counts.keys():
+            chosen = {spec: _chosen(volumes) for spec, volumes in ample.items()}
+            return {each.key: chosen[each.spec] for each in self._claims}
+        return self._one_pool_each()
+
+    def _one_pool_each(self) -> dict[str, ChosenVolumes]:
+        touching = [
+            [n for n, other in enumerate(self._pools) if n != number and not _apart(pool.affinity, other.affinity)]
+            for number, pool in enumerate(self._pools)
+        ]
+        given: list[Counter[VolumeClaimSpec]] = [Counter() for _ in self._pools]
+        found: dict[str, ChosenVolumes] = {}
+        chosen: dict[tuple[int, VolumeClaimSpec], ChosenVolumes] = {}
+        refused: set[tuple[int, VolumeClaimSpec]] = set()
+        for claim in self._claims:
+            spec = claim.spec
+            for number, pool in enumerate(self._pools):
+                if spec not in pool.suiting or (number, spec) in refused:
+                    continue
+                given[number][spec] += 1
+                concerned = [number, *touching[number]]
+                if all(self._holds(each, given, touching[each]) for each in concerned):
+                    if (number, spec) not in chosen:
+                        chosen[number, spec] = _chosen(pool.of(spec))
+                    found[claim.key] = chosen[number, spec]
+                    break
+                given[number][spec] -= 1
+                refused.add((number, spec))  # others only make it worse
+        return found
+
+    def _holds(self, number: int, given: Sequence[Counter[VolumeClaimSpec]], touching: Iterable[int]) -> bool:
+        present = sum((given[each] for each in touching), given[number].copy())
+        return +given[number] == Counter() or (+given[number]).keys() <= self._pools[number].served(present)
+
+
+def _apart(one: Affinity, other: Affinity) -> bool:
+    """Return whether certainly no node meets both."""
+    if one is None or other is None:
+        return False
+    return all(_disjoint(mine, theirs) for mine in one for theirs in other)
+
+
+def _disjoint(one: NodeSelectorTerm, other: NodeSelectorTerm) -> bool:
+    return any(
+        mine.key == theirs.key
+        and mine.operator is theirs.operator is Operator.IN
+        and not {*mine.values} & {*theirs.values}
+        for mine in one.match_expressions
+        for theirs in other.match_expressions
+    )
+
 
 UNLIMITED_ATTACHMENTS = 10**6
 """What a node has of that resource where no limit is known: the scheduler knows none either."""
@@ -354,11 +647,11 @@ def bound_by(spec: PodSpec, found: VolumeDemand, namespace: str) -> PodSpec:
         node_terms=(*spec.node_terms, *found.node_terms),
         unschedulable=spec.unschedulable or found.unschedulable,
         pod_affinity=(*spec.pod_affinity, *together),
-        pod_anti_affinity=(*spec.pod_anti_affinity, *(_apart(*each) for each in found.unshared)),
+        pod_anti_affinity=(*spec.pod_anti_affinity, *(_off_others_disk(*each) for each in found.unshared)),
     )
 
 
-def _apart(disk: str, reads: bool) -> PodAffinityTerm:
+def _off_others_disk(disk: str, reads: bool) -> PodAffinityTerm:
     """Return the term that keeps a pod off the nodes of others with its disk; readers are kept from writers only."""
     key = f"{_DISK}{disk}"
     asked = Requirement(key, Operator.IN, (_WRITES,)) if reads else Requirement(key, Operator.EXISTS)

@@ -1,5 +1,11 @@
 """Claims, volumes, storage classes and the drivers of nodes, in Kubernetes' JSON shape, to what planning reads of them;
-and the claims that a pod uses. What these come to for a pod is in `volume_binding`."""
+and the claims that a pod uses. What these come to for a pod is in `volume_binding`.
+
+Where a driver that keeps count has room for another volume, CSIStorageCapacities say, with the semantics of the
+kube-scheduler's VolumeBinding (hasEnoughCapacity): of drivers whose CSIDriver says `storageCapacity`, each claim alone
+is compared with what was published last. Volumes that are still to be made for other claims are not subtracted; where
+they do not fit, the driver refuses, and the pod is scheduled anew.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cagrpc.api.core.constraints import node_term
-from cagrpc.api.core.resources import Problems, mapping, members, strings, texts
 from cagrpc.api.core.selectors import label_selector
+from cagrpc.api.encoding.json_documents import Problems, mapping, members, strings, texts
 from solver.model import Labels, NodeSelectorTerm, Operator, Requirement
 from solver.model.quantities import amount
 
@@ -215,7 +221,7 @@ def with_templates(
     of its own, which replaces a volume of the same name."""
     found = {each.claim: each for each in volumes.claims}
     for template in templates:
-        of = mapping(template, "metadata", "", []).get("name")
+        of = mapping(template, "metadata").get("name")
         claim = f"{of}-{workload}-{ordinal}"
         found[claim] = PodVolume(claim, claim_spec(template, "", []))
     return replace(volumes, claims=tuple(found.values()))
@@ -224,7 +230,7 @@ def with_templates(
 def claim_spec(holder: Mapping[str, Any], path: str, problems: Problems) -> VolumeClaimSpec:
     """Read the `spec` of a claim or of a template of claims."""
     spec, at = mapping(holder, "spec", path, problems), f"{path}.spec".removeprefix(".")
-    annotations = strings(mapping(holder, "metadata", path, []), "annotations", "", [])
+    annotations = strings(mapping(holder, "metadata", path, []), "annotations")
     class_name = annotations.get(_BETA_CLASS, spec.get("storageClassName"))
     requests = mapping(mapping(spec, "resources", at, problems), "requests", at, problems)
     return VolumeClaimSpec(
@@ -362,3 +368,49 @@ def attachment(document: Mapping[str, Any], problems: Problems) -> Attachment:
         str(spec.get("attacher") or ""),
         str(source.get("persistentVolumeName") or ""),
     )
+
+
+Reach = tuple[NodeSelectorTerm, ...] | None
+"""Terms of which a node must match one; none: no node. None in its place: all nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class StorageCapacity:
+    """A storage.k8s.io/v1 CSIStorageCapacity."""
+
+    class_name: str
+    topology: tuple[Requirement, ...] | None = None
+    """What the labels of a node in reach match; None for no node."""
+    largest: int | None = None
+    """Of one volume, in bytes: `maximumVolumeSize`, else `capacity`; None where neither is known."""
+
+
+def storage_capacity(document: Mapping[str, Any], problems: Problems) -> StorageCapacity:
+    """Read a CSIStorageCapacity."""
+    largest = None
+    for name in ("maximumVolumeSize", "capacity"):
+        if largest is None and document.get(name) is not None:
+            try:
+                largest = amount("storage", document[name], round_up=False)
+            except (ValueError, TypeError) as error:
+                problems.append(f"{name}: {error}")
+    return StorageCapacity(
+        str(document.get("storageClassName") or ""), label_selector(document, "nodeTopology", "", problems), largest
+    )
+
+
+def keeps_count(document: Mapping[str, Any], problems: Problems) -> bool:
+    """Return whether a CSIDriver has the scheduler look at its CSIStorageCapacities."""
+    return mapping(document, "spec", "", problems).get("storageCapacity") is True
+
+
+def reach(capacities: Iterable[StorageCapacity], class_name: str, size: int) -> Reach:
+    """Return where a volume of the class can be made, `size` bytes large."""
+    found: dict[NodeSelectorTerm, None] = {}
+    for each in capacities:
+        enough = each.class_name == class_name and each.largest is not None and each.largest >= size
+        if enough and each.topology is not None:
+            if not each.topology:
+                return None
+            found[NodeSelectorTerm(each.topology)] = None
+    return tuple(sorted(found, key=repr))

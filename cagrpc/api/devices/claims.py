@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
-from cagrpc.api.core.pod_claims import PodClaim, PodClaims
+from cagrpc.api.core.pods import PodClaim, PodClaims
 from cagrpc.api.core.volume_binding import without_attachments
 from cagrpc.api.devices.objects import (
     MOST_ALTERNATIVES,

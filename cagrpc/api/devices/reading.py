@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any
 
 from cagrpc.api.core.constraints import node_term
-from cagrpc.api.core.resources import Problems, mapping, members, one_of, texts, whole
 from cagrpc.api.devices.objects import (
     MOST_ALTERNATIVES,
     MOST_SELECTOR_BYTES,
@@ -30,7 +29,7 @@ from cagrpc.api.devices.objects import (
     SemanticVersion,
     Slice,
 )
-from cagrpc.api.encoding.times import epoch_seconds
+from cagrpc.api.encoding.json_documents import Problems, epoch_seconds, mapping, members, one_of, texts, whole
 from solver.model import NodeSelectorTerm
 from solver.model.quantities import parse_quantity
 

@@ -1,19 +1,22 @@
-"""Files of Kubernetes objects (YAML or JSON) to single documents, and CSV to rows, each with its location. Documents
-and rows are interpreted in `manifests`."""
+"""Files of Kubernetes objects (YAML or JSON) to single documents, and CSV to rows, each with its location; a table of
+pods, the input of `cagrpc plan` without manifests, to pod sets. Documents are interpreted in
+`cagrpc.cluster.documents`."""
 
 from __future__ import annotations
 
 import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from cagrpc.api.core.resources import Problems, mapping
+from cagrpc.api.core.selectors import DEFAULT_NAMESPACE
+from cagrpc.api.encoding.json_documents import Problems, mapping
+from solver.model import CPU, MEMORY, PodSet, PodSpec
 from solver.model.quantities import pluralize
 
 # The C loader, where available, is ten times as fast.
@@ -38,11 +41,11 @@ class ManifestDocument:
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        return mapping(self.body, "metadata", "", [])
+        return mapping(self.body, "metadata")
 
     @property
     def spec(self) -> Mapping[str, Any]:
-        return mapping(self.body, "spec", "", [])
+        return mapping(self.body, "spec")
 
     @property
     def namespace(self) -> str:
@@ -208,3 +211,36 @@ def _opened(place: str, body: Any, problems: Problems) -> Iterator[ManifestDocum
     else:
         document = ManifestDocument(place, body)
         yield ManifestDocument(f"{place} ({kind} {document.namespace}/{document.name})", body)
+
+
+NVIDIA_GPU = "nvidia.com/gpu"
+
+_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu")
+_MIB = 1024 * 1024
+_MOST_DIGITS = 9  # a million cores, a pebibyte, a billion pods
+
+
+def pods_of_table(path: Path, text: str, problems: Problems) -> list[PodSet]:
+    """Return the pod sets of a table; rows of equal requests become one, named after the first."""
+    found: dict[PodSpec, PodSet] = {}
+    for place, row in rows(path, text, _COLUMNS, ("count",), problems):
+        cpu_milli, memory_mib, gpus = (_number(place, row, column, problems) for column in _COLUMNS[1:])
+        count = _number(place, row, "count", problems) if row.get("count") else 1
+        requests = {CPU: cpu_milli, MEMORY: memory_mib * _MIB, NVIDIA_GPU: gpus}
+        spec = PodSpec(tuple(sorted((resource, asked) for resource, asked in requests.items() if asked)))
+        first = found.setdefault(spec, PodSet(f"{DEFAULT_NAMESPACE}/{row['name']}", spec, 0))
+        found[spec] = replace(first, count=first.count + count)
+    return [pod_set for pod_set in found.values() if pod_set.count]
+
+
+def _number(place: str, row: Mapping[str, str], column: str, problems: Problems) -> int:
+    text = row[column]
+    # other scripts' digits are decimal too; a table should not hold them
+    if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS:
+        return int(text)
+    problems.append(f"{place}: {column}: {_shown(text)} is not a whole number from 0 to {10**_MOST_DIGITS - 1}")
+    return 0
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 40 else f"{text[:37]}...")

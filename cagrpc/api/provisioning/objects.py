@@ -11,12 +11,19 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from cagrpc.api.core.constraints import Surroundings
-from cagrpc.api.core.pod_claims import NO_CLAIMS, PodClaims, pod_claims
-from cagrpc.api.core.pods import pod_spec
-from cagrpc.api.core.resources import Problems, mapping, members, one_of, strings, whole
+from cagrpc.api.core.pods import NO_CLAIMS, PodClaims, pod_claims, pod_spec
 from cagrpc.api.core.selectors import DEFAULT_NAMESPACE, PodIdentity
 from cagrpc.api.core.volumes import NO_VOLUMES, PodVolumes, pod_volumes
-from cagrpc.api.encoding.times import epoch_seconds, timestamp
+from cagrpc.api.encoding.json_documents import (
+    Problems,
+    epoch_seconds,
+    mapping,
+    members,
+    one_of,
+    strings,
+    timestamp,
+    whole,
+)
 from cagrpc.errors import InvalidInput, in_one_line
 from solver.model import PodSpec
 

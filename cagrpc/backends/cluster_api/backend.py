@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
 from cagrpc import errors
-from cagrpc.api.core.resources import mapping
+from cagrpc.api.encoding.json_documents import mapping
 from cagrpc.backends.cluster_api.bodies import ClusterIdentity, MachineTemplate, Sources, clones, machine, name_of
 from cagrpc.backends.cluster_api.kinds import Collection, Kinds
 from cagrpc.backends.cluster_api.objects import OwnObject, OwnObjects, complaint_of, error_of, provider_id, state_of
@@ -97,7 +97,7 @@ class ClusterApiBackend:
         found = self.objects.cluster_document
         if found is None:
             return f"there is no {self._name}"
-        metadata, spec = mapping(found, "metadata", "", []), mapping(found, "spec", "", [])
+        metadata, spec = mapping(found, "metadata"), mapping(found, "spec")
         if metadata.get("deletionTimestamp"):
             return f"{self._name} is being deleted"
         if spec.get("paused"):
@@ -224,7 +224,7 @@ class ClusterApiBackend:
             found = self._client.create(collection.path, body)
         except errors.Conflict as conflict:
             found = self._client.get(f"{collection.path}/{body['metadata']['name']}")
-            token = mapping(mapping(found, "metadata", "", []), "annotations", "", []).get(TOKEN)
+            token = mapping(mapping(found, "metadata"), "annotations").get(TOKEN)
             if token != body["metadata"]["annotations"][TOKEN]:
                 raise errors.OrderMisconfigured(f"an object of somebody else has the name: {conflict}") from conflict
         except Forbidden as error:  # a right, a ResourceQuota or a webhook

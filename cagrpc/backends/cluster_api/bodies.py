@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from cagrpc.api.core.nodes import START_UP_TAINT
-from cagrpc.api.core.resources import mapping, strings
+from cagrpc.api.encoding.json_documents import mapping, strings
 from cagrpc.backends.cluster_api.kinds import CORE, TEMPLATE, Collection, Kinds, reference
 from cagrpc.backends.cluster_api.settings import MachineSource, Reference
 from cagrpc.cluster.markers import FLEET_LABEL, INCREMENT, NODE_GROUP, TOKEN
@@ -87,13 +87,13 @@ class Sources:
         if source.owner is not None:
             kind, name = source.owner
             owner = self._get(lambda: self._client.get(f"{self._kinds.core(kind).path}/{name}"), f"{kind} {name}")
-            template = mapping(mapping(owner, "spec", "", []), "template", "", [])
-            metadata = mapping(template, "metadata", "", [])
-            labels, annotations = strings(metadata, "labels", "", []), strings(metadata, "annotations", "", [])
-            spec = mapping(template, "spec", "", [])
+            template = mapping(mapping(owner, "spec"), "template")
+            metadata = mapping(template, "metadata")
+            labels, annotations = strings(metadata, "labels"), strings(metadata, "annotations")
+            spec = mapping(template, "spec")
         taken = {key: spec[key] for key in SPEC_FIELDS if spec.get(key) is not None}
         infrastructure = source.infrastructure_template or self._referred(spec, "infrastructureRef", source)
-        bootstrap, secret = self._bootstrap(source, mapping(spec, "bootstrap", "", []))
+        bootstrap, secret = self._bootstrap(source, mapping(spec, "bootstrap"))
         return MachineTemplate(
             infrastructure=self._template(infrastructure),
             bootstrap=None if bootstrap is None else self._template(bootstrap),
@@ -234,20 +234,20 @@ def machine(
 
 
 def _clone(instance: OrderedInstance, increment: str, cluster: ClusterIdentity, template: ClonedTemplate) -> Document:
-    inner = mapping(mapping(template.document, "spec", "", []), "template", "", [])
-    metadata = mapping(inner, "metadata", "", [])
+    inner = mapping(mapping(template.document, "spec"), "template")
+    metadata = mapping(inner, "metadata")
     cloned_from = {
         f"{CORE}/cloned-from-name": template.reference.name,
         f"{CORE}/cloned-from-groupkind": f"{template.reference.kind}.{template.reference.api_group}",
     }
-    annotations = {**strings(metadata, "annotations", "", []), **cloned_from}
-    spec = dict(mapping(inner, "spec", "", []))
+    annotations = {**strings(metadata, "annotations"), **cloned_from}
+    spec = dict(mapping(inner, "spec"))
     if (template.clones.group, template.clones.kind) == _KUBEADM:
         spec = _registered_with_taints(spec, instance.group)
     return {
         "apiVersion": template.clones.api_version,
         "kind": template.clones.kind,
-        "metadata": _metadata(instance, increment, cluster, strings(metadata, "labels", "", []), annotations),
+        "metadata": _metadata(instance, increment, cluster, strings(metadata, "labels"), annotations),
         "spec": spec,
     }
 
@@ -293,7 +293,7 @@ def _overridden(
     if seconds is not None and old:
         found["nodeDrainTimeout"] = f"{seconds:.0f}s"
     elif seconds is not None:
-        found["deletion"] = {**mapping(spec, "deletion", "", []), "nodeDrainTimeoutSeconds": round(seconds)}
+        found["deletion"] = {**mapping(spec, "deletion"), "nodeDrainTimeoutSeconds": round(seconds)}
     if source.machine_taints:
         found["taints"] = _machine_taints(list(spec.get("taints") or ()), group)
     return found
@@ -308,8 +308,8 @@ def _machine_taints(present: Sequence[Document], group: NodeGroup) -> list[Docum
 def _registered_with_taints(spec: Mapping[str, Any], group: NodeGroup) -> Document:
     """Return kubeadm's configuration with the start-up taint and the node group's among those that the Node registers
     with."""
-    join = mapping(spec, "joinConfiguration", "", [])
-    registration = mapping(join, "nodeRegistration", "", [])
+    join = mapping(spec, "joinConfiguration")
+    registration = mapping(join, "nodeRegistration")
     present = list(registration.get("taints") or ())
     ours = [{"key": START_UP_TAINT, "effect": TaintEffect.NO_SCHEDULE.value}, *_taints(group)]
     taints = [*present, *(taint for taint in ours if not _has(present, taint))]

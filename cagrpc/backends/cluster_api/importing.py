@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cagrpc.api.core.resources import mapping, members, strings
+from cagrpc.api.encoding.json_documents import mapping, members, strings
 from cagrpc.backends.cluster_api.kinds import CORE, TEMPLATE, Kinds, reference
 from cagrpc.backends.cluster_api.settings import Reference
 from cagrpc.backends.plugin import ImportedSections
@@ -50,16 +50,16 @@ class _Described:
 
     @property
     def annotations(self) -> Mapping[str, str]:
-        return strings(mapping(self.document, "metadata", "", []), "annotations", "", [])
+        return strings(mapping(self.document, "metadata"), "annotations")
 
     @property
     def template(self) -> Document:
-        return mapping(mapping(self.document, "spec", "", []), "template", "", [])
+        return mapping(mapping(self.document, "spec"), "template")
 
     @property
     def machine(self) -> Document:
         """The spec of its Machines."""
-        return mapping(self.template, "spec", "", [])
+        return mapping(self.template, "spec")
 
 
 def read(client: Client, cluster: str, namespace: str) -> ImportedSections:
@@ -77,7 +77,7 @@ def read(client: Client, cluster: str, namespace: str) -> ImportedSections:
             continue
         all_of += [_Described(field, each, _infrastructure(client, kinds, each)) for each in found]
     cluster = cluster or _only_cluster(all_of, namespace)
-    described = [each for each in all_of if mapping(each.document, "spec", "", []).get("clusterName") == cluster]
+    described = [each for each in all_of if mapping(each.document, "spec").get("clusterName") == cluster]
     groups: list[dict[str, Any]] = []
     sources: dict[str, Any] = {}
     for each in described:
@@ -96,7 +96,7 @@ def read(client: Client, cluster: str, namespace: str) -> ImportedSections:
 
 
 def _only_cluster(described: Sequence[_Described], namespace: str) -> str:
-    names = sorted({str(mapping(each.document, "spec", "", []).get("clusterName")) for each in described})
+    names = sorted({str(mapping(each.document, "spec").get("clusterName")) for each in described})
     if len(names) != 1:
         found = f"those of {', '.join(names)}" if names else "none"
         raise InvalidInput(f"found {found} in namespace {namespace}, expected those of one Cluster; name it")
@@ -104,9 +104,9 @@ def _only_cluster(described: Sequence[_Described], namespace: str) -> str:
 
 
 def _infrastructure(client: Client, kinds: Kinds, document: Document) -> Document:
-    spec = mapping(mapping(mapping(document, "spec", "", []), "template", "", []), "spec", "", [])
+    spec = mapping(mapping(mapping(document, "spec"), "template"), "spec")
     try:
-        found = reference(mapping(spec, "infrastructureRef", "", []))
+        found = reference(mapping(spec, "infrastructureRef"))
         return client.get(f"{kinds.of(found).path}/{found.name}")
     except (CagrpcError, KeyError):
         return {}  # it only adds to the annotations
@@ -128,7 +128,7 @@ def _group(each: _Described, warnings: list[str]) -> dict[str, Any]:
         value = labels.pop(key, "")
         if value:
             group[field] = value
-    arch = mapping(mapping(each.infrastructure, "status", "", []), "nodeInfo", "", []).get("architecture")
+    arch = mapping(mapping(each.infrastructure, "status"), "nodeInfo").get("architecture")
     if arch:
         group.setdefault("arch", str(arch))
     most = each.annotations.get(MAX_SIZE)
@@ -142,7 +142,7 @@ def _group(each: _Described, warnings: list[str]) -> dict[str, Any]:
 
 def _capacity(each: _Described) -> dict[str, Any]:
     """Return the resources of one node: the infrastructure template's status.capacity under the annotations."""
-    found: dict[str, Any] = dict(mapping(mapping(each.infrastructure, "status", "", []), "capacity", "", []))
+    found: dict[str, Any] = dict(mapping(mapping(each.infrastructure, "status"), "capacity"))
     annotations = each.annotations
     for resource, annotation in ((CPU, "cpu"), (MEMORY, "memory"), ("ephemeral-storage", "ephemeral-disk")):
         if value := annotations.get(f"{CAPACITY}{annotation}"):
@@ -160,7 +160,7 @@ def _capacity(each: _Described) -> dict[str, Any]:
 
 def _labels(each: _Described) -> dict[str, str]:
     """Return the labels of one node: those that Cluster API copies, under those of the annotation."""
-    of_machine = strings(mapping(each.template, "metadata", "", []), "labels", "", [])
+    of_machine = strings(mapping(each.template, "metadata"), "labels")
     found = {key: value for key, value in of_machine.items() if _is_copied(key)}
     for written in filter(None, each.annotations.get(f"{CAPACITY}labels", "").split(",")):
         key, equals, value = written.partition("=")
@@ -178,7 +178,7 @@ def _is_copied(label: str) -> bool:
 def _taints(each: _Described) -> Iterator[dict[str, str]]:
     """Yield the taints of one node: its Machines' (MachineTaintPropagation) under those of the annotation."""
     found: dict[tuple[str, str], dict[str, str]] = {}
-    for taint, _ in members(each.machine, "taints", "", []):
+    for taint, _ in members(each.machine, "taints"):
         key, effect = str(taint.get("key")), str(taint.get("effect"))
         found[key, effect] = {"key": key, "value": str(taint.get("value") or ""), "effect": effect}
     for written in filter(None, each.annotations.get(f"{CAPACITY}taints", "").split(",")):
@@ -202,7 +202,7 @@ def _template(each: _Described, warnings: list[str]) -> dict[str, Any]:
     """Return the infrastructure template that a MachinePool's Machines need: its own makes a pool of the cloud."""
     if each.field == "machine_deployment":
         return {}
-    found: Reference = reference(mapping(each.machine, "infrastructureRef", "", []))
+    found: Reference = reference(mapping(each.machine, "infrastructureRef"))
     kind = found.kind.removesuffix("MachinePool") + f"Machine{TEMPLATE}"
     warnings.append(
         f"machine_pool {each.name}: {found.kind} makes no single machines; infrastructure_template is a guess, name one"

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cagrpc.api.core.resources import mapping, members
+from cagrpc.api.encoding.json_documents import mapping, members
 from cagrpc.backends.cluster_api.bodies import ClusterIdentity, selector
 from cagrpc.backends.cluster_api.kinds import Collection
 from cagrpc.cluster.markers import NODE_GROUP, TOKEN
@@ -79,19 +79,19 @@ _LOOK_AGAIN_SECONDS = 0.02
 
 def state_of(machine: Mapping[str, Any]) -> InstanceState:
     """Return the state of an instance by its Machine."""
-    if mapping(machine, "metadata", "", []).get("deletionTimestamp"):
+    if mapping(machine, "metadata").get("deletionTimestamp"):
         return InstanceState.DELETING
     return InstanceState.RUNNING if provider_id(machine) else InstanceState.CREATING
 
 
 def provider_id(machine: Mapping[str, Any]) -> str:
     """Return the Machine's spec.providerID, which the core sets once the infrastructure is there; else empty."""
-    return str(mapping(machine, "spec", "", []).get("providerID") or "")
+    return str(mapping(machine, "spec").get("providerID") or "")
 
 
 def error_of(machine: Mapping[str, Any]) -> InstanceError | None:
     """Return why a Machine that has no infrastructure yet will not get any; None where that is not known."""
-    status = mapping(machine, "status", "", [])
+    status = mapping(machine, "status")
     reason, message = _terminal(status)
     if reason or message:
         return InstanceError(
@@ -106,14 +106,14 @@ def error_of(machine: Mapping[str, Any]) -> InstanceError | None:
 
 def complaint_of(machine: Mapping[str, Any]) -> str:
     """Return what the Machine is waiting for, for people; empty where it does not say."""
-    found = (": ".join(filter(None, each)) for each in _complaints(mapping(machine, "status", "", [])))
+    found = (": ".join(filter(None, each)) for each in _complaints(mapping(machine, "status")))
     return _shortened("; ".join(found))
 
 
 def _terminal(status: Mapping[str, Any]) -> tuple[str, str]:
     """Return failureReason and failureMessage, where v1beta1 has them and where v1beta2 keeps them. The core of v1beta2
     copies them from providers of the old contract."""
-    for place in (status, mapping(mapping(status, "deprecated", "", []), "v1beta1", "", [])):
+    for place in (status, mapping(mapping(status, "deprecated"), "v1beta1")):
         reason, message = str(place.get("failureReason") or ""), str(place.get("failureMessage") or "")
         if reason or message:
             return reason, message
@@ -122,7 +122,7 @@ def _terminal(status: Mapping[str, Any]) -> tuple[str, str]:
 
 def _complaints(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield reason and message of the conditions that are false."""
-    for condition, _ in members(status, "conditions", "", []):
+    for condition, _ in members(status, "conditions"):
         if condition.get("type") in _CONDITIONS and condition.get("status") == "False":
             yield str(condition.get("reason") or ""), str(condition.get("message") or "")
 
@@ -246,7 +246,7 @@ class OwnObjects:
             uid=str(found["metadata"]["uid"]),
             api_version=self._clusters.api_version,
             fleet=self._fleet,
-            failure_domains=_failure_domains(mapping(found, "status", "", [])),
+            failure_domains=_failure_domains(mapping(found, "status")),
         )
 
     def by_token(self) -> Mapping[str, list[OwnObject]]:
@@ -284,7 +284,7 @@ def _any(document: Any) -> Document:
 
 
 def _own(document: Any) -> Document:
-    if not mapping(mapping(document, "metadata", "", []), "annotations", "", []).get(TOKEN):
+    if not mapping(mapping(document, "metadata"), "annotations").get(TOKEN):
         raise InvalidInput(f"has no annotation {TOKEN}, by which cagrpc knows its own")
     return _any(document)
 
@@ -294,4 +294,4 @@ def _failure_domains(status: Mapping[str, Any]) -> frozenset[str]:
     found = status.get("failureDomains")
     if isinstance(found, Mapping):
         return frozenset(map(str, found))
-    return frozenset(str(each.get("name")) for each, _ in members(status, "failureDomains", "", []))
+    return frozenset(str(each.get("name")) for each, _ in members(status, "failureDomains"))

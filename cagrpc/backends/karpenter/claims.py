@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from cagrpc.api.core.nodes import START_UP_TAINT, taint_document
-from cagrpc.api.core.resources import mapping, members, strings
-from cagrpc.api.encoding.times import epoch_seconds
-from cagrpc.api.encoding.untrusted import whole_number
+from cagrpc.api.encoding.json_documents import epoch_seconds, mapping, members, strings, whole_number
 from cagrpc.backends.karpenter.settings import NodeClass, Parameters, node_pool
 from cagrpc.cluster.markers import FLEET_LABEL, INCREMENT, NODE_GROUP, TOKEN
 from cagrpc.errors import ErrorKind, InvalidInput
@@ -156,12 +154,12 @@ def _requirements(group: NodeGroup) -> Iterator[tuple[str, str]]:
 
 def claim(document: Mapping[str, Any]) -> NodeClaim:
     """Decode a NodeClaim. Raises InvalidInput for one that this fleet has not made, whatever its labels say."""
-    metadata = mapping(document, "metadata", "", [])
-    annotations = strings(metadata, "annotations", "", [])
+    metadata = mapping(document, "metadata")
+    annotations = strings(metadata, "annotations")
     name, token = str(metadata.get("name") or ""), annotations.get(TOKEN, "")
     if not token or name != name_of(token):
         raise InvalidInput(f"metadata.annotations: {TOKEN} is not the token of a NodeClaim {name}; it is not ours")
-    conditions = {str(found.get("type")): found for found, _ in members(_status(document), "conditions", "", [])}
+    conditions = {str(found.get("type")): found for found, _ in members(_status(document), "conditions")}
     launched = conditions.get("Launched", {})
     reason = str(launched.get("reason") or "")
     failed = launched.get("status") == "Unknown" and reason not in ("", _NOT_TRIED_YET)
@@ -182,17 +180,17 @@ def claim(document: Mapping[str, Any]) -> NodeClaim:
 
 
 def _status(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    return mapping(document, "status", "", [])
+    return mapping(document, "status")
 
 
 def _node_class(document: Mapping[str, Any]) -> NodeClass:
-    reference = mapping(mapping(document, "spec", "", []), "nodeClassRef", "", [])
+    reference = mapping(mapping(document, "spec"), "nodeClassRef")
     return NodeClass(*(str(reference.get(key) or "") for key in ("group", "kind", "name")))
 
 
 def _offering(document: Mapping[str, Any]) -> OfferingKey:
     found: dict[str, str] = {}
-    for requirement, _ in members(mapping(document, "spec", "", []), "requirements", "", []):
+    for requirement, _ in members(mapping(document, "spec"), "requirements"):
         values = requirement.get("values")
         if isinstance(values, list) and len(values) == 1:
             found[str(requirement.get("key"))] = str(values[0])
@@ -217,9 +215,9 @@ class Reason:
 
 def reason(document: Mapping[str, Any]) -> Reason:
     """Decode an Event."""
-    about = str(mapping(document, "involvedObject", "", []).get("name") or "")
+    about = str(mapping(document, "involvedObject").get("name") or "")
     message = str(document.get("message") or "").removeprefix(f"NodeClaim {about} event: ")
-    name = str(mapping(document, "metadata", "", []).get("name") or "")
+    name = str(mapping(document, "metadata").get("name") or "")
     return Reason(name, about, str(document.get("reason") or ""), message[:_LONGEST_MESSAGE])
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cagrpc.api.core.resources import mapping, members, strings
+from cagrpc.api.encoding.json_documents import mapping, members, strings
 from cagrpc.backends.karpenter.pools import NODE_POOLS, disk_bytes, is_zero
 from cagrpc.backends.karpenter.settings import NodeClass
 from cagrpc.backends.plugin import ImportedSections
@@ -32,11 +32,11 @@ def read(client: Client, name: str, namespace: str) -> ImportedSections:
     warnings: list[str] = []
     provisioners: list[dict[str, Any]] = []
     parameters: dict[str, dict[str, Any]] = {}
-    for document, _ in members(listed, "items", "", []):
-        found = str(mapping(document, "metadata", "", []).get("name"))
+    for document, _ in members(listed, "items"):
+        found = str(mapping(document, "metadata").get("name"))
         if name and found != name:
             continue
-        spec = mapping(document, "spec", "", [])
+        spec = mapping(document, "spec")
         place = f'NodePool "{found}"'
         if spec.get("replicas") is not None:
             warnings.append(
@@ -55,9 +55,9 @@ def read(client: Client, name: str, namespace: str) -> ImportedSections:
 
 
 def _provisioner(name: str, spec: Document, place: str, warnings: list[str], disk: int | None) -> dict[str, Any]:
-    template = mapping(spec, "template", "", [])
-    of_nodes = mapping(template, "spec", "", [])
-    limits = {resource: str(amount) for resource, amount in mapping(spec, "limits", "", []).items()}
+    template = mapping(spec, "template")
+    of_nodes = mapping(template, "spec")
+    limits = {resource: str(amount) for resource, amount in mapping(spec, "limits").items()}
     frozen = [resource for resource, amount in limits.items() if is_zero(amount)]
     if frozen:
         warnings.append(
@@ -73,7 +73,7 @@ def _provisioner(name: str, spec: Document, place: str, warnings: list[str], dis
         "name": name,
         "weight": spec.get("weight"),
         "requirements": requirements,
-        "labels": strings(mapping(template, "metadata", "", []), "labels", "", []),
+        "labels": strings(mapping(template, "metadata"), "labels"),
         "taints": _taints(of_nodes, "taints"),
         "startup_taints": _taints(of_nodes, "startupTaints"),
         "limits": {resource: amount for resource, amount in limits.items() if resource not in frozen},
@@ -84,7 +84,7 @@ def _provisioner(name: str, spec: Document, place: str, warnings: list[str], dis
 
 
 def _disruption(spec: Document) -> dict[str, Any]:
-    written = mapping(spec, "disruption", "", [])
+    written = mapping(spec, "disruption")
     found = {
         ours: written[theirs]
         for ours, theirs in (("consolidation_policy", "consolidationPolicy"), ("consolidate_after", "consolidateAfter"))
@@ -101,15 +101,15 @@ def _allocatable_of(disk: int) -> str:
 
 
 def _parameters(spec: Document) -> dict[str, Any]:
-    of_nodes = mapping(mapping(spec, "template", "", []), "spec", "", [])
-    reference = mapping(of_nodes, "nodeClassRef", "", [])
+    of_nodes = mapping(mapping(spec, "template"), "spec")
+    reference = mapping(of_nodes, "nodeClassRef")
     grace = str(of_nodes.get("terminationGracePeriod") or "")
     found = {"node_class": _given(reference, "group", "kind", "name")}
     return found | ({"termination_grace_period": grace} if duration_seconds(grace) else {})
 
 
 def _taints(of_nodes: Document, field: str) -> list[dict[str, Any]]:
-    return [_given(taint, "key", "value", "effect") for taint, _ in members(of_nodes, field, "", [])]
+    return [_given(taint, "key", "value", "effect") for taint, _ in members(of_nodes, field)]
 
 
 def _given(document: Document, *keys: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
-from cagrpc.api.core.resources import mapping, members, texts
+from cagrpc.api.encoding.json_documents import mapping, members, texts
 from cagrpc.backends.karpenter.settings import NodeClass
 from cagrpc.errors import CagrpcError, InvalidConfiguration, InvalidInput, NotFound
 from cagrpc.fleet.catalogue import EPHEMERAL_STORAGE
@@ -29,7 +29,7 @@ _ALL_LIMITS = ("cpu", "memory")
 def why_not_ready(client: Client, found: NodeClass) -> str | None:
     """Return what is wrong with a NodeClass; None where it is Ready, or cannot be read."""
     document = _read(client, found)
-    for condition, _ in members(mapping(document, "status", "", []), "conditions", "", []):
+    for condition, _ in members(mapping(document, "status"), "conditions"):
         if condition.get("type") == "Ready" and condition.get("status") == "False":
             return f"{found.kind} {found.name} is not Ready: {condition.get('message') or condition.get('reason')}"
     return None
@@ -37,13 +37,13 @@ def why_not_ready(client: Client, found: NodeClass) -> str | None:
 
 def disk_bytes(client: Client, found: NodeClass) -> int | None:
     """Return the size of the disk that pods share; None where it is not said, or the NodeClass cannot be read."""
-    spec = mapping(_read(client, found), "spec", "", [])
+    spec = mapping(_read(client, found), "spec")
     disk: Any = None
     if found.kind == "EC2NodeClass":
-        devices = [device for device, _ in members(spec, "blockDeviceMappings", "", [])]
+        devices = [device for device, _ in members(spec, "blockDeviceMappings")]
         # With instanceStorePolicy the disks of the instance type are used, which the catalogue does not know.
         if devices and not spec.get("instanceStorePolicy"):
-            disk = mapping(_shared_by_pods(spec, devices), "ebs", "", []).get("volumeSize")
+            disk = mapping(_shared_by_pods(spec, devices), "ebs").get("volumeSize")
     elif found.kind == "AKSNodeClass" and isinstance(spec.get("osDiskSizeGB"), int):
         disk = f"{spec['osDiskSizeGB']}Gi"
     try:
@@ -54,7 +54,7 @@ def disk_bytes(client: Client, found: NodeClass) -> int | None:
 
 def _shared_by_pods(spec: Mapping[str, Any], devices: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """Return the device whose size Karpenter takes: the root volume, or that of the image's family, or the last."""
-    aliases = [str(term.get("alias") or "") for term, _ in members(spec, "amiSelectorTerms", "", [])]
+    aliases = [str(term.get("alias") or "") for term, _ in members(spec, "amiSelectorTerms")]
     usual = "/dev/xvdb" if any(alias.startswith("bottlerocket") for alias in aliases) else "/dev/xvda"
     of_family = [device for device in devices if device.get("deviceName") == usual]
     return next((device for device in devices if device.get("rootVolume")), [*devices, *of_family][-1])
@@ -65,7 +65,7 @@ def _read(client: Client, found: NodeClass) -> Mapping[str, Any]:
     that end in "Class"."""
     try:
         group = client.get(f"/apis/{found.group}")
-        version = mapping(group, "preferredVersion", "", []).get("groupVersion")
+        version = mapping(group, "preferredVersion").get("groupVersion")
         return client.get(f"/apis/{version}/{found.kind.lower()}es/{found.name}")
     except CagrpcError:
         return {}
@@ -80,8 +80,8 @@ class NodePoolState:
 
 def node_pool(document: Mapping[str, Any]) -> NodePoolState:
     """Decode a karpenter.sh/v1 NodePool."""
-    metadata = mapping(document, "metadata", "", [])
-    spec = mapping(document, "spec", "", [])
+    metadata = mapping(document, "metadata")
+    spec = mapping(document, "spec")
     name = str(metadata.get("name") or "")
     if spec.get("replicas") is not None:
         fault = (
@@ -93,14 +93,14 @@ def node_pool(document: Mapping[str, Any]) -> NodePoolState:
 
 
 def _faults(spec: Mapping[str, Any]) -> Iterable[str]:
-    limits = mapping(spec, "limits", "", [])
+    limits = mapping(spec, "limits")
     if not any(is_zero(limits.get(resource)) for resource in _ALL_LIMITS):
         yield f'spec.limits: found {dict(limits) or "none"}, expected cpu "0", so that it launches nothing'
-    disruption = mapping(spec, "disruption", "", [])
+    disruption = mapping(spec, "disruption")
     covered: set[str] = set()
-    for budget, _ in members(disruption, "budgets", "", []):
+    for budget, _ in members(disruption, "budgets"):
         if str(budget.get("nodes")) in ("0", "0%") and budget.get("schedule") is None:
-            covered |= set(texts(budget, "reasons", "", [])) or _DISRUPTIONS
+            covered |= set(texts(budget, "reasons")) or _DISRUPTIONS
     if not covered >= _DISRUPTIONS:
         yield 'spec.disruption.budgets: expected one of nodes "0" at all times, so that it disrupts no node'
     after = disruption.get("consolidateAfter")
@@ -130,7 +130,7 @@ def check(client: Client, names: AbstractSet[str]) -> None:
         raise InvalidConfiguration(
             ["backend.karpenter: the cluster has no NodePools of karpenter.sh/v1; install Karpenter 1.0 or newer"]
         ) from error
-    found = [node_pool(document) for document, _ in members(listed, "items", "", [])]
+    found = [node_pool(document) for document, _ in members(listed, "items")]
     fighting = [pool for pool in found if pool.name in names]
     if problems := explained(fighting):
         raise InvalidConfiguration([*problems, "docs/guides/karpenter.md says how NodePools are frozen, and thawed"])

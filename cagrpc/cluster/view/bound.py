@@ -20,8 +20,8 @@ from cagrpc.api.core.movability import (
     why_kept,
     why_unplanned,
 )
-from cagrpc.api.core.resources import Problems
 from cagrpc.api.core.selectors import LabelProjection, PodIdentity, SelectorsByLabel, label_selector
+from cagrpc.api.encoding.json_documents import Problems
 from cagrpc.api.encoding.messages import message_to_dict, parse
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.state import PodsOnNode, ReschedulablePod, oldest_first

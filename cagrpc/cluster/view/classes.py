@@ -17,8 +17,18 @@ from itertools import chain, islice
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from cagrpc.api.core.gangs import GangMembership
-from cagrpc.api.core.observed_labels import PodProjection, Port, port
-from cagrpc.api.core.selectors import Entry, LabelChange, LabelProjection, PodIdentity, entries, lookups, selectors_of
+from cagrpc.api.core.selectors import (
+    Entry,
+    LabelChange,
+    LabelProjection,
+    PodIdentity,
+    PodProjection,
+    Port,
+    entries,
+    lookups,
+    port,
+    selectors_of,
+)
 from cagrpc.cluster.state import PodRef, oldest_first
 from cagrpc.cluster.view.objects import ObservedPod, PodStage
 from cagrpc.cluster.view.shares import BEYOND, Constraint, ConstraintShares, beyond_share, constraints_of

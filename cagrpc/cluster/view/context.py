@@ -11,7 +11,6 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from cagrpc.api.core.resources import Problems, mapping
 from cagrpc.api.core.runtime_classes import RuntimeClass, read_runtime_class, runtime_class_name, with_runtime_class
 from cagrpc.api.core.selectors import (
     NAMESPACE_NAME,
@@ -20,6 +19,7 @@ from cagrpc.api.core.selectors import (
     named_and_matching,
     named_namespaces,
 )
+from cagrpc.api.encoding.json_documents import Problems, mapping
 from cagrpc.api.encoding.messages import known_to_message, message_to_dict, parse
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.view.objects import Named

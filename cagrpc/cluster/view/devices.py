@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from cagrpc.api.core.nodes import INSTANCE_TYPE
-from cagrpc.api.core.resources import Problems, mapping
 from cagrpc.api.devices.claims import (
     NO_DEMAND,
     ClaimObjects,
@@ -24,13 +23,13 @@ from cagrpc.api.devices.claims import (
     with_demand,
     with_extended,
 )
-from cagrpc.api.devices.collection import extended_selectors, taken_by, typical
 from cagrpc.api.devices.expressions import DEVICE_CLASSES, Expressions, namespace
-from cagrpc.api.devices.matching import Memory, NodeMatching
+from cagrpc.api.devices.matching import Memory, NodeMatching, extended_selectors, taken_by, typical
 from cagrpc.api.devices.objects import GROUP, VERSIONS, ClaimSpec, Device, DeviceClass, DeviceId, ResourceClaim, Slice
 from cagrpc.api.devices.pools import NodeDevices, by_node
 from cagrpc.api.devices.reading import device_class, resource_claim, resource_claim_template, resource_slice
 from cagrpc.api.devices.selectors import Matcher, Selector, needs
+from cagrpc.api.encoding.json_documents import Problems, mapping
 from cagrpc.cluster.state import ClusterNode, oldest_first
 from cagrpc.cluster.view.classes import CountedSet
 from cagrpc.cluster.view.objects import Named, ObservedPod, PodStage
@@ -74,7 +73,7 @@ def _reader(read: Callable[[Mapping[str, Any], Problems], Any]) -> Callable[[dic
     def named(document: dict[str, Any]) -> Named[Any]:
         problems: Problems = []
         found = read(document, problems)
-        metadata = mapping(document, "metadata", "", [])
+        metadata = mapping(document, "metadata")
         namespace, name = str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
         key = f"{namespace}/{name}" if namespace else name
         if problems:

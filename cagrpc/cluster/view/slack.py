@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from cagrpc.api.core.observed_labels import PodProjection
 from cagrpc.api.core.pods import Pod, is_nowhere
+from cagrpc.api.core.selectors import PodProjection
 from cagrpc.api.core.slack import Mark
 from cagrpc.api.core.volume_binding import without_volumes
 from cagrpc.cluster.exclusion import Exclusion

@@ -13,13 +13,21 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cagrpc.api.core.claim_users import ClaimUser, ClaimUsers, OtherUsers
-from cagrpc.api.core.resources import Problems, mapping
-from cagrpc.api.core.storage_capacity import Reach, StorageCapacity, keeps_count, reach, storage_capacity
-from cagrpc.api.core.volume_binding import VolumeDemand, bound_by, default_of, demand
-from cagrpc.api.core.volume_choice import ChosenVolumes, choose
+from cagrpc.api.core.volume_binding import (
+    ChosenVolumes,
+    ClaimUser,
+    ClaimUsers,
+    OtherUsers,
+    VolumeDemand,
+    bound_by,
+    choose,
+    default_of,
+    demand,
+)
 from cagrpc.api.core.volumes import (
     Attachment,
+    Reach,
+    StorageCapacity,
     StorageClass,
     Volume,
     VolumeClaim,
@@ -28,9 +36,13 @@ from cagrpc.api.core.volumes import (
     attachment,
     claim,
     claim_to_be_made,
+    keeps_count,
+    reach,
+    storage_capacity,
     storage_class,
     volume,
 )
+from cagrpc.api.encoding.json_documents import Problems, mapping
 from cagrpc.cluster.state import oldest_first
 from cagrpc.cluster.view.nodes import NodeTable
 from cagrpc.cluster.view.objects import Named, ObservedPod, PodStage

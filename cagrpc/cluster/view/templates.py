@@ -9,12 +9,11 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from cagrpc.api.core.constraints import Surroundings
-from cagrpc.api.core.pod_claims import PodClaims, pod_claims
-from cagrpc.api.core.pods import Pod, daemon, pod_spec
-from cagrpc.api.core.resources import Problems
+from cagrpc.api.core.pods import Pod, PodClaims, daemon, pod_claims, pod_spec
 from cagrpc.api.core.selectors import PodIdentity
 from cagrpc.api.core.volume_binding import VolumeDemand
 from cagrpc.api.core.volumes import PodVolumes, pod_volumes
+from cagrpc.api.encoding.json_documents import Problems
 from cagrpc.api.encoding.messages import message_to_dict, parse
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.api.provisioning.objects import TemplatePod

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from cagrpc.api.core.gangs import divide
-from cagrpc.api.core.observed_labels import PodProjection
+from cagrpc.api.core.selectors import PodProjection
 from cagrpc.cluster.state import IncompleteGang, PodRef, WaitingPods, oldest_first
 from cagrpc.cluster.view.classes import Classes, EquivalenceClass, Gang
 from cagrpc.cluster.view.objects import EXPENDABLE_BELOW

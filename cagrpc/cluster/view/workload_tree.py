@@ -10,8 +10,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
-from cagrpc.api.core.pod_claims import PodClaims
-from cagrpc.api.core.pods import Pod
+from cagrpc.api.core.pods import Pod, PodClaims
 from cagrpc.api.core.volumes import with_templates
 from cagrpc.cluster.view.objects import ObservedPod
 from cagrpc.cluster.view.workloads import Workload, expectable, ordinal

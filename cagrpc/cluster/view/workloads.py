@@ -10,11 +10,11 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from cagrpc.api.core.gangs import GangKind, gang_name, pod_group
 from cagrpc.api.core.pods import ADDED_BY_ADMISSION, Pod, PodDecoder, is_nowhere
-from cagrpc.api.core.resources import Problems, amounts, mapping, members, whole
+from cagrpc.api.core.resources import amounts
 from cagrpc.api.core.selectors import Conditions
 from cagrpc.api.core.slack import PLACEHOLDER, Mark, mark
+from cagrpc.api.encoding.json_documents import Problems, epoch_seconds, mapping, members, whole
 from cagrpc.api.encoding.messages import known_to_message, message_to_dict, parse
-from cagrpc.api.encoding.times import epoch_seconds
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.api.provisioning.objects import conditions
 from cagrpc.cluster.view.context import ReadingContext

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from hashlib import sha1
 from typing import Any
 
-from cagrpc.api.core.resources import mapping, strings
-from cagrpc.api.encoding.untrusted import whole_number
+from cagrpc.api.encoding.json_documents import mapping, strings, whole_number
 from cagrpc.api.kueue import CheckUpdate
 from cagrpc.controllers.provisioning.model import ProvisioningRequest
 from cagrpc.controllers.provisioning.store import read_request
@@ -137,7 +136,7 @@ def own_request(document: dict[str, Any]) -> OwnRequest:
 
 def own_template(document: Mapping[str, Any]) -> OwnTemplate:
     """Return the template of a PodTemplate object."""
-    metadata = mapping(document, "metadata", "", [])
+    metadata = mapping(document, "metadata")
     uid, namespace, name = (str(metadata.get(key) or "") for key in ("uid", "namespace", "name"))
     annotations = strings(metadata, "annotations", "metadata", [])
     return OwnTemplate(uid, namespace, name, annotations.get(REQUEST, ""), annotations)
@@ -145,6 +144,6 @@ def own_template(document: Mapping[str, Any]) -> OwnTemplate:
 
 def purpose_of(document: Mapping[str, Any]) -> Purpose:
     """Return the purpose in the annotations; for an object that is not ours, one that matches no Workload."""
-    found = strings(mapping(document, "metadata", "", []), "annotations", "metadata", [])
+    found = strings(mapping(document, "metadata"), "annotations", "metadata", [])
     attempt = whole_number(found.get(ATTEMPT)) or 0
     return Purpose(found.get(WORKLOAD_UID, ""), found.get(CHECK, ""), attempt, found.get(RESERVED_AT, ""))

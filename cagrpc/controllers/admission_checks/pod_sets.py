@@ -11,7 +11,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cagrpc.api.core.resources import mapping, members
+from cagrpc.api.encoding.json_documents import mapping, members
 from cagrpc.api.kueue import IDENTICAL_TEMPLATES, SIMILAR_REQUIREMENTS, Flavor, KueueWorkload, RequestConfig
 from solver.model.quantities import parse_quantity
 
@@ -38,7 +38,7 @@ def requested_pods(
     known."""
     found: list[PodSetPods] = []
     for pods in workload.pod_sets:
-        if pods.count == 0 or not _managed(mapping(pods.template, "spec", "", []), config.managed_resources):
+        if pods.count == 0 or not _managed(mapping(pods.template, "spec"), config.managed_resources):
             continue
         assignment = workload.assignments.get(pods.name)
         if assignment is None:
@@ -68,10 +68,10 @@ def _managed(spec: Mapping[str, Any], managed: Collection[str]) -> bool:
 
 def _resources(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Yield all requests and limits, by resource."""
-    for holder in (spec, *(each for name in _CONTAINERS for each, _ in members(spec, name, "", []))):
-        resources = mapping(holder, "resources", "", [])
-        yield mapping(resources, "requests", "", [])
-        yield mapping(resources, "limits", "", [])
+    for holder in (spec, *(each for name in _CONTAINERS for each, _ in members(spec, name))):
+        resources = mapping(holder, "resources")
+        yield mapping(resources, "requests")
+        yield mapping(resources, "limits")
 
 
 def _flavored(
@@ -79,9 +79,9 @@ def _flavored(
 ) -> dict[str, Any] | str:
     """Return the template with what its flavors add and the requests that the API server would default; or why there is
     none."""
-    metadata = mapping(template, "metadata", "", [])
-    spec = deepcopy(dict(mapping(template, "spec", "", [])))
-    selector = dict(mapping(spec, "nodeSelector", "", []))
+    metadata = mapping(template, "metadata")
+    spec = deepcopy(dict(mapping(template, "spec")))
+    selector = dict(mapping(spec, "nodeSelector"))
     tolerations = list(spec.get("tolerations") or ())
     for name in names:
         flavor = flavors.get(name)
@@ -110,10 +110,10 @@ def _merge_key(template: Mapping[str, Any], policy: str) -> Any:
     if policy == IDENTICAL_TEMPLATES:
         return _plain(template)
     assert policy == SIMILAR_REQUIREMENTS, policy
-    spec = mapping(template, "spec", "", [])
+    spec = mapping(template, "spec")
     containers = {
-        name: [_plain(mapping(mapping(each, "resources", "", []), "requests", "", []), quantities=True) for each in
-               (found for found, _ in members(spec, name, "", []))]
+        name: [_plain(mapping(mapping(each, "resources"), "requests"), quantities=True) for each in
+               (found for found, _ in members(spec, name))]
         for name in _CONTAINERS
     }  # fmt: skip
     return containers, {name: _plain(spec.get(name)) for name in _SCHEDULING}

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cagrpc.api.encoding.times import timestamp
+from cagrpc.api.encoding.json_documents import timestamp
 from cagrpc.api.kueue import PENDING, READY, REJECTED, RETRY, CheckUpdate, Flavor, KueueWorkload, RequestConfig
 from cagrpc.controllers.admission_checks.bodies import pod_set_updates, request_body, template_body
 from cagrpc.controllers.admission_checks.messages import asked, explained, refused

@@ -10,7 +10,7 @@ from threading import Lock
 from typing import Any, Generic, TypeVar
 
 from cagrpc.api import kueue as wire
-from cagrpc.api.core.resources import mapping
+from cagrpc.api.encoding.json_documents import mapping
 from cagrpc.api.kueue import Check, Flavor, KueueWorkload, RequestConfig
 from cagrpc.api.provisioning.objects import POD_TEMPLATES, REQUESTS
 from cagrpc.cluster.view.objects import Named
@@ -222,6 +222,6 @@ def _config(document: dict[str, Any]) -> RequestConfig | str:
 
 
 def _named(document: dict[str, Any], read: Callable[[dict[str, Any]], V]) -> Named[V]:
-    metadata = mapping(document, "metadata", "", [])
+    metadata = mapping(document, "metadata")
     namespace, name = str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
     return Named(f"{namespace}/{name}" if namespace else name, read(document))

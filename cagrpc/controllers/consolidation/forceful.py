@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from cagrpc.api.encoding.times import timestamp
+from cagrpc.api.encoding.json_documents import timestamp
 from cagrpc.cluster.fleet_capacity import deleting_instances
 from cagrpc.cluster.state import ClusterNode, NodeCondition
 from cagrpc.controllers.settings import ConsolidationSettings, RepairRule, share

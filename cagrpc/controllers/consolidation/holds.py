@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from cagrpc.api.encoding.times import timestamp
+from cagrpc.api.encoding.json_documents import timestamp
 from cagrpc.cluster.shortages import would_take
 from cagrpc.cluster.state import ClusterState, PodRef, oldest_first
 from cagrpc.controllers.events import Note, pod_object

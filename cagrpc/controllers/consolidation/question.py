@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from cagrpc.api.core.movability import Kept
 from cagrpc.api.core.nodes import UNSCHEDULABLE
-from cagrpc.api.encoding.times import timestamp
+from cagrpc.api.encoding.json_documents import timestamp
 from cagrpc.cluster.fleet_capacity import deleting_instances
 from cagrpc.cluster.node_info import ClusterCapacity, merged
 from cagrpc.cluster.shortages import offering

@@ -11,8 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from cagrpc.api.encoding.times import epoch_seconds, timestamp
-from cagrpc.api.encoding.untrusted import whole_number
+from cagrpc.api.encoding.json_documents import epoch_seconds, timestamp, whole_number
 from cagrpc.api.provisioning.objects import MOST_POD_SETS, MOST_PODS, cut
 from cagrpc.cluster.markers import booking_label
 from cagrpc.controllers.provisioning.model import Condition, ConditionType, ProvisioningRequest

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from cagrpc.api.encoding.times import timestamp
+from cagrpc.api.encoding.json_documents import timestamp
 from cagrpc.controllers.provisioning import conditions
 from cagrpc.controllers.provisioning.classes import Terms
 from cagrpc.controllers.provisioning.conditions import Change

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cagrpc.api.encoding.times import timestamp
+from cagrpc.api.encoding.json_documents import timestamp
 from cagrpc.controllers.provisioning import conditions
 from cagrpc.controllers.provisioning.model import ConditionType, ProvisioningRequest
 from cagrpc.controllers.provisioning.observation import ManagedRequest, RequestsObservation

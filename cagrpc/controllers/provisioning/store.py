@@ -7,9 +7,7 @@ from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any, TypeVar
 
-from cagrpc.api.core.resources import Problems, mapping, members, strings, whole
-from cagrpc.api.encoding.times import epoch_seconds
-from cagrpc.api.encoding.untrusted import LARGEST
+from cagrpc.api.encoding.json_documents import LARGEST, Problems, epoch_seconds, mapping, members, strings, whole
 from cagrpc.api.provisioning import objects as wire
 from cagrpc.cluster.view.model import PRIORITY_CLASSES
 from cagrpc.cluster.view.objects import Named
@@ -150,7 +148,7 @@ def read_request(document: dict[str, Any]) -> Named[ProvisioningRequest]:
     spec = mapping(document, "spec", "", problems)
     pod_sets = wire.pod_sets(spec, problems)
     parameters = strings(spec, "parameters", "spec", problems)
-    status = mapping(document, "status", "", [])  # invalid fields there are not the requester's mistake
+    status = mapping(document, "status")  # invalid fields there are not the requester's mistake
     conditions = members(status, "conditions", "status", [])
     found = ProvisioningRequest(
         uid=str(metadata.get("uid") or ""),
@@ -187,6 +185,6 @@ def _provisioning_class(document: dict[str, Any]) -> Named[Service]:
 
 
 def _name(document: dict[str, Any]) -> str:
-    metadata = mapping(document, "metadata", "", [])
+    metadata = mapping(document, "metadata")
     namespace, name = str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
     return f"{namespace}/{name}" if namespace else name

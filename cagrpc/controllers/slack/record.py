@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cagrpc.api.encoding.times import timestamp
+from cagrpc.api.encoding.json_documents import timestamp
 from cagrpc.controllers.assume_cache.slack import SlackState
 from cagrpc.errors import Conflict, NotFound, Unavailable
 from cagrpc.kube.client.client import Client

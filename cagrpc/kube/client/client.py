@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 import urllib3
 from urllib3.response import BaseHTTPResponse
 
-from cagrpc.api.encoding.untrusted import json_value
+from cagrpc.api.encoding.json_documents import json_value
 from cagrpc.api.gen import api_pb2
 from cagrpc.errors import Conflict, InvalidInput, NotFound, Unavailable
 from cagrpc.kube.client.access import Access, Session, from_kubeconfig, in_cluster

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from cagrpc.api.core.resources import mapping
+from cagrpc.api.encoding.json_documents import json_value, mapping, whole_number
 from cagrpc.api.encoding.messages import parse
-from cagrpc.api.encoding.untrusted import json_value, whole_number
 from cagrpc.api.gen import api_pb2
 from cagrpc.errors import InvalidInput
 
@@ -90,7 +89,7 @@ def page(encoding: Encoding, body: bytes) -> ListPage:
         found = parse(api_pb2.List, _opened(body))
         return ListPage(found.items, found.metadata.resourceVersion, found.metadata.continueToken)
     document = _json(body)
-    metadata = mapping(document, "metadata", "", [])
+    metadata = mapping(document, "metadata")
     items = document.get("items")
     if not isinstance(items, list):
         raise InvalidInput(f"expected a list with items, found {body[:60]!r}")
@@ -114,7 +113,7 @@ def event(encoding: Encoding, frame: bytes) -> WatchEvent:
         raise InvalidInput(f"a watch event without an object: {frame[:60]!r}")
     if change is WatchEventType.ERROR:
         return WatchEvent(change, json.dumps(found).encode(), "")
-    version = mapping(found, "metadata", "", []).get("resourceVersion")
+    version = mapping(found, "metadata").get("resourceVersion")
     return WatchEvent(change, found, str(version or ""), identity(encoding, found))
 
 
@@ -125,7 +124,7 @@ def identity(encoding: Encoding, item: Any) -> ObjectIdentity:
         return _identity(parse(api_pb2.Object, item).metadata)
     if not isinstance(item, Mapping):
         raise InvalidInput(f"expected an object, found {item!r:.60}")
-    metadata = mapping(item, "metadata", "", [])
+    metadata = mapping(item, "metadata")
     return ObjectIdentity(*(str(metadata.get(each) or "") for each in ("uid", "namespace", "name")))
 
 

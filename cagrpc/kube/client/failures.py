@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cagrpc.api.encoding.json_documents import json_value
 from cagrpc.api.encoding.messages import parse
-from cagrpc.api.encoding.untrusted import json_value
 from cagrpc.api.gen import api_pb2
 from cagrpc.errors import CagrpcError, Conflict, InvalidInput, NotFound, Unavailable
 from cagrpc.kube.client.envelopes import enveloped

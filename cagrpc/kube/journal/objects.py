@@ -16,13 +16,11 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
 
 from cagrpc import errors
-from cagrpc.api.core.resources import mapping
-from cagrpc.api.encoding.untrusted import json_value
+from cagrpc.api.encoding.json_documents import json_value, mapping, timestamp
 from cagrpc.fleet.model import Disruption, IncrementSpec
 from cagrpc.fleet.records import (
     Contents,
@@ -133,8 +131,8 @@ def increment_status(moving_part: Mapping[str, Any]) -> dict[str, Any]:
         "phase": moving_part["phase"],
         "message": moving_part["message"][:_LONGEST_TEXT],
         "nodes": {str(state).partition("-")[0]: states[state] for state in MemberState},
-        "createdAt": _time(moving_part["created_at_seconds"]),
-        "deadlineAt": _time(moving_part["deadline_at_seconds"]),
+        "createdAt": timestamp(moving_part["created_at_seconds"]),
+        "deadlineAt": timestamp(moving_part["deadline_at_seconds"]),
         "content": pack(moving_part),
     }
 
@@ -265,7 +263,7 @@ def damaged(place: str, error: Exception) -> str:
 
 
 def _name(found: Object) -> str:
-    return str(mapping(found, "metadata", "", []).get("name") or "")
+    return str(mapping(found, "metadata").get("name") or "")
 
 
 def _page_content(page: Object) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
@@ -293,7 +291,3 @@ def _read(place: str, parse: Callable[[], R], problems: list[str]) -> R | None:
 def _head(kind: str, name: str) -> dict[str, Any]:
     labels = {"app.kubernetes.io/managed-by": "cagrpc"}
     return {"apiVersion": "cagrpc.io/v1alpha1", "kind": kind, "metadata": {"name": name, "labels": labels}}
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

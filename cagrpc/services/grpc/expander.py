@@ -16,10 +16,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from cagrpc.api.autoscaler import expander as wire
-from cagrpc.api.autoscaler.expander import Option
+from cagrpc.api.autoscaler.expander import Option, group
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, KnownGangs
 from cagrpc.api.core.nodes import group_labels
-from cagrpc.api.core.pod_sets import group
 from cagrpc.api.core.pods import Pod
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
 from cagrpc.fleet.model import FleetSnapshot, PodKey, SnapshotSource

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cagrpc.api.autoscaler import expander
 from cagrpc.api.core.pods import NOWHERE
-from cagrpc.api.encoding.raw import has_more_fields
+from cagrpc.api.encoding.messages import has_more_fields
 from cagrpc.api.gen import expander_pb2 as pb
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.errors import InvalidInput

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc.api.autoscaler import expander
+from cagrpc.api.autoscaler.expander import group
 from cagrpc.api.core.consumption import Consumption
 from cagrpc.api.core.gangs import GangMembership
-from cagrpc.api.core.pod_sets import group
 from cagrpc.api.core.pods import Pod, PodDecoder, UnreadablePod, pod_spec, unread
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.errors import InvalidInput

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cagrpc.api.core.observed_labels import PodProjection
-from cagrpc.api.core.selectors import LabelProjection, PodIdentity
+from cagrpc.api.core.selectors import LabelProjection, PodIdentity, PodProjection
 from solver.model import Operator, PodSelector, PodSpec, Requirement
 from solver.model.eligibility import selects
 from tests.support.examples import examples

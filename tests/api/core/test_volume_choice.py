@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cagrpc.api.core.volume_choice import choose
+from cagrpc.api.core.volume_binding import choose
 from cagrpc.api.core.volumes import Volume, VolumeClaim, VolumeClaimSpec
 from solver.model import NodeSelectorTerm, Operator, Requirement
 

@@ -18,7 +18,7 @@ from cagrpc.api.autoscaler import expander
 from cagrpc.api.core import consumption, pods
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, MIN_COUNT, VOLCANO_GROUP
 from cagrpc.api.core.slack import EXCLUDE, MIRROR, PLACEHOLDER, SHAPE
-from cagrpc.api.encoding.untrusted import json_value
+from cagrpc.api.encoding.json_documents import json_value
 from cagrpc.api.gen import api_pb2, expander_pb2, externalgrpc_pb2, kubernetes_pb2
 from cagrpc.backends.karpenter.claims import name_of
 from cagrpc.backends.karpenter.pools import NodePools, explained

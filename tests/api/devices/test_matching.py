@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from cagrpc.api.core.pod_claims import PodClaim, PodClaims, pod_claims
+from cagrpc.api.core.pods import PodClaim, PodClaims, pod_claims
 from cagrpc.api.devices.claims import ClaimObjects, DeviceDemand, carrying, demand, with_demand, with_extended
-from cagrpc.api.devices.collection import extended_selectors, typical
-from cagrpc.api.devices.matching import NodeMatching
+from cagrpc.api.devices.matching import NodeMatching, extended_selectors, typical
 from cagrpc.api.devices.pools import by_node
 from cagrpc.api.devices.reading import (
     device_class,

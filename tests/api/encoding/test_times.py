@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cagrpc.api.encoding.times import epoch_seconds, timestamp
+from cagrpc.api.encoding.json_documents import epoch_seconds, timestamp
 
 
 @pytest.mark.parametrize(

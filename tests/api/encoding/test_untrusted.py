@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cagrpc.api.encoding.json_documents import LARGEST, MOST_LEVELS, json_value, whole_number
 from cagrpc.api.encoding.messages import parse
-from cagrpc.api.encoding.untrusted import LARGEST, MOST_LEVELS, json_value, whole_number
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.errors import InvalidInput
 

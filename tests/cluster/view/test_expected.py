@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
-from cagrpc.api.encoding.times import timestamp
+from cagrpc.api.encoding.json_documents import timestamp
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.view import expected as view_expected
 from cagrpc.cluster.view.expected import MOST, MOST_OF_ONE

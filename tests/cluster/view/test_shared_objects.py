@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from cagrpc.api.core.claim_users import MOST_NODES
 from cagrpc.api.core.movability import MovingRules
+from cagrpc.api.core.volume_binding import MOST_NODES
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.view import expected as expected_pods
 from cagrpc.cluster.view.bound import MOST_COMPARED, POD_DISRUPTION_BUDGETS

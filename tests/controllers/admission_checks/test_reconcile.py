@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cagrpc.api.core.consumption import consumption
-from cagrpc.api.encoding.times import timestamp
+from cagrpc.api.encoding.json_documents import timestamp
 from cagrpc.api.kueue import PENDING, READY, REJECTED, RETRY
 from cagrpc.api.provisioning.objects import POD_TEMPLATES, REQUESTS
 from cagrpc.controllers.settings import KueueSettings, RetryMode

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cagrpc.api.encoding.times import timestamp
+from cagrpc.api.encoding.json_documents import timestamp
 from cagrpc.controllers.consolidation.holds import SHARE_SECONDS, Holds, in_words, needs
 from cagrpc.controllers.settings import ConsolidationMode
 from solver.model import PodSpec

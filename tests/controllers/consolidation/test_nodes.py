@@ -13,7 +13,7 @@ import pytest
 from cagrpc import errors
 from cagrpc.api.core.nodes import START_UP_TAINT
 from cagrpc.api.core.pod_bodies import pod_body
-from cagrpc.api.encoding.times import timestamp
+from cagrpc.api.encoding.json_documents import timestamp
 from cagrpc.api.provisioning.objects import POD_TEMPLATES, REQUESTS
 from cagrpc.backends.simulated.behaviour import Behaviour
 from cagrpc.controllers.settings import (

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cagrpc.api.encoding.times import epoch_seconds
+from cagrpc.api.encoding.json_documents import epoch_seconds
 from cagrpc.backends.simulated.behaviour import Behaviour
 from cagrpc.controllers.settings import RequestSettings
 from cagrpc.fleet.catalogue import NVIDIA_GPU

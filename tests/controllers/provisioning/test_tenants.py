@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cagrpc.api.encoding.times import timestamp
+from cagrpc.api.encoding.json_documents import timestamp
 from cagrpc.controllers.provisioning import deciding
 from cagrpc.controllers.settings import NamespaceSettings, RequestSettings
 from cagrpc.runtime.fair_lock import FairLock

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from cagrpc.api import kueue as wire
-from cagrpc.api.encoding.times import timestamp
+from cagrpc.api.encoding.json_documents import timestamp
 from cagrpc.api.provisioning.objects import API_VERSION as REQUESTS_API
 from tests.support.controlplane.cluster import Cluster, pod_spec
 from tests.support.controlplane.deployed import CRDS, apply, wait_until_served

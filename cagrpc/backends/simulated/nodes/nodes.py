@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from cagrpc.api.core.nodes import READY, START_UP_TAINT, node_document, taint_document
-from cagrpc.api.core.resources import Problems, mapping, members
+from cagrpc.api.encoding.json_documents import Problems, mapping, members, micro_timestamp, timestamp, whole_number
 from cagrpc.api.encoding.messages import message_to_dict, parse
-from cagrpc.api.encoding.times import micro_timestamp, timestamp
-from cagrpc.api.encoding.untrusted import whole_number
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.backends.simulated.backend import ID_PREFIX
 from cagrpc.errors import InvalidInput, NotFound
@@ -127,7 +125,7 @@ def read(document: Mapping[str, Any]) -> SimulatedNode:
         ready=any(each.get("type") == READY and each.get("status") == "True" for each in conditions),
         cordoned=bool(spec.get("unschedulable")),
         taint_keys=taint_keys(document),
-        label_keys=frozenset(mapping(metadata, "labels", "", [])),
+        label_keys=frozenset(mapping(metadata, "labels")),
     )
 
 

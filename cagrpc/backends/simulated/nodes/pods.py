@@ -12,9 +12,8 @@ from functools import lru_cache
 from sys import intern
 from typing import Any
 
+from cagrpc.api.encoding.json_documents import timestamp, whole_number
 from cagrpc.api.encoding.messages import parse
-from cagrpc.api.encoding.times import timestamp
-from cagrpc.api.encoding.untrusted import whole_number
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.backends.simulated.nodes.nodes import address
 from cagrpc.errors import InvalidInput
