@@ -6,28 +6,16 @@ records are in `records`, what follows from them in `lifecycle`.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol
 
 from cagrpc import errors
-from cagrpc.fleet.records import (
-    Changes,
-    Contents,
-    deletion_from_json,
-    deletion_to_json,
-    disruption_from_json,
-    disruption_to_json,
-    group_from_json,
-    group_to_json,
-    increment_from_json,
-    increment_to_json,
-)
+from cagrpc.fleet.records import DELETIONS, DISRUPTIONS, GROUPS, INCREMENTS, KINDS, Changes, Contents, RecordKind
 from cagrpc.fleet.sqlite_file import FileKind, explained, open_file, transaction
-
-R = TypeVar("R")
 
 
 class Journal(Protocol):
@@ -78,6 +66,15 @@ _KIND = FileKind(
 )
 
 
+_TABLES: Mapping[RecordKind[Any], tuple[str, str, str]] = {
+    INCREMENTS: ("increments", "id", "position"),
+    DELETIONS: ("deletions", "instance_id", "position"),
+    GROUPS: ("node_groups", "id", "id"),
+    DISRUPTIONS: ("disruptions", "id", "id"),
+}
+"""Where records of each kind are: table, column of the key, and the column whose order they are read in."""
+
+
 class SqliteJournal:
     """A `Journal` in one file (write-ahead log, synchronised at every commit), held by one process at a time.
 
@@ -93,17 +90,12 @@ class SqliteJournal:
     def read(self) -> Contents:
         with self._lock, explained(self._path, _KIND.what):
             connection = self._open()
-            increments = connection.execute("SELECT id, record FROM increments ORDER BY position").fetchall()
-            deletions = connection.execute("SELECT instance_id, record FROM deletions ORDER BY position").fetchall()
-            groups = connection.execute("SELECT id, record FROM node_groups ORDER BY id").fetchall()
-            disruptions = connection.execute("SELECT id, record FROM disruptions ORDER BY id").fetchall()
+            rows = {
+                kind: connection.execute(f"SELECT {key}, record FROM {table} ORDER BY {order}").fetchall()  # noqa: S608
+                for kind, (table, key, order) in _TABLES.items()
+            }
         problems: list[str] = []
-        contents = Contents(
-            self._readable("increment", increments, increment_from_json, problems),
-            self._readable("deletion", deletions, deletion_from_json, problems),
-            self._readable("node group", groups, group_from_json, problems),
-            self._readable("disruption", disruptions, disruption_from_json, problems),
-        )
+        contents = Contents(*(self._readable(kind, rows[kind], problems) for kind in KINDS))
         if problems:
             raise errors.InvalidConfiguration(problems)
         return contents
@@ -112,36 +104,17 @@ class SqliteJournal:
         with self._lock, explained(self._path, _KIND.what):
             connection = self._open()
             with transaction(connection):
-                connection.executemany(
-                    "INSERT INTO increments (id, record) VALUES (?, ?)"
-                    " ON CONFLICT (id) DO UPDATE SET record = excluded.record",
-                    [(record.id, increment_to_json(record)) for record in changes.increments],
-                )
-                connection.executemany(
-                    "INSERT INTO deletions (instance_id, record) VALUES (?, ?)"
-                    " ON CONFLICT (instance_id) DO UPDATE SET record = excluded.record",
-                    [(record.instance_id, deletion_to_json(record)) for record in changes.deletions],
-                )
-                connection.executemany(
-                    "INSERT OR REPLACE INTO node_groups (id, record) VALUES (?, ?)",
-                    [(record.group.id, group_to_json(record)) for record in changes.groups],
-                )
-                connection.executemany(
-                    "INSERT OR REPLACE INTO disruptions (id, record) VALUES (?, ?)",
-                    [(record.id, disruption_to_json(record)) for record in changes.disruptions],
-                )
-                connection.executemany(
-                    "DELETE FROM increments WHERE id = ?", [(key,) for key in changes.forgotten_increments]
-                )
-                connection.executemany(
-                    "DELETE FROM deletions WHERE instance_id = ?", [(key,) for key in changes.forgotten_deletions]
-                )
-                connection.executemany(
-                    "DELETE FROM node_groups WHERE id = ?", [(key,) for key in changes.forgotten_groups]
-                )
-                connection.executemany(
-                    "DELETE FROM disruptions WHERE id = ?", [(key,) for key in changes.forgotten_disruptions]
-                )
+                for kind, (table, key, _) in _TABLES.items():
+                    changed = changes.of(kind).items()
+                    connection.executemany(
+                        f"INSERT INTO {table} ({key}, record) VALUES (?, ?)"  # noqa: S608 - names of tables and columns
+                        f" ON CONFLICT ({key}) DO UPDATE SET record = excluded.record",
+                        [(of, _text(kind.value(record))) for of, record in changed if record is not None],
+                    )
+                    connection.executemany(
+                        f"DELETE FROM {table} WHERE {key} = ?",  # noqa: S608 - the same
+                        [(of,) for of, record in changed if record is None],
+                    )
 
     def probe(self) -> None:
         with self._lock, explained(self._path, _KIND.what):
@@ -163,13 +136,15 @@ class SqliteJournal:
             raise errors.Unavailable(f"journal {self._path}: closed")
         return self._connection
 
-    def _readable(
-        self, what: str, rows: list[tuple[str, str]], parse: Callable[[str], R], problems: list[str]
-    ) -> Iterator[R]:
+    def _readable(self, kind: RecordKind[Any], rows: list[tuple[str, str]], problems: list[str]) -> Iterator[Any]:
         """Yield the records that can be read; add the others to the problems."""
         for key, text in rows:
             try:
-                yield parse(text)
+                yield kind.record(json.loads(text))
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 found = f"{type(error).__name__}: {error}"
-                problems.append(f"journal {self._path}: {what} {key} cannot be read ({found}); restore the file")
+                problems.append(f"journal {self._path}: {kind.what} {key} cannot be read ({found}); restore the file")
+
+
+def _text(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, separators=(",", ":"))

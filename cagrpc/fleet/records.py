@@ -1,14 +1,13 @@
-"""The content of the journal as plain values: increments with their members, deletions, node groups, and changes.
-Storage is in `journal`, decisions are in `lifecycle` and `admission`; here are the records, the set of them in force,
-and their JSON form, which every journal shares."""
+"""The content of the journal as plain values: increments with their members, deletions, node groups, disruptions, and
+changes. Storage is in `journal`, decisions are in `lifecycle` and `admission`; here are the records, the set of them in
+force, and what JSON says of them, which every journal shares."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from cagrpc.errors import ErrorKind
 from cagrpc.fleet.model import (
@@ -157,6 +156,11 @@ class Changes:
     def __bool__(self) -> bool:
         return self != Changes()
 
+    def of(self, kind: RecordKind[R]) -> dict[str, R | None]:
+        """Return the new records of a kind by key, and None for those that are forgotten."""
+        new = {kind.key(record): record for record in getattr(self, kind.plural)}
+        return {**new, **dict.fromkeys(getattr(self, f"forgotten_{kind.plural}"))}
+
 
 @dataclass(frozen=True, slots=True)
 class MemberRef:
@@ -204,19 +208,23 @@ class Contents:
         result._take(changes)
         return result
 
+    def of(self, kind: RecordKind[R]) -> Mapping[str, R]:
+        """Return the records of a kind by key."""
+        found: Mapping[str, R] = getattr(self, kind.plural)
+        return found
+
     def _take(self, changes: Changes) -> None:
         """Apply changes to an object that is not shared yet."""
         before = self.increments
-        self.increments = _changed(before, {r.id: r for r in changes.increments}, changes.forgotten_increments)
-        self.deletions = _changed(
-            self.deletions, {r.instance_id: r for r in changes.deletions}, changes.forgotten_deletions
-        )
-        self.groups = _changed(self.groups, {r.group.id: r for r in changes.groups}, changes.forgotten_groups)
-        self.disruptions = _changed(
-            self.disruptions, {r.id: r for r in changes.disruptions}, changes.forgotten_disruptions
-        )
-        if not (changes.increments or changes.forgotten_increments):
-            return
+        for kind in KINDS:
+            if changed := changes.of(kind):
+                records = {**self.of(kind), **changed}
+                setattr(self, kind.plural, {key: each for key, each in records.items() if each is not None})
+        if changes.increments or changes.forgotten_increments:
+            self._index(before, changes)
+
+    def _index(self, before: Mapping[str, IncrementRecord], changes: Changes) -> None:
+        """Bring the indexes of members up to date."""
         by_token, by_instance = dict(self.by_token), dict(self.by_instance)
         numbers: dict[str, int] = {}
         for increment_id in (*(record.id for record in changes.increments), *changes.forgotten_increments):
@@ -236,13 +244,6 @@ class Contents:
                     by_token[member.token] = by_instance[member.token] = place
                     by_instance[member.listed_id] = place
         self.by_token, self.by_instance = by_token, by_instance
-
-
-def _changed(before: Mapping[str, R], new: Mapping[str, R], forgotten: Sequence[str]) -> Mapping[str, R]:
-    if not (new or forgotten):
-        return before
-    gone = set(forgotten)
-    return {key: record for key, record in {**before, **new}.items() if key not in gone}
 
 
 _REQUEST, _EXPECTED = "provisioningrequest/", "expected/"
@@ -278,8 +279,7 @@ def _shallow(record: IncrementRecord | IncrementSpec | Member) -> dict[str, Any]
     return {name: getattr(record, name) for name in record.__dataclass_fields__}
 
 
-def increment_to_json(record: IncrementRecord) -> str:
-    """Return an increment as a JSON object; `increment_from_json` is the inverse."""
+def _increment_value(record: IncrementRecord) -> dict[str, Any]:
     value = _shallow(record)
     value["members"] = [_shallow(each) for each in record.members]
     if record.error is not None:
@@ -295,13 +295,11 @@ def increment_to_json(record: IncrementRecord) -> str:
     increment["placements"] = [
         {"node_group": each.node_group, "pods": _stored_keys(each)} for each in record.increment.placements
     ]
-    return json.dumps(value, separators=(",", ":"))
+    return value
 
 
-def increment_from_json(text: str) -> IncrementRecord:
-    """Parse an increment. Fields that an earlier release did not write have their defaults. Raises ValueError, KeyError
-    or TypeError for anything that `increment_to_json` did not write."""
-    value: dict[str, Any] = json.loads(text)
+def _increment(stored: Mapping[str, Any]) -> IncrementRecord:
+    value = {**stored}
     increment, error = value.pop("increment"), value.pop("error")
     pods, requests = _pods_and_requests(increment["pods"])
     return IncrementRecord(
@@ -349,49 +347,29 @@ def _stored_error(error: InstanceError) -> dict[str, Any]:
     return stored
 
 
-def deletion_to_json(record: DeletionRecord) -> str:
-    """Return a deletion as a JSON object; `deletion_from_json` is the inverse."""
-    return json.dumps(asdict(record), separators=(",", ":"))
+def _disruption(stored: Mapping[str, Any]) -> Disruption:
+    nodes = {name: tuple(DisruptedNode(**each) for each in stored[name]) for name in ("nodes", "new_nodes")}
+    moves = tuple(PodMove(**each) for each in stored["moves"])
+    return Disruption(**{**stored, **nodes, "phase": DisruptionPhase(stored["phase"]), "moves": moves})
 
 
-def deletion_from_json(text: str) -> DeletionRecord:
-    """Parse a deletion. Raises ValueError or TypeError for anything that `deletion_to_json` did not write."""
-    return DeletionRecord(**json.loads(text))
-
-
-def disruption_to_json(record: Disruption) -> str:
-    """Return a disruption as a JSON object; `disruption_from_json` is the inverse."""
-    return json.dumps(asdict(record), separators=(",", ":"))
-
-
-def disruption_from_json(text: str) -> Disruption:
-    """Parse a disruption. Raises ValueError, KeyError or TypeError for anything that `disruption_to_json` did not
-    write."""
-    value: dict[str, Any] = json.loads(text)
-    value["phase"] = DisruptionPhase(value["phase"])
-    for name in ("nodes", "new_nodes"):
-        value[name] = tuple(DisruptedNode(**each) for each in value[name])
-    value["moves"] = tuple(PodMove(**each) for each in value["moves"])
-    return Disruption(**value)
-
-
-def group_to_json(record: GroupRecord) -> str:
-    """Return a node group as a JSON object, fields that 0.2.0 did not have only where they say something;
-    `group_from_json` is the inverse."""
+def _group_value(record: GroupRecord) -> dict[str, Any]:
+    """Return fields that 0.2.0 did not have only where they say something."""
     value = asdict(record)
     group: dict[str, Any] = value["group"]
+    for each in group["devices"]:
+        each["selectors"] = sorted(each["selectors"])
+    group["late_labels"] = sorted(group["late_labels"])
     for name in ("devices", "late_labels"):
         if not group[name]:
             del group[name]
-    return json.dumps(value, separators=(",", ":"), default=sorted)  # sets
+    return value
 
 
-def group_from_json(text: str) -> GroupRecord:
-    """Parse a node group. Raises ValueError, KeyError or TypeError for anything that `group_to_json` did not write."""
-    value: dict[str, Any] = json.loads(text)
-    group: dict[str, Any] = value["group"]
-    group["taints"] = tuple(Taint(t["key"], TaintEffect(t["effect"]), t["value"]) for t in group["taints"])
-    group["devices"] = tuple(
+def _group(stored: Mapping[str, Any]) -> GroupRecord:
+    group = stored["group"]
+    taints = tuple(Taint(each["key"], TaintEffect(each["effect"]), each["value"]) for each in group["taints"])
+    devices = tuple(
         Devices(
             each["count"],
             frozenset(each["selectors"]),
@@ -400,5 +378,38 @@ def group_from_json(text: str) -> GroupRecord:
         )
         for each in group.get("devices", ())
     )
-    group["late_labels"] = frozenset(group.get("late_labels", ()))
-    return GroupRecord(NodeGroup(**group), tuple(value["limits"]))
+    late_labels = frozenset(group.get("late_labels", ()))
+    fields = {**group, "taints": taints, "devices": devices, "late_labels": late_labels}
+    return GroupRecord(NodeGroup(**fields), tuple(stored["limits"]))
+
+
+@dataclass(frozen=True, slots=True)
+class RecordKind(Generic[R]):
+    """How records of one kind are known and stored."""
+
+    plural: str
+    """Their name in `Contents`, in `Changes`, and where several kinds are stored together."""
+    what: str
+    """One of them, for people."""
+    key: Callable[[R], str]
+    value: Callable[[R], dict[str, Any]]
+    """Returns what JSON says of a record; `record` is the inverse."""
+    record: Callable[[Mapping[str, Any]], R]
+    """Fields that an earlier release did not write have their defaults. Raises ValueError, KeyError, TypeError or
+    AttributeError for anything that `value` did not return."""
+
+
+INCREMENTS: RecordKind[IncrementRecord] = RecordKind(
+    "increments", "increment", lambda record: record.id, _increment_value, _increment
+)
+DELETIONS: RecordKind[DeletionRecord] = RecordKind(
+    "deletions", "deletion", lambda record: record.instance_id, asdict, lambda stored: DeletionRecord(**stored)
+)
+GROUPS: RecordKind[GroupRecord] = RecordKind(
+    "groups", "node group", lambda record: record.group.id, _group_value, _group
+)
+DISRUPTIONS: RecordKind[Disruption] = RecordKind(
+    "disruptions", "disruption", lambda record: record.id, asdict, _disruption
+)
+KINDS: tuple[RecordKind[Any], ...] = (INCREMENTS, DELETIONS, GROUPS, DISRUPTIONS)
+"""In the order of the parameters of `Contents`."""

@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 
 from cagrpc.fleet.model import IncrementSpec, Phase
 from cagrpc.fleet.records import (
+    INCREMENTS,
     Changes,
     Contents,
     DeletionRecord,
     IncrementRecord,
     Member,
     MemberState,
-    increment_from_json,
-    increment_to_json,
 )
 from tests.support.examples import examples
 
@@ -77,8 +76,7 @@ def test_a_change_makes_only_what_it_changes_and_leaves_what_was_before() -> Non
 def test_since_when_its_pods_wait_is_kept_and_unknown_of_earlier_versions() -> None:
     record = _record(1, (None,))
     known = replace(record, increment=replace(record.increment, waiting_since_seconds=12.5))
-    text = increment_to_json(known)
-    assert increment_from_json(text) == known
-    before = json.loads(text)
-    del before["increment"]["waiting_since_seconds"]
-    assert increment_from_json(json.dumps(before)).increment.waiting_since_seconds is None
+    stored = json.loads(json.dumps(INCREMENTS.value(known)))
+    assert INCREMENTS.record(stored) == known
+    del stored["increment"]["waiting_since_seconds"]
+    assert INCREMENTS.record(stored).increment.waiting_since_seconds is None

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cagrpc import errors
-from cagrpc.fleet.records import Changes, Contents
+from cagrpc.fleet.records import KINDS, Changes, Contents, RecordKind
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.parallel import in_parallel
 from cagrpc.kube.journal import objects
@@ -49,39 +49,32 @@ class _Behind:
     """What the objects lack of the contents in force, by key. Everything but the surplus is in the root as well."""
 
     increments: set[str] = field(default_factory=set)
-    deletions: set[str] = field(default_factory=set)
-    groups: set[str] = field(default_factory=set)
-    disruptions: set[str] = field(default_factory=set)
+    paged: set[tuple[RecordKind[Any], str]] = field(default_factory=set)
+    """Records that are in pages."""
     surplus: set[str] = field(default_factory=set)
     """Existing Increments that are not in force: the root does not name them."""
 
     def after(self, changes: Changes) -> _Behind:
         return _Behind(
             self.increments.union(record.id for record in changes.increments).difference(changes.forgotten_increments),
-            self.deletions.union((r.instance_id for r in changes.deletions), changes.forgotten_deletions),
-            self.groups.union((r.group.id for r in changes.groups), changes.forgotten_groups),
-            self.disruptions.union((r.id for r in changes.disruptions), changes.forgotten_disruptions),
+            self.paged.union((kind, key) for kind in objects.PAGED for key in changes.of(kind)),
             self.surplus.union(changes.forgotten_increments),
         )
 
     def pending(self, contents: Contents) -> dict[str, Any]:
         """Return what the root has to carry; None for what is forgotten."""
-        return {
-            "increments": {key: objects.moving(contents.increments[key]) for key in sorted(self.increments)},
-            "deletions": {key: objects.deletion_value(contents.deletions.get(key)) for key in sorted(self.deletions)},
-            "groups": {key: objects.group_value(contents.groups.get(key)) for key in sorted(self.groups)},
-            "disruptions": {
-                key: objects.disruption_value(contents.disruptions.get(key)) for key in sorted(self.disruptions)
-            },
-        }
+        found = {kind.plural: dict[str, Any]() for kind in KINDS}
+        found["increments"] = {key: objects.moving(contents.increments[key]) for key in sorted(self.increments)}
+        for kind, key in sorted(self.paged, key=lambda each: each[1]):
+            record = contents.of(kind).get(key)
+            found[kind.plural][key] = None if record is None else kind.value(record)
+        return found
 
     def pages(self) -> set[str]:
-        return {objects.page_of(key) for key in (*self.deletions, *self.groups, *self.disruptions)}
+        return {objects.page_of(key) for _, key in self.paged}
 
     def written(self, page: str) -> None:
-        self.deletions = {key for key in self.deletions if objects.page_of(key) != page}
-        self.groups = {key for key in self.groups if objects.page_of(key) != page}
-        self.disruptions = {key for key in self.disruptions if objects.page_of(key) != page}
+        self.paged = {(kind, key) for kind, key in self.paged if objects.page_of(key) != page}
 
 
 class ClusterJournal:
@@ -202,9 +195,7 @@ class ClusterJournal:
         self._versions |= {f"{FLEET_RECORDS}/{name}": objects.version(item) for name, item in records.items()}
         self._behind = _Behind(
             self._contents.increments.keys() & pending["increments"].keys(),
-            set(pending["deletions"]),
-            set(pending["groups"]),
-            set(pending["disruptions"]),
+            {(kind, key) for kind in objects.PAGED for key in pending[kind.plural]},
             found.keys() - self._contents.increments.keys(),
         )
         named = self._root.parts.union(*self._named.values())

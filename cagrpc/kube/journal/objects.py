@@ -21,22 +21,9 @@ from typing import Any, TypeVar
 
 from cagrpc import errors
 from cagrpc.api.encoding.json_documents import json_value, mapping, timestamp
-from cagrpc.fleet.model import Disruption, IncrementSpec
-from cagrpc.fleet.records import (
-    Contents,
-    DeletionRecord,
-    GroupRecord,
-    IncrementRecord,
-    MemberState,
-    deletion_from_json,
-    deletion_to_json,
-    disruption_from_json,
-    disruption_to_json,
-    group_from_json,
-    group_to_json,
-    increment_from_json,
-    increment_to_json,
-)
+from cagrpc.fleet.model import IncrementSpec
+from cagrpc.fleet.records import INCREMENTS as INCREMENT_RECORDS
+from cagrpc.fleet.records import KINDS, Contents, IncrementRecord, MemberState, RecordKind
 
 API = "/apis/cagrpc.io/v1alpha1"
 INCREMENTS = f"{API}/increments"
@@ -51,7 +38,10 @@ PAGES = tuple(f"page-{number:02d}" for number in range(16))
 LARGEST_BYTES = 1_500_000
 """Of one object as JSON: etcd takes requests of 1.5 MiB (--max-request-bytes), and the API server adds metadata."""
 
-NOTHING_PENDING: Mapping[str, Any] = {"increments": {}, "deletions": {}, "groups": {}, "disruptions": {}}
+PAGED: tuple[RecordKind[Any], ...] = tuple(kind for kind in KINDS if kind is not INCREMENT_RECORDS)
+"""Kinds of records that share pages."""
+
+NOTHING_PENDING: Mapping[str, Any] = {kind.plural: {} for kind in KINDS}
 """By key, what the root carries for objects that may lack it."""
 
 _MOST_UNPACKED = 256 * 1024 * 1024
@@ -95,7 +85,7 @@ def size(body: Object) -> int:
 
 def increment_body(record: IncrementRecord) -> dict[str, Any]:
     """The whole Increment of a record."""
-    increment = json.loads(increment_to_json(record))["increment"]
+    increment = INCREMENT_RECORDS.value(record)["increment"]
     placed = {pod for placement in increment["placements"] for pod in placement["pods"]}
     pods = set(increment["pods"])
     if placed <= pods:  # always so where a planner made it: each pod is kept once
@@ -119,7 +109,7 @@ def increment_body(record: IncrementRecord) -> dict[str, Any]:
 
 def moving(record: IncrementRecord) -> dict[str, Any]:
     """All of a record that is not the increment itself: what a commit to a known increment changes."""
-    value: dict[str, Any] = json.loads(increment_to_json(replace(record, increment=IncrementSpec({}))))
+    value = INCREMENT_RECORDS.value(replace(record, increment=IncrementSpec({})))
     del value["increment"]
     return value
 
@@ -145,7 +135,7 @@ def increment_from(found: Object, moved: Mapping[str, Any] | None = None) -> Inc
         placed = {pod for placement in increment["placements"] for pod in placement["pods"]}
         increment["pods"] = sorted(placed.union(increment["pods"]))
     rest = unpack(found["status"]["content"]) if moved is None else moved
-    return increment_from_json(json.dumps({**rest, "increment": increment}))
+    return INCREMENT_RECORDS.record({**rest, "increment": increment})
 
 
 def page_of(key: str) -> str:
@@ -155,16 +145,11 @@ def page_of(key: str) -> str:
 
 def page_bodies(names: Iterable[str], contents: Contents) -> dict[str, Object]:
     """These pages as they are with these contents."""
-    pages: dict[str, dict[str, dict[str, Any]]] = {name: {"deletions": {}, "groups": {}} for name in names}
-    for key, disruption in contents.disruptions.items():
-        if (name := page_of(key)) in pages:
-            pages[name].setdefault("disruptions", {})[key] = disruption_value(disruption)
-    for key, deletion in contents.deletions.items():
-        if (name := page_of(key)) in pages:
-            pages[name]["deletions"][key] = deletion_value(deletion)
-    for key, group in contents.groups.items():
-        if (name := page_of(key)) in pages:
-            pages[name]["groups"][key] = group_value(group)
+    pages: dict[str, dict[str, dict[str, Any]]] = {name: {kind.plural: {} for kind in PAGED} for name in names}
+    for kind in PAGED:
+        for key, record in contents.of(kind).items():
+            if (name := page_of(key)) in pages:
+                pages[name][kind.plural][key] = kind.value(record)
     return {
         name: {
             **_head("FleetRecord", name),
@@ -209,20 +194,14 @@ def contents_from(increments: Iterable[Object], pages: Iterable[Object], pending
         _read(f"increment {name}", partial(increment_from, item, pending["increments"].get(name)), problems)
         for item, name in ((each, _name(each)) for each in increments)
     ]
-    deletions, groups, disruptions = dict[str, Any](), dict[str, Any](), dict[str, Any]()
+    paged: dict[str, dict[str, Any]] = {kind.plural: {} for kind in PAGED}
     for page in pages:
-        content = _read(f"fleetrecord {_name(page)}", partial(_page_content, page), problems) or ({}, {}, {})
-        deletions |= content[0]
-        groups |= content[1]
-        disruptions |= content[2]
-    deletions |= pending["deletions"]
-    groups |= pending["groups"]
-    disruptions |= pending["disruptions"]
+        content = _read(f"fleetrecord {_name(page)}", partial(_page_content, page), problems) or {}
+        for plural, values in content.items():
+            paged[plural] |= values
     result = Contents(
         [record for record in records if record is not None],
-        _read_all("deletion", deletions, deletion_from_json, problems),
-        _read_all("node group", groups, group_from_json, problems),
-        _read_all("disruption", disruptions, disruption_from_json, problems),
+        *(_read_all(kind, {**paged[kind.plural], **pending[kind.plural]}, problems) for kind in PAGED),
     )
     if problems:
         raise errors.InvalidConfiguration(problems)
@@ -233,18 +212,6 @@ def by_age(increments: Iterable[Object]) -> list[str]:
     """Names of Increments in order of creation, as well as can be told without a root."""
     found = [(str(i["status"]["createdAt"]), str(i["metadata"]["name"])) for i in increments]
     return [name for _, name in sorted(found)]
-
-
-def deletion_value(record: DeletionRecord | None) -> Any:
-    return None if record is None else json.loads(deletion_to_json(record))
-
-
-def group_value(record: GroupRecord | None) -> Any:
-    return None if record is None else json.loads(group_to_json(record))
-
-
-def disruption_value(record: Disruption | None) -> Any:
-    return None if record is None else json.loads(disruption_to_json(record))
 
 
 def version(found: Object) -> str:
@@ -266,14 +233,14 @@ def _name(found: Object) -> str:
     return str(mapping(found, "metadata").get("name") or "")
 
 
-def _page_content(page: Object) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    content = unpack(page["spec"]["content"])
-    return dict(content["deletions"]), dict(content["groups"]), dict(content.get("disruptions", {}))
+def _page_content(page: Object) -> dict[str, dict[str, Any]]:
+    content = {"disruptions": {}, **unpack(page["spec"]["content"])}  # earlier releases did not write empty ones
+    return {kind.plural: dict(content[kind.plural]) for kind in PAGED}
 
 
-def _read_all(what: str, values: Mapping[str, Any], parse: Callable[[str], R], problems: list[str]) -> list[R]:
+def _read_all(kind: RecordKind[R], values: Mapping[str, Any], problems: list[str]) -> list[R]:
     read = [
-        _read(f"{what} {key}", partial(parse, json.dumps(values[key])), problems)
+        _read(f"{kind.what} {key}", partial(kind.record, values[key]), problems)
         for key in sorted(values)
         if values[key] is not None
     ]
