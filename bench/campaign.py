@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import resource
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -26,10 +25,10 @@ from bench.faults import doors, fleet
 from bench.faults.episode import Result
 from bench.faults.figures import Figures, write_markdown
 from bench.faults.processes import ProcessCampaign
+from bench.real_cluster import control_plane
 from bench.table import machine, machine_line
 from tests.support.controlplane import binaries
 from tests.support.controlplane.cluster import Cluster
-from tests.support.controlplane.plane import ControlPlane
 
 _LACKING: Mapping[str, Callable[[], str | None]] = {
     "fleet": lambda: None,
@@ -87,15 +86,11 @@ def tell(what: str) -> None:
 
 
 def processes(seed: int, minutes: float) -> Result:
-    with tempfile.TemporaryDirectory() as directory:
-        (Path(directory) / "plane").mkdir()
-        (Path(directory) / "servers").mkdir()
-        plane = ControlPlane(Path(directory) / "plane")
-        try:
-            campaign = ProcessCampaign(Cluster(plane, "campaign"), Path(directory) / "servers", seed)
-            return campaign.run(sys.maxsize, time.monotonic() + 60 * minutes, tell)
-        finally:
-            plane.close()
+    with control_plane() as (plane, directory):
+        servers = directory / "servers"
+        servers.mkdir()
+        campaign = ProcessCampaign(Cluster(plane, "campaign"), servers, seed)
+        return campaign.run(sys.maxsize, time.monotonic() + 60 * minutes, tell)
 
 
 def _cpu_seconds() -> float:

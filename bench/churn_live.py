@@ -27,7 +27,9 @@ from typing import Any
 
 import yaml
 
-from bench.consolidation_live import served_alone
+from bench.real_cluster import control_plane, served
+from bench.table import machine, machine_line
+from solver.planning.warm_up import warm_up
 from tests.support.controlplane.autoscaler import Autoscaler
 from tests.support.controlplane.cluster import Cluster
 from tests.support.controlplane.consolidating import KIND, ON, Outcome, at_its_end, provisioners
@@ -60,7 +62,9 @@ def main() -> int:
     parser.add_argument("--autoscaler", type=Path, help="the program of an unmodified cluster-autoscaler")
     parser.add_argument("--verbose", action="store_true", help="the server's log")
     options = parser.parse_args()
-    with served_alone() as live:
+    warm_up()
+    print(f"Machine: {machine_line(machine())}.\n", flush=True)
+    with control_plane() as (plane, directory), served(plane, directory) as live:
         try:
             return run(live, options)
         finally:

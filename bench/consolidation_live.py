@@ -11,22 +11,15 @@ pod does not run again, a node that was made and went within its minimum age.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
+from bench.real_cluster import control_plane, served
 from bench.table import machine, machine_line
 from solver.planning.warm_up import warm_up
-from tests.support.controlplane.cluster import Cluster
 from tests.support.controlplane.consolidating import LEAST_AGE_SECONDS, ON, consolidated, rotten
-from tests.support.controlplane.deployed import clear_journal
 from tests.support.controlplane.live import Live
 from tests.support.controlplane.observer import Observer
-from tests.support.controlplane.plane import ControlPlane
 from tests.support.controlplane.rotting import workloads
 
 STEPS = (
@@ -49,28 +42,10 @@ def main() -> int:
     parser.add_argument("--faults", action="store_true", help="kill the server, and stop the API server")
     parser.add_argument("--verbose", action="store_true", help="the cost over time, and the server's log")
     arguments = parser.parse_args()
-    with served_alone() as live:
-        return run(live, arguments.pods, faults=arguments.faults, verbose=arguments.verbose)
-
-
-@contextmanager
-def served_alone() -> Iterator[Live]:
-    """A control plane of its own, and who serves beside it; the machine is told first."""
     warm_up()
-    print(f"Machine: {machine_line(machine())}; load average {os.getloadavg()[0]:.1f} before.\n", flush=True)
-    with tempfile.TemporaryDirectory() as directory:
-        (Path(directory) / "plane").mkdir()
-        (Path(directory) / "server").mkdir()
-        plane = ControlPlane(Path(directory) / "plane")
-        cluster = Cluster(plane, "bench")
-        live = Live(cluster, Path(directory) / "server", forked=False)
-        try:
-            yield live
-        finally:
-            live.close()
-            clear_journal(cluster.admin)
-            cluster.tidy()
-            plane.close()
+    print(f"Machine: {machine_line(machine())}.\n", flush=True)
+    with control_plane() as (plane, directory), served(plane, directory) as live:
+        return run(live, arguments.pods, faults=arguments.faults, verbose=arguments.verbose)
 
 
 def run(live: Live, pods: int, *, faults: bool, verbose: bool) -> int:

@@ -24,10 +24,8 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import os
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -39,6 +37,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from bench.real_cluster import control_plane, served
 from bench.table import machine, machine_line
 from bench.workloads import GPU, MIB, catalogue_groups, pod_sets, spec, with_tainted_gpus
 from cagrpc.api.core.nodes import START_UP_TAINT
@@ -50,7 +49,6 @@ from solver import Budget, NodeGroup, Plan, PodSet, Problem, solve
 from solver.model.quantities import format_quantity
 from solver.planning.warm_up import warm_up
 from tests.support.controlplane.cluster import Cluster
-from tests.support.controlplane.deployed import clear_journal
 from tests.support.controlplane.live import Live, group
 from tests.support.controlplane.plane import ControlPlane, Scoring
 from tests.support.recordings import node_groups
@@ -190,17 +188,12 @@ def main() -> None:
     parser.add_argument("--verbose", action="store_true", help="the server's rounds and its log as well")
     arguments = parser.parse_args()
     warm_up()
-    print(f"Machine: {machine_line(machine())}; load average {os.getloadavg()[0]:.1f} before.\n")
-    print(f"| {' | '.join(_HEADS)} |\n|{' --- |' * len(_HEADS)}", flush=True)
-    with tempfile.TemporaryDirectory() as directory:
-        (Path(directory) / "plane").mkdir()
-        plane = ControlPlane(Path(directory) / "plane")
-        try:
-            for case in cases(arguments):
-                with busy(case.busy):
-                    print(run(plane, Path(directory), case, arguments.patience), flush=True)
-        finally:
-            plane.close()
+    print(f"Machine: {machine_line(machine())}.\n", flush=True)
+    with control_plane() as (plane, directory):
+        print(f"| {' | '.join(_HEADS)} |\n|{' --- |' * len(_HEADS)}", flush=True)
+        for case in cases(arguments):
+            with busy(case.busy):
+                print(run(plane, directory, case, arguments.patience), flush=True)
     print(BEFORE)
 
 
@@ -283,34 +276,29 @@ def run(plane: ControlPlane, directory: Path, case: Case, patience_seconds: floa
     """One row."""
     problem = with_tainted_gpus(Problem(trace(case), groups_of(case.groups)))
     optimum = solve(problem, HINDSIGHT)
-    number = next(_numbers)
-    state = directory / f"server-{number}"
-    state.mkdir()
-    cluster = Cluster(plane, f"bench-{number}")
-    live = Live(cluster, state, forked=False)
     pace: tuple[str, ...] = ()
     if case.arrivals in ("paced", "waves"):
         burst = max(1, round(1.5 * case.pods_a_second))
         pace = (f"--kube-api-qps={case.pods_a_second:g}", f"--kube-api-burst={burst}")
-    with scheduler(plane, case), plane.controller_manager(*pace), watching(plane) as seen:
-        try:
-            live.configure(
-                provisioners(problem),
-                {"*": {"boot": f"{case.boot_seconds}s"}},
-                planner={"idle": "1s", "window": f"{case.window_seconds}s", "budget": "5s"},
-            )
-            live.start()
-            began = time.monotonic()
-            wanted = sum(each.count for each in problem.pod_sets)
-            create(cluster, problem.pod_sets, case)
-            until(lambda: len(seen.created) >= wanted, "all pods are created", patience_seconds, live)
-            unserved = sum(each.count for each in optimum.unplaced)
-            until(lambda: len(seen.running) >= wanted - unserved, "all pods run", patience_seconds, live)
-            return row(case, problem, optimum, seen, live, began)
-        finally:
-            live.close()
-            clear_journal(cluster.admin)
-            cluster.tidy()
+    with (
+        scheduler(plane, case),
+        plane.controller_manager(*pace),
+        watching(plane) as seen,
+        served(plane, directory, f"bench-{next(_numbers)}") as live,
+    ):
+        live.configure(
+            provisioners(problem),
+            {"*": {"boot": f"{case.boot_seconds}s"}},
+            planner={"idle": "1s", "window": f"{case.window_seconds}s", "budget": "5s"},
+        )
+        live.start()
+        began = time.monotonic()
+        wanted = sum(each.count for each in problem.pod_sets)
+        create(live.cluster, problem.pod_sets, case)
+        until(lambda: len(seen.created) >= wanted, "all pods are created", patience_seconds, live)
+        unserved = sum(each.count for each in optimum.unplaced)
+        until(lambda: len(seen.running) >= wanted - unserved, "all pods run", patience_seconds, live)
+        return row(case, problem, optimum, seen, live, began)
 
 
 def row(case: Case, problem: Problem, optimum: Plan, seen: Seen, live: Live, began: float) -> str:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,11 +25,12 @@ from pathlib import Path
 from typing import Any
 
 from bench.provisioning_requests import MOST_PODS, SETS, small_requests, small_sets
+from bench.real_cluster import control_plane, served
 from bench.table import machine, machine_line
 from solver.model import PodSpec
 from solver.model.quantities import format_quantity
-from tests.support.controlplane.cluster import Cluster, pod_spec
-from tests.support.controlplane.deployed import clear_journal, install_crds
+from tests.support.controlplane.cluster import pod_spec
+from tests.support.controlplane.deployed import install_crds
 from tests.support.controlplane.live import Live
 from tests.support.controlplane.plane import ControlPlane
 from tests.support.controlplane.provisioning import PlaneRequests
@@ -53,21 +53,16 @@ def main() -> None:
     parser.add_argument("--journal", choices=["cluster", "sqlite"], default="cluster")
     parser.add_argument("--boot", type=float, default=60.0, help="seconds that an instance for small ones takes")
     arguments = parser.parse_args()
-    print(f"Machine: {machine_line(machine())}; load average {os.getloadavg()[0]:.1f} before.\n")
-    print("| what | `drive` | in s | CPU s | node groups | new nodes |")
-    print("| --- | --- | ---: | ---: | ---: | ---: |", flush=True)
-    with tempfile.TemporaryDirectory() as directory:
-        (Path(directory) / "plane").mkdir()
-        plane = ControlPlane(Path(directory) / "plane")
-        try:
-            bench = Bench(plane, Path(directory), arguments.journal)
-            for drive in arguments.drive or ["plan", "assist"]:
-                if drive != "none":
-                    print(big(bench, drive), flush=True)
-            if arguments.requests:
-                print(many(bench, arguments.requests, arguments.boot), flush=True)
-        finally:
-            plane.close()
+    print(f"Machine: {machine_line(machine())}.\n", flush=True)
+    with control_plane() as (plane, directory):
+        print("| what | `drive` | in s | CPU s | node groups | new nodes |")
+        print("| --- | --- | ---: | ---: | ---: | ---: |", flush=True)
+        bench = Bench(plane, directory, arguments.journal)
+        for drive in arguments.drive or ["plan", "assist"]:
+            if drive != "none":
+                print(big(bench, drive), flush=True)
+        if arguments.requests:
+            print(many(bench, arguments.requests, arguments.boot), flush=True)
 
 
 @dataclass(frozen=True)
@@ -79,7 +74,7 @@ class Bench:
 
 def big(bench: Bench, drive: str) -> str:
     """Its instances take long to start: what becomes of them is not measured."""
-    with served(bench, drive, 3600.0, [_LARGE]) as requests:
+    with serving(bench, drive, 3600.0, [_LARGE]) as requests:
         sets = {}
         for pods in small_sets():
             requests.template(pods.name, quantities(pods.spec, _SHARE))
@@ -94,7 +89,7 @@ def big(bench: Bench, drive: str) -> str:
 
 
 def many(bench: Bench, number: int, boot_seconds: float) -> str:
-    with served(bench, "plan", boot_seconds) as requests:
+    with serving(bench, "plan", boot_seconds) as requests:
         wanted = [
             {_template(requests, pods.spec): pods.count for pods in each.pod_sets} for each in small_requests(number)
         ]
@@ -108,31 +103,25 @@ def many(bench: Bench, number: int, boot_seconds: float) -> str:
 
 
 @contextmanager
-def served(bench: Bench, drive: str, boot_seconds: float, requirements: Sequence[Any] = ()) -> Iterator[PlaneRequests]:
+def serving(bench: Bench, drive: str, boot_seconds: float, requirements: Sequence[Any] = ()) -> Iterator[PlaneRequests]:
     """A namespace and a server over the catalogue, as far as the requirements go."""
-    number = next(_numbers)
-    state = bench.directory / f"server-{number}"
-    state.mkdir()
-    cluster = Cluster(bench.plane, f"bench-{number}")
-    live = Live(cluster, state, forked=False)
-    requests = PlaneRequests(live)
-    install_crds(cluster.admin)
-    try:
-        live.configure(
-            [{"name": "any", "requirements": list(requirements)}],
-            {"*": {"boot": f"{boot_seconds}s"}},
-            drive=drive,
-            provisioning={"per_namespace": {"requests": 1_000_000, "pods": 1_000_000}},
-            journal=bench.journal,
-            namespace=cluster.namespace,
-        )
-        live.start()
-        yield requests
-    finally:
-        live.close()
-        clear_journal(cluster.admin)
-        requests.close()
-        cluster.tidy()
+    with served(bench.plane, bench.directory, f"bench-{next(_numbers)}") as live:
+        requests = PlaneRequests(live)
+        install_crds(live.cluster.admin)
+        try:
+            live.configure(
+                [{"name": "any", "requirements": list(requirements)}],
+                {"*": {"boot": f"{boot_seconds}s"}},
+                drive=drive,
+                provisioning={"per_namespace": {"requests": 1_000_000, "pods": 1_000_000}},
+                journal=bench.journal,
+                namespace=live.cluster.namespace,
+            )
+            live.start()
+            yield requests
+        finally:
+            live.close()
+            requests.close()
 
 
 def quantities(spec: PodSpec, share: int = 1) -> dict[str, str]:

@@ -18,15 +18,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,6 +32,7 @@ import grpc
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench import scale_objects as objects
+from bench.real_cluster import control_plane
 from bench.scale_churn import Churn
 from bench.table import machine, machine_line
 from cagrpc.api.gen import expander_pb2 as pb
@@ -44,6 +43,7 @@ from tests.support.controlplane import binaries
 from tests.support.controlplane.cluster import Cluster
 from tests.support.controlplane.live import Live
 from tests.support.controlplane.plane import ControlPlane
+from tests.support.serving import started_process
 
 LONGEST_STEP_SECONDS = 2.0
 MOST_GROWTH = 0.05
@@ -126,13 +126,9 @@ def main() -> int:
     parser.add_argument("--consolidation", choices=["off", "dry-run"], default="off")
     parser.add_argument("--profile", type=Path, help="file for py-spy's raw stacks")
     options = parser.parse_args()
-    print(f"Machine: {machine_line(machine())}; load average {os.getloadavg()[0]:.1f} before.\n", flush=True)
-    with tempfile.TemporaryDirectory() as made, ExitStack() as stack:
-        directory = Path(made)
-        (directory / "plane").mkdir()
+    print(f"Machine: {machine_line(machine())}.\n", flush=True)
+    with control_plane() as (plane, directory):
         (directory / "server").mkdir()
-        plane = ControlPlane(directory / "plane")
-        stack.callback(plane.close)
         plane.stop_scheduler()
         plane.stop_controller_manager()
         return run(plane, directory / "server", options)
@@ -140,7 +136,7 @@ def main() -> int:
 
 def run(plane: ControlPlane, directory: Path, options: argparse.Namespace) -> int:
     clusters = [Cluster(plane, f"team-{number}") for number in range(objects.NAMESPACES)]
-    live = Live(clusters[0], directory, forked=False)
+    live = Live(clusters[0], directory, started_process)
     live.configure(
         [{"name": "any", "node_groups": objects.node_groups()}],
         {"*": {"boot": "20s"}},

@@ -25,7 +25,7 @@ from bench.faults.decoding import DRAWN, MOST_GROWTH_MIB, rss_mib
 from bench.faults.episode import Result
 from bench.faults.messages import Hostile, calls, connections, pages
 from cagrpc.services.grpc import native
-from tests.support.serving import SMALL, Serving, configuration, serve
+from tests.support.serving import SMALL, Serving, configuration, serve, started_process
 
 MOST_MORE_FILES = 40
 _SHARES = 3
@@ -131,7 +131,7 @@ def _server(front: str) -> Iterator[Serving]:
         behaviours = {"*": {"stock": 50}}
         group = {**SMALL, "max_size": 60}
         path = configuration(Path(directory) / "cagrpc.yaml", [{"name": "one", "node_groups": [group]}], behaviours)
-        serving = serve(Path(directory) / "state", "--config", path, program=[_FRONT[front]], forked=False)
+        serving = serve(Path(directory) / "state", "--config", path, program=[_FRONT[front]], start=started_process)
         try:
             yield serving
         finally:

@@ -16,7 +16,7 @@ from typing import Self
 import grpc
 
 from bench.hostile.meter import Meter
-from tests.support.serving import Serving, serve
+from tests.support.serving import Serving, serve, started_process
 
 _FLOODS = 3
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -32,7 +32,7 @@ _CALL_SECONDS, _CONNECT_SECONDS = 5.0, 10.0
 def server() -> Iterator[Serving]:
     """Run one, with the embedded configuration, and kill it."""
     with tempfile.TemporaryDirectory() as directory:
-        serving = serve(Path(directory) / "state", forked=False)
+        serving = serve(Path(directory) / "state", start=started_process)
         try:
             yield serving
         finally:

@@ -22,7 +22,7 @@ from cagrpc.backends import registry
 from cagrpc.backends.plugin import BackendPlugin, Configured, Inventory
 from cagrpc.backends.registry import GROUP, Plugins, with_packages
 from cagrpc.forms import Form
-from tests.support.serving import Serving, serve
+from tests.support.serving import Serving, serve, started_process
 from tests.support.waiting import AMPLE_SECONDS
 
 ROOT = Path(__file__).parents[2]
@@ -117,7 +117,7 @@ def controller(example: Example) -> Iterator[None]:
 def test_it_is_served(example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", example.environment["PYTHONPATH"])
     # Not forked: what is forked has looked for packages already.
-    server: Serving = serve(tmp_path / "state", "--config", example.source / "cagrpc.yaml", forked=False)
+    server: Serving = serve(tmp_path / "state", "--config", example.source / "cagrpc.yaml", start=started_process)
     try:
         with server.provider() as provider:
             assert provider.node_groups() == ["shelf-1", "shelf-2"]

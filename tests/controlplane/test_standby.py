@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import json
 import signal
-import sqlite3
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,90 +16,25 @@ import pytest
 
 from tests.support.controlplane.cluster import Cluster
 from tests.support.controlplane.deployed import clear_journal, install_crds
-from tests.support.controlplane.live import SIMULATED, group
+from tests.support.controlplane.live import group
+from tests.support.controlplane.pair import PATIENCE_SECONDS, Pair, wait_until_it_stands_by, wait_until_ready
 from tests.support.controlplane.processes import wait_for
-from tests.support.serving import Serving, configuration, serve
-
-PATIENCE_SECONDS = 120.0
-
-
-class Pair:
-    """Servers of one configuration that share one simulated cloud."""
-
-    def __init__(self, cluster: Cluster, directory: Path) -> None:
-        self.cluster = cluster
-        self._directory = directory
-        self._cloud = directory / "cloud.sqlite"
-        self._configuration = directory / "cagrpc.yaml"
-        self._servers: list[Serving] = []
-        configuration(
-            self._configuration,
-            [{"name": "all", "weight": 1, "node_groups": [group("small", "2", "4Gi", 0.1)]}],
-            drive="plan",
-            planner={"idle": "3s"},  # one round for all pods of a Deployment, however slowly these are made
-            kubernetes={"kubeconfig": str(cluster.plane.kubeconfig()), "namespace": cluster.namespace},
-            backend={"file": str(self._cloud), "simulated": {"*": {"boot": "3s", "delete": "0.1s"}}},
-        )
-
-    def start(self, *program: str) -> Serving:
-        """`program` is what stands for `cagrpc.cli`."""
-        state = self._directory / f"state-{len(self._servers)}"
-        self._servers.append(
-            serve(state, "--config", self._configuration, program=program or ("cagrpc.cli",)),
-        )
-        return self._servers[-1]
-
-    def close(self) -> None:
-        for server in self._servers:
-            if server.process.poll() is None:
-                server.process.kill()
-                server.process.wait()
-
-    def scale(self, replicas: int) -> None:
-        path = self.cluster.path("deployments", "web", api="apis/apps/v1")
-        self.cluster.admin.merge(path, {"spec": {"replicas": replicas}})
-
-    def in_flight(self) -> list[str]:
-        found = self.cluster.admin.items("/apis/cagrpc.io/v1alpha1/increments")
-        return [i["status"]["phase"] for i in found if i["status"]["phase"] not in ("done", "rolled-back")]
-
-    def wait_for_running(self, count: int) -> None:
-        def running() -> bool:
-            return bool(sum(pod["status"]["phase"] == "Running" for pod in self.cluster.pods()) == count)
-
-        wait_for(running, f"{count} pods run", seconds=PATIENCE_SECONDS)
-
-    def assert_nothing_twice(self) -> None:
-        """Every instance that was ever ordered is a node, and each has pods."""
-        with closing(sqlite3.connect(self._cloud)) as connection:
-            (ordered,) = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'instances'").fetchone()
-        nodes = self.cluster.admin.items("/api/v1/nodes", labelSelector=f"{SIMULATED}=true")
-        increments = self.cluster.admin.items("/apis/cagrpc.io/v1alpha1/increments")
-        assert len(nodes) == ordered, [(found["spec"]["summary"], found["status"]) for found in increments]
-        assert {pod["spec"]["nodeName"] for pod in self.cluster.pods()} == {n["metadata"]["name"] for n in nodes}
+from tests.support.serving import Serving
 
 
 @pytest.fixture
 def pair(cluster: Cluster, tmp_path: Path) -> Iterator[Pair]:
     install_crds(cluster.admin)
-    pair = Pair(cluster, tmp_path)
+    pair = Pair(
+        cluster,
+        tmp_path,
+        [{"name": "all", "weight": 1, "node_groups": [group("small", "2", "4Gi", 0.1)]}],
+        {"boot": "3s", "delete": "0.1s"},
+        planner={"idle": "3s"},  # one round for all pods of a Deployment, however slowly these are made
+    )
     yield pair
     pair.close()
     clear_journal(cluster.admin)
-
-
-def why_not_ready(server: Serving) -> str:
-    assert server.process.poll() is None, server.log()[-4000:]
-    try:
-        server.get("/readyz")
-    except urllib.error.HTTPError as error:
-        return error.read().decode()
-    return ""
-
-
-def wait_until_ready(server: Serving) -> None:
-    """How soon a standby leads is tested with an injected clock (tests/kube/test_lease.py)."""
-    wait_for(lambda: not why_not_ready(server), "it is ready", seconds=PATIENCE_SECONDS)
 
 
 def status(server: Serving) -> Any:
@@ -113,7 +46,7 @@ def test_a_leader_is_killed_paused_and_stopped(pair: Pair) -> None:
     first = pair.start()
     wait_until_ready(first)
     second = pair.start()
-    wait_for(lambda: "held by" in why_not_ready(second), "it stands by")
+    wait_until_it_stands_by(second)
     with second.provider() as provider, pytest.raises(grpc.RpcError) as refused:
         provider.node_groups()
     assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
@@ -127,7 +60,7 @@ def test_a_leader_is_killed_paused_and_stopped(pair: Pair) -> None:
     pair.assert_nothing_twice()
 
     third = pair.start()
-    wait_for(lambda: "held by" in why_not_ready(third), "it stands by")
+    wait_until_it_stands_by(third)
     second.process.send_signal(signal.SIGSTOP)
     wait_until_ready(third)
     pair.scale(8)
@@ -139,7 +72,7 @@ def test_a_leader_is_killed_paused_and_stopped(pair: Pair) -> None:
     pair.assert_nothing_twice()
 
     fourth = pair.start()
-    wait_for(lambda: "held by" in why_not_ready(fourth), "it stands by")
+    wait_until_it_stands_by(fourth)
     assert third.stop() == 0
     wait_until_ready(fourth)
     pair.assert_nothing_twice()
@@ -150,7 +83,7 @@ def test_a_leader_that_hangs_gives_the_lease_up_and_ends(pair: Pair) -> None:
     first = pair.start("tests.support.controlplane.hanging", "before commit creating")
     wait_until_ready(first)
     second = pair.start()
-    wait_for(lambda: "held by" in why_not_ready(second), "it stands by")
+    wait_until_it_stands_by(second)
     pair.cluster.create_deployment("web", 4, {"cpu": "900m"})
     wait_until_ready(second)
     assert first.process.wait(PATIENCE_SECONDS) == 1

@@ -11,7 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -182,6 +182,10 @@ class Serving:
         return self.output.with_suffix(".err").read_text(errors="replace")
 
 
+Start = Callable[[Sequence[str], Path, Path], ForkedProcess | subprocess.Popen[bytes]]
+"""Starts a module with its arguments; what it prints is appended to the two files."""
+
+
 def started_process(command: Sequence[str], output: Path, errors: Path) -> subprocess.Popen[bytes]:
     """`python -m` with this command; what it prints is appended to the two files."""
     with output.open("ab") as out, errors.open("ab") as err:
@@ -193,14 +197,14 @@ def serve(
     *arguments: object,
     program: Sequence[str] = ("cagrpc.cli",),
     patience_seconds: float = AMPLE_SECONDS,
-    forked: bool = True,
+    start: Start = ForkedProcess,
 ) -> Serving:
     """Start a server and wait until it reports its address. `program` is another module than `cagrpc.cli`, with its
-    arguments before `serve`. Where time or memory is measured it is not `forked`, but started as people start it."""
+    arguments before `serve`. Where time or memory is measured it is no `ForkedProcess`, but a `started_process`, as
+    people start it."""
     output = state.parent / f"{state.name}.out"
     endpoints = state / "endpoints.json"
     flags = ("serve", "--ephemeral-ports", "--state-dir", state, *arguments)
-    start = ForkedProcess if forked else started_process
     process = start([*program, *map(str, flags)], output, output.with_suffix(".err"))
     serving = Serving(process, state, output)
     give_up = time.monotonic() + patience_seconds

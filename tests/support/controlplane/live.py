@@ -20,7 +20,7 @@ from cagrpc.api.core.nodes import START_UP_TAINT
 from tests.support.controlplane.cluster import Cluster
 from tests.support.controlplane.processes import wait_for
 from tests.support.forked import ForkedProcess
-from tests.support.serving import Serving, configuration, serve
+from tests.support.serving import Serving, Start, configuration, serve
 
 SIMULATED = "cagrpc.io/simulated"
 GPU = "nvidia.com/gpu"
@@ -36,13 +36,19 @@ def group(name: str, cpu: str, memory: str, price: float, *, gpus: int = 0, **mo
     return {"id": name, "allocatable": allocatable, "price_usd_per_hour": price, "labels": labels, **more}
 
 
+def instances_ordered(cloud: Path) -> int:
+    """Return how many instances were ever ordered of a simulated cloud, by its file."""
+    with closing(sqlite3.connect(cloud)) as connection:
+        row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'instances'").fetchone()
+    return int(row[0]) if row else 0
+
+
 class Live:
     """One configuration, served by one process after the other; state and cluster go on."""
 
-    def __init__(self, cluster: Cluster, directory: Path, *, forked: bool = True) -> None:
-        """`forked` as `serve` has it."""
+    def __init__(self, cluster: Cluster, directory: Path, start: Start = ForkedProcess) -> None:
         self.cluster = cluster
-        self._forked = forked
+        self._start = start
         self.directory = directory
         self._serving: Serving | None = None
         self._configuration = directory / "cagrpc.yaml"
@@ -83,7 +89,7 @@ class Live:
     def start(self, patience_seconds: float = PATIENCE_SECONDS) -> Serving:
         arguments = ("--config", self._configuration)
         state = self.directory / "state"
-        self._serving = serve(state, *arguments, patience_seconds=patience_seconds, forked=self._forked)
+        self._serving = serve(state, *arguments, patience_seconds=patience_seconds, start=self._start)
         return self._serving
 
     def serve_until(self, step: str, seconds: float = PATIENCE_SECONDS) -> None:
@@ -139,9 +145,7 @@ class Live:
 
     def ordered(self) -> int:
         """How many instances were ever ordered of the cloud, whatever became of them."""
-        with closing(sqlite3.connect(self.directory / "state" / "simulated.sqlite")) as connection:
-            row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'instances'").fetchone()
-        return int(row[0]) if row else 0
+        return instances_ordered(self.directory / "state" / "simulated.sqlite")
 
     def pools(self) -> Counter[str]:
         """Its Nodes by the group that they are of."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tests.support.controlplane.cluster import pod_spec
+from tests.support.controlplane.cluster import Cluster, pod_spec
 from tests.support.controlplane.deployed import install_crds, remove_crds
 from tests.support.controlplane.live import Live
 
@@ -17,13 +17,12 @@ OF_CLASS = "autoscaling.x-k8s.io/provisioning-class-name"
 FILE = "provisioning-crds.yaml"
 
 
-class PlaneRequests:
+class ClusterRequests:
     """Those of a test's namespace."""
 
-    def __init__(self, live: Live) -> None:
-        self.live = live
-        self.cluster = live.cluster
-        self.admin = live.cluster.admin
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.admin = cluster.admin
         install_crds(self.admin, FILE)
 
     def template(self, name: str, requests: Mapping[str, str], **spec: Any) -> None:
@@ -53,15 +52,6 @@ class PlaneRequests:
     def details(self, name: str) -> dict[str, str]:
         return dict(self.get(name).get("status", {}).get("provisioningClassDetails") or {})
 
-    def wait_for(self, name: str, condition: str, status: str = "True", seconds: float = 60.0) -> Any:
-        """The condition, once it has this status."""
-        self.live.wait_for(
-            lambda: self.conditions(name).get(condition, {}).get("status") == status,
-            f"{name} is {condition}={status}",
-            seconds=seconds,
-        )
-        return self.conditions(name)[condition]
-
     def consume(self, name: str, pod: str, requests: Mapping[str, str], class_name: str = ATOMIC, **spec: Any) -> Any:
         """A pod that consumes the request."""
         metadata = {"annotations": {CONSUMES: name, OF_CLASS: class_name}}
@@ -79,3 +69,20 @@ class PlaneRequests:
     def close(self) -> None:
         """The CRDs are gone when this returns, with all objects."""
         remove_crds(self.admin, FILE)
+
+
+class PlaneRequests(ClusterRequests):
+    """Those that one server decides on."""
+
+    def __init__(self, live: Live) -> None:
+        super().__init__(live.cluster)
+        self.live = live
+
+    def wait_for(self, name: str, condition: str, status: str = "True", seconds: float = 60.0) -> Any:
+        """The condition, once it has this status."""
+        self.live.wait_for(
+            lambda: self.conditions(name).get(condition, {}).get("status") == status,
+            f"{name} is {condition}={status}",
+            seconds=seconds,
+        )
+        return self.conditions(name)[condition]
