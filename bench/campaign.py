@@ -1,15 +1,15 @@
-"""A fault campaign: the fleet, real processes and the doors, with everything wrong around them.
+"""A fault campaign: the fleet, real processes and the listeners, with everything wrong around them.
 
-    python -m bench.campaign [--only fleet|processes|doors] [--seed S] [--at-most MINUTES] [--workers N]
+    python -m bench.campaign [--only fleet|processes|listeners] [--seed S] [--at-most MINUTES] [--workers N]
                              [--increments N] [--minutes M] [--messages N] [--fuzz-minutes M] [--calls N]
                              [--markdown docs/reference/reliability.md]
 
 fleet      increments of fleets in this program, under clocks that are set by hand (`bench.faults.fleet`)
 processes  two `cagrpc serve` beside a real control plane, for `--minutes` (`bench.faults.processes`)
-doors      malformed messages to decoders, and over sockets to a server with each front (`bench.faults.doors`)
+listeners  malformed messages to decoders, and over sockets to a server with each front (`bench.faults.listeners`)
 
 What must not be is named, and makes the exit code 1. `--markdown` writes the figures between the marks of that page; of
-a part that was not run, those that are there stay. What each figure was checked by stands on the page.
+a part that was not run, those that are there stay. What each figure was checked by is on the page.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from bench.faults import doors, fleet
+from bench.faults import fleet, listeners
 from bench.faults.episode import Result
 from bench.faults.figures import Figures, write_markdown
 from bench.faults.processes import ProcessCampaign
@@ -33,7 +33,7 @@ from tests.support.controlplane.cluster import Cluster
 _LACKING: Mapping[str, Callable[[], str | None]] = {
     "fleet": lambda: None,
     "processes": binaries.lacking,
-    "doors": doors.lacking,
+    "listeners": listeners.lacking,
 }
 INCREMENTS, MESSAGES, CALLS = 10_000, 1_000_000, 20_000
 
@@ -42,7 +42,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=30.0, help="of real processes")
     parser.add_argument("--seed", type=int, default=1, help="of whatever is drawn")
-    parser.add_argument("--only", choices=("fleet", "processes", "doors"), help="one part")
+    parser.add_argument("--only", choices=("fleet", "processes", "listeners"), help="one part")
     parser.add_argument("--increments", type=int, default=INCREMENTS, help="of the fleet")
     parser.add_argument("--messages", type=int, default=MESSAGES, help="to decoders, drawn")
     parser.add_argument("--fuzz-minutes", type=float, default=30.0, help="of messages to decoders, coverage-guided")
@@ -56,13 +56,15 @@ def main() -> int:
     def until() -> float:
         return time.monotonic() + most_seconds
 
-    def length() -> doors.Length:
-        return doors.Length(options.messages, int(60 * options.fuzz_minutes), options.calls, until(), options.workers)
+    def length() -> listeners.Length:
+        return listeners.Length(
+            options.messages, int(60 * options.fuzz_minutes), options.calls, until(), options.workers
+        )
 
     parts: Mapping[str, Callable[[], Result]] = {
         "fleet": lambda: fleet.run(options.seed, options.increments, until(), options.workers, tell),
         "processes": lambda: processes(options.seed, options.minutes),
-        "doors": lambda: doors.run(options.seed, length(), tell),
+        "listeners": lambda: listeners.run(options.seed, length(), tell),
     }
     wanted = [name for name in parts if options.only in (None, name)]
     if missing := [why for name in wanted if (why := _LACKING[name]())]:

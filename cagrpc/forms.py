@@ -39,10 +39,10 @@ def shown(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OldName:
-    """What stands in a file under the name that a duration had when it was a number of seconds."""
+    """What is written in a file under the name that a field had before."""
 
     mapping: Mapping[str, Any]
-    """In which it stands: its identity says where."""
+    """In which it is written: its identity says where."""
     old: str
     new: str
 
@@ -103,6 +103,18 @@ class Duration:
         return seconds
 
 
+@dataclass(frozen=True, slots=True)
+class Formerly:
+    """Says of a field that it had another name, under which it is still read."""
+
+    name: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        return core_schema.no_info_after_validator_function(
+            lambda value: value, handler(source), metadata={"formerly": self.name}
+        )
+
+
 def _lenient(schema: Any, handler: GetCoreSchemaHandler) -> None:
     """Let a mapping be a dataclass, a list a tuple or a set, and a text a member of an enumeration."""
     if isinstance(schema, dict):
@@ -128,10 +140,17 @@ def _fields(schema: Any) -> Iterator[tuple[str, Any]]:
     yield from fields.items() if isinstance(fields, dict) else ((field["name"], field) for field in fields)
 
 
-def _duration(schema: Any) -> Duration | None:
+def _metadata(schema: Any) -> dict[str, Any]:
+    """Return what is known of a field, through defaults and validators."""
+    found = dict(schema.get("metadata", {}))
     while "schema" in schema:
         schema = schema["schema"]
-    found: Duration | None = schema.get("metadata", {}).get("duration")
+        found |= schema.get("metadata", {})
+    return found
+
+
+def _duration(schema: Any) -> Duration | None:
+    found: Duration | None = _metadata(schema).get("duration")
     return found
 
 
@@ -184,6 +203,30 @@ class NotWritten:
         raise PydanticOmit
 
 
+def _with_new_names(numbers: Mapping[str, str], renamed: Mapping[str, str]) -> Callable[[Any, ValidationInfo], Any]:
+    """Return what puts new names for old ones into a mapping, before it is validated. Durations that are `numbers` keep
+    the old one, with an `OldName` that says so to `Duration.read`."""
+    old = {**numbers, **renamed}
+
+    def with_new_names(written: Any, info: ValidationInfo) -> Any:
+        if not isinstance(written, Mapping):
+            return written
+        found = [OldName(written, name, old[name]) for name in old if name in written]
+        (info.context or {}).get(OLD_NAMES, []).extend(found)
+        values = {key: value for key, value in written.items() if key not in old}
+        for each in found:
+            if each.old in numbers:
+                values.pop(each.new, None)
+                values[each.old] = each
+            elif each.new in values:
+                raise ValueError(f"found {each.old} together with {each.new}, as it is called now; expected that alone")
+            else:
+                values[each.new] = each.found
+        return values
+
+    return with_new_names
+
+
 class _Read:
     """How fields are read, and what the schema says of them."""
 
@@ -195,7 +238,7 @@ class _Read:
         instead, tuples, sets and enumerations; nothing else is converted."""
         schema = handler(source)
         _lenient(schema, handler)
-        old = {}
+        numbers, renamed = {}, {}
         for name, field in _fields(handler.resolve_ref_schema(schema)):
             if (duration := _duration(field["schema"])) is not None:
                 alias = field.get("validation_alias", name)
@@ -203,24 +246,16 @@ class _Read:
                 field["serialization_alias"] = new
                 field["validation_alias"] = [[new], [name]] if duration.was_number else new
                 if duration.was_number:
-                    old[name] = new
-
-        def with_new_names(written: Any, info: ValidationInfo) -> Any:
-            found = [name for name in old if name in written] if isinstance(written, Mapping) else ()
-            if not found:
-                return written
-            names = {name: OldName(written, name, old[name]) for name in found}
-            (info.context or {}).get(OLD_NAMES, []).extend(names.values())
-            clashing = {each.new for each in names.values()}
-            return {key: value for key, value in written.items() if key not in clashing} | names
-
-        if old:
+                    numbers[name] = new
+            elif (before := _metadata(field["schema"]).get("formerly")) is not None:
+                renamed[before] = name
+        if numbers or renamed:
             whole: Any = handler.resolve_ref_schema(schema)
             while whole["type"] not in ("dataclass", "model"):
                 whole = whole["schema"]
             if not whole["schema"].get("metadata", {}).get(OLD_NAMES):  # else it is one that was made before
                 whole["schema"] = core_schema.with_info_before_validator_function(
-                    with_new_names, whole["schema"], metadata={OLD_NAMES: True}
+                    _with_new_names(numbers, renamed), whole["schema"], metadata={OLD_NAMES: True}
                 )
         return schema
 
@@ -245,6 +280,9 @@ class _Read:
                 each.pop("uniqueItems", None)  # nothing is wrong about saying a thing twice
             if isinstance(alias, list):
                 properties[name] = {"type": "number", "deprecated": True, "description": f"Now `{new}`, a duration."}
+            elif written is not None and (before := _metadata(field["schema"]).get("formerly")) is not None:
+                titled = {"title": before.replace("_", " ").title(), "description": f"Now `{new}`."}
+                properties[before] = {**written, **titled, "deprecated": True}
         return described
 
 

@@ -24,7 +24,7 @@ from tests.support.serving import Serving
 
 _AT_ONCE = 64
 _CONNECTIONS_AT_ONCE = 16
-DOORS = ("provider", "expander")
+LISTENERS = ("provider", "expander")
 """Those of gRPC."""
 _PROPER = {
     grpc.StatusCode.OK,
@@ -150,24 +150,24 @@ def calls(serving: Serving, of: Hostile, count: int) -> Counter[str]:
     return answers
 
 
-def _channel(serving: Serving, door: str) -> grpc.Channel:
+def _channel(serving: Serving, listener: str) -> grpc.Channel:
     authority, key, certificate = (
         (serving.certificates / name).read_bytes() for name in ("ca.crt", "client.key", "client.crt")
     )
-    return grpc.secure_channel(serving.endpoints[door], grpc.ssl_channel_credentials(authority, key, certificate))
+    return grpc.secure_channel(serving.endpoints[listener], grpc.ssl_channel_credentials(authority, key, certificate))
 
 
 def connections(serving: Serving, of: Hostile, count: int) -> Counter[str]:
     """Open connections to the gRPC ports and send what is no gRPC, with and without TLS."""
 
-    def send(door: str, tls: bool, data: bytes) -> None:
-        with suppress(OSError), _connected(serving, door, tls=tls) as link:
+    def send(listener: str, tls: bool, data: bytes) -> None:
+        with suppress(OSError), _connected(serving, listener, tls=tls) as link:
             link.settimeout(_QUIET_SECONDS)
             link.sendall(data)
             while link.recv(65_536):
                 continue
 
-    drawn = [(of.rng.choice(DOORS), of.rng.random() < 0.7, of.connection()) for _ in range(count)]
+    drawn = [(of.rng.choice(LISTENERS), of.rng.random() < 0.7, of.connection()) for _ in range(count)]
     with ThreadPoolExecutor(_CONNECTIONS_AT_ONCE) as pool:
         for _ in pool.map(send, *zip(*drawn, strict=True)):
             pass
@@ -199,8 +199,8 @@ def _status(serving: Serving, data: bytes) -> int:
     return int(words[1]) if len(words) > 1 and words[1].isdigit() else 0
 
 
-def _connected(serving: Serving, door: str, *, tls: bool) -> socket.socket:
-    host, _, port = serving.endpoints[door].rpartition(":")
+def _connected(serving: Serving, listener: str, *, tls: bool) -> socket.socket:
+    host, _, port = serving.endpoints[listener].rpartition(":")
     plain = socket.create_connection((host, int(port)), _ANSWER_SECONDS)
     if not tls:
         return plain

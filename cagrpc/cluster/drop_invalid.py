@@ -1,4 +1,4 @@
-"""The one door from controllers to the planner: problems with invalid pods, Nodes or DaemonSets are planned without
+"""The one way from controllers to the planner: problems with invalid pods, Nodes or DaemonSets are planned without
 these, so that they are in nobody's way."""
 
 from __future__ import annotations

@@ -233,7 +233,7 @@ class IncompleteGang:
 
 @dataclass(frozen=True, slots=True)
 class Mirror:
-    """A workload, or a pod without one, that room is to be kept for ([S7])."""
+    """A workload, or a pod without one, that room is to be kept for."""
 
     name: str
     """`deployment/namespace/name`: unique."""

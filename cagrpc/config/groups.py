@@ -128,7 +128,7 @@ class _Conversion:
             weight=entry.weight or 0,
             requirements=entry.requirements,
             labels=dict(entry.labels),
-            late_labels=dict(entry.late_labels),
+            post_registration_labels=dict(entry.post_registration_labels),
             taints=entry.taints,
             startup_taints=entry.startup_taints,
             limits=entry.limits,
@@ -160,8 +160,10 @@ class _Conversion:
         return replace(
             group,
             price_usd_per_hour=group.price_usd_per_hour if price is None else price,
-            labels={**group.labels, **form.late_labels, **form.labels},
-            late_labels=frozenset(form.late_labels.keys() - form.labels.keys() - group.labels.keys()),
+            labels={**group.labels, **form.post_registration_labels, **form.labels},
+            post_registration_labels=frozenset(
+                form.post_registration_labels.keys() - form.labels.keys() - group.labels.keys()
+            ),
             taints=form.taints,
             min_size=form.min_size,
             max_size=max(form.min_size, min(each for each in bounds if each is not None)),

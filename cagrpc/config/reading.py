@@ -35,7 +35,7 @@ class FileReader:
     names: list[tuple[str, str, str]] = field(default_factory=list)
     """(kind, name, path) of every provisioner and explicit node group, valid or not."""
     _renamed: dict[str, str] = field(default_factory=dict)
-    """Places of durations under their old names -> what to write instead."""
+    """Places of old names -> what to write instead."""
 
     def catalogue(self, written: Any, directory: Path) -> Catalogue | None:
         """Return the configured catalogue, by default the embedded one; None where it has problems."""
@@ -58,14 +58,15 @@ class FileReader:
         places = _places_of_mappings(raw, ()) if old_names else {}
         for each in old_names:
             old, new = (place_of(place, (*places[id(each.mapping)], name)) for name in (each.old, each.new))
-            self._renamed[old] = f'{new}: "{duration_text(each.found)}"'
+            was_number = isinstance(each.found, int | float)
+            self._renamed[old] = f'{new}: "{duration_text(each.found)}"' if was_number else new
         return found
 
     def warn_of_old_names(self) -> None:
-        """Add one warning for all durations that were validated under an old name since it was called last."""
+        """Add one warning for all that was validated under an old name since it was called last."""
         if self._renamed:
             pairs = ", ".join(f"{new} for {old}" for old, new in self._renamed.items())
-            self.warnings.append(f"durations are written as text now, and numbers of seconds read still: write {pairs}")
+            self.warnings.append(f"old names are still read, and durations as numbers of seconds: write {pairs}")
             self._renamed.clear()
 
     def opened(self, written: Iterable[Any], place: str, directory: Path, catalogue: Catalogue | None) -> list[Written]:

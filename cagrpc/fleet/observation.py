@@ -72,10 +72,13 @@ class ClusterObserver:
     """Reads from a cluster, where there is one, which Nodes are Ready, and remembers since when it is unreachable."""
 
     def __init__(
-        self, nodes: ReadyNodes | None, clock: EpochClock, late_labels: Mapping[str, AbstractSet[str]] | None = None
+        self,
+        nodes: ReadyNodes | None,
+        clock: EpochClock,
+        post_registration_labels: Mapping[str, AbstractSet[str]] | None = None,
     ) -> None:
-        """`late_labels` are keys of labels that nodes get after they have joined, by node group."""
-        self._late_labels = late_labels or {}
+        """`post_registration_labels` are keys of labels that nodes get after they have joined, by node group."""
+        self._post_registration_labels = post_registration_labels or {}
         self._nodes = nodes
         self._clock = clock
         self._unknown_since: float | None = None
@@ -107,7 +110,7 @@ class ClusterObserver:
         now = self._clock()
         try:
             ready: AbstractSet[str] = frozenset(self._nodes.ready_instances())  # the same one where it is one
-            if self._late_labels:
+            if self._post_registration_labels:
                 ready -= self._nodes.lacking_labels(self._wanted_labels(listing.instances))
         except errors.Unavailable as error:
             self._tell(f"the cluster is {'unreachable' if self._known else 'not known yet'}: {error}")
@@ -123,7 +126,9 @@ class ClusterObserver:
 
     def _wanted_labels(self, instances: Iterable[BackendInstance]) -> Mapping[str, AbstractSet[str]]:
         return {
-            each.id: self._late_labels[each.node_group] for each in instances if each.node_group in self._late_labels
+            each.id: self._post_registration_labels[each.node_group]
+            for each in instances
+            if each.node_group in self._post_registration_labels
         }
 
     def unobserved(self) -> Observation:

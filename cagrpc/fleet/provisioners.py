@@ -79,7 +79,7 @@ class Provisioner:
     node_groups: tuple[NodeGroup, ...] | None = None
     """Explicit node groups; None expands over the catalogue."""
     name_label: str = NODEPOOL_LABEL
-    late_labels: Labels = field(default_factory=dict)
+    post_registration_labels: Labels = field(default_factory=dict)
     """Of every node, but only some time after it has joined: device plugins and feature discovery set them."""
 
 
@@ -295,8 +295,14 @@ def _finished(
     return replace(
         group,
         allocatable=_whole_allocatable(group, provisioner.allocatable),
-        labels={**provisioner.late_labels, **labels, **group.labels, provisioner.name_label: provisioner.name},
-        late_labels=group.late_labels | (provisioner.late_labels.keys() - labels.keys() - group.labels.keys()),
+        labels={
+            **provisioner.post_registration_labels,
+            **labels,
+            **group.labels,
+            provisioner.name_label: provisioner.name,
+        },
+        post_registration_labels=group.post_registration_labels
+        | (provisioner.post_registration_labels.keys() - labels.keys() - group.labels.keys()),
         taints=tuple(dict.fromkeys((*provisioner.taints, *group.taints))),
         weight=provisioner.weight,
         provisioner=provisioner.name,

@@ -359,7 +359,7 @@ def _group_value(record: GroupRecord) -> dict[str, Any]:
     group: dict[str, Any] = value["group"]
     for each in group["devices"]:
         each["selectors"] = sorted(each["selectors"])
-    group["late_labels"] = sorted(group["late_labels"])
+    group["late_labels"] = sorted(group.pop("post_registration_labels"))
     for name in ("devices", "late_labels"):
         if not group[name]:
             del group[name]
@@ -378,8 +378,8 @@ def _group(stored: Mapping[str, Any]) -> GroupRecord:
         )
         for each in group.get("devices", ())
     )
-    late_labels = frozenset(group.get("late_labels", ()))
-    fields = {**group, "taints": taints, "devices": devices, "late_labels": late_labels}
+    fields = {**group, "taints": taints, "devices": devices}
+    fields["post_registration_labels"] = frozenset(fields.pop("late_labels", ()))
     return GroupRecord(NodeGroup(**fields), tuple(stored["limits"]))
 
 

@@ -170,7 +170,7 @@ class LeaderElection:
             return False
         with self._lock:
             if self._renewed_at is None:
-                _log.info("%s: taken by us, %s", self._name, self.identity)
+                _log.info("%s: became leader as %s", self._name, self.identity)
             self._seen, self._seen_changed_at = lease, asked_at
             self._renewed_at = asked_at  # as the time of asking: others count from a later one
         return True

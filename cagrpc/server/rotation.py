@@ -120,16 +120,16 @@ class CertificateController(Controller):
     def status(self) -> Json:
         listed = [
             {
-                "door": door,
+                "listener": listener,
                 "certificate": each.name,
                 "expires_seconds": each.expires.timestamp(),
                 "warn_from_seconds": each.warn_from.timestamp(),
                 "warning": each.warning(self._now()),
             }
             for files, live in self._served
-            for door in files.listeners
+            for listener in files.listeners
             for each in _in_use(files, live.now)
-            if _concerns(door, each)
+            if _concerns(listener, each)
         ]
         return {"certificates": listed, "certificates_problem": self._problem}
 
@@ -152,23 +152,23 @@ class _ExpiryMetrics(Collector):
         expires = GaugeMetricFamily(
             "cagrpc_certificate_expiration_timestamp_seconds",
             "When a certificate in use expires, in seconds since the epoch.",
-            labels=("door", "certificate"),
+            labels=("listener", "certificate"),
         )
         warns = GaugeMetricFamily(
             "cagrpc_certificate_warning_timestamp_seconds",
             "From when on that is a warning: 30 days before, or a fifth of its lifetime if that is less.",
-            labels=("door", "certificate"),
+            labels=("listener", "certificate"),
         )
         for each in self._controller.status()["certificates"]:
-            labels = (each["door"], each["certificate"])
+            labels = (each["listener"], each["certificate"])
             expires.add_metric(labels, each["expires_seconds"])
             warns.add_metric(labels, each["warn_from_seconds"])
         yield expires
         yield warns
 
 
-def _concerns(door: str, certificate: ServedCertificate) -> bool:
-    return certificate.name != "client_ca" or door == "provider"  # the others ask nobody for a certificate
+def _concerns(listener: str, certificate: ServedCertificate) -> bool:
+    return certificate.name != "client_ca" or listener == "provider"  # the others ask nobody for a certificate
 
 
 def _in_use(files: CertificateFiles, tls: ServerTls) -> Iterator[ServedCertificate]:

@@ -1,5 +1,5 @@
-"""The server's TLS files: where they are, which door shows which, and whether development certificates are made. Making
-and checking them is in `certificates`, reading them again in `rotation`."""
+"""The TLS files of the server: where they are, which listener has which, and whether development certificates are made.
+Making and checking them is in `certificates`, reading them again in `rotation`."""
 
 from __future__ import annotations
 

@@ -17,12 +17,12 @@ use tokio::sync::watch;
 
 use crate::answers::Answers;
 use crate::connections::Connections;
-use crate::door::{Door, Limits, Phase};
+use crate::server::{Limits, Phase, Server};
 
 /// One server's front. It serves from `start` to `end`, in a thread of its own that never holds the interpreter.
 #[pyclass(frozen)]
 pub struct Front {
-    door: Arc<Door>,
+    server: Arc<Server>,
     listeners: Mutex<Vec<OwnedFd>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -50,7 +50,7 @@ impl Front {
         #[allow(unsafe_code)] // the caller's promise: it has given them away
         let own = |fd: RawFd| unsafe { OwnedFd::from_raw_fd(fd) };
         Self {
-            door: Arc::new(Door {
+            server: Arc::new(Server {
                 answers: answers.store.clone(),
                 limits: Limits {
                     calls,
@@ -76,8 +76,8 @@ impl Front {
     /// that were admitted in another `generation` have to be admitted again. Raises `ValueError`.
     fn use_tls(&self, certificate: &[u8], key: &[u8], client_ca: Option<&[u8]>, generation: u64) -> PyResult<()> {
         let config = config(certificate, key, client_ca).map_err(|error| PyValueError::new_err(error.to_string()))?;
-        *self.door.tls.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(config));
-        self.door.generation.store(generation, Ordering::SeqCst);
+        *self.server.tls.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(config));
+        self.server.generation.store(generation, Ordering::SeqCst);
         Ok(())
     }
 
@@ -86,14 +86,14 @@ impl Front {
         let listeners = std::mem::take(&mut *self.listeners.lock().unwrap_or_else(PoisonError::into_inner));
         // One thread: a call is answered where its socket is read, without waking another.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let door = self.door.clone();
+        let server = self.server.clone();
         let run = move || {
             runtime.block_on(async {
                 let listeners: Result<Vec<_>, _> =
                     listeners.into_iter().map(|fd| TcpListener::from_std(fd.into())).collect();
-                let mut phase = door.phase.subscribe();
+                let mut phase = server.phase.subscribe();
                 tokio::select! {
-                    () = door.clone().serve(listeners.expect("they are listening sockets that do not block")) => {}
+                    () = server.clone().serve(listeners.expect("they are listening sockets that do not block")) => {}
                     _ = phase.wait_for(|now| *now == Phase::Ended) => {}
                 }
             });
@@ -106,7 +106,7 @@ impl Front {
     /// Take no new connections and calls, and let those under way end.
     fn drain(&self) {
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        self.door.phase.send_replace(Phase::Draining);
+        self.server.phase.send_replace(Phase::Draining);
     }
 
     /// End, once all connections have, and at the latest after so long.
@@ -121,7 +121,7 @@ impl Front {
             while !thread.is_finished() && std::time::Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            self.door.phase.send_replace(Phase::Ended);
+            self.server.phase.send_replace(Phase::Ended);
             thread.join()
         })
         .map_err(|_| PyOSError::new_err("the front's thread has panicked"))
@@ -129,12 +129,12 @@ impl Front {
 
     /// The certificates of a connection's client, DER, its own first; none where it has none, or is gone.
     fn chain(&self, connection: u64) -> Vec<Vec<u8>> {
-        self.door.clients().get(&connection).map(|client| client.chain.clone()).unwrap_or_default()
+        self.server.clients().get(&connection).map(|client| client.chain.clone()).unwrap_or_default()
     }
 
     /// Answer a connection's calls here, until clients' authority is replaced by another than that of `generation`.
     fn admit(&self, connection: u64, generation: u64) {
-        if let Some(client) = self.door.clients().get(&connection) {
+        if let Some(client) = self.server.clients().get(&connection) {
             client.admit(generation);
         }
     }

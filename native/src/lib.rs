@@ -4,9 +4,9 @@
 mod answers;
 mod bodies;
 mod connections;
-mod door;
 mod front;
 mod keys;
+mod server;
 
 #[pyo3::pymodule]
 mod cagrpc_native {

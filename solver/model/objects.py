@@ -244,7 +244,7 @@ class NodeGroup:
     capacity_type: str = ""
     devices: tuple[Devices, ...] = ()
     """Of a new node."""
-    late_labels: frozenset[str] = frozenset()
+    post_registration_labels: frozenset[str] = frozenset()
     """Keys of those of `labels` that a node gets only after it has joined the cluster. To a plan they are as good as
     there."""
 

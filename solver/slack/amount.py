@@ -25,7 +25,7 @@ def wanted(
     """The placeholders of a target.
 
     `nodes` have all shapes that stand or may be opened. With the shapes of the last loop as `before`, even parts keep
-    their size as long as it is about right, and only their number changes ([S2], steps 3 and 4).
+    their size as long as it is about right, and only their number changes.
     """
     there = PodSpec(node_selector=target.node_selector)
     where = [shape for shape in nodes if why_not_eligible(there, shape.labels, ()) is None]
@@ -66,7 +66,7 @@ def _within(target: SlackTarget, spec: PodSpec) -> PodSpec:
 
 
 def _mirrors(target: SlackTarget, where: Sequence[NodeShape], warnings: list[str]) -> Iterator[SlackShape]:
-    """[S7]; a smaller one would not hold the pod's room, so one that fits no node is left out ([S3])."""
+    """Yield the mirrors. A smaller one would not hold the pod's room, so one that fits no node is left out."""
     for each in (each for each in target.mirrors if each.count):
         spec = _within(target, each.spec)
         if any(fits(dict(spec.requests), room) for room in rooms_for(spec, where)):

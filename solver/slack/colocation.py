@@ -1,4 +1,4 @@
-"""What keeps placeholders from nodes beside resources: selectors and taints, and, of mirrors ([R8], [R9]), host ports
+"""What keeps placeholders from nodes beside resources: selectors and taints, and, of mirrors, host ports
 and terms over other pods, running ones and placeholders alike. A part of `slack_placement`. Semantics are the planner's
 (docs/reference/constraints.md), as placeholders are put one after the other; preferences are ignored.
 """

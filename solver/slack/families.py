@@ -40,8 +40,8 @@ class Family:
     homes: Sequence[NodeShape]
     """Those on which these pods may run, nodes that offer more among them."""
     most: Size | None
-    """[S6]: the size of the biggest of these pods, or, where there are none, of all; None where there are none either.
-    Only resources that count."""
+    """The largest that a part may be: the size of the biggest of these pods, or of all where there are none; None where
+    there are none at all. Only resources that count."""
 
     def has(self, spec: PodSpec) -> bool:
         return tuple(name for name, amount in spec.requests if amount and name in self.apart) == self.key

@@ -32,14 +32,14 @@ class Base(StrEnum):
     """What the rate is a rate of."""
 
     REQUESTED = "requested"
-    """What pods request together ([S5])."""
+    """What pods request together."""
     ALLOCATABLE = "allocatable"
     """What nodes have together, as in the specification's formulas."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """`count` placeholders like one pod: mirrors of a workload's pods ([S7]), or placeholders of a fixed size."""
+    """`count` placeholders like one pod: mirrors of a workload's pods, or placeholders of a fixed size."""
 
     name: str
     """Unique within the target; for people, and what the placeholders are known by."""
@@ -50,7 +50,7 @@ class Copies:
 @dataclass(frozen=True, slots=True)
 class SlackTarget:
     """What is to be held in reserve. `rate` is a fraction (0.1 for a tenth) and the least of it: 0 asks for nothing but
-    `fixed` and `mirrors`, which count towards it ([R2]).
+    `fixed` and `mirrors`, which count towards it.
 
     Raises ValueError for invalid values.
     """
@@ -64,7 +64,7 @@ class SlackTarget:
     fixed: tuple[Copies, ...] = ()
     """Placeholders of these sizes, whatever pods there are."""
     mirrors: tuple[Copies, ...] = ()
-    """Room for more of these pods: with all that their specs ask of nodes and of other pods ([R8], [R9])."""
+    """Room for more of these pods: with all that their specs ask of nodes and of other pods."""
     node_selector: tuple[tuple[str, str], ...] = ()
     """Only nodes with these labels, and pods that may run there: a provisioner's, by the label that names it."""
     namespace: str = ""
@@ -109,7 +109,7 @@ class PodCount:
     namespace: str = ""
     """The true one; `spec.namespace` is left out where no selector sees it."""
     excluded: bool = False
-    """No room is kept for the size of these ([R6]: databases); they count towards the base all the same."""
+    """No room is kept for the size of these (databases, say); they count towards the base all the same."""
 
 
 class Role(StrEnum):

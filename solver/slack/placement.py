@@ -1,8 +1,8 @@
-"""Where placeholders are ([S2], [R1-2]): they stay where they are unless real pods push them out, and only those that
+"""Where placeholders are: they stay where they are unless real pods push them out, and only those that
 were pushed out, and the difference between wanted and held, move. How many there are is `slack`'s business, opening
 nodes for those that find no place the planner's.
 
-Work grows with shapes x nodes, in arrays, and with what moves; never with pods x nodes ([R1-1], [R10]). Everything is
+Work grows with shapes x nodes, in arrays, and with what moves; never with pods x nodes. Everything is
 decided by the names and contents of nodes, so their order does not matter.
 """
 

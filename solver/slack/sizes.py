@@ -27,7 +27,7 @@ def fits(size: Size, room: Resources) -> bool:
 
 
 def needed(rooms: Sequence[Resources], sizes: Sequence[Size]) -> list[Resources]:
-    """The rooms without those that are unnecessarily large ([R5]): all pods of these sizes that fit there fit a smaller
+    """The rooms without those that are unnecessarily large: all pods of these sizes that fit there fit a smaller
     room. A room is smaller that has less of something and more of nothing. All rooms have the same resources."""
     if not rooms:
         return []

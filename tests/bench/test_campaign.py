@@ -55,5 +55,5 @@ def test_results_are_added_and_largest_figures_kept() -> None:
 
 
 def test_a_page_without_marks_is_refused(page: Path) -> None:
-    with pytest.raises(ValueError, match="has no marks <!-- doors: begin -->"):
-        write_markdown(page, Figures("doors", 1, 60.0, 60.0, Result(Counter())))
+    with pytest.raises(ValueError, match="has no marks <!-- listeners: begin -->"):
+        write_markdown(page, Figures("listeners", 1, 60.0, 60.0, Result(Counter())))

@@ -1,4 +1,5 @@
-"""Durations that were numbers of seconds: files with their old names are read as before, and the new ones are named."""
+"""Fields that had other names, most of them durations as numbers of seconds: files with the old names are read as
+before, and the new ones are named."""
 
 from __future__ import annotations
 
@@ -113,7 +114,7 @@ provisioners: [{name: p, autoscaling: {scale_down_unneeded_seconds: 60}}, {file:
 planner: {idle_seconds: 2, budget_seconds: 3}
 """
     of_main, of_more = (
-        each for each in parse_settings(text, "config.yaml", tmp_path).warnings if each.startswith("durations")
+        each for each in parse_settings(text, "config.yaml", tmp_path).warnings if each.startswith("old names")
     )
     assert of_main.endswith(
         'write planner.idle: "2s" for planner.idle_seconds, planner.budget: "3s" for planner.budget_seconds,'
@@ -121,3 +122,31 @@ planner: {idle_seconds: 2, budget_seconds: 3}
         " provisioners[0].autoscaling.scale_down_unneeded_seconds"
     )
     assert f"{tmp_path}/more.yaml[0].autoscaling.scale_down_unready_time" in of_more
+
+
+RENAMED = """
+provisioners:
+- name: p
+  KEY: {gpu: a10g}
+  node_groups: [{id: g, instance_type: m7i.large, KEY: {feature: x}}]
+"""
+
+
+def test_a_renamed_field_is_read_as_before() -> None:
+    before, now = (settings(RENAMED.replace("KEY", name), "") for name in ("late_labels", "post_registration_labels"))
+    (said,) = (each for each in before.warnings if each not in now.warnings)
+    assert said.endswith(
+        "write provisioners[0].post_registration_labels for provisioners[0].late_labels, provisioners[0].node_groups[0]"
+        ".post_registration_labels for provisioners[0].node_groups[0].late_labels"
+    )
+    assert replace(before, warnings=now.warnings) == now
+    (group,) = now.groups
+    assert group.post_registration_labels == {"gpu", "feature"}
+
+
+def test_a_renamed_field_under_both_names_is_an_error_that_names_both() -> None:
+    both = RENAMED.replace("  KEY:", "  late_labels: {a: b}\n  KEY:", 1).replace("KEY", "post_registration_labels")
+    with pytest.raises(InvalidConfiguration) as caught:
+        settings(both, "")
+    (problem,) = caught.value.problems
+    assert problem.startswith("provisioners[0]: found late_labels together with post_registration_labels")

@@ -41,7 +41,7 @@ def test_a_quiet_servers_log_stays_short(live: Live) -> None:
 
 
 def test_pods_that_require_a_label_that_comes_late_run_on_the_node_that_gets_it(live: Live) -> None:
-    gpu = {**group("gpu", "4", "8Gi", 0.5), "late_labels": {"example.com/gpu": "a10g"}}
+    gpu = {**group("gpu", "4", "8Gi", 0.5), "post_registration_labels": {"example.com/gpu": "a10g"}}
     live.configure([{"name": "all", "node_groups": [SMALL, gpu]}])
     live.start()
     for number in range(2):

@@ -164,7 +164,9 @@ def test_groups_are_kept_updated_and_forgotten(opener: Opener) -> None:
     gpus = Devices(7, frozenset({"gpu", "any"}), (("gpu.example.com/model", "h100"),), taken=1)
     taints = (Taint("k", TaintEffect.NO_EXECUTE, "v"),)
     late = frozenset({"feature.example.com/driver"})
-    tainted = group("a", taints=taints, labels={"l": "x"}, capacity={"cpu": 1}, devices=(gpus,), late_labels=late)
+    tainted = group(
+        "a", taints=taints, labels={"l": "x"}, capacity={"cpu": 1}, devices=(gpus,), post_registration_labels=late
+    )
     journal = opener()
     journal.commit(Changes(groups=(GroupRecord(group("a")), GroupRecord(group("b"), ("one", "two")))))
     journal.commit(Changes(groups=(GroupRecord(tainted),)))

@@ -330,10 +330,10 @@ def test_a_pod_that_needs_more_than_a_disk_is_not_planned() -> None:
 
 def test_a_pod_that_requires_a_late_label_is_planned_onto_groups_that_declare_it_and_no_other() -> None:
     label = "nvidia.com/gpu.product"
-    declared, _ = expand(Provisioner("p", late_labels={label: "A10G"}), CATALOGUE)
+    declared, _ = expand(Provisioner("p", post_registration_labels={label: "A10G"}), CATALOGUE)
     others, _ = expand(Provisioner("q"), CATALOGUE)
     assert {group.labels[label] for group in declared} == {"A10G"}
-    assert {group.late_labels for group in declared} == {frozenset({label})}
+    assert {group.post_registration_labels for group in declared} == {frozenset({label})}
     pods = (PodSet("ns/a", PodSpec((("cpu", 100),), node_selector=((label, "A10G"),)), 3),)
     problem = Problem(pods, (*others, *declared))
     plan = solve(problem, Budget(deterministic_seconds=0.1))
@@ -353,6 +353,8 @@ def test_a_pod_that_requires_a_late_label_is_planned_onto_groups_that_declare_it
 
 
 def test_a_label_that_a_group_has_from_the_start_is_not_late() -> None:
-    groups, _ = expand(Provisioner("p", late_labels={ARCH: "amd64", "x": "y"}, labels={"x": "z"}), CATALOGUE)
-    assert {group.late_labels for group in groups} == {frozenset()}
+    groups, _ = expand(
+        Provisioner("p", post_registration_labels={ARCH: "amd64", "x": "y"}, labels={"x": "z"}), CATALOGUE
+    )
+    assert {group.post_registration_labels for group in groups} == {frozenset()}
     assert {group.labels["x"] for group in groups} == {"z"}

@@ -437,7 +437,10 @@ def test_before_the_first_observation_nothing_of_a_ready_increment_counts_as_los
 
 def test_a_node_is_ready_with_all_of_its_labels_and_of_other_groups_without() -> None:
     harness = ReadyNodesHarness()
-    harness.groups = [replace(group("a"), labels={"gpu": "a", "zone": "b"}, late_labels=frozenset({"gpu"})), group("b")]
+    harness.groups = [
+        replace(group("a"), labels={"gpu": "a", "zone": "b"}, post_registration_labels=frozenset({"gpu"})),
+        group("b"),
+    ]
     fleet, key = harness.ready_but_for_labels()
     first, second, third = harness.backend.ids()
     assert fleet.increment(key).phase is Phase.CREATING
@@ -452,7 +455,7 @@ def test_a_node_is_ready_with_all_of_its_labels_and_of_other_groups_without() ->
 
 def test_labels_that_never_come_are_a_deadline_missed() -> None:
     harness = ReadyNodesHarness()
-    harness.groups = [replace(group("a"), labels={"gpu": "a"}, late_labels=frozenset({"gpu"})), group("b")]
+    harness.groups = [replace(group("a"), labels={"gpu": "a"}, post_registration_labels=frozenset({"gpu"})), group("b")]
     fleet, key = harness.ready_but_for_labels()
     harness.clock.advance(601)
     fleet.reconcile()

@@ -103,8 +103,8 @@ def test_one_secret_that_is_broken_keeps_no_other_from_being_read(tmp_path: Path
         (tmp_path / name).mkdir()
         secrets.append(_Secret(tmp_path / name, authority))
     served = []
-    for door, secret in zip(("provider", "http"), secrets, strict=True):
-        files = CertificateFiles((door,), secret.certificate, secret.key)
+    for listener, secret in zip(("provider", "http"), secrets, strict=True):
+        files = CertificateFiles((listener,), secret.certificate, secret.key)
         served.append((files, LiveTls(files.read(None, datetime.now(UTC)))))
     controller = CertificateController(served, epoch)
     secrets[0].key.write_bytes(b"half")
@@ -125,10 +125,10 @@ def test_what_expires_is_a_metric_and_a_warning_once(secret: _Secret, caplog: py
     expires = x509.load_pem_x509_certificate(live.now.certificate).not_valid_after_utc.timestamp()
     family, warns = text_string_to_metric_families(Metrics(controller.collectors).exposition()[1].decode())
     assert warns.name == "cagrpc_certificate_warning_timestamp_seconds"
-    warn_from = {(s.labels["door"], s.labels["certificate"]): s.value for s in warns.samples}
+    warn_from = {(s.labels["listener"], s.labels["certificate"]): s.value for s in warns.samples}
     assert warn_from["provider", "server"] == pytest.approx(expires - 0.2 * 7200, abs=2)
     assert family.name == "cagrpc_certificate_expiration_timestamp_seconds"
-    samples = {(s.labels["door"], s.labels["certificate"]): s.value for s in family.samples}
+    samples = {(s.labels["listener"], s.labels["certificate"]): s.value for s in family.samples}
     assert set(samples) == {("provider", "server"), ("provider", "client_ca"), ("expander", "server")}
     assert samples["provider", "server"] == samples["expander", "server"] == expires
     assert caplog.messages == []
@@ -140,7 +140,7 @@ def test_what_expires_is_a_metric_and_a_warning_once(secret: _Secret, caplog: py
     now += 3600
     controller.step()
     assert "tls.crt expired on" in caplog.messages[2]
-    told = {each["door"]: each["warning"] for each in controller.status()["certificates"]}
+    told = {each["listener"]: each["warning"] for each in controller.status()["certificates"]}
     assert "tls.crt expired on" in told["expander"]
 
 

@@ -10,10 +10,10 @@ from cagrpc.api.encoding.json_documents import whole_number
 from cagrpc.api.gen import kubernetes_pb2
 
 MIRROR = "slack.cagrpc.io/mirror"
-"""Annotation of a pod or workload: capacity is reserved for this many more of its pods ([S7]); empty and "true" mean
+"""Annotation of a pod or workload: capacity is reserved for this many more of its pods; empty and "true" mean
 one."""
 EXCLUDE = "slack.cagrpc.io/exclude"
-"""Annotation of a pod or workload: with "true" no capacity is reserved for the size of its pods ([R6])."""
+"""Annotation of a pod or workload: with "true" no capacity is reserved for the size of its pods."""
 PLACEHOLDER = "slack.cagrpc.io/placeholder"
 """Label of the pause pods of the carrier `pods`, with "true". Any user can set it: see `is_pause_pod`."""
 SHAPE = "slack.cagrpc.io/shape"

@@ -274,7 +274,9 @@ def _machine_labels(made_from: MachineTemplate, group: NodeGroup) -> dict[str, s
     """Return the node group's labels, but for late ones, over the template's: those of Cluster API's domains, and those
     that its flag --additional-sync-machine-labels names, are copied to the Node."""
     found = {**made_from.labels, **group.labels}
-    return {key: value for key, value in found.items() if key not in group.late_labels and not _claims(key)}
+    return {
+        key: value for key, value in found.items() if key not in group.post_registration_labels and not _claims(key)
+    }
 
 
 def _claims(label: str) -> bool:

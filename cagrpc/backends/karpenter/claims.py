@@ -109,7 +109,11 @@ def body(order: Order, instance: OrderedInstance, parameters: Parameters, fleet:
     provisioning (its state stays unsynced). Labels of instance types are the provider's, and requirements have none of
     ours: a key that Karpenter does not know matches no type."""
     group = instance.group
-    labels = {key: value for key, value in group.labels.items() if key not in WELL_KNOWN_LABELS | group.late_labels}
+    labels = {
+        key: value
+        for key, value in group.labels.items()
+        if key not in WELL_KNOWN_LABELS | group.post_registration_labels
+    }
     start_up = (Taint(START_UP_TAINT, TaintEffect.NO_SCHEDULE), *parameters.startup_taints)
     reference = parameters.node_class
     return {

@@ -30,13 +30,15 @@ from cagrpc.fleet.fields import (
     Taints,
     Weight,
 )
-from cagrpc.forms import DIRECTORY, FilePath, Form, shown
+from cagrpc.forms import DIRECTORY, FilePath, Form, Formerly, shown
 from solver.model import CPU, MEMORY, PODS
 
 CATALOGUE = "catalogue"
 """The key of the Catalogue in the validation context; without it, instance types are not checked."""
 
 _LARGEST_SIZE = 2**31 - 1
+
+_PostRegistrationLabels = Annotated[Labels, Formerly("late_labels")]
 
 Size = Annotated[int, Field(ge=0, le=_LARGEST_SIZE)]
 
@@ -64,8 +66,8 @@ class NodeGroupForm(Form):
     max_size: Size | None = None
     """Default: no maximum."""
     labels: Labels = Field(default_factory=dict)
-    late_labels: Labels = Field(default_factory=dict)
-    """Labels that a node gets only after it has joined, from feature discovery or a device plugin, say. Pods that
+    post_registration_labels: _PostRegistrationLabels = Field(default_factory=dict)
+    """Labels that a node gets only after it has registered, from feature discovery or a device plugin, say. Pods that
     require one are planned here, and a node counts as ready only with all of them."""
     taints: Taints = ()
     autoscaling: AutoscalingOptions | None = None
@@ -176,8 +178,8 @@ class ProvisionerForm(Form):
     """1-100, higher is preferred strictly; none is 0; equal weights are one tier."""
     requirements: Requirements = ()
     labels: Labels = Field(default_factory=dict)
-    late_labels: Labels = Field(default_factory=dict)
-    """Labels that a node gets only after it has joined, from feature discovery or a device plugin, say. Pods that
+    post_registration_labels: _PostRegistrationLabels = Field(default_factory=dict)
+    """Labels that a node gets only after it has registered, from feature discovery or a device plugin, say. Pods that
     require one are planned here, and a node counts as ready only with all of them."""
     taints: Taints = ()
     startup_taints: Taints = ()

@@ -148,7 +148,7 @@ class Readers:
         digest = sha256(token.encode()).digest()
         user = self._users.get(digest) or self._unknown.get(digest)
         if user is None:
-            user = await self._asked("create tokenreviews", partial(self._user, token))
+            user = await self._asked("TokenReview", partial(self._user, token))
             if isinstance(user, User):
                 self._users.keep(digest, user, _YES_SECONDS)
             else:
@@ -158,7 +158,7 @@ class Readers:
         right = (digest, asked.verb, asked.path)
         allowed = self._rights.get(right)
         if allowed is None:
-            allowed = await self._asked("create subjectaccessreviews", partial(self._may, user, asked))
+            allowed = await self._asked("SubjectAccessReview", partial(self._may, user, asked))
             self._rights.keep(right, allowed, _YES_SECONDS if allowed else _NO_SECONDS)
         return None if allowed else _forbidden(user, asked)
 
@@ -168,7 +168,7 @@ class Readers:
             found = await self._turns.run(ask)
         except CagrpcError as error:
             if self._told.is_new(str(error), about=what):
-                log.warning("who may read over HTTP cannot be asked: %s", error)
+                log.warning("%s failed: %s", what, error)
             raise Unavailable(
                 "who may read could not be asked of the API server; try again (the server's log has the reason)"
             ) from error

@@ -529,8 +529,8 @@ def test_leases_are_renewed_in_time_and_evenly() -> None:
         assert max(per_second.values()) < 30
 
 
-def test_late_labels_come_after_a_node_has_joined(world: NodesHarness) -> None:
-    world.groups = [replace(_GROUP, labels={"pool": "gpu", "gpu": "a10g"}, late_labels=frozenset({"gpu"}))]
+def test_post_registration_labels_come_after_a_node_has_joined(world: NodesHarness) -> None:
+    world.groups = [replace(_GROUP, labels={"pool": "gpu", "gpu": "a10g"}, post_registration_labels=frozenset({"gpu"}))]
     world.instance("one")
     world.life.step()
     world.life.queue.run_due()

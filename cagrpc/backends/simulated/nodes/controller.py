@@ -209,7 +209,7 @@ class NodeController(Controller):
     def _label(self, instance: BackendInstance, node: SimulatedNode) -> None:
         """Set the labels of its group that come late, as feature discovery does."""
         state = self._snapshot().groups.get(instance.node_group)
-        late = frozenset() if state is None else state.group.late_labels
+        late = frozenset() if state is None else state.group.post_registration_labels
         if state is not None and not late <= node.label_keys:
             labels = {key: state.group.labels[key] for key in late}
             with suppress(NotFound):

@@ -65,7 +65,7 @@ def registration(group: NodeGroup, name: str, provider_id: str, now_seconds: flo
     with --register-with-taints, and without late labels."""
     node = node_document(group, name)
     labels = node["metadata"]["labels"]
-    node["metadata"]["labels"] = {key: labels[key] for key in labels if key not in group.late_labels}
+    node["metadata"]["labels"] = {key: labels[key] for key in labels if key not in group.post_registration_labels}
     node["metadata"]["labels"][SIMULATED] = "true"
     node["spec"]["providerID"] = provider_id
     node["spec"]["taints"].append(taint_document(Taint(START_UP_TAINT, TaintEffect.NO_SCHEDULE)))

@@ -1,4 +1,4 @@
-"""The campaign at the doors: malformed messages to whatever reads what others write. To decoders they are drawn
+"""The campaign at the listeners: malformed messages to whatever reads what others write. To decoders they are drawn
 (`decoding`), and coverage-guided in a child (`tests.api.decoders.fuzz`); over real sockets they go to a real
 server, of which memory and open files are watched while somebody else is to be answered as ever."""
 
@@ -103,7 +103,7 @@ def told_by_fuzzer(words: str, code: int) -> Result:
 
 
 def over_sockets(front: str, seed: int, calls_each: int) -> Result:
-    """Send messages to the doors of one server: calls, connections that are none, and requests for pages."""
+    """Send messages to the listeners of one server: calls, connections that are none, and requests for pages."""
     result, hostile = Result(Counter()), Hostile(Random(f"{seed}/{front}"))
     with _server(front) as serving:
         watch = Watch(serving)

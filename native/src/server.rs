@@ -1,4 +1,4 @@
-//! The door of one server: its connections, their TLS and their limits, and what becomes of each call.
+//! One server: its connections, their TLS and their limits, and what becomes of each call.
 
 use std::collections::HashMap;
 use std::pin::{Pin, pin};
@@ -55,7 +55,7 @@ pub struct Limits {
 }
 
 /// What all connections of one server share.
-pub struct Door {
+pub struct Server {
     pub answers: Arc<Store>,
     pub limits: Limits,
     pub connections: Arc<Connections>,
@@ -80,13 +80,13 @@ pub struct Client {
     pub chain: Vec<Vec<u8>>,
     /// One more than the generation in which Python has let it in; 0 before.
     admitted: AtomicU64,
-    door: Arc<Door>,
+    server: Arc<Server>,
     progress: Arc<Progress>,
     /// Each has a connection of its own to Python, so that one who does not read holds up nobody else.
     behind: tokio::sync::Mutex<Option<SendRequest<bodies::Request>>>,
 }
 
-impl Door {
+impl Server {
     pub fn clients(&self) -> MutexGuard<'_, HashMap<u64, Arc<Client>>> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -115,10 +115,10 @@ impl Door {
                 continue;
             };
             if let Some(admitted) = self.connections.admit(peer.ip()) {
-                let (door, open) = (self.clone(), open.clone());
+                let (server, open) = (self.clone(), open.clone());
                 tokio::spawn(async move {
                     tokio::select! {
-                        () = door.connection(stream, &admitted) => {}
+                        () = server.connection(stream, &admitted) => {}
                         () = admitted.progress.end.notified() => {}
                     }
                     drop(open);
@@ -154,7 +154,7 @@ impl Door {
             id: LAST.fetch_add(1, Ordering::Relaxed) + 1,
             chain,
             admitted: AtomicU64::new(0),
-            door: self.clone(),
+            server: self.clone(),
             progress: progress.clone(),
             behind: tokio::sync::Mutex::new(None),
         });
@@ -200,7 +200,7 @@ struct Forget(Arc<Client>);
 
 impl Drop for Forget {
     fn drop(&mut self) {
-        self.0.door.clients().remove(&self.0.id);
+        self.0.server.clients().remove(&self.0.id);
     }
 }
 
@@ -210,8 +210,8 @@ impl Client {
     }
 
     fn is_admitted(&self) -> bool {
-        let now = self.door.generation.load(Ordering::SeqCst) + 1;
-        !self.door.guarded || self.admitted.load(Ordering::SeqCst) == now
+        let now = self.server.generation.load(Ordering::SeqCst) + 1;
+        !self.server.guarded || self.admitted.load(Ordering::SeqCst) == now
     }
 
     async fn serve(self: Arc<Self>, request: Request<Incoming>) -> Result<Response<Reply>, AnyError> {
@@ -219,15 +219,15 @@ impl Client {
         let _under_way = UnderWay::on(&self.progress);
         let (head, mut body) = request.into_parts();
         let mut received = Bytes::new();
-        let method = self.door.answers.method(head.uri.path());
+        let method = self.server.answers.method(head.uri.path());
         let may_be_ready = method.is_some() && self.is_admitted() && self.is_plain(&head.headers);
-        let one = if may_be_ready { One::of(&self.door) } else { None };
+        let one = if may_be_ready { One::of(&self.server) } else { None };
         if let (Some(method), Some(_one)) = (method, one) {
             let all = receive(&mut body, LARGEST_READY_REQUEST_BYTES);
-            match timeout(self.door.limits.receive, all).await {
+            match timeout(self.server.limits.receive, all).await {
                 Err(_) => return Err(h2::Error::from(h2::Reason::CANCEL).into()), // as Python does
                 Ok(Ok(Received::Whole(whole))) => {
-                    if let Some(ready) = self.door.answers.answer(method, &whole) {
+                    if let Some(ready) = self.server.answers.answer(method, &whole) {
                         ready.count(started.elapsed());
                         return Ok(response(&ready));
                     }
@@ -247,7 +247,7 @@ impl Client {
     fn is_plain(&self, headers: &HeaderMap) -> bool {
         let is_ours = headers.get("content-type").is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
         let encoded = headers.get("grpc-encoding").is_some_and(|name| name != "identity");
-        let traced = self.door.traced && (headers.contains_key("traceparent") || headers.contains_key("tracestate"));
+        let traced = self.server.traced && (headers.contains_key("traceparent") || headers.contains_key("tracestate"));
         is_ours && !encoded && !traced
     }
 
@@ -266,7 +266,7 @@ impl Client {
         if let Some(open) = behind.as_ref().filter(|open| !open.is_closed()) {
             return Ok(open.clone());
         }
-        let stream = UnixStream::connect(&self.door.behind).await?;
+        let stream = UnixStream::connect(&self.server.behind).await?;
         let (sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
@@ -297,10 +297,10 @@ fn response(ready: &Ready) -> Response<Reply> {
 struct One<'a>(&'a AtomicUsize);
 
 impl<'a> One<'a> {
-    fn of(door: &'a Door) -> Option<Self> {
-        let one = Self(&door.receiving);
-        let others = door.receiving.fetch_add(1, Ordering::Relaxed);
-        (others < door.limits.calls as usize).then_some(one)
+    fn of(server: &'a Server) -> Option<Self> {
+        let one = Self(&server.receiving);
+        let others = server.receiving.fetch_add(1, Ordering::Relaxed);
+        (others < server.limits.calls as usize).then_some(one)
     }
 }
 

@@ -1,5 +1,5 @@
-"""The campaign at the doors: a short one finds nothing, on both fronts; servers that answer, or end, as they must not
-are found, and so are decoders."""
+"""The campaign at the listeners: a short one finds nothing, on both fronts; servers that answer, or end, as they must
+not are found, and so are decoders."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 import grpc
 import pytest
 
-from bench.faults import decoding, doors
+from bench.faults import decoding, listeners
 from bench.faults.messages import Hostile, calls, pages
 from cagrpc.server.certificates import ensure_certificates
 from tests.api.decoders.registry import Decoder
@@ -36,7 +36,7 @@ stat::peak_rss_mb:              512
 @pytest.mark.parametrize("front", FRONTS)
 def test_a_short_one_finds_nothing(front: str) -> None:
     with fronted(front):
-        result = doors.over_sockets(front, 1, CALLS)
+        result = listeners.over_sockets(front, 1, CALLS)
     assert not result.violations
     answers = {name.rpartition(" ")[2]: count for name, count in result.told.items() if "calls answered" in name}
     assert sum(answers.values()) == CALLS
@@ -55,14 +55,14 @@ def made(hostile: Hostile) -> object:
 
 
 def test_what_the_fuzzer_says_is_read() -> None:
-    result = doors.told_by_fuzzer(LAST_WORDS, 0)
+    result = listeners.told_by_fuzzer(LAST_WORDS, 0)
     assert result.told == {
-        doors.FUZZED: 100_000,
+        listeners.FUZZED: 100_000,
         "inputs that reached different code": 321,
     }
     assert result.most == {"fuzzer: most memory, MiB": 512}
     assert not result.violations
-    assert doors.told_by_fuzzer(f"{LAST_WORDS}== ERROR: TimeoutError: pods took 3.1 s", 77).violations
+    assert listeners.told_by_fuzzer(f"{LAST_WORDS}== ERROR: TimeoutError: pods took 3.1 s", 77).violations
 
 
 def test_a_few_messages_to_decoders_find_nothing() -> None:
@@ -112,7 +112,7 @@ class FailingPages(BaseHTTPRequestHandler):
 
 @contextmanager
 def failing(directory: Path) -> Iterator[Serving]:
-    """A server whose doors are all broken; its process only waits to be ended."""
+    """A server whose listeners are all broken; its process only waits to be ended."""
     certificates = directory / "certs"
     ensure_certificates(certificates)
     key, certificate, authority = ((certificates / n).read_bytes() for n in ("server.key", "server.crt", "ca.crt"))
@@ -142,13 +142,13 @@ def test_calls_and_pages_that_fail_are_found(tmp_path: Path, caplog: pytest.LogC
 def test_a_server_that_ended_is_found(tmp_path: Path) -> None:
     (tmp_path / "out.err").write_text("Segmentation fault\n")
     with failing(tmp_path) as serving:
-        watch = doors.Watch(serving)
+        watch = listeners.Watch(serving)
         watch.begin()
         serving.process.kill()
         serving.process.wait()
         assert [each for each in watch.end() if each.startswith("the server has ended: Segmentation")]
     with failing(tmp_path) as serving:
-        watch = doors.Watch(serving)
+        watch = listeners.Watch(serving)
         watch.begin()
         watch.first_mib -= 2 * decoding.MOST_GROWTH_MIB
         assert next(watch.end()).startswith("it grew from")

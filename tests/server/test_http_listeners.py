@@ -67,7 +67,7 @@ def test_elsewhere_than_on_this_machine_it_has_tls_and_without_a_cluster_only_pr
             assert "http: {insecure: true} serves whoever comes" in text
         with pytest.raises((urllib.error.URLError, ConnectionError)):
             _ask(f"http://{server.endpoints.http}/healthz")
-        listeners = {each["door"] for each in server._status()["certificates"]}
+        listeners = {each["listener"] for each in server._status()["certificates"]}
         assert listeners == {"provider", "expander", "http"}
 
 
@@ -91,7 +91,7 @@ def test_it_may_have_a_certificate_of_its_own(tmp_path: Path) -> None:
     access = HttpAccess(insecure=False, certificate=tmp_path / "crt", key=tmp_path / "key")
     with _serving(_development(replace(settings_of(tmp_path), http_access=access))) as server:
         assert _ask(f"https://{server.endpoints.http}/healthz", tmp_path / "ca")[0] == 200
-        listeners = [each["door"] for each in server._status()["certificates"] if each["certificate"] == "server"]
+        listeners = [each["listener"] for each in server._status()["certificates"] if each["certificate"] == "server"]
         assert sorted(listeners) == ["expander", "http", "provider"]
 
 
