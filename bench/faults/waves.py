@@ -51,11 +51,6 @@ class Wave:
     def pods(self) -> int:
         return 2 * self.size if self.kind == "gang" else self.size
 
-    @property
-    def least_nodes(self) -> int:
-        """What it needs for itself."""
-        return -(-self.size // 2) if self.kind == "web" else self.pods
-
 
 class Waves:
     def __init__(self, cluster: Cluster, rng: Random) -> None:

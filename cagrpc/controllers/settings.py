@@ -76,24 +76,24 @@ class PlannerSettings(Section):
     """The planner loop, with `drive: plan`."""
 
     idle_seconds: Annotated[float, _UpToAnHour] = 1.0
-    """Planning waits until no new pod has come for so long, …"""
+    """Planning waits until no new pod has come for so long, but no longer than `window`."""
     window_seconds: Annotated[float, _UpToAnHour] = 10.0
-    """… but never longer than this after the first."""
+    """Planning begins at the latest so long after the first new pod."""
     budget_seconds: Annotated[float, _UpToAnHour] = 5.0
     """How long one planning round may think."""
     shortage_seconds: Annotated[float, _UpToAnHour] = 300.0
-    """How long an offering is left out after a shortage; doubled each time, up to six times as long."""
+    """How long an offering is left out after a shortage. It is doubled each time, up to six times as long."""
     expected_pods: bool = True
     """Whether pods that Deployments, ReplicaSets, StatefulSets, Jobs and JobSets still have to create are planned with
     those that are there."""
     progress_deadline_seconds: Annotated[float, _UpToAnHour] = DEADLINE_SECONDS
     """Controllers that still have to create pods, and the scheduler that has to bind them, are waited for as long as
-    they make progress, however slowly; not any longer once they have made none for so long. Pods that the API server
+    they make progress, however slowly, and no longer once they have made none for so long. Pods that the API server
     refuses (quota, webhook) are not waited for."""
     dedicated_nodes: bool = False
-    """Whether a new node takes the pods planned there and no others, until they are bound: exact, whatever the order in
-    which the scheduler tries pods. Takes the right to patch pods (deploy/rbac-dedicated-nodes.yaml), and leaves a
-    toleration in them."""
+    """Whether a new node takes the pods planned there and no others until they are bound. Plans are then carried out
+    exactly, whatever the order in which the scheduler tries pods. It takes the right to patch pods
+    (deploy/rbac-dedicated-nodes.yaml), and leaves a toleration in them."""
 
     @model_validator(mode="before")
     @classmethod
@@ -128,7 +128,7 @@ class NamespaceSettings(Section):
     pods: Annotated[int, Field(ge=1)] = 50_000
     """How many of their pods that have not come yet have capacity reserved at most."""
     overtaken_seconds: Annotated[float, Duration("1ms", None, '"1h"', was_number=True)] = 3600.0
-    """How long capacity is reserved for a request that was bypassed ten times; then none is for as long."""
+    """How long capacity is reserved for a request that was bypassed ten times. Then none is reserved for as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,18 +136,18 @@ class RequestSettings(Section):
     """ProvisioningRequests (autoscaling.x-k8s.io/v1), in a cluster that has their CRD."""
 
     booking_seconds: Annotated[float, Duration("1ms", "24h", '"10m"', was_number=True)] = 600.0
-    """How long provisioned capacity is reserved for pods that have not come, from the last that came. The flag
-    --booking overrides it."""
+    """How long provisioned capacity is reserved for pods that have not come, counted from the last pod that came. The
+    flag --booking overrides it."""
     keep_seconds: Annotated[float, Duration("1m", None, '"168h"', was_number=True)] = 7 * 86_400.0
     """A request that is decided is deleted after so long; one that is not fails then, unless its ValidUntilSeconds says
     otherwise."""
     upstream_classes: frozenset[ClassBehaviour] = frozenset()
     """Which of the cluster-autoscaler's own class names it leaves to cagrpc: `check-capacity` is
-    check-capacity.autoscaling.x-k8s.io, `atomic-scale-up` best-effort-atomic-scale-up.autoscaling.x-k8s.io. Default:
-    none."""
+    check-capacity.autoscaling.x-k8s.io, `atomic-scale-up` is best-effort-atomic-scale-up.autoscaling.x-k8s.io. The
+    default is none."""
     per_namespace: NamespaceSettings = field(default_factory=NamespaceSettings)
     enabled: bool = True
-    """Whether they are served; with `kubernetes`."""
+    """Whether ProvisioningRequests are served, which takes the section `kubernetes`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +158,10 @@ class KueueSettings(Section):
     """AdmissionChecks with this controllerName are answered, and those with ProvisioningRequestController. Kueue's own
     name, kueue.x-k8s.io/provisioning-request, is refused where Kueue's own controller runs."""
     retry_mode: RetryMode = RetryMode.RELEASE
-    """Between two attempts a Workload loses its quota (`release`: the check is Retry) or keeps it (`keep`: Pending)."""
+    """What becomes of the quota of a Workload between two attempts: `release` gives it up (the check is Retry), `keep`
+    keeps it (the check is Pending)."""
     enabled: bool = True
-    """Whether AdmissionChecks are answered; with `kubernetes`."""
+    """Whether AdmissionChecks are answered, which takes the section `kubernetes`."""
 
 
 class ConsolidationMode(StrEnum):
@@ -199,11 +200,12 @@ class NodeBudget(Section):
         PlainValidator(_nodes),
         WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 0}]}),
     ] = "10%"
-    """How many, or which part of them, rounded up; 0 for none."""
+    """How many nodes, or which part of them, rounded up; 0 means none."""
     reasons: frozenset[Literal["Underutilized", "Empty", "Drifted"]] | None = None
-    """For which reasons it holds. Default: for all."""
+    """The reasons for which the budget holds. The default is all."""
     schedule: Annotated[Cron, Text(parse_cron)] | None = None
-    """When it becomes active: five fields of cron, or @daily and the like, in UTC. Default: it is always active."""
+    """When the budget becomes active: five fields of cron, or @daily and the like, in UTC. The default is that it is
+    always active."""
     duration_seconds: Annotated[float, Duration("1m", "8784h", '"8h" or "1h30m"')] | None = None
     """How long it stays active, with `schedule`."""
 
@@ -242,13 +244,13 @@ class ProvisionerDisruption(Section):
     """Which nodes of a provisioner consolidation may replace, and how many at once: `spec.disruption` of a NodePool."""
 
     consolidation_policy: ConsolidationPolicy = ConsolidationPolicy.WHEN_EMPTY_OR_UNDERUTILIZED
-    """`WhenEmpty`: only nodes that have no pods to move. All others: any node."""
+    """Which nodes may be replaced. With `WhenEmpty` only nodes that have no pods to move; with all others any node."""
     consolidate_after_seconds: Annotated[
         float | None, Duration("0s", "8760h", '"0s", "30m" or "Never"', never="Never")
     ] = 0.0
     """A node is left alone for so long after pods came to it; `Never`: consolidation leaves all of them alone."""
     budgets: _Budgets | None = None
-    """Default: `consolidation.budgets`."""
+    """How many nodes may be disrupted at once. The default is `consolidation.budgets`."""
 
 
 _ConditionType = Annotated[str, Field(min_length=1, max_length=316)]
@@ -259,10 +261,10 @@ class RepairRule(Section):
     """A condition of nodes that have gone bad."""
 
     condition: _ConditionType
-    """Its type, such as Ready, or one of a node problem detector."""
+    """The type of the condition, such as Ready, or one of a node problem detector."""
     status: Literal["True", "False", "Unknown"]
     toleration_seconds: Annotated[float, Duration("1s", "168h", '"30m"')]
-    """How long it may be so."""
+    """How long the node may have it."""
 
 
 DEFAULT_INTERRUPTION_TAINTS = (
@@ -299,10 +301,10 @@ class ConsolidationSettings(Section):
     budget_seconds: Annotated[float, Duration("1s", "10m", '"10s"')] = 10.0
     """How long planning may think."""
     least_saving_usd_per_hour_per_pod: Annotated[float, Field(ge=0, le=1_000)] = 0.0
-    """A step that moves pods saves at least so much for each of them, or is left out; nodes that must go and pods that
-    go to a better weight are moved all the same."""
+    """A step that moves pods saves at least this much for each of them, or is left out. Nodes that must go, and pods
+    that go to a better weight, are moved all the same."""
     most_nodes_per_step: Annotated[int, Field(ge=1, le=1_000)] = 50
-    """How many nodes one step takes away at most; one that gangs tie together may be larger."""
+    """How many nodes one step removes at most. A step that gangs tie together may be larger."""
     minimum_node_age_seconds: Annotated[float, Duration("1s", "168h", '"10m"')] = 600.0
     """A younger node stays, unless it must go."""
     skip_nodes_with_local_storage: bool = True
@@ -311,23 +313,23 @@ class ConsolidationSettings(Section):
     skip_nodes_with_system_pods: bool = True
     """Whether pods of kube-system without a PodDisruptionBudget stay for an hour, as CA's flag of this name."""
     step_deadline_seconds: Annotated[float, Duration("1m", "24h", '"15m"')] = 900.0
-    """A step that makes no progress for so long is undone; longer than increment_deadline."""
+    """A step that makes no progress for so long is undone. It is longer than `increment_deadline`."""
     windows: tuple[Schedule, ...] = ()
-    """When nodes may be replaced. Default: always. A step that has begun is finished; nodes that must go do not
+    """When nodes may be replaced. The default is always. A step that has begun is finished; nodes that must go do not
     wait."""
     budgets: Annotated[_Budgets, AfterValidator(_one_or_more), Field(json_schema_extra={"minItems": 1})] = field(
         default_factory=lambda: (NodeBudget(),)
     )
-    """Of each provisioner that has none of its own."""
+    """The budgets of each provisioner that has none of its own."""
     disruption: Annotated[Mapping[str, ProvisionerDisruption], NotWritten()] = field(default_factory=dict)
     """By provisioner that says something of its own."""
     pause_after_failure_seconds: Annotated[float, Duration("1s", "6h", '"10m"')] = 600.0
-    """How long nothing is begun after a step that was undone; twice as long after each further one, at most 6h."""
+    """How long nothing is begun after a step that was undone: twice as long after each further one, and at most 6h."""
     longest_pause_seconds: Annotated[float, NotWritten()] = 6 * 3600.0
     interruption_taints: frozenset[LabelKey] = frozenset(DEFAULT_INTERRUPTION_TAINTS)
-    """A node with one of these is about to be taken by its cloud, and is replaced before."""
+    """A node with one of these taints is about to be taken by its cloud, and is replaced before that happens."""
     interruption_conditions: frozenset[_ConditionType] = frozenset(DEFAULT_INTERRUPTION_CONDITIONS)
-    """And so is one of which one of these conditions is True."""
+    """A node of which one of these conditions is True is about to be taken by its cloud, too."""
     repair: tuple[RepairRule, ...] = field(
         default_factory=lambda: (RepairRule("Ready", "False", 1800.0), RepairRule("Ready", "Unknown", 1800.0))
     )

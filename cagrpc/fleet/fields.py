@@ -159,11 +159,11 @@ class TolerationForm(Form):
     """v1.Toleration."""
 
     key: LabelKey | None = None
-    """Default: all taints, with operator Exists."""
+    """The key of the taint. The default is all taints, with the operator Exists."""
     operator: Literal["Equal", "Exists"] = "Equal"
     value: LabelValue = ""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
-    """Default: all."""
+    """The effect of the taint. The default is all effects."""
 
     @model_validator(mode="after")
     def _is_valid(self) -> Self:
@@ -191,7 +191,7 @@ class LabelSelector(Form):
 
     match_labels: dict[LabelKey, LabelValue] = Field(default_factory=dict)
     match_expressions: Requirements = ()
-    """With the operators In, NotIn, Exists, DoesNotExist."""
+    """Requirements with the operators In, NotIn, Exists and DoesNotExist."""
 
     @model_validator(mode="after")
     def _selects_pods(self) -> Self:

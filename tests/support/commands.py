@@ -162,12 +162,6 @@ class PageReader:
             process.wait()
 
 
-def yaml_block(page: Path, title: str) -> str:
-    """Return the YAML that a page gives below a line with this text."""
-    _, _, rest = page.read_text().partition(title)
-    return "\n".join(next(blocks(rest, "yaml"))) + "\n"
-
-
 def play(
     reader: PageReader,
     written: Sequence[str],

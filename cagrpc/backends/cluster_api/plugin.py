@@ -39,19 +39,20 @@ class ClusterApiForm(Form):
     cluster: ObjectName
     """The Cluster object whose Machines are made."""
     namespace: Namespace = "default"
-    """Of the Cluster object and its templates."""
+    """The namespace of the Cluster object and its templates."""
     fleet: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$")] = "cagrpc"
-    """Marks this server's Machines, so that two servers share a Cluster."""
+    """The name that marks this server's Machines, so that two servers can share a Cluster."""
     kubeconfig: FilePath | None = None
-    """Of the management cluster. Default: the cluster of the section `kubernetes`."""
+    """The kubeconfig of the management cluster. The default is the cluster of the section `kubernetes`."""
     context: str = ""
-    """Of the kubeconfig. Default: its current context."""
+    """The context of the kubeconfig. The default is its current context."""
     in_cluster: bool = False
-    """The management cluster is the one that cagrpc runs in: use the service account of its pod."""
+    """Whether the management cluster is the one that cagrpc runs in; the service account of its pod is used."""
     provisioners: dict[_GroupId, MachineSource] = Field(default_factory=dict)
-    """By provisioner: what the Machines of its node groups are made from. They have one shape, as templates have."""
+    """What the Machines of the node groups of each provisioner are made from. They have one shape, as templates
+    have."""
     node_groups: dict[_GroupId, MachineSource] = Field(default_factory=dict)
-    """The same by node group id; it replaces the provisioner's."""
+    """What the Machines of each node group are made from; it replaces what the provisioner says."""
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:

@@ -19,9 +19,9 @@ class Reference(Section):
     """A template of an infrastructure or bootstrap provider, in the namespace of the Cluster."""
 
     api_group: ObjectName
-    """Such as infrastructure.cluster.x-k8s.io."""
+    """The group of its API, such as infrastructure.cluster.x-k8s.io."""
     kind: Annotated[str, Field(pattern=r"^[A-Z][A-Za-z0-9]*Template$")]
-    """It ends with Template."""
+    """The kind, which ends in Template."""
     name: ObjectName
     version: Annotated[str, NotWritten()] = ""
     """Empty where the API server is to choose."""
@@ -39,21 +39,22 @@ class MachineSource(Section):
     machine_pool: ObjectName | None = None
     """The MachinePool whose template is used; `infrastructure_template` goes with it, as its own makes pools."""
     infrastructure_template: Reference | None = None
-    """Default: that of machine_deployment."""
+    """The template of the infrastructure. The default is that of machine_deployment."""
     bootstrap_template: Reference | None = None
-    """Default: that of machine_deployment."""
+    """The template of the bootstrap data. The default is that of machine_deployment."""
     bootstrap_data_secret: ObjectName | None = None
-    """A Secret with bootstrap data that all Machines share, instead of bootstrap_template."""
+    """The name of a Secret with bootstrap data that all Machines share, instead of bootstrap_template."""
     version: Annotated[str, Field(pattern=r"^v\d+\.\d+\.\d+")] | None = None
-    """Of Kubernetes. Default: that of machine_deployment."""
+    """The version of Kubernetes. The default is that of machine_deployment."""
     failure_domain: Annotated[str, Field(min_length=1, max_length=256)] | None = None
-    """Default: the node group's zone, where the Cluster has a failure domain of that name, or else that of
-    machine_deployment."""
+    """The failure domain. The default is the node group's zone, where the Cluster has a failure domain of that name, or
+    else that of machine_deployment."""
     machine_taints: bool = False
-    """Let Cluster API set the node group's taints and the start-up taint. Its feature gate MachineTaintPropagation must
-    be on. Not needed with kubeadm's bootstrap provider."""
+    """Whether Cluster API sets the node group's taints and the start-up taint, which takes its feature gate
+    MachineTaintPropagation. kubeadm's bootstrap provider does not need it."""
     node_drain_timeout_seconds: Annotated[float, Duration("0s", "24h", '"10m"', was_number=True)] | None = None
-    """How long the deletion of a Machine may drain its Node; 0 is no limit. Default: that of machine_deployment."""
+    """How long the deletion of a Machine may drain its Node; 0 means no limit. The default is that of
+    machine_deployment."""
 
     def __post_init__(self) -> None:
         if self.machine_deployment and self.machine_pool:

@@ -44,24 +44,24 @@ class ParametersForm(Form):
 
     node_class: NodeClass | None = None
     termination_grace_period_seconds: Annotated[float, Duration("1s", "24h", '"10m"', was_number=True)] | None = None
-    """After so long a deleted NodeClaim is gone, whatever disruption budgets or do-not-disrupt say. Default: 10m, as
-    CA's --max-graceful-termination-sec."""
+    """How long it takes at most until a deleted NodeClaim is gone, whatever disruption budgets or do-not-disrupt say.
+    The default is 10m, as of CA's --max-graceful-termination-sec."""
 
 
 class KarpenterForm(ParametersForm):
     """Creates nodes by Karpenter's NodeClaims in the cluster of the section `kubernetes`."""
 
     fleet: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$")] = "cagrpc"
-    """Marks this server's NodeClaims, so that two servers share a cluster."""
+    """The name that marks this server's NodeClaims, so that two servers can share a cluster."""
     unavailable_offerings_seconds: Annotated[float, Duration("0s", "24h", '"3m"', was_number=True)] = (
         UNAVAILABLE_OFFERINGS_SECONDS
     )
-    """How long Karpenter's provider launches nothing of an offering after a shortage of it. 3m with AWS, 1h with
+    """How long Karpenter's provider launches nothing of an offering after a shortage of it: 3m with AWS, 1h with
     Azure."""
     provisioners: dict[str, ParametersForm] = Field(default_factory=dict)
-    """By the name of the provisioner."""
+    """Parameters by the name of the provisioner."""
     node_groups: dict[str, ParametersForm] = Field(default_factory=dict)
-    """By the id of the node group, before those of its provisioner."""
+    """Parameters by the id of the node group, which come before those of its provisioner."""
 
 
 class KarpenterFields(Form):

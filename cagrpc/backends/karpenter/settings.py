@@ -30,9 +30,9 @@ class NodeClass(Section):
     """A NodeClass, the provider's part of a node: images, subnets, disks, identities."""
 
     group: Annotated[str, Field(min_length=1), AfterValidator(_one_segment)]
-    """Of its API, without the version: `karpenter.k8s.aws`, `karpenter.azure.com`."""
+    """The group of its API, without the version: `karpenter.k8s.aws` or `karpenter.azure.com`."""
     kind: Annotated[str, Field(min_length=1)]
-    """`EC2NodeClass`, `AKSNodeClass`."""
+    """The kind: `EC2NodeClass` or `AKSNodeClass`."""
     name: Annotated[str, Field(min_length=1, max_length=253)]
 
 

@@ -41,31 +41,32 @@ class Behaviour(Section):
     delete_seconds: _Seconds = 5.0
     """How long a deleted instance is still listed as being deleted."""
     stock: _Count | None = None
-    """How many instances can exist at once; an order for more is refused at once as a whole. None: any number."""
+    """How many instances can exist at once. An order for more is refused at once and as a whole. By default there is no
+    limit."""
     late_shortage: _Count | None = None
-    """How many instances can exist at once without the backend knowing it at once: orders for more are taken, and the
-    surplus instances fail while they are created. None: any number."""
+    """How many instances can exist at once, without the backend knowing it at once: orders for more are accepted, and
+    the surplus instances fail while they are created. By default there is no limit."""
     failure_probability: _Probability = 0.0
-    """How likely an instance fails while it is created. A fraction, 0 to 1."""
+    """How likely it is that an instance fails while it is created: a fraction from 0 to 1."""
     fail_after_seconds: _Seconds = 5.0
     """How long after its order a failing instance fails."""
     vanish_probability: _Probability = 0.0
-    """How likely an instance vanishes without anybody's asking. A fraction, 0 to 1."""
+    """How likely it is that an instance vanishes without anybody asking for it: a fraction from 0 to 1."""
     vanish_after_seconds: _Seconds = 60.0
     """How long after its order a vanishing instance vanishes, whether it runs by then or not."""
     hang: bool = False
-    """Instances are created for ever and never run."""
+    """Whether instances are created for ever and never run."""
     list_delay_seconds: _Seconds = 0.0
     """How long an instance is missing from lists after its order, as with a cloud that is eventually consistent."""
     id_after_seconds: _Seconds = 0.0
     """How long after its order an instance has its id; until then its token stands for it."""
     refusal: Refusal | None = None
-    """Orders are refused at once as a whole: `quota`, as the account may not have more, or `configuration`, as their
-    parameters are wrong. None: they are not."""
+    """Why orders are refused, at once and as a whole: `quota`, because the account may not have more, or
+    `configuration`, because their parameters are wrong. By default they are not refused."""
     lost_answer_probability: _Probability = 0.0
-    """How likely an order or a delete is carried out and its answer is lost. A fraction, 0 to 1."""
+    """How likely it is that an order or a deletion is carried out and its answer is lost: a fraction from 0 to 1."""
     unreachable: bool = False
-    """Orders and deletes of these instances find the backend out of reach; under `*` every call does."""
+    """Whether orders and deletions of these instances find the backend unreachable. Under `*` every call does."""
 
 
 @dataclass(frozen=True, slots=True)

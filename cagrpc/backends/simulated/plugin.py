@@ -24,8 +24,8 @@ class SimulatedFields(Form):
     simulated: dict[Annotated[str, Field(min_length=1)], Behaviour | None] = Field(default_factory=dict)
     """The embedded simulation's behaviours and faults, by instance type, node group id, or "*" for all others."""
     file: FilePath | None = None
-    """Where the simulation keeps its instances; processes that share it see one cloud. Default: `simulated.sqlite` in
-    the state directory."""
+    """Where the simulation keeps its instances. Processes that share the file see one cloud. The default is
+    `simulated.sqlite` in the state directory."""
 
 
 class SimulatedNodesField(Form):

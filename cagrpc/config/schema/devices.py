@@ -58,17 +58,17 @@ class DevicesForm(Form):
     driver: Annotated[str, AfterValidator(_driver)]
     """The DRA driver that publishes them."""
     count: Annotated[int, Field(ge=1, le=MOST_DEVICES)] | None = None
-    """Per node. Default: the GPUs that the catalogue says the instance type has."""
+    """How many each node has. The default is the number of GPUs that the catalogue gives for the instance type."""
     node_groups: Annotated[list[str], Field(min_length=1)] | None = None
-    """Ids of node groups. Default: all."""
+    """The ids of the node groups that have them. The default is all node groups."""
     instance_types: Annotated[list[str], Field(min_length=1)] | None = None
-    """Default: all."""
+    """The instance types that have them. The default is all instance types."""
     gpu_names: Annotated[list[str], Field(min_length=1)] | None = None
-    """Only of instance types with these GPUs of the catalogue. Default: any."""
+    """Only instance types with these GPUs of the catalogue have them. The default is any."""
     attributes: Annotated[dict[str, AttributeForm], AfterValidator(_names)] = Field(default_factory=dict)
-    """As the driver publishes them; names without a domain are in the driver's."""
+    """The attributes as the driver publishes them. Names without a domain are in the driver's."""
     capacity: Annotated[dict[str, str | int], AfterValidator(_names)] = Field(default_factory=dict)
-    """Quantities of each."""
+    """The quantities of each capacity."""
 
     @field_validator("capacity")
     @classmethod

@@ -64,28 +64,28 @@ class Configuration(Form):
     tls: Tls = Tls()
     http: HttpAccess = Field(default_factory=HttpAccess)
     state_directory: FilePath = ".cagrpc"
-    """Journal, simulated fleet, development certificates."""
+    """Where the journal, the simulated fleet and development certificates are."""
     backend: BackendForm = BackendForm()
     catalogue: FilePath | Literal["embedded"] = "embedded"
-    """Instance types and offerings, CSV. Default: the embedded catalogue (EC2, us-east-1, on demand)."""
+    """A CSV file of instance types and offerings. The default is the embedded catalogue (EC2, us-east-1, on demand)."""
     provisioners: Annotated[list[ProvisionerEntry], Field(min_length=1)]
     devices: list[DevicesForm] = Field(default_factory=list)
     """What DRA drivers publish of new nodes, for node groups of which no node has been seen yet."""
     limits: Limits = Field(default_factory=dict)
     """What the cluster's nodes may have together: nodes, cpu, memory, any resource, as Kubernetes quantities."""
     shown_groups: Annotated[int, Field(ge=1, le=10_000)] = DEFAULT_SHOWN_GROUPS
-    """How many node groups CA is shown; explicit ones always, and those with nodes."""
+    """How many node groups CA is shown. Explicit ones are always shown, and those with nodes."""
     autoscaling: AutoscalingOptions = Field(default_factory=AutoscalingOptions)
-    """Of every node group; a provisioner's and a node group's own fields come before these."""
+    """Options of every node group. A provisioner's and a node group's own fields come before these."""
     gpu_label: LabelKey = "cagrpc.io/gpu"
     """The label that CA knows nodes with GPUs by."""
     increment_deadline_seconds: Annotated[float, Duration("1ms", None, '"10m"', was_number=True)] = 600.0
-    """An increment whose nodes are not all ready by then is rolled back; below CA's own 15 minutes."""
+    """An increment whose nodes are not all ready by then is rolled back. It is below CA's own 15 minutes."""
     expander_budget_seconds: Annotated[float, Duration("1ms", LONGEST_EXPANDER, '"2s"', was_number=True)] = 2.0
-    """How long the expander may think; CA gives up after 5 s."""
+    """How long the expander may think. CA gives up after 5 s."""
     tracing: bool = False
-    """Traces of calls, planning rounds and increments, by OpenTelemetry (the extra `tracing`). Where they are sent is
-    said by its environment variables: OTEL_EXPORTER_OTLP_ENDPOINT and others."""
+    """Whether calls, planning rounds and increments are traced by OpenTelemetry (the extra `tracing`). Where traces are
+    sent is said by its environment variables, OTEL_EXPORTER_OTLP_ENDPOINT and others."""
 
     @field_validator("increment_deadline_seconds")
     @classmethod

@@ -17,13 +17,13 @@ class HttpAccess(Section):
     probes are open, and the cluster is asked whether a reader's bearer token may read a page."""
 
     insecure: bool | None = None
-    """`true`: plain, and for whoever reaches it, wherever it listens. `false`: TLS and tokens on a loopback address,
-    too."""
+    """With `true` it is plain and open to whoever reaches it, wherever it listens. With `false` it has TLS and asks for
+    tokens on a loopback address, too."""
     certificate: File | None = None
-    """With `key`. Default: that of `tls`."""
+    """The file of the certificate; `key` goes with it. The default is the certificate of `tls`."""
     key: File | None = None
     audiences: tuple[Annotated[str, Field(min_length=1)], ...] = ()
-    """Whom readers' tokens must be made for. Default: the API server's own audience."""
+    """The audiences that readers' tokens must be made for. The default is the API server's own audience."""
 
     def __post_init__(self) -> None:
         if (self.certificate is None) != (self.key is None):

@@ -18,13 +18,14 @@ class ClusterAccessForm(Form, title="Kubernetes"):
 
     kubeconfig: File | None = None
     context: str = ""
-    """Of the kubeconfig. Default: its current context."""
+    """The context of the kubeconfig. The default is its current context."""
     in_cluster: bool = False
-    """Use the service account of the pod that cagrpc runs in."""
+    """Whether the service account of the pod that cagrpc runs in is used."""
     namespace: Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")] = "cagrpc"
     """Where the Lease of the one writer is."""
     journal: JournalKind = JournalKind.CLUSTER
-    """Custom resources with a Lease (a standby may wait), or the file in the state directory."""
+    """Where the journal is kept: in custom resources, with a Lease for which a standby may wait, or in a file in the
+    state directory."""
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:

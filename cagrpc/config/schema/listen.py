@@ -51,8 +51,8 @@ class Listen(Form):
     """Where each server listens, `host:port`; port 0 takes a free one."""
 
     provider: _Address = Field(default="127.0.0.1:8086", validate_default=True)
-    """externalgrpc.CloudProvider, mutual TLS."""
+    """The address of externalgrpc.CloudProvider, which has mutual TLS."""
     expander: _Address = Field(default="127.0.0.1:8087", validate_default=True)
-    """grpcplugin.Expander, TLS without client certificates, as CA requires."""
+    """The address of grpcplugin.Expander, which has TLS without client certificates, as CA requires."""
     http: _Address = Field(default="127.0.0.1:8088", validate_default=True)
-    """Health, metrics, decisions; plain HTTP on a loopback address, else as `http` says."""
+    """The address of health, metrics and decisions: plain HTTP on a loopback address, and otherwise as `http` says."""

@@ -53,18 +53,18 @@ class NodeGroupForm(Form):
 
     id: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[\x21-\x7e]+$")]
     allocatable: Allocatable | None = None
-    """What pods may use of one node: cpu, memory, pods, and any other resource; `price_usd_per_hour` goes with it.
-    Without ephemeral-storage the provisioner's, or 17Gi."""
+    """What pods may use of one node: cpu, memory, pods, and any other resource; `price_usd_per_hour` goes with it. The
+    default of ephemeral-storage is that of the provisioner, or 17Gi."""
     arch: LabelValue | None = None
-    """Of a shape given by hand. Default: amd64."""
+    """The architecture of a shape that is given by hand. The default is amd64."""
     price_usd_per_hour: Annotated[float, Field(ge=0, le=1_000_000)] | None = None
-    """Default: the catalogue's."""
+    """The price of one node. The default is the catalogue's."""
     instance_type: LabelValue | None = None
     zone: LabelValue | None = None
     capacity_type: LabelValue | None = None
     min_size: Size = 0
     max_size: Size | None = None
-    """Default: no maximum."""
+    """The most nodes that the group may have. By default there is no maximum."""
     labels: Labels = Field(default_factory=dict)
     post_registration_labels: _PostRegistrationLabels = Field(default_factory=dict)
     """Labels that a node gets only after it has registered, from feature discovery or a device plugin, say. Pods that
@@ -144,7 +144,7 @@ class NodeGroupFile(Form):
     """Node groups in a file: `{"groups": {id: {cpu_milli, memory_mib, pods, gpu, arch, price}}}`."""
 
     ids: Annotated[list[str], Field(min_length=1)] | None = None
-    """Only these of the file's groups. Default: all."""
+    """The ids of the file's groups that are taken. The default is all."""
     file: FilePath
 
     @field_validator("file")
@@ -175,7 +175,8 @@ class ProvisionerForm(Form):
 
     name: ObjectName
     weight: Weight | None = None
-    """1-100, higher is preferred strictly; none is 0; equal weights are one tier."""
+    """The weight, 1 to 100, or 0 where there is none. A higher one is strictly preferred; equal weights are one
+    tier."""
     requirements: Requirements = ()
     labels: Labels = Field(default_factory=dict)
     post_registration_labels: _PostRegistrationLabels = Field(default_factory=dict)
@@ -186,12 +187,12 @@ class ProvisionerForm(Form):
     limits: Limits = Field(default_factory=dict)
     """What its nodes may have together: nodes, cpu, memory, any resource, as Kubernetes quantities."""
     allocatable: Allocatable = Field(default_factory=dict)
-    """What pods may use of each of its nodes beside what instance types and node groups say: ephemeral-storage
-    (default: 17Gi, of a disk of 20 GiB), huge pages (which are taken off the memory), what device plugins offer."""
+    """What pods may use of each of its nodes besides what instance types and node groups say: ephemeral-storage (17Gi
+    by default, of a disk of 20 GiB), huge pages (which are taken off the memory), and what device plugins offer."""
     node_groups: Annotated[list[NodeGroupEntry], Field(min_length=1)] | None = None
     autoscaling: AutoscalingOptions | None = None
     disruption: ProvisionerDisruption | None = None
-    """Of its nodes by consolidation."""
+    """How consolidation may disrupt its nodes."""
 
     @field_validator("allocatable")
     @classmethod

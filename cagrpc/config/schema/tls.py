@@ -29,16 +29,16 @@ class Tls(Form):
     """One of: a directory as `cagrpc certs` makes it, three files, or `insecure: true`."""
 
     directory: File | None = None
-    """Holds server.crt, server.key and ca.crt. Default: `certs` in the state directory."""
+    """The directory that has server.crt, server.key and ca.crt. The default is `certs` in the state directory."""
     certificate: File | None = None
     key: File | None = None
     client_ca: File | None = None
-    """Who must have signed CA's client certificate."""
+    """The authority that must have signed CA's client certificate."""
     client_names: list[Annotated[str, Field(min_length=1)]] = Field(default_factory=list)
-    """Whose certificates the provider serves, by common name, DNS name or URI. Default: whoever client_ca has signed
-    one for."""
+    """Whose certificates the provider accepts, by common name, DNS name or URI. The default is whoever client_ca has
+    signed one for."""
     insecure: bool = False
-    """Plaintext, for tests: CA's expander client always wants TLS."""
+    """Whether the servers are plaintext, which is for tests: CA's expander client always wants TLS."""
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:

@@ -43,7 +43,7 @@ class Fixed(Form):
     name: _Name
     count: Annotated[int, Field(ge=0, le=100_000)] = 1
     requests: Requests
-    """Of one: cpu, memory, any resource, as Kubernetes quantities."""
+    """What one placeholder requests: cpu, memory, and any other resource, as Kubernetes quantities."""
     tolerations: Tolerations = ()
 
     @model_validator(mode="after")
@@ -83,21 +83,22 @@ class TargetSettings(Section):
 
     name: _Name
     rate: _Rate = 0.0
-    """The least of it, as a fraction: 0.1 is a tenth of `base`. Mirrors and fixed sizes count towards it."""
+    """The least that is held, as a fraction: 0.1 is a tenth of `base`. Mirrors and fixed sizes count towards it."""
     fixed: _Fixed = ()
     version: Version = Version.BIGGEST
-    """`1`: even parts. `2-incomplete`: room for the pods with most of each resource, and even parts. `2`: room for a
-    pod with the most of every resource, and even parts."""
+    """Which placeholders a rate makes. With `1` they are even parts. With `2-incomplete` there is room for the pods
+    with the most of each resource, and even parts. With `2` there is room for a pod with the most of every resource,
+    and even parts."""
     base: Base = Base.REQUESTED
     """What the rate is of: what pods request together, or what nodes have."""
     granularity: Annotated[int, Field(ge=1, le=100)] = 5
-    """Placeholders for each node: the more there are, the smaller they are."""
+    """The number of placeholders for each node: the more there are, the smaller they are."""
     provisioner: str | None = None
-    """Only its nodes, and the pods that may run there. Default: all nodes."""
+    """The provisioner whose nodes, and the pods that may run there, count. The default is all nodes."""
     node_selector: Annotated[tuple[tuple[str, str], ...], NotWritten()] = ()
     """Labels of the provisioner's nodes; empty for all nodes."""
     namespace: DnsLabel | None = None
-    """Only pods of this namespace. Default: of all."""
+    """The namespace whose pods count. The default is all namespaces."""
     schedules: tuple[Window, ...] = ()
 
     def __post_init__(self) -> None:
@@ -142,9 +143,9 @@ class SlackSettings(Section):
     (annotation slack.cagrpc.io/mirror)."""
 
     carrier: Carrier | None = None
-    """Who makes room. `virtual`: the planner alone (needs `drive: plan`). `buffer`: the cluster-autoscaler, by
-    CapacityBuffers. `pods`: pause pods that give way. Default: virtual with `drive: plan`, otherwise buffer where the
-    cluster serves CapacityBuffers, otherwise pods."""
+    """Who makes room. With `virtual` the planner does alone (which takes `drive: plan`), with `buffer` the
+    cluster-autoscaler, by CapacityBuffers, and with `pods` pause pods that give way. The default is virtual with
+    `drive: plan`, otherwise buffer where the cluster serves CapacityBuffers, otherwise pods."""
     targets: tuple[TargetSettings, ...] = ()
     exclude: Exclusion = field(default_factory=Exclusion)
     mirrors_per_namespace: Annotated[int, Field(ge=0)] = 200

@@ -93,12 +93,12 @@ class LaunchParameters(Section):
     """The image, the instance profile, security groups, and user data whose kubelet joins the cluster and registers
     with the start-up taint. The instance type is the node group's."""
     subnets: dict[_Text, Annotated[str, Field(pattern=r"^subnet-[0-9a-f]+$")]] | None = None
-    """The subnet of each zone. Left out, the launch template's network interfaces have it."""
+    """The subnet of each zone. Without it the launch template's network interfaces have to have one."""
     capacity_reservation: CapacityReservation | None = None
     tags: Annotated[
         dict[_Text, Annotated[str, Field(max_length=256)]], Field(max_length=_MOST_TAGS), AfterValidator(_nobody_elses)
     ] = field(default_factory=dict)
-    """Of instances and volumes, besides cagrpc's own."""
+    """Tags of instances and volumes, besides cagrpc's own."""
 
     def over(self, general: LaunchParameters) -> LaunchParameters:
         """Return these parameters, and the general ones where these have none."""

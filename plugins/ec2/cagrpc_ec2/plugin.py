@@ -36,26 +36,28 @@ class Ec2Section(LaunchParameters):
     """Plain EC2 (beta): instances from launch templates."""
 
     cluster_name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-    """In a tag of all instances: the fleet's own are those of its name. Two fleets of one account need two names."""
+    """The value of a tag of all instances: the fleet owns those with its name. Two fleets of one account need two
+    names."""
     region: _Text | None = None
-    """Default: that of the environment, as for every AWS SDK."""
+    """The region. The default is that of the environment, as for every AWS SDK."""
     endpoint_url: Annotated[str, Field(pattern=r"^https?://")] | None = None
-    """Default: AWS's. For an interface endpoint of a VPC."""
+    """The URL of EC2's endpoint, such as an interface endpoint of a VPC. The default is AWS's own."""
     launch_burst_instances: Annotated[int, Field(ge=1, le=1_000_000)] = int(LAUNCHED_INSTANCES.most)
     """How many instances the account may launch at once; EC2's documented default."""
     launch_instances_per_second: Annotated[float, Field(gt=0, le=10_000)] = LAUNCHED_INSTANCES.per_second
     """How fast this is regained."""
     provisioners: dict[_Text, LaunchParameters] = field(default_factory=dict)
-    """By the provisioner's name."""
+    """Launch parameters by the name of the provisioner."""
     node_groups: dict[_Text, LaunchParameters] = field(default_factory=dict)
-    """By the node group's id."""
+    """Launch parameters by the id of the node group."""
 
 
 class Ec2Fields(Form):
     """In the section `backend`."""
 
     ec2: Ec2Section | None = None
-    """Plain EC2 (the package `cagrpc-ec2`). Beta: tried on no real cloud yet."""
+    """The settings of plain EC2 (the package `cagrpc-ec2`). This backend is beta: it was not tried on a real cloud
+    yet."""
 
 
 @dataclass(frozen=True, slots=True)

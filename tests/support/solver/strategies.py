@@ -130,7 +130,6 @@ def problems(draw: st.DrawFn) -> Problem:
     return Problem(tuple(pod_sets), groups, nodes, tuple(limits), daemons)
 
 
-APPS = ("a", "b")
 PORTS = (HostPort(80), HostPort(80, ip="10.0.0.1"), HostPort(80, ip="10.0.0.2"), HostPort(80, "UDP"))
 DISCOURAGED = Taint("busy", TaintEffect.PREFER_NO_SCHEDULE)
 KEYS = ("zone", "zone", HOSTNAME)
