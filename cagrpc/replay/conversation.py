@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from cagrpc.api.encoding.messages import parse
 from cagrpc.api.gen import expander_pb2
@@ -30,10 +29,8 @@ class Answer:
     message: str = ""
 
 
-class Send(Protocol):
-    """Sends one request to the server of its service."""
-
-    def __call__(self, full_method: str, request: bytes) -> Answer: ...
+Send = Callable[[str, bytes], Answer]
+"""Sends one request to the server of its service, by the full name of its method."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
 
 import grpc
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -17,24 +16,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from cagrpc.errors import Unavailable
 from cagrpc.replay.conversation import Answer, Conversation, Replay, Send
 from cagrpc.replay.recording import EXPANDER, PROVIDER, Call
+from cagrpc.services.tls import TlsMaterial
 from cagrpc.tables import console
 
 CALL_SECONDS = 5.0
 """CA's fixed timeout of BestOptions, and its default for every call of the provider."""
 CONNECT_SECONDS = 5.0
-
-
-class ClientFiles(Protocol):
-    """PEM texts of the client's certificate and key, and of the authority of both servers."""
-
-    @property
-    def certificate(self) -> bytes: ...
-
-    @property
-    def key(self) -> bytes: ...
-
-    @property
-    def authority(self) -> bytes: ...
 
 
 class Interrupted(Exception):  # noqa: N818 - nothing went wrong
@@ -46,7 +33,7 @@ def replay_over_sockets(
     calls: tuple[Call, ...],
     provider: str,
     expander: str,
-    files: ClientFiles,
+    files: TlsMaterial,
     *,
     settle_seconds: float,
     stopping: threading.Event | None = None,
@@ -82,7 +69,7 @@ def replay_over_sockets(
 
 
 @contextmanager
-def _senders(provider: str, expander: str, files: ClientFiles) -> Iterator[Send]:
+def _senders(provider: str, expander: str, files: TlsMaterial) -> Iterator[Send]:
     mutual = grpc.ssl_channel_credentials(files.authority, files.key, files.certificate)
     server_only = grpc.ssl_channel_credentials(files.authority)
     with (

@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
 
 from cagrpc.errors import InvalidInput
+from cagrpc.services.tls import TlsMaterial
 
 ALWAYS_HOSTS = ("localhost", "127.0.0.1", "::1")
 AUTHORITY_LIFETIME = timedelta(days=3650)
@@ -34,15 +35,6 @@ CLOCK_SKEW = timedelta(hours=1)
 AUTHORITY = "ca"
 SERVER = "server"
 CLIENT = "client"
-
-
-@dataclass(frozen=True, slots=True)
-class TlsMaterial:
-    """A certificate, its key, and the authority that has to have signed the peer's, as PEM."""
-
-    certificate: bytes
-    key: bytes
-    authority: bytes
 
 
 @dataclass(frozen=True, slots=True)

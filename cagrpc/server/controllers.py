@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from cagrpc.backends.plugin import OpenBackend
 from cagrpc.cluster.shortages import Shortages
+from cagrpc.cluster.view.view import ClusterView
 from cagrpc.config.settings import Settings
 from cagrpc.controllers.admission_checks.controller import AdmissionCheckController
 from cagrpc.controllers.assume_cache.cache import AssumeCache
+from cagrpc.controllers.consolidation.controller import ConsolidationController
+from cagrpc.controllers.consolidation.question import Observer
+from cagrpc.controllers.consolidation.queue import DisruptionQueue
+from cagrpc.controllers.consolidation.undoing import UnfinishedStep
 from cagrpc.controllers.events import EventRecorder, EventSource, Note
 from cagrpc.controllers.placement.controller import PlacementController
 from cagrpc.controllers.placement.release import ReleaseController
@@ -22,13 +27,22 @@ from cagrpc.controllers.provisioning.store import RequestStore
 from cagrpc.controllers.runtime import Runtime
 from cagrpc.controllers.scale_down.choice import Rules
 from cagrpc.controllers.scale_down.controller import ScaleDownController
-from cagrpc.controllers.settings import ConsolidationMode, Drive
+from cagrpc.controllers.settings import ConsolidationMode, ConsolidationSettings, Drive
+from cagrpc.controllers.slack.carriers.buffers import served
+from cagrpc.controllers.slack.carriers.carrier import Carrying, Switching, Virtual, choose
+from cagrpc.controllers.slack.carriers.objects import Place
+from cagrpc.controllers.slack.carriers.store import Buffers, PausePods
+from cagrpc.controllers.slack.controller import SlackController
+from cagrpc.controllers.slack.model import Carrier, SlackSettings
+from cagrpc.controllers.slack.record import SlackObject
 from cagrpc.fleet.fleet import Fleet
+from cagrpc.kube.client.client import Client
 from cagrpc.runtime.clock import EpochClock
 from cagrpc.runtime.controller import Controller
 from cagrpc.server.cluster import ClusterConnection
-from cagrpc.server.consolidation import consolidation_controller, unfinished_step
-from cagrpc.server.slack import slack_controller
+
+_ANSWER_SECONDS = 10.0
+"""Of a request that evicts or cordons; one that is not answered is made again."""
 
 
 def cluster_controllers(
@@ -58,9 +72,7 @@ def cluster_controllers(
     planned = settings.drive is Drive.PLAN
     if settings.slack is not None:
         namespace = cluster.settings.namespace
-        built.append(
-            slack_controller(settings.slack, namespace, client, view, fleet, assumed, runtime, planned=planned)
-        )
+        built.append(_slack(settings.slack, namespace, client, view, fleet, assumed, runtime, planned=planned))
     if planned:
         recorder = events(reasons.CONTROLLER, reasons.ACTION, reasons.still_waits(view.pod_of))
         built += [PlanningController(fleet, view, planner, assumed, recorder, runtime), recorder]
@@ -68,11 +80,12 @@ def cluster_controllers(
     if consolidation is not None:
         recorder = events("cagrpc.io/consolidation", "Consolidating")
         built += [
-            consolidation_controller(consolidation, client, view, fleet, assumed, recorder, runtime),
+            _consolidation(consolidation, client, view, fleet, assumed, recorder, runtime),
             recorder,
         ]
     elif fleet.snapshot.disruption is not None:
-        built.append(unfinished_step(client, view, fleet))
+        # What is under way where consolidation is off is undone.
+        built.append(UnfinishedStep(client.hurried(_ANSWER_SECONDS), fleet, view))
     thresholds = (each.scale_down_utilization_threshold for each in settings.options.values())
     rules = Rules.for_thresholds(thresholds, runtime.budget)
     consolidates = consolidation is not None and consolidation.mode is ConsolidationMode.ON
@@ -93,3 +106,46 @@ def _events(
 ) -> EventRecorder:
     instance = cluster.election.identity if cluster.election is not None else socket.gethostname()
     return EventRecorder(cluster.client, EventSource(controller, action, instance), clock=now, still_so=still_so)
+
+
+def _consolidation(
+    settings: ConsolidationSettings,
+    client: Client,
+    view: ClusterView,
+    fleet: Fleet,
+    assumed: AssumeCache,
+    events: EventRecorder,
+    runtime: Runtime,
+) -> ConsolidationController:
+    """Return the controller of consolidation, with who asks and who carries out steps."""
+    observer = Observer(view, fleet, settings, assumed, events, runtime.now)
+    queue = DisruptionQueue(client.hurried(_ANSWER_SECONDS), fleet, view, assumed, settings, runtime.clock)
+    return ConsolidationController(fleet, observer, queue, settings, assumed.planning_lock, runtime)
+
+
+def _slack(
+    settings: SlackSettings,
+    namespace: str,
+    client: Client,
+    view: ClusterView,
+    fleet: Fleet,
+    assumed: AssumeCache,
+    runtime: Runtime,
+    *,
+    planned: bool,
+) -> SlackController:
+    """Return the slack controller, which writes in `namespace`. `planned` is whether the planner adds nodes."""
+    now, clock = runtime.now, runtime.clock
+    book = SlackObject(client, namespace, carrier=lambda: switching.name, clock=clock)
+
+    def place() -> Place:
+        return Place(namespace, settings.pause_image, book.owner())
+
+    carriers: Mapping[Carrier, Carrying] = {
+        Carrier.VIRTUAL: Virtual(),
+        Carrier.BUFFER: Buffers(client, place, timer=clock, now=now),
+        Carrier.PODS: PausePods(client, place, view.pause_pods, timer=clock),
+    }
+    chosen = partial(choose, settings.carrier, planned=planned, serves_buffers=partial(served, client.get))
+    switching = Switching(carriers, chosen, timer=clock)
+    return SlackController(view, fleet, settings, switching, book, assumed, runtime)

@@ -113,8 +113,7 @@ class Server:
             self._metrics = ServerMetrics(lambda: not self._why_not_ready(), lambda: self._leader is not None)
             self._gates = {name: Gate(method_names(name), self._why_not_ready) for name in SERVICES}
             if self._cluster is not None and self._cluster.election is not None:
-                from cagrpc.server.own_node import NODE_NAME, OwnNode
-                from cagrpc.server.standby import Standby
+                from cagrpc.server.standby import NODE_NAME, OwnNode, Standby
 
                 namespace = self._cluster.settings.namespace
                 node = OwnNode(os.environ.get(NODE_NAME, ""), self._cluster.view.is_cordoned)

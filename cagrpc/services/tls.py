@@ -14,6 +14,15 @@ from cagrpc.errors import InvalidInput
 
 
 @dataclass(frozen=True, slots=True)
+class TlsMaterial:
+    """A certificate, its key, and the authority that has to have signed the peer's, as PEM."""
+
+    certificate: bytes
+    key: bytes
+    authority: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class ServerTls:
     """PEM texts. `client_ca` has the authorities that may have signed a client's certificate, where one is asked for
     (mTLS)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cagrpc.server.own_node import OwnNode
+from cagrpc.server.standby import OwnNode
 
 
 def test_it_is_told_once_each_time_that_the_node_is_cordoned() -> None:
