@@ -12,16 +12,18 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from http import HTTPStatus
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from cagrpc.errors import CagrpcError, InvalidInput, Unavailable
-from cagrpc.kube.client.client import Client
 from cagrpc.runtime.clock import MonotonicClock, monotonic
 from cagrpc.runtime.log_once import LogOnce
 from cagrpc.runtime.loopback import is_loopback
 from cagrpc.services.http.site import HttpAnswer, text_answer
 from cagrpc.services.http.threads import BoundedThreads
+
+if TYPE_CHECKING:  # a server without a cluster starts without it
+    from cagrpc.kube.client.client import Client
 
 log = logging.getLogger(__name__)
 TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105 - a path
