@@ -57,7 +57,7 @@ def silence(meter: Meter, connections: int) -> None:
 def flood(meter: Meter, serving: Serving, seconds: float, peers: int = 60) -> None:
     meter.note(f"before: {_calls(serving, 'expander', 3)}")
     for _ in range(_FLOODS):
-        attacks = [_Flood(serving, time.monotonic() + seconds) for _ in range(peers)]
+        attacks = [Flood(serving, time.monotonic() + seconds) for _ in range(peers)]
         with meter.measuring(f"a flood for {seconds:g} s"):
             for each in attacks:
                 each.start()
@@ -88,7 +88,7 @@ _REQUEST = b"\x83\x87" + b"".join(
 _MORE = _frame(_CONTINUATION, 0, 1, _literal(b"x-aaaaaaaa", b"b" * 100) * 100)
 
 
-class _Flood(threading.Thread):
+class Flood(threading.Thread):
     """One peer, which connects again when its connection is closed."""
 
     def __init__(self, serving: Serving, until: float) -> None:
@@ -120,7 +120,7 @@ class _Flood(threading.Thread):
 
 def be_silent(meter: Meter, serving: Serving, connections: int, pause_seconds: float) -> None:
     meter.note(f"before: {_calls(serving, 'provider', 2)}")
-    with meter.measuring(f"{connections} silent connections"), _Silence(serving, connections) as silence:
+    with meter.measuring(f"{connections} silent connections"), Silence(serving, connections) as silence:
         time.sleep(pause_seconds)
         answers = []
         for _ in range(6):
@@ -132,11 +132,11 @@ def be_silent(meter: Meter, serving: Serving, connections: int, pause_seconds: f
     meter.note(f"afterwards: {_calls(serving, 'provider', 1)}")
 
 
-class _Silence:
+class Silence:
     """Holds so many connections open."""
 
-    def __init__(self, serving: Serving, connections: int) -> None:
-        host, _, port = serving.endpoints["provider"].rpartition(":")
+    def __init__(self, serving: Serving, connections: int, *, to: str = "provider") -> None:
+        host, _, port = serving.endpoints[to].rpartition(":")
         self._address, self._count = (host, int(port)), connections
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._hold, daemon=True)
