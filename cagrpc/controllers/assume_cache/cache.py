@@ -11,7 +11,7 @@ from cagrpc.controllers.assume_cache.labels import AssumedLabels
 from cagrpc.controllers.assume_cache.placements import Placements
 from cagrpc.controllers.assume_cache.slack import NO_SLACK, SlackState
 from cagrpc.controllers.assume_cache.snapshot import Snapshot
-from cagrpc.fleet.model import FleetSnapshot
+from cagrpc.fleet.model import FleetSnapshot, PodKey
 from cagrpc.runtime.clock import MonotonicClock
 from cagrpc.runtime.fair_lock import FairLock
 
@@ -31,6 +31,8 @@ class AssumeCache:
         """Held by whoever plans, from the snapshot to what is assumed, so that no room is given away twice."""
         self.shortages = shortages
         """Offerings that are left out of planning for a while."""
+        self.left_out: frozenset[PodKey] = frozenset()
+        """Pods for which the latest planning round found no room."""
         self.placements = Placements()
         self.displaced = DisplacedPods(self.placements, cluster, clock)
         self.labels = AssumedLabels(clock)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -14,19 +15,20 @@ from cagrpc.api.encoding.json_documents import timestamp
 from cagrpc.cluster.shortages import would_take
 from cagrpc.cluster.state import ClusterState, PodRef, oldest_first
 from cagrpc.controllers.events import Note, pod_object
-from cagrpc.fleet.model import FleetSnapshot
+from cagrpc.fleet.model import FleetSnapshot, PodKey
 from solver.model import PodSpec
 
-SHARE_SECONDS = 900.0
-"""So long pods and requests of one namespace hold consolidation. Increments have less time than this."""
+SHARE_SECONDS = 60.0
+"""So long pods and requests of one namespace hold consolidation: who plans decides on them within seconds, and the room
+that they are given is assumed from then on."""
 REGAINED = 1 / 3
 """How much of that a namespace gets back for each second in which nothing of it needs room: it holds consolidation for
 a quarter of the time at most."""
 _MOST_SPECS = 20
 """Of one namespace, looked at for one that a node could serve. More differ only where somebody wants them to."""
 _MOST_NAMED = 3
-_TOLD_AFTER_SECONDS = 60.0
-"""Of holding: most pods have their node by then."""
+_TOLD_AFTER_SECONDS = 30.0
+"""Of holding: most pods have been planned by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +43,21 @@ class Needs:
     """The oldest of those that wait."""
 
 
-def needs(state: ClusterState, snapshot: FleetSnapshot, requests_due: Mapping[str, int]) -> Mapping[str, Needs]:
+def needs(
+    state: ClusterState,
+    snapshot: FleetSnapshot,
+    requests_due: Mapping[str, int],
+    left_out: AbstractSet[PodKey] = frozenset(),
+) -> Mapping[str, Needs]:
     """Return who needs room, by namespace: of the pods only where a node of the cluster or of the fleet could serve one
-    of the namespace's. `requests_due` counts ProvisioningRequests by namespace."""
+    of the namespace's. `requests_due` counts ProvisioningRequests by namespace; `left_out` are pods for which the
+    latest planning round found no room: they need none of what is there."""
     waiting: defaultdict[str, list[PodRef]] = defaultdict(list)
     specs: defaultdict[str, dict[PodSpec, None]] = defaultdict(dict)
     for each in state.waiting:
         for pod in each.pods:
+            if pod.key in left_out:
+                continue
             waiting[pod.namespace].append(pod)
             specs[pod.namespace][each.pod_set.spec] = None
     served = {

@@ -329,7 +329,8 @@ class Observer:
 
     def _why_nothing_cheaper(self, state: ClusterState, snapshot: FleetSnapshot, now: float) -> str:
         """Return why only nodes that must go may be taken away."""
-        self.holding = self._holds.holding(needs(state, snapshot, self._assumed.requests.due), now)
+        needing = needs(state, snapshot, self._assumed.requests.due, self._assumed.left_out)
+        self.holding = self._holds.holding(needing, now)
         for note in notes(self.holding, now):
             self._events.event(note)
         in_flight = (f"increment {each.id} is in flight" for each in snapshot.increments if each.phase.in_flight)

@@ -182,6 +182,7 @@ class PlanningController(Controller):
         incomplete = tuple(replace(each, pods=()) for each in state.incomplete_gangs)
         record = PlanRecord(secrets.token_hex(4), at, why, incomplete_gangs=incomplete, warnings=state.warnings)
         if not asked.problem.pod_sets:
+            self._assumed.left_out = frozenset()
             if incomplete != self._rounds.incomplete_gangs():  # once, not in every round
                 self._rounds.add(record)
             return
@@ -208,6 +209,7 @@ class PlanningController(Controller):
         tracing.child("solving", began_at, solved_at)
         tracing.child("checking", solved_at, self._now())
         assigned, shortages = assign_pods(plan, asked), snapshot.shortages
+        self._assumed.left_out = frozenset(pod.key for pods in assigned.unplaced.values() for pod in pods)
         unplaced = reasons.left_out(plan, asked, shortages)
         with tracing.span("committing"):
             outcome = self._apply(assigned, seen, record.id, plan.certificate.gap)

@@ -17,7 +17,7 @@ from tests.controllers.consolidation.scene import Scene
 from tests.support.fleet import group
 
 DRY_RUN, ON = ConsolidationMode.DRY_RUN, ConsolidationMode.ON
-LOOK_SECONDS = 20.0
+LOOK_SECONDS = 5.0
 NOT_ORDERED = 2000
 """Milli-CPU of a pod that an empty node serves; here all have pods, and no further one may be ordered."""
 Scenes = Callable[..., Scene]
@@ -31,6 +31,7 @@ def full() -> Iterator[Scenes]:
         def make(mode: ConsolidationMode = DRY_RUN, **settings: Any) -> Scene:
             scene = made.enter_context(Scene(group("it", cpu=2000, max_size=4), mode=mode, **settings))
             scene.cluster.workload("web", 4, cpu=500, on=scene.stand("it", 4))
+            scene.idle.add("the planner loop")  # what it has left out holds nothing
             scene.begin()
             return scene
 
@@ -56,7 +57,7 @@ def test_pods_that_wait_hold_it_for_a_share_of_time(full: Scenes) -> None:
     assert (held["namespace"], held["pods_waiting"], held["requests"]) == ("tenant", 1, 0)
     assert held["until_seconds"] == held["since_seconds"] + SHARE_SECONDS
     assert timestamp(held["until_seconds"]) in until
-    assert held_seconds(scene, SHARE_SECONDS - 100) == SHARE_SECONDS - 100
+    assert held_seconds(scene, SHARE_SECONDS - 20) == SHARE_SECONDS - 20
     assert until in scene.shown["waits_for"], "it does not move"
     assert scene.shown["held_by"] == [held]
     (event,) = scene.events("ConsolidationWaits")
@@ -73,11 +74,20 @@ def test_a_pod_that_no_node_could_serve_holds_nothing(full: Scenes) -> None:
     assert held_seconds(scene, 200) == 0
 
 
+def test_a_pod_that_the_latest_round_left_out_holds_nothing(full: Scenes) -> None:
+    scene = full()
+    scene.cluster.add(cpu=NOT_ORDERED, namespace="tenant")
+    assert held_seconds(scene, 20) == 20
+    scene.idle.clear()
+    scene.run(20, 1)
+    assert held_seconds(scene, 20) == 0
+
+
 def test_a_pod_that_is_made_anew_all_the_time_holds_it_no_longer_than_one_that_stays(full: Scenes) -> None:
     scene, held = full(), 0.0
     uid = scene.cluster.add(cpu=NOT_ORDERED, namespace="tenant")[0]
     for _ in range(4):
-        held += held_seconds(scene, SHARE_SECONDS - 60)
+        held += held_seconds(scene, SHARE_SECONDS - 20)
         uid = scene.cluster.replace(uid)
     assert held <= SHARE_SECONDS + LOOK_SECONDS
 
@@ -87,7 +97,6 @@ def test_a_workload_that_changes_its_size_all_the_time_holds_it_for_its_share(
     full: Scenes, sizes: tuple[int, int]
 ) -> None:
     scene, held = full(), 0.0
-    scene.idle.add("the planner loop")
     for turn in range(120):
         scene.cluster.workload("late", sizes[turn % 2], cpu=NOT_ORDERED, creates=False, namespace="tenant")
         held += held_seconds(scene, 2 * LOOK_SECONDS)
@@ -101,10 +110,10 @@ def test_each_namespace_has_its_own_share_and_gets_it_back(full: Scenes) -> None
     held_seconds(scene, 2 * SHARE_SECONDS)
     assert held_seconds(scene, 100) == 0
     (honest,) = scene.cluster.add(cpu=NOT_ORDERED, namespace="honest")
-    assert held_seconds(scene, 200) == 200
+    assert held_seconds(scene, 20) > 0
     assert "namespace honest until" in scene.shown["waits_for"]
     scene.cluster.delete(honest)
-    scene.run(4 * 200, LOOK_SECONDS)
+    scene.run(4 * 20, LOOK_SECONDS)
     scene.cluster.add(cpu=NOT_ORDERED, namespace="honest")
     assert held_seconds(scene, 2 * SHARE_SECONDS) == pytest.approx(SHARE_SECONDS, abs=2 * LOOK_SECONDS)
 
@@ -124,5 +133,5 @@ def test_a_node_that_must_go_is_replaced_while_pods_wait(full: Scenes) -> None:
 def test_requests_that_need_room_hold_it_too(full: Scenes) -> None:
     scene = full()
     found = needs(scene.view.state(), scene.fleet.snapshot, {"other": 2})
-    text = "ProvisioningRequests need room: 2 (namespace other until 1970-01-01T00:15:00Z at the latest)"
+    text = "ProvisioningRequests need room: 2 (namespace other until 1970-01-01T00:01:00Z at the latest)"
     assert in_words(Holds().holding(found, 0.0)) == (text,)
