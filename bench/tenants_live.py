@@ -27,7 +27,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from bench.churn_live import real_autoscaler
-from bench.consolidation_live import served_alone
+from  import served_alone
 from bench.hostile.cluster import pod
 from bench.hostile.meter import memory_mib
 from bench.hostile.reading import anti_affinity
