@@ -27,14 +27,16 @@ from types import TracebackType
 from typing import Any, Self
 
 from bench.churn_live import real_autoscaler
-from  import served_alone
 from bench.hostile.cluster import pod
 from bench.hostile.meter import memory_mib
 from bench.hostile.reading import anti_affinity
 from bench.hostile.sockets import Flood, Silence
 from bench.hostile.solving import KINDS
+from bench.real_cluster import control_plane, served
+from bench.table import machine, machine_line
 from cagrpc.api.encoding.messages import message_to_dict
 from cagrpc.api.gen import kubernetes_pb2 as k8s
+from solver.planning.warm_up import warm_up
 from tests.support.controlplane.api import Api, ApiRefusal
 from tests.support.controlplane.cluster import Cluster, pod_spec
 from tests.support.controlplane.consolidating import ON
@@ -81,7 +83,9 @@ def main() -> int:
     options = parser.parse_args()
     if options.drive == "assist" and options.autoscaler is None:
         parser.error("--drive assist needs --autoscaler")
-    with served_alone() as live:
+    warm_up()
+    print(f"Machine: {machine_line(machine())}.\n", flush=True)
+    with control_plane() as (plane, directory), served(plane, directory) as live:
         try:
             return run(live, options)
         finally:
