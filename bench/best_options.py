@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from cagrpc.api.autoscaler import expander as wire
 from cagrpc.fleet.model import FleetSnapshot, GroupState
@@ -34,7 +35,7 @@ class _Standing:
 def main(repeats: int) -> None:
     logging.disable(logging.CRITICAL)
     groups = {group.id: GroupState(group, 0) for group in node_groups("openb")}
-    fleet = _Standing(FleetSnapshot(1, groups, tuple(groups), {}))
+    fleet: Any = _Standing(FleetSnapshot(1, groups, tuple(groups), {}))
     decisions = DecisionLog(epoch)
     expander = Expander(fleet, rank, decisions, clock=epoch)
     print(f"{'request':>10} {'options':>8} {'pods':>6} {'decode ms':>10} {'whole ms':>9} {'ratio':>6}  chosen")

@@ -27,6 +27,7 @@ from bench.cases import CASES
 from cagrpc.fleet.model import FleetSnapshot, GroupState, Instance, InstanceState
 from cagrpc.server.certificates import ensure_certificates
 from cagrpc.services.grpc import native, provider
+from cagrpc.services.grpc.native import Endpoint
 from cagrpc.services.grpc.provider import Provider
 from cagrpc.services.grpc.ready import ReadyAnswers
 from cagrpc.services.grpc.servers import RpcServer
@@ -91,7 +92,7 @@ def serve(directory: Path, nodes: int, seconds: float, *, by: str) -> None:
     files = (directory / name for name in ("server.crt", "server.key", "ca.crt"))
     tls = LiveTls(ServerTls(*(each.read_bytes() for each in files)))
     methods = Provider(fleet, ready=ready).methods()  # type: ignore[arg-type] # nobody changes it
-    server = RpcServer(provider.SERVICE, methods, "127.0.0.1:0", tls=tls, asks_clients=True, ready=ready)
+    server = RpcServer(provider.SERVICE, methods, Endpoint("127.0.0.1:0", tls, asks_clients=True), ready=ready)
     server.start()
     warm_up()
     problem = CASES[_PLANNED].build()

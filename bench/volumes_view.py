@@ -165,12 +165,12 @@ def _measure(pods: int) -> None:
 def _listed(cluster: Followed, objects: Objects, order: Iterable[str]) -> None:
     for path in order:
         cluster.relist(objects[path], path)
-    cluster.model.state(frozenset())
+    cluster.model.state()
 
 
 def _changed(cluster: Followed, objects: Iterable[Any], path: str) -> None:
     cluster.change(objects, path)
-    cluster.model.state(frozenset())
+    cluster.model.state()
 
 
 def _changed_by_ten(cluster: Followed, pods: Sequence[bytes]) -> None:

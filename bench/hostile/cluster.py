@@ -56,7 +56,7 @@ class FedCluster:
         followed.sink.replaced(followed.resource.decode(_raw(each)) for each in objects)
 
     def state(self) -> ClusterState:
-        return self._model.state(frozenset())
+        return self._model.state()
 
     def nominated_by_us(self) -> Mapping[str, PendingPod]:
         return self._model.nominated_by_us()
@@ -68,7 +68,7 @@ class FedCluster:
         return self._model.node_names()
 
     def state_with_bound_pods(self) -> ClusterState:
-        return self._model.state(frozenset(), with_bound=True)
+        return self._model.state(with_bound=True)
 
     def arrivals(self) -> object:
         return self._model.arrivals()

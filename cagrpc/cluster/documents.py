@@ -236,7 +236,7 @@ class DocumentReader:
             leaving = [(ref, "") for ref, node in each.pods if node not in kept]
             if leaving and (each.seen.stage is PodStage.MOVABLE or each.seen.pause_shape is not None):
                 copies |= self._put_waiting(followed[PODS], reader, each._replace(pods=leaving))
-        model.state(frozenset())  # what the nodes tell of their instance types is known once they were shown
+        model.state()  # what the nodes tell of their instance types is known once they were shown
         for each in self._decoded[NODES][0]:
             if each.key not in kept:
                 followed[NODES].sink.deleted(ObjectIdentity("", "", each.key))
@@ -299,10 +299,10 @@ class DocumentReader:
     ) -> ClusterState:
         """Return the state with copies of pods."""
         if any(copies.values()):
-            model.state(frozenset())  # the class of a pod is known for good once all that it refers to was read
+            model.state()  # the class of a pod is known for good once all that it refers to was read
         for key, others in copies.items():
             model.put_copies(key, others)
-        return model.state(frozenset(), with_bound=with_bound)
+        return model.state(with_bound=with_bound)
 
     # Objects
 

@@ -8,31 +8,28 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from threading import Lock
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from cagrpc.cluster.node_info import NodeInfo, PodOwner
-from cagrpc.cluster.state import ClusterSource, ClusterState, PodRef
+from cagrpc.cluster.state import ClusterState
 from cagrpc.errors import Unavailable
 from cagrpc.fleet.model import FleetSnapshot, IncrementStatus, Phase, PodKey
 from cagrpc.runtime.clock import EpochClock
 from cagrpc.runtime.progress import LONGEST_FACTOR
 from solver.model import PodSpec
 
+if TYPE_CHECKING:  # not needed without a cluster
+    from cagrpc.cluster.view.view import ClusterView
+
 BINDING_SECONDS = 30.0
 """So long after its increment was released, and after any such pod was seen to be bound, a pod that still waits is left
 to the scheduler, which tries it again at most 10 s after a node has changed."""
 
 
-class PodLookup(ClusterSource, Protocol):
-    """What `view.ClusterView` offers of it."""
-
-    def pod_of(self, key: PodKey) -> PodRef | None: ...
-
-
 class ReleasedPods:
     """Thread-safe."""
 
-    def __init__(self, cluster: PodLookup, clock: EpochClock) -> None:
+    def __init__(self, cluster: ClusterView, clock: EpochClock) -> None:
         """`clock` gives seconds since the epoch, as the fleet's does."""
         self._cluster = cluster
         self._clock = clock

@@ -7,10 +7,9 @@ nominate a pod, write an Event on it or annotate a node.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from cagrpc.api.core.movability import Kept, StaysBecause
 from cagrpc.api.devices.matching import NodeMatching
@@ -297,19 +296,3 @@ class ClusterState:
     def waiting_pods(self) -> int:
         """Return how many pods wait, expected ones among them."""
         return sum(len(each.pods) for each in self.waiting)
-
-
-class ClusterSource(Protocol):
-    """A cluster view, as readers need it."""
-
-    def state(self, *, without: AbstractSet[PodKey] = ...) -> ClusterState:
-        """Return one consistent state, without these pending pods. Raises Unavailable while it is unknown."""
-        ...
-
-
-class BoundPodsSource(Protocol):
-    """A cluster view that also remembers who is bound, and why it may not be moved."""
-
-    def state_with_bound_pods(self, *, without: AbstractSet[PodKey] = ...) -> ClusterState:
-        """Return the state with `bound`, of one moment. Raises Unavailable while it is unknown."""
-        ...

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
 
 from cagrpc.errors import ErrorKind
 from solver.model import Limit, NodeGroup
@@ -282,12 +281,3 @@ class FleetSnapshot:
     def disruption(self) -> Disruption | None:
         """The one under way."""
         return next((each for each in self.disruptions if each.phase.under_way), None)
-
-
-class SnapshotSource(Protocol):
-    """A fleet, as readers need it."""
-
-    @property
-    def snapshot(self) -> FleetSnapshot:
-        """The newest snapshot."""
-        ...

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import solver
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.backends.plugin import BackendContext
-from cagrpc.cluster.released_pods import ReleasedPods
 from cagrpc.config.settings import Settings
 from cagrpc.controllers import fleet as fleet_controller
 from cagrpc.controllers.fleet import FleetController, IncrementMetrics
@@ -79,14 +78,15 @@ class Leader:
                 self.fleet,
                 _rank,
                 decisions,
+                expander.ExpanderSettings(
+                    timing=_timing(settings.expander_budget_seconds),
+                    planner_drives=settings.drive is Drive.PLAN,
+                    serves_requests=settings.requests is not None,
+                    gang_label=cluster.settings.gang_label if cluster is not None else DEFAULT_GANG_LABEL,
+                    schedulers=settings.schedulers,
+                ),
+                cluster.view if cluster is not None else None,
                 clock=now,
-                timing=_timing(settings.expander_budget_seconds),
-                planner_drives=settings.drive is Drive.PLAN,
-                serves_requests=settings.requests is not None,
-                gang_label=cluster.settings.gang_label if cluster is not None else DEFAULT_GANG_LABEL,
-                schedulers=settings.schedulers,
-                gangs=cluster.view if cluster is not None else None,
-                released_pods=ReleasedPods(cluster.view, now) if cluster is not None else lambda _: frozenset(),
             )
             undo.callback(self.expander.close)
             self.provider = provider.Provider(

@@ -36,7 +36,7 @@ from cagrpc.server.tls import WILDCARDS, Listeners, open_listeners
 from cagrpc.services.decisions import DecisionLog
 from cagrpc.services.grpc import expander, provider
 from cagrpc.services.grpc.metrics import CallMetrics
-from cagrpc.services.grpc.native import answers_of, load
+from cagrpc.services.grpc.native import Endpoint, answers_of, load
 from cagrpc.services.grpc.servers import Gate, RpcServer, method_names
 from cagrpc.services.http.access import Anybody, Nobody, PageAccess, ThisMachine
 from cagrpc.services.http.metrics import HttpMetrics, Metrics
@@ -197,12 +197,14 @@ class Server:
             server = RpcServer(
                 name,
                 recorder.recorded(gate.methods()) if recorder is not None else gate.methods(),
-                str(address_of[name]),
-                tls=listeners.grpc,
-                asks_clients=name == provider.SERVICE,  # CA's expander client has no certificate to show
+                Endpoint(
+                    str(address_of[name]),
+                    listeners.grpc,
+                    asks_clients=name == provider.SERVICE,
+                    client_names=names_of[name],
+                ),
                 observe=self._calls.observe,
                 why_not_ready=self._why_not_ready,
-                client_names=names_of[name],
                 ready=self._ready[name],
             )
             undo.callback(server.stop, 0.0)

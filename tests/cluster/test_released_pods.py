@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from cagrpc.cluster.released_pods import BINDING_SECONDS, ReleasedPods
 from cagrpc.cluster.state import ClusterNode, ClusterState, PodRef, WaitingPods
+from cagrpc.cluster.view.view import ClusterView
 from cagrpc.errors import Unavailable
 from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, IncrementStatus, Phase, PodKey
 from cagrpc.runtime.progress import LONGEST_FACTOR
@@ -17,20 +18,20 @@ _SPEC = PodSpec((("cpu", 1000),))
 
 
 @dataclass
-class _Cluster:
+class _Cluster(ClusterView):
     """One class of pending pods, and nodes."""
 
-    pending: set[str] = field(default_factory=lambda: {"p", "q"})
+    waiting: set[str] = field(default_factory=lambda: {"p", "q"})
     nodes: tuple[ClusterNode, ...] = ()
     known: bool = True
 
     def pod_of(self, key: PodKey) -> PodRef | None:
-        return PodRef(key, "ns", str(key)) if key in self.pending else None
+        return PodRef(key, "ns", str(key)) if key in self.waiting else None
 
-    def state(self, *, without: AbstractSet[PodKey] = frozenset()) -> ClusterState:
+    def state(self, without: AbstractSet[PodKey] = frozenset(), *, with_bound: bool = False) -> ClusterState:
         if not self.known:
             raise Unavailable("not listed yet")
-        refs = tuple(PodRef(uid, "ns", uid) for uid in sorted(self.pending - without))
+        refs = tuple(PodRef(uid, "ns", uid) for uid in sorted(self.waiting - without))
         return ClusterState((WaitingPods(PodSet("ns/p", _SPEC, len(refs)), refs),), self.nodes, ())
 
 
@@ -89,8 +90,8 @@ def test_a_busy_scheduler_is_given_more_time_but_not_for_ever() -> None:
     released, snapshot = ReleasedPods(cluster, clock), _snapshot(pods=pods)
     waited = 0.0
     while released(snapshot):
-        assert released(snapshot) == cluster.pending
-        cluster.pending.pop()
+        assert released(snapshot) == cluster.waiting
+        cluster.waiting.pop()
         clock.advance(BINDING_SECONDS - 1)
         waited = clock() - _RELEASED_AT
     assert LONGEST_FACTOR * BINDING_SECONDS <= waited < (LONGEST_FACTOR + 1) * BINDING_SECONDS

@@ -68,7 +68,7 @@ def test_the_report_asks_what_a_server_asks(cluster: drawn_clusters.Objects) -> 
     kept = first_kept(nodes)
     asked = moving_question(described, nodes, found, offered, question(reader, objects, nodes, found, offered, kept))
 
-    state = watched(cluster, moving=MovingRules()).model.state(frozenset(), with_bound=True)
+    state = watched(cluster, moving=MovingRules()).model.state(with_bound=True)
     snapshot = fleet(found, kept)
     going = must_go(state.nodes, snapshot, SETTINGS, NOW)
     theirs = question_of_server(Snapshot(snapshot, state), SETTINGS, NOW, going=going).problem

@@ -16,7 +16,8 @@ from cagrpc.api.gen import expander_pb2, externalgrpc_pb2, kubernetes_pb2
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.services.decisions import DecisionLog
 from cagrpc.services.grpc import expander, native, provider
-from cagrpc.services.grpc.expander import Expander, Rank, Timing
+from cagrpc.services.grpc.expander import Expander, ExpanderSettings, Rank, Timing
+from cagrpc.services.grpc.native import Endpoint
 from cagrpc.services.grpc.provider import Provider
 from cagrpc.services.grpc.ready import ReadyAnswers
 from cagrpc.services.grpc.servers import RpcServer
@@ -57,7 +58,10 @@ def ready_answers(service: str = provider.SERVICE) -> ReadyAnswers:
 
 
 def rpc_server(service: str, methods: Mapping[str, Method], address: str = "127.0.0.1:0", **options: Any) -> RpcServer:
-    return RpcServer(service, methods, address, **{"tls": None, "ready": ready_answers(service), **options})
+    """The options are those of `RpcServer` and of its `Endpoint`."""
+    of_endpoint = {name: options.pop(name) for name in ("tls", "asks_clients", "client_names") if name in options}
+    endpoint = Endpoint(address, **{"tls": None, **of_endpoint})
+    return RpcServer(service, methods, endpoint, **{"ready": ready_answers(service), **options})
 
 
 class GrpcClient:
@@ -99,6 +103,7 @@ class House:
     timing: Timing | None = None
     refusal_wait_seconds: float = 2.0
     expander_options: Mapping[str, Any] = field(default_factory=dict)
+    cluster: Any = None
 
     def __enter__(self) -> Self:
         ready = ready_answers()
@@ -109,9 +114,9 @@ class House:
             self.fleet,
             self.rank,
             self.decisions,
+            ExpanderSettings(timing=self.timing or Timing(), **self.expander_options),
+            self.cluster,
             clock=self.harness.clock,
-            timing=self.timing or Timing(),
-            **self.expander_options,
         )
         self.provider = Provider(
             self.fleet,

@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from cagrpc.api.core.consumption import CONSUME_KEYS
 from cagrpc.api.encoding.json_documents import Problems, mapping
@@ -176,14 +176,6 @@ class GangCount:
     bound: int = 0
     held_back: int = 0
     min_count: int | None = None
-
-
-class KnownGangs(Protocol):
-    """A view of all gangs in the cluster."""
-
-    def gang(self, name: str) -> GangCount | None:
-        """Return the counts of the gang; None where it, or the cluster, is not known yet."""
-        ...
 
 
 def incomplete(gang: str, there: int, needed: int) -> str:

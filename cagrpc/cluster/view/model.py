@@ -120,11 +120,14 @@ class ModelSettings:
 
 
 class ClusterModel:
+    """All that is known of a cluster. Who fills it puts objects into the sinks of `followed`."""
+
     def __init__(self, settings: ModelSettings, clock: MonotonicClock, now: EpochClock) -> None:
         gang_label, schedulers, namespace = settings.gang_label, settings.schedulers, settings.namespace
         slack, expects, moving = settings.slack, settings.expects, settings.moving
         self._moving = moving
         self._lock = Lock()
+        self._expected_templates: Callable[[], frozenset[TemplatePod]] = frozenset
         self._now = now
         self._nodes = NodeTable()
         self._slack = None if slack is None else SlackTable(slack)
@@ -198,6 +201,7 @@ class ClusterModel:
             self._pods.put_copies(key, copies)
 
     def arrivals(self) -> Arrivals:
+        """Return counts of pending pods, in constant time."""
         self._read_due()
         with self._lock:
             waiting, expected = self._pods.waiting, 0
@@ -267,6 +271,7 @@ class ClusterModel:
             )
 
     def pause_pods(self) -> Placement:
+        """Return where the slack's pause pods are."""
         with self._lock:
             return {} if self._slack is None else self._slack.pause_pods()
 
@@ -276,6 +281,7 @@ class ClusterModel:
             return ready - unpublished if unpublished else ready
 
     def lacking_labels(self, wanted: Mapping[str, AbstractSet[str]]) -> AbstractSet[str]:
+        """See `cagrpc.fleet.backend.ReadyNodes`."""
         with self._lock:
             return self._nodes.lacking_labels(wanted)
 
@@ -284,22 +290,27 @@ class ClusterModel:
             return self._nodes.held()
 
     def held_at(self, name: str) -> int:
+        """Return the index of our start-up taint in this node's taints; -1 without it."""
         with self._lock:
             return self._nodes.held_at(name)
 
     def is_cordoned(self, name: str) -> bool:
+        """Return whether a node is known and takes no further pods."""
         with self._lock:
             return self._nodes.is_cordoned(name)
 
     def in_use(self, name: str) -> bool:
+        """Return whether pods are bound to this node that would have to go elsewhere if it went."""
         with self._lock:
             return any(pods for _, pods in self._nodes.movable([name]))
 
     def dedicated_nodes(self) -> frozenset[str]:
+        """Return the names of nodes whose start-up taint has a value, which the pods planned there tolerate."""
         with self._lock:
             return self._nodes.dedicated()
 
     def node_names(self) -> Mapping[str, str]:
+        """Return provider ids and names of all nodes."""
         with self._lock:
             return self._nodes.names()
 
@@ -308,15 +319,17 @@ class ClusterModel:
         with self._lock:
             return self._budgets.undrainable(self._nodes.movable(names))
 
-    def state(
-        self,
-        without: AbstractSet[PodKey],
-        templates: frozenset[TemplatePod] = frozenset(),
-        *,
-        with_bound: bool = False,
-    ) -> ClusterState:
-        """Return the state; `templates` are those of pods that do not exist yet and are planned all the same. What is
-        bound is in it only `with_bound`, of a model with rules for moving pods."""
+    def expect(self, templates: Callable[[], frozenset[TemplatePod]]) -> None:
+        """Read the pods of templates too that do not exist yet and are planned all the same: what their volumes and
+        claims come to, and what their constraints select on nodes. `templates` is called by each `state`, on any
+        thread."""
+        self._expected_templates = templates
+
+    def state(self, without: AbstractSet[PodKey] = frozenset(), *, with_bound: bool = False) -> ClusterState:
+        """Return one consistent state, without these pending pods, which are served already. With `with_bound` it says
+        who is bound, and why it may not be moved, of a model with rules for moving pods; with 100,000 pods that takes
+        a second."""
+        templates = self._expected_templates()
         with self._lock:
             self._templates.keep(templates)
         self._read_due()

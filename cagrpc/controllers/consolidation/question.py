@@ -313,7 +313,7 @@ class Observer:
         why = self._why_nothing(state, snapshot) or self._why_nothing_cheaper(state, snapshot, now)
         if why and not must_go(state.nodes, snapshot, self._settings, now).nodes:
             return why
-        state = self._cluster.state_with_bound_pods()
+        state = self._cluster.state(with_bound=True)
         going = must_go(state.nodes, snapshot, self._settings, now)
         nothing, held = self._why_nothing(state, snapshot), self._why_nothing_cheaper(state, snapshot, now)
         if nothing or (held and not going.nodes):

@@ -158,7 +158,7 @@ class DisruptionQueue:
         if under_way is None or self._is_away() or self._clock() < self._rests_until:
             return
         began = self._clock()
-        state = self._cluster.state_with_bound_pods()
+        state = self._cluster.state(with_bound=True)
         self._rests_until = self._clock() + _REST * (self._clock() - began)
         pods = {uid: pod for uid, pod in pods_to_go(under_way, state).items() if uid not in self._evictions.gone}
         self._displaced.observe(under_way, state, pods.keys())

@@ -13,15 +13,18 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from cagrpc.api.autoscaler import expander as wire
 from cagrpc.api.autoscaler.expander import Option, group
-from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, KnownGangs
+from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.api.core.nodes import group_labels
 from cagrpc.api.core.pods import Pod
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
-from cagrpc.fleet.model import FleetSnapshot, PodKey, SnapshotSource
+from cagrpc.cluster.released_pods import ReleasedPods
+from cagrpc.fleet.fleet import Fleet
+from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.runtime import tracing
 from cagrpc.runtime.clock import EpochClock
 from cagrpc.services.decisions import LONGEST_KEY, ConsideredOption, Decision, DecisionLog
@@ -32,6 +35,9 @@ from solver.model.capacity import limits_broken
 from solver.model.errors import NotCompiledError
 from solver.model.quantities import pluralize
 from solver.model.ranking import ScaleUpCandidate, Score
+
+if TYPE_CHECKING:  # not needed without a cluster
+    from cagrpc.cluster.view.view import ClusterView
 
 _MOST_NAMES, _LONGEST_NAME = 3, 100
 
@@ -131,10 +137,6 @@ def by_counts(offers: Sequence[OptionDemand], snapshot: FleetSnapshot) -> tuple[
 SERVICE = "grpcplugin.Expander"
 
 
-def _nobody(_: FleetSnapshot) -> AbstractSet[str]:
-    return frozenset()
-
-
 @dataclass(frozen=True, slots=True)
 class Timing:
     """Time limits of a BestOptions call, in seconds from the receipt of the whole request: receiving tens of megabytes
@@ -148,42 +150,46 @@ class Timing:
     """The budget of the planner, of its own."""
 
 
+@dataclass(frozen=True, slots=True)
+class ExpanderSettings:
+    """What the configuration says of answers."""
+
+    timing: Timing = field(default_factory=Timing)
+    planner_drives: bool = False
+    """Whether every answer is a veto, since the planner decides on scale-ups."""
+    serves_requests: bool = False
+    """Whether pods that consume ProvisioningRequests have their room from those; else they are a gang, since nobody
+    else would see to them."""
+    gang_label: str = DEFAULT_GANG_LABEL
+    schedulers: AbstractSet[str] = DEFAULT_SCHEDULERS
+    """Pods of others do not count."""
+
+
 class Expander:
     """The service's one method, on bytes. Thread-safe."""
 
     def __init__(
         self,
-        fleet: SnapshotSource,
+        fleet: Fleet,
         rank: Rank,
         decisions: DecisionLog,
+        settings: ExpanderSettings | None = None,
+        cluster: ClusterView | None = None,
         *,
         clock: EpochClock,
-        timing: Timing | None = None,
         monotonic: Callable[[], float] = time.monotonic,
-        planner_drives: bool = False,
-        serves_requests: bool = False,
-        gang_label: str = DEFAULT_GANG_LABEL,
-        schedulers: AbstractSet[str] = DEFAULT_SCHEDULERS,
-        gangs: KnownGangs | None = None,
-        released_pods: Callable[[FleetSnapshot], AbstractSet[PodKey]] = _nobody,
     ) -> None:
-        """`clock` gives seconds since the epoch, `monotonic` seconds that only grow. With `planner_drives` every answer
-        is a veto. With `serves_requests` pods that consume ProvisioningRequests have their room from those; without
-        they are a gang, since nobody else would see to them. Pods of other `schedulers` do not count. Of a cluster,
-        where there is one: its `gangs`, and `released_pods`, the UIDs of pods whose increment has just been
+        """`clock` gives seconds since the epoch, as the fleet's does, `monotonic` seconds that only grow. Of the
+        cluster, where there is one, it asks for gangs, and which pods wait to be bound whose increment has just been
         released."""
         self._fleet = fleet
         self._rank = rank
         self._decisions = decisions
         self._clock = clock
-        self._timing = timing or Timing()
+        self._settings = settings or ExpanderSettings()
         self._monotonic = monotonic
-        self._planner_drives = planner_drives
-        self._serves_requests = serves_requests
-        self._gang_label = gang_label
-        self._schedulers = schedulers
-        self._gangs = gangs
-        self._released_pods = released_pods
+        self._cluster = cluster
+        self._released_pods = None if cluster is None else ReleasedPods(cluster, clock)
         # One planner at a time: two would only halve each other's budget.
         self._planner = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rank")
 
@@ -198,21 +204,21 @@ class Expander:
     def best_options(self, data: bytes, call: CallContext) -> bytes:
         """Answer a serialised BestOptionsRequest with a serialised BestOptionsResponse. Raises InvalidInput for
         malformed bytes, and nothing else."""
-        started = self._monotonic()
-        if self._planner_drives:
+        started, settings, timing = self._monotonic(), self._settings, self._settings.timing
+        if settings.planner_drives:
             self._decisions.record(Decision(self._clock(), (), "", _PLANNER_DRIVES, "nothing", 0.0), usual=True)
             return wire.VETO
-        answer_by = started + self._timing.answer_seconds
+        answer_by = started + timing.answer_seconds
         if call.seconds_left is not None:
             answer_by = min(answer_by, started + call.seconds_left * _OF_THE_DEADLINE)
-        decode_by = min(started + self._timing.decode_seconds, answer_by)
+        decode_by = min(started + timing.decode_seconds, answer_by)
         with tracing.span("decoding"):
             request = wire.decode(
-                data, lambda: self._monotonic() > decode_by, self._gang_label, consuming=self._serves_requests
+                data, lambda: self._monotonic() > decode_by, settings.gang_label, consuming=settings.serves_requests
             )
         snapshot, gangs, unknown = self._known(request.options)
         left_out = [
-            why_left_out(offer.option, snapshot, self._schedulers) or offer.why_left_out for offer in gangs.offers
+            why_left_out(offer.option, snapshot, settings.schedulers) or offer.why_left_out for offer in gangs.offers
         ]
         open_ = [offer for offer, why in zip(gangs.offers, left_out, strict=True) if not why]
         with tracing.span("ranking", {"cagrpc.options": len(open_)}):
@@ -240,15 +246,15 @@ class Expander:
     def _known(self, options: Sequence[wire.Option]) -> tuple[FleetSnapshot, OfferedGangs, str]:
         """The fleet's snapshot, with pods that were just released as if they were in flight, and the gangs; and what to
         say where the cluster's part in them is missing."""
-        snapshot = self._fleet.snapshot
+        snapshot, schedulers = self._fleet.snapshot, self._settings.schedulers
         try:
-            if released := self._released_pods(snapshot):
+            if self._released_pods is not None and (released := self._released_pods(snapshot)):
                 snapshot = replace(snapshot, in_flight_pods=snapshot.in_flight_pods | released)
-            return snapshot, OfferedGangs(options, snapshot.in_flight_pods, self._gangs, self._schedulers), ""
+            return snapshot, OfferedGangs(options, snapshot.in_flight_pods, self._cluster, schedulers), ""
         except Exception as error:  # a failed call would make CA choose at random
             log.exception("asking the cluster's view failed; %d options are judged without it", len(options))
             missing = f"judged without the cluster's view, which failed with {type(error).__name__}"
-            return snapshot, OfferedGangs(options, snapshot.in_flight_pods, schedulers=self._schedulers), missing
+            return snapshot, OfferedGangs(options, snapshot.in_flight_pods, schedulers=schedulers), missing
 
     def _ranking(
         self,
@@ -288,7 +294,7 @@ class Expander:
             for offer, counts in zip(open_, pod_counts, strict=True)
         ]
         left = answer_by - self._monotonic()
-        budget = Budget(seconds=max(0.05, min(self._timing.rank_seconds, left * _OF_WHAT_IS_LEFT)))
+        budget = Budget(seconds=max(0.05, min(self._settings.timing.rank_seconds, left * _OF_WHAT_IS_LEFT)))
         running: Future[Sequence[Score]] = self._planner.submit(self._rank, to_plan, candidates, budget)
         try:
             scores = running.result(timeout=max(0.0, left))

@@ -14,13 +14,17 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from cagrpc.api.autoscaler.expander import Option
-from cagrpc.api.core.gangs import Division, KnownGangs, divide, incomplete
+from cagrpc.api.core.gangs import Division, divide, incomplete
 from cagrpc.api.core.pods import Pod
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
 from cagrpc.fleet.model import PodKey
 from solver.model.quantities import pluralize
+
+if TYPE_CHECKING:  # not needed without a cluster
+    from cagrpc.cluster.view.view import ClusterView
 
 _LONGEST_NAME = 400  # of what anybody may send; a kind, a namespace and a name are shorter
 _PLAN = "no option covers them: a gang that needs several node groups needs drive: plan"
@@ -53,7 +57,7 @@ class OfferedGangs:
         self,
         options: Sequence[Option],
         in_flight: AbstractSet[PodKey] = frozenset(),
-        known: KnownGangs | None = None,
+        known: ClusterView | None = None,
         schedulers: AbstractSet[str] = DEFAULT_SCHEDULERS,
     ) -> None:
         offered: defaultdict[str, dict[str, Pod]] = defaultdict(dict)
@@ -135,7 +139,7 @@ class OfferedGangs:
 
 
 def _division(
-    gang: str, pods: Mapping[str, Pod], in_flight: AbstractSet[PodKey], known: KnownGangs | None
+    gang: str, pods: Mapping[str, Pod], in_flight: AbstractSet[PodKey], known: ClusterView | None
 ) -> Division[Pod]:
     pending = sorted(
         (pod for pod in pods.values() if pod.key not in in_flight), key=lambda pod: (pod.created_at_seconds, pod.name)

@@ -8,7 +8,8 @@ import importlib
 import logging
 import socket
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -92,46 +93,71 @@ class NativeAnswers(ReadyAnswers):
         ]
 
 
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a server listens, and for whom."""
+
+    address: str
+    """`host:port`; port 0 is any free one."""
+    tls: LiveTls | None
+    """None is plaintext, only ever on purpose."""
+    asks_clients: bool = False
+    """Whether it serves clients with a certificate of `tls.client_ca` only (mTLS): so the provider; CA's expander
+    client has none to show."""
+    client_names: Collection[str] = ()
+    """With these the server's own service is for clients whose certificate has one of them."""
+
+    @property
+    def guarded(self) -> bool:
+        """Whether clients are looked at before they are answered."""
+        return (self.tls is not None and self.asks_clients) or bool(self.client_names)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """What one server takes on."""
+
+    connections: int = 256
+    connections_of_one_peer: int = 64
+    calls: int = 100
+    """At once."""
+    handshake_seconds: float = 10.0
+
+
 class NativeFront:
     """The front of one server. Thread-safe."""
 
     def __init__(
         self,
         answers: NativeAnswers,
-        address: str,
-        tls: LiveTls | None,
-        *,
-        asks_clients: bool,
-        guarded: bool,
-        most_connections: int,
-        most_of_one_peer: int,
-        most_calls: int,
-        handshake_seconds: float,
+        endpoint: Endpoint,
+        limits: ConnectionLimits,
         receive_seconds: float,
     ) -> None:
-        """Listen. Where it is `guarded` calls of a connection have ready answers once `admit` has let it in. Raises
-        Unavailable where it cannot listen, and InvalidInput for certificates that it cannot serve."""
-        self._asks_clients = asks_clients
-        self._directory = _own_directory(address)
+        """Listen. Where the endpoint is guarded calls of a connection have ready answers once `admit` has let it in.
+        A request has `receive_seconds` to arrive. Raises Unavailable where it cannot listen, and InvalidInput for
+        certificates that it cannot serve."""
+        self._asks_clients = endpoint.asks_clients
+        self._directory = _own_directory(endpoint.address)
         self.behind = f"unix:{Path(self._directory.name) / 'behind.sock'}"
         """The address of the server that it forwards to."""
         try:
-            listening = _listen(address)
+            listening = _listen(endpoint.address)
             self.port: int = listening[0].getsockname()[1]
             self._front = answers.module.Front(
                 answers.native,
                 [each.detach() for each in listening],
                 self.behind.removeprefix("unix:"),
-                guarded=guarded,
+                guarded=endpoint.guarded,
                 traced=tracing.on(),
-                connections=most_connections,
-                connections_of_one_peer=most_of_one_peer,
-                calls=most_calls,
-                handshake_seconds=handshake_seconds,
+                connections=limits.connections,
+                connections_of_one_peer=limits.connections_of_one_peer,
+                calls=limits.calls,
+                handshake_seconds=limits.handshake_seconds,
                 receive_seconds=receive_seconds,
             )
-            if tls is not None:
-                tls.follow(self._use)
+            if endpoint.tls is not None:
+                endpoint.tls.follow(self._use)
         except BaseException:
             self._directory.cleanup()
             raise

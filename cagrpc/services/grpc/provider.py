@@ -9,10 +9,10 @@ Instances are converted to CA's messages here, and the hourly prices of nodes an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from google.protobuf.message import Message
 
@@ -25,11 +25,11 @@ from cagrpc.api.core.pods import PodDecoder
 from cagrpc.api.encoding.messages import parse
 from cagrpc.api.gen import externalgrpc_pb2 as pb
 from cagrpc.errors import InvalidInput, NotFound, NotImplementedByDesign
+from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import (
     FleetSnapshot,
     GroupState,
     IncrementSpec,
-    IncrementStatus,
     Instance,
     InstanceState,
     Origin,
@@ -108,27 +108,6 @@ def _share(spec: PodSpec, group: NodeGroup) -> float | None:
 SERVICE = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider"
 
 
-class FleetLike(Protocol):
-    """What the provider needs of `cagrpc.fleet.fleet.Fleet`, which documents it."""
-
-    @property
-    def snapshot(self) -> FleetSnapshot: ...
-
-    def apply(
-        self,
-        increment: IncrementSpec,
-        *,
-        refusal_wait_seconds: float = 0.0,
-        answer_within_seconds: float = float("inf"),
-    ) -> IncrementStatus: ...
-
-    def delete_instances(self, node_group_id: str, instance_ids: Sequence[str]) -> None: ...
-
-    def decrease_target(self, node_group_id: str, delta: int) -> None: ...
-
-    def refresh(self, *, wait_seconds: float | None = None) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class _Memo:
     """Cached answers of one snapshot. A thread uses the memo of the snapshot that it reads."""
@@ -142,7 +121,7 @@ class Provider:
 
     def __init__(
         self,
-        fleet: FleetLike,
+        fleet: Fleet,
         *,
         options: Mapping[str, AutoscalingOptions] | None = None,
         gpu_label: str = "cagrpc.io/gpu",

@@ -22,7 +22,7 @@ from cagrpc.api.gen import expander_pb2, externalgrpc_pb2
 from cagrpc.errors import InvalidInput, Unavailable
 from cagrpc.services.grpc import expander, interceptor, provider
 from cagrpc.services.grpc.interceptor import CallGuard, ConnectedClients
-from cagrpc.services.grpc.native import NativeAnswers, NativeFront
+from cagrpc.services.grpc.native import ConnectionLimits, Endpoint, NativeAnswers, NativeFront
 from cagrpc.services.grpc.ready import ReadyAnswers
 from cagrpc.services.grpc.status import CallContext, Method, Observe, generic_handler
 from cagrpc.services.tls import LiveTls, ServerTls
@@ -42,10 +42,7 @@ _LARGEST_REQUEST_BYTES = {
 }
 _AT_ONCE = {f"/{expander.SERVICE}/BestOptions": 2, f"/{health.SERVICE_NAME}/Check": 2}
 """By method. CA asks the expander one question at a time, and another one only after it has given up the first."""
-_MOST_CALLS = 100
-_MOST_CONNECTIONS = 256
-_MOST_OF_ONE_PEER = 64
-_HANDSHAKE_SECONDS = 10.0
+LIMITS = ConnectionLimits()
 _IDENTITY_ONLY = 1  # a bit for each of core's compression algorithms, the first of which is none
 _SERVICE_OF = {
     provider.SERVICE: externalgrpc_pb2.DESCRIPTOR.services_by_name["CloudProvider"],
@@ -183,34 +180,26 @@ class RpcServer:
         self,
         service: str,
         methods: Mapping[str, Method],
-        address: str,
+        endpoint: Endpoint,
         *,
-        tls: LiveTls | None,
-        asks_clients: bool = False,
         observe: Observe = lambda *_: None,
         why_not_ready: Callable[[], str] = lambda: "",
-        client_names: Collection[str] = (),
         ready: ReadyAnswers | None = None,
         threads: int = 8,
     ) -> None:
-        """`address` is `host:port`, port 0 for any free one; `tls=None` is plaintext, only ever on purpose. With
-        `asks_clients` it serves clients with a certificate of `tls.client_ca` only (mTLS): so the provider; CA's
-        expander client has none to show. Its health is good while `why_not_ready` answers an empty text. With
-        `client_names` the service is for clients whose certificate has one of these names. Answers that are `ready` are
-        given without asking `methods`, where that has a front for it. It does not serve before `start`. Raises
-        Unavailable where it cannot listen."""
+        """Its health is good while `why_not_ready` answers an empty text. Answers that are `ready` are given without
+        asking `methods`, where that has a front for it. It does not serve before `start`. Raises Unavailable where it
+        cannot listen."""
         if set(methods) != set(method_names(service)):
             raise AssertionError(f"{service} and the methods given for it differ")
         self._service = service
         self._executor = ThreadPoolExecutor(max_workers=threads, thread_name_prefix=service.rpartition(".")[2])
-        clients = ConnectedClients(tls) if tls is not None and asks_clients else None
-        self._front = self._front_of(
-            ready, address, tls, asks_clients=asks_clients, guarded=clients is not None or bool(client_names)
-        )
+        tls = endpoint.tls
+        self._front = self._front_of(ready, endpoint)
         self._guard = CallGuard(
             service,
-            client_names=client_names,
-            clients=clients,
+            client_names=endpoint.client_names,
+            clients=ConnectedClients(tls) if tls is not None and endpoint.asks_clients else None,
             front=self._front,
             at_once=_AT_ONCE,
             observe=observe,
@@ -218,15 +207,15 @@ class RpcServer:
         self._server = grpc.server(
             self._executor,
             interceptors=[self._guard],
-            maximum_concurrent_rpcs=_MOST_CALLS,
+            maximum_concurrent_rpcs=LIMITS.calls,
             options=[
                 # Of a whole request. gRPC inflates a compressed one before it looks at its size; CA compresses none.
                 ("grpc.max_receive_message_length", _LARGEST_REQUEST_BYTES[service]),
                 ("grpc.compression_enabled_algorithms_bitset", _IDENTITY_ONLY),
                 ("grpc.max_send_message_length", -1),
-                ("grpc.max_concurrent_streams", _MOST_CALLS),
-                ("grpc.max_allowed_incoming_connections", _MOST_CONNECTIONS),
-                ("grpc.server_handshake_timeout_ms", int(1000 * _HANDSHAKE_SECONDS)),
+                ("grpc.max_concurrent_streams", LIMITS.calls),
+                ("grpc.max_allowed_incoming_connections", LIMITS.connections),
+                ("grpc.server_handshake_timeout_ms", int(1000 * LIMITS.handshake_seconds)),
                 # A peer that is gone without a word does not count as a connection for ever.
                 ("grpc.keepalive_time_ms", 60_000),
                 ("grpc.keepalive_timeout_ms", 20_000),
@@ -239,44 +228,31 @@ class RpcServer:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(Reflection(names), self._server)
         if self._front is None:
-            self.port = self._listen(address, tls, asks_clients=asks_clients)
+            self.port = self._listen(endpoint)
         else:
             self._server.add_insecure_port(self._front.behind)
             self.port = self._front.port
         """The port that it listens on."""
         if tls is None:
-            log.warning("%s is served on %s without TLS", service, address)
+            log.warning("%s is served on %s without TLS", service, endpoint.address)
 
-    def _front_of(
-        self, ready: ReadyAnswers | None, address: str, tls: LiveTls | None, *, asks_clients: bool, guarded: bool
-    ) -> NativeFront | None:
+    def _front_of(self, ready: ReadyAnswers | None, endpoint: Endpoint) -> NativeFront | None:
         if not isinstance(ready, NativeAnswers):
             return None
         try:
-            return NativeFront(
-                ready,
-                address,
-                tls,
-                asks_clients=asks_clients,
-                guarded=guarded,
-                most_connections=_MOST_CONNECTIONS,
-                most_of_one_peer=_MOST_OF_ONE_PEER,
-                most_calls=_MOST_CALLS,
-                handshake_seconds=_HANDSHAKE_SECONDS,
-                receive_seconds=interceptor.RECEIVE_SECONDS,
-            )
+            return NativeFront(ready, endpoint, LIMITS, interceptor.RECEIVE_SECONDS)
         except InvalidInput as error:
             log.warning("%s is answered by Python alone: %s", self._service, error)
             return None
 
-    def _listen(self, address: str, tls: LiveTls | None, *, asks_clients: bool) -> int:
+    def _listen(self, endpoint: Endpoint) -> int:
         try:
-            if tls is not None:
-                credentials = _Configurations(tls, asks_clients=asks_clients).credentials()
-                return int(self._server.add_secure_port(address, credentials))
-            return int(self._server.add_insecure_port(address))
+            if endpoint.tls is not None:
+                credentials = _Configurations(endpoint.tls, asks_clients=endpoint.asks_clients).credentials()
+                return int(self._server.add_secure_port(endpoint.address, credentials))
+            return int(self._server.add_insecure_port(endpoint.address))
         except RuntimeError as error:
-            raise Unavailable(f"cannot listen on {address}: {error}") from error
+            raise Unavailable(f"cannot listen on {endpoint.address}: {error}") from error
 
     def start(self) -> None:
         self._guard.start()

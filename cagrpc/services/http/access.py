@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # a server without a cluster starts without it
     from cagrpc.kube.client.client import Client
 
 log = logging.getLogger(__name__)
+
 TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105 - a path
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 _YES_SECONDS = 60.0
@@ -37,6 +38,7 @@ _ANSWER_SECONDS = 5.0
 _REVIEWS_AT_ONCE = 4
 _REVIEWS_WAITING = 32
 _SCHEME = "bearer"
+
 T = TypeVar("T")
 
 

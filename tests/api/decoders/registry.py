@@ -102,7 +102,7 @@ def _view() -> Iterator[Decoder]:
     )
 
     def look() -> None:
-        model.state(frozenset())
+        model.state()
         model.arrivals()
         model.held_nodes()
 

@@ -26,7 +26,7 @@ def _fed(*nodes: str) -> Fed:
 
 
 def _bound(fed: Fed) -> dict[str, PodsOnNode]:
-    return dict(fed.model.state(frozenset(), with_bound=True).bound)
+    return dict(fed.model.state(with_bound=True).bound)
 
 
 def _kept(fed: Fed, name: str = "n1") -> dict[str, str]:
@@ -200,7 +200,7 @@ def test_however_a_cluster_came_to_be_every_movable_pod_is_listed_once(steps: li
     fed = Fed(moving=MovingRules())
     for path, put, obj in steps:
         (fed.put if put else fed.drop)(obj, path=path)
-    state = fed.model.state(frozenset(), with_bound=True)
+    state = fed.model.state(with_bound=True)
     assert set(state.bound) == {each.node.name for each in state.nodes}
     for each in state.nodes:
         here = state.bound[each.node.name]

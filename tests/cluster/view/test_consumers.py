@@ -131,7 +131,8 @@ def templates(*specs: PodSpec) -> frozenset[TemplatePod]:
 
 
 def _running(fed: Fed, *expected: PodSpec) -> dict[PodSpec, int]:
-    (shown,) = fed.model.state(frozenset(), templates(*expected)).nodes
+    fed.model.expect(lambda: templates(*expected))
+    (shown,) = fed.state().nodes
     return {each.spec: each.count for each in shown.node.running}
 
 
@@ -149,7 +150,8 @@ def test_nodes_show_what_pods_see_that_are_not_there_yet() -> None:
     fed.put(pod("waits", labels={"app": "train"}))
     # The pod that waits is told from others by what looks at it, also if that is not there yet.
     other = PodSpec(namespace="default", pod_anti_affinity=(replace(term, selector=_named("train")),))
-    (waiting,) = fed.model.state(frozenset(), templates(other)).waiting
+    fed.model.expect(lambda: templates(other))
+    (waiting,) = fed.state().waiting
     assert waiting.pod_set.spec.labels == (("app", "train"),)
     fed.drop(*running)
     assert _running(fed, away) == {}

@@ -210,7 +210,7 @@ def test_an_extended_resource_of_a_pod_that_runs_is_asked_for_elsewhere_as_the_c
     there.put(asks)
 
     def bound() -> PodSpec:
-        (found,) = there.model.state(frozenset(), with_bound=True).bound["n1"].reschedulable
+        (found,) = there.model.state(with_bound=True).bound["n1"].reschedulable
         return found.spec
 
     assert bound().claims[0].requests[0].alternatives[0].count == 2

@@ -61,7 +61,7 @@ def beside(selector: Any, count: int) -> Fed:
     "ask",
     [
         lambda model: model.undrainable(["n1"]),
-        lambda model: model.state(frozenset(), with_bound=True),
+        lambda model: model.state(with_bound=True),
     ],
     ids=["undrainable nodes", "who is bound"],
 )

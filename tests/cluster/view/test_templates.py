@@ -34,7 +34,8 @@ def ephemeral(class_name: str = "fast") -> Any:
 
 
 def planned(there: Fed, template: TemplatePod) -> PlannedTemplate:
-    (found,) = there.model.state(frozenset(), frozenset({template})).templates.values()
+    there.model.expect(lambda: frozenset({template}))
+    (found,) = there.model.state().templates.values()
     return found
 
 

@@ -14,7 +14,7 @@ def test_what_is_not_known_yet_is_not_guessed() -> None:
         client = api.client()
         view = ClusterView(client)
         assert view.problem == "the list of nodes is still to come"
-        for ask in (view.state, view.state_with_bound_pods, view.ready_instances, view.held_nodes):
+        for ask in (view.state, view.ready_instances, view.held_nodes):
             with pytest.raises(Unavailable, match="still to come"):
                 ask()
         assert view.arrivals().waiting == 0

@@ -4,7 +4,7 @@ over its own pods alone."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from cagrpc.api.core.gangs import GangCount, GangMembership, divide
 from cagrpc.api.core.pods import Pod
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, Origin
+from cagrpc.services.grpc import expander
 from cagrpc.services.grpc.expander import problem
 from cagrpc.services.grpc.gangs import OfferedGangs
 from solver.model import PodSpec
@@ -43,7 +44,9 @@ def _harness() -> FleetHarness:
 
 
 @dataclass
-class _KnownGangs:
+class _Cluster:
+    """A view that knows gangs, and no pods that are not bound."""
+
     counts: dict[str, GangCount] = field(default_factory=dict)
 
     def gang(self, name: str) -> GangCount | None:
@@ -118,9 +121,13 @@ def test_pods_in_flight_count_as_served() -> None:
         assert chosen(house.advice.ok("BestOptions", asking(option("b", 1, gang[2:]), option("c", 1, gang[:3])))) == "b"
 
 
-def test_pods_that_settle_are_served_by_what_was_let_go() -> None:
-    released = {"released_pods": lambda snapshot: frozenset({"uid-0", "uid-1"})}
-    with House(_harness(), expander_options=released) as house:
+def _released(monkeypatch: pytest.MonkeyPatch, released: Callable[[FleetSnapshot], frozenset[str]]) -> None:
+    monkeypatch.setattr(expander, "ReleasedPods", lambda *_: released)
+
+
+def test_pods_that_settle_are_served_by_what_was_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    _released(monkeypatch, lambda _: frozenset({"uid-0", "uid-1"}))
+    with House(_harness(), cluster=_Cluster()) as house:
         assert chosen(house.advice.ok("BestOptions", asking(option("a", 1, [pod("0"), pod("1")])))) is None
         assert "increment in flight" in _left_out(house)[0]
         assert chosen(house.advice.ok("BestOptions", asking(option("a", 1, [pod("0"), pod("2")])))) == "a"
@@ -135,9 +142,12 @@ class _Broken:
 
 
 @pytest.mark.parametrize("part", ["released_pods", "gangs"])
-def test_a_view_that_fails_is_done_without(part: str, caplog: pytest.LogCaptureFixture) -> None:
-    gang = [_member(str(index)) for index in range(2)]
-    with House(_harness(), expander_options={part: _Broken()}) as house:
+def test_a_view_that_fails_is_done_without(
+    part: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gang, broken = [_member(str(index)) for index in range(2)], _Broken()
+    _released(monkeypatch, broken if part == "released_pods" else lambda _: frozenset())
+    with House(_harness(), cluster=broken if part == "gangs" else _Cluster()) as house:
         request = asking(option("a", 1, gang[:1]), option("b", 1, gang))
         assert chosen(house.advice.ok("BestOptions", request)) == "b"
         assert "(judged without the cluster's view, which failed with RuntimeError)" in (
@@ -158,8 +168,7 @@ def test_a_view_that_fails_is_done_without(part: str, caplog: pytest.LogCaptureF
     ],
 )
 def test_a_cluster_knows_more_of_a_gang_than_the_request(count: GangCount | None, vetoed: bool) -> None:
-    known = _KnownGangs({_NAME: count} if count else {})
-    with House(_harness(), expander_options={"gangs": known}) as house:
+    with House(_harness(), cluster=_Cluster({_NAME: count} if count else {})) as house:
         gang = [_member(str(index), minimum="3") for index in range(2)]
         assert (chosen(house.advice.ok("BestOptions", asking(option("a", 1, gang)))) is None) is vetoed
 

@@ -4,6 +4,7 @@ that a call takes up."""
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 
@@ -100,7 +101,7 @@ class _Recording:
 
 
 @pytest.fixture(name="recording")
-def _recording() -> _Recording:
+def _recording() -> Any:
     harness = FleetHarness(groups=[group("a")])
     return _Recording(harness.fleet().snapshot)
 
@@ -114,7 +115,7 @@ def _recording() -> _Recording:
     ],
 )
 def test_increase_size_waits_at_most_half_of_the_deadline(
-    recording: _Recording, seconds_left: float | None, wait_seconds: float, left_for_the_journal: float
+    recording: Any, seconds_left: float | None, wait_seconds: float, left_for_the_journal: float
 ) -> None:
     method = Provider(recording).methods()["NodeGroupIncreaseSize"]
     method(_increase("a", 1).SerializeToString(), CallContext("NodeGroupIncreaseSize", seconds_left))
@@ -125,20 +126,20 @@ def test_increase_size_waits_at_most_half_of_the_deadline(
 @pytest.mark.parametrize(
     "name", ["NodeGroupIncreaseSize", "NodeGroupDeleteNodes", "NodeGroupDecreaseTargetSize", "Refresh"]
 )
-def test_a_call_that_has_expired_is_not_started(recording: _Recording, name: str) -> None:
+def test_a_call_that_has_expired_is_not_started(recording: Any, name: str) -> None:
     with pytest.raises(DeadlineExpired, match="nothing was changed"):
         Provider(recording).methods()[name](b"", CallContext(name, 0.0))
     assert recording.applied == []
 
 
-def test_a_call_that_expires_while_it_waits_for_a_thread_is_not_started(recording: _Recording) -> None:
+def test_a_call_that_expires_while_it_waits_for_a_thread_is_not_started(recording: Any) -> None:
     entered, leave = threading.Event(), threading.Event()
 
     def slow(**_: object) -> None:
         entered.set()
         assert leave.wait(AMPLE_SECONDS)
 
-    recording.refresh = slow  # type: ignore[method-assign]
+    recording.refresh = slow
     with serving(provider.SERVICE, Provider(recording).methods(), threads=1) as client:
         worker = threading.Thread(target=client.code, args=("Refresh",))
         worker.start()
@@ -150,7 +151,7 @@ def test_a_call_that_expires_while_it_waits_for_a_thread_is_not_started(recordin
     assert recording.applied == []
 
 
-def test_an_increase_remembers_the_pods_of_the_choice_behind_it_once(recording: _Recording) -> None:
+def test_an_increase_remembers_the_pods_of_the_choice_behind_it_once(recording: Any) -> None:
     choices = {"a": ExpanderChoice(frozenset({"uid-1"}), "cheapest")}
     method = Provider(recording, take_choice=lambda g: choices.pop(g, None)).methods()["NodeGroupIncreaseSize"]
     for _ in range(2):
@@ -161,7 +162,7 @@ def test_an_increase_remembers_the_pods_of_the_choice_behind_it_once(recording: 
 
 
 def test_an_unexpected_failure_is_internal_and_the_server_lives_on(
-    recording: _Recording, caplog: pytest.LogCaptureFixture
+    recording: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     with serving(provider.SERVICE, Provider(recording).methods()) as client:
         code, details = client.code("Refresh")

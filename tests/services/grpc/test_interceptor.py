@@ -18,6 +18,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from cagrpc.services.grpc import expander, interceptor, provider, servers
+from cagrpc.services.grpc.native import ConnectionLimits
 from cagrpc.services.grpc.servers import RpcServer
 from cagrpc.services.grpc.status import CallContext, Method
 from cagrpc.services.tls import LiveTls, ServerTls
@@ -153,8 +154,7 @@ def test_a_call_that_ends_without_a_request_is_refused() -> None:
 
 @_BOTH
 def test_calls_and_connections_are_counted(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(servers, "_MOST_CALLS", 2)
-    monkeypatch.setattr(servers, "_MOST_CONNECTIONS", 3)
+    monkeypatch.setattr(servers, "LIMITS", ConnectionLimits(connections=3, calls=2))
     until = threading.Event()
 
     def questions() -> Iterator[reflection_pb2.ServerReflectionRequest]:

@@ -28,7 +28,7 @@ from cagrpc.errors import CagrpcError, InvalidInput, Unavailable
 from cagrpc.runtime import tracing
 from cagrpc.services.grpc import interceptor, native, provider, servers
 from cagrpc.services.grpc.metrics import CallMetrics
-from cagrpc.services.grpc.native import NativeAnswers
+from cagrpc.services.grpc.native import ConnectionLimits, NativeAnswers
 from cagrpc.services.grpc.ready import ReadyAnswers
 from cagrpc.services.grpc.servers import RpcServer
 from cagrpc.services.grpc.status import CallContext, Method, status_of, with_name
@@ -264,7 +264,7 @@ def test_a_request_that_does_not_come_is_not_waited_for(monkeypatch: pytest.Monk
 
 
 def test_a_connection_that_says_nothing_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(servers, "_HANDSHAKE_SECONDS", 0.2)
+    monkeypatch.setattr(servers, "LIMITS", ConnectionLimits(handshake_seconds=0.2))
     for options in ({}, _guarded()):
         with _served(**options) as (server, _, _), socket.create_connection(("127.0.0.1", server.port)) as silent:
             silent.settimeout(10)
@@ -274,8 +274,7 @@ def test_a_connection_that_says_nothing_ends(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("says", [b"", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)])
 def test_connections_without_calls_keep_nobody_out(monkeypatch: pytest.MonkeyPatch, says: bytes) -> None:
-    monkeypatch.setattr(servers, "_MOST_CONNECTIONS", 6)
-    monkeypatch.setattr(servers, "_MOST_OF_ONE_PEER", 4)
+    monkeypatch.setattr(servers, "LIMITS", ConnectionLimits(connections=6, connections_of_one_peer=4))
     with _served() as (server, _, _), ExitStack() as opened:
 
         def connect(peer: str) -> socket.socket:
