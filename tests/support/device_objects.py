@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from cagrpc.api.core.pods import PodClaims
 from cagrpc.api.devices.claims import ClaimObjects, DeviceDemand, demand
-from cagrpc.api.devices.matching import NodeMatching, taken_by
+from cagrpc.api.devices.matching import NodeMatching, PublishedDevices, WantedDevices, taken_by
 from cagrpc.api.devices.objects import ClaimSpec, DeviceClass, ResourceClaim, Slice
 from cagrpc.api.devices.pools import by_node
 from cagrpc.api.devices.selectors import Matcher, Selector
@@ -43,7 +43,9 @@ class DeviceObjects:
         """Return what nodes have for all selectors in use."""
         taken = frozenset(device for claim in self.objects.claims.values() for device in taken_by(claim))
         found = NodeMatching(
-            self.matcher, self._selectors.values(), self._attributes, keys=self._keys, nodes=self._nodes, taken=taken
+            self.matcher,
+            WantedDevices(self._selectors.values(), self._attributes, self._keys),
+            PublishedDevices(self._nodes or {}, taken),
         )
         found.shared_by_nodes()
         return found

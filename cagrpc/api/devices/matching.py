@@ -224,32 +224,48 @@ class Memory:
     of_nodes: dict[str, tuple[object, tuple[Devices, ...]]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class WantedDevices:
+    """What the claims of pods name."""
+
+    selectors: Iterable[Selector] = ()
+    attributes: AbstractSet[str] = frozenset()
+    """Those that constraints between devices compare."""
+    keys: AbstractSet[str] = frozenset()
+    """Of the selectors of all alternatives."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedDevices:
+    """What drivers have published."""
+
+    of_nodes: Mapping[str, NodeDevices] = field(default_factory=dict)
+    """By the node's name."""
+    taken: AbstractSet[DeviceId] = frozenset()
+    """Devices that some claim has."""
+    awaited: AbstractSet[str] = frozenset()
+    """Nodes whose drivers have not published yet what they soon will."""
+
+
 class NodeMatching:
     """What the devices of nodes are to all selectors in use: one consistent state."""
 
     def __init__(
         self,
         matcher: Matcher,
-        selectors: Iterable[Selector] = (),
-        attributes: AbstractSet[str] = frozenset(),
-        *,
-        keys: AbstractSet[str] = frozenset(),
-        nodes: Mapping[str, NodeDevices] | None = None,
-        taken: AbstractSet[DeviceId] = frozenset(),
+        wanted: WantedDevices | None = None,
+        published: PublishedDevices | None = None,
         memory: Memory | None = None,
-        awaited: AbstractSet[str] = frozenset(),
     ) -> None:
-        """`keys` are those of all alternatives, `nodes` the published devices, by node name; `taken` those that some
-        claim has; `memory` is of the same selectors. Of `awaited` nodes the drivers have not published yet what they
-        soon will."""
-        self._awaited = awaited
+        """`memory` is of the same selectors."""
+        wanted, published = wanted or WantedDevices(), published or PublishedDevices()
+        self._awaited = published.awaited
         self._matcher = matcher
-        self._selectors = matcher.cheapest_first({each.key: each for each in selectors}.values())
-        self._attributes = frozenset(attributes)
-        self._keys = frozenset(keys) | {each.key for each in self._selectors if each.resource}
+        self._selectors = matcher.cheapest_first({each.key: each for each in wanted.selectors}.values())
+        self._attributes = frozenset(wanted.attributes)
+        self._keys = frozenset(wanted.keys) | {each.key for each in self._selectors if each.resource}
         self._resources = tuple(sorted(each.resource for each in self._selectors if each.resource))
-        self._nodes = nodes or {}
-        self._taken = taken
+        self._nodes, self._taken = published.of_nodes, published.taken
         self._loose = _NO_LOOSE
         self._memory = memory or Memory()
         self.unplanned = self._memory.unplanned

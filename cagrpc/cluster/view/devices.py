@@ -24,7 +24,15 @@ from cagrpc.api.devices.claims import (
     with_extended,
 )
 from cagrpc.api.devices.expressions import DEVICE_CLASSES, Expressions, namespace
-from cagrpc.api.devices.matching import Memory, NodeMatching, extended_selectors, taken_by, typical
+from cagrpc.api.devices.matching import (
+    Memory,
+    NodeMatching,
+    PublishedDevices,
+    WantedDevices,
+    extended_selectors,
+    taken_by,
+    typical,
+)
 from cagrpc.api.devices.objects import GROUP, VERSIONS, ClaimSpec, Device, DeviceClass, DeviceId, ResourceClaim, Slice
 from cagrpc.api.devices.pools import NodeDevices, by_node
 from cagrpc.api.devices.reading import device_class, resource_claim, resource_claim_template, resource_slice
@@ -303,13 +311,13 @@ class DeviceTable:
             uses = list(self._in_use)
             found = NodeMatching(
                 self._matcher,
-                (selector for use in uses for selector in use.selectors),
-                frozenset(name for use in uses for name in use.attributes),
-                keys=frozenset(key for use in uses for key in use.keys),
-                nodes=pools,
-                taken=taken,
-                memory=self._memory,
-                awaited=awaited,
+                WantedDevices(
+                    tuple(selector for use in uses for selector in use.selectors),
+                    frozenset(name for use in uses for name in use.attributes),
+                    frozenset(key for use in uses for key in use.keys),
+                ),
+                PublishedDevices(pools, taken, awaited),
+                self._memory,
             )
             found.shared_by_nodes()
             self._matching = based_on, found

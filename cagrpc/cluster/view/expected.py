@@ -22,10 +22,9 @@ from typing import NamedTuple
 
 from cagrpc.cluster.state import PodRef
 from cagrpc.cluster.view.classes import Classes, EquivalenceClass
-from cagrpc.cluster.view.devices import DeviceTable
 from cagrpc.cluster.view.objects import ObservedPod, PodStage
-from cagrpc.cluster.view.references import Reference, References
-from cagrpc.cluster.view.storage import Storage
+from cagrpc.cluster.view.references import Reference
+from cagrpc.cluster.view.requirements import Requirements
 from cagrpc.cluster.view.workload_tree import Missing, WorkloadTree, depends_on_objects, kind_of
 from cagrpc.cluster.view.workloads import Quota, Workload, let_in
 from cagrpc.fleet.model import ExpectedPod
@@ -56,7 +55,7 @@ _NONE = Missing([], 0)
 
 class PlanningTriggers:
     def __init__(self, clock: MonotonicClock) -> None:
-        self._clock = clock
+        self.clock = clock
         self._at: dict[str, float] = {}
         self._is_known = False
         self._told_until = float("-inf")
@@ -68,7 +67,7 @@ class PlanningTriggers:
         if self._is_known and at is None:
             return
         self._at.pop(namespace, None)
-        self._at[namespace] = at if at is not None and at > self._told_until else self._clock()
+        self._at[namespace] = at if at is not None and at > self._told_until else self.clock()
         if len(self._at) > _MOST_NAMESPACES:
             del self._at[next(iter(self._at))]
 
@@ -135,18 +134,15 @@ class ExpectedPods:
         clock: MonotonicClock,
         now: EpochClock,
         triggers: PlanningTriggers,
-        storage: Storage,
-        devices: DeviceTable,
-        references: References,
+        requirements: Requirements,
         progress_deadline_seconds: float = DEADLINE_SECONDS,
     ) -> None:
-        """`triggers` records namespaces where more pods are expected than before. `storage` says what the volumes of
-        pods require, `devices` what their resource claims do; `references` reads a workload again when that changes.
-        A controller that does nothing for the deadline is not waited for."""
+        """`triggers` records namespaces where more pods are expected than before. A controller that does nothing for
+        the deadline is not waited for."""
         self._deadline_seconds = progress_deadline_seconds
         self._progress = defaultdict(Progress, {kind: Progress() for kind in _OWN_KINDS})
         """Of controllers, by the kind of their workloads: a Deployment's creates ReplicaSets, all others pods."""
-        self._storage, self._devices, self._references = storage, devices, references
+        self._requirements, self._references = requirements, requirements.references
         self._with_claims: dict[str, set[str]] = {}
         """By workload, the keys by which `devices` knows its expected pods."""
         self._classes = classes
@@ -430,7 +426,7 @@ class ExpectedPods:
     def _set(self, key: str, root: _Root, wanted: list[tuple[ObservedPod, int]]) -> None:
         number, references = 0, {_of_namespace(root.namespace), *map(_controllers_of, root.kinds)}
         for each in self._with_claims.pop(key, ()):
-            self._devices.forget(each)
+            self._requirements.forget(each)
         for index, (like, count) in enumerate(wanted):
             first, others, read = self._read(key, index, like) if count else (None, None, ())
             references.update(read)
@@ -458,17 +454,16 @@ class ExpectedPods:
         own = f"expected of {key}, {index}"
         ref = replace(like.ref, created_at_seconds=_AFTER_ALL_SECONDS)
         to_come = replace(like, key=own, ref=ref, pod=replace(like.pod, key=""))
-        seen, volumes, references = self._storage.resolved(to_come, PodStage.WAITING)
-        seen, of_devices = self._devices.resolved(seen, PodStage.WAITING)
+        seen, volumes, references = self._requirements.resolved(to_come, PodStage.WAITING)
         self._with_claims.setdefault(key, set()).add(own)
         first = others = self._classes.of(seen)
         if volumes.of_one_pod:
             spec = replace(seen.pod.spec, unschedulable=seen.pod.spec.unschedulable or volumes.of_one_pod)
             others = self._classes.of(replace(seen, pod=replace(seen.pod, spec=spec)))
         elif volumes.shared:
-            further, _, _ = self._storage.resolved(to_come, PodStage.WAITING, first=False)
-            others = self._classes.of(self._devices.resolved(further, PodStage.WAITING)[0])
-        return first, others, references | of_devices
+            further, _, _ = self._requirements.resolved(to_come, PodStage.WAITING, first=False)
+            others = self._classes.of(further)
+        return first, others, references
 
     def _pop(self, key: str, root: _Root) -> None:
         self._leave(key, root, len(root.pods) - 1)

@@ -32,12 +32,13 @@ from cagrpc.cluster.view.context import (
     read_namespace,
     runtime_class,
 )
-from cagrpc.cluster.view.devices import DeviceTable, with_devices
+from cagrpc.cluster.view.devices import with_devices
 from cagrpc.cluster.view.expected import ExpectedPods, PlanningTriggers
 from cagrpc.cluster.view.nodes import NodeTable
-from cagrpc.cluster.view.objects import Keyed, Named, PodReader, read_node
+from cagrpc.cluster.view.objects import Keyed, Named, ObservedPod, PodReader, read_node
 from cagrpc.cluster.view.pods import PodTable
-from cagrpc.cluster.view.references import References
+from cagrpc.cluster.view.references import Reference
+from cagrpc.cluster.view.requirements import Requirements
 from cagrpc.cluster.view.sinks import Followed, Table, TableSink, by_uid
 from cagrpc.cluster.view.slack import SlackTable
 from cagrpc.cluster.view.storage import (
@@ -47,7 +48,6 @@ from cagrpc.cluster.view.storage import (
     DRIVERS,
     VOLUMES,
     CsiNodes,
-    Storage,
     csi_node,
     read_attachment,
     read_capacity,
@@ -56,7 +56,7 @@ from cagrpc.cluster.view.storage import (
     read_driver,
     read_volume,
 )
-from cagrpc.cluster.view.templates import DaemonSetTable, TemplateReader, TemplateTable, daemon_set
+from cagrpc.cluster.view.templates import DaemonSetTable, TemplateTable, daemon_set
 from cagrpc.cluster.view.waiting import Waiting
 from cagrpc.cluster.view.workloads import (
     EVENTS,
@@ -133,33 +133,29 @@ class ClusterModel:
         self._slack = None if slack is None else SlackTable(slack)
         classes = Classes()
         self._triggers = PlanningTriggers(clock)
-        self._references = References()
-        self._storage = Storage(self._references)
-        self._devices = DeviceTable(self._references, clock, settings.devices, settings.labels_of_groups)
+        requirements = Requirements(clock, settings.devices, settings.labels_of_groups)
+        self._references = requirements.references
+        self._storage, self._devices = requirements.storage, requirements.devices
         self._context = ReadingContext(self._references)
         # Each reader is for one thread: this one is used under the lock.
         again = PodReader(gang_label, schedulers, namespace, self._context.namespaces, evictions=moving is not None)
-        self._read_again = WorkloadReader(again, self._context)
-        resolving = (self._storage, self._devices, self._references)
+        self._reader, self._workload_reader = again, WorkloadReader(again, self._context)
         self._expected = (
-            ExpectedPods(classes, clock, now, self._triggers, *resolving, settings.progress_deadline_seconds)
+            ExpectedPods(classes, clock, now, self._triggers, requirements, settings.progress_deadline_seconds)
             if expects
             else None
         )
         self._pods = PodTable(
             self._nodes,
-            clock,
             classes,
             self._triggers,
+            requirements,
+            self._with_namespaces,
             self._slack,
             self._expected,
-            *resolving,
-            again.read,
-            self._context.follow,
         )
-        to_come = TemplateReader(*resolving)
-        self._templates = TemplateTable(to_come, self._devices, self._references)
-        self._daemon_sets = DaemonSetTable(self._context, to_come, self._references)
+        self._templates = TemplateTable(requirements)
+        self._daemon_sets = DaemonSetTable(self._context, requirements)
         self._priorities = Priorities()
         self._budgets = DisruptionBudgets()
         self._pod_groups: tuple[Values[int | None], ...] = tuple(Values() for _ in POD_GROUPS)
@@ -458,13 +454,18 @@ class ClusterModel:
             failed = Resource(EVENTS, failed_create, Encoding.JSON, {"fieldSelector": FAILED_CREATE}, optional=True)
             yield self._fed(failed, FailedCreates(self._expected.refuse))
 
+    def _with_namespaces(self, seen: ObservedPod) -> tuple[ObservedPod, Iterable[Reference]]:
+        """Read a pod again that selects Namespaces by their labels, as these are now; return what it was read with."""
+        read = seen if seen.source is None else self._reader.read(seen.source)
+        return read, map(self._context.follow, read.pod.namespace_selectors)
+
     def _changed(self, before: Workload | None, after: Workload | None) -> None:
         source = after
         for each in (before, after):
             if each is not None:
                 self._references.drop(("workload", each.key))
         if source is not None and source.source is not None:
-            after = self._read_again.read(*source.source).value
+            after = self._workload_reader.read(*source.source).value
             of = [OF_RUNTIME_CLASSES, *map(self._context.follow, after.namespace_selectors)]
             self._references.put(("workload", source.key), of, lambda: self._changed(source, source))
         if self._expected is not None:

@@ -11,16 +11,14 @@ from sys import intern
 from typing import Generic, NamedTuple, TypeVar
 
 from cagrpc.api.core.movability import EvictionFacts
-from cagrpc.api.core.selectors import Conditions
 from cagrpc.cluster.state import Consumer, ConsumerStage, PendingPod, PodRef, oldest_first
 from cagrpc.cluster.view.classes import Classes, EquivalenceClass
-from cagrpc.cluster.view.devices import DeviceTable
 from cagrpc.cluster.view.expected import ExpectedPods, PlanningTriggers
 from cagrpc.cluster.view.nodes import NodeTable, NodeUse
 from cagrpc.cluster.view.objects import ObservedPod, PodStage
-from cagrpc.cluster.view.references import Reference, References
+from cagrpc.cluster.view.references import Reference
+from cagrpc.cluster.view.requirements import Requirements
 from cagrpc.cluster.view.slack import Counted, SlackTable
-from cagrpc.cluster.view.storage import Storage
 from cagrpc.runtime.clock import MonotonicClock, MonotonicSeconds
 
 V = TypeVar("V")
@@ -234,37 +232,30 @@ class PodTable:
     def __init__(
         self,
         nodes: NodeTable,
-        clock: MonotonicClock,
         classes: Classes,
         triggers: PlanningTriggers,
+        requirements: Requirements,
+        with_namespaces: Callable[[ObservedPod], tuple[ObservedPod, Iterable[Reference]]],
         slack: SlackTable | None = None,
         expected: ExpectedPods | None = None,
-        storage: Storage | None = None,
-        devices: DeviceTable | None = None,
-        references: References | None = None,
-        read: Callable[[bytes], ObservedPod] | None = None,
-        follow: Callable[[Conditions], Reference] = lambda conditions: ("namespaces", conditions),
     ) -> None:
-        """`classes`, `slack` and `expected` are updated, too. `triggers` records waiting pods that were not
-        expected. `storage` says what the volumes of pods require, `devices` what their resource claims do; `references`
-        reads pods again when that changes, `read` those that select namespaces by their labels; `follow` returns what
-        these are read with."""
-        self._follow = follow
-        self._read = read
-        self._references = references or References()
-        self._storage = storage or Storage(self._references)
-        self._devices = devices or DeviceTable(self._references)
+        """`classes`, `slack` and `expected` are updated, too. `triggers` records waiting pods that were not expected.
+        `with_namespaces` reads a pod again that selects Namespaces by their labels, as these are now, and returns what
+        it was read with."""
+        self._with_namespaces = with_namespaces
+        self._requirements = requirements
+        self._references, self._storage = requirements.references, requirements.storage
         self._triggers = triggers
         self._slack = slack
         self._expected = expected
         self.classes = classes
         self.waiting: OrderedDict[str, _WaitingPod] = OrderedDict()
         """In the order in which they were first observed."""
-        self.pending = Pending(clock)
+        self.pending = Pending(triggers.clock)
         self.consumers = Consumers()
         self.warnings: dict[str, str] = {}
         self._nodes = nodes
-        self._clock = clock
+        self._clock = triggers.clock
         self._pods: dict[str, _Placed] = {}
         self._nominated = _Nominated()
         nodes.came_or_went = lambda node: self._references.changed(_nominated_to(node))
@@ -297,10 +288,10 @@ class PodTable:
 
     def put(self, seen: ObservedPod) -> None:
         key = seen.key
-        if seen.source is not None and self._read is not None:
+        if seen.source is not None:
             # Namespaces may have changed since it was read, and will.
-            source, seen = seen, self._read(seen.source)
-            of = map(self._follow, seen.pod.namespace_selectors)
+            source = seen
+            seen, of = self._with_namespaces(source)
             self._references.put(_Selecting(key), of, lambda: self._put_again(source))
         else:
             self._references.drop(_Selecting(key))
@@ -319,8 +310,7 @@ class PodTable:
         stage, node = self._place(seen)
         self._storage.use(key, seen, stage, node)
         if stage is None or (stage is PodStage.SUCCEEDED and seen.pod.gang is None):
-            self._references.drop(key)
-            self._devices.forget(key)
+            self._requirements.forget(key)
             self._forget(key)
             return
         self._put_read(seen, stage, node, is_news=is_news)
@@ -328,11 +318,10 @@ class PodTable:
     def _put_read(self, read: ObservedPod, stage: PodStage, node: str, *, is_news: bool) -> None:
         """Count a pod with what its volumes require now."""
         key = read.key
-        seen, volumes, references = self._storage.resolved(read, stage)
-        seen, of_devices = self._devices.resolved(seen, stage)
+        seen, volumes, references = self._requirements.resolved(read, stage)
         of = self.classes.of(seen)
         share = {_share(key)} if of.over_share else set[Reference]()
-        self._references.put(key, {*references, *of_devices, *share}, lambda: self._read_again(read, stage, node))
+        self._references.put(key, {*references, *share}, lambda: self._read_again(read, stage, node))
         if of.over_share:
             self.classes.shares.leave_out(of.key.namespace, key)
         elif self.classes.shares.forget(of.key.namespace, key):
@@ -391,11 +380,10 @@ class PodTable:
                 self._pods[ref.uid] = _Placed(of, stage, on, None, (), copy)
 
     def drop(self, key: str) -> None:
-        self._references.drop(key)
+        self._requirements.forget(key)
         self._references.drop(_Selecting(key))
         self._references.drop(_nominee(key))
         self._storage.forget(key)
-        self._devices.forget(key)
         self.warnings.pop(key, None)
         self._nominated.drop(key)
         self.pending.put(key, None)

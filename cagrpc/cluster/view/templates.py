@@ -9,63 +9,26 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from cagrpc.api.core.constraints import Surroundings
-from cagrpc.api.core.pods import Pod, PodClaims, daemon, pod_claims, pod_spec
+from cagrpc.api.core.pods import PodClaims, daemon, pod_claims, pod_spec
 from cagrpc.api.core.selectors import PodIdentity
-from cagrpc.api.core.volume_binding import VolumeDemand
 from cagrpc.api.core.volumes import PodVolumes, pod_volumes
 from cagrpc.api.encoding.json_documents import Problems
 from cagrpc.api.encoding.messages import message_to_dict, parse
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.api.provisioning.objects import TemplatePod
-from cagrpc.cluster.state import PlannedTemplate, PodRef
+from cagrpc.cluster.state import PlannedTemplate
 from cagrpc.cluster.view.context import OF_RUNTIME_CLASSES, ReadingContext
-from cagrpc.cluster.view.devices import DeviceTable
-from cagrpc.cluster.view.objects import Named, ObservedPod, PodStage
-from cagrpc.cluster.view.references import Reference, References
-from cagrpc.cluster.view.storage import Storage
+from cagrpc.cluster.view.objects import Named, PodStage
+from cagrpc.cluster.view.requirements import Requirements
 from cagrpc.errors import InvalidInput, in_one_line
 from solver.model import PodSpec
-
-
-class TemplateReader:
-    """Reads pods that are still to come of a template."""
-
-    def __init__(self, storage: Storage, devices: DeviceTable, references: References) -> None:
-        self._storage, self._devices, self._references = storage, devices, references
-
-    def read(
-        self,
-        key: str,
-        name: str,
-        identity: PodIdentity,
-        spec: PodSpec,
-        volumes: PodVolumes,
-        claims: PodClaims,
-        *,
-        volumes_as: PodStage = PodStage.WAITING,
-        first: bool = True,
-    ) -> tuple[Pod, VolumeDemand, frozenset[Reference]]:
-        """Return the pod with what its volumes and claims come to, what its volumes do, and what it was read with.
-        `key` is what it is known by until it is forgotten; of several pods one is the `first`. With
-        `volumes_as=MOVABLE` it waits for no volume."""
-        pod = Pod("", name, spec, volumes=volumes, resource_claims=claims, labels=identity.labels)
-        ref = PodRef(key, identity.namespace, name.partition("/")[2])
-        seen = ObservedPod(key, ref, pod, "", PodStage.WAITING, "", "", None, "")
-        read, of_volumes, references = self._storage.resolved(seen, volumes_as, first=first)
-        read, of_devices = self._devices.resolved(read, PodStage.WAITING)
-        return read.pod, of_volumes, references | of_devices
-
-    def forget(self, key: str) -> None:
-        """Such a pod is not to come any more."""
-        self._references.drop(key)
-        self._devices.forget(key)
 
 
 class TemplateTable:
     """The templates, each read as a pod that is still to come."""
 
-    def __init__(self, reader: TemplateReader, devices: DeviceTable, references: References) -> None:
-        self._reader, self._devices, self._references = reader, devices, references
+    def __init__(self, requirements: Requirements) -> None:
+        self._requirements = requirements
         self._kept: AbstractSet[TemplatePod] = frozenset()
         self._keys: dict[TemplatePod, str] = {}
         self._last_number = 0
@@ -78,7 +41,7 @@ class TemplateTable:
         if templates is self._kept:
             return
         for each in self._kept - templates:
-            self._reader.forget(self._keys.pop(each))
+            self._requirements.forget(self._keys.pop(each))
             del self._planned[each]
         for each in templates - self._kept:
             self._last_number += 1
@@ -102,9 +65,9 @@ class TemplateTable:
         key = self._keys[template]
         name = f"{template.namespace}/{template.name}-*"
         of = template.identity, template.spec, template.volumes, template.claims
-        read, volumes, references = self._reader.read(key, name, *of)
-        self._references.put(key, references, lambda: self._read(template))
-        further = self._reader.read(key, name, *of, first=False)[0] if volumes.shared else read
+        read, volumes, references = self._requirements.to_come(key, name, *of)
+        self._requirements.references.put(key, references, lambda: self._read(template))
+        further = self._requirements.to_come(key, name, *of, first=False)[0] if volumes.shared else read
         spec, after_first = (
             replace(
                 each.spec,
@@ -121,7 +84,7 @@ class TemplateTable:
         """Yield why its pods wait for claims that others may share: which pod devices are given to first, and so on
         which node all of them are, shows once the pods are there."""
         for each in template.claims.claims:
-            if each.claim and not self._devices.is_allocated(f"{template.namespace}/{each.claim}"):
+            if each.claim and not self._requirements.devices.is_allocated(f"{template.namespace}/{each.claim}"):
                 yield (
                     f"ResourceClaim {template.namespace}/{each.claim} is not allocated yet; requests are served with"
                     " claims that are, or that are made of templates (resourceClaimTemplateName)"
@@ -165,8 +128,8 @@ def daemon_set(data: bytes, context: ReadingContext | None = None) -> Named[Daem
 class DaemonSetTable:
     """The table of DaemonSets."""
 
-    def __init__(self, context: ReadingContext, reader: TemplateReader, references: References) -> None:
-        self._context, self._reader, self._references = context, reader, references
+    def __init__(self, context: ReadingContext, requirements: Requirements) -> None:
+        self._context, self._requirements = context, requirements
         self._of: dict[str, DaemonSetPod] = {}
         self._specs: dict[str, PodSpec] = {}
 
@@ -180,7 +143,7 @@ class DaemonSetTable:
 
     def drop(self, name: str) -> None:
         if self._of.pop(name, None) is not None:
-            self._reader.forget(_key(name))
+            self._requirements.forget(_key(name))
             del self._specs[name]
 
     def specs(self) -> Iterator[PodSpec]:
@@ -193,12 +156,12 @@ class DaemonSetTable:
         that is there."""
         found = self._of[name]
         now = found if found.source is None else daemon_set(found.source, self._context).value
-        read, _, references = self._reader.read(
+        read, _, references = self._requirements.to_come(
             _key(name), f"{name}-*", now.identity, now.spec, now.volumes, now.claims, volumes_as=PodStage.MOVABLE
         )
         if found.source is not None:
             references |= {OF_RUNTIME_CLASSES}
-        self._references.put(_key(name), references, lambda: self._read(name))
+        self._requirements.references.put(_key(name), references, lambda: self._read(name))
         self._specs[name] = daemon(replace(read.spec, unschedulable=""))
 
 

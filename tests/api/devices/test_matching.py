@@ -9,7 +9,7 @@ import pytest
 
 from cagrpc.api.core.pods import PodClaim, PodClaims, pod_claims
 from cagrpc.api.devices.claims import ClaimObjects, DeviceDemand, carrying, demand, with_demand, with_extended
-from cagrpc.api.devices.matching import NodeMatching, extended_selectors, typical
+from cagrpc.api.devices.matching import NodeMatching, PublishedDevices, WantedDevices, extended_selectors, typical
 from cagrpc.api.devices.pools import by_node
 from cagrpc.api.devices.reading import (
     device_class,
@@ -391,7 +391,7 @@ def test_an_extended_resource_comes_from_the_plugin_or_from_devices() -> None:
     assert planned.claims[0].requests[0].alternatives[0].selector == key
     assert planned.claims[0].requests[0].alternatives[0].count == 2
     slices = by_node([a_slice(gpu("a"), gpu("b"))])
-    matching = NodeMatching(Matcher(), extended_selectors([spec], backed), nodes=slices)
+    matching = NodeMatching(Matcher(), WantedDevices(extended_selectors([spec], backed)), PublishedDevices(slices))
     assert [each.count for each in matching.of_node("n1", {}, {}) if key in each.selectors] == [2]
     plugged = matching.of_node("n1", {"example.com/gpu": 4}, {"example.com/gpu": 3})
     assert [(each.count, each.selectors) for each in plugged] == [(3, frozenset({key}))]

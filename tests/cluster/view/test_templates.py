@@ -36,6 +36,7 @@ def ephemeral(class_name: str = "fast") -> Any:
 def planned(there: Fed, template: TemplatePod) -> PlannedTemplate:
     there.model.expect(lambda: frozenset({template}))
     (found,) = there.model.state().templates.values()
+    there.model.expect(frozenset)
     return found
 
 

@@ -1,0 +1,67 @@
+"""What pods require beyond their specs: what the volumes and resource claims that they use come to, as these are now.
+Whoever was read with them is read again when they change (`references`). Not thread-safe."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+
+from cagrpc.api.core.pods import Pod, PodClaims
+from cagrpc.api.core.selectors import PodIdentity
+from cagrpc.api.core.volume_binding import VolumeDemand
+from cagrpc.api.core.volumes import PodVolumes
+from cagrpc.api.devices.objects import Device
+from cagrpc.cluster.state import PodRef
+from cagrpc.cluster.view.devices import DeviceTable
+from cagrpc.cluster.view.objects import ObservedPod, PodStage
+from cagrpc.cluster.view.references import Reference, References
+from cagrpc.cluster.view.storage import Storage
+from cagrpc.runtime.clock import MonotonicClock
+from solver.model import Labels, PodSpec
+
+
+class Requirements:
+    def __init__(
+        self,
+        clock: MonotonicClock,
+        devices: Mapping[str, tuple[Device, ...]] | None = None,
+        labels_of_groups: Mapping[str, Labels] | None = None,
+    ) -> None:
+        """`devices` are those of new nodes, by node group; `labels_of_groups` the labels of such nodes."""
+        self.references = References()
+        self.storage = Storage(self.references)
+        self.devices = DeviceTable(self.references, clock, devices, labels_of_groups)
+
+    def resolved(
+        self, seen: ObservedPod, stage: PodStage | None, *, volumes_as: PodStage | None = None, first: bool = True
+    ) -> tuple[ObservedPod, VolumeDemand, frozenset[Reference]]:
+        """Return the pod with what its volumes and claims come to, what its volumes do, and what it was read with. Of
+        pods that are still to be created of one template only one is the `first`. With `volumes_as=MOVABLE` it waits
+        for no volume."""
+        read, volumes, references = self.storage.resolved(seen, volumes_as or stage, first=first)
+        read, of_devices = self.devices.resolved(read, stage)
+        return read, volumes, references | of_devices
+
+    def to_come(
+        self,
+        key: str,
+        name: str,
+        identity: PodIdentity,
+        spec: PodSpec,
+        volumes: PodVolumes,
+        claims: PodClaims,
+        *,
+        volumes_as: PodStage = PodStage.WAITING,
+        first: bool = True,
+    ) -> tuple[Pod, VolumeDemand, frozenset[Reference]]:
+        """Return the same of a pod that is still to come of a template. `key` is what it is known by until it is
+        forgotten."""
+        pod = Pod("", name, spec, volumes=volumes, resource_claims=claims, labels=identity.labels)
+        ref = PodRef(key, identity.namespace, name.partition("/")[2])
+        seen = ObservedPod(key, ref, pod, "", PodStage.WAITING, "", "", None, "")
+        read, of_volumes, references = self.resolved(seen, PodStage.WAITING, volumes_as=volumes_as, first=first)
+        return read.pod, of_volumes, references
+
+    def forget(self, key: Hashable) -> None:
+        """A pod is gone, is planned no more, or is not to come any more."""
+        self.references.drop(key)
+        self.devices.forget(key)
