@@ -14,7 +14,7 @@ import pytest
 
 from cagrpc.api.core.nodes import START_UP_TAINT
 from cagrpc.backends.cluster_api.backend import open_backend
-from cagrpc.backends.cluster_api.settings import ClusterApiSettings, MachineSource, ManagementAccess
+from cagrpc.backends.cluster_api.plugin import ClusterApiSettings, MachineSource, ManagementAccess
 from cagrpc.backends.plugin import BackendContext
 from cagrpc.fleet.fleet import Fleet, FleetSettings
 from cagrpc.fleet.journal import SqliteJournal

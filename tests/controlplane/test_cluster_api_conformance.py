@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from cagrpc.backends.cluster_api.backend import open_backend
-from cagrpc.backends.cluster_api.settings import ClusterApiSettings, MachineSource, ManagementAccess
+from cagrpc.backends.cluster_api.plugin import ClusterApiSettings, MachineSource, ManagementAccess
 from cagrpc.backends.plugin import BackendContext, OpenBackend
 from cagrpc.fleet.backend import Order, OrderedInstance
 from cagrpc.runtime.clock import SteadyClock

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cagrpc.backends.cluster_api.backend import open_backend
-from cagrpc.backends.cluster_api.settings import ClusterApiSettings, MachineSource, ManagementAccess, Reference
+from cagrpc.backends.cluster_api.plugin import ClusterApiSettings, MachineSource, ManagementAccess, Reference
 from cagrpc.backends.plugin import BackendContext
 from cagrpc.fleet.backend import Order, OrderedInstance
 from cagrpc.kube.client.client import Client

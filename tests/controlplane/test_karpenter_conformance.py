@@ -11,7 +11,7 @@ from typing import ClassVar
 import pytest
 
 from cagrpc.backends.karpenter.backend import open_backend
-from cagrpc.backends.karpenter.settings import KarpenterSettings, NodeClass, Parameters, node_pool
+from cagrpc.backends.karpenter.plugin import KarpenterSettings, NodeClass, Parameters, node_pool
 from cagrpc.backends.plugin import BackendContext, OpenBackend
 from cagrpc.fleet.backend import Order, OrderedInstance
 from cagrpc.kube.client.client import Client

@@ -12,7 +12,7 @@ import pytest
 
 from cagrpc import errors
 from cagrpc.backends.karpenter.backend import open_backend
-from cagrpc.backends.karpenter.settings import KarpenterSettings
+from cagrpc.backends.karpenter.plugin import KarpenterSettings
 from cagrpc.backends.plugin import BackendContext
 from cagrpc.cluster.markers import TOKEN
 from cagrpc.errors import InvalidConfiguration

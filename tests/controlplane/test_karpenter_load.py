@@ -12,7 +12,7 @@ from time import monotonic, sleep
 
 from cagrpc import errors
 from cagrpc.backends.karpenter.backend import open_backend
-from cagrpc.backends.karpenter.settings import KarpenterSettings, NodeClass, Parameters
+from cagrpc.backends.karpenter.plugin import KarpenterSettings, NodeClass, Parameters
 from cagrpc.backends.plugin import BackendContext
 from cagrpc.cluster.markers import INCREMENT
 from cagrpc.fleet.fleet import Fleet, FleetSettings

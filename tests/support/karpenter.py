@@ -10,9 +10,9 @@ from typing import Any
 from cagrpc.api.encoding.json_documents import epoch_seconds, timestamp
 from cagrpc.backends.karpenter.backend import KarpenterBackend
 from cagrpc.backends.karpenter.claims import EVENTS, NODE_CLAIMS, claim, reason
+from cagrpc.backends.karpenter.plugin import KarpenterSettings, NodeClass, Parameters, node_pool
 from cagrpc.backends.karpenter.pools import NODE_POOLS, NodePools
 from cagrpc.backends.karpenter.pools import node_pool as decoded_pool
-from cagrpc.backends.karpenter.settings import KarpenterSettings, NodeClass, Parameters, node_pool
 from cagrpc.backends.karpenter.store import ClaimStore
 from cagrpc.cluster.markers import FLEET_LABEL
 from cagrpc.errors import InvalidInput

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from cagrpc.api.core.nodes import START_UP_TAINT
 from cagrpc.api.encoding.json_documents import mapping, strings
 from cagrpc.backends.cluster_api.kinds import CORE, TEMPLATE, Collection, Kinds, reference
-from cagrpc.backends.cluster_api.settings import MachineSource, Reference
+from cagrpc.backends.cluster_api.plugin import MachineSource, Reference
 from cagrpc.cluster.markers import FLEET_LABEL, INCREMENT, NODE_GROUP, TOKEN
 from cagrpc.errors import InvalidInput, NotFound
 from cagrpc.fleet.backend import OrderedInstance

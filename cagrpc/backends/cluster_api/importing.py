@@ -10,7 +10,7 @@ from typing import Any
 
 from cagrpc.api.encoding.json_documents import mapping, members, strings
 from cagrpc.backends.cluster_api.kinds import CORE, TEMPLATE, Kinds, reference
-from cagrpc.backends.cluster_api.settings import Reference
+from cagrpc.backends.cluster_api.plugin import Reference
 from cagrpc.backends.plugin import ImportedSections
 from cagrpc.errors import CagrpcError, InvalidInput
 from cagrpc.fleet.catalogue import ARCH, INSTANCE_TYPE, OS, ZONE

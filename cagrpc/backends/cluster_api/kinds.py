@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cagrpc.backends.cluster_api.settings import Reference
+from cagrpc.backends.cluster_api.plugin import Reference
 from cagrpc.errors import InvalidInput, NotFound
 from cagrpc.kube.client.client import Client
 

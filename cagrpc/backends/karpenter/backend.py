@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from cagrpc import errors
 from cagrpc.backends.karpenter.claims import NODE_CLAIMS, body, claim, expected, name_of, offering_of, path_of
+from cagrpc.backends.karpenter.plugin import KarpenterSettings, Parameters, node_pool
 from cagrpc.backends.karpenter.pools import NodePools, check, explained, why_not_ready
-from cagrpc.backends.karpenter.settings import KarpenterSettings, Parameters, node_pool
 from cagrpc.backends.karpenter.store import ClaimStore
 from cagrpc.backends.plugin import BackendContext, OpenBackend
 from cagrpc.errors import InvalidConfiguration

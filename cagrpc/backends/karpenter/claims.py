@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from cagrpc.api.core.nodes import START_UP_TAINT, taint_document
 from cagrpc.api.encoding.json_documents import epoch_seconds, mapping, members, strings, whole_number
-from cagrpc.backends.karpenter.settings import NodeClass, Parameters, node_pool
+from cagrpc.backends.karpenter.plugin import NodeClass, Parameters, node_pool
 from cagrpc.cluster.markers import FLEET_LABEL, INCREMENT, NODE_GROUP, TOKEN
 from cagrpc.errors import ErrorKind, InvalidInput
 from cagrpc.fleet.backend import Order, OrderedInstance

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from cagrpc.api.encoding.json_documents import mapping, members, strings
+from cagrpc.backends.karpenter.plugin import NodeClass
 from cagrpc.backends.karpenter.pools import NODE_POOLS, disk_bytes, is_zero
-from cagrpc.backends.karpenter.settings import NodeClass
 from cagrpc.backends.plugin import ImportedSections
 from cagrpc.durations import duration_seconds
 from cagrpc.errors import InvalidInput, NotFound

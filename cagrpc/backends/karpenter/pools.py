@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cagrpc.api.encoding.json_documents import mapping, members, texts
-from cagrpc.backends.karpenter.settings import NodeClass
+from cagrpc.backends.karpenter.plugin import NodeClass
 from cagrpc.errors import CagrpcError, InvalidConfiguration, InvalidInput, NotFound
 from cagrpc.fleet.catalogue import EPHEMERAL_STORAGE
 from cagrpc.kube.client.client import Client

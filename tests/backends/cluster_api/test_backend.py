@@ -16,7 +16,7 @@ from cagrpc.api.core.nodes import START_UP_TAINT
 from cagrpc.backends.cluster_api.backend import ClusterApiBackend, open_backend
 from cagrpc.backends.cluster_api.bodies import name_of
 from cagrpc.backends.cluster_api.kinds import Kinds
-from cagrpc.backends.cluster_api.settings import ClusterApiSettings, MachineSource, Reference
+from cagrpc.backends.cluster_api.plugin import ClusterApiSettings, MachineSource, Reference
 from cagrpc.backends.plugin import BackendContext
 from cagrpc.cluster.markers import FLEET_LABEL, TOKEN
 from cagrpc.errors import ErrorKind

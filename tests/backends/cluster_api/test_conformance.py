@@ -11,7 +11,7 @@ import pytest
 
 from cagrpc.backends.cluster_api.backend import ClusterApiBackend
 from cagrpc.backends.cluster_api.kinds import Kinds
-from cagrpc.backends.cluster_api.settings import ClusterApiSettings, MachineSource
+from cagrpc.backends.cluster_api.plugin import ClusterApiSettings, MachineSource
 from cagrpc.backends.plugin import OpenBackend
 from cagrpc.testing import Ability, BackendConformance, Cloud
 from solver.model import NodeGroup

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from cagrpc.backends.cluster_api.importing import CAPACITY, MAX_SIZE, PRICE, read
-from cagrpc.backends.cluster_api.settings import ClusterApiSettings, MachineSource, Reference
+from cagrpc.backends.cluster_api.plugin import ClusterApiSettings, MachineSource, Reference
 from cagrpc.backends.plugin import OpenedLater
 from cagrpc.cli.main import main
 from cagrpc.config.load import parse_settings

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cagrpc.backends.cluster_api.settings import ClusterApiSettings, MachineSource, ManagementAccess, Reference
+from cagrpc.backends.cluster_api.plugin import ClusterApiSettings, MachineSource, ManagementAccess, Reference
 from cagrpc.backends.plugin import OpenedLater
 from cagrpc.config.load import parse_settings
 from cagrpc.errors import InvalidConfiguration

@@ -14,8 +14,8 @@ from cagrpc import errors
 from cagrpc.api.core.nodes import START_UP_TAINT
 from cagrpc.backends.karpenter.backend import KarpenterBackend, open_backend
 from cagrpc.backends.karpenter.claims import NODE_CLAIMS, SHORTAGE, name_of
+from cagrpc.backends.karpenter.plugin import Parameters
 from cagrpc.backends.karpenter.pools import NODE_POOLS
-from cagrpc.backends.karpenter.settings import Parameters
 from cagrpc.backends.karpenter.store import LAUNCH_SECONDS, REASON_SECONDS, UNSEEN_SECONDS
 from cagrpc.backends.plugin import BackendContext
 from cagrpc.errors import ErrorKind

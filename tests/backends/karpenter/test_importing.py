@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from cagrpc.backends.karpenter.importing import read
+from cagrpc.backends.karpenter.plugin import KarpenterSettings
 from cagrpc.backends.karpenter.pools import NODE_POOLS
-from cagrpc.backends.karpenter.settings import KarpenterSettings
 from cagrpc.backends.plugin import OpenedLater
 from cagrpc.cli.main import main
 from cagrpc.config.load import parse_settings

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cagrpc.backends.karpenter.settings import KarpenterSettings, NodeClass, Parameters
+from cagrpc.backends.karpenter.plugin import KarpenterSettings, NodeClass, Parameters
 from cagrpc.backends.plugin import OpenedLater
 from cagrpc.config.load import parse_settings
 from cagrpc.config.settings import Settings
