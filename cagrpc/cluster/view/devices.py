@@ -42,7 +42,7 @@ from cagrpc.cluster.state import ClusterNode, oldest_first
 from cagrpc.cluster.view.classes import CountedSet
 from cagrpc.cluster.view.objects import Named, ObservedPod, PodStage
 from cagrpc.cluster.view.references import Reference, References
-from cagrpc.cluster.view.workloads import Values
+from cagrpc.cluster.view.workloads import KeyedValues, Values
 from cagrpc.errors import InvalidInput, in_one_line
 from cagrpc.kube.client.envelopes import Encoding
 from cagrpc.kube.informer.resource import Resource
@@ -155,7 +155,7 @@ class DeviceTable:
 
     @staticmethod
     def _tables(changed: Callable[[str, Any, Any], None]) -> Sequence[Values[Any]]:
-        return tuple(_Keyed(changed) for _ in VERSIONS)
+        return tuple(KeyedValues(changed) for _ in VERSIONS)
 
     def _by_key(self, kind: str) -> Callable[[str, Any, Any], None]:
         return lambda key, _before, _after: self._references.changed((kind, key))
@@ -391,22 +391,3 @@ def with_devices(nodes: Iterable[ClusterNode], matching: NodeMatching) -> tuple[
         return replace(each, node=replace(node, devices=devices)) if devices else each
 
     return tuple(map(described, nodes))
-
-
-class _Keyed(Values[Any]):
-    """A table that tells which key has changed."""
-
-    def __init__(self, changed: Callable[[str, Any, Any], None]) -> None:
-        super().__init__()
-        self._tell = changed
-
-    def put(self, named: Named[Any]) -> None:
-        before = self.of.get(named.key)
-        self.of[named.key] = named.value
-        if before != named.value:
-            self._tell(named.key, before, named.value)
-
-    def drop(self, key: str) -> None:
-        before = self.of.pop(key, None)
-        if before is not None:
-            self._tell(key, before, None)

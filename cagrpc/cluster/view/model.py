@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, GangCount
 from cagrpc.api.core.movability import MovingRules
+from cagrpc.api.core.runtime_classes import RuntimeClass
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
 from cagrpc.api.devices.objects import Device
 from cagrpc.api.provisioning.objects import TemplatePod
@@ -26,9 +27,8 @@ from cagrpc.cluster.view.context import (
     NAMESPACES,
     OF_RUNTIME_CLASSES,
     RUNTIME_CLASSES,
-    NamespaceTable,
+    ObservedNamespace,
     ReadingContext,
-    RuntimeClassTable,
     read_namespace,
     runtime_class,
 )
@@ -47,7 +47,6 @@ from cagrpc.cluster.view.storage import (
     CLASSES,
     DRIVERS,
     VOLUMES,
-    CsiNodes,
     csi_node,
     read_attachment,
     read_capacity,
@@ -62,6 +61,7 @@ from cagrpc.cluster.view.workloads import (
     EVENTS,
     FAILED_CREATE,
     FailedCreates,
+    KeyedValues,
     Priorities,
     Values,
     Workload,
@@ -161,17 +161,17 @@ class ClusterModel:
         self._pod_groups: tuple[Values[int | None], ...] = tuple(Values() for _ in POD_GROUPS)
         # Those of the reflectors know no Namespaces: whoever selects these is read once more.
         reader = PodReader(gang_label, schedulers, namespace, evictions=moving is not None)
-        ending = None if self._expected is None else self._expected.put_ending
         self.followed: tuple[Followed[Any], ...] = (
             self._fed(Resource(NODES, read_node), self._nodes),
             self._fed(Resource(PODS, reader.read), self._pods, by_uid),
             self._fed(
                 Resource(NAMESPACES, read_namespace, optional=True),
-                NamespaceTable(self._context, ending),
+                KeyedValues(self._namespace_changed),
                 listed=self._context.namespaces_listed,
             ),
             self._fed(
-                Resource(RUNTIME_CLASSES, runtime_class, Encoding.JSON, optional=True), RuntimeClassTable(self._context)
+                Resource(RUNTIME_CLASSES, runtime_class, Encoding.JSON, optional=True),
+                KeyedValues(self._runtime_class_changed),
             ),
             self._fed(Resource("/apis/apps/v1/daemonsets", daemon_set), self._daemon_sets),
             self._fed(Resource(PRIORITY_CLASSES, priority_class), self._priorities),
@@ -429,7 +429,7 @@ class ClusterModel:
             resource: Resource[Any] = Resource(path, reader, Encoding.JSON, optional=True)
             yield self._fed(resource, table, listed=partial(room.listed, path))
         limits = Resource("/apis/storage.k8s.io/v1/csinodes", csi_node, Encoding.JSON, optional=True)
-        yield self._fed(limits, CsiNodes(self._nodes))
+        yield self._fed(limits, KeyedValues(lambda name, _, limits: self._nodes.put_limits(name, limits)))
         attachments = Resource(
             "/apis/storage.k8s.io/v1/volumeattachments", read_attachment, Encoding.JSON, optional=True
         )
@@ -453,6 +453,15 @@ class ClusterModel:
             yield self._fed(Resource("/api/v1/resourcequotas", quota, Encoding.JSON, optional=True), quotas)
             failed = Resource(EVENTS, failed_create, Encoding.JSON, {"fieldSelector": FAILED_CREATE}, optional=True)
             yield self._fed(failed, FailedCreates(self._expected.refuse))
+
+    def _namespace_changed(self, name: str, before: ObservedNamespace | None, after: ObservedNamespace | None) -> None:
+        self._context.put_namespace(name, after)
+        if self._expected is not None:
+            was, now = (None if each is None else name if each.ends else "" for each in (before, after))
+            self._expected.put_ending(was, now)
+
+    def _runtime_class_changed(self, name: str, _: RuntimeClass | None, after: RuntimeClass | None) -> None:
+        self._context.put_runtime_class(name, after)
 
     def _with_namespaces(self, seen: ObservedPod) -> tuple[ObservedPod, Iterable[Reference]]:
         """Read a pod again that selects Namespaces by their labels, as these are now; return what it was read with."""

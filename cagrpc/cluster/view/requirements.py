@@ -5,18 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 
-from cagrpc.api.core.pods import Pod, PodClaims
-from cagrpc.api.core.selectors import PodIdentity
+from cagrpc.api.core.pods import Pod
 from cagrpc.api.core.volume_binding import VolumeDemand
-from cagrpc.api.core.volumes import PodVolumes
 from cagrpc.api.devices.objects import Device
+from cagrpc.api.provisioning.objects import TemplatePod
 from cagrpc.cluster.state import PodRef
 from cagrpc.cluster.view.devices import DeviceTable
 from cagrpc.cluster.view.objects import ObservedPod, PodStage
 from cagrpc.cluster.view.references import Reference, References
 from cagrpc.cluster.view.storage import Storage
 from cagrpc.runtime.clock import MonotonicClock
-from solver.model import Labels, PodSpec
+from solver.model import Labels
 
 
 class Requirements:
@@ -44,19 +43,22 @@ class Requirements:
     def to_come(
         self,
         key: str,
-        name: str,
-        identity: PodIdentity,
-        spec: PodSpec,
-        volumes: PodVolumes,
-        claims: PodClaims,
+        template: TemplatePod,
         *,
         volumes_as: PodStage = PodStage.WAITING,
         first: bool = True,
     ) -> tuple[Pod, VolumeDemand, frozenset[Reference]]:
         """Return the same of a pod that is still to come of a template. `key` is what it is known by until it is
         forgotten."""
-        pod = Pod("", name, spec, volumes=volumes, resource_claims=claims, labels=identity.labels)
-        ref = PodRef(key, identity.namespace, name.partition("/")[2])
+        pod = Pod(
+            "",
+            f"{template.namespace}/{template.name}",
+            template.spec,
+            volumes=template.volumes,
+            resource_claims=template.claims,
+            labels=template.identity.labels,
+        )
+        ref = PodRef(key, template.namespace, template.name)
         seen = ObservedPod(key, ref, pod, "", PodStage.WAITING, "", "", None, "")
         read, of_volumes, references = self.resolved(seen, PodStage.WAITING, volumes_as=volumes_as, first=first)
         return read.pod, of_volumes, references

@@ -8,7 +8,7 @@ whenever a volume is made; pods are read again only where that changes an answer
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any
@@ -44,7 +44,6 @@ from cagrpc.api.core.volumes import (
 )
 from cagrpc.api.encoding.json_documents import Problems, mapping
 from cagrpc.cluster.state import oldest_first
-from cagrpc.cluster.view.nodes import NodeTable
 from cagrpc.cluster.view.objects import Named, ObservedPod, PodStage
 from cagrpc.cluster.view.references import Reference, References
 from cagrpc.cluster.view.workloads import Values
@@ -183,26 +182,6 @@ def read_attachment(document: dict[str, Any]) -> Named[Attachment]:
     problems: Problems = []
     name = str(mapping(document, "metadata", "", problems).get("name") or "")
     return Named(name, _valid(attachment(document, problems), "VolumeAttachment", name, problems))
-
-
-class CsiNodes:
-    """The table of CSINodes, by node."""
-
-    def __init__(self, nodes: NodeTable) -> None:
-        self._nodes = nodes
-        self._names: set[str] = set()
-
-    def keys(self) -> Iterable[str]:
-        return list(self._names)
-
-    def put(self, named: Named[dict[str, int]]) -> None:
-        self._names.add(named.key)
-        self._nodes.put_limits(named.key, named.value)
-
-    def drop(self, name: str) -> None:
-        if name in self._names:
-            self._names.discard(name)
-            self._nodes.put_limits(name, None)
 
 
 def _valid(found: Any, kind: str, name: str, problems: Problems) -> Any:

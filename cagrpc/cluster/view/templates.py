@@ -6,12 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from cagrpc.api.core.constraints import Surroundings
-from cagrpc.api.core.pods import PodClaims, daemon, pod_claims, pod_spec
+from cagrpc.api.core.pods import daemon, pod_claims, pod_spec
 from cagrpc.api.core.selectors import PodIdentity
-from cagrpc.api.core.volumes import PodVolumes, pod_volumes
+from cagrpc.api.core.volumes import pod_volumes
 from cagrpc.api.encoding.json_documents import Problems
 from cagrpc.api.encoding.messages import message_to_dict, parse
 from cagrpc.api.gen import kubernetes_pb2
@@ -63,11 +64,10 @@ class TemplateTable:
 
     def _read(self, template: TemplatePod) -> None:
         key = self._keys[template]
-        name = f"{template.namespace}/{template.name}-*"
-        of = template.identity, template.spec, template.volumes, template.claims
-        read, volumes, references = self._requirements.to_come(key, name, *of)
+        of = replace(template, name=f"{template.name}-*")
+        read, volumes, references = self._requirements.to_come(key, of)
         self._requirements.references.put(key, references, lambda: self._read(template))
-        further = self._requirements.to_come(key, name, *of, first=False)[0] if volumes.shared else read
+        further = self._requirements.to_come(key, of, first=False)[0] if volumes.shared else read
         spec, after_first = (
             replace(
                 each.spec,
@@ -91,14 +91,10 @@ class TemplateTable:
                 )
 
 
-@dataclass(frozen=True, slots=True)
-class DaemonSetPod:
-    """A DaemonSet's pod, as its template has it."""
+class DaemonSetPod(NamedTuple):
+    """A DaemonSet's pod."""
 
-    identity: PodIdentity
-    spec: PodSpec
-    volumes: PodVolumes
-    claims: PodClaims
+    template: TemplatePod
     source: bytes | None = None
     """What it was read from, where it names a RuntimeClass."""
 
@@ -121,8 +117,10 @@ def daemon_set(data: bytes, context: ReadingContext | None = None) -> Named[Daem
     claims = pod_claims({"spec": spec}, problems)
     if problems:
         raise InvalidInput(f"DaemonSet {metadata.namespace}/{metadata.name}: {in_one_line(problems)}")
+    own = tuple(sorted(identity.labels.items()))
+    pod = TemplatePod(metadata.namespace, own, converted, name=f"{metadata.name}-*", volumes=volumes, claims=claims)
     source = data if template.spec.runtimeClassName else None
-    return Named(f"{metadata.namespace}/{metadata.name}", DaemonSetPod(identity, converted, volumes, claims, source))
+    return Named(f"{metadata.namespace}/{metadata.name}", DaemonSetPod(pod, source))
 
 
 class DaemonSetTable:
@@ -156,9 +154,7 @@ class DaemonSetTable:
         that is there."""
         found = self._of[name]
         now = found if found.source is None else daemon_set(found.source, self._context).value
-        read, _, references = self._requirements.to_come(
-            _key(name), f"{name}-*", now.identity, now.spec, now.volumes, now.claims, volumes_as=PodStage.MOVABLE
-        )
+        read, _, references = self._requirements.to_come(_key(name), now.template, volumes_as=PodStage.MOVABLE)
         if found.source is not None:
             references |= {OF_RUNTIME_CLASSES}
         self._requirements.references.put(_key(name), references, lambda: self._read(name))

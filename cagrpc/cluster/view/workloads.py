@@ -65,6 +65,26 @@ class Values(Generic[V]):
             self._changed(before, None)
 
 
+class KeyedValues(Values[V]):
+    """A table that tells which value has changed, and of nothing else."""
+
+    def __init__(self, changed: Callable[[str, V | None, V | None], None]) -> None:
+        """`changed` is called with each change: the key, the value before, and after."""
+        super().__init__()
+        self._tell = changed
+
+    def put(self, named: Named[V]) -> None:
+        before = self.of.get(named.key)
+        self.of[named.key] = named.value
+        if before != named.value:
+            self._tell(named.key, before, named.value)
+
+    def drop(self, key: str) -> None:
+        before = self.of.pop(key, None)
+        if before is not None:
+            self._tell(key, before, None)
+
+
 def _name(metadata: kubernetes_pb2.ObjectMeta) -> str:
     return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
 
