@@ -23,9 +23,9 @@ DISRUPTION = "cagrpc.io/disruption"
 """On nodes that we have cordoned: the id of the disruption. Those that others have cordoned do not have it."""
 
 BOOKING_LABELS = "booking.cagrpc.io/"
-"""Nodes that hold capacity of a request have a label of this prefix and the request's UID,"""
+"""The prefix of a label with a request's UID: of nodes that hold capacity of the request."""
 BOOKED = "true"
-"""of this value."""
+"""The value of that label."""
 
 
 def booking_label(uid: str) -> str:

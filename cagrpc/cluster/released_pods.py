@@ -35,9 +35,9 @@ class ReleasedPods:
         self._clock = clock
         self._lock = Lock()
         self._pending: AbstractSet[PodKey] = frozenset()
-        """Such pods when they were asked for last,"""
+        """Such pods when they were asked for last."""
         self._bound_at = float("-inf")
-        """and when one of them was seen to be bound last."""
+        """When one of them was last seen to be bound."""
 
     def __call__(self, snapshot: FleetSnapshot) -> AbstractSet[PodKey]:
         """Return the pods that are still pending, of an increment that was released less than `BINDING_SECONDS` ago, or

@@ -29,7 +29,7 @@ from solver.model.quantities import pluralize
 
 KEPT = 20
 """Of the disruptions that ended last, so many are remembered."""
-_TURN_SECONDS = 2.0
+_LOCK_SECONDS = 2.0
 """How long a request waits for the lock while others write to a slow journal."""
 
 
@@ -80,7 +80,7 @@ class Disruptions:
         Raises `FailedPrecondition` (another is under way, a node is not there any more, or fewer than a group's minimum
         would remain), what `Fleet.apply` raises for an increment, or `Unavailable`, with nothing changed.
         """
-        with self._ledger.changing(wait_seconds=_TURN_SECONDS):
+        with self._ledger.changing(wait_seconds=_LOCK_SECONDS):
             state, now = self._state(), self._clock()
             _check(state, spec)
             increments: tuple[IncrementRecord, ...] = ()
@@ -121,7 +121,7 @@ class Disruptions:
 
         Raises `FailedPrecondition` (below a group's minimum) or `Unavailable`, with nothing changed.
         """
-        with self._ledger.changing(wait_seconds=_TURN_SECONDS):
+        with self._ledger.changing(wait_seconds=_LOCK_SECONDS):
             known = self._ledger.contents.disruptions.get(disruption.id)
             if known is None or not known.phase.under_way or known == disruption:
                 return

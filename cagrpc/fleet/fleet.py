@@ -6,8 +6,8 @@ Decisions are pure functions elsewhere: `admission` (is a request allowed), `lif
 are put together from these.
 
 Two locks. `_ledger.changing` is held by whoever changes records, for a journal write at most, never while the backend
-is called; so requests do not wait for a slow cloud. `_backend.turn` lets one thread at a time talk to the backend.
-Where both are held, `_backend.turn` was taken first. Snapshots, and single increments, are read without either.
+is called; so requests do not wait for a slow cloud. `_backend.lock` lets one thread at a time talk to the backend.
+Where both are held, `_backend.lock` was taken first. Snapshots, and single increments, are read without either.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 _FIRST_LISTING_SECONDS = 2.0
 """How long a start waits for the backend's first listing, which then goes on in the background."""
 
-_TURN_SECONDS = 2.0
+_LOCK_SECONDS = 2.0
 """How long a request waits for the lock while others write to a slow journal."""
 
 _PASSES_PER_STEP = 3
@@ -193,7 +193,7 @@ class Fleet:
         """
         asked_at = self._clock()
         waiter: Waiter | None = None
-        with self._ledger.changing(wait_seconds=_TURN_SECONDS):
+        with self._ledger.changing(wait_seconds=_LOCK_SECONDS):
             record = self._plan(increment)
             seconds = self._clock() - asked_at
             if seconds > answer_within_seconds:
@@ -215,7 +215,7 @@ class Fleet:
         """Journal many increments with one write, each whole or not at all; return for each its status, or the error
         that `apply` would raise. The next `reconcile` orders them. Raises `Unavailable`; what was journalled until then
         is in the snapshot."""
-        with self._ledger.changing(wait_seconds=_TURN_SECONDS):
+        with self._ledger.changing(wait_seconds=_LOCK_SECONDS):
             try:
                 found = self._plan_all(asked)
             except errors.InvalidInput:  # one of them is larger than the journal takes; nothing was written
@@ -232,7 +232,7 @@ class Fleet:
         Raises `NotFound`, `InvalidInput` (an instance of another group), `FailedPrecondition` (below the group's
         minimum) or `Unavailable`, with nothing changed.
         """
-        with self._ledger.changing(wait_seconds=_TURN_SECONDS):
+        with self._ledger.changing(wait_seconds=_LOCK_SECONDS):
             self._ledger.commit(admission.admit_deletion(self._state(), node_group_id, instance_ids, self._clock()))
             self._publish()
         self._wake()
@@ -243,7 +243,7 @@ class Fleet:
 
         Raises `NotFound`, `InvalidInput` (a delta that is not negative) or `Unavailable`, with nothing changed.
         """
-        with self._ledger.changing(wait_seconds=_TURN_SECONDS):
+        with self._ledger.changing(wait_seconds=_LOCK_SECONDS):
             self._ledger.commit(admission.admit_decrease(self._state(), node_group_id, delta))
             self._publish()
 
@@ -252,7 +252,7 @@ class Fleet:
 
         Raises `NotFound`, `FailedPrecondition` (it is not ready) or `Unavailable`, with nothing changed.
         """
-        with self._ledger.changing(wait_seconds=_TURN_SECONDS):
+        with self._ledger.changing(wait_seconds=_LOCK_SECONDS):
             self._state()
             record = self._known(increment_id)
             changed = lifecycle.released(record, self._clock())
@@ -267,7 +267,7 @@ class Fleet:
 
         Raises `FailedPrecondition` (it is CA's, which would ask again) or `Unavailable`, with nothing changed.
         """
-        with self._ledger.changing(wait_seconds=_TURN_SECONDS):
+        with self._ledger.changing(wait_seconds=_LOCK_SECONDS):
             record = self._ledger.contents.increments.get(increment_id)
             if record is None:
                 return
@@ -299,7 +299,7 @@ class Fleet:
         order or a delete that does not reach the backend is no error: a part of the cloud may be out of reach and the
         rest not, so it is logged and retried by the next step.
         """
-        with self._backend.turn:
+        with self._backend.lock:
             self._ledger.check_open()
             unreached: dict[str, str] = {}
             for _ in range(_PASSES_PER_STEP):

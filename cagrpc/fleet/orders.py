@@ -79,7 +79,7 @@ class BackendOrders:
         """Order the increment and wake its waiter. Errors are logged; the next step orders again."""
         about = {"increment": increment_id}
         try:
-            with self._backend.turn:
+            with self._backend.lock:
                 unreached = self._order([increment_id])
             for reason in unreached.values():
                 _log.warning("increment %s: not ordered yet: %s", increment_id, reason, extra=about)
@@ -93,7 +93,7 @@ class BackendOrders:
             self._answer(increment_id)
 
     def run_due(self, to_delete: Mapping[str, Sequence[BackendInstance]], unreached: dict[str, str]) -> bool:
-        """Send every delete (by node group) and order that is due, each on its own, while holding the backend's `turn`;
+        """Send every delete (by node group) and order that is due, each on its own, while holding the backend's `lock`;
         return whether there was any. What did not reach the backend is added to `unreached` with the reason; what is in
         it already is skipped. Raises `Unavailable` where the journal is out of reach; nothing further is sent then."""
         contents = self._ledger.contents

@@ -59,10 +59,10 @@ class PendingCall:
 
 
 class SerialBackend:
-    """The backend, called by one thread at a time: callers hold `turn`. `beat` is called before each call."""
+    """The backend, called by one thread at a time: callers hold `lock`. `beat` is called before each call."""
 
     def __init__(self, backend: Backend, clock: EpochClock, beat: Callable[[str], None]) -> None:
-        self.turn = threading.Lock()
+        self.lock = threading.Lock()
         self.pending = PendingCall("the backend", clock)
         self._backend = backend
         self._beat = beat
@@ -124,7 +124,7 @@ class SingleFlight:
 
 class DebouncedListing:
     """The last list, with the instances that lists have lacked for less than `Pace.absent_after_seconds`. Callers hold
-    the backend's `turn`.
+    the backend's `lock`.
 
     Absence counts from the first list that lacks an instance to the last: between lists, however far apart, nothing is
     known.

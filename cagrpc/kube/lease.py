@@ -149,7 +149,7 @@ class LeaderElection:
             try:
                 self._client.replace(self._path, self._body(seen, holder=""))
             except errors.CagrpcError as error:
-                _log.warning("%s: not given back, others take it when it expires: %s", self._name, error)
+                _log.warning("%s: not released, others acquire it when it expires: %s", self._name, error)
 
     def step(self) -> bool:
         """Try once to acquire or renew the Lease; return whether it is held now. Raises the API server's errors."""

@@ -89,7 +89,7 @@ def test_what_is_read_does_not_wait_for_a_commit(harness: SlowJournalHarness) ->
 def test_a_request_waits_for_its_turn_for_a_limited_time_and_the_silence_is_logged(
     harness: SlowJournalHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cagrpc.fleet.fleet._TURN_SECONDS", 0.01)
+    monkeypatch.setattr("cagrpc.fleet.fleet._LOCK_SECONDS", 0.01)
     fleet = harness.threaded()
     thread = harness.hanging(fleet)
     for change in (

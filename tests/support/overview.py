@@ -62,7 +62,7 @@ class BusyServer:
             "cluster": self._text("https://cluster"),
             "planner": self._text("waits for news"),
             "waiting_pods": 7,
-            "pods_to_come": 0,
+            "expected_pods": 0,
             "backend_problem": self._text("no quota"),
             "left_out": {self._text("pods"): 1},
             "not_followed": {self._text("nodes"): "forbidden"},

@@ -16,9 +16,9 @@ MOST_SPREADS = 100
 MOST_NODE_TERMS = 200
 """Node affinity terms, required and preferred together."""
 MOST_CONDITIONS = 2_000
-"""Conditions in selectors and node affinity, labels in `nodeSelector` and `matchLabels` among them,"""
+"""Conditions in selectors and node affinity, labels in `nodeSelector` and `matchLabels` among them."""
 MOST_VALUES = 20_000
-"""and their values, and names of namespaces."""
+"""Values of conditions, and names of namespaces."""
 MOST_TOLERATIONS = 1_000
 MOST_HOST_PORTS = 100
 MOST_RESOURCES = 100

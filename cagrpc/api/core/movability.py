@@ -193,9 +193,9 @@ class SharedFacts:
     unplanned: str = ""
     """Why planning finds no other place for them, whatever nodes there are."""
     budgets: tuple[str, ...] = ()
-    """PodDisruptionBudgets that cover them, `namespace/name`,"""
+    """PodDisruptionBudgets that cover them, `namespace/name`."""
     exhausted: str = ""
-    """and the first of them that lets none of its pods go now."""
+    """The first of these budgets that lets none of its pods go now."""
     system: bool = False
     """Whether they are kube-system's."""
 

@@ -64,9 +64,9 @@ class PodClaim:
 
     name: str
     claim: str = ""
-    """resourceClaimName,"""
+    """The claim's name (resourceClaimName); empty where it is made of a template."""
     template: str = ""
-    """or resourceClaimTemplateName."""
+    """The template's name (resourceClaimTemplateName); empty where the claim is named."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,9 +106,9 @@ class Volume:
     """The CSI driver that attaches it; empty where none does."""
     class_name: str = ""
     claim: str = ""
-    """`namespace/name` of the claim that it is bound to, or kept for,"""
+    """`namespace/name` of the claim that it is bound to, or kept for."""
     claim_uid: str = ""
-    """and its UID, where known."""
+    """The UID of that claim, where it is known."""
     available: bool = False
     deleted: bool = False
     access_modes: tuple[str, ...] = ()

@@ -57,13 +57,13 @@ class SelectingTerms(Generic[W]):
         self.version = 0
         self._selecting: dict[PodAffinityTerm, None] = {}
         self._by: dict[PodAffinityTerm, W] = {}
-        """A class that waits, by term that selects it,"""
+        """A class that waits, by the term that selects it."""
         self._of: defaultdict[W, dict[PodAffinityTerm, None]] = defaultdict(dict)
-        """and the other way round."""
+        """The terms that select a class that waits."""
         self._others: defaultdict[Entry, dict[PodAffinityTerm, None]] = defaultdict(dict)
-        """Terms that select none of the classes that wait, by what pods that they select have,"""
+        """Terms that select none of the classes that wait, by what the pods that they select have."""
         self._at: dict[PodAffinityTerm, tuple[Entry, ...]] = {}
-        """and where each of them is."""
+        """The entries of each of those terms."""
         self._waiting: defaultdict[Entry, dict[W, None]] = defaultdict(dict)
         self._new: dict[PodAffinityTerm, None] = {}
         """Terms of which that is still to be found out."""

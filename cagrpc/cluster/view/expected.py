@@ -39,9 +39,9 @@ MOST_OF_ONE, MOST = 5_000, 20_000
 """Expected pods at a time of one workload, and in all: a tenant may ask for any number. Beyond that each namespace has
 its fair share, and the rest of those that want less is shared among the others."""
 MOST_LOOKED_AT = 1_000
-"""Workloads with expected pods at a time, whether they are still to be waited for,"""
+"""How many workloads with expected pods are looked at, at a time, whether they are still to be waited for."""
 _MOST_GIVEN = 100
-"""and as much work as reading so many pods, for workloads that get less than they want, when there is more."""
+"""How much work is done, in pods that are read, for workloads that get less than they want when there is more."""
 _AS_READING_A_POD = 10
 """So many workloads are looked at, and expected pods counted, in the time that it takes to read one."""
 _OWN_KINDS = ("Deployment", "ReplicaSet", "StatefulSet", "Job", "JobSet")
@@ -102,9 +102,9 @@ class _Root:
     ignored: int = 0
     """How many pods it wanted when it was ignored; 0 where it is not."""
     stalled: bool = False
-    """Whether it is ignored because its controllers did nothing at all,"""
+    """Whether it is ignored because its controllers did nothing at all."""
     revived: bool = False
-    """and whether it was believed again when they went on, and has created nothing since."""
+    """Whether it was believed again when its controllers went on, and has created nothing since."""
 
 
 @dataclass(slots=True)
@@ -112,9 +112,9 @@ class _Change:
     """What has happened to a top-level workload and all that it owns since its expected pods were found."""
 
     since: float
-    """When the first of it happened,"""
+    """When the first of it happened."""
     at: float
-    """and the latest, but for pods that came."""
+    """When the latest of it happened, but for pods that came."""
     waiting: int = 0
     """How many pods have come that wait: those that were expected are no news."""
     namespace: str = ""
@@ -152,11 +152,11 @@ class ExpectedPods:
         self._pods: dict[str, str] = {}
         """UID -> its workload."""
         self._quotas: defaultdict[str, dict[str, Quota]] = defaultdict(dict)
-        """By namespace and name,"""
+        """By namespace and name."""
         self._left: dict[str, dict[str, int]] = {}
-        """and what all of a namespace leave,"""
+        """What all quotas of a namespace leave."""
         self._asked: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        """and what its expected pods request of that."""
+        """What the expected pods of a namespace request of that."""
         self._changes: Counter[EquivalenceClass] = Counter()
         """Expected pods of one workload that have come or gone, to be taken into account there."""
         self._ending: set[str] = set()
@@ -165,9 +165,9 @@ class ExpectedPods:
         self._outdated: dict[str, _Change] = {}
         """By top-level workload whose expected pods are to be found anew."""
         self._with_pods: OrderedDict[str, _Root] = OrderedDict()
-        """Those that have expected pods, in the order in which it is looked whether they are to be waited for,"""
+        """Those that have expected pods, in the order in which it is looked whether they are to be waited for."""
         self._of_namespace: defaultdict[str, dict[str, _Root]] = defaultdict(dict)
-        """and by namespace."""
+        """Those that have expected pods, by namespace."""
         self.refs: dict[ExpectedPod, PodRef] = {}
         """By key, when they were found last."""
         self._of_namespaces: Counter[str] = Counter()

@@ -91,9 +91,9 @@ POD_GROUPS = ("scheduling.k8s.io/v1alpha2", "scheduling.x-k8s.io/v1alpha1", "sch
 
 _MOST_WARNINGS = 20
 _READ_AT_A_TIME = 200
-"""Pods, or what takes as long, under one hold of the lock,"""
+"""How many pods, or what takes as long, are read under one hold of the lock."""
 _PAUSE_SECONDS = 0.0001
-"""and how long it is free then: whoever waits for it has to wake."""
+"""How long the lock is free between two holds: whoever waits for it has to wake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class ModelSettings:
     schedulers: AbstractSet[str] = DEFAULT_SCHEDULERS
     """Pods of other schedulers are not planned."""
     namespace: str = NAMESPACE
-    """cagrpc's own."""
+    """The namespace of cagrpc's own objects."""
     slack: Exclusion | None = None
     """The exclusions of the slack; without it nothing is read for the slack."""
     expects: bool = False
@@ -364,7 +364,7 @@ class ClusterModel:
                 incomplete_gangs=waiting.incomplete,
                 warnings=self._warnings(),
                 consumers=self._pods.consumers.shown(),
-                consumers_missing_annotation=self._pods.consumers.half(),
+                consumers_missing_annotation=self._pods.consumers.missing_annotation(),
                 slack=self._slack.shown(seen) if self._slack is not None else SlackSeen(),
                 roots=self._expected.roots(makers) if self._expected is not None else {},
                 expected=frozenset(self._expected.refs) if self._expected is not None else frozenset(),

@@ -44,7 +44,7 @@ class Consumers:
         """Return the consumers, oldest first."""
         return tuple(consumer for _, consumer in self._whole.shown())
 
-    def half(self) -> tuple[tuple[PodRef, str], ...]:
+    def missing_annotation(self) -> tuple[tuple[PodRef, str], ...]:
         """Return pods with one of the two annotations, oldest first, each with what is missing."""
         return self._half.shown()
 

@@ -209,7 +209,7 @@ class Storage:
         """Claims that pods use and that wait for a volume, by class: None of those that are still to be made of the
         default class,"""
         self._waits_for: dict[str, str | None] = {}
-        """and the other way round."""
+        """The class by which each of those claims waits."""
         self._templates: dict[str, VolumeClaimSpec] = {}
         """What claims that pods use will ask for once they are made for these."""
         self._chosen: dict[str, Mapping[str, ChosenVolumes]] = {}

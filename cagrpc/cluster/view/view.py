@@ -56,7 +56,7 @@ class ClusterView(ClusterModel, Controller):
         if self.problem:
             return {"cluster": self.problem}
         arrivals = self.arrivals()
-        return {"cluster": self._server, "waiting_pods": arrivals.waiting, "pods_to_come": arrivals.expected}
+        return {"cluster": self._server, "waiting_pods": arrivals.waiting, "expected_pods": arrivals.expected}
 
     @property
     def problem(self) -> str | None:

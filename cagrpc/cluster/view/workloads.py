@@ -117,9 +117,9 @@ class Workload:
     parent: str = ""
     """The workload that owns it, `kind/namespace/name`."""
     part: str = ""
-    """The parent's part that it belongs to,"""
+    """The parent's part that it belongs to."""
     share: int = 0
-    """and how many pods of that part it creates, now or later."""
+    """How many pods of that part it creates, now or later."""
     parts: tuple[WorkloadPart, ...] = ()
     fails: bool = False
     """Whether its controller has tried to create a pod and could not, and will try again."""

@@ -163,6 +163,6 @@ def as_json(hold: Hold) -> Mapping[str, Any]:
         "since_seconds": hold.since_seconds,
         "until_seconds": hold.until_seconds,
         "pods_waiting": hold.needs.waiting,
-        "pods_to_come": hold.needs.expected,
+        "expected_pods": hold.needs.expected,
         "requests": hold.needs.requests,
     }

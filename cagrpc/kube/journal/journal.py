@@ -35,9 +35,9 @@ _LISTED_AT_ONCE = "50"
 _WORKERS = 8
 """Increments are written side by side; the root, before and after them, alone."""
 _FEW = 8
-"""Up to so many Increments are updated after every commit;"""
+"""Up to so many Increments are updated after every commit."""
 _CATCH_UP_SECONDS = 2.0
-"""more of them so often, since many change again in a moment (creating, ordered, ids known)."""
+"""More Increments are updated only so often, since many change again in a moment (creating, ordered, ids known)."""
 _MOST_NODES = 5_000
 """Nodes of pending increments that the root, one size-limited object, carries meanwhile."""
 _TRIES = 3

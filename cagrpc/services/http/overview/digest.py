@@ -65,7 +65,7 @@ Rows = Callable[[JsonList, Callable[[Json], Any]], list[Any]]
 
 
 def _status(status: Any, _: Rows) -> Json:
-    shown = ("ready", "why_not_ready", "drive", "cluster", "planner", "waiting_pods", "pods_to_come")
+    shown = ("ready", "why_not_ready", "drive", "cluster", "planner", "waiting_pods", "expected_pods")
     return {**{name: status[name] for name in shown if name in status}, "warnings": [*_warnings(status)]}
 
 

@@ -16,7 +16,7 @@ function now({ status, fleet, increments }) {
     figures([
       ["state", status.ready ? "ready" : "not ready", status.ready ? "good" : "bad"],
       ["pods wait", status.waiting_pods === undefined ? null : count(status.waiting_pods)],
-      ["pods to come", count(status.pods_to_come ?? 0)],
+      ["expected pods", count(status.expected_pods ?? 0)],
       ["nodes", count(total(tiers, "target_size"))],
       ["$ an hour", dollars(total(tiers, "cost_usd_per_hour"))],
       ["increments in flight", count(inFlight(increments))],
@@ -219,7 +219,7 @@ function consolidation({ consolidation: found }) {
     holds.length > 0 &&
       table("Who holds it", ["Namespace", "Since", "Until at most", "Pods wait#", "Pods to come#", "Requests#"], holds.map((each) => ({
         key: each.namespace,
-        cells: [each.namespace, when(each.since_seconds), when(each.until_seconds), count(each.pods_waiting), count(each.pods_to_come), count(each.requests)],
+        cells: [each.namespace, when(each.since_seconds), when(each.until_seconds), count(each.pods_waiting), count(each.expected_pods), count(each.requests)],
       }))),
     more(left, "namespaces", "/consolidation"),
     plan && h("p", {}, "Planned at ", when(plan.at_seconds), `: ${several(plan.steps_planned, "step")}, ${dollars(plan.cost_usd_per_hour)} an hour become ${dollars(plan.cost_after_usd_per_hour)} (at least ${dollars(plan.least_usd_per_hour)}).`),
