@@ -39,7 +39,7 @@ from solver.model import (
 )
 from solver.verify.nodes import faults_on_nodes
 from solver.verify.places import CheckedPlaces
-from solver.verify.pods import faults_between_pods
+from solver.verify.terms import faults_between_pods
 from tests.support.controlplane import binaries
 
 PODS = (500, 2_000, 5_000, 20_000)

@@ -73,8 +73,7 @@ if TYPE_CHECKING:
         WhenUnsatisfiable,
     )
     from solver.model.errors import PlanRejectedError, ProblemError
-    from solver.model.progress import PlanProgress
-    from solver.model.ranking import ScaleUpCandidate, Score
+    from solver.model.plan import PlanProgress, ScaleUpCandidate, Score
     from solver.planning.rank import rank
     from solver.planning.solve import solve
 
@@ -87,11 +86,11 @@ _HOMES = {
     "ConsolidationStep": "solver.consolidation.model",
     "DisruptionReason": "solver.consolidation.model",
     "Explanation": "solver.explanation.model",
-    "PlanProgress": "solver.model.progress",
+    "PlanProgress": "solver.model.plan",
     "PlanRejectedError": "solver.model.errors",
     "ProblemError": "solver.model.errors",
-    "ScaleUpCandidate": "solver.model.ranking",
-    "Score": "solver.model.ranking",
+    "ScaleUpCandidate": "solver.model.plan",
+    "Score": "solver.model.plan",
     "StandingNode": "solver.consolidation.model",
     "consolidate": "solver.consolidation.consolidate",
     "explain": "solver.explanation.explain",

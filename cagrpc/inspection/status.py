@@ -11,7 +11,7 @@ from rich.console import Console
 from cagrpc.api.encoding.json_documents import timestamp
 from cagrpc.cluster.shortages import Shortage, left_out
 from cagrpc.tables import table
-from solver.model.proof import gap_words
+from solver.model.plan import gap_words
 from solver.model.quantities import pluralize
 
 FINISHED = ("done", "rolled-back")

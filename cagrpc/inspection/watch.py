@@ -17,7 +17,7 @@ from cagrpc.api.encoding.json_documents import timestamp
 from cagrpc.errors import Unavailable
 from cagrpc.inspection.client import ServerAddress, get_json, get_list
 from cagrpc.inspection.status import FINISHED, groups_text, print_status
-from solver.model.proof import gap_words
+from solver.model.plan import gap_words
 from solver.model.quantities import pluralize
 
 _EVERY_SECONDS = 2.0

@@ -12,7 +12,7 @@ from cagrpc.offline.plan_report import requests_of, sentence_of_cost
 from cagrpc.offline.planning import Planned
 from cagrpc.tables import table
 from solver import Explanation
-from solver.explanation.differences import difference_json, difference_words, limited_json, limited_words
+from solver.explanation.choices import difference_json, difference_words, limited_json, limited_words
 from solver.explanation.explain import (
     Alternative,
     Constraint,

@@ -10,9 +10,9 @@ from rich.console import Console
 from cagrpc.offline.planning import Planned
 from cagrpc.tables import table
 from solver import PodClass
-from solver.explanation.differences import limited_json, limited_words
+from solver.explanation.choices import limited_json, limited_words
 from solver.model import Relaxed
-from solver.model.proof import at_least_words, proof_words
+from solver.model.plan import at_least_words, proof_words
 from solver.model.quantities import format_quantity, pluralize
 
 

@@ -13,9 +13,9 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from cagrpc.errors import CagrpcError, InvalidConfiguration
 from cagrpc.tables import console
 from solver import Budget, Explanation, NodeGroup, Plan, PlanRejectedError, Problem, ProblemError, explain, solve
-from solver.explanation.limits import can_bind, reached, without
+from solver.explanation.choices import can_bind, reached, without
 from solver.explanation.model import WhyLimited
-from solver.model.progress import PlanProgress, TellProgress
+from solver.model.plan import PlanProgress, TellProgress
 from solver.model.quantities import pluralize
 
 T = TypeVar("T")

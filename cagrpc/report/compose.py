@@ -30,7 +30,7 @@ from cagrpc.report.packing import planned_packing, standing_packing
 from cagrpc.report.sources import Objects
 from cagrpc.report.standing import ReportedNode, StandingShape
 from solver import Plan, PodSpec
-from solver.explanation.limits import reached
+from solver.explanation.choices import reached
 
 _MOST_WORKLOADS = 5
 _LEAST_SAVING = 0.00005

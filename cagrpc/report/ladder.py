@@ -15,7 +15,7 @@ from cagrpc.report.problem import KeptBecause, Offered, RepackingQuestion, first
 from cagrpc.report.sources import Objects
 from cagrpc.report.standing import ReportedNode, StandingShape
 from solver import Budget, Plan, PlanRejectedError, Problem, ProblemError, solve
-from solver.model.proof import proven
+from solver.model.plan import proven
 
 _BEST, _SAME_NODES, CONSOLIDATION = 0.3, 0.15, 0.25
 """Shares of the budget: of the best plan, of the plan on nodes that stand, and of consolidation, which is not asked

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from cagrpc.report import charts
 from cagrpc.report.model import Report
 from cagrpc.report.sentences import HOW, a_month, counted, dollars, sentence, summary, way
-from solver.model.proof import gap_words
+from solver.model.plan import gap_words
 
 _MIB = 2**20
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from cagrpc.report.ladder import Cause
 from cagrpc.report.model import Bound, Consolidation, DisruptedNodes, GroupDelta, Report, Saving
 from solver.model import NODES
-from solver.model.proof import proof_words
+from solver.model.plan import proof_words
 from solver.model.quantities import format_quantity
 
 HOURS_A_MONTH = 730

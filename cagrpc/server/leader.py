@@ -25,7 +25,7 @@ from cagrpc.services.decisions import DecisionLog
 from cagrpc.services.grpc import expander, provider
 from cagrpc.services.grpc.ready import ReadyAnswers
 from solver.model import Budget, Problem
-from solver.model.ranking import ScaleUpCandidate, Score
+from solver.model.plan import ScaleUpCandidate, Score
 
 if TYPE_CHECKING:
     from cagrpc.server.cluster import ClusterConnection

@@ -22,12 +22,11 @@ from solver.consolidation.model import (
     ConsolidationProblem,
     ConsolidationStep,
     DisruptionReason,
+    validate_consolidation,
 )
 from solver.consolidation.onto_standing import emptied
 from solver.consolidation.replacing import STEP_SHARE, Replacing
-from solver.consolidation.steps import StepTrials, Trial
-from solver.consolidation.validation import validate_consolidation
-from solver.consolidation.written import written
+from solver.consolidation.steps import StepTrials, Trial, written
 from solver.model import Budget, TierCost
 from solver.model.budget import RunningBudget
 from solver.planning.warm_up import while_small

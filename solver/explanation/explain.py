@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from solver.explanation.choices import by_cost, why_group
+from solver.explanation.choices import by_cost, why_group, why_limited
 from solver.explanation.kinds import advice, apply, reason
-from solver.explanation.limits import why_limited
 from solver.explanation.model import (
     KEPT_PODS,
     Alternative,

@@ -40,12 +40,12 @@ from solver.model.plan import (
     Plan,
     PlannedNodes,
     PodClass,
+    Problem,
     Relaxed,
     Status,
     TierCost,
     Unplaced,
 )
-from solver.model.problem import Problem
 
 __all__ = [
     "ATTACHABLE_VOLUMES",

@@ -10,8 +10,7 @@ from solver.model.allocation import after_pods, allocate
 from solver.model.devices import DeviceAlternative, Devices
 from solver.model.eligibility import why_not_eligible
 from solver.model.objects import PODS, Limit, Node, NodeGroup, PodSpec, Resources, RunningPods
-from solver.model.plan import Plan, PodClass
-from solver.model.problem import Problem
+from solver.model.plan import Plan, PodClass, Problem
 
 
 def remaining(limit: Limit) -> Resources:

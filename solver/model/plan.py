@@ -1,14 +1,60 @@
-"""A plan: which groups open how many nodes, where every pod goes, and how good that is proven to be."""
+"""The planner's question and its answer: a problem, and a plan, which says which groups open how many nodes, where
+every pod goes, and how good that is proven to be. Beside them what is compared by ranking (single scale-ups, each with
+the objective of the whole after it), and how far planning is, for whoever waits for a plan.
+
+What is proven of a cost is shown by everybody as it is here, as numbers and as words. A bound that is merely not proven
+yet is none, and never shown as zero; nor is a gap, where pods are left out, without those.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from solver.model.objective import Goal, StageValue
-from solver.model.objects import PodSpec
-from solver.model.proof import gap, proven
+from solver.model.objects import Limit, Node, NodeGroup, PodSet, PodSpec
+from solver.model.quantities import pluralize
+
+_SHOWN_AS_NONE = 0.00005
+
+
+def proven(cost: float, lower_bound: float) -> float | None:
+    """Return the bound; None where there is a cost, and no bound on it yet."""
+    return None if cost and not lower_bound else lower_bound
+
+
+def gap(cost: float, lower_bound: float) -> float | None:
+    """Return the part of the cost that is not proven to be necessary, 0 where nothing costs anything; None where no
+    bound is proven yet."""
+    if not cost:
+        return 0.0
+    return (cost - lower_bound) / cost if lower_bound else None
+
+
+def gap_words(found: float | None, unserved: int) -> str:
+    """Return a gap for people, of a plan that leaves so many pods out."""
+    if found is None:
+        return "not proven"
+    if not unserved:
+        return f"{found:.2%}"
+    return f"{'none' if found < _SHOWN_AS_NONE else f'{found:.2%}'} for those served"
+
+
+def proof_words(no_plan: str, least: str | None, found: float | None, unserved: int, unserved_unproven: int) -> str:
+    """Return what is proven of a plan: that `no_plan` ("no plan that serves as much") costs less than `least`, which is
+    None where nothing is proven; with the gap, of a plan that leaves so many pods out, and how many of them nothing
+    proves to be left out in any plan."""
+    gap_known = "" if found is None else f" (gap {gap_words(found, unserved)})"
+    words = "no bound on the cost is proven yet" if least is None else f"{no_plan} costs less than {least}{gap_known}"
+    if unserved_unproven:
+        words += f"; leaving out {pluralize(unserved_unproven, 'pod')} is not proven to be necessary"
+    return words
+
+
+def at_least_words(least_usd_per_hour: float | None) -> str:
+    """Return a bound for people, without a unit."""
+    return "not proven" if least_usd_per_hour is None else f"{least_usd_per_hour:.4f}"
 
 
 class Status(StrEnum):
@@ -149,3 +195,68 @@ class Plan:
     def proves_some_unservable(self) -> bool:
         """Whether it is proven that no plan serves all real pods of the highest priority."""
         return any(each.stage.goal is Goal.UNSERVED and each.lower_bound > 0 for each in self.objective[:1])
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Everything a plan depends on."""
+
+    pod_sets: tuple[PodSet, ...]
+    node_groups: tuple[NodeGroup, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    limits: tuple[Limit, ...] = ()
+    daemon_sets: tuple[PodSpec, ...] = ()
+    """Pods that every new node they are eligible for runs one of; their requests are not available to others."""
+    previous: Plan | None = None
+    """The plan before, not yet applied: planning starts from it, and of plans that are equally good the one that
+    changes least is taken (disruption, the last objective)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanProgress:
+    """The best plan so far, before it is checked, and what is proven of all plans."""
+
+    unserved: int
+    """Pods without a place."""
+    cost_usd_per_hour: float
+    lower_bound_usd_per_hour: float
+    """No plan that serves as much costs less; 0 as long as nothing is proven."""
+
+    @property
+    def gap(self) -> float | None:
+        """The relative gap, as in a certificate: None as long as pods have no place, or nothing is proven."""
+        return None if self.unserved else gap(self.cost_usd_per_hour, self.lower_bound_usd_per_hour)
+
+
+TellProgress = Callable[[PlanProgress], None]
+"""Called from whichever thread of the planner has found something; what it does is no part of the plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleUpCandidate:
+    """`node_count` new nodes of one group for some of the pods: index of `Problem.pod_sets` -> pods."""
+
+    node_group: str
+    node_count: int
+    pod_counts: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """The objective of the whole when a candidate is taken first. Smaller vectors are better."""
+
+    candidate: ScaleUpCandidate
+    vector: tuple[float, ...]
+    """The objective's stages, most important first, candidate included; costs in $/h."""
+    cost_usd_per_hour: float
+    """Of the candidate's own nodes."""
+    rest_cost_usd_per_hour: float
+    """Of serving the pods it leaves."""
+    unserved: int
+    """Real pods that then cannot be served at all."""
+    reason: str
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        """Sort key, best first: the vector, then more pods at once, then the id, so that the order is total."""
+        return (*self.vector, -sum(self.candidate.pod_counts.values()), self.candidate.node_group)

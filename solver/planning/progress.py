@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from solver.columns.pool import Pool
 from solver.integral.master import Selection
 from solver.model.objective import Goal, ObjectiveStage
-from solver.model.progress import PlanProgress, TellProgress
+from solver.model.plan import PlanProgress, TellProgress
 from solver.reduction.objective import stages
 from solver.reduction.reduced import MICROS
 

@@ -17,8 +17,8 @@ from solver.model import Budget, NodeGroup, PodSet, PodSpec, Problem
 from solver.model.budget import RunningBudget
 from solver.model.errors import ProblemError
 from solver.model.objective import Goal, ObjectiveStage
+from solver.model.plan import ScaleUpCandidate, Score
 from solver.model.quantities import pluralize
-from solver.model.ranking import ScaleUpCandidate, Score
 from solver.model.validation import validate
 from solver.planning.incumbent import Columns
 from solver.planning.search import choose, find_columns

@@ -1,9 +1,11 @@
 """Why pods are not placed, in sentences for users, most specific first: what can be found at once for any number of
-classes. Which constraints exactly stand in the way, and what would help, is found by `solver.explain`."""
+classes, of groups and nodes that do not fit, of what is short of nodes and of room on them, and of devices. Which
+constraints exactly stand in the way, and what would help, is found by `solver.explain`.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, cached_property
@@ -12,25 +14,160 @@ import numpy as np
 
 from solver.model import (
     PODS,
+    DeviceClaim,
+    Devices,
     HostPort,
+    Limit,
     Node,
     NodeGroup,
     NodeGroupIncrease,
     PlacedOnNode,
     PodSpec,
+    Problem,
     Resources,
     Unplaced,
     WhenUnsatisfiable,
 )
-from solver.model.capacity import after_daemons
+from solver.model.allocation import after_pods, allocate, why_not_allocated
+from solver.model.capacity import after_daemons, on_new_node, remaining
 from solver.model.eligibility import node_label_keys, on_nodes, ports_collide, read_node_names, why_not_eligible
-from solver.model.quantities import pluralize, resource_words
-from solver.planning.capacity_reasons import limits_reached, named, room_of, too_small
-from solver.planning.device_reasons import BESIDE_OTHERS, DeviceReasons
-from solver.planning.misfits import Misfits
+from solver.model.quantities import format_quantity, pluralize, resource_words
+from solver.reduction.devices import is_planned
 from solver.reduction.reduced import Bools, Demand, Ints, Reduced
 from solver.reduction.selecting import PodsByLabel
 from solver.reduction.terms import RunningPodIndex, Sort, Term, helpers, is_host, terms_of
+
+
+class Misfits:
+    """Sentences on why groups and nodes do not fit, and of how many each is true; of a single one, of which."""
+
+    def __init__(self, groups: Sequence[NodeGroup], nodes: Sequence[Node]) -> None:
+        self._groups, self._nodes = groups, nodes
+        self._counts: Counter[str] = Counter()
+        self._single: dict[str, str] = {}
+
+    def add(self, sentence: str, count: int, position: int | None) -> None:
+        """Add places; a single one by its position, groups first."""
+        self._counts[sentence] += count
+        if position is not None:
+            node = position - len(self._groups)
+            name = f"node group {self._groups[position].id}" if node < 0 else f"node {self._nodes[node].name}"
+            self._single[sentence] = name
+
+    def add_nodes(self, sentence: str, nodes: Bools) -> None:
+        """Add the nodes of a mask."""
+        count = int(nodes.sum())
+        self.add(sentence, count, len(self._groups) + int(np.argmax(nodes)) if count == 1 else None)
+
+    def sentences(self) -> Iterator[str]:
+        """Yield the sentences, those of most places first."""
+        for sentence, count in sorted((+self._counts).items(), key=lambda item: (-item[1], item[0])):
+            where = self._single[sentence] if count == 1 else f"{count} nodes or node groups"
+            yield f"{sentence} ({where})"
+
+
+_MOST_NAMED = 3
+
+
+def named(groups: Sequence[NodeGroup], *, sizes: bool = False) -> str:
+    """Return the first few groups by name, with `sizes` with their maxima, and how many more there are."""
+    rest = len(groups) - _MOST_NAMED
+    names = ", ".join(f"{g.id} ({g.max_size})" if sizes else g.id for g in groups[:_MOST_NAMED])
+    return f"{names} and {rest} more" if rest > 0 else names
+
+
+def room_of(group: NodeGroup, limits: Sequence[Limit]) -> tuple[int, str]:
+    """Return how many more nodes the group may have, and the limit that says so; empty where its maximum does."""
+    counted = group.counted_capacity
+    bounds = [(max(0, group.max_size - group.target_size), "")]
+    bounds += [
+        (left // counted[resource], limit.name)
+        for limit in limits
+        if limit.node_groups is None or group.id in limit.node_groups
+        for resource, left in remaining(limit).items()
+        if counted.get(resource)
+    ]
+    return min(bounds)
+
+
+def limits_reached(problem: Problem, deltas: Mapping[str, int]) -> dict[str, tuple[str, ...]]:
+    """Return by group the limits that leave no room for one more node of it."""
+    groups = {group.id: group for group in problem.node_groups}
+    found: dict[str, list[str]] = {group_id: [] for group_id in groups}
+    for limit in sorted(problem.limits, key=lambda each: each.name):
+        bounded = groups if limit.node_groups is None else [g for g in groups if g in limit.node_groups]
+        for resource, left in remaining(limit).items():
+            counted = {g: groups[g].counted_capacity.get(resource, 0) for g in bounded}
+            spare = left - sum(counted.get(g, 0) * delta for g, delta in deltas.items())
+            sentence = f"limit {limit.name} allows {format_quantity(resource, limit.maxima[resource])} {resource}"
+            for group_id, mine in counted.items():
+                if mine and mine > spare:
+                    found[group_id].append(sentence)
+    return {group_id: tuple(sentences) for group_id, sentences in found.items()}
+
+
+def too_small(spec: PodSpec, groups: Sequence[tuple[Resources, Resources]], *, alone: bool) -> Iterator[str]:
+    """Yield which resource is short on all eligible groups, and the most there is of it. Of each group its nodes'
+    allocatable, and what DaemonSets leave of it. `alone`: the pod requires nothing of other pods."""
+    if not groups:
+        return
+    asked: Resources = {**dict(spec.requests), PODS: 1}
+    for resource, amount in asked.items():
+        most = max(free.get(resource, 0) for _, free in groups)
+        if amount > most:
+            beside = " beside DaemonSets" if most < max(whole.get(resource, 0) for whole, _ in groups) else ""
+            yield (
+                f"needs {format_quantity(resource, amount)} {resource_words(resource)}, "
+                f"the largest eligible node has {format_quantity(resource, most)}{beside}"
+            )
+    each_somewhere = all(any(free.get(r, 0) >= a for _, free in groups) for r, a in asked.items())
+    if each_somewhere and alone:
+        yield f"no eligible node has all it needs together ({pluralize(len(groups), 'node group')} too small)"
+
+
+BESIDE_OTHERS = "its resource claims may find no devices beside those of the pods that are served"
+_ENTANGLED = "its resource claims can be met in more ways than are planned: one request may take what another needs"
+
+
+class DeviceReasons:
+    """Groups and nodes, compared once for all classes."""
+
+    def __init__(self, problem: Problem, specs: Mapping[int, PodSpec], placed: Sequence[PlacedOnNode]) -> None:
+        """`specs` by class index; `placed` are the plan's pods on existing nodes."""
+        self._problem, self._specs = problem, specs
+        self._placed = {each.node: each.pods for each in placed}
+        self._new: dict[str, tuple[Devices, ...]] = {}
+        self._known: dict[tuple[tuple[Devices, ...], tuple[DeviceClaim, ...]], str | None] = {}
+        self._left: dict[str, tuple[Devices, ...]] = {}
+
+    def why_not(self, where: NodeGroup | Node, claims: tuple[DeviceClaim, ...]) -> str | None:
+        """Return why a node, empty but for what runs there, does not serve the claims; None where it does."""
+        if not claims:
+            return None
+        key = (self._devices(where), claims)
+        if key not in self._known:
+            reason = why_not_allocated(*key)
+            self._known[key] = reason or (None if is_planned(*key) else _ENTANGLED)
+        return self._known[key]
+
+    def taken(self, claims: tuple[DeviceClaim, ...]) -> Bools:
+        """Return per existing node whether the plan's pods leave it too few devices for one more pod."""
+        return np.array([allocate(self._after_plan(node), claims) is None for node in self._problem.nodes], dtype=bool)
+
+    def _devices(self, where: NodeGroup | Node) -> tuple[Devices, ...]:
+        if isinstance(where, Node):
+            return where.devices
+        if where.id not in self._new:
+            self._new[where.id] = on_new_node(where, self._problem.daemon_sets)[1]
+        return self._new[where.id]
+
+    def _after_plan(self, node: Node) -> tuple[Devices, ...]:
+        if node.name not in self._left:
+            pods = self._placed.get(node.name, {})
+            claims = [self._specs[index].claims for index, count in pods.items() for _ in range(count)]
+            self._left[node.name] = after_pods(node.devices, claims)
+        return self._left[node.name]
+
 
 _MOST_REASONS = 6
 _UNKNOWN = ("no place was found beside the pods that are served",)

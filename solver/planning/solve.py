@@ -27,7 +27,7 @@ from solver.model import (
 from solver.model.budget import RunningBudget
 from solver.model.errors import UncheckedPlanError
 from solver.model.objective import Goal, ObjectiveStage, StageValue
-from solver.model.progress import TellProgress
+from solver.model.plan import TellProgress
 from solver.model.validation import validate
 from solver.planning import reasons, write_plan
 from solver.planning.progress import SILENT, SearchProgress

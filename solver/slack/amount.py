@@ -1,20 +1,216 @@
 """How much slack: a target, the nodes and the pods of a cluster -> placeholders. Pure arithmetic over shapes of nodes
-and classes of pods, never over pods; docs/reference/slack.md works it through in numbers. Where the placeholders are is
-`slack_placement`'s, when which rate holds is the caller's.
+and classes of pods, never over pods; docs/reference/slack.md works it through in numbers. Pods and the nodes that they
+are for are counted by family, and capacity is cut into even parts that fit a node and are no bigger than the biggest
+pod, of sizes that stay where they can. Where the placeholders are is `slack.placement`'s, when which rate holds is the
+caller's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
 
-from solver.model import PodSpec, Resources
+import numpy as np
+
+from solver.model import CPU, MEMORY, PODS, PodSpec, Resources, Taint, TaintEffect, Toleration
 from solver.model.eligibility import on_nodes, why_not_eligible
-from solver.slack.families import Family, families, rooms_for
 from solver.slack.model import Base, NodeShape, PodCount, Role, SlackDemand, SlackShape, SlackTarget, Version
-from solver.slack.sizes import Parts, Size, capped, fits, keep_sizes, parts
+
+Size = Mapping[str, int]
+"""What one placeholder requests; without zeros and without `pods`."""
+Parts = Sequence[tuple[Size, int]]
+"""Sizes, each with its number."""
+
+_NEGLIGIBLE = 50
+"""Parts are rounded up where that adds at most a fiftieth to all of them."""
+_MOST_OVER = 1.1
+"""Sizes are kept while they hold at most so much of what is wanted."""
+
+
+def fits(size: Size, room: Resources) -> bool:
+    """Whether one pod of that size fits into the room, which counts `pods` too."""
+    return room.get(PODS, 0) >= 1 and all(room.get(name, 0) >= amount for name, amount in size.items())
+
+
+def needed(rooms: Sequence[Resources], sizes: Sequence[Size]) -> list[Resources]:
+    """The rooms without those that are unnecessarily large: all pods of these sizes that fit there fit a smaller
+    room. A room is smaller that has less of something and more of nothing. All rooms have the same resources."""
+    if not rooms:
+        return []
+    names = sorted(rooms[0])
+    room = np.array([[each[name] for name in names] for each in rooms], np.int64)
+    size = np.array([[1 if name == PODS else each.get(name, 0) for name in names] for each in sizes], np.int64)
+    size = size.reshape(len(sizes), len(names))
+    within = np.ones((len(rooms), len(rooms)), np.bool_)  # [one, other]: one has more of nothing
+    fitting = np.ones((len(sizes), len(rooms)), np.bool_)
+    for column, amounts in enumerate(room.T):  # by resource: three dimensions at once would be large
+        within &= amounts[:, None] <= amounts[None, :]
+        fitting &= size[:, column][:, None] <= amounts[None, :]
+    smaller = within & ~within.T
+    elsewhere = fitting.astype(np.float32) @ smaller.astype(np.float32) > 0  # counted in floats: much faster
+    least = ~np.any(smaller, axis=0)
+    only_here = np.any(fitting & ~elsewhere, axis=0)
+    return [rooms[int(row)] for row in np.flatnonzero(least | only_here)]
+
+
+def capped(room: Resources, most: Size | None) -> Resources:
+    """The room as far as a pod of the size `most` needs it; None for no such bound."""
+    if most is None:
+        return room
+    return {PODS: room.get(PODS, 0), **{name: min(room.get(name, 0), amount) for name, amount in most.items()}}
+
+
+def parts(total: Size, count: int, rooms: Sequence[Resources]) -> Parts:
+    """`total` in `count` even parts; in more, as few as can be, where these would fit no room; in fewer, where there is
+    less than one unit for each.
+
+    Parts are alike but for what cannot be cut evenly (7 GPUs in 5 parts): there the first have one unit more. Empty
+    where no room has all that `total` is made of.
+    """
+    total = {name: amount for name, amount in sorted(total.items()) if amount > 0}
+    least = min((needed for room in rooms if (needed := _fewest(total, room)) is not None), default=None)
+    if not total or least is None:
+        return []
+    number = max(least, min(count, *total.values()), 1)
+    shares = {name: divmod(amount, number) for name, amount in total.items()}
+    rounded = {name for name, (_, rest) in shares.items() if rest and (number - rest) * _NEGLIGIBLE <= total[name]}
+    ends = sorted({number, *(rest for name, (_, rest) in shares.items() if rest and name not in rounded)})
+    found: list[tuple[Size, int]] = []
+    start = 0
+    for end in ends:
+        size = {name: share + (name in rounded or start < rest) for name, (share, rest) in shares.items()}
+        found.append(({name: amount for name, amount in size.items() if amount}, end - start))
+        start = end
+    return found
+
+
+def _fewest(total: Size, room: Resources) -> int | None:
+    """In how many parts it has to be cut to fit; None where no number would do."""
+    if room.get(PODS, 0) < 1 or any(room.get(name, 0) <= 0 for name in total):
+        return None
+    return max((-(-amount // room[name]) for name, amount in total.items()), default=1)
+
+
+def keep_sizes(before: Parts, now: Parts, total: Size, rooms: Sequence[Resources]) -> Parts:
+    """`now`, or the sizes before in as large a number as is needed for `total`, where these still fit a room, hold
+    hardly more than is wanted, and are about as many: a size that follows every pod would move every placeholder."""
+    names = {name for name, amount in total.items() if amount > 0}
+    if (
+        not before
+        or list(before) == list(now)
+        or any(not any(fits(size, room) for room in rooms) for size, _ in before)
+    ):
+        return now
+    if len(before) == 1:
+        size = before[0][0]
+        if size.keys() != names:
+            return now
+        number = max(-(-total[name] // amount) for name, amount in size.items())
+        formula = sum(count for _, count in now)
+        if not formula <= 2 * number <= 4 * formula:
+            return now
+        before = [(size, number)]
+    held = {name: sum(size.get(name, 0) * count for size, count in before) for name in names}
+    known = {name for size, _ in before for name in size}
+    as_wanted = known == names and all(total[name] <= held[name] <= _MOST_OVER * total[name] for name in names)
+    return before if as_wanted else now
+
+
+def room_of(shape: NodeShape) -> Resources:
+    """What an empty one has for pods."""
+    return shape.room or shape.allocatable
+
+
+def rooms_for(spec: PodSpec, where: Sequence[NodeShape]) -> list[Resources]:
+    """Of the nodes on which the pod may run."""
+    return [room_of(each) for each in where if why_not_eligible(spec, each.labels, each.taints) is None]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Pods that ask for the same of the resources that not every node has (GPUs, mostly), and the nodes for them.
+
+    Families are counted apart, as if they were clusters of their own: so the same rules hold for every resource, and no
+    placeholder without a GPU asks for a node with one.
+    """
+
+    key: tuple[str, ...]
+    apart: frozenset[str]
+    """All resources that not every node has."""
+    names: tuple[str, ...]
+    """Resources that count: those that pods ask for."""
+    pods: Sequence[PodCount]
+    nodes: Sequence[NodeShape]
+    """Those that are counted with these pods: each node with one family, so that there may be none."""
+    homes: Sequence[NodeShape]
+    """Those on which these pods may run, nodes that offer more among them."""
+    most: Size | None
+    """The largest that a part may be: the size of the biggest of these pods, or of all where there are none; None where
+    there are none at all. Only resources that count."""
+
+    def has(self, spec: PodSpec) -> bool:
+        return tuple(name for name, amount in spec.requests if amount and name in self.apart) == self.key
+
+    def tolerations(self) -> tuple[Toleration, ...]:
+        """What placeholders have to tolerate to be anywhere: the taints of the nodes with the fewest, then of the most
+        nodes."""
+        numbers: dict[tuple[Taint, ...], int] = {}
+        for shape in self.nodes or self.homes:
+            hard = [taint for taint in shape.taints if taint.effect is not TaintEffect.PREFER_NO_SCHEDULE]
+            taints = tuple(sorted(hard, key=lambda taint: (taint.key, taint.value, taint.effect)))
+            numbers[taints] = numbers.get(taints, 0) + shape.count
+        taints = min(numbers, key=lambda taints: (len(taints), -numbers[taints], str(taints)), default=())
+        return tuple(Toleration(taint.key, "Equal", taint.value, taint.effect) for taint in taints)
+
+    def sizes(self) -> list[Size]:
+        """Of the pods that room is kept for, each size once."""
+        return _sizes(self.pods)
+
+    def rooms(self, spec: PodSpec) -> list[Resources]:
+        """What nodes have for such a pod, each room once, without those that are unnecessarily large."""
+        names = sorted({*self.names, *self.apart, PODS})
+        found = {tuple(room.get(name, 0) for name in names) for room in rooms_for(spec, self.homes)}
+        distinct = [dict(zip(names, amounts, strict=True)) for amounts in sorted(found, reverse=True)]
+        return needed(distinct, self.sizes())
+
+
+def families(where: Sequence[NodeShape], pods: Sequence[PodCount]) -> list[Family]:
+    """Every pod is in one, every node is counted in one."""
+    names = sorted({name for each in pods for name, amount in each.spec.requests if amount}) or [CPU, MEMORY]
+    apart = frozenset(name for name in names if any(room_of(shape).get(name, 0) <= 0 for shape in where))
+    by_key: dict[tuple[str, ...], list[PodCount]] = {(): []}
+    for each in pods:
+        key = tuple(name for name, amount in each.spec.requests if amount and name in apart)
+        by_key.setdefault(key, []).append(each)
+    own: dict[tuple[str, ...], list[NodeShape]] = {key: [] for key in by_key}
+    offering: dict[tuple[str, ...], list[NodeShape]] = {key: [] for key in by_key}
+    for shape in where:
+        keys = [key for key in by_key if all(room_of(shape).get(name, 0) > 0 for name in key)]
+        own[max(keys, key=lambda key: (len(key), key))].append(shape)
+        for key in keys:
+            offering[key].append(shape)
+    found = []
+    for key, members in sorted(by_key.items()):
+        asked = {name for each in members for name, amount in each.spec.requests if amount}
+        counted = tuple(name for name in names if name in asked or (not members and name not in apart))
+        most = _most(_sizes(members) or _sizes(pods), counted)
+        found.append(Family(key, apart, counted, members, own[key], offering[key], most))
+    return found
+
+
+def _sizes(pods: Iterable[PodCount]) -> list[Size]:
+    found = {each.spec.requests for each in pods if not each.excluded}
+    return [dict(requests) for requests in sorted(found, reverse=True)]
+
+
+def _most(sizes: Sequence[Size], names: Iterable[str]) -> Size | None:
+    if not sizes:
+        return None
+    tops = {name: max(size.get(name, 0) for size in sizes) for name in names}
+    return {name: amount for name, amount in tops.items() if amount}
+
 
 _Extra = Mapping[str, Fraction]
 

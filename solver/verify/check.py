@@ -17,7 +17,7 @@ from solver.model.errors import PlanRejectedError
 from solver.model.objective import Goal, ObjectiveStage
 from solver.verify.nodes import faults_on_nodes
 from solver.verify.places import CheckedPlaces
-from solver.verify.pods import faults_between_pods
+from solver.verify.terms import faults_between_pods
 
 _TOLERANCE_USD = 2e-6
 

@@ -1,15 +1,216 @@
-"""The checker's part for constraints between pods, and for preferences: which places break which constraint."""
+"""The checker's part for constraints between pods and for preferences: sums over domains, and which places break what.
+
+A required constraint must hold everywhere. A preference may be broken by pods that gave it up. A plan does not
+distinguish which pods of a class these are, so there must be enough of them: pods that break a preference are among
+those that gave up this one and all before it. An end of pod affinity counts only if the scheduler can reach it pod by
+pod (`docs/reference/constraints.md`).
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from solver.model import HOSTNAME, Node, NodeGroup, PodAffinityTerm, Problem, TaintEffect, TopologySpread
-from solver.verify.affinity import serving_others, serving_own
-from solver.verify.claims import CheckedConstraint, Rule
+from solver.model import (
+    HOSTNAME,
+    Node,
+    NodeGroup,
+    Operator,
+    Plan,
+    PodAffinityTerm,
+    PodSelector,
+    PodSpec,
+    Problem,
+    Requirement,
+    TaintEffect,
+    TopologySpread,
+)
+from solver.model.eligibility import selects
+from solver.verify.claims import CheckedConstraint, Rule, constraints_of
 from solver.verify.places import CheckedNodes, CheckedPlaces, Domain
-from solver.verify.tally import DomainTally
+
+_Identity = tuple[str, tuple[tuple[str, str], ...]]
+"""What selectors see of a pod: namespace and labels."""
+
+
+class DomainTally:
+    """Counted pods by term and domain. Over hostnames a place stands for one of its nodes. Only the given terms can be
+    asked about: pods that none of them counts are left out."""
+
+    def __init__(
+        self, places: CheckedPlaces, running_specs: Iterable[PodSpec], terms: Iterable[PodAffinityTerm]
+    ) -> None:
+        self._places = places
+        self._numbers: dict[_Identity, int] = {}
+        self._of_spec: dict[int, int] = {}
+        for spec in (*places.specs, *running_specs):
+            if id(spec) not in self._of_spec:
+                self._of_spec[id(spec)] = self._numbers.setdefault((spec.namespace, spec.labels), len(self._numbers))
+        self._classes: dict[int, list[int]] = defaultdict(list)
+        for index, spec in enumerate(places.specs):
+            self._classes[self._of_spec[id(spec)]].append(index)
+        self._labels = [(namespace, dict(labels)) for namespace, labels in self._numbers]
+        self._with: dict[tuple[str, str], set[int]] = defaultdict(set)
+        self._having: dict[str, set[int]] = defaultdict(set)
+        self._within: dict[str, set[int]] = defaultdict(set)
+        for number, (namespace, labels) in enumerate(self._labels):
+            self._within[namespace].add(number)
+            for item in labels.items():
+                self._with[item].add(number)
+                self._having[item[0]].add(number)
+        self._counted: dict[PodSelector, frozenset[int]] = {}
+        self._relevant: set[int] = set()
+        for selector in {term.selector for term in terms}:
+            self._counted[selector] = frozenset(self._select(selector))
+            self._relevant |= self._counted[selector]
+        numbers = self._of_spec
+        self._running = [
+            (place.index, numbers[id(running.spec)], running.count)
+            for place in (places.all if self._relevant else ())
+            for running in place.running
+            if numbers[id(running.spec)] in self._relevant
+        ]
+        self._present: dict[str, dict[int, dict[Domain, list[int]]]] = {}
+        self._tallies: dict[PodAffinityTerm, dict[Domain, list[int]]] = {}
+
+    def _select(self, selector: PodSelector) -> Iterable[int]:
+        if selector.match_expressions is None:
+            return ()
+        asked = selector.match_expressions
+        # Of a thousand labels only these can matter.
+        only = [self._meeting(each) for each in asked if each.operator in (Operator.IN, Operator.EXISTS)]
+        if selector.namespaces is not None:
+            only.append(set[int]().union(*(self._within.get(name, ()) for name in selector.namespaces)))
+        candidates = set.intersection(*only) if only else set(range(len(self._labels)))
+        for each in asked if candidates else ():
+            if each.operator in (Operator.NOT_IN, Operator.DOES_NOT_EXIST):
+                candidates -= self._meeting(each)
+        return (number for number in candidates if selects(selector, *self._labels[number]))
+
+    def _meeting(self, asked: Requirement) -> set[int]:
+        """Return who has one of the values, any where none are named."""
+        if asked.operator in (Operator.IN, Operator.NOT_IN):
+            return set[int]().union(*(self._with.get((asked.key, value), ()) for value in asked.values))
+        return set(self._having.get(asked.key, ()))
+
+    def counts(self, term: PodAffinityTerm, spec: PodSpec) -> bool:
+        """Return whether the term counts pods of a spec of the plan or of a running pod."""
+        return self._of_spec[id(spec)] in self._counted[term.selector]
+
+    def counted_classes(self, term: PodAffinityTerm) -> list[int]:
+        """Return the indices of the classes whose pods the term counts."""
+        return [index for number in self._counted[term.selector] for index in self._classes[number]]
+
+    def of(self, term: PodAffinityTerm) -> dict[Domain, list[int]]:
+        """Return domain -> counted pods that are [planned, running] there, without domains that have none."""
+        if term not in self._tallies:
+            present = self._presence(term.topology_key)
+            sums: dict[Domain, list[int]] = {}
+            for number in self._counted[term.selector]:
+                for domain, (planned, running) in present.get(number, {}).items():
+                    total = sums.setdefault(domain, [0, 0])
+                    total[0] += planned
+                    total[1] += running
+            self._tallies[term] = sums
+        return self._tallies[term]
+
+    def _presence(self, key: str) -> dict[int, dict[Domain, list[int]]]:
+        if key not in self._present:
+            found: dict[int, dict[Domain, list[int]]] = defaultdict(dict)
+            domains = [place.domain(key) for place in self._places.all]
+            for index, where in self._places.of_class.items():
+                number = self._of_spec[id(self._places.specs[index])]
+                if number in self._relevant:
+                    sums = found[number]
+                    for place in where:
+                        domain = domains[place.index]
+                        if domain is not None:
+                            times = 1 if key == HOSTNAME else place.count
+                            sums.setdefault(domain, [0, 0])[0] += place.pods[index] * times
+            for place_index, number, count in self._running:
+                domain = domains[place_index]
+                if domain is not None:
+                    found[number].setdefault(domain, [0, 0])[1] += count
+            self._present[key] = found
+        return self._present[key]
+
+
+Serving = Mapping[PodAffinityTerm, set[Domain]]
+_Needs = Mapping[int, list[tuple[str, set[Domain]]]]
+"""Class -> topology key and domains that serve."""
+
+
+def serving_others(constraints: Sequence[CheckedConstraint], places: CheckedPlaces, tally: DomainTally) -> Serving:
+    """Return, for terms that do not count their own carriers, the domains with a counted pod that runs there, or is
+    planned and does not wait for those that wait for it. They are found by placing pods as long as one more can be
+    placed: what passes here can be reached, whether or not classes need each other in a circle elsewhere."""
+    served: dict[PodAffinityTerm, set[Domain]] = {}
+    waits: dict[int, list[tuple[str, set[Domain]]]] = defaultdict(list)
+    for constraint in constraints:
+        term = constraint.term
+        if (
+            term is None
+            or constraint.rule is not Rule.AFFINITY
+            or tally.counts(term, places.specs[constraint.pod_class])
+        ):
+            continue
+        if term not in served:
+            served[term] = _running(term, tally)
+        if constraint.rank is None:  # preferences make no pod wait
+            waits[constraint.pod_class].append((term.topology_key, served[term]))
+    helps: dict[int, list[tuple[str, set[Domain]]]] = defaultdict(list)
+    for term, domains in served.items():
+        for index in tally.counted_classes(term):
+            helps[index].append((term.topology_key, domains))
+    _place_all(waits, helps, places)
+    return served
+
+
+def _place_all(waits: _Needs, helps: _Needs, places: CheckedPlaces) -> None:
+    """Add to the domains in `helps` every pod that can be placed one after the other."""
+    left = [(index, place) for index in helps for place in places.of_class[index] if place.pods[index] > 0]
+    while left:
+        stuck: list[tuple[int, CheckedNodes]] = []
+        for index, place in left:
+            if all(place.domain(key) in domains for key, domains in waits.get(index, ())):
+                for key, domains in helps[index]:
+                    domain = place.domain(key)
+                    if domain is not None:
+                        domains.add(domain)
+            else:
+                stuck.append((index, place))
+        if len(stuck) == len(left):
+            return
+        left = stuck
+
+
+def serving_own(constraints: Sequence[CheckedConstraint], places: CheckedPlaces, tally: DomainTally) -> Serving:
+    """Return, for terms that count their own carriers, the domains where counted pods run, or else the one domain that
+    the carriers are in. Where some gave the term up, that is the domain that lets most of the others keep it."""
+    found: dict[PodAffinityTerm, set[Domain]] = {}
+    keeping: dict[PodAffinityTerm, dict[Domain, int]] = defaultdict(lambda: defaultdict(int))
+    for constraint in constraints:
+        term, index = constraint.term, constraint.pod_class
+        if term is None or constraint.rule is not Rule.AFFINITY or not tally.counts(term, places.specs[index]):
+            continue
+        if term not in found:
+            found[term] = _running(term, tally)
+        pods: dict[Domain, int] = defaultdict(int)
+        for place in places.of_class[index]:
+            domain = place.domain(term.topology_key)
+            if domain is not None:
+                # Over hostnames each node of a batch is a domain, and only one of them can serve.
+                pods[domain] += place.pods[index] * (1 if domain == place.index else place.count)
+        for domain, count in pods.items():
+            keeping[term][domain] += min(count, constraint.kept)
+    for term, domains in found.items():
+        if not domains and keeping[term]:
+            domains.add(max(keeping[term], key=lambda domain: (keeping[term][domain], str(domain))))
+    return found
+
+
+def _running(term: PodAffinityTerm, tally: DomainTally) -> set[Domain]:
+    return {domain for domain, (_, running) in tally.of(term).items() if running}
 
 
 class Judge:
@@ -148,3 +349,70 @@ class Judge:
 
 def _pods(constraint: CheckedConstraint, place: CheckedNodes) -> int:
     return place.count * place.pods[constraint.pod_class]
+
+
+def faults_between_pods(problem: Problem, plan: Plan, places: CheckedPlaces) -> Iterator[str]:
+    """Yield one sentence per broken constraint, and per class that keeps fewer preferences than the plan reports."""
+    given_up: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for relaxed in plan.relaxed:
+        given_up[relaxed.pod_class].append((len(relaxed.preferences), relaxed.count))
+    constraints = {
+        index: constraints_of(index, spec, places.placed[index], given_up.get(index, ()))
+        for index, spec in enumerate(places.specs)
+        if places.placed[index] > 0
+    }
+    yield from _relaxed(places, constraints, given_up)
+    judge = Judge(problem, places, [constraint for mine in constraints.values() for constraint in mine])
+    for index, mine in constraints.items():
+        for constraint in mine:
+            if constraint.rank is None:
+                for place, _ in judge.broken(constraint):
+                    yield f"{place}: class {index} breaks its {constraint}"
+        yield from _preferences(
+            places.placed[index], [constraint for constraint in mine if constraint.rank is not None], judge
+        )
+    yield from judge.of_running_pods()
+
+
+def _relaxed(
+    places: CheckedPlaces,
+    constraints: Mapping[int, Sequence[CheckedConstraint]],
+    given_up: Mapping[int, Sequence[tuple[int, int]]],
+) -> Iterator[str]:
+    """Yield what is inconsistent in the reported relaxations."""
+    for index, reported in given_up.items():
+        most = sum(constraint.rank is not None for constraint in constraints.get(index, ()))
+        for depth, count in reported:
+            if count < 1 or not 1 <= depth <= most:
+                yield f"relaxed: {count} pods of class {index} give up {depth} of {most} preferences"
+        if sum(count for _, count in reported) > places.placed[index]:
+            yield f"relaxed: more pods of class {index} than are placed"
+
+
+def _preferences(placed: int, preferences: Sequence[CheckedConstraint], judge: Judge) -> Iterator[str]:
+    """Check `preferences`, which are in the order in which they are given up."""
+    last: dict[int, tuple[int, CheckedConstraint]] = {}
+    """Place -> pods there, the last preference that they cannot keep."""
+    for constraint in preferences:
+        broken = [(place, pods) for place, pods in judge.broken(constraint)]
+        given_up = placed - constraint.kept
+        if given_up and judge.has_one_domain(constraint):
+            # The plan does not report which domain serves: only the number of pods can be checked.
+            if sum(pods for _, pods in broken) > given_up:
+                yield _too_few(constraint, sum(pods for _, pods in broken), given_up)
+            continue
+        for place, pods in broken:
+            last[place.index] = (pods, constraint)
+    for constraint in preferences:
+        losing = [(pods, deepest) for pods, deepest in last.values() if (deepest.rank or 0) >= (constraint.rank or 0)]
+        needed = sum(pods for pods, _ in losing)
+        if needed > placed - constraint.kept:
+            yield _too_few(losing[0][1], needed, placed - constraint.kept)
+
+
+def _too_few(constraint: CheckedConstraint, needed: int, given_up: int) -> str:
+    return (
+        f"class {constraint.pod_class}: {needed} pods cannot keep their {constraint}, or a later preference,"
+        f" but only {given_up}"
+        " are reported to have given up so much"
+    )

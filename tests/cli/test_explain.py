@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cagrpc.cli.main import main
-from solver.explanation.differences import difference_words
+from solver.explanation.choices import difference_words
 from solver.explanation.explain import Difference
 from solver.model import NodeGroupIncrease
 

@@ -233,7 +233,7 @@ def test_all_planning_and_starting_is_within_the_budget(
         return solve(problem, budget)
 
     monkeypatch.setattr("cagrpc.offline.planning.solve", planned)
-    monkeypatch.setattr("solver.explanation.limits.solve", planned)
+    monkeypatch.setattr("solver.explanation.choices.solve", planned)
     monkeypatch.setattr("time.process_time", lambda: begun)
     assert main(["plan", *inputs, "--budget", "10s", "--output", "json"]) == 0
     assert len(budgets) == 2

@@ -17,7 +17,7 @@ from cagrpc.offline.previous import read_previous
 from cagrpc.tables import console
 from solver import Budget, NodeGroup, PodSet, PodSpec, Problem, solve
 from solver.model import NodeGroupIncrease, PlacedOnNode, Plan, PlannedNodes, PodClass, Relaxed, Unplaced
-from solver.model.progress import TellProgress
+from solver.model.plan import TellProgress
 
 SMALL = PodSet("default/small", PodSpec((("cpu", 500),)), 3, priority=7)
 GPU = PodSet("default/gpu", PodSpec((("cpu", 1000), ("nvidia.com/gpu", 1))), 2)

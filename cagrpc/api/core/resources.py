@@ -9,7 +9,7 @@ from typing import Any
 from cagrpc.api.encoding.json_documents import Problems, mapping, members
 from solver.model import CPU, MEMORY, PODS
 from solver.model.quantities import amount
-from solver.model.validation_specs import MAX_AMOUNT
+from solver.model.validation import MAX_AMOUNT
 
 Amounts = dict[str, int]
 

@@ -13,7 +13,7 @@ from typing import Any
 from cagrpc.cluster.shortages import Shortage
 from cagrpc.cluster.state import IncompleteGang
 from cagrpc.fleet.model import FleetSnapshot
-from solver.explanation.differences import limited_json
+from solver.explanation.choices import limited_json
 from solver.explanation.model import WhyLimited
 from solver.model import Plan, Status
 from solver.model.quantities import pluralize

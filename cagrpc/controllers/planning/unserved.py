@@ -13,7 +13,7 @@ from cagrpc.controllers.planning import reasons
 from cagrpc.controllers.planning.increments import AssignedPods
 from cagrpc.controllers.planning.records import LeftOut, Rounds
 from solver import explain
-from solver.explanation.limits import reached, without
+from solver.explanation.choices import reached, without
 from solver.explanation.model import WhyLimited
 from solver.model import Budget, Plan, Problem
 from solver.model.errors import NotCompiledError

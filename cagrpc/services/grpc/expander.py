@@ -33,8 +33,8 @@ from cagrpc.services.grpc.status import CallContext, Method
 from solver.model import Budget, NodeGroup, Problem
 from solver.model.capacity import limits_broken
 from solver.model.errors import NotCompiledError
+from solver.model.plan import ScaleUpCandidate, Score
 from solver.model.quantities import pluralize
-from solver.model.ranking import ScaleUpCandidate, Score
 
 if TYPE_CHECKING:  # not needed without a cluster
     from cagrpc.cluster.view.view import ClusterView

@@ -13,8 +13,7 @@ from cagrpc.controllers.consolidation.forceful import ForcefulDisruption, Forcef
 from cagrpc.controllers.consolidation.question import question
 from cagrpc.controllers.settings import ConsolidationSettings
 from cagrpc.fleet.model import FleetSnapshot, GroupState, Instance, InstanceState
-from solver.consolidation.model import DisruptionReason
-from solver.consolidation.validation import validate_consolidation
+from solver.consolidation.model import DisruptionReason, validate_consolidation
 from solver.model import HostPort, Node, NodeGroup, PodSpec, Taint, TaintEffect
 from tests.support.examples import examples
 

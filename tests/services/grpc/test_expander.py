@@ -21,7 +21,7 @@ from cagrpc.services.grpc.gangs import OfferedGangs
 from cagrpc.services.grpc.status import CallContext
 from solver.model import Budget, Limit, Problem
 from solver.model.errors import NotCompiledError
-from solver.model.ranking import ScaleUpCandidate, Score
+from solver.model.plan import ScaleUpCandidate, Score
 from solver.planning.warm_up import COMPILING
 from tests.support.fleet import FleetHarness, group
 from tests.support.grpc_servers import House, asking, chosen, option, pod

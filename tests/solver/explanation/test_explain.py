@@ -24,7 +24,7 @@ from solver.explanation.explain import (
     reason,
 )
 from solver.explanation.kinds import removals
-from solver.explanation.relaxed import relaxed_core
+from solver.explanation.unserved import relaxed_core
 from solver.model import (
     ATTACHABLE_VOLUMES,
     HOSTNAME,

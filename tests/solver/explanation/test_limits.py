@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from solver import Budget, Limit, Problem, solve
+from solver.explanation.choices import reached, without
 from solver.explanation.explain import explain, reason
-from solver.explanation.limits import reached, without
 from tests.support.solver.problems import group, node, pods, spec
 
 BUDGET = Budget(deterministic_seconds=5.0)

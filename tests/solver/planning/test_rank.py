@@ -7,7 +7,7 @@ import pytest
 from solver import Budget, Limit, NodeGroup, Problem, ProblemError
 from solver.columns.pool import RelaxedMaster
 from solver.model.capacity import limits_broken
-from solver.model.ranking import ScaleUpCandidate, Score
+from solver.model.plan import ScaleUpCandidate, Score
 from solver.planning.rank import rank
 from tests.support.solver.device_examples import GPUS, claim
 from tests.support.solver.problems import group, pods, spec

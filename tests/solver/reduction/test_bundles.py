@@ -12,7 +12,7 @@ from ortools.sat.python.cp_model import OPTIMAL, CpModel, CpSolver
 from bench.karpenter_mix import hostname_affinity
 from solver import Budget, Problem, solve
 from solver.model import PODS, PodSpec
-from solver.reduction.bundles import RowPart, bundles_of
+from solver.reduction.rows import RowPart, bundles_of
 from solver.reduction.terms import Variant
 from tests.support.examples import examples
 

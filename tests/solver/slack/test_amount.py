@@ -10,9 +10,8 @@ from fractions import Fraction
 import pytest
 
 from solver import NodeSelectorTerm, PodSpec, Toleration
-from solver.slack.amount import wanted
+from solver.slack.amount import needed, parts, wanted
 from solver.slack.model import Base, Copies, NodeShape, PodCount, Role, SlackDemand, SlackShape, SlackTarget, Version
-from solver.slack.sizes import needed, parts
 from tests.support.solver.problems import GIB, GPU, TAINT, TOLERATION, spec, wants
 
 NODES = (NodeShape({"cpu": 4000, "memory": 16 * GIB, "pods": 110}, 10),)

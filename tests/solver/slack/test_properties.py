@@ -15,13 +15,12 @@ from hypothesis import strategies as st
 from solver import Certificate, Node, PlacedOnNode, Plan, PodClass, PodSpec, Problem, RunningPods, Status
 from solver.model import Resources
 from solver.model.eligibility import why_not_eligible
-from solver.slack.amount import wanted
+from solver.slack.amount import needed, parts, wanted
 from solver.slack.model import Base, Copies, NodeShape, Placement, PodCount, Role, SlackShape, SlackTarget, Version
 from solver.slack.placement import settle
-from solver.slack.sizes import needed, parts
 from solver.verify.nodes import faults_on_nodes
 from solver.verify.places import CheckedPlaces
-from solver.verify.pods import faults_between_pods
+from solver.verify.terms import faults_between_pods
 from tests.support.examples import examples
 from tests.support.solver.problems import GPU, TAINT, TOLERATION
 from tests.support.solver.strategies import constrained_specs

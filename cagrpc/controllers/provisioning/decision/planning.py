@@ -27,7 +27,7 @@ from cagrpc.controllers.provisioning.model import Candidate
 from cagrpc.errors import in_one_line
 from solver.model import Budget, Certificate, NodeGroup, Problem
 from solver.model.budget import RunningBudget
-from solver.model.proof import gap
+from solver.model.plan import gap
 from solver.reduction.objective import dollars
 
 __all__ = ["MOST_AT_ONCE", "Checked", "Decisions", "RequestPart", "Scenario", "check", "decide"]

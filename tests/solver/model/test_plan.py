@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from solver.model import Certificate, Status, TierCost
-from solver.model.progress import PlanProgress
-from solver.model.proof import at_least_words, gap_words, proof_words
+from solver.model.plan import PlanProgress, at_least_words, gap_words, proof_words
 
 
 def certificate(cost: float, bound: float, unserved_unproven: int = 0) -> Certificate:
