@@ -15,7 +15,7 @@ from cagrpc.api.core.constraints import Surroundings
 from cagrpc.api.core.consumption import CONSUME_KEYS, consumes
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, gang_of_pod, incomplete
 from cagrpc.api.core.movability import MovingRules
-from cagrpc.api.core.nodes import facts_of_document
+from cagrpc.api.core.nodes import node_of_document
 from cagrpc.api.core.pods import is_placeholder, pod_spec
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER, DEFAULT_SCHEDULERS
 from cagrpc.api.core.selectors import NoNamespaces, PodIdentity
@@ -349,8 +349,7 @@ class DocumentReader:
 
     def _check_node(self, document: ManifestDocument) -> None:
         here: Problems = []
-        facts = facts_of_document(document.body, "", here)
-        if not facts.allocatable and not here:
+        if not node_of_document(document.body, "", here).allocatable and not here:
             here.append("status.allocatable: missing; planning needs what pods may use of the node")
         self._report(document, here)
 

@@ -18,7 +18,7 @@ def test_pods_are_on_nodes_or_wait() -> None:
     waiting = _READER.read(objects.pod(objects.PODS - 1))
     assert (waiting.stage, waiting.node) == (PodStage.WAITING, "")
     assert dict(running.pod.spec.requests)["cpu"] == 200
-    assert read_node(objects.node(1)).facts.allocatable["pods"] == 110
+    assert read_node(objects.node(1)).bare.node.allocatable["pods"] == 110
 
 
 def test_a_created_pod_is_bound_and_deleted_again() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from google.protobuf.message import Message
@@ -23,7 +23,7 @@ from cagrpc.api.encoding.messages import known_to_message
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.backends.simulated.backend import SimulatedBackend
 from cagrpc.cluster.documents import KINDS
-from cagrpc.cluster.view.objects import ObservedPod, PodReader, read_node
+from cagrpc.cluster.view.objects import ObservedNode, ObservedPod, PodReader, read_node
 from cagrpc.fleet.model import InstanceState
 from solver.model import ATTACHABLE_VOLUMES, Node, NodeGroup, PodSpec
 from solver.model import PODS as PODS_RESOURCE
@@ -458,10 +458,13 @@ class Cluster:
 
     def _node(self, name: str, *, held: bool = False) -> Node | None:
         """Return a node where pods can run; None for another one. Pods of DaemonSets run on nodes that are held."""
-        found = self._cached(f"{NODES}/{name}", lambda path: read_node(protobuf(path, self.api.objects[path])))
+        read: ObservedNode = self._cached(
+            f"{NODES}/{name}", lambda path: read_node(protobuf(path, self.api.objects[path]))
+        )
+        found = read.bare
         if not held and (not found.ready or found.held):
             return None
-        return Node(name, {}, found.facts.labels, found.facts.taints, allocatable=found.facts.allocatable)
+        return replace(found.node, name=name, free={})
 
     def _pod(self, path: str) -> ObservedPod:
         read = self._cached(path, lambda path: self._pods.read(protobuf(path, self.api.objects[path])))

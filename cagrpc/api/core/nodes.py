@@ -4,12 +4,11 @@ that planning reads."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from cagrpc.api.core.resources import Amounts, amounts
 from cagrpc.api.encoding.json_documents import Problems, mapping, members, strings
-from solver.model import ATTACHABLE_VOLUMES, PODS, Labels, NodeGroup, Resources, Taint, TaintEffect
+from solver.model import ATTACHABLE_VOLUMES, PODS, Node, NodeGroup, Resources, Taint, TaintEffect
 from solver.model.quantities import format_quantity
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -35,16 +34,6 @@ READY = "Ready"
 
 _KUBELET_DEFAULT_PODS = 110
 _HEALTHY = ("NetworkUnavailable", "MemoryPressure", "DiskPressure", "PIDPressure")
-
-
-@dataclass(frozen=True, slots=True)
-class NodeFacts:
-    """The fields of a v1.Node that planning reads."""
-
-    name: str
-    labels: Labels
-    taints: tuple[Taint, ...]
-    allocatable: Resources
 
 
 def group_labels(group: NodeGroup) -> dict[str, str]:
@@ -108,21 +97,19 @@ def _quantities(resources: Resources) -> dict[str, str]:
     return {resource: format_quantity(resource, amount) for resource, amount in resources.items()}
 
 
-def facts_of_document(document: Mapping[str, Any], path: str, problems: Problems) -> NodeFacts:
-    """Read a v1.Node in JSON shape. A cordoned node has the unschedulable taint."""
+def node_of_document(document: Mapping[str, Any], path: str, problems: Problems) -> Node:
+    """Read a v1.Node in JSON shape, as if nothing ran there. A cordoned node has the unschedulable taint."""
     metadata = mapping(document, "metadata", path, problems)
     spec = mapping(document, "spec", path, problems)
     status = mapping(document, "status", path, problems)
     taints = _taints(spec, problems)
     if spec.get("unschedulable") and UNSCHEDULABLE not in taints:
         taints = (*taints, UNSCHEDULABLE)
-    return NodeFacts(
-        name=str(metadata.get("name") or ""),
-        labels=strings(metadata, "labels", "metadata", problems),
-        taints=taints,
-        allocatable=amounts(status, "allocatable", "status", problems, round_up=False)
-        or amounts(status, "capacity", "status", problems, round_up=False),
+    allocatable = amounts(status, "allocatable", "status", problems, round_up=False) or amounts(
+        status, "capacity", "status", problems, round_up=False
     )
+    labels = strings(metadata, "labels", "metadata", problems)
+    return Node(str(metadata.get("name") or ""), allocatable, labels, taints, allocatable=allocatable)
 
 
 def _taints(spec: Mapping[str, Any], problems: Problems) -> tuple[Taint, ...]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from typing import TypeVar
 
-from cagrpc.api.core.nodes import INSTANCE_TYPE, UNSCHEDULABLE, NodeFacts, left
+from cagrpc.api.core.nodes import INSTANCE_TYPE, UNSCHEDULABLE, left
 from cagrpc.api.core.selectors import LabelProjection
 from cagrpc.api.core.volume_binding import with_attachments, without_attachments
 from cagrpc.api.core.volumes import Attachment
@@ -93,39 +94,25 @@ class NodeUse:
 
     def shown(self, seen: ObservedNode, sight: Sight, drivers: frozenset[str]) -> ClusterNode:
         """Return the node as planning reads it. `drivers` are those that attach volumes of any pod."""
-        facts = seen.facts
-        used, daemons = self._with_daemons(facts)
+        node = seen.bare.node
+        used, daemons = self._with_daemons(node)
         attached = Counter(driver for driver, _ in {**self._volumes, **self.attachments})
         used = {**used, **{f"{ATTACHABLE_VOLUMES}{driver}": attached[driver] for driver in drivers}}
-        offered = {**facts.allocatable, **with_attachments({}, drivers, self.limits or {})}
+        offered = {**node.allocatable, **with_attachments({}, drivers, self.limits or {})}
         running: dict[PodSpec, int] = {}
         for counts in (self.movable, self.fixed, daemons):
             for of, count in counts.items():
                 spec = of.runs(sight.seen)
                 if spec is not None:
                     running[spec] = running.get(spec, 0) + count
-        return ClusterNode(
-            node=Node(
-                facts.name,
-                left(offered, used),
-                facts.labels,
-                facts.taints,
-                _as_pods(running),
-                facts.allocatable,
-            ),
-            provider_id=seen.provider_id,
-            ready=seen.ready,
-            held=seen.held,
+        return replace(
+            seen.bare,
+            node=replace(node, free=left(offered, used), running=_as_pods(running)),
             movable=_whole(self.movable, sight.labels),
-            scale_down_disabled=seen.scale_down_disabled,
-            scale_down_disabled_by_us=seen.scale_down_disabled_by_us,
             attach_limits=self.limits,
-            created_at_seconds=seen.created_at_seconds,
-            do_not_disrupt=seen.do_not_disrupt,
-            conditions=seen.conditions,
         )
 
-    def _with_daemons(self, facts: NodeFacts) -> tuple[dict[str, int], dict[EquivalenceClass, int]]:
+    def _with_daemons(self, node: Node) -> tuple[dict[str, int], dict[EquivalenceClass, int]]:
         """Return what is used once unbound DaemonSet pods that fit are bound, and how many of each class fit. A
         scheduler binds no others, however large the requests that a tenant writes."""
         if not self.daemons:
@@ -133,10 +120,10 @@ class NodeUse:
         used, bound = dict(self.used), Counter[EquivalenceClass]()
         for of, count in self.daemons.items():
             requests = {**without_attachments(of.key.shape.requests), PODS: 1}
-            if why_not_eligible(of.key.shape.spec, facts.labels, facts.taints, facts.name) is not None:
+            if why_not_eligible(of.key.shape.spec, node.labels, node.taints, node.name) is not None:
                 continue
             for _ in range(count):
-                if any(used.get(name, 0) + asked > facts.allocatable.get(name, 0) for name, asked in requests.items()):
+                if any(used.get(name, 0) + asked > node.allocatable.get(name, 0) for name, asked in requests.items()):
                     break
                 _use(used, of, 1)
                 bound[of] += 1
@@ -240,12 +227,12 @@ class NodeTable:
 
     def _forget_sums(self, before: ObservedNode | None, after: ObservedNode | None) -> None:
         """Forget what no longer holds of what is known of all nodes together."""
-        ids = [each.provider_id if each else "" for each in (before, after)]
+        ids = [each.bare.provider_id if each else "" for each in (before, after)]
         if ids[0] != ids[1]:
             self._names = None
-        if ids[0] != ids[1] or (before and before.ready) is not (after and after.ready):
+        if ids[0] != ids[1] or (before and before.bare.ready) is not (after and after.bare.ready):
             self._ready = None
-        if ids[0] != ids[1] or (before and before.held) is not (after and after.held):
+        if ids[0] != ids[1] or (before and before.bare.held) is not (after and after.bare.held):
             self._held = None
         self._limits_changed = True
 
@@ -266,33 +253,35 @@ class NodeTable:
             if use.name not in self._shown:
                 self._changed.discard(use.name)  # a standby, which shows none, would remember all that ever were
 
+    def _bare(self) -> Iterator[ClusterNode]:
+        """Yield all nodes that are there, as if nothing ran on them."""
+        return (use.seen.bare for use in self._uses.values() if use.seen)
+
     def ready(self) -> AbstractSet[str]:
         """Return provider ids of Ready nodes."""
         if self._ready is None:
-            seen = (use.seen for use in self._uses.values())
-            self._ready = frozenset(each.provider_id for each in seen if each and each.ready and each.provider_id)
+            self._ready = frozenset(each.provider_id for each in self._bare() if each.ready and each.provider_id)
         return self._ready
 
     def lacking_labels(self, wanted: Mapping[str, AbstractSet[str]]) -> AbstractSet[str]:
         """Return those of these provider ids whose Node is there without one of these labels."""
-        seen = (use.seen for use in self._uses.values())
+        nothing = frozenset[str]()
         return {
             each.provider_id
-            for each in seen
-            if each and not wanted.get(each.provider_id, frozenset()) <= each.facts.labels.keys()
+            for each in self._bare()
+            if not wanted.get(each.provider_id, nothing) <= each.node.labels.keys()
         }
 
     def held(self) -> Mapping[str, str]:
         """Return provider ids and names of nodes with our start-up taint."""
         if self._held is None:
-            seen = (use.seen for use in self._uses.values())
-            self._held = {each.provider_id: each.key for each in seen if each and each.held and each.provider_id}
+            self._held = {each.provider_id: each.node.name for each in self._bare() if each.held and each.provider_id}
         return self._held
 
     def held_where(self, condition: Callable[[str, Labels], bool]) -> AbstractSet[str]:
         """Return provider ids of held nodes of whose name and labels the condition is true."""
         held = ((provider_id, self._uses[name].seen) for provider_id, name in self.held().items())
-        return {provider_id for provider_id, seen in held if seen and condition(seen.key, seen.facts.labels)}
+        return {provider_id for provider_id, seen in held if seen and condition(seen.key, seen.bare.node.labels)}
 
     def held_at(self, name: str) -> int:
         """Return the index of our start-up taint in this node's taints; -1 without it."""
@@ -302,7 +291,7 @@ class NodeTable:
     def is_cordoned(self, name: str) -> bool:
         """Return whether a node is there and takes no further pods."""
         use = self._uses.get(name)
-        return use is not None and use.seen is not None and UNSCHEDULABLE in use.seen.facts.taints
+        return use is not None and use.seen is not None and UNSCHEDULABLE in use.seen.bare.node.taints
 
     def dedicated(self) -> frozenset[str]:
         """Return the names of held nodes that let in the pods planned there."""
@@ -312,8 +301,7 @@ class NodeTable:
     def names(self) -> Mapping[str, str]:
         """Return the names of all nodes, by provider id."""
         if self._names is None:
-            seen = (use.seen for use in self._uses.values())
-            self._names = {each.provider_id: each.key for each in seen if each and each.provider_id}
+            self._names = {each.provider_id: each.node.name for each in self._bare() if each.provider_id}
         return self._names
 
     def movable(self, names: Iterable[str]) -> Iterable[tuple[str, Mapping[EquivalenceClass, int]]]:
@@ -350,7 +338,7 @@ class NodeTable:
             return self._limits_of_types
         found: dict[str, dict[str, int]] = {}
         for use in self._uses.values():
-            kind = use.seen.facts.labels.get(INSTANCE_TYPE) if use.seen else None
+            kind = use.seen.bare.node.labels.get(INSTANCE_TYPE) if use.seen else None
             if kind and use.limits:
                 of = found.setdefault(kind, {})
                 of.update({driver: min(count, of.get(driver, count)) for driver, count in use.limits.items()})

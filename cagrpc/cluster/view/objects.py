@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Generic, Protocol, TypeVar
 
 from cagrpc.api.core.movability import DO_NOT_DISRUPT, EvictionFacts, eviction_facts
-from cagrpc.api.core.nodes import START_UP_TAINT, NodeFacts, facts_of_document
+from cagrpc.api.core.nodes import START_UP_TAINT, node_of_document
 from cagrpc.api.core.pods import Pod, PodDecoder, UnreadablePod, unread
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER
 from cagrpc.api.core.selectors import KnownNamespaces, NoNamespaces
@@ -20,7 +20,7 @@ from cagrpc.api.encoding.messages import message_to_dict, parse
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.api.provisioning.objects import cut
 from cagrpc.cluster.markers import PLACEMENT_FIELD_MANAGER, SCALE_DOWN_DISABLED, SCALE_DOWN_DISABLED_BY_US, TOKEN
-from cagrpc.cluster.state import ConsumerStage, NodeCondition, PendingPod, PodRef
+from cagrpc.cluster.state import ClusterNode, ConsumerStage, NodeCondition, PendingPod, PodRef
 from cagrpc.errors import InvalidInput
 
 V = TypeVar("V")
@@ -97,25 +97,16 @@ class ObservedPod:
 
 @dataclass(frozen=True, slots=True)
 class ObservedNode:
-    key: str
-    facts: NodeFacts
-    """With taints other than our start-up taint."""
-    provider_id: str
-    ready: bool
+    bare: ClusterNode
+    """As if nothing ran there, and without our start-up taint."""
     held_at: int
     """The index of our start-up taint among its taints; -1 without it."""
     dedicated: bool
     """Whether that taint has a value, which some pods tolerate."""
-    scale_down_disabled: str
-    scale_down_disabled_by_us: bool
-    created_at_seconds: int = 0
-    do_not_disrupt: bool = False
-    conditions: tuple[NodeCondition, ...] = ()
-    """Without the times of heartbeats."""
 
     @property
-    def held(self) -> bool:
-        return self.held_at >= 0
+    def key(self) -> str:
+        return self.bare.node.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,17 +311,15 @@ def read_node(data: bytes) -> ObservedNode:
     """Decode a v1.Node, without invalid fields. Raises InvalidInput for bytes that are none."""
     message = parse(kubernetes_pb2.Node, data)
     metadata = message.metadata
-    facts = facts_of_document(message_to_dict(message), "", [])
-    taints = tuple(taint for taint in facts.taints if taint.key != START_UP_TAINT)
+    node = node_of_document(message_to_dict(message), "", [])
+    taints = tuple(taint for taint in node.taints if taint.key != START_UP_TAINT)
     ready = any(condition.type == "Ready" and condition.status == "True" for condition in message.status.conditions)
     held_at = next((at for at, taint in enumerate(message.spec.taints) if taint.key == START_UP_TAINT), -1)
-    return ObservedNode(
-        key=metadata.name,
-        facts=NodeFacts(facts.name, facts.labels, taints, facts.allocatable),
+    bare = ClusterNode(
+        node=replace(node, taints=taints),
         provider_id=message.spec.providerID,
         ready=ready and not metadata.HasField("deletionTimestamp"),
-        held_at=held_at,
-        dedicated=held_at >= 0 and bool(message.spec.taints[held_at].value),
+        held=held_at >= 0,
         scale_down_disabled=metadata.annotations.get(SCALE_DOWN_DISABLED, ""),
         scale_down_disabled_by_us=SCALE_DOWN_DISABLED_BY_US in metadata.annotations,
         created_at_seconds=metadata.creationTimestamp.seconds,
@@ -340,6 +329,7 @@ def read_node(data: bytes) -> ObservedNode:
             _condition(each.type, each.status, each.lastTransitionTime.seconds) for each in message.status.conditions
         ),
     )
+    return ObservedNode(bare, held_at, dedicated=held_at >= 0 and bool(message.spec.taints[held_at].value))
 
 
 @lru_cache(maxsize=10_000)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cagrpc.api.core.nodes import UNSCHEDULABLE, ZONES_OF_DRIVERS, facts_of_document, free, node_document, template
+from cagrpc.api.core.nodes import UNSCHEDULABLE, ZONES_OF_DRIVERS, free, node_document, node_of_document, template
 from cagrpc.api.encoding.messages import dict_to_message, message_to_dict
 from cagrpc.api.gen import kubernetes_pb2
 from solver.model import NodeGroup, Taint, TaintEffect
@@ -82,14 +82,14 @@ def test_what_a_template_says_is_read_back(
     allocatable: dict[str, int], labels: dict[str, str], taints: list[Taint]
 ) -> None:
     data = template(NodeGroup("g", {"pods": 10, **allocatable}, 1.0, labels, tuple(taints)))
-    facts = facts_of_document(message_to_dict(kubernetes_pb2.Node.FromString(data)), "", [])
-    assert facts.allocatable == {"pods": 10, **allocatable}
-    assert facts.taints == tuple(taints)
-    assert labels.items() <= facts.labels.items()
+    node = node_of_document(message_to_dict(kubernetes_pb2.Node.FromString(data)), "", [])
+    assert node.allocatable == {"pods": 10, **allocatable}
+    assert node.taints == tuple(taints)
+    assert labels.items() <= node.labels.items()
 
 
 def test_a_cordoned_node_carries_the_taint_that_says_so() -> None:
-    assert facts_of_document({"spec": {"unschedulable": True}}, "", []).taints == (UNSCHEDULABLE,)
+    assert node_of_document({"spec": {"unschedulable": True}}, "", []).taints == (UNSCHEDULABLE,)
 
 
 def test_what_is_wrong_with_a_node_is_told_with_its_path() -> None:
@@ -99,7 +99,7 @@ def test_what_is_wrong_with_a_node_is_told_with_its_path() -> None:
         "spec": {"taints": [{"key": "k", "effect": "Never"}]},
         "status": {"allocatable": {"cpu": "-1"}},
     }
-    facts_of_document(document, "", problems)
+    node_of_document(document, "", problems)
     assert problems[0].startswith("metadata.labels.a: expected text") or "metadata.labels.a: expected text" in str(
         problems
     )
@@ -114,4 +114,4 @@ def test_free_is_what_pods_leave_and_never_below_nothing() -> None:
 @pytest.mark.parametrize("amount", [0, 1, 999, 1000, 2**40])
 def test_offers_are_rounded_down(amount: int) -> None:
     document = {"status": {"allocatable": {"cpu": f"{amount}.9m"}}}
-    assert facts_of_document(document, "", []).allocatable == {"cpu": amount}
+    assert node_of_document(document, "", []).allocatable == {"cpu": amount}
