@@ -81,6 +81,17 @@ _LABELS_OF_CONTROLLERS = {
 }
 """The labels that a controller adds to all pods of a template, by kind. Hashes are unknown; the workload's name stands
 for them, which distinguishes its pods from those of other workloads and of earlier revisions."""
+_LEFT_OUT: Mapping[str, str] = {
+    "gated": "left out {pods} with schedulingGates, not schedulable yet, for example {example}",
+    "ending": "left out pods that are being deleted: {count}, for example {example}",
+    "later": "left out replicated jobs that start after others of their JobSet: {count}, for example {example}",
+    "beyond": "left out {pods} that a ResourceQuota has no room for, for example of {example}",
+    "expendable": f"left out {{pods}} of a priority below {EXPENDABLE_BELOW}, for which no nodes are added, for example"
+    " {example}",
+    "foreign": "left out {pods} of schedulers that are not planned for, for example {example}; --scheduler names those"
+    " that are",
+}
+"""What is said of pods that are not planned, by reason."""
 _COPY = "#"
 """Comes between the key of a pod and the number of a further one."""
 _NOT_OF_NODES = {
@@ -159,12 +170,8 @@ class DocumentReader:
         self._copies: dict[str, list[tuple[PodRef, str]]] = {}
         """By key of a pod that waits, further ones of its template."""
         self._placeholder_keys: set[str] = set()
-        self._gated: Counter[str] = Counter()
-        self._foreign: Counter[tuple[str, str]] = Counter()
-        self._expendable: Counter[str] = Counter()
-        self._ending: Counter[str] = Counter()
-        self._starts_later: Counter[str] = Counter()
-        self._beyond_quota: Counter[str] = Counter()
+        self._left_out: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        """By the key of `_LEFT_OUT`, how many pods of whom are not planned."""
         self._quotas: defaultdict[str, dict[str, int]] = defaultdict(dict)
         """What ResourceQuotas leave for pods to come, by namespace and resource."""
         self._volumes_of = ""
@@ -281,7 +288,7 @@ class DocumentReader:
     def _put_waiting(
         self, followed: Followed[ObservedPod], reader: PodReader, found: _Bound
     ) -> Mapping[str, list[Any]]:
-        """The same with bound pods as if they waited."""
+        """Put bound pods as if they waited; return the same."""
         (ref, _), *others = found.pods
         metadata, spec = found.body["metadata"], found.body["spec"]
         labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key != PLACEHOLDER}
@@ -385,7 +392,7 @@ class DocumentReader:
         for document in self._by_kind["ResourceQuota"]:
             body = document.body
             if not mapping(body, "status"):
-                hard = mapping(document.spec, "hard", "spec", [])
+                hard = mapping(document.spec, "hard")
                 body = {**body, "status": {"hard": hard}}
             try:
                 left = quota(dict(body)).value.left
@@ -414,7 +421,7 @@ class DocumentReader:
         body = self._kept(document, str(said.get("uid") or self._key_of(f"{document.namespace}/{document.name}")))
         seen = self._read(document, document.body, body, "")
         if waits and said.get("deletionTimestamp"):
-            self._ending[f"{document.namespace}/{document.name}"] += 1
+            self._left_out["ending"][f"{document.namespace}/{document.name}"] += 1
         elif waits:
             self._note_passed_over(document, body["spec"], 1)
         if seen is not None:
@@ -456,7 +463,7 @@ class DocumentReader:
         here: Problems = []
         if document.kind == "CronJob":  # one run
             path = "spec.jobTemplate.spec"
-            spec = mapping(mapping(spec, "jobTemplate", "spec", here), "spec", "spec.jobTemplate", [])
+            spec = mapping(mapping(spec, "jobTemplate", "spec", here), "spec")
         if document.spec.get("suspend") or spec.get("suspend"):
             return
         if document.kind in _REPLICATED:
@@ -476,7 +483,7 @@ class DocumentReader:
         for each in replicated_jobs(document.body, here):
             name = f"{document.name}-{each.name}"
             if not each.starts:
-                self._starts_later[f"{document.namespace}/{name}"] += 1
+                self._left_out["later"][f"{document.namespace}/{name}"] += 1
                 continue
             said = mapping(each.template, "metadata", each.path, here)
             labels = {REPLICATED_JOB: each.name, **mapping(said, "labels", f"{each.path}.metadata", here)}
@@ -545,7 +552,7 @@ class DocumentReader:
                 seen = replace(seen, pod=replace(seen.pod, volumes=volumes))
             wanted = count if not (own and count) else 1
             allowed = wanted if request else let_in(self._quotas[document.namespace], seen.pod.spec, wanted)
-            self._beyond_quota[f"{document.namespace}/{name}"] += wanted - allowed
+            self._left_out["beyond"][f"{document.namespace}/{name}"] += wanted - allowed
             if allowed:
                 self._add(document, seen, {"annotations": annotations}, allowed)
 
@@ -554,11 +561,11 @@ class DocumentReader:
         name = f"{document.namespace}/{document.name}"
         scheduler = str(spec.get("schedulerName") or DEFAULT_SCHEDULER)
         if scheduler not in self.schedulers:
-            self._foreign[name, scheduler] += count
+            self._left_out["foreign"][f"{name} of {scheduler}"] += count
         elif spec["priority"] < EXPENDABLE_BELOW:
-            self._expendable[name] += count
+            self._left_out["expendable"][name] += count
         elif spec.get("schedulingGates"):
-            self._gated[name] += count
+            self._left_out["gated"][name] += count
 
     def _add(self, document: ManifestDocument, seen: ObservedPod, metadata: Mapping[str, Any], count: int = 1) -> None:
         annotations = mapping(metadata, "annotations")
@@ -688,37 +695,9 @@ class DocumentReader:
         if self._notes:
             more = f" (and {len(self._notes) - 1} more such)" if len(self._notes) > 1 else ""
             yield f"{self._notes[0]}{more}; pass the Namespace objects as well"
-        if self._gated:
-            yield (
-                f"left out {pluralize(self._gated.total(), 'pod')} with schedulingGates, not schedulable yet, for"
-                f" example {next(iter(self._gated))}"
-            )
-        if self._ending:
-            yield (
-                f"left out pods that are being deleted: {self._ending.total()}, for example {next(iter(self._ending))}"
-            )
-        if self._starts_later:
-            yield (
-                "left out replicated jobs that start after others of their JobSet:"
-                f" {self._starts_later.total()}, for example {next(iter(self._starts_later))}"
-            )
-        beyond = +self._beyond_quota
-        if beyond:
-            yield (
-                f"left out {pluralize(beyond.total(), 'pod')} that a ResourceQuota has no room for, for example of"
-                f" {next(iter(beyond))}"
-            )
-        if self._expendable:
-            yield (
-                f"left out {pluralize(self._expendable.total(), 'pod')} of a priority below {EXPENDABLE_BELOW}, for"
-                f" which no nodes are added, for example {next(iter(self._expendable))}"
-            )
-        if self._foreign:
-            (example, scheduler), *_ = self._foreign
-            yield (
-                f"left out {pluralize(self._foreign.total(), 'pod')} of schedulers that are not planned for, for"
-                f" example {example} of {scheduler}; --scheduler names those that are"
-            )
+        for reason, said in _LEFT_OUT.items():
+            if found := +self._left_out[reason]:
+                yield said.format(pods=pluralize(found.total(), "pod"), count=found.total(), example=next(iter(found)))
 
 
 def _free(objects: Sequence[Any], stays: AbstractSet[str]) -> Sequence[Any]:

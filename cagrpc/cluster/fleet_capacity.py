@@ -122,7 +122,7 @@ class FleetCapacity:
         return info.has_room(spec) and (info.name in self._young or info.admits(spec))
 
     def _standing(self, state: ClusterState, snapshot: FleetSnapshot) -> Iterator[Node]:
-        """Nodes that are Ready; without those whose increment is not whole, or that are on their way out."""
+        """Yield nodes that are Ready, without those whose increment is not whole, or that are on their way out."""
         gone = deleting_instances(snapshot) | (snapshot.held_instances - self._ready.keys())
         # Of thousands most are as they seem.
         looked_at = gone | snapshot.requested_instances.keys() | self._ready.keys()
@@ -140,7 +140,7 @@ class FleetCapacity:
                 yield replace(node, devices=self._templates.left(group)[1]) if group else node
 
     def _usable(self, each: ClusterNode, snapshot: FleetSnapshot) -> Node:
-        """A standing node with what is free on it for others than it was ordered for."""
+        """Return a standing node with what is free on it for others than it was ordered for."""
         young = self._ready.get(each.provider_id)
         if each.provider_id in snapshot.requested_instances and (young is not None or each.held):
             # For a ProvisioningRequest. Its reservation is known once the node is seen released: in the same write it

@@ -117,7 +117,7 @@ class NodeInfo:
         return requested(pods for assumed in self._assumed.values() for pods in assumed)
 
     def requested_by(self, owner: Owner) -> Resources:
-        """The same of one owner."""
+        """Return what this owner requests here."""
         return requested(self._assumed.get(owner, ()))
 
     @property
@@ -254,7 +254,7 @@ class ClusterCapacity:
         return (self[name] for name in self._nodes)
 
     def __getitem__(self, name: str) -> NodeInfo:
-        """Raises KeyError for a node that is not there."""
+        """Return a node. Raises KeyError for one that is not there."""
         info = self._infos.get(name)
         if info is None:
             info = self._infos[name] = NodeInfo(self._nodes[name])

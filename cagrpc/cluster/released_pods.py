@@ -89,7 +89,7 @@ def _with_room(state: ClusterState, snapshot: FleetSnapshot, groups: dict[PodKey
 
 
 def _places(spec: PodSpec, infos: Iterable[NodeInfo]) -> Iterator[NodeInfo]:
-    """A node for one such pod after the other, as long as there is room on one; the pod is assumed there between."""
+    """Yield a node for one such pod after the other, as long as there is room; the pod is assumed there between."""
     for info in infos:
         if info.admits(spec):
             while info.has_room(spec):

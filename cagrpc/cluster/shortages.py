@@ -54,7 +54,7 @@ class Shortage:
 
 
 def offering(group: NodeGroup) -> str:
-    """The offering of a group, for people and as a key."""
+    """Return the offering of a group, for people and as a key."""
     if group.instance_type and group.zone:
         return "/".join(part for part in (group.instance_type, group.zone, group.capacity_type) if part)
     return f"node group {group.id}"
@@ -92,8 +92,8 @@ def _cause(shortage: Shortage) -> str:
 
 
 def worsened(before: Shortage | None, name: str, at: float, asked_at: float, cause: str, base: float) -> Shortage:
-    """The shortage after a failure. One more failure in a row doubles the time, unless it was asked for before the
-    last one was known: then it says nothing new."""
+    """Return the shortage after a failure. One more failure in a row doubles the time, unless it was asked for before
+    the last one was known: then it says nothing new."""
     if before is not None and _forgotten(before, at, base):
         before = None
     if before is not None and asked_at <= before.since_seconds:
@@ -152,8 +152,8 @@ class Shortages:
     def note(
         self, groups: Iterable[NodeGroup], cause: str, *, at: float, asked_at: float, at_least_seconds: float = 0.0
     ) -> None:
-        """One failure of the groups' offerings, which were asked for at `asked_at`. The backend goes on refusing them
-        for `at_least_seconds`."""
+        """Note one failure of the groups' offerings, which were asked for at `asked_at`. The backend goes on refusing
+        them for `at_least_seconds`."""
         with self._lock:
             for name in dict.fromkeys(map(offering, groups)):
                 after = worsened(self._known.get(name), name, at, asked_at, cause, self._base)
@@ -161,12 +161,12 @@ class Shortages:
                 self._known = {**self._known, name: replace(after, until_seconds=until)}
 
     def active(self) -> tuple[Shortage, ...]:
-        """What is left out now."""
+        """Return what is left out now."""
         now = self._clock()
         return tuple(each for each in self._known.values() if now < each.until_seconds)
 
     def _forget(self, groups: Iterable[NodeGroup], status: IncrementStatus) -> None:
-        """What was asked for after the failure and came shows that the shortage is over."""
+        """Forget the shortages that are over, as what was asked for after the failure and came shows."""
         names = {offering(group) for group in groups}
         self._known = {
             name: each

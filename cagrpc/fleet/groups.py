@@ -90,9 +90,9 @@ def check(groups: Sequence[NodeGroup], deadline_seconds: float, failed_listing_s
 def below_minimum(
     groups: Mapping[str, NodeGroup], targets: Mapping[str, int], contents: Contents, now: float
 ) -> Iterator[IncrementSpec]:
-    """One increment for each group below its minimum, unless the last attempts for it failed too recently: a minute
-    after one failure, twice as long after each further one, at most half an hour. What is more than one increment may
-    have is the next step's."""
+    """Yield one increment for each group below its minimum, unless the last attempts for it failed too recently: a
+    minute after one failure, twice as long after each further one, at most half an hour. What is more than one
+    increment may have is the next step's."""
     for group in groups.values():
         short = min(group.min_size, group.max_size) - targets.get(group.id, 0)
         if short > 0 and now >= _not_before(group.id, contents):

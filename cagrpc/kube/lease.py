@@ -42,7 +42,7 @@ class LeaseTiming:
 
 
 def new_identity() -> str:
-    """Of this process and no other: the host's name (in a cluster the pod's) and something random."""
+    """Return an identity of this process alone: the host's name (in a cluster the pod's) and something random."""
     return f"{socket.gethostname()}_{secrets.token_hex(4)}"
 
 
@@ -105,14 +105,14 @@ class LeaderElection:
         return self._problem or f"{self._name}: not asked for yet"
 
     def check(self) -> None:
-        """Raises `errors.Unavailable` where this is not the leader. To be asked before every write."""
+        """Raise `errors.Unavailable` where this is not the leader. To be called before every write."""
         if not self.is_leader:
             raise errors.Unavailable(f"not the one writer: {self.problem}")
 
     def acquire(self, stop: threading.Event) -> bool:
-        """Blocks until it leads (True) or `stop` is set (False). Raises what only a person can put right: `NotFound`
-        for a namespace that does not exist, `InvalidInput`; and `FailedPrecondition` where the API server was restored
-        from an older backup."""
+        """Block until it leads (True) or `stop` is set (False). Raises what only a person can put right: `NotFound` for
+        a namespace that does not exist, `InvalidInput`; and `FailedPrecondition` where the API server was restored from
+        an older backup."""
         while not stop.is_set():
             if self._try():
                 return True
@@ -120,8 +120,8 @@ class LeaderElection:
         return False
 
     def keep(self, stop: threading.Event, stuck: Callable[[], str] = str) -> None:
-        """Renews until `stop` is set, and gives the Lease back then; or until it is lost. A leader whose work does not
-        go on (`stuck` says why) gives it back too: whoever does nothing must not keep others from doing it."""
+        """Renew until `stop` is set, and release the Lease then; or until it is lost. A leader whose work does not go
+        on (`stuck` says why) gives it back too: whoever does nothing must not keep others from doing it."""
         pause = self._pace.renew
         while not self._wait(stop, pause):
             if why := stuck():
@@ -185,7 +185,7 @@ class LeaderElection:
             return not self._lost
 
     def _try(self) -> bool:
-        """`step`, with an API server that is out of reach told once."""
+        """Take a `step`; log once where the API server is out of reach."""
         try:
             held = self.step()
         except Exception as error:

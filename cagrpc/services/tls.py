@@ -32,7 +32,7 @@ class ServerTls:
     client_ca: bytes | None = None
 
     def check(self) -> None:
-        """Raises InvalidInput for what TLS libraries would only fail on later, without saying why."""
+        """Check the files. Raises InvalidInput for what TLS libraries would only fail on later, without saying why."""
         try:
             certificate = x509.load_pem_x509_certificates(self.certificate)[0]
         except ValueError as error:

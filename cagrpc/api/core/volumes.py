@@ -230,7 +230,7 @@ def with_templates(
 def claim_spec(holder: Mapping[str, Any], path: str, problems: Problems) -> VolumeClaimSpec:
     """Read the `spec` of a claim or of a template of claims."""
     spec, at = mapping(holder, "spec", path, problems), f"{path}.spec".removeprefix(".")
-    annotations = strings(mapping(holder, "metadata", path, []), "annotations")
+    annotations = strings(mapping(holder, "metadata"), "annotations")
     class_name = annotations.get(_BETA_CLASS, spec.get("storageClassName"))
     requests = mapping(mapping(spec, "resources", at, problems), "requests", at, problems)
     return VolumeClaimSpec(

@@ -51,7 +51,7 @@ class Semver:
 
     @classmethod
     def of(cls, text: str) -> Semver:
-        """Raises ValueError for what is no semantic version."""
+        """Read a semantic version. Raises ValueError for what is none."""
         found = _VERSION.fullmatch(text) if len(text) <= 256 else None
         if found is None:
             raise ValueError(f"{text[:64]!r} is not a semantic version")
@@ -68,7 +68,7 @@ class Semver:
 
 
 def quantity(text: Any) -> QuantityValue:
-    """Raises ValueError for what is no quantity."""
+    """Read a quantity. Raises ValueError for what is none."""
     if not isinstance(text, celtypes.StringType):
         raise TypeError("quantity() takes text")
     negative = text.startswith("-")

@@ -77,7 +77,7 @@ def tokens_in(text: str) -> int:
 
 
 def parsed(text: str) -> SyntaxNode:
-    """Raises lark.exceptions.LarkError."""
+    """Parse an expression. Raises lark.exceptions.LarkError."""
     with _PARSING:
         builder, parser = _parser()
         try:

@@ -152,7 +152,7 @@ class Expressions:
             return ""
 
     def forget(self, user: Hashable) -> None:
-        """A user needs nothing any more."""
+        """Forget a user that needs nothing any more."""
         with self._lock:
             self._forget(user)
             self._short.pop(user, None)

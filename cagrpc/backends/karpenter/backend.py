@@ -130,8 +130,8 @@ class KarpenterBackend:
 
 
 def open_backend(settings: KarpenterSettings, context: BackendContext) -> OpenBackend:
-    """Raises InvalidConfiguration with every NodePool that would fight us and what to change, and Unavailable where the
-    cluster cannot be reached."""
+    """Open it. Raises InvalidConfiguration with every NodePool that would fight us and what to change, and Unavailable
+    where the cluster cannot be reached."""
     if context.client is None:
         raise InvalidConfiguration(["kubernetes: is missing; NodeClaims are objects of the cluster that it names"])
     client = context.client

@@ -194,12 +194,12 @@ class ClaimStore(InformerStore):
             self._unseen[sent.name] = (sent, self._clock())
 
     def not_created(self, name: str) -> None:
-        """The call failed, or was not needed: nothing is waited for."""
+        """Wait for nothing: the call failed, or was not needed."""
         with self._lock:
             self._unseen.pop(name, None)
 
     def absent(self, sent: NodeClaim) -> None:
-        """The API server has accepted this NodeClaim, and has it no longer."""
+        """Note that the API server has accepted this NodeClaim, and has it no longer."""
         with self._lock:
             self._unseen.pop(sent.name, None)
             if sent.name not in self._claims:
@@ -213,7 +213,7 @@ class ClaimStore(InformerStore):
                 self._deleted.add(name)
 
     def not_deleted(self, name: str) -> None:
-        """The call failed: it is still to be deleted."""
+        """Note that the call failed: it is still to be deleted."""
         with self._lock:
             self._deleted.discard(name)
 

@@ -83,7 +83,7 @@ class SelectingTerms(Generic[W]):
             _drop(self._of, of, term)
 
     def begin(self, of: W) -> None:
-        """A class has a pod that waits."""
+        """Note that a class has a pod that waits."""
         found = list(entries(of.identity))
         for entry in found:
             self._waiting[entry][of] = None

@@ -49,7 +49,7 @@ def read_namespace(data: bytes) -> Named[ObservedNamespace]:
 
 
 def runtime_class(document: dict[str, Any]) -> Named[RuntimeClass]:
-    """Raises InvalidInput for an invalid RuntimeClass."""
+    """Decode a RuntimeClass. Raises InvalidInput for an invalid one."""
     problems: Problems = []
     name = str(mapping(document, "metadata", "", problems).get("name") or "")
     found = read_runtime_class(document, problems)

@@ -184,7 +184,7 @@ class DeviceTable:
     # Pods
 
     def forget(self, key: Hashable) -> None:
-        """A pod is gone, or is planned no more."""
+        """Forget a pod that is gone, or is planned no more."""
         self._share(key, (), ())
         self._expressions.forget(key)
         use = self._uses.pop(key, None)

@@ -69,7 +69,7 @@ class CsiDriver:
 
 
 def read_capacity(document: dict[str, Any]) -> Named[StorageCapacity]:
-    """Raises InvalidInput for an invalid CSIStorageCapacity."""
+    """Decode a CSIStorageCapacity. Raises InvalidInput for an invalid one."""
     problems: Problems = []
     metadata = mapping(document, "metadata", "", problems)
     key = f"{metadata.get('namespace') or 'default'}/{metadata.get('name')}"
@@ -80,7 +80,7 @@ def read_capacity(document: dict[str, Any]) -> Named[StorageCapacity]:
 
 
 def read_driver(document: dict[str, Any]) -> Named[CsiDriver]:
-    """Raises InvalidInput for an invalid CSIDriver."""
+    """Decode a CSIDriver. Raises InvalidInput for an invalid one."""
     problems: Problems = []
     name = str(mapping(document, "metadata", "", problems).get("name") or "")
     found = CsiDriver(name, keeps_count(document, problems))
@@ -150,21 +150,21 @@ def _reference(of: StorageClass, size: int) -> Reference:
 
 
 def read_claim(document: dict[str, Any]) -> Named[VolumeClaim]:
-    """Raises InvalidInput for an invalid one."""
+    """Decode a PersistentVolumeClaim. Raises InvalidInput for an invalid one."""
     problems: Problems = []
     found = claim(document, problems)
     return Named(found.key, _valid(found, "PersistentVolumeClaim", found.key, problems))
 
 
 def read_volume(document: dict[str, Any]) -> Named[Volume]:
-    """Raises InvalidInput for an invalid one."""
+    """Decode a PersistentVolume. Raises InvalidInput for an invalid one."""
     problems: Problems = []
     found = volume(document, problems)
     return Named(found.name, _valid(found, "PersistentVolume", found.name, problems))
 
 
 def read_class(document: dict[str, Any]) -> Named[StorageClass]:
-    """Raises InvalidInput for an invalid one."""
+    """Decode a StorageClass. Raises InvalidInput for an invalid one."""
     problems: Problems = []
     found = storage_class(document, problems)
     return Named(found.name, _valid(found, "StorageClass", found.name, problems))
@@ -178,7 +178,7 @@ def csi_node(document: dict[str, Any]) -> Named[dict[str, int]]:
 
 
 def read_attachment(document: dict[str, Any]) -> Named[Attachment]:
-    """Raises InvalidInput for an invalid VolumeAttachment."""
+    """Decode a VolumeAttachment. Raises InvalidInput for an invalid one."""
     problems: Problems = []
     name = str(mapping(document, "metadata", "", problems).get("name") or "")
     return Named(name, _valid(attachment(document, problems), "VolumeAttachment", name, problems))
@@ -317,7 +317,7 @@ class Storage:
             self._used[key] = claims
 
     def forget(self, key: Hashable) -> None:
-        """A pod is gone."""
+        """Forget a pod that is gone."""
         self._forget(key, frozenset())
 
     def _forget(self, key: Hashable, kept: AbstractSet[str]) -> None:

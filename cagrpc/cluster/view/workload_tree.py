@@ -134,7 +134,7 @@ class WorkloadTree:
         self._refused.pop(owner, None)
 
     def drop_pod(self, owner: str, pod: str) -> None:
-        """A pod has gone, or its workload counts it no longer."""
+        """Drop a pod that has gone, or that its workload counts no longer."""
         self._ordinals.get(owner, {}).pop(pod, None)
         if not self._ordinals.get(owner, True):
             del self._ordinals[owner]

@@ -198,7 +198,7 @@ class WorkloadReader:
         return self._workload("Job", found, 0 if waits else wants, creates=status.active < wants, share=share)
 
     def job_set(self, document: dict[str, Any]) -> Named[Workload]:
-        """Raises InvalidInput for an invalid one."""
+        """Decode a JobSet. Raises InvalidInput for an invalid one."""
         problems: Problems = []
         metadata = _object_meta(mapping(document, "metadata", "", problems))
         parts = []
@@ -415,13 +415,13 @@ def priority_class(data: bytes) -> Named[PriorityClass]:
 
 
 def pod_group_key(api_version: str) -> Callable[[ObjectIdentity], str]:
-    """What the PodGroups of one API group and version are known by: the gang's name."""
+    """Return what the PodGroups of one API group and version are known by: the gang's name."""
     kind = GangKind(f"podgroup.{api_version.partition('/')[0]}")
     return lambda of: gang_name(kind, of.namespace, of.name)
 
 
 def pod_group_of(api_version: str) -> Callable[[dict[str, Any]], Named[int | None]]:
-    """A reader of the PodGroups of one API group and version: the gang's name, and the minimum count where it is
+    """Return a reader of the PodGroups of one API group and version: the gang's name, and the minimum count where it is
     said."""
 
     def read(document: dict[str, Any]) -> Named[int | None]:

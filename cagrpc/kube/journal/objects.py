@@ -58,13 +58,13 @@ R = TypeVar("R")
 
 
 def pack(value: object) -> str:
-    """Anything that JSON can say, as ASCII text."""
+    """Return anything that JSON can say, as ASCII text."""
     text = json.dumps(value, separators=(",", ":"))
     return base64.b64encode(zlib.compress(text.encode())).decode()
 
 
 def unpack(text: str) -> Any:
-    """The inverse of `pack`. Raises ValueError for anything else."""
+    """Return what `pack` has made this text of. Raises ValueError for anything else."""
     unpacking = zlib.decompressobj()
     try:
         data = unpacking.decompress(base64.b64decode(text, validate=True), _MOST_UNPACKED)
@@ -79,12 +79,12 @@ def unpack(text: str) -> Any:
 
 
 def size(body: Object) -> int:
-    """Bytes of an object on its way."""
+    """Return how many bytes an object has on its way."""
     return len(json.dumps(body))
 
 
 def increment_body(record: IncrementRecord) -> dict[str, Any]:
-    """The whole Increment of a record."""
+    """Return the whole Increment of a record."""
     increment = INCREMENT_RECORDS.value(record)["increment"]
     placed = {pod for placement in increment["placements"] for pod in placement["pods"]}
     pods = set(increment["pods"])
@@ -108,14 +108,14 @@ def increment_body(record: IncrementRecord) -> dict[str, Any]:
 
 
 def moving(record: IncrementRecord) -> dict[str, Any]:
-    """All of a record that is not the increment itself: what a commit to a known increment changes."""
+    """Return all of a record that is not the increment itself: what a commit to a known increment changes."""
     value = INCREMENT_RECORDS.value(replace(record, increment=IncrementSpec({})))
     del value["increment"]
     return value
 
 
 def increment_status(moving_part: Mapping[str, Any]) -> dict[str, Any]:
-    """The `status` of an Increment. Always the same keys, so that it can be sent as a merge patch."""
+    """Return the `status` of an Increment. Always the same keys, so that it can be sent as a merge patch."""
     states = Counter(member["state"] for member in moving_part["members"])
     return {
         "phase": moving_part["phase"],
@@ -128,8 +128,8 @@ def increment_status(moving_part: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def increment_from(found: Object, moved: Mapping[str, Any] | None = None) -> IncrementRecord:
-    """The record of an Increment, with its moving part replaced by `moved` where that is newer. Raises ValueError,
-    KeyError or TypeError for anything that was not written here."""
+    """Return the record of an Increment, with its moving part replaced by `moved` where that is newer. Raises
+    ValueError, KeyError or TypeError for anything that was not written here."""
     increment = unpack(found["spec"]["content"])
     if increment.pop("placed_too", False):
         placed = {pod for placement in increment["placements"] for pod in placement["pods"]}
@@ -139,12 +139,12 @@ def increment_from(found: Object, moved: Mapping[str, Any] | None = None) -> Inc
 
 
 def page_of(key: str) -> str:
-    """The name of the page that keeps the deletion, node group or disruption of this key."""
+    """Return the name of the page that keeps the deletion, node group or disruption of this key."""
     return PAGES[zlib.crc32(key.encode()) % len(PAGES)]
 
 
 def page_bodies(names: Iterable[str], contents: Contents) -> dict[str, Object]:
-    """These pages as they are with these contents."""
+    """Return these pages as they are with these contents."""
     pages: dict[str, dict[str, dict[str, Any]]] = {name: {kind.plural: {} for kind in PAGED} for name in names}
     for kind in PAGED:
         for key, record in contents.of(kind).items():
@@ -164,15 +164,15 @@ def page_bodies(names: Iterable[str], contents: Contents) -> dict[str, Object]:
 
 
 def part_body(name: str, content: str) -> dict[str, Any]:
-    """A part of the content of another object."""
+    """Return a part of the content of another object."""
     return {**_head("FleetRecord", name), "spec": {"content": content}}
 
 
 def root_body(
     *, sequence: int, writer: str, namespace: str, commit: str, increments: Iterable[str], pending: object
 ) -> dict[str, Any]:
-    """The root: `namespace` is that of its writers' Lease, `increments` are the ids in force in order of creation,
-    `pending` what the objects may lack yet."""
+    """Return the root: `namespace` is that of its writers' Lease, `increments` are the ids in force in order of
+    creation, `pending` what the objects may lack yet."""
     names = list(increments)
     return {
         **_head("FleetRecord", ROOT),
@@ -187,8 +187,8 @@ def root_body(
 
 
 def contents_from(increments: Iterable[Object], pages: Iterable[Object], pending: Mapping[str, Any]) -> Contents:
-    """The contents in force: what the objects say, with what is pending put over it. Raises `InvalidConfiguration` with
-    everything that cannot be read."""
+    """Return the contents in force: what the objects say, with what is pending put over it. Raises
+    `InvalidConfiguration` with everything that cannot be read."""
     problems: list[str] = []
     records = [
         _read(f"increment {name}", partial(increment_from, item, pending["increments"].get(name)), problems)
@@ -209,18 +209,18 @@ def contents_from(increments: Iterable[Object], pages: Iterable[Object], pending
 
 
 def by_age(increments: Iterable[Object]) -> list[str]:
-    """Names of Increments in order of creation, as well as can be told without a root."""
+    """Return names of Increments in order of creation, as well as can be told without a root."""
     found = [(str(i["status"]["createdAt"]), str(i["metadata"]["name"])) for i in increments]
     return [name for _, name in sorted(found)]
 
 
 def version(found: Object) -> str:
-    """The resource version."""
+    """Return the resource version."""
     return str(found["metadata"]["resourceVersion"])
 
 
 def at_version(body: Object, version: str) -> dict[str, Any]:
-    """The body, to be taken only where this resource version is still in force."""
+    """Return the body, to be taken only where this resource version is still in force."""
     return {**body, "metadata": {**body["metadata"], "resourceVersion": version}}
 
 

@@ -64,8 +64,8 @@ class Ranked:
 
 
 def why_left_out(option: Option, snapshot: FleetSnapshot, schedulers: AbstractSet[str] = DEFAULT_SCHEDULERS) -> str:
-    """Why an option must not be chosen, for people; empty where it may. An increase by CA's estimate has to fit: CA
-    scales by that, whatever is answered."""
+    """Return why an option must not be chosen, for people; empty where it may. An increase by CA's estimate has to fit:
+    CA scales by that, whatever is answered."""
     state = snapshot.groups.get(option.node_group)
     if state is None:
         return "is not a node group of this fleet"
@@ -102,7 +102,8 @@ def problem(
     snapshot: FleetSnapshot,
     now_seconds: float,
 ) -> tuple[Problem, tuple[Mapping[int, int], ...]]:
-    """What is to be served and with what, and of each of the `wanted` keys of pods: index of the pod set -> count.
+    """Return what is to be served and with what, and of each of the `wanted` keys of pods: index of the pod set ->
+    count.
 
     `demand` are the pods that are to be planned; of the node groups only those that are in an option, since CA keeps
     back the ones that it has backed off from, that are unhealthy or full.
@@ -122,7 +123,7 @@ def _groups(options: Sequence[Option], snapshot: FleetSnapshot) -> dict[str, Nod
 
 
 def by_counts(offers: Sequence[OptionDemand], snapshot: FleetSnapshot) -> tuple[Ranked, ...]:
-    """The ranking that needs nothing but counts: the highest weight, then the least price for a pod served."""
+    """Return the ranking that needs nothing but counts: the highest weight, then the least price for a pod served."""
     found = []
     for offer in offers:
         option, pods = offer.option, len(offer.wanted)
@@ -194,7 +195,7 @@ class Expander:
         self._planner = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rank")
 
     def methods(self) -> dict[str, Method]:
-        """Name -> method, for `status.generic_handler(SERVICE, ...)`."""
+        """Return the methods by name, for `status.generic_handler(SERVICE, ...)`."""
         return {"BestOptions": self.best_options}
 
     def close(self) -> None:
@@ -244,8 +245,8 @@ class Expander:
         return wire.answer(chosen.node_group, chosen.node_count, reason) if chosen else wire.VETO
 
     def _known(self, options: Sequence[wire.Option]) -> tuple[FleetSnapshot, OfferedGangs, str]:
-        """The fleet's snapshot, with pods that were just released as if they were in flight, and the gangs; and what to
-        say where the cluster's part in them is missing."""
+        """Return the fleet's snapshot, with pods that were just released as if they were in flight, and the gangs; and
+        what to say where the cluster's part in them is missing."""
         snapshot, schedulers = self._fleet.snapshot, self._settings.schedulers
         try:
             if self._released_pods is not None and (released := self._released_pods(snapshot)):

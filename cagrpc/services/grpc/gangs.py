@@ -75,7 +75,7 @@ class OfferedGangs:
         """In the order of the options."""
 
     def _share(self, option: Option) -> Mapping[str, set[str]]:
-        """The keys of an option's pods by gang."""
+        """Return the keys of an option's pods by gang."""
         found: defaultdict[str, set[str]] = defaultdict(set)
         if not self._divisions:
             return found
@@ -85,7 +85,7 @@ class OfferedGangs:
         return found
 
     def _serves(self, gang: str, keys: AbstractSet[str]) -> bool:
-        """Whether these are as many of the gang as must be served together."""
+        """Return whether these are as many of the gang as must be served together."""
         return not self._divisions[gang].missing and len(keys) >= self._needed[gang]
 
     def _offer(self, option: Option, share: Mapping[str, AbstractSet[str]], covered: AbstractSet[str]) -> OptionDemand:
@@ -109,10 +109,10 @@ class OfferedGangs:
         return f"serves {served} of gang {name}, of which {self._needed[gang]} must be served together{hint}"
 
     def demand(self, open_: Sequence[OptionDemand]) -> tuple[Pod, ...]:
-        """The pods of all options as the planner is to see them: without those of incomplete gangs, those in flight,
-        those of other schedulers and those that consume ProvisioningRequests; of a gang with a minimum so many are the
-        gang as must be whole, such as all of the `open_` offers that are for the gang serve. Where these have too few
-        in common, its pods are ranked as ordinary ones."""
+        """Return the pods of all options as the planner is to see them: without those of incomplete gangs, those in
+        flight, those of other schedulers and those that consume ProvisioningRequests; of a gang with a minimum so many
+        are the gang as must be whole, such as all of the `open_` offers that are for the gang serve. Where these have
+        too few in common, its pods are ranked as ordinary ones."""
         whole = self._whole(open_)
         found: dict[str, Pod] = {}
         for pod in (pod for offer in self.offers for pod in offer.option.pods):
@@ -127,7 +127,7 @@ class OfferedGangs:
         return pod.gang is not None and self._divisions[pod.gang.name].missing > 0
 
     def _whole(self, open_: Sequence[OptionDemand]) -> AbstractSet[str]:
-        """Keys of the pods that are ranked as gangs."""
+        """Return keys of the pods that are ranked as gangs."""
         found: set[str] = set()
         for gang, division in self._divisions.items():
             in_order = [pod.key for part in (division.whole, division.others) for pod, _ in part]

@@ -144,7 +144,7 @@ class Provider:
         self._renewing = Lock()
 
     def methods(self) -> dict[str, Method]:
-        """Name -> method, for `status.generic_handler(SERVICE, ...)`."""
+        """Return the methods by name, for `status.generic_handler(SERVICE, ...)`."""
         return {
             "NodeGroups": self._hot(pb.NodeGroupsRequest, self._node_groups),
             "NodeGroupForNode": self._hot(

@@ -28,7 +28,7 @@ class ReadyAnswers:
     """Whether it is worth while to make answers that nobody has asked for yet."""
 
     def advance(self, version: int) -> None:
-        """There is a snapshot of this version: answers of another one are not given any more."""
+        """Give no answer of an earlier version from now on: there is a snapshot of this one."""
 
     def put(self, version: int, method: str, key: bytes, answer: bytes) -> None:
         """Have the answer to a request ready; ignored where there is a newer snapshot."""

@@ -144,7 +144,7 @@ class Reflection(reflection.ReflectionServicer):
 
 
 def method_names(service: str) -> tuple[str, ...]:
-    """Of one of our two services."""
+    """Return the names of the methods of one of our two services."""
     return tuple(method.name for method in _SERVICE_OF[service].methods)
 
 

@@ -167,7 +167,7 @@ class Readers:
         return None if allowed else _forbidden(user, asked)
 
     async def _asked(self, what: str, ask: Callable[[], T]) -> T:
-        """Raises Unavailable where there is no answer: neither yes nor no is kept then."""
+        """Ask the API server. Raises Unavailable where there is no answer: neither yes nor no is kept then."""
         try:
             found = await self._turns.run(ask)
         except CagrpcError as error:
