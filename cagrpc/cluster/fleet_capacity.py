@@ -11,8 +11,7 @@ from dataclasses import replace
 
 from cagrpc.api.core.nodes import HOSTNAME, INSTANCE_TYPE, group_labels
 from cagrpc.api.core.volume_binding import with_attachments
-from cagrpc.api.devices.matching import typical
-from cagrpc.api.devices.pools import NodeDevices
+from cagrpc.api.devices.matching import NodeDevices, typical
 from cagrpc.cluster.node_info import ClusterCapacity, NodeInfo, Reservations
 from cagrpc.cluster.state import ClusterNode, ClusterState
 from cagrpc.fleet.model import FleetSnapshot, IncrementNode, InstanceState, Phase

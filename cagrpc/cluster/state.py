@@ -12,9 +12,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from cagrpc.api.core.movability import Kept, StaysBecause
-from cagrpc.api.devices.matching import NodeMatching
+from cagrpc.api.devices.matching import NodeDevices, NodeMatching
 from cagrpc.api.devices.objects import Device
-from cagrpc.api.devices.pools import NodeDevices
 from cagrpc.api.devices.selectors import Matcher
 from cagrpc.fleet.model import ExpectedPod, PodKey
 from solver.model import Node, PodSet, PodSpec, RunningPods

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from cagrpc.api.core.pods import PodClaims
 from cagrpc.api.devices.claims import ClaimObjects, DeviceDemand, demand
-from cagrpc.api.devices.matching import NodeMatching, PublishedDevices, WantedDevices, taken_by
+from cagrpc.api.devices.matching import NodeMatching, PublishedDevices, WantedDevices, by_node, taken_by
 from cagrpc.api.devices.objects import ClaimSpec, DeviceClass, ResourceClaim, Slice
-from cagrpc.api.devices.pools import by_node
 from cagrpc.api.devices.selectors import Matcher, Selector
 
 

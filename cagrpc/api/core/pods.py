@@ -326,7 +326,7 @@ class PodDecoder:
         self._consuming = consuming
         self._placeholders = placeholders
         self._namespaces = namespaces
-        # Specs that depend on the labels of NoNamespaces, and those that they were read with.
+        # Specs that depend on the labels of Namespaces, and those that they were read with.
         self._by_namespaces: dict[bytes, frozenset[Conditions]] = {}
         self._read_with = namespaces()
         self._specs: dict[bytes, PodSpec] = {}
@@ -447,12 +447,10 @@ _SOURCES = ("persistentVolumeClaim", "ephemeral", *IN_TREE, *UNSHARED)
 def _resource_claims(message: kubernetes_pb2.Pod) -> PodClaims:
     if not message.spec.resourceClaims:
         return NO_CLAIMS
-    claims = (
-        PodClaim(each.name, each.resourceClaimName, each.resourceClaimTemplateName)
-        for each in message.spec.resourceClaims
-    )
-    made = sorted((each.name, each.resourceClaimName) for each in message.status.resourceClaimStatuses)
-    return PodClaims(tuple(claims), tuple(made))
+    said = kubernetes_pb2.Pod()
+    said.spec.resourceClaims.extend(message.spec.resourceClaims)
+    said.status.resourceClaimStatuses.extend(message.status.resourceClaimStatuses)
+    return pod_claims(message_to_dict(said), [])
 
 
 def _volumes(message: kubernetes_pb2.Pod) -> PodVolumes:

@@ -1,12 +1,22 @@
-"""What planning reads of resource.k8s.io: devices with their slices, classes, claims and templates, as plain values.
-Kubernetes' JSON is read in `reading`; what they mean together is in `matching` (devices) and `claims` (pods)."""
+"""What planning reads of resource.k8s.io: devices with their slices, classes, claims and templates of every supported
+version, as plain values, from Kubernetes' JSON shape. What they mean together is in `matching` (devices) and `claims`
+(pods). v1beta1 differs from the others in two places: a device's fields are under `basic`, and a request's are not
+under `exactly`.
+
+Sources: k8s.io/api/resource/v1, v1beta2, v1beta1; KEP-4381, KEP-4815 (shared counters), KEP-4816 (firstAvailable),
+KEP-5055 (device taints), KEP-5075 (consumable capacity).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
+from cagrpc.api.core.constraints import node_term
+from cagrpc.api.encoding.json_documents import Problems, epoch_seconds, mapping, members, one_of, texts, whole
 from solver.model import NodeSelectorTerm
+from solver.model.quantities import parse_quantity
 
 GROUP = "resource.k8s.io"
 VERSIONS = ("v1", "v1beta2", "v1beta1")
@@ -19,6 +29,12 @@ MOST_ALTERNATIVES = 256
 """Of the requests of all claims of one pod that is planned with: a hundred times what a pod needs."""
 MOST_SELECTOR_BYTES = 64 * 1024
 """Of the CEL expressions of one claim that is planned with, and of all claims of a pod."""
+
+Counters = tuple[tuple[str, str, int], ...]
+"""(counter set, counter, thousandths): what a pool has of its shared counters."""
+_LARGEST = 2**63 - 1
+_KEEPING_AWAY = ("NoSchedule", "NoExecute")
+_SCALARS = (("string", str), ("int", int), ("bool", bool), ("version", str))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +104,6 @@ class Device:
     @property
     def id(self) -> DeviceId:
         return DeviceId(self.driver, self.pool, self.name)
-
-
-Counters = tuple[tuple[str, str, int], ...]
-"""(counter set, counter, thousandths): what a pool has of its shared counters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,3 +199,257 @@ class ResourceClaim:
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+
+_KNOWN_OF_REQUEST = frozenset(
+    {"name", "deviceClassName", "selectors", "allocationMode", "count", "adminAccess", "tolerations", "capacity"}
+)
+
+
+def resource_slice(document: Mapping[str, Any], problems: Problems) -> Slice:
+    """Read a ResourceSlice."""
+    spec = mapping(document, "spec", "", problems)
+    pool = mapping(spec, "pool", "spec", problems)
+    driver, name = str(spec.get("driver") or ""), str(pool.get("name") or "")
+    node = str(spec.get("nodeName") or "")
+    devices = []
+    for entry, at in members(spec, "devices", "spec", problems):
+        own = device(_fields(entry), at, problems, driver, name)
+        devices.append((node or str(_fields(entry).get("nodeName") or ""), own))
+    return Slice(
+        name=str(mapping(document, "metadata", "", problems).get("name") or ""),
+        driver=driver,
+        pool=name,
+        generation=whole(pool, "generation", "spec.pool", problems, 0, _LARGEST),
+        slices_of_pool=whole(pool, "resourceSliceCount", "spec.pool", problems, 0, _LARGEST),
+        node=node,
+        devices=tuple(devices),
+        counters=tuple(sorted(_shared_counters(spec, problems))),
+    )
+
+
+def _fields(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    basic = entry.get("basic")
+    return {**basic, **entry} if isinstance(basic, Mapping) else entry
+
+
+def device(entry: Mapping[str, Any], at: str, problems: Problems, driver: str, pool: str = "") -> Device:
+    """Read a device. Names of attributes and capacities without a domain are in the driver's."""
+    unknown = "nodeAllocatableResourceMappings" if entry.get("nodeAllocatableResourceMappings") else ""
+    return Device(
+        driver=driver,
+        name=str(entry.get("name") or ""),
+        pool=pool,
+        attributes=tuple(sorted(_attributes(entry, at, problems, driver), key=lambda each: each[0])),
+        capacity=tuple(sorted(_capacity(entry, at, problems, driver))),
+        allow_multiple_allocations=entry.get("allowMultipleAllocations") is True,
+        taints=tuple(
+            DeviceTaint(str(taint.get("key") or ""), str(taint.get("effect")), str(taint.get("value") or ""))
+            for taint, _ in members(entry, "taints", at, problems)
+            if taint.get("effect") in _KEEPING_AWAY
+        ),
+        counters=tuple(sorted(_consumed(entry, at, problems))),
+        beyond=f"they have {unknown}, which planning does not know" if unknown else "",
+    )
+
+
+def _attributes(
+    entry: Mapping[str, Any], at: str, problems: Problems, driver: str
+) -> Iterable[tuple[str, AttributeValue]]:
+    for name, typed in mapping(entry, "attributes", at, problems).items():
+        value = _attribute(typed)
+        if value is None:
+            problems.append(
+                f"{at}.attributes.{name}: {typed!r:.60} has none of string, int, bool, version with its type"
+            )
+        else:
+            yield qualified(str(name), driver), value
+
+
+def _attribute(typed: Any) -> AttributeValue | None:
+    if not isinstance(typed, Mapping):
+        return None
+    for key, kind in _SCALARS:
+        for found, whole_list in ((typed.get(key), False), (typed.get(f"{key}s"), True)):
+            if found is None:
+                continue
+            values = found if whole_list and isinstance(found, list) else [found]
+            if any(type(each) is not kind for each in values):
+                return None
+            read = tuple(SemanticVersion(each) if key == "version" else each for each in values)
+            return read if whole_list else read[0]
+    return None
+
+
+def _capacity(entry: Mapping[str, Any], at: str, problems: Problems, driver: str) -> Iterable[tuple[str, str]]:
+    for name, value in mapping(entry, "capacity", at, problems).items():
+        amount = value.get("value") if isinstance(value, Mapping) else value
+        try:
+            parse_quantity(amount if isinstance(amount, (str, int, float)) else str(amount))
+        except ValueError as error:
+            problems.append(f"{at}.capacity.{name}: {error}")
+            continue
+        yield qualified(str(name), driver), str(amount)
+
+
+def qualified(name: str, driver: str) -> str:
+    """Return the name with its domain."""
+    return name if "/" in name else f"{driver}/{name}"
+
+
+def _consumed(entry: Mapping[str, Any], at: str, problems: Problems) -> Iterable[tuple[str, str, int]]:
+    for use, here in members(entry, "consumesCounters", at, problems):
+        yield from _counters(str(use.get("counterSet") or ""), use, here, problems, round_up=True)
+
+
+def _shared_counters(spec: Mapping[str, Any], problems: Problems) -> Iterable[tuple[str, str, int]]:
+    for counter_set, here in members(spec, "sharedCounters", "spec", problems):
+        yield from _counters(str(counter_set.get("name") or ""), counter_set, here, problems, round_up=False)
+
+
+def _counters(
+    of: str, holder: Mapping[str, Any], at: str, problems: Problems, *, round_up: bool
+) -> Iterable[tuple[str, str, int]]:
+    for name, counter in mapping(holder, "counters", at, problems).items():
+        amount = counter.get("value") if isinstance(counter, Mapping) else None
+        try:
+            value = parse_quantity(amount if isinstance(amount, (str, int, float)) else str(amount)) * 1000
+        except ValueError as error:
+            problems.append(f"{at}.counters.{name}: {error}")
+            continue
+        yield of, str(name), -int(-value // 1) if round_up else int(value // 1)
+
+
+def device_class(document: Mapping[str, Any], problems: Problems) -> DeviceClass:
+    """Read a DeviceClass."""
+    metadata, spec = mapping(document, "metadata", "", problems), mapping(document, "spec", "", problems)
+    return DeviceClass(
+        str(metadata.get("name") or ""),
+        _selectors(spec, "spec", problems),
+        str(spec.get("extendedResourceName") or ""),
+        epoch_seconds(metadata.get("creationTimestamp")),
+    )
+
+
+def resource_claim(document: Mapping[str, Any], problems: Problems) -> ResourceClaim:
+    """Read a ResourceClaim."""
+    metadata, status = mapping(document, "metadata", "", problems), mapping(document, "status", "", problems)
+    allocation = status.get("allocation")
+    allocated = isinstance(allocation, Mapping)
+    holder = mapping(status, "allocation", "status", problems)
+    devices, shares = [], []
+    for result, _ in members(
+        mapping(holder, "devices", "status.allocation", problems), "results", "status.allocation.devices", problems
+    ):
+        found = DeviceId(*(str(result.get(part) or "") for part in ("driver", "pool", "device")))
+        if result.get("shareID"):
+            shares.append(found)
+        elif not result.get("adminAccess"):
+            devices.append(found)
+    selector = holder.get("nodeSelector")
+    owners = [each for each, _ in members(metadata, "ownerReferences", "metadata", problems)]
+    return ResourceClaim(
+        namespace=str(metadata.get("namespace") or "default"),
+        name=str(metadata.get("name") or ""),
+        spec=claim_spec(mapping(document, "spec", "", problems), "spec", problems),
+        uid=str(metadata.get("uid") or ""),
+        owner_uid=next((str(each.get("uid") or "") for each in owners if each.get("controller")), ""),
+        allocated=allocated,
+        node_terms=None if selector is None else _terms(holder, problems),
+        devices=tuple(devices),
+        shares=tuple(shares),
+        reserved_for=frozenset(str(each.get("uid")) for each, _ in members(status, "reservedFor", "status", problems)),
+        deleted=bool(metadata.get("deletionTimestamp")),
+    )
+
+
+def _terms(allocation: Mapping[str, Any], problems: Problems) -> tuple[NodeSelectorTerm, ...]:
+    path = "status.allocation"
+    selector = mapping(allocation, "nodeSelector", path, problems)
+    found = members(selector, "nodeSelectorTerms", f"{path}.nodeSelector", problems)
+    return tuple(node_term(term, at, problems) for term, at in found)
+
+
+def resource_claim_template(document: Mapping[str, Any], problems: Problems) -> ClaimSpec:
+    """Read a ResourceClaimTemplate: the spec of the claims made of it."""
+    spec = mapping(document, "spec", "", problems)
+    return claim_spec(mapping(spec, "spec", "spec", problems), "spec.spec", problems)
+
+
+def claim_spec(spec: Mapping[str, Any], path: str, problems: Problems) -> ClaimSpec:
+    """Read a v1.ResourceClaimSpec."""
+    devices = mapping(spec, "devices", path, problems)
+    unsupported: list[str] = []
+    requests = tuple(
+        ClaimRequest(str(entry.get("name") or ""), _alternatives(entry, at, problems, unsupported))
+        for entry, at in members(devices, "requests", f"{path}.devices", problems)
+    )
+    constraints = []
+    for constraint, at in members(devices, "constraints", f"{path}.devices", problems):
+        attribute = constraint.get("matchAttribute")
+        beside = sorted(set(constraint) - {"requests", "matchAttribute"})
+        if beside or not attribute:
+            unsupported.append(f"a constraint by {', '.join(beside) or 'nothing'} instead of matchAttribute")
+            continue
+        constraints.append((texts(constraint, "requests", at, problems), str(attribute)))
+    found = ClaimSpec(requests, tuple(constraints), "; ".join(dict.fromkeys(unsupported)))
+    if found.selector_bytes > MOST_SELECTOR_BYTES or found.ways > MOST_ALTERNATIVES:  # it is not kept
+        most = f"{MOST_SELECTOR_BYTES // 1024} KiB of CEL expressions, or than {MOST_ALTERNATIVES} alternatives"
+        return ClaimSpec(unsupported=f"asks by more than {most}")
+    return found
+
+
+def _alternatives(
+    entry: Mapping[str, Any], at: str, problems: Problems, unsupported: list[str]
+) -> tuple[DevicesAsked, ...]:
+    if entry.get("firstAvailable"):
+        return tuple(
+            replace(_asked(each, here, problems, unsupported), name=str(each.get("name") or ""))
+            for each, here in members(entry, "firstAvailable", at, problems)
+        )
+    if entry.get("exactly"):
+        return (_asked(mapping(entry, "exactly", at, problems), f"{at}.exactly", problems, unsupported),)
+    if entry.get("deviceClassName"):  # v1beta1
+        return (_asked(entry, at, problems, unsupported),)
+    unsupported.append(f"a request of {', '.join(sorted(set(entry) - {'name'})) or 'nothing'}")
+    return ()
+
+
+def _asked(entry: Mapping[str, Any], at: str, problems: Problems, unsupported: list[str]) -> DevicesAsked:
+    if unknown := sorted(set(entry) - _KNOWN_OF_REQUEST - {"firstAvailable"}):
+        unsupported.append(f"a request with {', '.join(unknown)}")
+    mode = entry.get("allocationMode") or "ExactCount"
+    if mode not in ("ExactCount", "All"):
+        unsupported.append(f"the allocation mode {mode!s:.40}")
+    capacity = mapping(mapping(entry, "capacity", at, problems), "requests", f"{at}.capacity", problems)
+    return DevicesAsked(
+        class_name=str(entry.get("deviceClassName") or ""),
+        selectors=_selectors(entry, at, problems),
+        count=whole(entry, "count", at, problems, 0, _LARGEST, 1) or 1,
+        all=mode == "All",
+        admin_access=entry.get("adminAccess") is True,
+        tolerations=tuple(
+            _toleration(each, here, problems) for each, here in members(entry, "tolerations", at, problems)
+        ),
+        capacity=tuple(sorted((str(name), str(amount)) for name, amount in capacity.items())),
+    )
+
+
+def _toleration(entry: Mapping[str, Any], at: str, problems: Problems) -> DeviceToleration:
+    return DeviceToleration(
+        str(entry.get("key") or ""),
+        one_of(entry, "operator", at, problems, ("Equal", "Exists")),
+        str(entry.get("value") or ""),
+        str(entry.get("effect") or ""),
+    )
+
+
+def _selectors(holder: Mapping[str, Any], path: str, problems: Problems) -> tuple[str, ...]:
+    found = []
+    for selector, at in members(holder, "selectors", path, problems):
+        expression = mapping(selector, "cel", at, problems).get("expression")
+        if isinstance(expression, str) and expression:
+            found.append(expression)
+        else:
+            problems.append(f"{at}: expected a selector with cel.expression, found {selector!r:.60}")
+    return tuple(found)

@@ -26,16 +26,29 @@ from cagrpc.api.devices.claims import (
 from cagrpc.api.devices.expressions import DEVICE_CLASSES, Expressions, namespace
 from cagrpc.api.devices.matching import (
     Memory,
+    NodeDevices,
     NodeMatching,
     PublishedDevices,
     WantedDevices,
+    by_node,
     extended_selectors,
     taken_by,
     typical,
 )
-from cagrpc.api.devices.objects import GROUP, VERSIONS, ClaimSpec, Device, DeviceClass, DeviceId, ResourceClaim, Slice
-from cagrpc.api.devices.pools import NodeDevices, by_node
-from cagrpc.api.devices.reading import device_class, resource_claim, resource_claim_template, resource_slice
+from cagrpc.api.devices.objects import (
+    GROUP,
+    VERSIONS,
+    ClaimSpec,
+    Device,
+    DeviceClass,
+    DeviceId,
+    ResourceClaim,
+    Slice,
+    device_class,
+    resource_claim,
+    resource_claim_template,
+    resource_slice,
+)
 from cagrpc.api.devices.selectors import Matcher, Selector, needs
 from cagrpc.api.encoding.json_documents import Problems, mapping
 from cagrpc.cluster.state import ClusterNode, oldest_first

@@ -9,8 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr, field_validator
 
-from cagrpc.api.devices.objects import AttributeValue, Device, SemanticVersion
-from cagrpc.api.devices.reading import qualified
+from cagrpc.api.devices.objects import AttributeValue, Device, SemanticVersion, qualified
 from cagrpc.fleet.catalogue import Catalogue, gpu_resource
 from cagrpc.forms import Form, shown
 from solver.model import NodeGroup

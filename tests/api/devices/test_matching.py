@@ -9,9 +9,15 @@ import pytest
 
 from cagrpc.api.core.pods import PodClaim, PodClaims, pod_claims
 from cagrpc.api.devices.claims import ClaimObjects, DeviceDemand, carrying, demand, with_demand, with_extended
-from cagrpc.api.devices.matching import NodeMatching, PublishedDevices, WantedDevices, extended_selectors, typical
-from cagrpc.api.devices.pools import by_node
-from cagrpc.api.devices.reading import (
+from cagrpc.api.devices.matching import (
+    NodeMatching,
+    PublishedDevices,
+    WantedDevices,
+    by_node,
+    extended_selectors,
+    typical,
+)
+from cagrpc.api.devices.objects import (
     device_class,
     resource_claim,
     resource_claim_template,
@@ -409,7 +415,7 @@ def test_the_typical_node_of_a_group_is_not_the_one_with_a_broken_device() -> No
 
 
 def test_expensive_selectors_wait_for_the_next_round_and_no_other_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cagrpc.api.devices.expressions.MOST_STEPS", 20_000)
+    monkeypatch.setattr("cagrpc.api.devices.selectors.MOST_STEPS", 20_000)
     numbers = f"[{', '.join(map(str, range(100)))}]"
     costly = exactly(selectors=[{"cel": {"expression": f'{numbers}.all(n, n != device.attributes["{DRIVER}"].n)'}}])
     slices = [a_slice(gpu("a", attributes={"n": {"int": -n}}), node=f"n{n}", name=f"n{n}") for n in range(1, 40)]
