@@ -415,7 +415,7 @@ def test_the_typical_node_of_a_group_is_not_the_one_with_a_broken_device() -> No
 
 
 def test_expensive_selectors_wait_for_the_next_round_and_no_other_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cagrpc.api.devices.selectors.MOST_STEPS", 20_000)
+    monkeypatch.setattr("cagrpc.api.devices.expressions.MOST_STEPS", 20_000)
     numbers = f"[{', '.join(map(str, range(100)))}]"
     costly = exactly(selectors=[{"cel": {"expression": f'{numbers}.all(n, n != device.attributes["{DRIVER}"].n)'}}])
     slices = [a_slice(gpu("a", attributes={"n": {"int": -n}}), node=f"n{n}", name=f"n{n}") for n in range(1, 40)]
