@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+ROOMS = ("solver", "cagrpc", "plugins/ec2/cagrpc_ec2")
 MOST_PARAMETERS = 7
 
 
@@ -24,23 +25,20 @@ def _classes(*rooms: str) -> Iterator[tuple[str, ast.ClassDef]]:
 
 def test_no_class_name_is_there_twice() -> None:
     homes: defaultdict[str, list[str]] = defaultdict(list)
-    for path, each in _classes("solver", "cagrpc", "plugins/ec2/cagrpc_ec2"):
+    for path, each in _classes(*ROOMS):
         homes[each.name].append(path)
     assert not {name: paths for name, paths in homes.items() if len(paths) > 1}
 
 
-def test_controllers_the_fleet_and_the_provider_are_made_of_few_things() -> None:
+def test_what_is_made_of_many_parts_gets_them_as_values() -> None:
     wide: dict[str, int] = {}
     found = 0
-    for _, each in _classes("cagrpc"):
-        bases = {base.id for base in each.bases if isinstance(base, ast.Name)}
-        if each.name not in ("Fleet", "Provider") and "Controller" not in bases:
-            continue
+    for _, each in _classes(*ROOMS):
         for method in each.body:
             if isinstance(method, ast.FunctionDef) and method.name == "__init__":
                 found += 1
                 count = len(method.args.args) + len(method.args.kwonlyargs) - 1  # without self
                 if count > MOST_PARAMETERS:
                     wide[each.name] = count
-    assert found > 12
+    assert found > 100
     assert not wide
