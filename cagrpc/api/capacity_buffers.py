@@ -32,7 +32,7 @@ class BufferStatus:
     template: str
     """Name of a PodTemplate of the buffer's namespace."""
     generation: int
-    """Of that PodTemplate."""
+    """The generation of that PodTemplate."""
     replicas: int
     strategy: str = INJECTED
     ready: bool = True

@@ -76,18 +76,18 @@ class KueueWorkload:
     """A Workload, as last observed."""
 
     version: str
-    """Of the API by which it was read."""
+    """The version of the API by which it was read."""
     uid: str
     namespace: str
     name: str
     resource_version: str
     pod_sets: tuple[WorkloadPods, ...] = ()
     parameters: Mapping[str, str] = field(default_factory=dict)
-    """From its annotations."""
+    """Parameters from its annotations."""
     reserved_at: str = ""
     """The last transition time of `QuotaReserved`, as written; empty where no quota is reserved."""
     assignments: Mapping[str, PodSetAssignment] = field(default_factory=dict)
-    """By pod set."""
+    """What each pod set was assigned."""
     checks: tuple[Mapping[str, Any], ...] = ()
     """status.admissionChecks, in JSON shape."""
     active: bool = True
@@ -277,7 +277,7 @@ class CheckUpdate:
     message: str
     pod_set_updates: tuple[Mapping[str, Any], ...] = ()
     requeue_seconds: int | None = None
-    """With `Retry`: the least time before Kueue admits the Workload again."""
+    """The least time before Kueue admits the Workload again, with `Retry`."""
 
     def differs(self, written: Mapping[str, Any]) -> bool:
         """Return whether the observed entry of the check has to be written."""

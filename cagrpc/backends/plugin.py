@@ -54,7 +54,7 @@ class Inventory:
     groups: tuple[NodeGroup, ...]
     catalogue: Catalogue
     startup_taints: Mapping[str, tuple[Taint, ...]] = field(default_factory=dict)
-    """By provisioner: taints that nodes register with and lose, which no node group has."""
+    """Taints by provisioner that nodes register with and lose, which no node group has."""
 
     @property
     def names(self) -> AbstractSet[str]:
@@ -104,11 +104,11 @@ class BackendContext:
     """What a backend is opened with."""
 
     state_directory: Path
-    """For its own files."""
+    """The directory for its own files."""
     clock: EpochClock
     """The fleet's."""
     client: Client | None = None
-    """Of the cluster that is served; None without the section `kubernetes`."""
+    """A client of the cluster that is served; None without the section `kubernetes`."""
     changed: Callable[[], None] = lambda: None
     """Called by a backend that learns of something between two lists: the fleet lists soon after."""
 
@@ -127,7 +127,7 @@ class OpenedLater:
     """`BackendSettings` over plain values: what opens the backend is imported only then, and may import the values."""
 
     module: str
-    """With the function `open_backend(settings, context)`."""
+    """The module with the function `open_backend(settings, context)`."""
     settings: Any
 
     def open(self, context: BackendContext) -> OpenBackend:
@@ -149,7 +149,7 @@ class ImportedSections:
     """Sections of a configuration file as they were read from a cluster."""
 
     sections: Mapping[str, Any]
-    """In YAML shape."""
+    """Sections in YAML shape."""
     warnings: Sequence[str] = ()
     """What could not be read, and what somebody has to decide."""
 
@@ -162,8 +162,8 @@ class SectionSource:
     name: str
     """What is read, as people call it: `machine-deployments`."""
     read: Callable[[Client, str, str], ImportedSections]
-    """By a client of the cluster, the name of what belongs together there (a Cluster; empty for the only one) and a
-    namespace. Raises InvalidInput and Unavailable."""
+    """Reads by a client of the cluster, the name of what belongs together there (a Cluster; empty for the only one) and
+    a namespace. Raises InvalidInput and Unavailable."""
 
 
 @dataclass(frozen=True, slots=True)

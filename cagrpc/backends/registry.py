@@ -108,10 +108,10 @@ def _package(point: EntryPoint) -> str:
 OWN: tuple[BackendPlugin, ...] = (SimulatedPlugin(), ClusterApiPlugin(), KarpenterPlugin())
 """The first is the default."""
 BACKEND_PACKAGES: Mapping[str, str] = {"ec2": "cagrpc-ec2"}
-"""By field of the section `backend`: the package of this repository that brings it. Who uses the field without the
-package is told to install it."""
+"""The package of this repository that brings a field of the section `backend`. Who uses the field without the package
+is told to install it."""
 CATALOGUE_PACKAGES: Mapping[str, str] = {"aws": "cagrpc-ec2"}
-"""The same by cloud of `cagrpc catalogue`."""
+"""The package that brings a cloud of `cagrpc catalogue`."""
 
 _POINTS = tuple(entry_points(group=GROUP))
 _FOUND = with_packages(OWN, _POINTS)
@@ -120,7 +120,8 @@ BACKENDS: tuple[BackendPlugin, ...] = _FOUND.usable
 """All that can be used."""
 
 PROBLEMS: tuple[str, ...] = _FOUND.problems
-"""Of packages whose backends cannot be used. No configuration is valid with one: what it means might depend on it."""
+"""Problems of packages whose backends cannot be used. No configuration is valid with one: what it means might depend on
+it."""
 
 
 _ABSENT = {name: package for name, package in BACKEND_PACKAGES.items() if name not in {each.name for each in _POINTS}}

@@ -26,10 +26,10 @@ class Admission:
         self._priorities = dict(_BUILT_IN_PRIORITIES)
         self._default_priority = 0
         self._unknown_priorities: dict[str, str] = {}
-        """By class that a pod names and that there is not, an example."""
+        """An example of who names a class that there is not, by class."""
         self._runtime_classes: dict[str, RuntimeClass] = {}
         self._unknown_runtime_classes: dict[str, str] = {}
-        """The same."""
+        """An example of who names a RuntimeClass that there is not, by class."""
 
     def add(self, document: ManifestDocument) -> Problems:
         """Add a PriorityClass or RuntimeClass; return what is wrong with it."""

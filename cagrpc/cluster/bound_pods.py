@@ -71,7 +71,7 @@ class StandingPods:
 
     def __init__(self) -> None:
         self.alike: list[AlikePods] = []
-        """In the order in which they came."""
+        """They are in the order in which they came."""
         self._known: dict[bytes, AlikePods] = {}
 
     def __bool__(self) -> bool:

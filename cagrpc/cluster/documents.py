@@ -71,7 +71,7 @@ KINDS: Mapping[str, str] = {
     "statefulsets": "StatefulSet",
     "jobs": "Job",
 }
-"""Of objects, by the plural of their collection."""
+"""The kinds of objects, by the plural of their collection."""
 _WHERE_VOLUMES_ARE = ("persistentvolumeclaims", "persistentvolumes", "storageclasses")
 _LABELS_OF_CONTROLLERS = {
     "Deployment": ("pod-template-hash",),
@@ -131,9 +131,9 @@ class _Bound(NamedTuple):
 
     seen: ObservedPod
     body: Mapping[str, Any]
-    """As the API server keeps it."""
+    """The pod as the API server keeps it."""
     pods: Sequence[tuple[PodRef, str]]
-    """With the node of each."""
+    """Each pod, with its node."""
 
 
 @dataclass
@@ -142,11 +142,11 @@ class DocumentReader:
     them."""
 
     now_seconds: float = 0.0
-    """Since the epoch; 0: pods' ages do not count."""
+    """The time since the epoch; with 0 pods' ages do not count."""
     gang_label: str = DEFAULT_GANG_LABEL
     schedulers: AbstractSet[str] = DEFAULT_SCHEDULERS
     moving: MovingRules | None = None
-    """With these it is read who is bound, and why it may not be moved."""
+    """The rules for moving pods; with these it is read who is bound, and why it may not be moved."""
     bound: StandingPods = field(default_factory=StandingPods)
     """Those that were reduced as they came; they are no documents."""
     documents: list[ManifestDocument] = field(default_factory=list)
@@ -162,13 +162,13 @@ class DocumentReader:
         self._admission = Admission()
         self._devices: Mapping[str, tuple[Device, ...]] | None = None
         self._decoded: dict[str, tuple[Sequence[Any], bool]] = {}
-        """By path: objects other than pods, and whether they are all that there are."""
+        """Objects other than pods, and whether they are all that there are, by path."""
         self._waiting: list[ObservedPod] = []
         """Pods without a node, and those that have ended."""
         self._bound: list[_Bound] = []
         self._keys: Counter[str] = Counter()
         self._copies: dict[str, list[tuple[PodRef, str]]] = {}
-        """By key of a pod that waits, further ones of its template."""
+        """Further pods of the template of one that waits, by its key."""
         self._placeholder_keys: set[str] = set()
         self._left_out: defaultdict[str, Counter[str]] = defaultdict(Counter)
         """By the key of `_LEFT_OUT`, how many pods of whom are not planned."""

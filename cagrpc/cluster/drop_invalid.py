@@ -40,7 +40,7 @@ class ValidPlan:
     """A plan, and the problem as it was planned."""
 
     problem: Problem
-    """Without what was invalid."""
+    """The problem without what was invalid."""
     plan: Plan
     dropped: tuple[PodSet, ...] = ()
     """Pods that were invalid, and are not in the plan at all."""

@@ -103,7 +103,7 @@ class FleetCapacity:
             node.instance_id: node for status in snapshot.increments for node in status.held if node.instance_id
         }
         self._node_names: dict[str, str] = {}
-        """Of nodes of increments that are Ready: `IncrementNode.name` -> the Node's name."""
+        """The names of Nodes of increments that are Ready, by `IncrementNode.name`."""
         standing = {node.name: node for node in self._standing(state, snapshot)}
         in_flight = {node.name: node for node in self._in_flight(state, snapshot)}
         self.in_flight = frozenset(in_flight)

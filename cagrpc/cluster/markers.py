@@ -5,9 +5,11 @@ from __future__ import annotations
 from solver.model import Node
 
 FLEET_LABEL = "cagrpc.io/fleet"
-"""On objects that stand for instances (NodeClaims, Machines): whose they are, as several fleets may share a cluster."""
+"""A label of objects that stand for instances (NodeClaims, Machines): whose they are, as several fleets may share a
+cluster."""
 TOKEN = "cagrpc.io/token"  # noqa: S105 - the key of an annotation
-"""On the same objects, as those that follow: the instance's token, and the ids of its node group and increment."""
+"""An annotation of the same objects with the instance's token, beside those with the ids of its node group and
+increment, which follow."""
 NODE_GROUP = "cagrpc.io/node-group"
 INCREMENT = "cagrpc.io/increment"
 
@@ -20,7 +22,8 @@ SCALE_DOWN_DISABLED_BY_US = "cagrpc.io/scale-down-disabled"
 """Marks the one above as ours; its value is the reason."""
 
 DISRUPTION = "cagrpc.io/disruption"
-"""On nodes that we have cordoned: the id of the disruption. Those that others have cordoned do not have it."""
+"""An annotation of nodes that we have cordoned: the id of the disruption. Those that others have cordoned do not have
+it."""
 
 BOOKING_LABELS = "booking.cagrpc.io/"
 """The prefix of a label with a request's UID: of nodes that hold capacity of the request."""

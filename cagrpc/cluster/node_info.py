@@ -56,7 +56,7 @@ class Reservation:
 
 
 Reservations = Mapping[str, Sequence[Reservation]]
-"""By node name."""
+"""Reservations by node name."""
 
 
 def merged(one: Reservations, other: Reservations) -> Reservations:
@@ -244,7 +244,7 @@ class ClusterCapacity:
         """`reservations` are assumed at once."""
         self._nodes = {node.name: node for node in nodes}
         self._infos: dict[str, NodeInfo] = {}
-        """Of nodes that were asked for."""
+        """The nodes that were asked for."""
         self.assume(reservations or {})
 
     def __contains__(self, name: object) -> bool:

@@ -36,9 +36,9 @@ class Shortage:
 
     offering: str
     failures: int
-    """In a row."""
+    """How many failures there were in a row."""
     since_seconds: float
-    """Of the latest failure."""
+    """The time of the latest failure."""
     until_seconds: float
     cause: str
     """What the latest increment that failed said."""
@@ -123,7 +123,7 @@ class Shortages:
         self._known: dict[str, Shortage] = {}
         self._counted: frozenset[str] = frozenset()
         self._version = 0
-        """Of the snapshot that was learnt from last."""
+        """The version of the snapshot that was learnt from last."""
         self._lock = RLock()
 
     def learn(self, snapshot: FleetSnapshot) -> None:

@@ -31,7 +31,7 @@ class PodRef:
     namespace: str
     name: str
     created_at_seconds: int = 0
-    """Since the epoch."""
+    """The time of its creation since the epoch."""
     workload: str = ""
     """Who has made it, `kind/namespace/name`: its controller, or of an expected pod the workload that people know."""
 
@@ -83,14 +83,14 @@ class ReschedulablePod:
 
     ref: PodRef
     spec: PodSpec
-    """With all that the constraints of any pod can see, and with its preferences."""
+    """The spec with all that the constraints of any pod can see, and with its preferences."""
     priority: int = 0
     gang: str | None = None
     kept: str = ""
     """Why it may not be moved now, for people, with its namespace/name; empty where it may."""
     kept_by: Kept = Kept.NOTHING
     because: StaysBecause | None = None
-    """The same as one of the reasons that there are; None where it may be moved."""
+    """Which of the reasons that there are keeps it; None where it may be moved."""
     budgets: tuple[str, ...] = ()
     """PodDisruptionBudgets that keep it, `namespace/name`."""
 
@@ -118,7 +118,7 @@ class NodeCondition:
     type: str
     status: str
     since_seconds: int = 0
-    """Since the epoch; 0 where it does not say."""
+    """The time of its last transition since the epoch; 0 where it does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +126,8 @@ class ClusterNode:
     """A registered Node."""
 
     node: Node
-    """With what is free on it: allocatable less the requests of all pods bound to it. `node.taints` are without our own
-    start-up taint."""
+    """The node with what is free on it: allocatable less the requests of all pods bound to it. `node.taints` are
+    without our own start-up taint."""
     provider_id: str
     ready: bool
     held: bool
@@ -142,12 +142,12 @@ class ClusterNode:
     """How many volumes each driver may attach, by the node's CSINode; None without one. What is left of it is in
     `node.free`."""
     created_at_seconds: int = 0
-    """Of its Node, since the epoch."""
+    """The time of its Node's creation since the epoch."""
     do_not_disrupt: bool = False
     """Whether somebody has set Karpenter's annotation `karpenter.sh/do-not-disrupt` to `true`; Karpenter's copies of
     what our own NodeClaims say do not count."""
     conditions: tuple[NodeCondition, ...] = ()
-    """As its Node has them, one of a type."""
+    """The conditions of its Node, one of a type."""
 
     @property
     def is_to_stay(self) -> bool:
@@ -163,14 +163,14 @@ class Arrivals:
 
     waiting: int
     first_seen_at_seconds: float | None
-    """Of the pending pod that is known longest."""
+    """When the pending pod was seen that is known longest."""
     news_at_seconds: Mapping[str, float] = field(default_factory=dict)
-    """By namespace, when a pod came that was not expected, or more were expected than before, the last time; empty for
-    what is of no namespace."""
+    """When a pod came last that was not expected, or more were expected than before, by namespace; the empty one stands
+    for what is of no namespace."""
     expected: int = 0
     """Pods that workloads still have to create."""
     placeholders: int = 0
-    """Of the slack, without room on nodes that stand. The view does not know of them."""
+    """Placeholders of the slack without room on nodes that stand. The view does not know of them."""
 
     @property
     def any(self) -> bool:
@@ -187,7 +187,7 @@ class PlannedTemplate:
     """A pod of a PodTemplate, as planning reads it with its volumes and claims."""
 
     spec: PodSpec
-    """With namespace and labels."""
+    """The spec with namespace and labels."""
     of_one_pod: str = ""
     """Why no second pod can be made of it; empty where it can."""
     after_first: PodSpec | None = None
@@ -211,8 +211,8 @@ class Consumer:
     class_name: str
     """The provisioning class that its annotation names."""
     spec: PodSpec
-    """Without namespace and labels, as that of a PodTemplate. Pods of a cluster tolerate more than their template says:
-    what the API server's admission adds (not-ready and unreachable nodes)."""
+    """The spec without namespace and labels, as that of a PodTemplate. Pods of a cluster tolerate more than their
+    template says: what the API server's admission adds (not-ready and unreachable nodes)."""
     stage: ConsumerStage
     node: str = ""
     """Where it is bound."""
@@ -237,7 +237,7 @@ class Mirror:
     """`deployment/namespace/name`: unique."""
     namespace: str
     spec: PodSpec
-    """With all that the constraints of pods that wait can see."""
+    """The spec with all that the constraints of pods that wait can see."""
     count: int
 
 
@@ -248,7 +248,7 @@ class SlackSeen:
     pods: tuple[PodCount, ...] = ()
     """Pods that wait or run, but for DaemonSets'."""
     mirrors: tuple[Mirror, ...] = ()
-    """By name."""
+    """What room is to be kept for, sorted by name."""
     pause_pods: Placement = field(default_factory=dict)
     """Where those are that the carrier `pods` has made and the scheduler has bound. They give way: neither is their
     room taken from what is free, nor are they among any pods."""
@@ -279,9 +279,9 @@ class ClusterState:
     devices: NodeMatching = field(default_factory=lambda: NodeMatching(Matcher()), compare=False)
     """What the devices of nodes are to the claims of pods; what nobody has of them is in `node.devices`."""
     devices_of_types: Mapping[str, NodeDevices] = field(default_factory=dict)
-    """By instance type, of nodes that stand or have stood."""
+    """Devices of nodes that stand or have stood, by instance type."""
     devices_configured: Mapping[str, tuple[Device, ...]] = field(default_factory=dict)
-    """Of new nodes, by node group."""
+    """Devices of new nodes, by node group."""
     templates: Mapping[TemplatePod, PlannedTemplate] = field(default_factory=dict)
     """Pods that do not exist yet and are planned all the same."""
     drivers: frozenset[str] = frozenset()
@@ -289,7 +289,7 @@ class ClusterState:
     attach_limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """How many volumes each driver may attach to a node, by instance type, of nodes that stand or have stood."""
     bound: Mapping[str, PodsOnNode] = field(default_factory=dict)
-    """By node that stands; empty where the view was not asked for it."""
+    """The pods of each node that stands; empty where the view was not asked for them."""
 
     @property
     def waiting_pods(self) -> int:

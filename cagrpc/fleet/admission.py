@@ -103,7 +103,7 @@ _BY_WEIGHT = (
     errors.OutOfRange,
     errors.LimitExceeded,
 )
-"""Of several errors, the first of these is raised."""
+"""The first of these is raised where there are several errors."""
 
 
 def _not_for_the_autoscaler(state: FleetState, increment: IncrementSpec) -> list[str]:

@@ -35,7 +35,7 @@ class OrderedInstance:
     token: str
     group: NodeGroup
     ordinal: int
-    """Among those of its node group in the order, from 0."""
+    """Its number among those of its node group in the order, from 0."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from cagrpc.runtime.clock import EpochClock
 from solver.model.quantities import pluralize
 
 KEPT = 20
-"""Of the disruptions that ended last, so many are remembered."""
+"""How many of the disruptions that ended last are remembered."""
 _LOCK_SECONDS = 2.0
 """How long a request waits for the lock while others write to a slow journal."""
 

@@ -28,8 +28,9 @@ Shown = Callable[[Sequence[NodeGroup], Mapping[str, int]], Sequence[str]]
 """Picks the ids of the groups that CA is told of; targets by id, absent ones 0."""
 _FINISHED_KEPT = 100
 _LATELY_SECONDS = 60.0
-"""And all that ended so long before the last: readers that follow finished increments for a while (shortages, settling
-pods) find them, however many end together. Counted from the last, so that time alone changes no snapshot."""
+"""Besides, all are kept that ended so long before the last: readers that follow finished increments for a while
+(shortages, settling pods) find them, however many end together. This counts from the last, so that time alone changes
+no snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +88,11 @@ class FleetIndex:
         self._groups: Mapping[str, NodeGroup] = {}
         self._numbers = count()
         self._first_seen: dict[str, int] = {}
-        """By token, a number that grows with the order in which instances were listed first."""
+        """A number by token, which grows with the order in which instances were listed first."""
         self._tokens: dict[str, str] = {}
-        """Of what the backend lists, by id."""
+        """The tokens of what the backend lists, by id."""
         self._listed: dict[str, _ListedInstance] = {}
-        """By token, also of failed members that the backend does not list."""
+        """What is listed by token, failed members that the backend does not list among them."""
         self._of_group: dict[str, dict[str, _ListedInstance]] = {}
         self._doomed: dict[str, BackendInstance] = {}
         self._parts: dict[str, _IncrementView] = {}

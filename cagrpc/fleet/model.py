@@ -25,7 +25,7 @@ class ExpectedPod:
     workload: str
     """`kind/namespace/name`, the one that people know."""
     number: int
-    """Among those expected of it."""
+    """Its number among those expected of the workload."""
 
     def __str__(self) -> str:
         return f"{self.workload}/{self.number}"
@@ -116,13 +116,13 @@ class IncrementSpec:
     placements: tuple[Placement, ...] = ()
     """Which pods each node is planned for, at most one entry a node; where it is known."""
     cost_usd_per_hour: float | None = None
-    """Of its nodes."""
+    """The cost of its nodes."""
     gap: float | None = None
-    """Of the plan it comes from, a fraction of its cost."""
+    """The gap of the plan it comes from, a fraction of its cost."""
     requests: frozenset[str] = frozenset()
     """UIDs of the ProvisioningRequests that it is for. An increment is for these or for pods, never for both."""
     waiting_since_seconds: float | None = None
-    """Since the epoch: when the oldest of its pods or requests was created; None where it is not known."""
+    """When the oldest of its pods or requests was created, since the epoch; None where it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +153,11 @@ class IncrementStatus:
     deadline_at_seconds: float = 0.0
     finished_at_seconds: float | None = None
     short_groups: tuple[str, ...] = ()
-    """Of one that failed: the node groups that could not be had."""
+    """The node groups of a failed one that were out of capacity."""
     retry_after_seconds: float | None = None
     """How long after its end the backend goes on refusing its short groups, where it said so."""
     nodes: tuple[IncrementNode, ...] = ()
-    """Of one that is planned, creating or ready: its nodes, but for those that were deleted or are gone."""
+    """The nodes of one that is planned, creating or ready, but for those that were deleted or are gone."""
 
     @property
     def held(self) -> tuple[IncrementNode, ...]:
@@ -223,19 +223,19 @@ class Disruption:
     increment_id: str = ""
     """Its new nodes; empty without any."""
     moves: tuple[PodMove, ...] = ()
-    """Of one under way; a finished one has only their number."""
+    """The pods of one under way; a finished one has only their number."""
     pods: int = 0
     """How many pods move."""
     saving_usd_per_hour: float = 0.0
     message: str = ""
     """Why it was undone, or how it ended."""
     new_nodes: tuple[DisruptedNode, ...] = ()
-    """Of its increment, once they are there."""
+    """The nodes of its increment, once they are there."""
     moving_since_seconds: float | None = None
     """None as long as no pod was evicted for it."""
     newest_pod_seconds: int = 0
-    """Since the epoch, by the API server's clock: when the newest pod of the workloads that it moves was created, at
-    that moment. Those that are created later are successors."""
+    """When the newest pod of the workloads that it moves was created, at that moment, since the epoch and by the API
+    server's clock. Those that are created later are successors."""
     finished_at_seconds: float | None = None
 
 
@@ -261,9 +261,9 @@ class FleetSnapshot:
     group_of_instance: Mapping[str, str]
     """Instance id -> node group id, of every instance that is listed."""
     increments: tuple[IncrementStatus, ...] = ()
-    """In flight, and the most recent finished ones."""
+    """Increments in flight, and the most recent finished ones."""
     limits: tuple[Limit, ...] = ()
-    """With `used` brought up to date."""
+    """Limits with `used` brought up to date."""
     held_instances: frozenset[str] = field(default_factory=frozenset)
     """Instances of increments in flight, and what failed ones still have to get rid of: their nodes keep the start-up
     taint. So does one that is not in `group_of_instance` either, which no look has found yet."""

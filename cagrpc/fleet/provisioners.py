@@ -34,7 +34,7 @@ from solver.model.eligibility import matches_requirement
 NODEPOOL_LABEL = "karpenter.sh/nodepool"
 """The label with a node's provisioner, as in karpenter.sh/v1; also for provisioners in cagrpc's own format."""
 PROVISIONER_NAME_LABEL = "karpenter.sh/provisioner-name"
-"""The same in karpenter.sh/v1alpha5."""
+"""The label of karpenter.sh/v1alpha5 that says the same."""
 
 _MIB, _GIB = 2**20, 2**30
 
@@ -67,7 +67,7 @@ class Provisioner:
     """1-100; 0 where it has none."""
     requirements: tuple[Requirement, ...] = ()
     labels: Labels = field(default_factory=dict)
-    """Of every node; a label that instance types define (such as a zone) is a requirement as well."""
+    """Labels of every node; one that instance types define (such as a zone) is a requirement as well."""
     taints: tuple[Taint, ...] = ()
     startup_taints: tuple[Taint, ...] = ()
     """Taints that nodes register with and lose: pods need not tolerate them, so no template has them."""
@@ -80,7 +80,7 @@ class Provisioner:
     """Explicit node groups; None expands over the catalogue."""
     name_label: str = NODEPOOL_LABEL
     post_registration_labels: Labels = field(default_factory=dict)
-    """Of every node, but only some time after it has joined: device plugins and feature discovery set them."""
+    """Labels that every node gets only some time after it has joined: device plugins and feature discovery set them."""
 
 
 def group_of(group_id: str, offering: Offering) -> NodeGroup:

@@ -183,7 +183,7 @@ class Contents:
     disruptions: Mapping[str, Disruption]
     by_token: Mapping[str, MemberRef]
     by_instance: Mapping[str, MemberRef]
-    """By every id under which a member is or was listed: the instance's, and the token."""
+    """Members by every id under which they are or were listed: the instance's, and the token."""
 
     def __init__(
         self,
@@ -412,4 +412,4 @@ DISRUPTIONS: RecordKind[Disruption] = RecordKind(
     "disruptions", "disruption", lambda record: record.id, asdict, _disruption
 )
 KINDS: tuple[RecordKind[Any], ...] = (INCREMENTS, DELETIONS, GROUPS, DISRUPTIONS)
-"""In the order of the parameters of `Contents`."""
+"""The kinds in the order of the parameters of `Contents`."""

@@ -138,12 +138,12 @@ class DebouncedListing:
         """Those of the last list by token, or by id where somebody else has made them and they have none. Unchanged
         ones are the same objects as before, and where all are, so is this: readers need to look at the others only."""
         self._lacking: dict[str, float] = {}
-        """By token, of instances that are kept: the time of the first list that lacked it."""
+        """The time of the first list that lacked an instance that is kept, by token."""
         self._listed_at_seconds: deque[float] = deque()
         """The times of lists, of those that are at least `absent_after_seconds` old the newest only."""
         self._outdated = False
         self._found: tuple[BackendInstance, ...] = ()
-        """As the backend listed them last."""
+        """The instances as the backend listed them last."""
         self._deleted: set[str] = set()
         """Tokens of those that it was asked to delete since."""
 

@@ -27,7 +27,7 @@ class FileKind:
     """A kind of file. `mark` is SQLite's application id, `version` its user version."""
 
     what: str
-    """For messages, such as "journal"."""
+    """What it is called in messages, such as "journal"."""
     mark: int
     version: int
     schema: str

@@ -21,13 +21,14 @@ log = logging.getLogger("cagrpc.decisions")
 
 KEPT_DECISIONS = 256
 KEPT_OPTIONS = 20_000
-"""Of all retained decisions together; the latest is always retained whole."""
+"""How many options all retained decisions have together; the latest is always retained whole."""
 CHOICE_SECONDS = 60.0
 """How long a choice waits for its increase: CA makes that call right after it, a later one has another reason."""
 MOST_PODS = 30_000
-"""Of a choice: as many as the journal can hold for the largest increment. More are not recorded as served."""
+"""How many pods a choice has: as many as the journal can hold for the largest increment. More are not recorded as
+served."""
 LONGEST_KEY = 63 + 1 + 253
-"""Of a pod, in characters: a UID, or Kubernetes' own limits for a namespace and a name."""
+"""How many characters a pod's key has: a UID, or Kubernetes' own limits for a namespace and a name."""
 _SECONDS_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0)
 """From a ranking without a search to CA's 5 s; an answer is due after `expander_budget`, 2 s by default."""
 
@@ -39,7 +40,7 @@ class ExpanderChoice:
     pods: frozenset[str]
     reason: str
     waiting_since_seconds: float | None = None
-    """Since the epoch: when the oldest of them was created."""
+    """When the oldest of them was created, since the epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class ConsideredOption:
     score: tuple[float, ...] = ()
     """Compared lexicographically, smaller is better; empty where the option was left out."""
     cost_usd_per_hour: float | None = None
-    """Of the option's nodes."""
+    """The cost of the option's nodes."""
     reason: str = ""
     """The ranking's explanation."""
     left_out: str = ""
@@ -67,9 +68,9 @@ class Decision:
     """One BestOptions call."""
 
     at_seconds: float
-    """Since the epoch."""
+    """The time since the epoch."""
     options: tuple[ConsideredOption, ...]
-    """In CA's order; the first ones where there are very many."""
+    """Options in CA's order; the first ones where there are very many."""
     chosen: str
     """Node group id; empty for a veto."""
     reason: str

@@ -27,7 +27,7 @@ MOST_CLAIMS = 100
 """Claims on devices."""
 MOST_VOLUMES = 500
 MOST_LABELS = 1_000
-"""Of the pod itself."""
+"""Labels of the pod itself."""
 MOST_NAMESPACES = 20_000
 """Namespaces that all of its terms come to, each counted for each term."""
 

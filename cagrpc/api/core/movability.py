@@ -114,7 +114,8 @@ class EvictionFacts:
     safe_to_evict: str = ""
     """The value of CA's annotation."""
     do_not_disrupt_until_seconds: float = 0.0
-    """Since the epoch; infinite without end, 0 without Karpenter's annotation, or with an invalid one."""
+    """When Karpenter's annotation ends, since the epoch; infinite without end, 0 without the annotation, or with an
+    invalid one."""
     local_volumes: tuple[str, ...] = ()
     """Names of volumes that are lost with its node, but those that its annotation gives up."""
     controlled: bool = True
@@ -122,7 +123,7 @@ class EvictionFacts:
     ends: bool = False
     """Whether it runs to an end by itself: a Job's, or one that is not always restarted."""
     ends_at_seconds: float = 0.0
-    """Since the epoch, of one that is being deleted: when its grace period is over. 0 of any other."""
+    """When the grace period of one that is being deleted is over, since the epoch; 0 of any other."""
     scheduler: str = ""
     """Who has bound it, if nobody that planning is for."""
 

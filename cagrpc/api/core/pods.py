@@ -210,7 +210,7 @@ class Pod:
     consumes: Consumption | None = None
     """Its annotations of a ProvisioningRequest, one of which may be missing."""
     created_at_seconds: int = 0
-    """Since the epoch; 0 where unknown."""
+    """The time of its creation since the epoch; 0 where unknown."""
     scheduler: str = DEFAULT_SCHEDULER
     """Who is to bind it."""
     namespace_selectors: frozenset[Conditions] = field(default=frozenset(), compare=False)
@@ -218,7 +218,7 @@ class Pod:
     warning: str = field(default="", compare=False)
     """Invalid fields that were ignored; empty where there are none."""
     resource_claims: PodClaims = field(default=NO_CLAIMS, compare=False)
-    """Of devices; what they come to is known where the claims are (`cagrpc.api.devices`)."""
+    """Its claims on devices; what they come to is known where the claims are (`cagrpc.api.devices`)."""
     volumes: PodVolumes = field(default=NO_VOLUMES, compare=False)
     """The claims that it uses; what they come to is known where the claims are (`volume_binding`)."""
     labels: Labels = field(default_factory=dict, compare=False)

@@ -26,7 +26,7 @@ MOST_COMPARED = 1_000
 """Selectors with one pod, beyond which it counts as matched: more is shown of it than is needed."""
 
 Conditions = tuple[Requirement, ...]
-"""Of a label selector; all must hold."""
+"""The conditions of a label selector; all must hold."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ SHAPE = "slack.cagrpc.io/shape"
 """Annotation of pause pods: the name of the shape (`SlackShape.name`) that the pod stands for."""
 
 PRIORITY_CLASS, PRIORITY = "cagrpc-slack", -10
-"""Of pause pods: below the default of user pods; CA ignores pods below -10 (`--expendable-pods-priority-cutoff`), not
-those at -10."""
+"""The PriorityClass of pause pods, below the default of user pods; CA ignores pods below -10
+(`--expendable-pods-priority-cutoff`), not those at -10."""
 
 MOST_MIRRORS = 1000
 """Per workload; a larger number is treated as a mistake."""

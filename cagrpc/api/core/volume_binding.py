@@ -46,7 +46,7 @@ from solver.model.eligibility import matches_requirement
 from solver.model.quantities import format_quantity
 
 MOST_NODES = 16
-"""On which pods use one claim: others that share a ReadWriteOnce one go to these."""
+"""How many nodes are told whose pods use one claim: others that share a ReadWriteOnce one go to these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class ClaimUser:
     ends: bool = False
     """Whether it is being deleted."""
     order: tuple[object, ...] = ()
-    """Of waiting pods, who comes first."""
+    """Who comes first of waiting pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class OtherUsers:
     running: ClaimUser | None
     """The first by name of those that have a node."""
     nodes: tuple[str, ...]
-    """Of those that are not being deleted; the first few by name."""
+    """The nodes of those that are not being deleted; the first few by name."""
     waiting: ClaimUser | None
     """The first of those that wait."""
 
@@ -154,7 +154,7 @@ class ChosenVolumes:
 
     volumes: tuple[Volume, ...] = field(compare=False)
     affinity: Affinity
-    """Of nodes that reach any of them; None where all do."""
+    """The terms of nodes that reach any of them; None where all do."""
     driver: str
     """That attaches them; empty where none does."""
     kept: Volume | None
@@ -337,7 +337,8 @@ UNLIMITED_ATTACHMENTS = 10**6
 _SHARED = "claim.planning.cagrpc.io/"
 """A label that only planning sees, of pods that share a claim; the claim's name follows."""
 _DISK = "disk.planning.cagrpc.io/"
-"""The same, of pods that name a disk which two of a node must not share; what tells the disk from others follows."""
+"""The prefix of labels of pods that name a disk which two of a node must not share; what tells the disk from others
+follows."""
 _READS, _WRITES = "reads", "writes"
 _ZONE = "topology.kubernetes.io/zone"
 _HERE, _ELSEWHERE = "counted-here", "counted-elsewhere"
@@ -376,7 +377,7 @@ class SharedClaim:
 
     name: str
     topology_key: str
-    """Of the domain that holds all of these pods."""
+    """The label of the domain that holds all of these pods."""
     counted_elsewhere: bool = False
     """Whether its volume is counted with another of these pods, to which this one is tied."""
     attached: tuple[str, str] | None = None
@@ -400,9 +401,9 @@ class VolumeDemand:
     shared: tuple[SharedClaim, ...] = ()
     unschedulable: str = ""
     unshared: tuple[tuple[str, bool], ...] = ()
-    """As in `PodVolumes`."""
+    """Disks that two pods of a node must not share, as in `PodVolumes`."""
     of_one_pod: str = ""
-    """Of pods that do not exist yet: why no second one can have the same claims; empty where it can."""
+    """Why no second pod that does not exist yet can have the same claims; empty where it can."""
     blocked: bool = False
     """Whether its own volumes keep it from every node for now, whatever the pods do that share them."""
 

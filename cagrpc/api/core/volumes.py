@@ -60,7 +60,7 @@ class VolumeClaimSpec:
     """None for the default class; empty for none."""
     access_modes: tuple[str, ...] = ()
     size: int = 0
-    """In bytes."""
+    """The size in bytes."""
     mode: str = "Filesystem"
     selector: tuple[Requirement, ...] = ()
     attributes_class: str = ""
@@ -382,7 +382,7 @@ class StorageCapacity:
     topology: tuple[Requirement, ...] | None = None
     """What the labels of a node in reach match; None for no node."""
     largest: int | None = None
-    """Of one volume, in bytes: `maximumVolumeSize`, else `capacity`; None where neither is known."""
+    """The size of the largest volume in bytes: `maximumVolumeSize`, else `capacity`; None where neither is known."""
 
 
 def storage_capacity(document: Mapping[str, Any], problems: Problems) -> StorageCapacity:

@@ -35,11 +35,11 @@ from cagrpc.errors import InvalidInput
 LONGEST_EXPRESSION = 10 * 1024
 """Bytes, as the API server allows (resource.k8s.io: CELSelectorExpressionMaxLength)."""
 MOST_STEPS = 5_000
-"""Of one evaluation: nodes of the syntax tree visited, and one for every eight elements or characters of a value. Some
-20 ms; a selector over ten attributes takes 200."""
+"""How many steps one evaluation takes at most: nodes of the syntax tree visited, and one for every eight elements or
+characters of a value. That is some 20 ms; a selector over ten attributes takes 200."""
 _ELEMENTS_PER_STEP = 8
 _STEPS_PER_TOKEN = 5
-"""Of reading."""
+"""What reading a token costs."""
 
 logging.getLogger("celpy").setLevel(logging.WARNING)  # it writes out whole values
 
@@ -60,7 +60,7 @@ class _Outcomes:
     read: tuple[str, ...] = ()
     """What is read next; empty at a leaf."""
     after: dict[Any, _Outcomes] = field(default_factory=dict)
-    """By the value that was read."""
+    """What reading has come to, by the value that was read."""
     matches: bool = False
     failure: str = ""
 

@@ -26,10 +26,11 @@ _VERSION = re.compile(
 _LOOSE_VERSION = re.compile(r"v?(\d+)(?:\.(\d+))?(?:\.(\d+))?((?:-[^+]*)?(?:\+.*)?)")
 _INT64 = 2**63
 _MOST_PATTERN_BYTES = 256 * 1024
-"""Of a compiled pattern, and of what RE2 keeps to match it faster: some thousand characters and small classes."""
+"""The size of a compiled pattern, and of what RE2 keeps to match it faster: some thousand characters and small
+classes."""
 _LARGE_PARTS = re.compile(r"\\[pP]|\{")
 _STEPS_PER_CLASS = 32
-"""Of compiling: for each class of Unicode (120 µs) and each repetition, beside one for each character."""
+"""What compiling costs: for each class of Unicode (120 µs) and each repetition, beside one for each character."""
 _INSTRUCTIONS_PER_STEP, _MATCHING_PER_STEP = 32, 1000
 """Instructions of the program that are made, and (times characters) that run, in the time of one step."""
 
@@ -368,8 +369,8 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "split": _text(_split),
     "substring": _text(_substring),
 }
-"""By name, for calls as functions and as methods; operators under the names that cel-python gives them."""
+"""Functions by name, for calls as functions and as methods; operators have the names that cel-python gives them."""
 FUNCTIONS_OF_PATTERNS: Mapping[str, Callable[..., Any]] = {"find": _find, "matches": _matches}
-"""The same, which first take how to count the steps that they cost."""
+"""Functions that first take how to count the steps that they cost."""
 MACROS = frozenset({"has", "dyn", "all", "exists", "exists_one", "map", "filter", "bind"})
 """What looks like a call and is none."""

@@ -37,7 +37,7 @@ _STRINGS = {
         r"/'''(?:[^'\\]|\\(?:.|\n)|'(?!''))*'''/",
     ),
 }
-"""As cel-python has them, each character in one way only."""
+"""Literals as cel-python has them, each character in one way only."""
 _TOKEN = re.compile(r"""[A-Za-z0-9_]+|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|\s+|.""")
 _PARSING = Lock()
 

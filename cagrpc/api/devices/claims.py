@@ -71,7 +71,7 @@ class DeviceDemand:
     shared: tuple[tuple[str, DeviceClaim], ...] = ()
     """Those that other pods may share, by `namespace/name`, not allocated yet."""
     node_terms: tuple[tuple[NodeSelectorTerm, ...], ...] = ()
-    """Of those that are allocated."""
+    """Where the devices are that are allocated."""
     problem: str = ""
     """Why the pod cannot be scheduled for now, for people."""
     selectors: tuple[Selector, ...] = ()

@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from cagrpc.api.devices.cel import Expression
 
 MOST_STEPS = 400_000
-"""Of reading and evaluating in one round, for all owners: a second or two. The rest is done in the next rounds."""
+"""How many steps reading and evaluating take in one round, for all owners: a second or two. The rest is done in the
+next rounds."""
 OWNERS_AT_ONCE = 4
 """One owner takes at most one so-many-th of a round's steps."""
 MOST_BYTES, MOST_BYTES_OF_OWNER = 2 * 1024 * 1024, 128 * 1024
-"""Of expressions and selectors in use: of all owners, and of one. Each byte takes some 100 to 200 bytes of memory."""
+"""The size of expressions and selectors in use: of all owners, and of one. Each byte takes some 100 to 200 bytes of
+memory."""
 _BYTES_BESIDE_TEXT, _BYTES_OF_SELECTOR = 256, 512
 _MOST_UNUSED = 1_000
 MOST_REMEMBERED, MOST_REMEMBERED_OF_OWNER = 200_000, 50_000
@@ -88,7 +90,7 @@ class StepShares:
 class _KeptExpression:
     bytes: int
     users: dict[str, set[Hashable]] = field(default_factory=dict)
-    """By owner."""
+    """Its users, by owner."""
     found: Expression | InvalidInput | None = None
     """None of an expression that is not read, and of a selector."""
 

@@ -152,7 +152,7 @@ class Loose:
 
     matched: frozenset[str] = frozenset()
     failing: frozenset[str] = frozenset()
-    """Of which none is given on any node: the scheduler may come to these devices first."""
+    """Selectors of which none is given on any node: the scheduler may come to these devices first."""
     incomplete: bool = False
 
 
@@ -284,7 +284,7 @@ class WantedDevices:
     attributes: AbstractSet[str] = frozenset()
     """Those that constraints between devices compare."""
     keys: AbstractSet[str] = frozenset()
-    """Of the selectors of all alternatives."""
+    """The keys of the selectors of all alternatives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +292,7 @@ class PublishedDevices:
     """What drivers have published."""
 
     of_nodes: Mapping[str, NodeDevices] = field(default_factory=dict)
-    """By the node's name."""
+    """The devices of each node, by its name."""
     taken: AbstractSet[DeviceId] = frozenset()
     """Devices that some claim has."""
     awaited: AbstractSet[str] = frozenset()

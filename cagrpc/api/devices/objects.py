@@ -26,9 +26,10 @@ MOST_RESULTS = 32
 MOST_CONSUMERS = 256
 """Pods of one claim (upstream: ResourceClaimReservedForMaxSize)."""
 MOST_ALTERNATIVES = 256
-"""Of the requests of all claims of one pod that is planned with: a hundred times what a pod needs."""
+"""How many alternatives the requests of all claims of a pod have that is planned with: a hundred times what a pod
+needs."""
 MOST_SELECTOR_BYTES = 64 * 1024
-"""Of the CEL expressions of one claim that is planned with, and of all claims of a pod."""
+"""How long the CEL expressions of one claim are that is planned with, and those of all claims of a pod."""
 
 Counters = tuple[tuple[str, str, int], ...]
 """(counter set, counter, thousandths): what a pool has of its shared counters."""
@@ -91,7 +92,7 @@ class Device:
     name: str = ""
     pool: str = ""
     attributes: tuple[tuple[str, AttributeValue], ...] = ()
-    """By qualified name, `domain/name`, sorted."""
+    """Attributes sorted by their qualified names, `domain/name`."""
     capacity: tuple[tuple[str, str], ...] = ()
     """Quantities as written, by qualified name, sorted."""
     allow_multiple_allocations: bool = False
@@ -118,7 +119,7 @@ class Slice:
     node: str = ""
     """The one node whose devices these are; empty where several nodes can use them, or each device says."""
     devices: tuple[tuple[str, Device], ...] = ()
-    """With the node of each; empty where several nodes can use it."""
+    """Devices with the node of each; that is empty where several nodes can use it."""
     counters: Counters = ()
 
 
@@ -146,7 +147,7 @@ class DevicesAsked:
     capacity: tuple[tuple[str, str], ...] = ()
     """Quantities that the device must have, by name as written."""
     name: str = ""
-    """Of a member of `firstAvailable`, by which constraints may name it."""
+    """The name of a member of `firstAvailable`, by which constraints may name it."""
 
 
 @dataclass(frozen=True, slots=True)

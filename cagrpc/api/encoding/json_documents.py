@@ -17,7 +17,7 @@ Problems = list[str]
 LARGEST = 2**63 - 1
 """The largest integer of Kubernetes' API, 64 bits."""
 MOST_LEVELS = 100
-"""Of a JSON document, far more than Kubernetes' types nest; deeper nesting overflows Python's stack."""
+"""How deep a JSON document nests, far deeper than Kubernetes' types; what nests deeper overflows Python's stack."""
 
 _MOST_DIGITS = len(str(LARGEST))
 _ALL_BUT_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))

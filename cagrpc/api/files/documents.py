@@ -25,7 +25,7 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 MOST_LEVELS = 500
 """Far more than Kubernetes' types nest; the C parser would overflow its stack on hundreds of thousands."""
 MOST_VALUES = 10_000_000
-"""In a YAML document with aliases, counting each use of one."""
+"""How many values a YAML document with aliases has, counting each use of one."""
 
 
 @dataclass(frozen=True, slots=True)

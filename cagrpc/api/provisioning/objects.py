@@ -29,7 +29,7 @@ from solver.model import PodSpec
 
 API_VERSION, KIND = "autoscaling.x-k8s.io/v1", "ProvisioningRequest"
 REQUESTS = f"/apis/{API_VERSION}/provisioningrequests"
-"""Of all namespaces."""
+"""The collection of all namespaces."""
 CLASSES = "/apis/cagrpc.io/v1alpha1/provisioningclasses"
 POD_TEMPLATES = "/api/v1/podtemplates"
 
@@ -38,7 +38,7 @@ BEHAVIOURS = ("check-capacity", "atomic-scale-up")
 
 MOST_POD_SETS = 32
 MOST_PODS = 16_384
-"""Of one pod set. cagrpc's definition of the kind enforces it; CA's does not."""
+"""The largest count of one pod set. cagrpc's definition of the kind enforces it; CA's does not."""
 
 _LONGEST_REASON = 1024
 _LONGEST_MESSAGE = 32_768
@@ -80,7 +80,7 @@ class ConditionParts(NamedTuple):
     reason: str
     message: str
     since_seconds: float
-    """Of the last transition of `status`, since the epoch."""
+    """The time of the last transition of `status`, since the epoch."""
 
 
 def conditions(status: Mapping[str, Any]) -> tuple[ConditionParts, ...]:
@@ -148,7 +148,7 @@ class TemplatePod:
     labels: tuple[tuple[str, str], ...]
     """Sorted by key."""
     spec: PodSpec
-    """Without namespace and labels."""
+    """The spec without namespace and labels."""
     priority_class: str = ""
     """A priority in the template itself is ignored, because no admission has validated it."""
     name: str = ""

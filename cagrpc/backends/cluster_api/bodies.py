@@ -65,7 +65,7 @@ class MachineTemplate:
     """None where they share a secret with bootstrap data."""
     data_secret: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Of the Machine."""
+    """The labels of the Machine."""
     annotations: Mapping[str, str] = field(default_factory=dict)
     spec: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the Machine's spec (`SPEC_FIELDS`)."""

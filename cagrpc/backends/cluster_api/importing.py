@@ -24,7 +24,7 @@ PRICE = "cagrpc.io/price-usd-per-hour"
 """An annotation of ours, for machines whose price somebody knows."""
 _DEFAULT_PODS = "110"
 _USD_PER_CPU, _USD_PER_GIB, _USD_PER_GPU = 0.03, 0.004, 1.0
-"""For machines without a price: in proportion to their size, so that the planner has something to compare."""
+"""Prices of machines that have none, in proportion to their size, so that the planner has something to compare."""
 _COPIED = "node-role.kubernetes.io"
 _COPIED_WITH_SUBDOMAINS = ("node-restriction.kubernetes.io", "node.cluster.x-k8s.io")
 """Domains of labels that Cluster API copies from a Machine to its Node."""
@@ -39,7 +39,7 @@ class _Described:
     """One MachineDeployment or MachinePool."""
 
     field: str
-    """Of the section that names it."""
+    """The field of the section that names it."""
     document: Document
     infrastructure: Document
     """Its infrastructure template; empty where it cannot be read."""

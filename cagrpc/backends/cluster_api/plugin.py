@@ -125,9 +125,9 @@ class ClusterApiSettings:
     cluster: str
     """Name of the Cluster object."""
     namespace: str
-    """Of it, and so of its Machines."""
+    """The namespace of that Cluster, and so of its Machines."""
     sources: Mapping[str, MachineSource]
-    """By node group id."""
+    """What Machines are made from, by node group id."""
     access: ManagementAccess = ManagementAccess()
     fleet: str = "cagrpc"
     """The value of the label by which our Machines are known."""

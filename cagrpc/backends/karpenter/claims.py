@@ -31,7 +31,7 @@ EVENTS = "/api/v1/namespaces/default/events"
 """Where client-go puts Events of objects without a namespace."""
 EVENTS_QUERY = {"fieldSelector": "involvedObject.kind=NodeClaim,type=Warning"}
 SHORTAGE = "InsufficientCapacityError"
-"""Of Karpenter's Event before it deletes a NodeClaim that the cloud has no capacity for (its pkg/events)."""
+"""The reason of Karpenter's Event before it deletes a NodeClaim that the cloud has no capacity for (its pkg/events)."""
 NOT_READY = "NodeClassNotReady"
 _REASONS = (SHORTAGE, NOT_READY)
 _QUOTA = re.compile(

@@ -34,7 +34,7 @@ UNAVAILABLE_OFFERINGS_SECONDS = 180.0
 """Karpenter's AWS provider launches nothing of an offering for so long after a shortage of it (its pkg/cache,
 UnavailableOfferingsTTL). Azure's waits for an hour, for some errors longer."""
 TERMINATION_GRACE_PERIOD_SECONDS = 600.0
-"""As CA's own --max-graceful-termination-sec: a NodeClaim that is deleted is gone after so long at the latest."""
+"""A NodeClaim that is deleted is gone after so long at the latest, as with CA's own --max-graceful-termination-sec."""
 
 _KARPENTERS = "karpenter.sh/"
 
@@ -63,7 +63,7 @@ class Parameters:
     node_class: NodeClass
     termination_grace_period_seconds: float = TERMINATION_GRACE_PERIOD_SECONDS
     startup_taints: tuple[Taint, ...] = ()
-    """Of the provisioner; beside ours."""
+    """Taints of the provisioner, beside ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class KarpenterSettings:
     fleet: str = "cagrpc"
     unavailable_offerings_seconds: float = UNAVAILABLE_OFFERINGS_SECONDS
     parameters: Mapping[str, Parameters] = field(default_factory=dict)
-    """By node group id."""
+    """Parameters by node group id."""
     node_pools: frozenset[str] = frozenset()
     """The values of the label `karpenter.sh/nodepool` that its nodes carry."""
 

@@ -102,7 +102,7 @@ class DisruptionBudgets:
         self._of: dict[str, DisruptionBudget] = {}
         self._by_namespace: defaultdict[str, dict[str, DisruptionBudget]] = defaultdict(dict)
         self._covering: dict[str, _Covering] = {}
-        """By namespace; made anew once it is asked for after selectors have changed."""
+        """The budgets of each namespace, made anew once they are asked for after selectors have changed."""
 
     def keys(self) -> Iterable[str]:
         return list(self._of)

@@ -232,7 +232,7 @@ class EquivalenceClass:
         self.over_share = key.shape.spec.unschedulable == BEYOND
         self.pods = 0
         self.on_nodes: dict[str, int] = {}
-        """Of these, by the names of nodes."""
+        """How many of its pods are on which node."""
         self.waiting: dict[PodKey, PodRef] = {}
         # Cached with the version of what it was made with.
         self.covered_by: tuple[int, tuple[str, ...]] = (-1, ())

@@ -131,14 +131,14 @@ class DeviceTable:
         self._known_backed: Mapping[str, DeviceClass] | None = None
         self._listed: set[str] = set()
         self._users: defaultdict[str, PriorityMap[Hashable, None]] = defaultdict(PriorityMap)
-        """Of shared claims that are not allocated: waiting pods, the oldest first."""
+        """The waiting pods of shared claims that are not allocated, the oldest first."""
         self._shares: dict[Hashable, tuple[str, ...]] = {}
         self._uses: dict[Hashable, _Use] = {}
         self._in_use: CountedSet[_Use] = CountedSet()
         self._nodes: Mapping[str, NodeDevices] | None = None
         self._taken_by_claims: CountedSet[DeviceId] = CountedSet()
         self._taken: tuple[int, frozenset[DeviceId]] = (0, frozenset())
-        """The same, with the version of that."""
+        """The same devices as one set, with the version of that."""
         self._of_types: dict[str, NodeDevices] = {}
         self._first_seen: dict[str, float] = {}
         """When a Node was seen first, of those without devices."""

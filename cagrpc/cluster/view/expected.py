@@ -46,8 +46,8 @@ _AS_READING_A_POD = 10
 """So many workloads are looked at, and expected pods counted, in the time that it takes to read one."""
 _OWN_KINDS = ("Deployment", "ReplicaSet", "StatefulSet", "Job", "JobSet")
 _MOST_KINDS, _LONGEST_KIND = 1_000, 63
-"""Of workloads whose controllers' progress is known each by itself: of others it is together. Owner references name any
-text as a kind; Kubernetes' own have at most so many characters."""
+"""How many kinds of workloads have their controllers' progress known each by itself; of others it is known together.
+Owner references name any text as a kind; Kubernetes' own have at most so many characters."""
 _AFTER_ALL_SECONDS = 2**63 - 1
 """When a pod is created that is still to come, as others that wait see it."""
 _NONE = Missing([], 0)
@@ -94,8 +94,8 @@ class _Root:
     pods: list[EquivalenceClass]
     """The class of each, by its number."""
     kinds: tuple[str, ...]
-    """Of itself and of what it has create its pods: their controllers' progress counts. None where the controller has
-    tried and failed."""
+    """The kinds of itself and of what it has create its pods: their controllers' progress counts. None where the
+    controller has tried and failed."""
     turn: Turn
     wanted: int = 0
     """How many pods it wanted when these were found."""
@@ -141,10 +141,11 @@ class ExpectedPods:
         the deadline is not waited for."""
         self._deadline_seconds = progress_deadline_seconds
         self._progress = defaultdict(Progress, {kind: Progress() for kind in _OWN_KINDS})
-        """Of controllers, by the kind of their workloads: a Deployment's creates ReplicaSets, all others pods."""
+        """The progress of controllers, by the kind of their workloads: a Deployment's creates ReplicaSets, all others
+        pods."""
         self._requirements, self._references = requirements, requirements.references
         self._with_claims: dict[str, set[str]] = {}
-        """By workload, the keys by which `devices` knows its expected pods."""
+        """The keys by which the devices know the expected pods of each workload."""
         self._classes = classes
         self._triggers = triggers
         self._clock, self._now = clock, now
@@ -152,7 +153,7 @@ class ExpectedPods:
         self._pods: dict[str, str] = {}
         """UID -> its workload."""
         self._quotas: defaultdict[str, dict[str, Quota]] = defaultdict(dict)
-        """By namespace and name."""
+        """Quotas by namespace and name."""
         self._left: dict[str, dict[str, int]] = {}
         """What all quotas of a namespace leave."""
         self._asked: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -163,13 +164,13 @@ class ExpectedPods:
         """Namespaces that are being deleted."""
         self._roots: dict[str, _Root] = {}
         self._outdated: dict[str, _Change] = {}
-        """By top-level workload whose expected pods are to be found anew."""
+        """What has changed of each top-level workload whose expected pods are to be found anew."""
         self._with_pods: OrderedDict[str, _Root] = OrderedDict()
         """Those that have expected pods, in the order in which it is looked whether they are to be waited for."""
         self._of_namespace: defaultdict[str, dict[str, _Root]] = defaultdict(dict)
         """Those that have expected pods, by namespace."""
         self.refs: dict[ExpectedPod, PodRef] = {}
-        """By key, when they were found last."""
+        """The expected pods as they were found last, by key."""
         self._of_namespaces: Counter[str] = Counter()
         """Expected pods by namespace."""
         self._short: OrderedDict[str, None] = OrderedDict()

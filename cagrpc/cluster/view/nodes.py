@@ -159,7 +159,7 @@ class ShownNodes:
 
     def __init__(self) -> None:
         self.nodes: tuple[ClusterNode, ...] = ()
-        """By name."""
+        """They are sorted by name."""
         self.sight: Sight | None = None
         self.drivers: frozenset[str] = frozenset()
         self._names: list[str] = []

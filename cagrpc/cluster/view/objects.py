@@ -50,7 +50,7 @@ class PodStage(Enum):
     DAEMON = auto()
     """A DaemonSet's, not yet bound to its node: it takes capacity there if there is enough."""
     SUCCEEDED = auto()
-    """On no node any more. It counts as served in its gang."""
+    """It is on no node any more, and counts as served in its gang."""
 
 
 class Keyed(Protocol):
@@ -66,7 +66,7 @@ class ObservedPod:
     ref: PodRef
     pod: Pod
     priority_class: str
-    """Only where its value is not in `pod.priority`."""
+    """Its PriorityClass, only where the value of that is not in `pod.priority`."""
     stage: PodStage | None
     """None: planning ignores it."""
     node: str
@@ -76,8 +76,8 @@ class ObservedPod:
     """While a scheduler that we plan for has to bind it, planned or not."""
     warning: str
     life: ConsumerStage | None = None
-    """Only of a pod with annotations of a ProvisioningRequest. None: it has failed, or is deleted without having been
-    bound."""
+    """The stage of a pod with annotations of a ProvisioningRequest. None of any other, of one that has failed, and of
+    one that is deleted without having been bound."""
     owner: str = ""
     """Its controlling workload, `kind/namespace/name`."""
     counted: bool = False
@@ -98,7 +98,7 @@ class ObservedPod:
 @dataclass(frozen=True, slots=True)
 class ObservedNode:
     bare: ClusterNode
-    """As if nothing ran there, and without our start-up taint."""
+    """The node as if nothing ran there, without our start-up taint."""
     held_at: int
     """The index of our start-up taint among its taints; -1 without it."""
     dedicated: bool

@@ -194,7 +194,7 @@ class Pending:
         """Called with each change: the pod's UID, and None where it is no longer pending. Must be quick, and must not
         call the view."""
         self.bound: Callable[[str, float], object] = lambda _uid, _seconds: None
-        """Called with each pod that was seen pending and is bound, and the seconds between. As quick."""
+        """Called with each pod that was seen pending and is bound, and the seconds between. Must be as quick."""
         self._since: dict[str, MonotonicSeconds] = {}
 
     def put(self, key: str, pod: PendingPod | None, *, bound: bool = False) -> None:
@@ -250,7 +250,7 @@ class PodTable:
         self._expected = expected
         self.classes = classes
         self.waiting: OrderedDict[str, _WaitingPod] = OrderedDict()
-        """In the order in which they were first observed."""
+        """They are in the order in which they were first observed."""
         self.pending = Pending(triggers.clock)
         self.consumers = Consumers()
         self.warnings: dict[str, str] = {}

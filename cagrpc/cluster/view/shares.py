@@ -12,8 +12,8 @@ from cagrpc.api.core.selectors import selectors_of
 from solver.model import HOSTNAME, HostPort, PodAffinityTerm, PodSelector, PodSpec
 
 MOST_WEIGHT = 50_000
-"""Of one namespace: each distinct selector and anti-affinity term of its pods weighs one, each host port and condition
-one, and so does each value and each namespace of these."""
+"""The share of one namespace: each distinct selector and anti-affinity term of its pods weighs one, each host port and
+condition one, and so does each value and each namespace of these."""
 _KEPT_KEYS = 10
 """Topology keys of the anti-affinity of pods beyond the share that count where they run."""
 _TRIED_AT_ONCE = 100
@@ -53,7 +53,7 @@ def beyond_share(spec: PodSpec, namespace: str) -> PodSpec:
 class ConstraintShares:
     def __init__(self) -> None:
         self._counts: defaultdict[str, Counter[Constraint]] = defaultdict(Counter)
-        """By namespace."""
+        """How many pods of each namespace have which constraint."""
         self._weights: Counter[str] = Counter()
         self._left_out: defaultdict[str, dict[str, None]] = defaultdict(dict)
         """Pods by namespace, those first that are tried next."""

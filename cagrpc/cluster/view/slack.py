@@ -30,7 +30,7 @@ class Counted(NamedTuple):
     namespace: str
     owner: str
     excluded: bool
-    """By itself or by the configuration; its workload may exclude it too."""
+    """Whether it is excluded by itself or by the configuration; its workload may exclude it too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class _Source:
 
     name: str
     owner: str
-    """Of a pod: its workload."""
+    """The workload of a pod."""
     mark: Mark
     pod: Pod | None
 

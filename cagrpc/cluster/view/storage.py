@@ -203,7 +203,7 @@ class Storage:
         self._unbound: defaultdict[str, dict[str, Volume]] = defaultdict(dict)
         """Volumes bound to no claim, by class."""
         self._users: defaultdict[str, ClaimUsers] = defaultdict(ClaimUsers)
-        """By claim."""
+        """The users of each claim."""
         self._used: dict[Hashable, tuple[str, ...]] = {}
         self._waiting: defaultdict[str | None, dict[str, None]] = defaultdict(dict)
         """Claims that pods use and that wait for a volume, by class: None of those that are still to be made of the
@@ -213,7 +213,7 @@ class Storage:
         self._templates: dict[str, VolumeClaimSpec] = {}
         """What claims that pods use will ask for once they are made for these."""
         self._chosen: dict[str, Mapping[str, ChosenVolumes]] = {}
-        """By class and by claim, the volumes that these can count on."""
+        """The volumes that claims can count on, by class and by claim."""
         self._unsettled: set[str] = set()
         """Classes of which that has to be found anew: once for all changes, as it costs more the more claims wait."""
         self._unlisted = {CLAIMS, VOLUMES, CLASSES}

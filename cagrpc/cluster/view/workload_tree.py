@@ -20,10 +20,11 @@ from solver.model import Labels, PodSpec
 K = TypeVar("K")
 
 MOST_LEVELS = 8
-"""Of owners that are followed; Kubernetes' own chains have two or three. No pods are expected of a workload whose
-top-level workload is further up: they are planned once they exist."""
+"""How many levels of owners are followed; Kubernetes' own chains have two or three. No pods are expected of a workload
+whose top-level workload is further up: they are planned once they exist."""
 MOST_WORKLOADS = 1_000
-"""Of one top-level workload from which pods are expected; pods of its others are planned once they exist."""
+"""From how many workloads of one top-level workload pods are expected; pods of its others are planned once they
+exist."""
 MOST_WITH_CLAIMS = 500
 """Kinds of pods with volumes, claims or extended resources that are expected of one top-level workload: each is read by
 itself, and each pod of a StatefulSet has claims of its own."""
@@ -80,14 +81,14 @@ class WorkloadTree:
         self._workloads: dict[str, Workload] = {}
         self._children: defaultdict[str, dict[str, None]] = defaultdict(dict)
         self._failing: Counter[str] = Counter()
-        """By workload, how many that it owns could not create a pod."""
+        """How many workloads that it owns could not create a pod, by workload."""
         self._shares: Counter[tuple[str, str]] = Counter()
-        """By workload and part, the pods of those that it owns."""
+        """The pods of the workloads that it owns, by workload and part."""
         self._members: defaultdict[str, PriorityMap[str, _Member]] = defaultdict(PriorityMap)
         """The pods that are there, by workload, the youngest first: in whatever order they were observed, those to come
         are like that one."""
         self._ordinals: defaultdict[str, dict[str, int]] = defaultdict(dict)
-        """By StatefulSet and UID, the ordinals of its pods."""
+        """The ordinals of its pods, by StatefulSet and UID."""
         self._refused: dict[str, int] = {}
         """How many pods a workload wanted when the API server refused them."""
 

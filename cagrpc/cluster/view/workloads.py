@@ -38,8 +38,8 @@ _KUEUE = ("kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/managed")
 
 EVENTS = "/api/v1/events"
 _REFUSALS = (" is forbidden: ", " denied the request", " is invalid: ")
-"""Of admission (quotas, policies, webhooks, namespaces that end) and of validation: the same pod would be refused
-again."""
+"""What messages of admission (quotas, policies, webhooks, namespaces that end) and of validation have: the same pod
+would be refused again."""
 
 
 class Values(Generic[V]):
@@ -102,7 +102,7 @@ class WorkloadPart:
     name: str
     """Empty for a Deployment."""
     pods: int
-    """In total."""
+    """How many pods it has in total."""
     template: ObservedPod | None
 
 
@@ -132,7 +132,7 @@ class Workload:
     claims: tuple[Mapping[str, Any], ...] = ()
     """A StatefulSet's templates of claims, in JSON shape, of which each pod gets its own."""
     first_ordinal: int = 0
-    """Of a StatefulSet's pods."""
+    """The first ordinal of a StatefulSet's pods."""
     source: tuple[str, Any] | None = None
     """What it was read from, with the name of the reader's method, where Namespaces or RuntimeClasses count."""
     namespace_selectors: frozenset[Conditions] = frozenset()
@@ -273,7 +273,7 @@ class ReplicatedJob(NamedTuple):
 
     name: str
     template: Mapping[str, Any]
-    """Of its pods, and its path."""
+    """The template of its pods, and its path."""
     path: str
     pods: int
     """How many run at a time, of all of its Jobs."""
@@ -344,7 +344,7 @@ class Quota:
     namespace: str
     name: str
     left: Mapping[str, int]
-    """By resource, in the planner's units; `pods` among them."""
+    """What is left of each resource, in the planner's units; `pods` among them."""
 
 
 def quota(document: dict[str, Any]) -> Named[Quota]:
@@ -445,7 +445,8 @@ FAILED_CREATE = "reason=FailedCreate"
 """The field selector of Events that are read."""
 
 _FOR_A_MOMENT = ("error looking up service account", "status unknown for quota", "not yet ready to handle request")
-"""Of a namespace, or an API server, that is younger than its controllers' work: the next attempt succeeds."""
+"""What messages of a namespace, or an API server, have that is younger than its controllers' work: the next attempt
+succeeds."""
 
 
 def is_refusal(message: str) -> bool:

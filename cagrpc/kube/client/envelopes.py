@@ -21,9 +21,9 @@ _LONGEST_FRAME = 64 * 1024 * 1024  # etcd's limit is 1.5 MB; a larger length is 
 
 class Encoding(StrEnum):
     PROTOBUF = "application/vnd.kubernetes.protobuf"
-    """For built-in resources; several times cheaper than JSON on both sides."""
+    """The encoding of built-in resources; several times cheaper than JSON on both sides."""
     JSON = "application/json"
-    """For custom resources, which have no other."""
+    """The encoding of custom resources, which have no other."""
 
 
 class WatchEventType(StrEnum):
@@ -64,7 +64,7 @@ NOBODY = ObjectIdentity("", "", "")
 class WatchEvent:
     change: WatchEventType
     item: Any
-    """For ERROR the Status, as in the body of an error response."""
+    """The object; for ERROR the Status, as in the body of an error response."""
     resource_version: str
     of: ObjectIdentity = NOBODY
 

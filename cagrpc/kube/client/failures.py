@@ -45,7 +45,7 @@ class RequestInfo:
 
     verb: str
     resource: str
-    """With the API group and the subresource, if any: `pods/binding`, `leases.coordination.k8s.io`."""
+    """The resource with its API group and the subresource, if any: `pods/binding`, `leases.coordination.k8s.io`."""
     namespace: str
     name: str
 

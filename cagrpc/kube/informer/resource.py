@@ -28,7 +28,7 @@ class Resource(Generic[T]):
     takes. It raises InvalidInput to leave the object out; other errors affect only that object too."""
 
     path: str
-    """Of the collection: `/api/v1/pods`."""
+    """The path of the collection: `/api/v1/pods`."""
     decode: Callable[[Any], T]
     encoding: Encoding = Encoding.PROTOBUF
     query: Mapping[str, str] = field(default_factory=dict)

@@ -36,7 +36,7 @@ class WrittenObjects:
         self._lock = threading.Lock()
         self._objects: dict[str, Document] = {}
         self._written: dict[str, _OwnWrite] = {}
-        """By UID, until the watch has caught up."""
+        """Our own writes by UID, until the watch has caught up."""
         self._deleting: dict[str, float] = {}
         """When the deletion of an object was accepted, by UID."""
         self._deleted: OrderedDict[str, None] = OrderedDict()

@@ -41,7 +41,7 @@ _CATCH_UP_SECONDS = 2.0
 _MOST_NODES = 5_000
 """Nodes of pending increments that the root, one size-limited object, carries meanwhile."""
 _TRIES = 3
-"""Of a write to an object that others change concurrently."""
+"""How often a write to an object that others change concurrently is tried."""
 
 
 @dataclass(slots=True)

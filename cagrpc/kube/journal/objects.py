@@ -36,19 +36,20 @@ PAGES = tuple(f"page-{number:02d}" for number in range(16))
 """The FleetRecords of deletions, node groups and disruptions. Their number is part of the stored form."""
 
 LARGEST_BYTES = 1_500_000
-"""Of one object as JSON: etcd takes requests of 1.5 MiB (--max-request-bytes), and the API server adds metadata."""
+"""The size of one object as JSON: etcd takes requests of 1.5 MiB (--max-request-bytes), and the API server adds
+metadata."""
 
 PAGED: tuple[RecordKind[Any], ...] = tuple(kind for kind in KINDS if kind is not INCREMENT_RECORDS)
 """Kinds of records that share pages."""
 
 NOTHING_PENDING: Mapping[str, Any] = {kind.plural: {} for kind in KINDS}
-"""By key, what the root carries for objects that may lack it."""
+"""What the root carries for objects that may lack it, by kind and key."""
 
 _MOST_UNPACKED = 256 * 1024 * 1024
 """Bytes: four times those of an increment of 100,000 nodes. A packed megabyte may stand for a thousand."""
 
 _LONGEST_TEXT = 1000
-"""Of a reason or message for people; the whole of it is in the packed part."""
+"""How long a reason or message for people is; the whole of it is in the packed part."""
 
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
 """What reading raises for objects that were not written here."""

@@ -43,7 +43,7 @@ _SECTIONS = ("spec", "status")
 _log = logging.getLogger(__name__)
 _PATH = f"{FLEET_RECORDS}/{ROOT}"
 _TRIES = 10
-"""Against concurrent writers."""
+"""How often it is tried against concurrent writers."""
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.05, 1.0
 
 

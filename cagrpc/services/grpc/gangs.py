@@ -39,7 +39,7 @@ class OptionDemand:
     """Keys of the pods that it serves: not those that are served already, that consume ProvisioningRequests, that are
     of a scheduler that is not planned for, or whose gang it would serve a part of."""
     gangs: Mapping[str, AbstractSet[str]] = field(default_factory=dict)
-    """Of these, the pods of gangs, by gang."""
+    """The keys of those that are in gangs, by gang."""
     uncounted: str = ""
     """Which of its pods do not count because of their gang, for people; empty where there are none."""
 
@@ -72,7 +72,7 @@ class OfferedGangs:
         shares = [self._share(option) for option in options]
         covered = {gang for share in shares for gang, keys in share.items() if self._serves(gang, keys)}
         self.offers = tuple(self._offer(option, share, covered) for option, share in zip(options, shares, strict=True))
-        """In the order of the options."""
+        """They are in the order of the options."""
 
     def _share(self, option: Option) -> Mapping[str, set[str]]:
         """Return the keys of an option's pods by gang."""

@@ -28,7 +28,7 @@ from cagrpc.services.tls import LiveTls, ServerTls
 log = logging.getLogger(__name__)
 
 INTERFACE = 2
-"""Of the wheel's module that this one uses."""
+"""The interface of the wheel's module that this one uses."""
 
 _CONNECTION = "cagrpc-connection"
 """The header in which the front says on which of its connections a call came."""
@@ -120,7 +120,7 @@ class ConnectionLimits:
     connections: int = 256
     connections_of_one_peer: int = 64
     calls: int = 100
-    """At once."""
+    """How many calls are under way at once."""
     handshake_seconds: float = 10.0
 
 

@@ -18,7 +18,7 @@ class ReadyCalls:
     """How many took no longer than each bound of `cagrpc.services.grpc.metrics`, and no less than the one before; the
     last are those that took longer than all."""
     seconds: float
-    """Of all of them."""
+    """How long all of them took together."""
 
 
 class ReadyAnswers:

@@ -41,7 +41,8 @@ _LARGEST_REQUEST_BYTES = {
     provider.SERVICE: 16 * 1024 * 1024,
 }
 _AT_ONCE = {f"/{expander.SERVICE}/BestOptions": 2, f"/{health.SERVICE_NAME}/Check": 2}
-"""By method. CA asks the expander one question at a time, and another one only after it has given up the first."""
+"""How many calls are under way at once, by method. CA asks the expander one question at a time, and another one only
+after it has given up the first."""
 LIMITS = ConnectionLimits()
 _IDENTITY_ONLY = 1  # a bit for each of core's compression algorithms, the first of which is none
 _SERVICE_OF = {

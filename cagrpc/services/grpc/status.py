@@ -56,7 +56,7 @@ class CallContext:
 
     method: str
     seconds_left: float | None = None
-    """Until the deadline, 0 or less where it has passed; None without a deadline."""
+    """The time until the deadline, 0 or less where it has passed; None without a deadline."""
     increments: list[str] = field(default_factory=list)
     """Ids of what the call has made; the method adds them."""
 

@@ -108,7 +108,7 @@ class User:
 
     name: str
     fields: Mapping[str, Any]
-    """Of a SubjectAccessReview's spec: user, uid, groups, extra."""
+    """The fields of a SubjectAccessReview's spec: user, uid, groups, extra."""
 
 
 class _Kept(Generic[T]):

@@ -33,7 +33,7 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-"""Of every response: it is kept nowhere, shown in no other site's frame, and is what it says it is."""
+"""Headers of every response: it is not cached, shown in no other site's frame, and is what it says it is."""
 Observe = Callable[[str, str, int, float], None]
 """Called with every answered request: page (empty where there is none), method, code, seconds."""
 _HSTS = {"Strict-Transport-Security": "max-age=31536000"}

@@ -120,7 +120,7 @@ class HttpAnswer:
     next_query: str = ""
     """The query of the next page; empty on the last one."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """More of them."""
+    """Further headers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,13 +17,13 @@ from cagrpc.runtime.controller import Json, JsonList, JsonPage
 log = logging.getLogger(__name__)
 
 MOST_ROWS = 100
-"""Of a table. What is left out is counted."""
+"""How many rows a table has. What is left out is counted."""
 _FEW = 20
 _FINISHED = 10
 _NAMED = 10
 _LONGEST_TEXT = 600
 _LONGEST_LIST = 20
-"""Of a list within a row: reasons, ways."""
+"""How many members a list within a row has: reasons, ways."""
 _FINISHED_PHASES = ("done", "rolled-back")
 _STATES = ("creating", "running", "deleting", "failed")
 
