@@ -22,7 +22,7 @@ from urllib.parse import parse_qsl, urlsplit
 import urllib3
 from kubernetes.client import Configuration
 
-from cagrpc.api.encoding.messages import dict_to_message, known_to_message
+from cagrpc.api.encoding.messages import known_to_message
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.kube.client.access import Access, Session
 from cagrpc.kube.client.client import Client, PatchKind
@@ -391,7 +391,7 @@ def pod_bytes(document: Document) -> bytes:
     for manager in managers:
         entry = {"manager": manager, "fieldsV1": {"Raw": b'{"f:status":{"f:nominatedNodeName":{}}}'}}
         pod.metadata.managed_fields.append(
-            dict_to_message(kubernetes_pb2.ManagedFieldsEntry, entry).SerializeToString()
+            known_to_message(kubernetes_pb2.ManagedFieldsEntry, entry).SerializeToString()
         )
     return pod.SerializeToString()
 

@@ -80,10 +80,10 @@ def template(group: NodeGroup) -> bytes:
     CA overwrites its name and hostname. Its providerID stays empty, because a template is not an instance. CA crashes
     on an empty response, and a node without `pods` holds none, so both are always set.
     """
-    from cagrpc.api.encoding.messages import dict_to_message  # noqa: PLC0415 - configuration is checked without protobuf
+    from cagrpc.api.encoding.messages import known_to_message  # noqa: PLC0415 - configuration is checked without protobuf
     from cagrpc.api.gen import kubernetes_pb2  # noqa: PLC0415
 
-    return dict_to_message(kubernetes_pb2.Node, node_document(group, f"template-{group.id}")).SerializeToString(
+    return known_to_message(kubernetes_pb2.Node, node_document(group, f"template-{group.id}")).SerializeToString(
         deterministic=True
     )
 

@@ -149,27 +149,21 @@ def message_to_dict(message: Message) -> Any:
     return {field.name: _value(field, value) for field, value in message.ListFields()}
 
 
-def dict_to_message(message_type: type[M], document: Mapping[str, Any]) -> M:
-    """Return the message of which `plain` gives `document`. Raises `KeyError` for an unknown field."""
-    message = message_type()
-    _fill(message, document)
-    return message
-
-
 def known_to_message(message_type: type[M], document: Any, path: str = "") -> M:
     """Return the message of a document in the shape of Kubernetes' JSON, without the fields that the message does not
     declare; times may be seconds, too. Raises InvalidInput with the path, below `path`, of what has another shape."""
-    return dict_to_message(message_type, _known(message_type.DESCRIPTOR, document, path))
+    return message_type(**_known(message_type.DESCRIPTOR, document, path))
 
 
-def _known(descriptor: Any, document: Any, path: str) -> Any:
+def _known(descriptor: Any, document: Any, path: str) -> dict[str, Any]:
+    """Return what the message's constructor takes."""
     if descriptor is _QUANTITY:
         if isinstance(document, bool) or not isinstance(document, str | int | float):
             raise _unlike(path, "a quantity", document)
-        return str(document)
+        return {"string": str(document)}
     if descriptor is _TIME:
         is_number = isinstance(document, int) and not isinstance(document, bool)
-        return document if is_number else epoch_seconds(document)
+        return {"seconds": document if is_number else epoch_seconds(document)}
     if not isinstance(document, Mapping):
         raise _unlike(path, "a mapping", document)
     if descriptor is _VOLUME and "volumeSource" not in document:  # which JSON has inline
@@ -219,35 +213,6 @@ _SCALARS: Mapping[int, tuple[type[Any], str]] = {
 
 def _unlike(path: str, what: str, found: Any) -> InvalidInput:
     return InvalidInput(f"{path}: expected {what}, found {found!r:.40}")
-
-
-def _fill(message: Message, value: Any) -> None:
-    if message.DESCRIPTOR is _QUANTITY:
-        message.string = value  # type: ignore[attr-defined]
-    elif message.DESCRIPTOR is _TIME:
-        message.seconds = value  # type: ignore[attr-defined]
-    else:
-        for name, inner in value.items():
-            _fill_field(message, message.DESCRIPTOR.fields_by_name[name], inner)
-
-
-def _fill_field(message: Message, field: FieldDescriptor, value: Any) -> None:
-    if field.message_type is None and not field.is_repeated:
-        setattr(message, field.name, value)
-        return
-    held = getattr(message, field.name)
-    if field.message_type is None:
-        held.extend(value)
-    elif not field.message_type.GetOptions().map_entry:
-        if not field.is_repeated:
-            held.SetInParent()  # an empty selector selects everything, one that is not there nothing
-        for item in value if field.is_repeated else [value]:
-            _fill(held.add() if field.is_repeated else held, item)
-    elif field.message_type.fields_by_name["value"].message_type is None:
-        held.update(value)
-    else:
-        for key, item in value.items():
-            _fill(held[key], item)
 
 
 def _value(field: FieldDescriptor, value: Any) -> Any:

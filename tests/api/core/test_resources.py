@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cagrpc.api.core.pods import PodDecoder, UnreadablePod, pod_spec
-from cagrpc.api.encoding.messages import dict_to_message
+from cagrpc.api.encoding.messages import known_to_message
 from cagrpc.api.gen import kubernetes_pb2
 from solver.model import MEMORY
 
@@ -65,11 +65,11 @@ def test_a_resize_in_place_counts_as_upstream(spec: dict[str, Any], status: dict
 @pytest.mark.parametrize(("spec", "status", "cpu"), RESIZES)
 def test_so_it_does_in_bytes(spec: dict[str, Any], status: dict[str, Any], cpu: int) -> None:
     decoder = PodDecoder()
-    before = decoder.decode(dict_to_message(kubernetes_pb2.Pod, {"spec": spec}).SerializeToString())
-    resized = dict_to_message(kubernetes_pb2.Pod, {"spec": spec, "status": status}).SerializeToString()
+    before = decoder.decode(known_to_message(kubernetes_pb2.Pod, {"spec": spec}).SerializeToString())
+    resized = known_to_message(kubernetes_pb2.Pod, {"spec": spec, "status": status}).SerializeToString()
     assert dict(decoder.decode(resized).spec.requests) == {"cpu": cpu}
     assert decoder.decode(resized).spec is decoder.decode(resized).spec
-    again = decoder.decode(dict_to_message(kubernetes_pb2.Pod, {"spec": spec}).SerializeToString())
+    again = decoder.decode(known_to_message(kubernetes_pb2.Pod, {"spec": spec}).SerializeToString())
     assert again.spec is before.spec, "the status of one is not another's"
 
 
@@ -81,12 +81,12 @@ def test_pods_whose_status_agrees_are_one_spec() -> None:
         {"spec": _ONE, "status": agreed},
         {"spec": _ONE, "status": {"phase": "Running"}},
     ]
-    found = [decoder.decode(dict_to_message(kubernetes_pb2.Pod, pod).SerializeToString()).spec for pod in pods]
+    found = [decoder.decode(known_to_message(kubernetes_pb2.Pod, pod).SerializeToString()).spec for pod in pods]
     assert all(spec is found[0] for spec in found)
 
 
 def test_a_status_that_is_no_quantity_is_named() -> None:
-    pod = dict_to_message(
+    pod = known_to_message(
         kubernetes_pb2.Pod, {"spec": _ONE, "status": {"containerStatuses": [_set_to("a", "much", "1")]}}
     )
     with pytest.raises(UnreadablePod, match=r"status\.containerStatuses\[0\]\.resources\.requests\.cpu: 'much'"):

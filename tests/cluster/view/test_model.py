@@ -8,7 +8,7 @@ import pytest
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, MIN_COUNT, GangCount
 from cagrpc.api.core.nodes import START_UP_TAINT
-from cagrpc.api.encoding.messages import dict_to_message
+from cagrpc.api.encoding.messages import known_to_message
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.markers import SCALE_DOWN_DISABLED, SCALE_DOWN_DISABLED_BY_US
 from cagrpc.cluster.state import PodRef
@@ -287,7 +287,7 @@ def nominated(name: str, node: str, *managers: Any, **more: Any) -> kubernetes_p
     made.status.nominatedNodeName = node
     for each in managers:
         made.metadata.managed_fields.append(
-            dict_to_message(kubernetes_pb2.ManagedFieldsEntry, each).SerializeToString()
+            known_to_message(kubernetes_pb2.ManagedFieldsEntry, each).SerializeToString()
         )
     return made
 
