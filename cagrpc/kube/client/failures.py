@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cagrpc.api.encoding.json_documents import json_value
-from cagrpc.api.encoding.messages import parse
+from cagrpc.api.encoding.messages import known_to_message, parse
 from cagrpc.api.gen import api_pb2
 from cagrpc.errors import CagrpcError, Conflict, InvalidInput, NotFound, Unavailable
 from cagrpc.kube.client.envelopes import enveloped
@@ -73,20 +73,8 @@ def status_of(body: bytes) -> api_pb2.Status:
     try:
         if (raw := enveloped(body)) is not None:
             return parse(api_pb2.Status, raw)
-        document = json_value(body)
-        details = document.get("details") or {}
-        return api_pb2.Status(
-            message=str(document.get("message") or ""),
-            reason=str(document.get("reason") or ""),
-            details=api_pb2.StatusDetails(
-                causes=[
-                    api_pb2.StatusCause(reason=str(each.get("reason") or "")) for each in details.get("causes") or ()
-                ],
-                retryAfterSeconds=int(details.get("retryAfterSeconds") or 0),
-            ),
-            code=int(document.get("code") or 0),
-        )
-    except (ValueError, TypeError, AttributeError, OverflowError, InvalidInput):
+        return known_to_message(api_pb2.Status, json_value(body))
+    except (ValueError, InvalidInput):
         return api_pb2.Status(message=body.decode(errors="replace").strip())
 
 
