@@ -19,8 +19,9 @@ from bench.baselines.first_fit import first_fit_decreasing
 from bench.measure import WORKERS
 from bench.table import machine, machine_line
 from bench.workloads import MIB, catalogue_groups, openb, pod_sets, spec
-from cagrpc.controllers.provisioning.decision.planning import Decisions, Scenario, decide
+from cagrpc.controllers.provisioning.decisions import decide
 from cagrpc.controllers.provisioning.model import Candidate
+from cagrpc.controllers.provisioning.scenario import Decisions, Scenario
 from solver import Budget, NodeGroup, PodSet, Problem
 from solver.planning.warm_up import warm_up as compile_planner
 
@@ -58,7 +59,7 @@ class Row:
         self.nodes += sum(len(part.placements) for part in decided.parts)
         self.cost_usd_per_hour += sum(part.cost_usd_per_hour for part in decided.parts)
         self.gap = decided.parts[0].gap if self.parts == 1 else None
-        self.left = next(iter([*decided.left.values(), *decided.infeasible.values()]), self.left)
+        self.left = next((each.why for each in decided.refused.values()), self.left)
 
     def line(self) -> str:
         cells = (
@@ -160,7 +161,7 @@ def _decide(row: Row, waiting: list[Candidate], groups: tuple[NodeGroup, ...], b
     began = time.perf_counter()
     decided = decide(waiting, Scenario(groups=groups), Budget(budget_seconds, workers=WORKERS))
     row.add(decided, time.perf_counter() - began)
-    done = {*decided.served, *decided.left, *decided.infeasible}
+    done = {*decided.served, *decided.refused}
     waiting[:] = [each for each in waiting if each.uid not in done]
 
 

@@ -21,9 +21,8 @@ from cagrpc.fleet.catalogue import embedded_catalogue
 from cagrpc.report.make import ReportInputs, make_report
 from cagrpc.report.model import Consolidation
 from cagrpc.report.prices import price_list
-from cagrpc.report.problem import Offered, first_kept, question, reader_of
+from cagrpc.report.problem import Offered, ReadCluster, question
 from cagrpc.report.sources import read_files
-from cagrpc.report.standing import shapes, standing_nodes, texts_of
 from solver import Budget, solve
 
 NODES, DAEMONS, WORKLOADS, PODS = 5_000, 5, 3_000, 150_000
@@ -107,11 +106,8 @@ def main(budget: Budget) -> None:
         _print_consolidation(report.consolidation)
         objects = read_files((path,))
         prices = price_list(embedded_catalogue(), None)
-        offered = Offered(None, prices)
-        reader = reader_of(objects, offered)
-        nodes = standing_nodes(reader.read(), prices)
-        found = shapes(nodes, texts_of(objects))
-        asked = question(reader, objects, nodes, found, offered, first_kept(nodes))
+        cluster = ReadCluster.read(objects, Offered(None, prices))
+        asked = question(cluster, cluster.first_kept())
         before = time.process_time()
         solve(asked.problem, budget)
         _print("report / one plan, CPU", cpu / (time.process_time() - before), "x")

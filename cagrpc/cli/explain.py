@@ -74,7 +74,7 @@ def _plan(options: argparse.Namespace) -> int:
 
 def _last(options: argparse.Namespace) -> int:
     from cagrpc.inspection.client import get_json
-    from cagrpc.inspection.decision import print_decision
+    from cagrpc.inspection.pages import print_decision
     from cagrpc.tables import console
 
     with flags.server(options) as server:
@@ -90,7 +90,7 @@ def _last(options: argparse.Namespace) -> int:
 
 def _request(options: argparse.Namespace) -> int:
     from cagrpc.inspection.client import get_list
-    from cagrpc.inspection.provisioning_request import print_request
+    from cagrpc.inspection.pages import print_request
     from cagrpc.tables import console
 
     if len(options.subject) != 2 or options.subject[0] not in REQUEST_KINDS:

@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Exits 0 whatever the server holds; Unavailable where it does not answer."""
     from cagrpc.inspection.client import get_json
-    from cagrpc.inspection.slack import print_slack
+    from cagrpc.inspection.pages import print_slack
     from cagrpc.output import print_data
     from cagrpc.tables import console
 

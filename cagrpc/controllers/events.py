@@ -76,8 +76,9 @@ class Note:
         return {f"cagrpc.io/{kind}": of for kind, of in (("increment", self.increment), ("plan", self.plan)) if of}
 
     @property
-    def told(self) -> tuple[str, str]:
-        """Whom it tells what; of a warning without its counts and amounts, which change from one round to the next."""
+    def key(self) -> tuple[str, str]:
+        """The object and the text, by which notes are the same; of a warning without its counts and amounts, which
+        change from one round to the next."""
         return self.about.uid, _NUMBERS.sub("#", self.text) if self.warning else self.text
 
 
@@ -145,7 +146,7 @@ class EventRecorder(Controller):
         an older one."""
         with self._lock:
             key = (note.about.uid, note.reason)
-            known = self._written.get(note.told)
+            known = self._written.get(note.key)
             if known is not None and self._clock() - known.at_seconds < REPEAT_SECONDS:
                 return
             if key not in self._queue and len(self._queue) >= self._most_queued:
@@ -192,7 +193,7 @@ class EventRecorder(Controller):
 
     def _write(self, note: Note) -> None:
         now = self._clock()
-        key = note.told
+        key = note.key
         path = f"/apis/events.k8s.io/v1/namespaces/{note.about.namespace or _CLUSTER_SCOPED_NAMESPACE}/events"
         with self._lock:
             known = self._written.get(key)

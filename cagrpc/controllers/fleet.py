@@ -48,7 +48,7 @@ class FleetController(Controller):
         increments: IncrementMetrics | None = None,
     ) -> None:
         """`heartbeat` is beaten by the fleet at each call of the backend, `wake` set where a step has something to do;
-        `backend_pages` are the backend's. `increments` is told by the fleet of phases."""
+        `backend_pages` are the backend's. The fleet reports phases to `increments`."""
         self._fleet = fleet
         self._phases = increments or IncrementMetrics()
         self._backend_pages = backend_pages

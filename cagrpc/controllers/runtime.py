@@ -12,7 +12,7 @@ from solver.model import Budget
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """By default a real one. Who needs the same result on every machine brings told clocks, a deterministic budget and
+    """By default a real one. Who needs the same result on every machine brings fake clocks, a deterministic budget and
     one writer."""
 
     now: EpochClock

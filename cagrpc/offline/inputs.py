@@ -4,7 +4,8 @@ error of every file at once. The problem is solved in `planning`."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,10 +24,44 @@ from cagrpc.durations import seconds_of_flag
 from cagrpc.errors import InvalidConfiguration, InvalidInput
 from cagrpc.fleet.catalogue import Catalogue, embedded_catalogue, read_catalogue
 from cagrpc.fleet.model import FleetSnapshot, GroupState
-from cagrpc.offline.limits import with_nodes
+from cagrpc.fleet.provisioners import NODEPOOL_LABEL
 from cagrpc.offline.previous import read_previous
 from solver import Budget, Problem
-from solver.model import Limit, NodeGroup, PodSet
+from solver.model import NODES, Labels, Limit, Node, NodeGroup, PodSet
+
+_POOLS = (
+    NODEPOOL_LABEL,
+    "karpenter.sh/provisioner-name",
+    "eks.amazonaws.com/nodegroup",
+    "alpha.eksctl.io/nodegroup-name",
+    "cloud.google.com/gke-nodepool",
+    "kubernetes.azure.com/agentpool",
+    "agentpool",
+    "kops.k8s.io/instancegroup",
+    "cluster.x-k8s.io/deployment-name",
+)
+"""Labels with the provisioner, NodePool or node pool of a node."""
+
+
+def pool_of(labels: Labels) -> str:
+    """Return the provisioner, NodePool or node pool of a node; empty where it has none."""
+    return next((labels[key] for key in _POOLS if labels.get(key)), "")
+
+
+def with_nodes(limits: Sequence[Limit], groups: Sequence[NodeGroup], nodes: Iterable[Node]) -> tuple[Limit, ...]:
+    """Return the limits of these node groups with what existing nodes take of them, by their provisioners."""
+    provisioner_of = {each.id: each.provisioner for each in groups}
+    standing = [(pool_of(each.labels), {**each.allocatable, NODES: 1}) for each in nodes]
+    found = []
+    for limit in limits:
+        mine = None if limit.node_groups is None else {provisioner_of.get(each) for each in limit.node_groups}
+        used = Counter(limit.used)
+        for pool, capacity in standing:
+            if mine is None or pool in mine:
+                used.update(capacity)
+        found.append(replace(limit, used=dict(used)))
+    return tuple(found)
+
 
 if TYPE_CHECKING:
     from cagrpc.offline.dry_run import LiveCluster

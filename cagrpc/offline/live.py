@@ -1,6 +1,6 @@
 """Objects of a running cluster, by list requests alone, page by page: whoever may view the cluster and list its nodes
-can report on it and plan for it. What may not be listed is told, with what follows. What becomes of the objects is said
-in `dry_run` and in `cagrpc.report`."""
+can report on it and plan for it. What may not be listed is reported, with what follows. What becomes of the objects is
+said in `dry_run` and in `cagrpc.report`."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ _MEANINGS: Mapping[str, str] = {
 }
 """What follows where objects of a kind cannot be listed; without others, nodes and pods, nothing can be said."""
 OF_MOVING_PODS = frozenset({"PodDisruptionBudget"})
-"""What matters for pods that move alone,"""
+"""What matters for pods that move alone."""
 OF_WAITING_PODS = frozenset({"PodGroup", "CSIDriver", "CSIStorageCapacity"})
-"""and for pods that wait."""
+"""What matters for pods that wait alone."""
 
 
 @dataclass(frozen=True, slots=True)

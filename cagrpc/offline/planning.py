@@ -49,7 +49,7 @@ def plan(problem: Problem, budget: Budget, *, limited: bool = True) -> Planned:
     used up: a part of the budget is kept for that. Raises InvalidConfiguration for an invalid problem."""
     pods = sum(each.count for each in problem.pod_sets)
     first = budget.part(1 - _LIMITED_SHARE) if limited and can_bind(problem) else budget
-    found = _watched(f"planning {pods} pods", lambda told: solve(problem, first, told))
+    found = _watched(f"planning {pods} pods", lambda report: solve(problem, first, report))
     planned = Planned(found, problem, budget, {group.id: group for group in problem.node_groups})
     changes = reached(problem, found) if limited and not _interrupted(budget) else ()
     if not changes:
@@ -71,17 +71,17 @@ def _interrupted(budget: Budget) -> bool:
 
 
 def _watched(task: str, work: Callable[[TellProgress | None], T]) -> T:
-    """Return the result of `work`, with a spinner, the elapsed time and what `work` tells on stderr where that is a
+    """Return the result of `work`, with a spinner, the elapsed time and what `work` reports on stderr where that is a
     terminal."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console(sys.stderr), transient=True, disable=not sys.stderr.isatty()) as progress:
         shown = progress.add_task(task, total=None)
 
-        def told(found: PlanProgress) -> None:
+        def report(found: PlanProgress) -> None:
             progress.update(shown, description=f"{task}: {progress_words(found)}")
 
         try:
-            return work(None if progress.disable else told)
+            return work(None if progress.disable else report)
         except ProblemError as error:
             raise InvalidConfiguration(error.problems) from error
         except PlanRejectedError as error:

@@ -9,17 +9,16 @@ from dataclasses import replace
 
 from cagrpc.cluster.state import PodRef
 from cagrpc.report import relaxed
-from cagrpc.report.ladder import Cause, Ladder, kept_by_reason
+from cagrpc.report.ladder import Ladder, kept_by_reason
 from cagrpc.report.model import (
     BestPlan,
     Bound,
+    Cause,
     ClusterName,
     Consolidation,
-    Contribution,
     GroupDelta,
     KeptNodes,
     NameKind,
-    NotRead,
     PodsOfWorkload,
     Report,
     Saving,
@@ -27,7 +26,7 @@ from cagrpc.report.model import (
     Unpriced,
 )
 from cagrpc.report.packing import planned_packing, standing_packing
-from cagrpc.report.sources import Objects
+from cagrpc.report.problem import ReadCluster
 from cagrpc.report.standing import ReportedNode, StandingShape
 from solver import Plan, PodSpec
 from solver.explanation.choices import reached
@@ -39,14 +38,13 @@ _LEAST_SAVING = 0.00005
 
 def compose(
     source: str,
-    objects: Objects,
-    nodes: Sequence[ReportedNode],
-    shapes: Sequence[StandingShape],
+    cluster: ReadCluster,
     ladder: Ladder,
     consolidation: Consolidation | None,
     elapsed_seconds: float,
 ) -> Report:
     """Return the report, with the names of the cluster."""
+    objects, nodes, shapes = cluster.objects, cluster.nodes, cluster.shapes
     question, plan = ladder.question, ladder.plan
     priced = [each for each in nodes if each.price_usd_per_hour is not None]
     compared = [each for each in nodes if each.name not in question.kept]
@@ -78,14 +76,12 @@ def compose(
         by_capacity_type=_shares(priced, NameKind.CAPACITY_TYPE, lambda node: node.capacity_type),
         unpriced=_unpriced(nodes),
         kept=tuple(_kept(nodes, ladder)),
-        steps=tuple(
-            Contribution(each.cause, each.usd_per_hour, each.left_usd_per_hour, each.applies) for each in ladder.steps
-        ),
+        steps=ladder.steps,
         consolidation=consolidation,
         before=standing_packing(compared, group_of) if compared and objects.packed else None,
         after=planned_packing(question.problem, plan),
         changes=tuple(sorted(_changes(ladder, shapes), key=lambda each: -each.usd_per_hour)),
-        not_read=tuple(NotRead(each.resource, each.meaning) for each in objects.unread),
+        not_read=tuple(objects.unread),
         warnings=(*objects.warnings, *question.warnings),
     )
 

@@ -1,12 +1,22 @@
-"""From what stands to less by moving pods: the steps that `solver.consolidate` finds, as values of the report."""
+"""From the present cost to less by moving pods: the question that a server's consolidation asks of the same nodes,
+beside a fleet of the node groups that they have and that new nodes could be of; what keeps pods on their nodes, and
+nodes with them, as the cluster model has it; and the steps that `solver.consolidate` finds, as values of the report."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from math import isclose
 
 from cagrpc.api.core.movability import StaysBecause
+from cagrpc.cluster.state import ClusterNode, ClusterState, PodsOnNode, ReschedulablePod
+from cagrpc.controllers.assume_cache.snapshot import Snapshot
+from cagrpc.controllers.consolidation.question import ConsolidationQuestion, is_being_removed, question
+from cagrpc.controllers.settings import ConsolidationSettings
 from cagrpc.errors import CagrpcError, InvalidConfiguration
+from cagrpc.fleet.model import FleetSnapshot, GroupState
 from cagrpc.report.model import (
     ClusterName,
     Consolidation,
@@ -16,12 +26,183 @@ from cagrpc.report.model import (
     PodThatStays,
     StayingNodes,
 )
-from cagrpc.report.moving import MovingQuestion
-from cagrpc.report.obstacles import PodsThatStay
+from cagrpc.report.problem import Offered, ReadCluster, RepackingQuestion
 from cagrpc.report.standing import ReportedNode
 from solver import Budget, PlanRejectedError, ProblemError, consolidate
-from solver.consolidation.model import ConsolidationPlan, ConsolidationStep
-from solver.model import CPU, MEMORY
+from solver.consolidation.model import ConsolidationPlan, ConsolidationProblem, ConsolidationStep, StandingNode
+from solver.model import CPU, MEMORY, Limit, NodeGroup
+
+
+@dataclass(frozen=True, slots=True)
+class PodsThatStay:
+    """Pods of one node that stay for one reason."""
+
+    because: StaysBecause
+    budgets: tuple[str, ...]
+    """PodDisruptionBudgets that keep them, `namespace/name`."""
+    count: int
+    example: ReschedulablePod | None
+    """None where the node itself says so."""
+
+
+Found = defaultdict[str, dict[tuple[StaysBecause, tuple[str, ...]], PodsThatStay]]
+
+
+def obstacles(
+    asked: ConsolidationQuestion, out: AbstractSet[str], now_seconds: float
+) -> dict[str, tuple[PodsThatStay, ...]]:
+    """Return what keeps the nodes that are kept, by name, but for those that are `out` of the comparison."""
+    state = asked.snapshot.cluster
+    found: Found = defaultdict(dict)
+    may = {each.node.name for each in asked.problem.nodes if each.must_go is None} - out
+    kept = {each.node.name for each in asked.problem.nodes if each.kept}
+    for node in state.nodes:
+        if node.node.name not in may & kept:
+            continue
+        here = state.bound.get(node.node.name, PodsOnNode())
+        of = found[node.node.name]
+        for because in _of_node(node, here, now_seconds):
+            of[because, ()] = PodsThatStay(because, (), 0, None)
+        for pod in here.reschedulable:
+            if pod.because is not None:
+                _add(of, pod.because, pod)
+        if not of:
+            of[StaysBecause.MINIMUM, ()] = PodsThatStay(StaysBecause.MINIMUM, (), 0, None)
+    _tie_gangs(found, state, out, may)
+    return {node: tuple(stays.values()) for node, stays in found.items()}
+
+
+def _of_node(node: ClusterNode, here: PodsOnNode, now_seconds: float) -> Iterator[StaysBecause]:
+    """Yield why a node stays whatever its pods say."""
+    if is_being_removed(node):
+        yield StaysBecause.GOING
+    elif node.is_to_stay:
+        yield StaysBecause.NODE
+    elif not node.ready:
+        yield StaysBecause.NOT_READY
+    if here.ending:
+        yield StaysBecause.ENDING
+    if node.created_at_seconds and now_seconds < node.created_at_seconds + SETTINGS.minimum_node_age_seconds:
+        yield StaysBecause.YOUNG
+
+
+def _tie_gangs(found: Found, state: ClusterState, out: Iterable[str], may: AbstractSet[str]) -> None:
+    """Add those of the nodes that `may` go that stay for gangs alone: of one of which a pod stays no other moves, so
+    that one node may keep others."""
+    where: defaultdict[str, defaultdict[str, list[ReschedulablePod]]] = defaultdict(lambda: defaultdict(list))
+    on: defaultdict[str, set[str]] = defaultdict(set)
+    for node, here in state.bound.items():
+        for pod in here.reschedulable:
+            if pod.gang is not None:
+                where[pod.gang][node].append(pod)
+                on[node].add(pod.gang)
+    stuck = [*out, *found]
+    reached, tied = set(stuck), set[str]()
+    while stuck:
+        for gang in on[stuck.pop()] - tied:
+            tied.add(gang)
+            for node, pods in where[gang].items():
+                if node in may and node not in reached:
+                    for pod in pods:
+                        _add(found[node], StaysBecause.GANG, pod)
+                    reached.add(node)
+                    stuck.append(node)
+
+
+def _add(
+    found: dict[tuple[StaysBecause, tuple[str, ...]], PodsThatStay], because: StaysBecause, pod: ReschedulablePod
+) -> None:
+    before = found.get((because, pod.budgets))
+    found[because, pod.budgets] = (
+        replace(before, count=before.count + 1) if before else PodsThatStay(because, pod.budgets, 1, pod)
+    )
+
+
+SETTINGS = ConsolidationSettings()
+"""A server's defaults."""
+
+
+@dataclass(frozen=True, slots=True)
+class MovingQuestion:
+    """The question, and what it leaves out."""
+
+    problem: ConsolidationProblem
+    obstacles: Mapping[str, tuple[PodsThatStay, ...]]
+    """By node that stays for its pods' sake."""
+
+
+def moving_question(cluster: ReadCluster, asked: RepackingQuestion) -> MovingQuestion:
+    """Return the question of the nodes that are not kept, of a cluster that was read with who is bound."""
+    found, fleet, now = cluster.found, _fleet(cluster, asked), cluster.offered.now_seconds
+    # Nodes of files may have no providerID.
+    state = replace(found.state, nodes=tuple(replace(each, provider_id=each.node.name) for each in found.state.nodes))
+    snapshot = Snapshot(fleet, state, placeholders=found.pause_pods)
+    of_server = question(snapshot, SETTINGS, now)
+    standing = tuple(_as_compared(each, asked) for each in of_server.problem.nodes)
+    return MovingQuestion(replace(of_server.problem, nodes=standing), obstacles(of_server, asked.kept.keys(), now))
+
+
+def _as_compared(node: StandingNode, asked: RepackingQuestion) -> StandingNode:
+    """Return the node; one that is left out of the comparison takes no pods, as none are planned there."""
+    why = asked.kept.get(node.node.name)
+    return node if why is None else replace(node, kept=why.value, takes_pods=False)
+
+
+def _fleet(cluster: ReadCluster, asked: RepackingQuestion) -> FleetSnapshot:
+    """Return a fleet whose instances are the nodes that exist, by name, but for those that are kept. A node is of a
+    group that is offered if its provisioner, instance type, zone, capacity type and price say so; else it is of one
+    that does not grow."""
+    may = cluster.groups()
+    groups = {each.id: each for each in may}
+    group_of: dict[str, str] = {}
+    for shape in cluster.shapes:
+        names = [each.name for each in shape.nodes if each.name not in asked.kept]
+        group = _group(shape.group, groups, may, cluster.offered) if names else None
+        if group is not None:
+            groups[group.id] = _with_more(group, len(names))
+            group_of |= dict.fromkeys(names, group.id)
+    limits = tuple(_limit(each, groups, group_of) for each in asked.problem.limits)
+    states = {name: GroupState(each, each.target_size) for name, each in groups.items()}
+    return FleetSnapshot(0, states, (), group_of, limits=limits)
+
+
+def _group(shape: NodeGroup, groups: Mapping[str, NodeGroup], may: Sequence[NodeGroup], offered: Offered) -> NodeGroup:
+    if offered.expanded is None:
+        return groups[shape.id]
+    same = (groups[each.id] for each in may if _is_of(shape, each))
+    weight = max((each.weight for each in may if each.provisioner == shape.provisioner), default=0)
+    name = shape.id
+    while name in groups:
+        name += "'"
+    return next(same, replace(shape, id=name, max_size=0, weight=weight))
+
+
+def _limit(limit: Limit, groups: Mapping[str, NodeGroup], group_of: Mapping[str, str]) -> Limit:
+    """Return a limit, of which kept nodes are counted, with all that stands."""
+    mine = limit.node_groups
+    if mine is not None:
+        pools = {groups[each].provisioner for each in mine if each in groups}
+        mine = frozenset(each.id for each in groups.values() if each.id in mine or each.provisioner in pools)
+    used = Counter(limit.used)
+    for name in group_of.values():
+        if mine is None or name in mine:
+            used.update(groups[name].counted_capacity)
+    return replace(limit, node_groups=mine, used=dict(used))
+
+
+def _is_of(shape: NodeGroup, group: NodeGroup) -> bool:
+    return _place(shape) == _place(group) and isclose(shape.price_usd_per_hour, group.price_usd_per_hour)
+
+
+def _place(group: NodeGroup) -> tuple[str, str, str, str]:
+    return group.provisioner, group.instance_type, group.zone, group.capacity_type
+
+
+def _with_more(group: NodeGroup, count: int) -> NodeGroup:
+    """Return the group with so many more existing nodes; of what is there already none is too many or missing."""
+    size = group.target_size + count
+    return replace(group, target_size=size, max_size=max(group.max_size, size), min_size=min(group.min_size, size))
+
 
 _MOST_EXAMPLES = 3
 

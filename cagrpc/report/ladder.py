@@ -1,50 +1,24 @@
-"""From what stands down to the least that is proven, step by step: each step is planned with one kind of rule fewer
-than the one before, and what it costs less is that rule's part. The parts add up to the whole, in this order and no
-other."""
+"""From the present cost down to the least that is proven, step by step: each step is planned with one kind of rule
+fewer than the one before, and what it costs less is that rule's part. The parts add up to the whole, in this order and
+no other."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
-from cagrpc.cluster.documents import DocumentReader
 from cagrpc.errors import CagrpcError, InvalidConfiguration
 from cagrpc.report import relaxed
-from cagrpc.report.problem import KeptBecause, Offered, RepackingQuestion, first_kept, question
-from cagrpc.report.sources import Objects
-from cagrpc.report.standing import ReportedNode, StandingShape
+from cagrpc.report.model import Cause, Contribution, KeptBecause
+from cagrpc.report.problem import ReadCluster, RepackingQuestion, question
+from cagrpc.report.standing import ReportedNode
 from solver import Budget, Plan, PlanRejectedError, Problem, ProblemError, solve
 from solver.model.plan import proven
 
 _BEST, _SAME_NODES, CONSOLIDATION = 0.3, 0.15, 0.25
-"""Shares of the budget: of the best plan, of the plan on nodes that stand, and of consolidation, which is not asked
+"""Shares of the budget: of the best plan, of the plan on existing nodes, and of consolidation, which is not asked
 here. The steps have the rest."""
 _MOST_ROUNDS = 4
-
-
-class Cause(StrEnum):
-    """What the difference between two costs is due to, in the order of the steps."""
-
-    EMPTY = "empty nodes"
-    STRANDED = "stranded room"
-    SHAPES = "shapes of nodes"
-    WEIGHTS = "weights"
-    LIMITS = "limits"
-    RULES = "spread and affinity between pods"
-    VOLUMES = "volumes and claims"
-    SELECTORS = "selectors, node affinity and taints"
-    UNPROVEN = "not proven"
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What a cause costs, and what is left without it. One that does not `apply` has nothing to take away."""
-
-    cause: Cause
-    usd_per_hour: float
-    left_usd_per_hour: float
-    applies: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,40 +31,34 @@ class Ladder:
     plan: Plan
     """The best plan found under all rules; its problem is the question's."""
     same_nodes: Plan | None
-    """The best one on shapes that stand, where it is better than what stands."""
-    steps: tuple[Step, ...]
+    """The best one on existing shapes, where it is better than the present nodes."""
+    steps: tuple[Contribution, ...]
     least_usd_per_hour: float | None
     """No plan for these pods costs less, whatever the rules; None where nothing is proven."""
     empty: tuple[ReportedNode, ...]
 
 
-def climb(
-    cluster: DocumentReader,
-    objects: Objects,
-    nodes: Sequence[ReportedNode],
-    shapes: Sequence[StandingShape],
-    offered: Offered,
-    budget: Budget,
-) -> Ladder:
-    """Plan all steps within the budget. `cluster` was read."""
-    asked, plan = _best(cluster, objects, nodes, shapes, offered, budget)
+def climb(cluster: ReadCluster, budget: Budget) -> Ladder:
+    """Plan all steps within the budget."""
+    nodes, packed_pods = cluster.nodes, cluster.objects.packed
+    asked, plan = _best(cluster, budget)
     free = [each for each in nodes if each.name not in asked.kept]
     present = sum(each.price_usd_per_hour or 0.0 for each in free) if nodes else None
-    empty = tuple(each for each in free if objects.packed and not each.movable)
-    steps: list[Step] = []
+    empty = tuple(each for each in free if packed_pods and not each.movable)
+    steps: list[Contribution] = []
     same_nodes = None
     cost = plan.certificate.cost_usd_per_hour
     if present is not None:
         of_empty = sum(each.price_usd_per_hour or 0.0 for each in empty)
-        steps.append(Step(Cause.EMPTY, of_empty, present - of_empty, bool(empty)))
+        steps.append(Contribution(Cause.EMPTY, of_empty, present - of_empty, bool(empty)))
         found = _solved(asked.standing, budget.part(_SAME_NODES))
         if _serves_all(found) and found.certificate.cost_usd_per_hour < steps[-1].left_usd_per_hour:
             same_nodes = found
         packed = same_nodes.certificate.cost_usd_per_hour if same_nodes else steps[-1].left_usd_per_hour
-        steps.append(Step(Cause.STRANDED, steps[-1].left_usd_per_hour - packed, packed))
-        if offered.expanded is None and same_nodes is not None and packed < cost and _serves_all(plan):
+        steps.append(Contribution(Cause.STRANDED, steps[-1].left_usd_per_hour - packed, packed))
+        if cluster.offered.expanded is None and same_nodes is not None and packed < cost and _serves_all(plan):
             plan, cost = _on_shapes(same_nodes, plan), packed
-        steps.append(Step(Cause.SHAPES, packed - cost, cost))
+        steps.append(Contribution(Cause.SHAPES, packed - cost, cost))
     rules = list(_relaxations(asked.problem))
     part = budget.part((1 - _BEST - _SAME_NODES - CONSOLIDATION) / max(1, sum(applies for _, _, applies in rules)))
     bound = plan.certificate.lower_bound_usd_per_hour
@@ -103,27 +71,20 @@ def climb(
             last = found
         else:
             left = cost
-        steps.append(Step(cause, cost - left, left, applies))
+        steps.append(Contribution(cause, cost - left, left, applies))
         cost = left
     # What costs nothing because pods are left out that need not be is no bound for these pods.
     least = None if plan.certificate.unserved_unproven and not bound else proven(cost, min(bound, cost))
     if least is not None:
-        steps.append(Step(Cause.UNPROVEN, cost - least, least))
+        steps.append(Contribution(Cause.UNPROVEN, cost - least, least))
     return Ladder(asked, present, plan, same_nodes, tuple(steps), least, empty)
 
 
-def _best(
-    cluster: DocumentReader,
-    objects: Objects,
-    nodes: Sequence[ReportedNode],
-    shapes: Sequence[StandingShape],
-    offered: Offered,
-    budget: Budget,
-) -> tuple[RepackingQuestion, Plan]:
+def _best(cluster: ReadCluster, budget: Budget) -> tuple[RepackingQuestion, Plan]:
     """Return the question with a plan that serves all its pods. Nodes of pods that no node group takes are kept."""
-    kept: dict[str, KeptBecause] = first_kept(nodes)
+    kept = cluster.first_kept()
     for rounds in range(_MOST_ROUNDS):
-        asked = question(cluster, objects, nodes, shapes, offered, kept)
+        asked = question(cluster, kept)
         plan = _solved(asked.problem, budget.part(_BEST))
         stuck = asked.nodes_of_unserved(plan) - kept.keys()
         if not stuck or rounds == _MOST_ROUNDS - 1:
@@ -174,7 +135,7 @@ def _serves_as_much(plan: Plan, other: Plan) -> bool:
 
 
 def _on_shapes(plan: Plan, other: Plan) -> Plan:
-    """Return a plan for nodes that stand as one for nodes of the same shapes, of which there may be more: what is
+    """Return a plan for existing nodes as one for nodes of the same shapes, of which there may be more: what is
     proven is the other's."""
     cost, bound = plan.certificate.cost_usd_per_hour, other.certificate.lower_bound_usd_per_hour
     bound = min(bound, cost)

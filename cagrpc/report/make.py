@@ -15,14 +15,13 @@ from cagrpc.errors import InvalidInput
 from cagrpc.fleet.catalogue import embedded_catalogue, read_catalogue
 from cagrpc.report.anonymise import anonymised
 from cagrpc.report.compose import compose
-from cagrpc.report.consolidation import consolidated
+from cagrpc.report.consolidation import consolidated, moving_question
 from cagrpc.report.ladder import CONSOLIDATION, climb
 from cagrpc.report.model import Report
-from cagrpc.report.moving import moving_question
 from cagrpc.report.prices import price_list
-from cagrpc.report.problem import Offered, reader_of
-from cagrpc.report.sources import Objects, read_files
-from cagrpc.report.standing import ReportedNode, shapes, standing_nodes, texts_of
+from cagrpc.report.problem import Offered, ReadCluster
+from cagrpc.report.sources import Objects, read_cluster, read_files
+from cagrpc.report.standing import ReportedNode
 from solver import Budget
 
 _MOST_NAMED = 10
@@ -37,7 +36,7 @@ class ReportInputs:
     kubeconfig: Path | None = None
     context: str = ""
     provisioners: tuple[Path, ...] = ()
-    """None for the node groups of nodes that stand."""
+    """None for the node groups of existing nodes."""
     catalogue: Path | None = None
     """None for the embedded one."""
     prices: Path | None = None
@@ -62,19 +61,14 @@ def make_report(inputs: ReportInputs) -> Report:
     if expanded is not None:
         objects.warnings += expanded.warnings
     offered = Offered(expanded, prices, devices, inputs.schedulers, inputs.gang_label, time.time())  # noqa: TID251 - ages
-    cluster = reader_of(objects, offered)
-    standing = cluster.read(devices)
-    if cluster.problems:
-        raise InvalidInput("\n".join(dict.fromkeys(cluster.problems)))
-    nodes = standing_nodes(standing, prices)
-    _check(inputs, nodes)
-    found = shapes(nodes, texts_of(objects))
-    ladder = climb(cluster, objects, nodes, found, offered, inputs.budget)
+    cluster = ReadCluster.read(objects, offered)
+    _check(inputs, cluster.nodes)
+    ladder = climb(cluster, inputs.budget)
     consolidation = None
     if objects.packed and objects.bound and ladder.present_usd_per_hour:
-        moving = moving_question(standing, nodes, found, offered, ladder.question)
-        consolidation = consolidated(moving, nodes, inputs.budget.part(CONSOLIDATION))
-    report = compose(source, objects, nodes, found, ladder, consolidation, time.perf_counter() - started)
+        moving = moving_question(cluster, ladder.question)
+        consolidation = consolidated(moving, cluster.nodes, inputs.budget.part(CONSOLIDATION))
+    report = compose(source, cluster, ladder, consolidation, time.perf_counter() - started)
     by = inputs.budget.interruption
     report = replace(report, interrupted=by is not None and by.happened)
     return anonymised(report) if inputs.anonymise else report
@@ -92,8 +86,6 @@ def _read(inputs: ReportInputs) -> tuple[str, Objects]:
         from cagrpc.report.recorded import read_recorded  # noqa: PLC0415 - it brings gRPC
 
         return "recording", read_recorded(inputs.recording)
-    from cagrpc.report.live import read_cluster  # noqa: PLC0415 - it brings the client
-
     assert inputs.kubeconfig is not None
     return "cluster", read_cluster(inputs.kubeconfig, inputs.context)
 

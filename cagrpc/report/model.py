@@ -7,9 +7,31 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from cagrpc.api.core.movability import StaysBecause
-from cagrpc.report.ladder import Cause
-from cagrpc.report.problem import KeptBecause
+from cagrpc.offline.live import Unread
 from solver.consolidation.model import DisruptionReason
+
+
+class Cause(StrEnum):
+    """What the difference between two costs is due to, in the order of the steps."""
+
+    EMPTY = "empty nodes"
+    STRANDED = "stranded room"
+    SHAPES = "shapes of nodes"
+    WEIGHTS = "weights"
+    LIMITS = "limits"
+    RULES = "spread and affinity between pods"
+    VOLUMES = "volumes and claims"
+    SELECTORS = "selectors, node affinity and taints"
+    UNPROVEN = "not proven"
+
+
+class KeptBecause(StrEnum):
+    """Why a node is left out of the comparison, with its pods."""
+
+    NO_PRICE = "no price"
+    CONTROL_PLANE = "control plane"
+    OTHER_SCHEDULER = "pods of another scheduler"
+    NO_GROUP = "pods that no node group may or can take"
 
 
 class NameKind(StrEnum):
@@ -124,12 +146,13 @@ class RoomUse:
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """A step from what stands to the least cost."""
+    """A step from the present cost to the least: what a cause costs, and what is left without it. One that does not
+    `apply` has nothing to take away."""
 
     cause: Cause
     usd_per_hour: float
     left_usd_per_hour: float
-    applies: bool
+    applies: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +246,8 @@ class StayingNodes:
 
 @dataclass(frozen=True, slots=True)
 class Consolidation:
-    """From what stands to less, step by step, by moving what may be moved. The nodes are those of the comparison."""
+    """From the present nodes to cheaper ones, step by step, by moving what may be moved. The nodes are those of the
+    comparison."""
 
     cost_before_usd_per_hour: float
     cost_after_usd_per_hour: float
@@ -238,14 +262,6 @@ class Consolidation:
     steps: tuple[DisruptedNodes, ...]
     stays: tuple[StayingNodes, ...]
     """What is unused first, the dearest."""
-
-
-@dataclass(frozen=True, slots=True)
-class NotRead:
-    """A resource that could not be read, and what follows; no text of the cluster."""
-
-    resource: str
-    meaning: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +297,7 @@ class Report:
     after: RoomUse
     changes: tuple[Saving, ...]
     """The largest saving first."""
-    not_read: tuple[NotRead, ...]
+    not_read: tuple[Unread, ...]
     warnings: tuple[str, ...]
     """Empty in an anonymised report, which counts them."""
     left_out_warnings: int = 0

@@ -1,4 +1,4 @@
-"""How full nodes are: those that stand, and those of a plan. Thousands of nodes become a few bars for each shape."""
+"""How full nodes are: existing ones, and those of a plan. Thousands of nodes become a few bars for each shape."""
 
 from __future__ import annotations
 

@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 from cagrpc.api.core.movability import MovingRules
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
@@ -19,12 +18,13 @@ from cagrpc.api.files.documents import ManifestDocument
 from cagrpc.cluster.documents import Described, DocumentReader
 from cagrpc.cluster.state import PodRef
 from cagrpc.config.groups import Expanded
+from cagrpc.errors import InvalidInput
 from cagrpc.fleet.model import PodKey
-from cagrpc.offline.inputs import problem_of
-from cagrpc.offline.limits import with_nodes
+from cagrpc.offline.inputs import problem_of, with_nodes
+from cagrpc.report.model import KeptBecause
 from cagrpc.report.prices import PriceList
 from cagrpc.report.sources import Objects
-from cagrpc.report.standing import ReportedNode, StandingShape, as_they_stand
+from cagrpc.report.standing import ReportedNode, StandingShape, as_they_stand, shapes, standing_nodes, texts_of
 from solver import Plan, Problem
 from solver.model import Limit, Node, NodeGroup, PodSet
 
@@ -35,15 +35,6 @@ _NOT_PLANNED = (
 """Kinds that say which pods should be, where it is known which are."""
 
 
-class KeptBecause(StrEnum):
-    """Why a node is left out of the comparison, with its pods."""
-
-    NO_PRICE = "no price"
-    CONTROL_PLANE = "control plane"
-    OTHER_SCHEDULER = "pods of another scheduler"
-    NO_GROUP = "pods that no node group may or can take"
-
-
 @dataclass(frozen=True, slots=True)
 class RepackingQuestion:
     """The pods of nodes that are not kept, and the node groups for them."""
@@ -51,13 +42,13 @@ class RepackingQuestion:
     problem: Problem
     """With the node groups that may be used, their weights and limits."""
     standing: Problem
-    """The same pods on nodes of the shapes that stand, at most as many as stand with pods."""
+    """The same pods on nodes of the shapes that exist, at most as many as there are with pods."""
     kept: Mapping[str, KeptBecause]
     warnings: tuple[str, ...]
     pods: Mapping[str, tuple[PodRef, ...]] = field(default_factory=dict, repr=False)
-    """The pods of a pod set, by its name,"""
+    """The pods of a pod set, by its name."""
     node_of: Mapping[PodKey, str] = field(default_factory=dict, repr=False)
-    """and where they run."""
+    """The node of each pod."""
 
     def nodes_of_unserved(self, plan: Plan) -> frozenset[str]:
         """Return nodes that hold the pods which the plan does not serve."""
@@ -79,7 +70,7 @@ class Offered:
     """Which node groups may be used, and what is known of new nodes."""
 
     expanded: Expanded | None
-    """Of provisioners; None for the shapes that stand."""
+    """Of provisioners; None for the shapes of existing nodes."""
     prices: PriceList
     devices: Mapping[str, tuple[Device, ...]] = field(default_factory=dict)
     """By node group, as configured."""
@@ -87,24 +78,59 @@ class Offered:
     gang_label: str = ""
     now_seconds: float = 0.0
 
-    def groups(self, shapes: Sequence[StandingShape]) -> tuple[NodeGroup, ...]:
-        if self.expanded is None:
-            return tuple(each.group for each in shapes)
-        found = ((each, self._table_price(each)) for each in self.expanded.groups)
+
+@dataclass(frozen=True, slots=True)
+class ReadCluster:
+    """A cluster that was read, beside what it is offered."""
+
+    objects: Objects
+    reader: DocumentReader
+    found: Described
+    nodes: tuple[ReportedNode, ...]
+    shapes: tuple[StandingShape, ...]
+    offered: Offered
+
+    @classmethod
+    def read(cls, objects: Objects, offered: Offered) -> Self:
+        """Return the cluster of these objects. Raises InvalidInput with everything that is wrong with them."""
+        reader = _reader_of(objects, offered)
+        found = reader.read(offered.devices)
+        if reader.problems:
+            raise InvalidInput("\n".join(dict.fromkeys(reader.problems)))
+        nodes = standing_nodes(found, offered.prices)
+        return cls(objects, reader, found, nodes, shapes(nodes, texts_of(objects)), offered)
+
+    def groups(self) -> tuple[NodeGroup, ...]:
+        """Return the node groups that may be used, at the prices of the table."""
+        if self.offered.expanded is None:
+            return tuple(each.group for each in self.shapes)
+        found = ((each, self._table_price(each)) for each in self.offered.expanded.groups)
         return tuple(each if price is None else replace(each, price_usd_per_hour=price) for each, price in found)
 
     def _table_price(self, group: NodeGroup) -> float | None:
-        return self.prices.overrides(group.instance_type, group.zone, group.capacity_type)
+        return self.offered.prices.overrides(group.instance_type, group.zone, group.capacity_type)
 
-    def limits(self, nodes: Sequence[ReportedNode], kept: AbstractSet[str]) -> tuple[Limit, ...]:
+    def limits(self, kept: AbstractSet[str]) -> tuple[Limit, ...]:
         """Return the limits, with what kept nodes take of them."""
-        if self.expanded is None:
+        if self.offered.expanded is None:
             return ()
-        standing = (each.seen.node for each in nodes if each.name in kept)
-        return with_nodes(self.expanded.limits, self.expanded.groups, standing)
+        standing = (each.seen.node for each in self.nodes if each.name in kept)
+        return with_nodes(self.offered.expanded.limits, self.offered.expanded.groups, standing)
+
+    def first_kept(self) -> dict[str, KeptBecause]:
+        """Return the nodes that are left out before anything is planned."""
+        found = {}
+        for node in self.nodes:
+            if node.price_usd_per_hour is None:
+                found[node.name] = KeptBecause.NO_PRICE
+            elif node.control_plane:
+                found[node.name] = KeptBecause.CONTROL_PLANE
+            elif node.other_scheduler:
+                found[node.name] = KeptBecause.OTHER_SCHEDULER
+        return found
 
 
-def reader_of(objects: Objects, offered: Offered) -> DocumentReader:
+def _reader_of(objects: Objects, offered: Offered) -> DocumentReader:
     """Return the reader of all objects. Where it is known which pods run, others that should are no part of it."""
     runs = objects.packed and bool(objects.bound)
     label, schedulers = offered.gang_label, offered.schedulers
@@ -117,35 +143,14 @@ def reader_of(objects: Objects, offered: Offered) -> DocumentReader:
     return reader
 
 
-def first_kept(nodes: Sequence[ReportedNode]) -> dict[str, KeptBecause]:
-    """Return the nodes that are left out before anything is planned."""
-    found = {}
-    for node in nodes:
-        if node.price_usd_per_hour is None:
-            found[node.name] = KeptBecause.NO_PRICE
-        elif node.control_plane:
-            found[node.name] = KeptBecause.CONTROL_PLANE
-        elif node.other_scheduler:
-            found[node.name] = KeptBecause.OTHER_SCHEDULER
-    return found
-
-
-def question(
-    cluster: DocumentReader,
-    objects: Objects,
-    nodes: Sequence[ReportedNode],
-    shapes: Sequence[StandingShape],
-    offered: Offered,
-    kept: Mapping[str, KeptBecause],
-) -> RepackingQuestion:
-    """Return the problem of all pods of nodes that are not kept. `cluster` was read."""
-    found = cluster.drained(kept.keys())
-    limits = offered.limits(nodes, kept.keys())
-    problem = _problem(found, offered.groups(shapes), limits, objects.pod_sets)
-    empty = {each.name for each in nodes if objects.packed and not each.movable}
-    standing = _problem(found, as_they_stand(shapes, kept.keys() | empty), (), objects.pod_sets)
+def question(cluster: ReadCluster, kept: Mapping[str, KeptBecause]) -> RepackingQuestion:
+    """Return the problem of all pods of nodes that are not kept."""
+    found, tables = cluster.reader.drained(kept.keys()), cluster.objects.pod_sets
+    problem = _problem(found, cluster.groups(), cluster.limits(kept.keys()), tables)
+    empty = {each.name for each in cluster.nodes if cluster.objects.packed and not each.movable}
+    standing = _problem(found, as_they_stand(cluster.shapes, kept.keys() | empty), (), tables)
     pods = {each.pod_set.name: each.pods for each in found.state.waiting}
-    return RepackingQuestion(problem, standing, kept, found.warnings, pods, cluster.node_of())
+    return RepackingQuestion(problem, standing, kept, found.warnings, pods, cluster.reader.node_of())
 
 
 def _problem(

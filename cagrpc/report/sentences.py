@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cagrpc.report.ladder import Cause
-from cagrpc.report.model import Bound, Consolidation, DisruptedNodes, GroupDelta, Report, Saving
+from cagrpc.report.model import Bound, Cause, Consolidation, DisruptedNodes, GroupDelta, Report, Saving
 from solver.model import NODES
 from solver.model.plan import proof_words
 from solver.model.quantities import format_quantity

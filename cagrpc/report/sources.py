@@ -1,5 +1,5 @@
-"""Objects of a cluster from files, kind by kind, however large: kubectl's JSON lists are read object by object. The
-cluster itself is read in `live`, recordings in `recorded`."""
+"""Objects of a running cluster, which `cagrpc.offline.live` lists, or of files, kind by kind, however large: kubectl's
+JSON lists are read object by object. Recordings are read in `recorded`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from cagrpc.api.encoding.json_documents import Problems
 from cagrpc.api.files.documents import ManifestDocument, documents, pods_of_table, read_text
 from cagrpc.cluster.bound_pods import StandingPods
 from cagrpc.errors import InvalidInput
-from cagrpc.offline.live import Unread
+from cagrpc.kube.client.client import Client
+from cagrpc.offline.live import OF_WAITING_PODS, Unread, read_resources
 from solver.model import PodSet
 
 _CHUNK_BYTES = 4 * 1024 * 1024
@@ -48,6 +49,25 @@ class Objects:
         has_ended = kind == "Pod" and document.spec.get("nodeName")
         if not has_ended:
             (self.nodes if kind == "Node" else self.others).append(document)
+
+
+def read_cluster(kubeconfig: Path, context: str = "") -> Objects:
+    """Return what the cluster of a kubeconfig's context has. Raises InvalidInput for an invalid kubeconfig, Unavailable
+    where nodes or pods cannot be listed."""
+    client = Client.connect(kubeconfig, context)
+    try:
+        return read_objects(client)
+    finally:
+        client.close()
+
+
+def read_objects(client: Client) -> Objects:
+    """Return what the cluster has."""
+    listed = read_resources(client, without=OF_WAITING_PODS)
+    found = Objects(bound=listed.bound, unread=listed.unread, listed=listed.listed)
+    for each in listed.documents:
+        found.add(each)
+    return found
 
 
 def read_files(paths: Sequence[Path]) -> Objects:

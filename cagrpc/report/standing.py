@@ -15,7 +15,7 @@ from cagrpc.cluster.node_info import Reservation
 from cagrpc.cluster.state import ClusterNode, PodsOnNode
 from cagrpc.controllers.settings import DEFAULT_INTERRUPTION_TAINTS
 from cagrpc.fleet.catalogue import CAPACITY_TYPE
-from cagrpc.offline.limits import pool_of
+from cagrpc.offline.inputs import pool_of
 from cagrpc.report.prices import PriceList
 from cagrpc.report.sources import Objects
 from solver.model import HOSTNAME, PODS, UNLIMITED_SIZE, NodeGroup, PodSpec, Resources, Taint
@@ -196,7 +196,7 @@ def _shape(name: str, nodes: tuple[ReportedNode, ...], selected: AbstractSet[str
 
 
 def as_they_stand(found: Iterable[StandingShape], out: AbstractSet[str]) -> tuple[NodeGroup, ...]:
-    """Return the shapes as node groups of at most the nodes that stand, but for those whose names are given."""
+    """Return the shapes as node groups of at most the existing nodes, but for those whose names are given."""
     free = ((each.group, sum(node.name not in out for node in each.nodes)) for each in found)
     return tuple(replace(group, max_size=count) for group, count in free if count)
 

@@ -18,8 +18,8 @@ from cagrpc.controllers.consolidation.queue import DisruptionQueue
 from cagrpc.controllers.consolidation.undoing import UnfinishedStep
 from cagrpc.controllers.events import EventRecorder, EventSource, Note
 from cagrpc.controllers.placement.controller import PlacementController
+from cagrpc.controllers.placement.metrics import ReleasedTraces
 from cagrpc.controllers.placement.release import ReleaseController
-from cagrpc.controllers.placement.traces import ReleasedTraces
 from cagrpc.controllers.planning import reasons
 from cagrpc.controllers.planning.controller import PlanningController
 from cagrpc.controllers.provisioning.controller import ProvisioningController
@@ -28,10 +28,10 @@ from cagrpc.controllers.runtime import Runtime
 from cagrpc.controllers.scale_down.choice import Rules
 from cagrpc.controllers.scale_down.controller import ScaleDownController
 from cagrpc.controllers.settings import ConsolidationMode, ConsolidationSettings, Drive
-from cagrpc.controllers.slack.carriers.buffers import served
+from cagrpc.controllers.slack.carriers.buffers import Buffers, served
 from cagrpc.controllers.slack.carriers.carrier import Carrying, Switching, Virtual, choose
 from cagrpc.controllers.slack.carriers.objects import Place
-from cagrpc.controllers.slack.carriers.store import Buffers, PausePods
+from cagrpc.controllers.slack.carriers.pause import PausePods
 from cagrpc.controllers.slack.controller import SlackController
 from cagrpc.controllers.slack.model import Carrier, SlackSettings
 from cagrpc.controllers.slack.record import SlackObject
@@ -146,6 +146,6 @@ def _slack(
         Carrier.BUFFER: Buffers(client, place, timer=clock, now=now),
         Carrier.PODS: PausePods(client, place, view.pause_pods, timer=clock),
     }
-    chosen = partial(choose, settings.carrier, planned=planned, serves_buffers=partial(served, client.get))
+    chosen = partial(choose, settings.carrier, planned=planned, serves_buffers=partial(served, client))
     switching = Switching(carriers, chosen, timer=clock)
     return SlackController(view, fleet, settings, switching, book, assumed, runtime)

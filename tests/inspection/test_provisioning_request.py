@@ -6,7 +6,7 @@ import io
 import re
 from typing import Any
 
-from cagrpc.inspection.provisioning_request import print_request
+from cagrpc.inspection.pages import print_request
 from cagrpc.tables import console
 from tests.support.serving import Serving, cagrpc
 

@@ -6,7 +6,7 @@ import io
 import re
 from typing import Any
 
-from cagrpc.inspection.slack import print_slack
+from cagrpc.inspection.pages import print_slack
 from cagrpc.tables import console
 from tests.support.serving import Serving, cagrpc
 

@@ -12,8 +12,7 @@ import pytest
 
 from cagrpc.cli.main import main
 from cagrpc.cluster.documents import followed_kinds
-from cagrpc.offline.inputs import Inputs, read_problem
-from cagrpc.offline.limits import with_nodes
+from cagrpc.offline.inputs import Inputs, read_problem, with_nodes
 from cagrpc.offline.live import OF_MOVING_PODS
 from solver.model import NODES, Limit
 from tests.support.scripted_api import FakeApi, ScriptedAnswer, fake_api

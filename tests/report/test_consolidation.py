@@ -12,13 +12,11 @@ from hypothesis import strategies as st
 
 from cagrpc.api.core.movability import StaysBecause
 from cagrpc.report.as_json import as_json
-from cagrpc.report.consolidation import values
+from cagrpc.report.consolidation import MovingQuestion, values
 from cagrpc.report.make import ReportInputs, make_report
 from cagrpc.report.model import Consolidation, Report
-from cagrpc.report.moving import MovingQuestion
 from cagrpc.report.page import as_html
 from cagrpc.report.sentences import dollars, step_sentence, way
-from cagrpc.report.standing import standing_nodes
 from solver import Budget, Problem, solve
 from solver.consolidation.model import ConsolidationPlan, ConsolidationStep, DisruptionReason
 from tests.report.clusters import Document, apart, budget, daemons, half_empty, node, pod, written
@@ -55,7 +53,7 @@ def planned(question: MovingQuestion) -> ConsolidationPlan:
 
 def test_values_are_the_plans(tmp_path: Path) -> None:
     question, of = asked(tmp_path, half_empty()), read(tmp_path, half_empty())
-    found = values(question, planned(question), standing_nodes(of.found, of.offered.prices))
+    found = values(question, planned(question), of.nodes)
     assert (found.nodes_before, found.nodes_after, found.pods_moved) == (7, 5, 2)
     empty, second = found.steps
     assert (empty.pods_moved, empty.saving_usd_per_hour_per_pod) == (0, None)

@@ -7,7 +7,7 @@ import pytest
 from cagrpc.cluster.documents import followed_kinds
 from cagrpc.errors import Unavailable
 from cagrpc.offline.live import OF_WAITING_PODS
-from cagrpc.report.live import read_objects
+from cagrpc.report.sources import read_objects
 from tests.report.clusters import Document, half_empty
 from tests.support.scripted_api import ScriptedAnswer, fake_api
 

@@ -10,7 +10,7 @@ import pytest
 
 from cagrpc.api.core.movability import StaysBecause
 from cagrpc.errors import InvalidInput
-from cagrpc.report.moving import MovingQuestion
+from cagrpc.report.consolidation import MovingQuestion
 from solver.consolidation.model import DisruptionReason, StandingNode
 from solver.model import CPU, NODES, PODS
 from tests.report.clusters import Document, budget, daemons, half_empty, node, pod

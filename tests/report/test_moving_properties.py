@@ -12,15 +12,14 @@ from hypothesis import given
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.api.core.movability import MovingRules, StaysBecause
 from cagrpc.controllers.assume_cache.snapshot import Snapshot
-from cagrpc.controllers.consolidation.forceful import must_go
 from cagrpc.controllers.consolidation.question import question as question_of_server
 from cagrpc.fleet.catalogue import embedded_catalogue
 from cagrpc.fleet.model import FleetSnapshot, GroupState
-from cagrpc.report.moving import SETTINGS, moving_question
+from cagrpc.report.consolidation import SETTINGS, moving_question
 from cagrpc.report.prices import price_list
-from cagrpc.report.problem import Offered, first_kept, question, reader_of
+from cagrpc.report.problem import Offered, ReadCluster, question
 from cagrpc.report.sources import Objects
-from cagrpc.report.standing import StandingShape, shapes, standing_nodes, texts_of
+from cagrpc.report.standing import StandingShape
 from solver.consolidation.model import ConsolidationProblem
 from tests.support import drawn_clusters
 from tests.support.controllers.cluster_objects import NOW
@@ -60,20 +59,14 @@ def test_the_report_asks_what_a_server_asks(cluster: drawn_clusters.Objects) -> 
     for document in printed(cluster):
         objects.add(document)
     offered = Offered(None, _PRICES, gang_label=DEFAULT_GANG_LABEL, now_seconds=NOW)
-    reader = reader_of(objects, offered)
-    described = reader.read()
-    assert not reader.problems
-    nodes = standing_nodes(described, _PRICES)
-    found = shapes(nodes, texts_of(objects))
-    kept = first_kept(nodes)
-    asked = moving_question(described, nodes, found, offered, question(reader, objects, nodes, found, offered, kept))
+    of = ReadCluster.read(objects, offered)
+    kept = of.first_kept()
+    asked = moving_question(of, question(of, kept))
 
     state = watched(cluster, moving=MovingRules()).model.state(with_bound=True)
-    snapshot = fleet(found, kept)
-    going = must_go(state.nodes, snapshot, SETTINGS, NOW)
-    theirs = question_of_server(Snapshot(snapshot, state), SETTINGS, NOW, going=going).problem
+    theirs = question_of_server(Snapshot(fleet(of.shapes, kept), state), SETTINGS, NOW).problem
 
-    assert {name: here.reschedulable for name, here in described.state.bound.items()} == {
+    assert {name: here.reschedulable for name, here in of.found.state.bound.items()} == {
         name: here.reschedulable for name, here in state.bound.items()
     }
     assert comparable(asked.problem, kept) == comparable(theirs, kept)

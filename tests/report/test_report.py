@@ -18,9 +18,8 @@ from cagrpc.offline.inputs import Inputs, read_problem
 from cagrpc.offline.plan_report import as_json as plan_as_json
 from cagrpc.offline.planning import Planned
 from cagrpc.report.as_json import as_json
-from cagrpc.report.ladder import Cause
 from cagrpc.report.make import ReportInputs, make_report
-from cagrpc.report.model import Report
+from cagrpc.report.model import Cause, Report
 from cagrpc.report.page import as_html
 from cagrpc.report.sources import Objects, read_files
 from solver import Budget, Plan, Problem, Status, solve

@@ -73,6 +73,7 @@ class StaysBecause(StrEnum):
     GOING = "its node is being taken away anyway"
     NODE = "its node is not to be disrupted, by an annotation"
     NOT_READY = "its node is not Ready"
+    YOUNG = "its node is younger than the minimum age"
     MINIMUM = "its node group would be below its minimum size"
 
 

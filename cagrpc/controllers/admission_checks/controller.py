@@ -8,12 +8,10 @@ UID, and each created object has a unique name, so that it is created once.
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from threading import Lock
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client import Counter
 from prometheus_client.registry import Collector
 
 from cagrpc.api.kueue import GROUP, VERSIONS, Check, RequestConfig
@@ -67,8 +65,10 @@ class AdmissionCheckController(Controller):
         self._record = record
         self._now = now
         self._clock = clock
-        self._counts: Counter[str] = Counter()
-        self._lock = Lock()
+        self._actions = Counter(
+            "cagrpc_kueue_actions", "What was done for Kueue's AdmissionChecks, by action.", ("action",), registry=None
+        )
+        """Requests created, replaced and deleted, checks by their new state, and conflicts."""
         self._writer = CheckWriter(client, self._count, record, now)
         self._store: CheckStore | None = None
         self._discovered = False
@@ -106,16 +106,9 @@ class AdmissionCheckController(Controller):
         unsynced = self._store.problem if self._store is not None else None
         return self._problem or unsynced or self.queue.problem
 
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """Writes since the start, for metrics: requests created, replaced and deleted, checks by their new state, and
-        conflicts."""
-        with self._lock:
-            return dict(self._counts)
-
     def collectors(self) -> Iterable[Collector]:
         """Return `cagrpc_kueue_total`."""
-        return (_Counts(self),)
+        return (self._actions,)
 
     def status(self) -> Json:
         """Return whether Kueue is installed, and which checks are refused."""
@@ -177,8 +170,7 @@ class AdmissionCheckController(Controller):
         self.queue.add((_CHECK, name))
 
     def _count(self, what: str) -> None:
-        with self._lock:
-            self._counts[what] += 1
+        self._actions.labels(what).inc()
 
     def _reconcile(self, key: tuple[str, str]) -> float | None:
         store = self._store
@@ -248,16 +240,3 @@ class AdmissionCheckController(Controller):
         names = {str(each.get("name")) for each in observed.workload.checks}
         found = (observed.checks[name] for name in sorted(names) if name in observed.checks)
         return {check.name: config_of(check, observed.configs) for check in found if self._claim(store, check).ours}
-
-
-class _Counts(Collector):
-    def __init__(self, controller: AdmissionCheckController) -> None:
-        self._controller = controller
-
-    def collect(self) -> Iterator[Metric]:
-        done = CounterMetricFamily(
-            "cagrpc_kueue_actions", "What was done for Kueue's AdmissionChecks, by action.", labels=("action",)
-        )
-        for what, count in sorted(self._controller.counts.items()):
-            done.add_metric((what,), count)
-        yield done

@@ -1,11 +1,10 @@
-"""The decision for one Workload: which requests to create and to delete, and the new states of its checks. Pure;
-reading and writing are in `controller` and `writer`.
+"""The decision for one Workload: which requests to create and to delete, and the new states and messages of its checks.
+Pure; reading and writing are in `controller` and `writer`.
 
 Source: Kueue's KEP-1136 in both of its versions, and where they leave something open Kueue's own controller. Different
 here: requests are deleted at once when the Workload has lost its quota, and when they were created for an earlier
 reservation; a check that is Ready stays so though its configuration changes, and so does that of an admitted Workload
-whose configuration is gone; every pod set that was merged into another gets its update.
-"""
+whose configuration is gone; every pod set that was merged into another gets its update."""
 
 from __future__ import annotations
 
@@ -14,9 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cagrpc.api.encoding.json_documents import timestamp
-from cagrpc.api.kueue import PENDING, READY, REJECTED, RETRY, CheckUpdate, Flavor, KueueWorkload, RequestConfig
-from cagrpc.controllers.admission_checks.bodies import pod_set_updates, request_body, template_body
-from cagrpc.controllers.admission_checks.messages import asked, explained, refused
+from cagrpc.api.kueue import PENDING, READY, REJECTED, RETRY, CheckUpdate, Flavor, KueueWorkload, RequestConfig, Retries
 from cagrpc.controllers.admission_checks.model import (
     CheckWrites,
     Creation,
@@ -24,12 +21,44 @@ from cagrpc.controllers.admission_checks.model import (
     OwnTemplate,
     Purpose,
     Removal,
+    pod_set_updates,
+    request_body,
     request_name,
+    template_body,
     template_name,
 )
 from cagrpc.controllers.admission_checks.pod_sets import PodSetPods, requested_pods
 from cagrpc.controllers.provisioning.model import Condition, ConditionType, ProvisioningRequest
 from cagrpc.controllers.settings import KueueSettings, RetryMode
+
+
+def asked(request: str, attempt: int, retries: Retries) -> str:
+    """Return the message for a request without an answer."""
+    return f"ProvisioningRequest {request} (attempt {attempt} of {retries.limit + 1}) waits for an answer"
+
+
+def refused(why: str, attempt: int, retries: Retries) -> str:
+    """Return the message for a failed attempt."""
+    return f"attempt {attempt} of {retries.limit + 1} failed: {why}"
+
+
+def explained(request: ProvisioningRequest, condition: Condition) -> str:
+    """Return the message of a condition, with the cost, the proven bound and the node groups where they are known."""
+    return "; ".join(filter(None, (condition.message or condition.reason, _cost(request), _nodes(request))))
+
+
+def _cost(request: ProvisioningRequest) -> str:
+    details = request.details
+    cost, bound, gap = (details.get(key) for key in ("costPerHour", "lowerBoundPerHour", "gap"))
+    if not cost:
+        return ""
+    proven = f", at least {bound}" if bound else ""
+    return f"costs {cost} USD an hour{proven}{f' (gap {gap})' if gap else ''}"
+
+
+def _nodes(request: ProvisioningRequest) -> str:
+    groups = request.details.get("nodeGroups")
+    return f"node groups {groups}" if groups else ""
 
 
 def over(workload: KueueWorkload) -> bool:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from cagrpc.cluster.shortages import Shortage, Shortages
 from cagrpc.cluster.state import ClusterState
 from cagrpc.cluster.view.view import ClusterView
-from cagrpc.controllers.assume_cache.bookings import AssumedRequests
+from cagrpc.controllers.assume_cache.bookings import AssumedLabels, AssumedRequests
 from cagrpc.controllers.assume_cache.displaced import DisplacedPods
-from cagrpc.controllers.assume_cache.labels import AssumedLabels
 from cagrpc.controllers.assume_cache.placements import Placements
 from cagrpc.controllers.assume_cache.slack import NO_SLACK, SlackState
 from cagrpc.controllers.assume_cache.snapshot import Snapshot
@@ -58,7 +57,7 @@ class AssumeCache:
         self._slack, self._placeholders = state, state.reservations()
 
     def active_shortages(self, fleet: FleetSnapshot) -> tuple[Shortage, ...]:
-        """Return the shortages that are not over, those among them that this snapshot of the fleet tells of."""
+        """Return the shortages that are not over, those among them that this snapshot of the fleet shows."""
         self.shortages.learn(fleet)
         return self.shortages.active()
 

@@ -83,7 +83,7 @@ class DisplacedPods:
         self._open_nodes = under_way.id, names
 
     def instances_to_hold(self, under_way: Disruption | None) -> frozenset[str]:
-        """Return the instances of new nodes whose turn to take pods is still to come."""
+        """Return the instances of new nodes whose turn to take pods has not come yet."""
         if under_way is None or under_way.phase is not DisruptionPhase.MOVING or under_way.reason in FORCEFUL:
             return frozenset()
         known = self.open_nodes(under_way)

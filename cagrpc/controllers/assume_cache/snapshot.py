@@ -12,8 +12,7 @@ from cagrpc.cluster.node_info import Reservations, merged
 from cagrpc.cluster.shortages import Shortage
 from cagrpc.cluster.state import ClusterState
 from cagrpc.controllers.assume_cache.bookings import AssumedRequests, Booked, Booking, book
-from cagrpc.controllers.assume_cache.placed_pods import PlacedPods
-from cagrpc.controllers.assume_cache.placements import DesiredPlacements
+from cagrpc.controllers.assume_cache.placements import DesiredPlacements, PlacedPods
 from cagrpc.errors import StillStarting
 from cagrpc.fleet.model import FleetSnapshot
 from solver.model import NodeGroup

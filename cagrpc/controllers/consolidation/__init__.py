@@ -1,1 +1,1 @@
-"""Consolidation: from the nodes that stand to those that should, step by step."""
+"""Consolidation: replaces nodes by cheaper ones, step by step, as Karpenter's disruption controller does."""

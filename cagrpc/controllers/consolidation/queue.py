@@ -105,9 +105,9 @@ class DisruptionQueue:
         self._rests_until = float("-inf")
         self._away_since: float | None = None
         self._least_left: tuple[DisruptionPhase, int] | None = None
-        """In this phase: how many evictions and bindings were left at least,"""
+        """The phase, and how many evictions and bindings were left at least in it."""
         self._turn = Turn(0.0, 0)
-        """and since when."""
+        """Since when that is so, with how many pods before it in the scheduler's queue."""
         self.waits_for = ""
         """What the disruption under way waits for, for people."""
 

@@ -122,7 +122,7 @@ class Adjustment:
     """By UID of a pod that is not evicted yet: the node that has room for it in place of the planned one."""
     staying: Mapping[str, str] = field(default_factory=dict)
     """By node whose pods stay after all: why. One of its pods may not be moved, or, as one that was evicted, finds room
-    nowhere else. Nodes that do not go are among them where a gang that moves whole has pods there."""
+    on no other node. Nodes that do not go are among them where a gang that moves whole has pods there."""
 
     def __bool__(self) -> bool:
         return bool(self.targets or self.staying)
@@ -168,7 +168,7 @@ class MoveTargets:
         return self._on.get(uid, "")
 
     def lost(self, pods: Iterable[PodMove]) -> str:
-        """Return why one of these pods, which are not evicted yet, can go nowhere: its target is gone or not Ready.
+        """Return why one of these pods, which are not evicted yet, cannot be moved: its target is gone or not Ready.
         Empty where all are there."""
         for move in pods:
             if move.target and self._capacity.get(move.target) is None:

@@ -21,10 +21,9 @@ from prometheus_client.registry import Collector
 from cagrpc.cluster.state import PendingPod
 from cagrpc.cluster.view.view import ClusterView
 from cagrpc.controllers.assume_cache.cache import AssumeCache
-from cagrpc.controllers.assume_cache.placed_pods import PlacedPods
-from cagrpc.controllers.assume_cache.placements import DesiredPlacements
-from cagrpc.controllers.placement.bound_pods import WaitMetrics
+from cagrpc.controllers.assume_cache.placements import DesiredPlacements, PlacedPods
 from cagrpc.controllers.placement.handover import may_move, most_promising, repack, swap
+from cagrpc.controllers.placement.metrics import WaitMetrics
 from cagrpc.controllers.placement.nominations import Nominations
 from cagrpc.controllers.placement.waiting import Patience
 from cagrpc.fleet.fleet import Fleet

@@ -15,7 +15,7 @@ from collections.abc import Set as AbstractSet
 from itertools import islice
 
 from cagrpc.cluster.drop_invalid import solve_valid
-from cagrpc.controllers.assume_cache.placed_pods import PlacedPods
+from cagrpc.controllers.assume_cache.placements import PlacedPods
 from cagrpc.fleet.model import PodKey
 from solver.model import Budget, Node, PodSet, PodSpec, Problem, WhenUnsatisfiable
 

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client import Gauge
 from prometheus_client.registry import Collector
 
 from cagrpc.api.core.nodes import START_UP_TAINT
@@ -55,9 +55,10 @@ _WORKERS = 16
 _LIFTED_SECONDS = 10.0
 """A node that still seems held so long after its taint was removed is queued again."""
 FEW = 16
-"""Up to so many nodes are released one after the other where pods without a place want their room,"""
+"""Up to so many nodes are released one after the other where pods without a place want their room."""
 APART_SECONDS = 0.25
-"""so far apart: pods that the scheduler tried and failed are nominated again by then."""
+"""Nodes that are released one after the other are so far apart: pods that the scheduler tried and failed are nominated
+again by then."""
 AGAIN_SECONDS = 0.05
 """How soon to check again whether all pods of a node are nominated, or bound."""
 
@@ -135,7 +136,10 @@ class ReleaseController(Controller):
 
     def collectors(self) -> Iterable[Collector]:
         """Return how many nodes are to be released."""
-        return (_Unreleased(self),)
+        what = "Ready nodes with the start-up taint that are to lose it now."
+        found = Gauge("cagrpc_unreleased_nodes", what, registry=None)
+        found.set_function(self.unreleased)
+        return (found,)
 
     def unreleased(self) -> int:
         """Return how many ready nodes have our taint and are to lose it now. For any thread."""
@@ -340,18 +344,6 @@ class ReleaseController(Controller):
         known = {names[each.instance_id]: _labels(each) for each in due if each.instance_id in names}
         in_parallel("label", lambda each: lift(self._client, each[0], START_UP_TAINT, each[1]), known.items(), _WORKERS)
         self._labelled.update(each.instance_id for each in due)
-
-
-class _Unreleased(Collector):
-    def __init__(self, release: ReleaseController) -> None:
-        self._release = release
-
-    def collect(self) -> Iterator[Metric]:
-        yield GaugeMetricFamily(
-            "cagrpc_unreleased_nodes",
-            "Ready nodes with the start-up taint that are to lose it now.",
-            value=self._release.unreleased(),
-        )
 
 
 def _withheld(snapshot: FleetSnapshot) -> str:

@@ -24,8 +24,8 @@ class _NominatedPod:
 
     node: str
     turn: Turn
-    """Of the scheduler's: pods that never preempt keep their nomination whatever happens, and nothing tells of such a
-    pod whether it was tried."""
+    """Of the scheduler's: pods that never preempt keep their nomination whatever happens, and nothing shows whether
+    such a pod was tried."""
     cleared: int
     """How often its nominations had been cleared at the last check."""
     failures: int = 0

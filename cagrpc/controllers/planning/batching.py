@@ -32,9 +32,9 @@ class News:
     """What is new since the last round, in seconds of the clock of `Arrivals`."""
 
     since: float
-    """When the first arrived,"""
+    """When the first arrived."""
     at: float
-    """and the latest."""
+    """When the latest arrived."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
@@ -37,10 +37,9 @@ from cagrpc.controllers.planning.increments import (
     parts,
     still_wanted,
 )
-from cagrpc.controllers.planning.metrics import RoundMetrics
-from cagrpc.controllers.planning.problem import FleetObservation, Question, question
-from cagrpc.controllers.planning.records import Ordered, PlanRecord, Rounds
-from cagrpc.controllers.planning.unserved import Unserved
+from cagrpc.controllers.planning.problem import Question, question
+from cagrpc.controllers.planning.reasons import Unserved
+from cagrpc.controllers.planning.records import Ordered, PlanRecord, RoundMetrics, Rounds
 from cagrpc.controllers.runtime import Runtime
 from cagrpc.controllers.settings import PlannerSettings
 from cagrpc.fleet.fleet import Fleet
@@ -122,11 +121,6 @@ class PlanningController(Controller):
         """Return how long rounds took, and what the latest one came to."""
         return self._metrics.collectors()
 
-    @property
-    def waits_for(self) -> str:
-        """Why no round is under way."""
-        return self._waits_for
-
     def plans(self) -> tuple[PlanRecord, ...]:
         """Return the latest rounds, oldest first."""
         return self._rounds.latest()
@@ -146,10 +140,10 @@ class PlanningController(Controller):
         if problem is not None:
             self._waits_for = problem
             return
-        observed, arrivals, now = self._observe(), self._cluster.arrivals(), self._clock()
-        arrivals = replace(arrivals, placeholders=sum(observed.slack.left_over.values()))
-        self._rounds.learn(observed.snapshot)
-        self._batching = batching.notice(self._batching, arrivals, observed.inputs, now)
+        fleet, arrivals, now = self._fleet.snapshot, self._cluster.arrivals(), self._clock()
+        arrivals = replace(arrivals, placeholders=sum(self._assumed.slack.left_over.values()))
+        self._rounds.learn(fleet)
+        self._batching = batching.notice(self._batching, arrivals, self._inputs(fleet), now)
         verdict = batching.round_due(self._batching, arrivals, now, self._settings)
         lost = self._assumed.placements.lost_count
         if lost != self._lost_known and arrivals.any:  # they are few, and waiting brings nothing
@@ -161,23 +155,26 @@ class PlanningController(Controller):
             self._unserved.report()
             self._lost_known = lost
             with self._assumed.planning_lock:
-                observed = self._observe()  # others may have ordered increments in their turn
-                self._batching = batching.planned(arrivals, observed.inputs, now)
-                self._round(observed, verdict.why)
+                fleet = self._fleet.snapshot  # others may have ordered increments in their turn
+                inputs = self._inputs(fleet)
+                self._batching = batching.planned(arrivals, inputs, now)
+                self._round(fleet, inputs, verdict.why)
         else:
             self._unserved.explain()
 
     def _hindrance(self) -> str | None:
         return self._cluster.problem or self._fleet.problem
 
-    def _observe(self) -> FleetObservation:
-        fleet = self._fleet.snapshot
+    def _inputs(self, fleet: FleetSnapshot) -> Hashable:
+        """Return everything that a round depends on beside pods and Nodes."""
+        sizes = tuple((name, each.target_size, each.group.max_size) for name, each in fleet.groups.items())
+        in_flight = frozenset(each.id for each in fleet.increments if each.nodes)
         short = frozenset(each.offering for each in self._assumed.active_shortages(fleet))
-        return FleetObservation(fleet, short, self._assumed.slack)
+        return sizes, in_flight, short, tuple(sorted(self._assumed.slack.left_over.items()))
 
-    def _round(self, observed: FleetObservation, why: str) -> None:
-        at, snapshot = self._now(), self._assumed.snapshot(observed.snapshot, self._cluster.state())
-        state, asked = self._question(snapshot, observed)
+    def _round(self, fleet: FleetSnapshot, inputs: Hashable, why: str) -> None:
+        at, snapshot = self._now(), self._assumed.snapshot(fleet, self._cluster.state())
+        state, asked = self._question(snapshot)
         self._record_all(reasons.waiting_for_gangs(state.incomplete_gangs))
         incomplete = tuple(replace(each, pods=()) for each in state.incomplete_gangs)
         record = PlanRecord(secrets.token_hex(4), at, why, incomplete_gangs=incomplete, warnings=state.warnings)
@@ -188,13 +185,13 @@ class PlanningController(Controller):
             return
         with tracing.about(tracing.plan(record.id), at) as span:
             tracing.child("reading", at, self._now())
-            self._plan(record, asked, observed, snapshot, span)
+            self._plan(record, asked, inputs, snapshot, span)
 
     def _plan(
         self,
         record: PlanRecord,
         asked: Question,
-        seen: FleetObservation,
+        inputs: Hashable,
         snapshot: Snapshot,
         span: tracing.Span,
     ) -> None:
@@ -212,12 +209,12 @@ class PlanningController(Controller):
         self._assumed.left_out = frozenset(pod.key for pods in assigned.unplaced.values() for pod in pods)
         unplaced = reasons.left_out(plan, asked, shortages)
         with tracing.span("committing"):
-            outcome = self._apply(assigned, seen, record.id, plan.certificate.gap)
+            outcome = self._apply(assigned, inputs, record.id, plan.certificate.gap)
         self._assume(outcome.onto_nodes, snapshot.reservations)
         self._record_all(reasons.has_room(assigned, asked.coming), record.id)
         gap = plan.certificate.gap
-        told = {} if gap is None else {"cagrpc.gap": gap}
-        span.set({"cagrpc.pods": pods, "cagrpc.nodes": len(assigned.new), **told})
+        proven = {} if gap is None else {"cagrpc.gap": gap}
+        span.set({"cagrpc.pods": pods, "cagrpc.nodes": len(assigned.new), **proven})
         self._tell(record.id, record.why, pods, len(assigned.new), sum(each.count for each in unplaced.values()))
         record = replace(
             record.of(plan),
@@ -244,31 +241,33 @@ class PlanningController(Controller):
         level = logging.INFO if nodes or changed else logging.DEBUG
         log.log(level, "round %s: %d pods (%s): %d new nodes, %d pods wait", round_id, pods, why, nodes, waiting)
 
-    def _question(self, snapshot: Snapshot, observed: FleetObservation) -> tuple[ClusterState, Question]:
+    def _question(self, snapshot: Snapshot) -> tuple[ClusterState, Question]:
         """Return what is to be planned, and the state without the pods that are served already."""
-        placed, placeholders = snapshot.placed(), observed.slack.pod_sets()
+        placed, slack = snapshot.placed(), self._assumed.slack
+        placeholders = slack.pod_sets()
         # Pods that have just lost their places are the placement controller's first.
         served = placed.served | placed.lost
         # The state is read again: the view decides what is left of a gang.
         left = self._cluster.state(without=served) if served else snapshot.cluster
         if not left.waiting and placeholders:  # placeholders with room stay where they are
-            placeholders = observed.slack.left_over_sets()
-            placed = snapshot.placed(merged(snapshot.reservations, observed.slack.reservations()))
+            placeholders = slack.left_over_sets()
+            placed = snapshot.placed(merged(snapshot.reservations, slack.reservations()))
         return left, question(snapshot, left, placed, self._previous, placeholders)
 
-    def _apply(self, assigned: AssignedPods, planned: FleetObservation, record_id: str, gap: float | None) -> _Outcome:
+    def _apply(self, assigned: AssignedPods, inputs: Hashable, record_id: str, gap: float | None) -> _Outcome:
         """Order each part, except those that have changed while planning, which are news for the next round."""
         problem = "stopping" if self._stopping.is_set() else self._hindrance()
         if problem is not None:
             return _Outcome((), unreached=errors.Unavailable(f"a plan was not applied: {problem}"))
-        now = self._observe()
-        assigned = self._with_created_pods(assigned, now.snapshot)
-        groups = {name: state.group for name, state in now.snapshot.groups.items()}
-        news, unreached, ordered = now.inputs != planned.inputs, None, []
+        fleet = self._fleet.snapshot
+        left_out = {each.offering for each in self._assumed.active_shortages(fleet)}
+        assigned = self._with_created_pods(assigned, fleet)
+        groups = {name: state.group for name, state in fleet.groups.items()}
+        news, unreached, ordered = self._inputs(fleet) != inputs, None, []
         torn = {name for node in assigned.new for name in node.gangs}
         for each in parts(assigned.new):
             part, wanted = self._still_wanted(each)
-            if wanted is None or not all(_is_available(node, groups, now.short) for node in part):
+            if wanted is None or not all(_is_available(node, groups, left_out) for node in part):
                 news = True
                 continue
             if not wanted:
@@ -290,7 +289,7 @@ class PlanningController(Controller):
                 news = True
             except errors.CagrpcError as error:  # sizes or limits: where these changed, that is news already
                 ordered.append(self._refused(asked, wanted, error))
-        self._batching = replace(self._batching, inputs=self._observe().inputs)
+        self._batching = replace(self._batching, inputs=self._inputs(self._fleet.snapshot))
         if news:
             at = self._clock()
             self._batching = batching.with_news(self._batching, at, at)

@@ -19,10 +19,10 @@ from solver.model import NodeGroup, Plan
 from solver.model.quantities import pluralize
 
 MOST_NODES = 10_000
-"""The most nodes of one increment,"""
+"""The most nodes of one increment, unless a gang has more: what need not be whole is not rolled back together, and in a
+cluster an increment is one object."""
 MOST_PODS = 20_000
-"""and the most pods, unless a gang has more of either: what need not be whole is not rolled back together, and in a
-cluster is one object."""
+"""The most pods of one increment, for the same reasons."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,35 +8,17 @@ exist. A pod that is gone leaves its room to others, its own replacement among t
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cagrpc.cluster.shortages import offering
 from cagrpc.cluster.state import ClusterState, PodRef, oldest_first
-from cagrpc.controllers.assume_cache.placed_pods import PlacedPods
-from cagrpc.controllers.assume_cache.slack import SlackState
+from cagrpc.controllers.assume_cache.placements import PlacedPods
 from cagrpc.controllers.assume_cache.snapshot import Snapshot
-from cagrpc.fleet.model import FleetSnapshot
 from solver.model import NodeGroup, Plan, PodClass, PodSet, PodSpec, Problem
 
 ClassKey = tuple[PodSpec, int, str | None, bool]
 """What pods of one class have in common."""
-
-
-@dataclass(frozen=True, slots=True)
-class FleetObservation:
-    """The fleet as one step observes it."""
-
-    snapshot: FleetSnapshot
-    short: frozenset[str]
-    slack: SlackState
-
-    @property
-    def inputs(self) -> Hashable:
-        """Everything that a round depends on beside pods and Nodes."""
-        sizes = tuple((name, each.target_size, each.group.max_size) for name, each in self.snapshot.groups.items())
-        in_flight = frozenset(each.id for each in self.snapshot.increments if each.nodes)
-        return sizes, in_flight, self.short, tuple(sorted(self.slack.left_over.items()))
 
 
 @dataclass(frozen=True, slots=True)

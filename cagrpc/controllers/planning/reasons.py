@@ -1,11 +1,13 @@
-"""Events on pods: why they are not served, or what serves them, from the plan, from what was left out after a shortage,
-and, where there is time, from the explanations. Pure; `controllers.events` writes them."""
+"""Why pods are not served, or what serves them: from the plan, from what was left out after a shortage, and, where
+there is time, from the explanations. It is reported in Events on the pods and in `/plans`; `controllers.events` writes
+the former, planning is `controller`'s."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from cagrpc import errors
@@ -15,16 +17,19 @@ from cagrpc.cluster.state import IncompleteGang, PodRef
 from cagrpc.controllers.events import Note, pod_object
 from cagrpc.controllers.planning.increments import AssignedPods, format_deltas
 from cagrpc.controllers.planning.problem import Question
-from cagrpc.controllers.planning.records import LeftOut
+from cagrpc.controllers.planning.records import LeftOut, Rounds
 from cagrpc.fleet.model import IncrementSpec, IncrementStatus
+from solver import explain
+from solver.explanation.choices import reached, without
 from solver.explanation.kinds import advice
-from solver.explanation.model import Explanation
-from solver.model import NodeGroup, Plan, PodClass
+from solver.explanation.model import Explanation, WhyLimited
+from solver.model import Budget, NodeGroup, Plan, PodClass, Problem
+from solver.model.errors import NotCompiledError
 
 CONTROLLER, ACTION = "cagrpc.io/planner", "Planning"
-"""`reportingController` and `action` of the planner's Events,"""
+"""`reportingController` and `action` of the planner's Events."""
 PLANNED, NOT_PLANNED = "Planned", "NotPlanned"
-"""and their reasons."""
+"""Reasons of these Events."""
 
 _MOST_WAYS = 2
 
@@ -125,3 +130,62 @@ def refused(asked: IncrementSpec, error: errors.CagrpcError, pods: Iterable[PodR
     """Yield notes on pods of an increment that the fleet refused."""
     text = f"{format_deltas(asked.deltas)} was refused: {error}"
     return (_not_planned(pod, text) for pod in pods)
+
+
+EXPLAIN_SECONDS = 2.0
+"""The most that explaining one round may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    record_id: str
+    problem: Problem
+    plan: Plan
+    assigned: AssignedPods
+    unplaced: dict[int, LeftOut]
+    limited: WhyLimited | None = None
+
+
+class Unserved:
+    """What the latest round left out, and what limited it, until that is reported. For one thread."""
+
+    def __init__(self, rounds: Rounds, budget: Budget, record: Callable[[Iterable[Note], str], None]) -> None:
+        """`record` writes Events about a round of this id. `budget` is that of a round; explaining takes no longer."""
+        self._rounds = rounds
+        self._budget = replace(budget, seconds=min(EXPLAIN_SECONDS, budget.seconds))
+        self._record = record
+        self._round: _Round | None = None
+        self._explained: tuple[dict[int, LeftOut], dict[int, LeftOut]] = ({}, {})
+        """The unplaced pods that were explained last, without and with their explanations."""
+
+    def found(
+        self, record_id: str, problem: Problem, plan: Plan, assigned: AssignedPods, unplaced: dict[int, LeftOut]
+    ) -> None:
+        """Remember what a round did not place."""
+        self._round = _Round(record_id, problem, plan, assigned, unplaced)
+
+    def explain(self) -> None:
+        """Explain what would serve the latest round's unplaced pods, and report it; later where that takes kernels that
+        are still being compiled."""
+        with suppress(NotCompiledError):
+            self._explain()
+
+    def _explain(self) -> None:
+        waiting = self._round
+        if waiting is None:
+            return
+        known, found = self._explained
+        if waiting.unplaced and known != waiting.unplaced:
+            found = explained(waiting.unplaced, explain(waiting.problem, waiting.plan, self._budget))
+            self._explained = (waiting.unplaced, found)
+        changes = reached(waiting.problem, waiting.plan)
+        limited = without(waiting.problem, waiting.plan, changes, self._budget) if changes else None
+        self._round = replace(waiting, unplaced=found if waiting.unplaced else {}, limited=limited)
+        self.report()
+
+    def report(self) -> None:
+        """Report the latest round's unplaced pods with what is known by now."""
+        known, self._round = self._round, None
+        if known is not None:
+            self._rounds.explain(known.record_id, tuple(known.unplaced.values()), known.limited)
+            self._record(not_planned(known.unplaced, known.assigned), known.record_id)

@@ -1,18 +1,23 @@
-"""The record of planning rounds, which `/plans` and `cagrpc status` show; docs/reference/planner-loop.md has the JSON.
-The journal has the increments; here is only their last known phase.
-"""
+"""The record of planning rounds, which `/plans` and `cagrpc status` show, and their metrics: how long they take, and
+what the latest one came to. docs/reference/planner-loop.md has the JSON. The journal has the increments; here is only
+their last known phase."""
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from threading import Lock
 from typing import Any
+
+from prometheus_client import Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from cagrpc.cluster.shortages import Shortage
 from cagrpc.cluster.state import IncompleteGang
 from cagrpc.fleet.model import FleetSnapshot
+from cagrpc.runtime import tracing
 from solver.explanation.choices import limited_json
 from solver.explanation.model import WhyLimited
 from solver.model import Plan, Status
@@ -44,20 +49,9 @@ class Ordered:
     cost_per_hour: float
     id: str = ""
     """Empty where the fleet refused it."""
-    phase: str = ""
+    phase: str = "refused"
     message: str = ""
     """Why it was refused or rolled back, or what it waits for."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Return it as `/plans` has it."""
-        return {
-            "id": self.id,
-            "phase": self.phase or "refused",
-            "node_groups": dict(self.node_groups),
-            "pods": self.pods,
-            "cost_per_hour": self.cost_per_hour,
-            "message": self.message,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +64,6 @@ class LeftOut:
     ways: tuple[str, ...] = ()
     """The smallest changes that would serve them, each sufficient."""
     gang: str | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """Return it as `/plans` has it."""
-        return {
-            "example": self.example,
-            "gang": self.gang,
-            "count": self.count,
-            "reasons": list(self.reasons),
-            "ways": list(self.ways),
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,32 +124,14 @@ class PlanRecord:
 
     def as_json(self) -> dict[str, Any]:
         """Return it as `/plans` has it."""
-        return {
-            "id": self.id,
-            "at_seconds": self.at_seconds,
-            "why": self.why,
-            "pods": self.pods,
-            "classes": self.classes,
-            "status": self.status,
-            "planned_cost_per_hour": self.planned_cost_per_hour,
-            "lower_bound_per_hour": self.lower_bound_per_hour,
-            "gap": self.gap,
-            "unserved_unproven": self.unserved_unproven,
-            "price_of_priority_per_hour": self.price_of_priority_per_hour,
-            "elapsed_seconds": self.elapsed_seconds,
-            "nodes": self.nodes,
-            "on_existing": self.on_existing,
-            "increments": [each.as_json() for each in self.increments],
-            "unplaced": [each.as_json() for each in self.unplaced],
-            "shortages": [each.as_json() for each in self.shortages],
-            "incomplete_gangs": [
-                {"gang": each.name, "pods": each.there, "needed": each.needed} for each in self.incomplete_gangs
-            ],
-            "placeholders": self.placeholders,
-            "unplaced_placeholders": [each.as_json() for each in self.unplaced_placeholders],
-            "limited": None if self.limited is None else limited_json(self.limited),
-            "warnings": list(self.warnings),
-        }
+        gangs = [{"gang": each.name, "pods": each.there, "needed": each.needed} for each in self.incomplete_gangs]
+        limited = None if self.limited is None else limited_json(self.limited)
+        shown = replace(self, incomplete_gangs=(), limited=None)
+        return {**asdict(shown, dict_factory=_with_lists), "incomplete_gangs": gangs, "limited": limited}
+
+
+def _with_lists(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in fields}
 
 
 @dataclass
@@ -214,3 +180,53 @@ class Rounds:
         """Return the rounds, oldest first."""
         with self._lock:
             return tuple(self._ring)
+
+
+_SECONDS_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0, 120.0, 300.0)
+"""From a round for a few pods, over `planner.budget` (5 s by default) and what comes on top of it, to the minutes that
+plans of the largest clusters take."""
+
+
+class RoundMetrics:
+    """Rounds that had something to plan."""
+
+    def __init__(self, rounds: Rounds) -> None:
+        self._latest = _LatestRound(rounds)
+        self._seconds = Histogram(
+            "cagrpc_planning_round_duration_seconds",
+            "How long planning rounds took until their increments were ordered, by the status of their plan.",
+            ("status",),
+            buckets=_SECONDS_BUCKETS,
+            registry=None,
+        )
+
+    def observe(self, record: PlanRecord, seconds: float) -> None:
+        """Count a round that is over."""
+        ordered = next((each.id for each in record.increments if each.id), None)
+        exemplar = tracing.exemplar(ordered) if ordered is not None else None
+        self._seconds.labels(record.status).observe(seconds, exemplar)
+
+    def collectors(self) -> tuple[Collector, ...]:
+        """Return them for a registry."""
+        return self._seconds, self._latest
+
+
+class _LatestRound(Collector):
+    def __init__(self, rounds: Rounds) -> None:
+        self._rounds = rounds
+
+    def collect(self) -> Iterator[Metric]:
+        unplaced = GaugeMetricFamily("cagrpc_plan_unplaced_pods", "Pods that the latest planning round did not place.")
+        cost = GaugeMetricFamily("cagrpc_plan_cost_usd_per_hour", "Cost of the latest plan's new nodes.")
+        least = GaugeMetricFamily(
+            "cagrpc_plan_lower_bound_usd_per_hour", "The least that any plan for the same pods costs, proven."
+        )
+        gap = GaugeMetricFamily("cagrpc_plan_gap_ratio", "The most that the latest plan is above that, of its cost.")
+        record = next((each for each in reversed(self._rounds.latest()) if each.pods or each.placeholders), None)
+        if record is not None:
+            unplaced.add_metric((), sum(each.count for each in record.unplaced))
+            cost.add_metric((), record.planned_cost_per_hour)
+            for family, proven in ((least, record.lower_bound_per_hour), (gap, record.gap)):
+                if proven is not None:
+                    family.add_metric((), proven)
+        yield from (unplaced, cost, least, gap)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from cagrpc.cluster.shortages import could_hold
 from cagrpc.controllers.provisioning import conditions
-from cagrpc.controllers.provisioning.observation import ManagedRequest, RequestsObservation
-from cagrpc.controllers.provisioning.progress import Pods, RequestPhase
+from cagrpc.controllers.provisioning.observation import RequestsObservation
+from cagrpc.controllers.provisioning.progress import ManagedRequest, Pods, RequestPhase
 from cagrpc.runtime.clock import MonotonicClock
 from solver.model import PODS, Node, NodeGroup, PodSpec
 from solver.model.allocation import allocate
@@ -78,7 +78,7 @@ def _waits_for_room(each: ManagedRequest) -> bool:
     return (
         each.phase is RequestPhase.WAITING
         and isinstance(each.pods, Pods)
-        and conditions.OVERTAKEN in each.request.details
+        and conditions.BYPASSED in each.request.details
     )
 
 

@@ -38,8 +38,9 @@ CLAIMS_NOT_READY = "ClaimsAreNotReady"
 
 ATTEMPTS = "attempts"
 RETRY_AT = "retryAt"
-OVERTAKEN = "overtaken"
-"""Present only where the last attempt failed for lack of room rather than because an increment was rolled back."""
+BYPASSED = "overtaken"
+"""How often it was bypassed; under the name that earlier versions read and write. Present only where the last attempt
+failed for lack of room rather than because an increment was rolled back."""
 CONSUMED = "consumed"
 INCREMENT = "increment"
 NODES = "nodes"
@@ -105,7 +106,7 @@ def provisioned(
     """Return the change of a request all of whose nodes are ready. `standing` are nodes beside the increment's."""
     bill = _bill(request.uid, status, snapshot)
     text = f"all nodes are ready: {bill.nodes}{_beside(standing)}"
-    details = {**_details(request, bill, standing), INCREMENT: status.id, RETRY_AT: None, OVERTAKEN: None}
+    details = {**_details(request, bill, standing), INCREMENT: status.id, RETRY_AT: None, BYPASSED: None}
     conditions = {
         ConditionType.ACCEPTED: (True, "Accepted", f"increment {status.id} is done"),
         ConditionType.PROVISIONED: (True, PROVISIONED, text),
@@ -120,7 +121,7 @@ def has_room(request: ProvisioningRequest, nodes: Collection[str]) -> Change:
         ConditionType.ACCEPTED: (True, "Accepted", "nothing has to be ordered"),
         ConditionType.PROVISIONED: (True, FOUND, text),
     }
-    details = {**_details(request, _Bill(), len(nodes)), RETRY_AT: None, OVERTAKEN: None}
+    details = {**_details(request, _Bill(), len(nodes)), RETRY_AT: None, BYPASSED: None}
     return Change(conditions, details, "Provisioned", text, outcome="provisioned")
 
 
@@ -142,10 +143,10 @@ def not_now(
     valid_until: float,
     *,
     increment: str = "",
-    overtaken: int | None = None,
+    bypassed: int | None = None,
 ) -> Change:
     """Return the change after a failed attempt, with the time of the next. `increment` is the one that was rolled back;
-    without it there was no room, and `overtaken` is how often the request was bypassed."""
+    without it there was no room, and `bypassed` is how often the request was bypassed."""
     attempts = attempts_of(request) + 1
     retry_at = math.ceil(min(now + _BACK_OFF.seconds(attempts), max(now, valid_until)))
     text = f"{why}{_ATTEMPT}{attempts}, {_next_try(retry_at, valid_until)}"
@@ -157,19 +158,19 @@ def not_now(
     details = {
         ATTEMPTS: str(attempts),
         RETRY_AT: timestamp(retry_at),
-        OVERTAKEN: None if overtaken is None else str(overtaken),
+        BYPASSED: None if bypassed is None else str(bypassed),
         **({INCREMENT: increment, **dict.fromkeys(_BILL)} if increment else {}),
     }
     outcome = "rolled-back" if increment else "no-room"
     return Change(conditions, details, NOT_FOUND, text, warning=True, outcome=outcome)
 
 
-def short(request: ProvisioningRequest, why: str, until: float, valid_until: float, *, overtaken: int) -> Change | None:
+def short(request: ProvisioningRequest, why: str, until: float, valid_until: float, *, bypassed: int) -> Change | None:
     """Return the change of a request that nothing could be tried for, since offerings are left out until then. It
     counts as no attempt. None where that is what its status says already."""
     retry_at = math.ceil(min(until, valid_until))
     text = f"{why}{_NO_ATTEMPT}{_next_try(retry_at, valid_until)}, or tried before where room is made"
-    details: dict[str, str | None] = {RETRY_AT: timestamp(retry_at), OVERTAKEN: str(overtaken)}
+    details: dict[str, str | None] = {RETRY_AT: timestamp(retry_at), BYPASSED: str(bypassed)}
     written = request.conditions.get(ConditionType.PROVISIONED)
     same = written is not None and (written.reason, written.message) == (SHORT, cut(text, _MOST_MESSAGE))
     if same and all(request.details.get(name) == value for name, value in details.items()):
@@ -202,9 +203,9 @@ def waits_for_a_shortage(request: ProvisioningRequest) -> bool:
     return written is not None and not written.status and written.reason == SHORT
 
 
-def overtaken(times: int) -> Change:
+def bypassed(times: int) -> Change:
     """Return the change of a request that was bypassed while it waited for its next attempt."""
-    return Change(details={OVERTAKEN: str(times)})
+    return Change(details={BYPASSED: str(times)})
 
 
 def over_share(why: str) -> Change:
@@ -269,9 +270,9 @@ def attempts_of(request: ProvisioningRequest) -> int:
     return _number(request, ATTEMPTS)
 
 
-def overtaken_of(request: ProvisioningRequest) -> int:
+def bypassed_of(request: ProvisioningRequest) -> int:
     """Return how often the request was bypassed."""
-    return _number(request, OVERTAKEN)
+    return _number(request, BYPASSED)
 
 
 def reported_nodes(request: ProvisioningRequest) -> int:

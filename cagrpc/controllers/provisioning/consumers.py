@@ -14,8 +14,8 @@ from cagrpc.cluster.state import ClusterState, Consumer, ConsumerStage
 from cagrpc.controllers.assume_cache.bookings import Booking, book
 from cagrpc.controllers.events import Note, ObjectRef, pod_object
 from cagrpc.controllers.provisioning.model import ProvisioningRequest
-from cagrpc.controllers.provisioning.observation import ManagedRequest, RequestsObservation
-from cagrpc.controllers.provisioning.progress import Pods, RequestPhase
+from cagrpc.controllers.provisioning.observation import RequestsObservation
+from cagrpc.controllers.provisioning.progress import ManagedRequest, Pods, RequestPhase
 from solver.model.quantities import pluralize
 
 MISSING = "ProvisioningRequestMissing"

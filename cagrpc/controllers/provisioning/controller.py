@@ -24,35 +24,31 @@ from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.events import EventRecorder
 from cagrpc.controllers.provisioning import conditions, consumers
 from cagrpc.controllers.provisioning.capacity_requeue import CapacityRequeue
-from cagrpc.controllers.provisioning.classes import is_ours
-from cagrpc.controllers.provisioning.crowded import Crowded
 from cagrpc.controllers.provisioning.deciding import Deciding
-from cagrpc.controllers.provisioning.decision.planning import MOST_AT_ONCE
+from cagrpc.controllers.provisioning.decisions import MOST_AT_ONCE
 from cagrpc.controllers.provisioning.fairness import Shares, Turns, due, one_by_one
-from cagrpc.controllers.provisioning.lost_room import GoneNodes, LostRoom
-from cagrpc.controllers.provisioning.metrics import RequestMetrics
-from cagrpc.controllers.provisioning.model import ProvisioningRequest
+from cagrpc.controllers.provisioning.labels import BookingLabels, Crowded, by_node
+from cagrpc.controllers.provisioning.model import ProvisioningRequest, is_ours
 from cagrpc.controllers.provisioning.observation import (
-    LabelledNodes,
-    ManagedRequest,
+    GoneNodes,
+    LostRoom,
     RequestReader,
     RequestsObservation,
     increment_of,
-    observe_requests,
 )
 from cagrpc.controllers.provisioning.progress import (
     Action,
     Decision,
+    ManagedRequest,
     Pods,
     ReconcileContext,
     RequestPhase,
-    RequestState,
     advance,
 )
 from cagrpc.controllers.provisioning.result import ReconcileResult, bookings_of
+from cagrpc.controllers.provisioning.scenario import scenario_of
 from cagrpc.controllers.provisioning.store import RequestStore
-from cagrpc.controllers.provisioning.writing import Writing
-from cagrpc.controllers.provisioning.written import BookingLabels, WrittenRequests, by_node
+from cagrpc.controllers.provisioning.writing import RequestMetrics, Writing, WrittenRequests
 from cagrpc.controllers.runtime import Runtime
 from cagrpc.controllers.settings import ClassBehaviour, RequestSettings
 from cagrpc.fleet.fleet import Fleet
@@ -68,18 +64,18 @@ log = logging.getLogger(__name__)
 STEP_SECONDS = 0.25
 """How often to step."""
 OBSERVE_SECONDS = 1.0
-"""How often to observe where only time and pods can have changed,"""
+"""How often to observe where only time and pods can have changed."""
 IDLE_SECONDS = 10.0
-"""and where no request of ours is open. As often, Events on pods that consume requests are written."""
+"""How often to observe where no request of ours is open. As often, Events on pods that consume requests are written."""
 OBSERVE_SHARE = 0.02
 """The share of a core that observing may take: with very many requests it is done less often, but at least every"""
 SELDOM_SECONDS = 5.0
 MOST_WRITTEN = 200
 """Requests written in one step; others wait for the next, and those that are due are decided in between."""
 DECIDING_SECONDS = 2.0
-"""The budget for requests that are decided together;"""
+"""The budget for requests that are decided together."""
 HURRIED_SHARE = 0.25
-"""this share of it while more are due than are decided together, and for requests that are tried early."""
+"""The share of it that is used while more are due than are decided together, and for requests that are tried early."""
 _OPEN = frozenset({RequestPhase.WAITING, RequestPhase.COMING})
 
 
@@ -112,8 +108,7 @@ class ProvisioningController(Controller):
         self._written = WrittenRequests()
         self._labels = BookingLabels(store.client, assumed.labels, runtime.writers)
         self._reader = RequestReader(store, settings)
-        self._labelled = LabelledNodes()
-        self._writing = Writing(store.client, self._written, events, self._metrics.observe, runtime)
+        self._writing = Writing(store.client, self._written, events, self._metrics, runtime)
         self._stopping = threading.Event()
         self._turns = Turns(settings.per_namespace, runtime.clock)
         self._deciding = Deciding(
@@ -141,21 +136,12 @@ class ProvisioningController(Controller):
         self._stopping.set()
         super().stop(wait_seconds)
 
-    @property
-    def waits_for(self) -> str:
-        """Why no request is served now; empty where they are."""
-        return self._waits_for
-
     def bookings(self) -> int:
         """Return the number of requests with a reservation."""
         return len(self._bookings())
 
     def _bookings(self) -> tuple[Booking, ...]:
         return self._seen.bookings if self._seen is not None else ()
-
-    def counts(self) -> Mapping[tuple[str, str], int]:
-        """Return the number of requests by class and outcome, since the start."""
-        return self._writing.counts()
 
     def records(self) -> list[dict[str, Any]]:
         """Return every request of ours, oldest first, as JSON."""
@@ -239,7 +225,7 @@ class ProvisioningController(Controller):
     def _observe_now(self, requests: Iterable[ProvisioningRequest]) -> RequestsObservation:
         fleet = self._fleet.snapshot  # first: what it has ordered by then is in the cluster's state, or still held
         snapshot = self._assumed.snapshot(fleet, self._cluster.state())
-        return observe_requests(self._now(), requests, self._reader.ours, snapshot, self._labelled)
+        return self._reader.observe(self._now(), requests, snapshot)
 
     def _still_there(self, uid: str) -> bool:
         return any(each.uid == uid and not each.deleting for each in self._store.requests())
@@ -261,7 +247,7 @@ class ProvisioningController(Controller):
         before = self._seen.observed.ours if self._seen is not None else {}
         for uid in before.keys() - observed.requests.keys():
             if before[uid].phase in (RequestPhase.WAITING, RequestPhase.COMING):
-                self._writing.note(before[uid], "cancelled")
+                self._writing.note(before[uid].request, "cancelled")
         self._decided = {uid: each for uid, each in self._decided.items() if uid in observed.ours}
 
     # ---- what comes next
@@ -269,7 +255,9 @@ class ProvisioningController(Controller):
     def _advance(self, observed: RequestsObservation) -> ReconcileResult:
         """Advance all requests. Others see their reservations from now on."""
         gone = self._gone_nodes.of(observed)
-        states = {uid: self._state_of(observed, uid, gone.get(uid, frozenset())) for uid in observed.ours}
+        states = {
+            uid: self._state_of(observed, each, gone.get(uid, frozenset())) for uid, each in observed.ours.items()
+        }
         actions = {uid: self._next(observed, each) for uid, each in states.items()}
         bookings = bookings_of(observed, actions)
         shares = Shares(bookings, self._settings.per_namespace)
@@ -283,24 +271,20 @@ class ProvisioningController(Controller):
         self._assumed.assume_requests(seen.assumed())
         return seen
 
-    def _next(self, observed: RequestsObservation, states: RequestState) -> Action:
-        return advance(states, ReconcileContext(observed.fleet, self._settings, observed.at_seconds))
+    def _next(self, observed: RequestsObservation, state: ManagedRequest) -> Action:
+        return advance(state, ReconcileContext(observed.fleet, self._settings, observed.at_seconds))
 
-    def _state_of(self, observed: RequestsObservation, uid: str, gone: frozenset[str]) -> RequestState:
-        each = observed.ours[uid]
-        came = conditions.consumed_of(each.request)
+    def _state_of(self, observed: RequestsObservation, each: ManagedRequest, gone: frozenset[str]) -> ManagedRequest:
+        uid, came = each.request.uid, conditions.consumed_of(each.request)
         pods = observed.consumers.get(each.request.key, ())
         if pods and isinstance(each.pods, Pods) and each.phase in (RequestPhase.COMING, RequestPhase.PROVISIONED):
             came = consumed(each.pods.sets, pods, came)
-        return RequestState(
-            each.request,
-            each.service,
-            each.terms,
-            each.pods,
-            increment_of(observed, uid, self._fleet),
-            len(observed.booked.get(uid, ())),
-            came,
-            max((each.pod.created_at_seconds for each in pods), default=0),
+        return replace(
+            each,
+            increment=increment_of(observed, uid, self._fleet),
+            labelled=len(observed.booked.get(uid, ())),
+            consumed=came,
+            came_at_seconds=max((pod.pod.created_at_seconds for pod in pods), default=0),
             gone=gone,
             decision=self._decided.get(uid),
             woken=uid in self._requeue.due(),
@@ -316,7 +300,7 @@ class ProvisioningController(Controller):
         self._writing.delete(ours[uid].request for uid, each in actions.items() if each.delete)
         changes = {uid: each.change for uid, each in actions.items() if each.change is not None}
         now = one_by_one(changes, lambda uid: ours[uid].request.namespace)[:MOST_WRITTEN]
-        written = self._writing.write((ours[uid], changes[uid]) for uid in now)
+        written = self._writing.write((ours[uid].request, changes[uid]) for uid in now)
         quiet = actions.keys() - changes.keys()
         for uid in written | quiet:
             self._decided.pop(uid, None)
@@ -339,7 +323,7 @@ class ProvisioningController(Controller):
             self._requeue.tried(each.request.uid for each in (*atomic, *checks))
             try:
                 if atomic:
-                    scenario = self._deciding.scenario(observed.snapshot, booked)
+                    scenario = scenario_of(observed.snapshot, booked)
                     share = HURRIED_SHARE if early or len(atomic) == MOST_AT_ONCE else 1.0
                     self._decided.update(self._deciding.atomic(atomic, scenario, observed, share=share))
                 elif checks:
@@ -356,7 +340,7 @@ class ProvisioningController(Controller):
         self._write(decided)
 
     def _check(self, checks: Sequence[ManagedRequest], observed: RequestsObservation, booked: Reservations) -> None:
-        scenario = self._deciding.scenario(observed.snapshot, booked)
+        scenario = scenario_of(observed.snapshot, booked)
         self._decided.update(self._deciding.checks(checks, scenario, observed.state))
 
     # ---- pods that consume requests

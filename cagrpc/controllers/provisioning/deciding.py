@@ -5,27 +5,24 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from cagrpc.cluster.node_info import ClusterCapacity, Reservations, merged, requested
-from cagrpc.cluster.shortages import offering
-from cagrpc.cluster.state import ClusterState, ConsumerStage
+from cagrpc.cluster.node_info import ClusterCapacity
+from cagrpc.cluster.state import ClusterState
 from cagrpc.controllers.assume_cache.bookings import Booking, book
-from cagrpc.controllers.assume_cache.snapshot import Snapshot
 from cagrpc.controllers.planning.increments import format_deltas
 from cagrpc.controllers.provisioning import conditions
-from cagrpc.controllers.provisioning.crowded import to_be_labelled
-from cagrpc.controllers.provisioning.decision.planning import Decisions, RequestPart, Scenario, check, decide
+from cagrpc.controllers.provisioning.decisions import check, decide
 from cagrpc.controllers.provisioning.fairness import Turns
+from cagrpc.controllers.provisioning.labels import BookingLabels, by_node, to_be_labelled
 from cagrpc.controllers.provisioning.model import Candidate, ProvisioningRequest, namespace_of
-from cagrpc.controllers.provisioning.observation import ManagedRequest, RequestsObservation
-from cagrpc.controllers.provisioning.progress import Decision, Granted, Pods, Refused
-from cagrpc.controllers.provisioning.written import BookingLabels, by_node
+from cagrpc.controllers.provisioning.observation import RequestsObservation
+from cagrpc.controllers.provisioning.progress import Decision, Granted, ManagedRequest, Pods, Refused
+from cagrpc.controllers.provisioning.scenario import Decisions, RequestPart, Scenario
 from cagrpc.errors import CagrpcError
 from cagrpc.fleet.fleet import Fleet
-from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, Origin, Placement
+from cagrpc.fleet.model import IncrementSpec, Origin, Placement
 from cagrpc.runtime import tracing
 from solver.model import Budget
 from solver.model.budget import RunningBudget
@@ -55,26 +52,6 @@ class Deciding:
         self._still_there = still_there
         self._stopping = stopping
 
-    def scenario(self, snapshot: Snapshot, booked: Reservations) -> Scenario:
-        """Return where there is room now, and where it can be made. `booked` are the reservations of bookings."""
-        fleet, state = snapshot.fleet, snapshot.cluster
-        short = {each.offering: each for each in snapshot.shortages}
-        placed = snapshot.placed(merged(booked, snapshot.displaced))
-        going = {each.name for each in fleet.disruption.nodes} if fleet.disruption is not None else set()
-        usable = {
-            each.node.name for each in state.nodes if not each.held and each.provider_id not in fleet.held_instances
-        } - going
-        return Scenario(
-            tuple(node for node in placed.nodes if node.name in usable and node.name not in placed.in_flight),
-            snapshot.groups,
-            fleet.limits,
-            state.daemon_sets,
-            {group.id: short[name] for group in snapshot.groups if (name := offering(group)) in short},
-            frozenset(each.node.name for each in state.nodes if each.provider_id not in fleet.group_of_instance),
-            _returning(state, booked),
-            _coming(fleet),
-        )
-
     def atomic(
         self,
         candidates: Sequence[ManagedRequest],
@@ -89,54 +66,42 @@ class Deciding:
         Unavailable where the API server or the journal is out of reach; what was ordered until then stays ordered."""
         plan = secrets.token_hex(4)
         with tracing.about(tracing.plan(plan)):
-            return self._atomic(plan, candidates, scenario, observed, share)
-
-    def _atomic(
-        self,
-        plan: str,
-        candidates: Sequence[ManagedRequest],
-        scenario: Scenario,
-        observed: RequestsObservation,
-        share: float,
-    ) -> dict[str, Decision]:
-        by_uid = {each.request.uid: each for each in candidates}
-        asked = [
-            replace(_candidate(each, observed.state), turn=turn, may_keep=self._turns.may_keep(each.request.namespace))
-            for turn, each in enumerate(candidates)
-        ]
-        with tracing.span("solving"):
-            decided = self._decide(asked, to_be_labelled(scenario), share)
-        self._turns.kept(map(namespace_of, decided.kept_for))
-        found: dict[str, Decision] = {uid: Refused(why, final=True) for uid, why in decided.infeasible.items()}
-        found.update(
-            (uid, Refused(why, overtaken=uid in decided.overtaken, until_seconds=decided.until.get(uid)))
-            for uid, why in decided.left.items()
-        )
-        served = {uid for uid in decided.served if not self._stopping() and self._still_there(uid)}
-        used = {uid: decided.on_nodes.get(uid, ()) for uid in served}
-        self._labels.drop(
-            by_node({uid: {*observed.booked.get(uid, ())}.difference(names) for uid, names in used.items()})
-        )
-        failed = self._labels.put(by_node(used))
-        for uid, names in used.items():
-            not_labelled = [name for name in names if name in failed]
-            if not_labelled:
-                served.remove(uid)
-                why = failed[not_labelled[0]]
-                if why:  # empty where the node is gone
-                    found[uid] = Refused(f"node {not_labelled[0]} cannot be labelled for it: {why}")
-        ordered = {uid for part in decided.parts for uid in part.uids}
-        found.update((uid, Granted(nodes=frozenset(decided.on_nodes.get(uid, ())))) for uid in served - ordered)
-        requests = {uid: by_uid[uid].request for uid in served}
-        with tracing.span("committing"):
-            refused = self._order([part for part in decided.parts if served.issuperset(part.uids)], requests, plan)
-        self._turns.served(of.namespace for uid, of in requests.items() if uid not in refused)
-        return {**found, **refused}
+            by_uid = {each.request.uid: each for each in candidates}
+            asked = [
+                replace(
+                    _candidate(each, observed.state), turn=turn, may_keep=self._turns.may_keep(each.request.namespace)
+                )
+                for turn, each in enumerate(candidates)
+            ]
+            with tracing.span("solving"):
+                decided = self._decide(asked, to_be_labelled(scenario), share)
+            self._turns.kept(map(namespace_of, decided.kept_for))
+            found: dict[str, Decision] = dict(decided.refused)
+            served = {uid for uid in decided.served if not self._stopping() and self._still_there(uid)}
+            used = {uid: decided.on_nodes.get(uid, ()) for uid in served}
+            self._labels.drop(
+                by_node({uid: {*observed.booked.get(uid, ())}.difference(names) for uid, names in used.items()})
+            )
+            failed = self._labels.put(by_node(used))
+            for uid, names in used.items():
+                not_labelled = [name for name in names if name in failed]
+                if not_labelled:
+                    served.remove(uid)
+                    why = failed[not_labelled[0]]
+                    if why:  # empty where the node is gone
+                        found[uid] = Refused(f"node {not_labelled[0]} cannot be labelled for it: {why}")
+            ordered = {uid for part in decided.parts for uid in part.uids}
+            found.update((uid, Granted(nodes=frozenset(decided.on_nodes.get(uid, ())))) for uid in served - ordered)
+            requests = {uid: by_uid[uid].request for uid in served}
+            with tracing.span("committing"):
+                refused = self._order([part for part in decided.parts if served.issuperset(part.uids)], requests, plan)
+            self._turns.served(of.namespace for uid, of in requests.items() if uid not in refused)
+            return {**found, **refused}
 
     def _decide(self, candidates: Sequence[Candidate], scenario: Scenario, share: float) -> Decisions:
         """Decide all together, or, where that fails, one by one up to the first that can be decided: a request that
         breaks planning delays no other."""
-        broken: dict[str, str] = {}
+        broken: dict[str, Refused] = {}
         alone = [[each] for each in candidates] if len(candidates) > 1 else []
         for asked in (candidates, *alone):
             try:
@@ -148,10 +113,10 @@ class Deciding:
                     log.warning("requests are decided one by one, since deciding them together failed: %r", error)
                     continue
                 log.exception("request %s cannot be decided", asked[0].key, extra={"request": asked[0].key})
-                broken[asked[0].uid] = f"it cannot be decided: {error!r:.300}"
+                broken[asked[0].uid] = Refused(f"it cannot be decided: {error!r:.300}")
             else:
-                return replace(found, left={**found.left, **broken})
-        return Decisions(left=broken)
+                return replace(found, refused={**found.refused, **broken})
+        return Decisions(refused=broken)
 
     def _order(
         self, parts: Sequence[RequestPart], requests: Mapping[str, ProvisioningRequest], plan: str
@@ -188,11 +153,8 @@ class Deciding:
                     f"it cannot be checked: {error!r:.300}", reason=conditions.NOT_CHECKED
                 )
                 continue
-            if not checked.fits:
-                found[each.request.uid] = Refused(checked.message)
-                continue
-            found[each.request.uid] = Granted(checked.message, frozenset(checked.nodes))
-            if each.service.books:
+            found[each.request.uid] = checked
+            if isinstance(checked, Granted) and each.service.books:
                 self._turns.served([each.request.namespace])
                 used = replace(
                     state,
@@ -233,21 +195,3 @@ def booking_of(each: ManagedRequest) -> Booking:
     """Return a booking for all its pods, wherever there is room."""
     assert isinstance(each.pods, Pods)
     return Booking(each.request.uid, each.request.key, each.pods.apart(each.pods.sets), anywhere=True)
-
-
-def _returning(state: ClusterState, booked: Reservations) -> dict[str, dict[str, int]]:
-    """Return what requests have on each node, which will be free again."""
-    pods = {name: [(each.spec, each.count) for each in reserved] for name, reserved in booked.items()}
-    on_nodes = Counter((each.node, each.spec) for each in state.consumers if each.stage is ConsumerStage.BOUND)
-    for (name, spec), count in on_nodes.items():
-        pods.setdefault(name, []).append((spec, count))
-    return {name: requested(there) for name, there in pods.items()}
-
-
-def _coming(snapshot: FleetSnapshot) -> Counter[str]:
-    """Return the number of nodes in flight for requests, by group."""
-    found: Counter[str] = Counter()
-    for status in snapshot.increments:
-        if status.phase.in_flight and status.increment.requests:
-            found.update(status.increment.deltas)
-    return found

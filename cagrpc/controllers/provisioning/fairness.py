@@ -11,10 +11,10 @@ from typing import TypeVar
 
 from cagrpc.controllers.assume_cache.bookings import Booking
 from cagrpc.controllers.provisioning import conditions
-from cagrpc.controllers.provisioning.decision.planning import MOST_AT_ONCE
+from cagrpc.controllers.provisioning.decisions import MOST_AT_ONCE
 from cagrpc.controllers.provisioning.model import namespace_of
-from cagrpc.controllers.provisioning.observation import ManagedRequest, RequestsObservation
-from cagrpc.controllers.provisioning.progress import Action, Pods, RequestPhase
+from cagrpc.controllers.provisioning.observation import RequestsObservation
+from cagrpc.controllers.provisioning.progress import Action, ManagedRequest, Pods, RequestPhase
 from cagrpc.controllers.settings import ClassBehaviour, NamespaceSettings
 from cagrpc.runtime.clock import MonotonicClock
 from solver.model.quantities import pluralize
@@ -62,7 +62,7 @@ class Turns:
 
     def joining(self, asking: Iterable[ManagedRequest]) -> list[ManagedRequest]:
         """Return the requests that were bypassed most often first, taking turns between namespaces."""
-        most = sorted(asking, key=lambda each: (-conditions.overtaken_of(each.request), *_by_priority_and_age(each)))
+        most = sorted(asking, key=lambda each: (-conditions.bypassed_of(each.request), *_by_priority_and_age(each)))
         return one_by_one(most, lambda each: each.request.namespace)
 
     def served(self, namespaces: Iterable[str]) -> None:

@@ -1,26 +1,28 @@
-"""One observation of everything: the requests that are ours, what they ask for, their increments, nodes and pods. What
-follows from it is `progress`'s."""
+"""One observation of everything: the requests that are ours, what they ask for, their increments, nodes and pods, and
+what of their capacity is lost. What follows from it is `progress`'s."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cagrpc.api.provisioning.objects import TemplatePod
 from cagrpc.cluster.markers import booking_labels
 from cagrpc.cluster.state import ClusterState, Consumer, PlannedTemplate
+from cagrpc.controllers.assume_cache.bookings import Booked, Booking, overfull
 from cagrpc.controllers.assume_cache.snapshot import Snapshot
 from cagrpc.controllers.provisioning import conditions
-from cagrpc.controllers.provisioning.classes import Terms, service_of, terms
-from cagrpc.controllers.provisioning.model import Candidate, ProvisioningRequest, Service
-from cagrpc.controllers.provisioning.progress import Pods, RequestPhase, Unreadable, phase_of
+from cagrpc.controllers.provisioning.model import ProvisioningRequest, Terms, service_of, terms
+from cagrpc.controllers.provisioning.progress import Action, ManagedRequest, Pods, RequestPhase, Unreadable, phase_of
 from cagrpc.controllers.provisioning.store import RequestStore, Template
 from cagrpc.controllers.settings import RequestSettings
 from cagrpc.errors import NotFound, in_one_line
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import FleetSnapshot, IncrementStatus
-from solver.model import Labels, PodSet, PodSpec
+from cagrpc.runtime.clock import MonotonicClock
+from solver.model import Labels, PodSpec
+from solver.model.quantities import pluralize
 
 PlannedTemplates = Mapping[TemplatePod, PlannedTemplate]
 TEMPLATE_SECONDS = 30.0
@@ -28,37 +30,6 @@ TEMPLATE_SECONDS = 30.0
 
 
 _HOLDING = (RequestPhase.COMING, RequestPhase.PROVISIONED)
-
-
-@dataclass(frozen=True, slots=True)
-class ManagedRequest:
-    """A request of ours."""
-
-    request: ProvisioningRequest
-    service: Service
-    terms: Terms
-    pods: Pods | Unreadable
-    phase: RequestPhase
-
-    @property
-    def candidate(self) -> Candidate:
-        """The request as a candidate. One that failed for lack of room is like a new one; one whose increment was
-        rolled back is planned alone."""
-        request = self.request
-        assert isinstance(self.pods, Pods)
-        return Candidate(
-            request.uid,
-            request.key,
-            tuple(
-                PodSet(f"{request.namespace}/{asked.template}", spec, count)
-                for asked, pods in zip(request.pod_sets, self.pods.sets, strict=True)
-                for spec, count in self.pods.apart([pods])
-            ),
-            self.pods.priority,
-            request.created_at_seconds,
-            0 if conditions.OVERTAKEN in request.details else conditions.attempts_of(request),
-            conditions.overtaken_of(request),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +67,22 @@ class RequestReader:
         self._store = store
         self._settings = settings
         self._read: dict[str, tuple[tuple[Template, int], ...]] = {}
+        self._labelled = LabelledNodes()
 
-    def ours(self, requests: Iterable[ProvisioningRequest], planned: PlannedTemplates) -> dict[str, ManagedRequest]:
+    def observe(self, now: float, requests: Iterable[ProvisioningRequest], snapshot: Snapshot) -> RequestsObservation:
+        """Return the observation of these requests and of the snapshot."""
+        there = [request for request in requests if not request.deleting]
+        return RequestsObservation(
+            now,
+            {request.uid: request for request in there},
+            self._ours(there, snapshot.cluster.templates),
+            snapshot,
+            latest_increments(snapshot.fleet),
+            self._labelled.by_request(snapshot.cluster),
+            consumers_by_request(snapshot.cluster),
+        )
+
+    def _ours(self, requests: Iterable[ProvisioningRequest], planned: PlannedTemplates) -> dict[str, ManagedRequest]:
         """Return those of the requests that are ours, by UID, in their order. `planned` are templates, as planning
         reads their pods now."""
         found: dict[str, ManagedRequest] = {}
@@ -108,9 +93,8 @@ class RequestReader:
             phase, agreed = phase_of(request, service), terms(request, service)
             read = self._templates(request, phase, agreed)
             pods = read if isinstance(read, Unreadable) else _pods(read, planned, waiting=phase is RequestPhase.WAITING)
-            found[request.uid] = ManagedRequest(
-                request, service, agreed if isinstance(agreed, Terms) else Terms(), pods, phase
-            )
+            known = agreed if isinstance(agreed, Terms) else Terms()
+            found[request.uid] = ManagedRequest(request, service, known, pods, phase)
         self._read = {uid: read for uid, read in self._read.items() if uid in found}
         held = (read for uid, read in self._read.items() if found[uid].phase in _HOLDING)
         self._store.keep(frozenset(template.pod for read in held for template, _ in read))
@@ -226,21 +210,54 @@ def consumers_by_request(state: ClusterState) -> dict[str, tuple[Consumer, ...]]
     return {key: tuple(consumers) for key, consumers in found.items()}
 
 
-def observe_requests(
-    now: float,
-    requests: Iterable[ProvisioningRequest],
-    ours: Callable[[Iterable[ProvisioningRequest], PlannedTemplates], dict[str, ManagedRequest]],
-    snapshot: Snapshot,
-    labelled: LabelledNodes,
-) -> RequestsObservation:
-    """Return the observation; `ours` reads the requests that are ours."""
-    there = [request for request in requests if not request.deleting]
-    return RequestsObservation(
-        now,
-        {request.uid: request for request in there},
-        ours(there, snapshot.cluster.templates),
-        snapshot,
-        latest_increments(snapshot.fleet),
-        labelled.by_request(snapshot.cluster),
-        consumers_by_request(snapshot.cluster),
-    )
+REVOKE_SECONDS = 30.0
+"""How long capacity is missing before it counts as lost; until then its node may be back."""
+
+
+class LostRoom:
+    """Since when each request is short of capacity. For one thread."""
+
+    def __init__(self, clock: MonotonicClock) -> None:
+        self._clock = clock
+        self._since: dict[str, float] = {}
+
+    def why(
+        self, observed: RequestsObservation, actions: Mapping[str, Action], bookings: Sequence[Booking], booked: Booked
+    ) -> dict[str, str]:
+        """Return the message for each request (UID) whose capacity is lost."""
+        short = {
+            uid: count
+            for uid, count in booked.short.items()
+            if observed.ours[uid].phase is RequestPhase.PROVISIONED and actions[uid].holds
+        }
+        if short:
+            taken = overfull(bookings, observed.state)
+            short = {uid: count for uid, count in short.items() if uid in taken or lacks_nodes(observed, uid)}
+        now = self._clock()
+        self._since = {uid: self._since.get(uid, now) for uid in short}
+        lost = {}
+        for uid, count in short.items():
+            if now >= self._since[uid] + REVOKE_SECONDS:
+                missing = sum(count for _, count in actions[uid].holds)
+                lost[uid] = f"no room is left for {count} of its {pluralize(missing, 'pod')} still to come"
+        return lost
+
+
+class GoneNodes:
+    """Nodes that were booked beside those that were coming, and went before these were there. For one thread."""
+
+    def __init__(self) -> None:
+        self._booked: dict[str, frozenset[str]] = {}
+
+    def of(self, observed: RequestsObservation) -> dict[str, frozenset[str]]:
+        """Return the names by request (UID). A node that only lost its label, or that the view has not seen with it, is
+        not gone."""
+        now = {
+            uid: observed.booked.get(uid, frozenset())
+            for uid, each in observed.ours.items()
+            if each.phase is RequestPhase.COMING
+        }
+        self._booked = {uid: self._booked.get(uid, frozenset()) | names for uid, names in now.items()}
+        missing = {uid: self._booked[uid] - names for uid, names in now.items() if self._booked[uid] != names}
+        there = {each.node.name for each in observed.state.nodes} if missing else frozenset[str]()
+        return {uid: gone for uid, names in missing.items() if (gone := names - there)}

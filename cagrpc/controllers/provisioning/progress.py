@@ -17,14 +17,13 @@ from enum import StrEnum
 
 from cagrpc.api.encoding.json_documents import timestamp
 from cagrpc.controllers.provisioning import conditions
-from cagrpc.controllers.provisioning.classes import Terms
 from cagrpc.controllers.provisioning.conditions import Change
-from cagrpc.controllers.provisioning.model import ConditionType, ProvisioningRequest, Service
+from cagrpc.controllers.provisioning.model import Candidate, ConditionType, ProvisioningRequest, Service, Terms
 from cagrpc.controllers.settings import ClassBehaviour, RequestSettings
 from cagrpc.fleet.model import FleetSnapshot, IncrementStatus
 from cagrpc.fleet.model import Phase as IncrementPhase
 from cagrpc.runtime.progress import LONGEST_FACTOR
-from solver.model import PodSpec
+from solver.model import PodSet, PodSpec
 from solver.model.quantities import pluralize
 
 
@@ -96,7 +95,7 @@ class Refused:
     why: str
     final: bool = False
     reason: str = conditions.NOT_FOUND
-    overtaken: bool = False
+    bypassed: bool = False
     """Whether it was bypassed: younger requests of no higher priority were served."""
     until_seconds: float | None = None
     """Where nothing could be tried, since offerings are left out after a shortage: until when, since the epoch."""
@@ -106,13 +105,14 @@ Decision = Granted | Refused
 
 
 @dataclass(frozen=True, slots=True)
-class RequestState:
-    """Everything that is known of a request at one time."""
+class ManagedRequest:
+    """A request of ours, with everything that is known of it at one time."""
 
     request: ProvisioningRequest
     service: Service
     terms: Terms
     pods: Pods | Unreadable
+    phase: RequestPhase
     increment: IncrementStatus | None = None
     """The latest that was ordered for it."""
     labelled: int = 0
@@ -131,6 +131,26 @@ class RequestState:
     """Why it waits for others of its namespace; empty where it does not."""
     woken: bool = False
     """Whether room was made that its pods could use, since it was decided last."""
+
+    @property
+    def candidate(self) -> Candidate:
+        """The request as a candidate. One that failed for lack of room is like a new one; one whose increment was
+        rolled back is planned alone."""
+        request = self.request
+        assert isinstance(self.pods, Pods)
+        return Candidate(
+            request.uid,
+            request.key,
+            tuple(
+                PodSet(f"{request.namespace}/{asked.template}", spec, count)
+                for asked, pods in zip(request.pod_sets, self.pods.sets, strict=True)
+                for spec, count in self.pods.apart([pods])
+            ),
+            self.pods.priority,
+            request.created_at_seconds,
+            0 if conditions.BYPASSED in request.details else conditions.attempts_of(request),
+            conditions.bypassed_of(request),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,9 +199,9 @@ def phase_of(request: ProvisioningRequest, service: Service) -> RequestPhase:
     return RequestPhase.WAITING
 
 
-def advance(state: RequestState, at: ReconcileContext) -> Action:
+def advance(state: ManagedRequest, at: ReconcileContext) -> Action:
     """Return the next step of a request."""
-    phase = phase_of(state.request, state.service)
+    phase = state.phase
     if phase is RequestPhase.WAITING:
         return _waiting(state, at)
     if phase is RequestPhase.COMING:
@@ -193,7 +213,7 @@ def advance(state: RequestState, at: ReconcileContext) -> Action:
     return Action(phase, drops_labels=phase is RequestPhase.FAILED)
 
 
-def valid_until(state: RequestState, at: ReconcileContext) -> float:
+def valid_until(state: ManagedRequest, at: ReconcileContext) -> float:
     """Return until when a request is tried, in seconds since the epoch. By default that is as long as a finished one is
     retained."""
     seconds = state.terms.valid_seconds
@@ -208,7 +228,7 @@ def _decided_at(request: ProvisioningRequest) -> float:
 # ---- waiting
 
 
-def _waiting(state: RequestState, at: ReconcileContext) -> Action:
+def _waiting(state: ManagedRequest, at: ReconcileContext) -> Action:
     increment, pods = state.increment, state.pods
     if increment is not None and increment.id != state.request.details.get(conditions.INCREMENT):
         return _record_increment(state, increment, at)
@@ -221,7 +241,7 @@ def _waiting(state: RequestState, at: ReconcileContext) -> Action:
     return _not_served(state, state.decision, at)
 
 
-def _not_served(state: RequestState, refused: Refused | None, at: ReconcileContext) -> Action:
+def _not_served(state: ManagedRequest, refused: Refused | None, at: ReconcileContext) -> Action:
     due = at.now >= conditions.retry_at(state.request)
     if refused is not None:
         return Action(RequestPhase.WAITING, _refused(state, refused, at, due=due), drops_labels=True)
@@ -237,27 +257,27 @@ def _not_served(state: RequestState, refused: Refused | None, at: ReconcileConte
         return Action(RequestPhase.WAITING, change, drops_labels=True, over_share=True)
     if isinstance(state.pods, Pods) and state.pods.waits:
         return _without_claims(state, state.pods.waits)
-    lacks_room = conditions.OVERTAKEN in state.request.details
+    lacks_room = conditions.BYPASSED in state.request.details
     wants = due or (state.woken and lacks_room)
     joins = not wants and lacks_room and state.service.behaviour is ClassBehaviour.ATOMIC
     return Action(RequestPhase.WAITING, wants=wants, joins=joins, drops_labels=not wants)
 
 
-def _without_claims(state: RequestState, why: str) -> Action:
+def _without_claims(state: ManagedRequest, why: str) -> Action:
     """Return the next step where nothing can be tried before others have done something: it is no attempt."""
     if state.terms.no_retry or _is_one_off(state.service):
         change = conditions.failed(conditions.CLAIMS_NOT_READY, why, unavailable=_is_one_off(state.service))
         return Action(RequestPhase.WAITING, change, drops_labels=True)
     written = state.request.conditions.get(ConditionType.PROVISIONED)
-    told = written is not None and (written.reason, written.message) == (conditions.CLAIMS_NOT_READY, why)
-    return Action(RequestPhase.WAITING, None if told else conditions.without_claims(why), drops_labels=True)
+    same = written is not None and (written.reason, written.message) == (conditions.CLAIMS_NOT_READY, why)
+    return Action(RequestPhase.WAITING, None if same else conditions.without_claims(why), drops_labels=True)
 
 
 def _is_one_off(service: Service) -> bool:
     return service.behaviour is ClassBehaviour.CHECK and not service.books
 
 
-def _record_increment(state: RequestState, increment: IncrementStatus, at: ReconcileContext) -> Action:
+def _record_increment(state: ManagedRequest, increment: IncrementStatus, at: ReconcileContext) -> Action:
     """Return the next step where an increment is journalled that the status does not have yet."""
     match increment.phase:
         case IncrementPhase.ROLLED_BACK:
@@ -272,7 +292,7 @@ def _record_increment(state: RequestState, increment: IncrementStatus, at: Recon
     return Action(RequestPhase.COMING, change, holds=_held(state))
 
 
-def _granted(state: RequestState, decision: Granted, pods: Pods) -> Action:
+def _granted(state: ManagedRequest, decision: Granted, pods: Pods) -> Action:
     if state.service.behaviour is ClassBehaviour.ATOMIC:
         change = conditions.has_room(state.request, decision.nodes)
     else:
@@ -280,21 +300,21 @@ def _granted(state: RequestState, decision: Granted, pods: Pods) -> Action:
     return Action(RequestPhase.WAITING, change, holds=pods.sets if state.service.books else ())
 
 
-def _refused(state: RequestState, decision: Refused, at: ReconcileContext, *, due: bool) -> Change | None:
+def _refused(state: ManagedRequest, decision: Refused, at: ReconcileContext, *, due: bool) -> Change | None:
     check = state.service.behaviour is ClassBehaviour.CHECK
     if decision.final or state.terms.no_retry or _is_one_off(state.service):
         return conditions.failed(decision.reason, decision.why, unavailable=check)
-    times = conditions.overtaken_of(state.request) + decision.overtaken
+    times = conditions.bypassed_of(state.request) + decision.bypassed
     if decision.until_seconds is not None:
         until = decision.until_seconds
-        return conditions.short(state.request, decision.why, until, valid_until(state, at), overtaken=times)
+        return conditions.short(state.request, decision.why, until, valid_until(state, at), bypassed=times)
     if not due and not conditions.waits_for_a_shortage(state.request):
-        return conditions.overtaken(times) if decision.overtaken else None
+        return conditions.bypassed(times) if decision.bypassed else None
     until = valid_until(state, at)
-    return conditions.not_now(state.request, state.service.behaviour, decision.why, at.now, until, overtaken=times)
+    return conditions.not_now(state.request, state.service.behaviour, decision.why, at.now, until, bypassed=times)
 
 
-def _expired(state: RequestState, at: ReconcileContext) -> Change:
+def _expired(state: ManagedRequest, at: ReconcileContext) -> Change:
     why = conditions.last_reason(state.request) or "it was not decided in time"
     until = timestamp(valid_until(state, at))
     return conditions.failed(conditions.EXPIRED, f"not provisioned by {until}, the end of its validity: {why}")
@@ -303,7 +323,7 @@ def _expired(state: RequestState, at: ReconcileContext) -> Change:
 # ---- coming
 
 
-def _coming(state: RequestState, at: ReconcileContext) -> Action:
+def _coming(state: ManagedRequest, at: ReconcileContext) -> Action:
     increment = state.increment
     if increment is None:
         recorded = state.request.details.get(conditions.INCREMENT, "")
@@ -325,14 +345,14 @@ def _coming(state: RequestState, at: ReconcileContext) -> Action:
     return Action(RequestPhase.COMING, holds=_held(state))
 
 
-def _rolled_back(state: RequestState, why: str, increment: str, at: ReconcileContext) -> Change:
+def _rolled_back(state: ManagedRequest, why: str, increment: str, at: ReconcileContext) -> Change:
     if state.terms.no_retry:
         return conditions.failed(conditions.NOT_FOUND, why, increment=increment)
     until = valid_until(state, at)
     return conditions.not_now(state.request, state.service.behaviour, why, at.now, until, increment=increment)
 
 
-def _standing(state: RequestState, increment: IncrementStatus) -> int:
+def _standing(state: ManagedRequest, increment: IncrementStatus) -> int:
     """Return how many of its nodes existed before its increment. A new node gets its label when it is released."""
     new = conditions.nodes_of(state.request.uid, increment)
     if state.request.details.get(conditions.INCREMENT) == increment.id:
@@ -344,7 +364,7 @@ def _standing(state: RequestState, increment: IncrementStatus) -> int:
 # ---- provisioned
 
 
-def _provisioned(state: RequestState, at: ReconcileContext) -> Action:
+def _provisioned(state: ManagedRequest, at: ReconcileContext) -> Action:
     if not state.service.books:
         return Action(RequestPhase.PROVISIONED)
     request, pods, seconds = state.request, state.pods, at.settings.booking_seconds
@@ -366,11 +386,11 @@ def _provisioned(state: RequestState, at: ReconcileContext) -> Action:
     return Action(RequestPhase.PROVISIONED, counted, holds=missing)
 
 
-def _held(state: RequestState) -> tuple[tuple[PodSpec, int], ...]:
+def _held(state: ManagedRequest) -> tuple[tuple[PodSpec, int], ...]:
     return _missing(state) if state.service.books else ()
 
 
-def _missing(state: RequestState) -> tuple[tuple[PodSpec, int], ...]:
+def _missing(state: ManagedRequest) -> tuple[tuple[PodSpec, int], ...]:
     """Return its pods that have not been counted as consumers, by pod set; () where all have."""
     if isinstance(state.pods, Unreadable):
         return ()

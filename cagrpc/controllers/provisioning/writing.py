@@ -1,13 +1,17 @@
-"""Writes to requests: their statuses, Events, and in the end their deletion. Statuses are patched by resource version:
-after a conflict the request is observed again. What is written is `progress`'s."""
+"""Writes to requests: their statuses, Events, and in the end their deletion; and metrics of what became of them.
+Statuses are patched by resource version: after a conflict the request is observed again. What is written is
+`progress`'s. What the store may not show yet of our own writes is remembered, so that nothing is done twice; it is lost
+with the process, at no cost: a new one lists everything first."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client.registry import Collector
 
 from cagrpc.api.provisioning.objects import ConditionParts, request_path, status_patch
 from cagrpc.controllers.events import EventRecorder, Note
@@ -15,69 +19,124 @@ from cagrpc.controllers.provisioning import conditions
 from cagrpc.controllers.provisioning.conditions import Change
 from cagrpc.controllers.provisioning.consumers import request_object
 from cagrpc.controllers.provisioning.model import OURS, ProvisioningRequest
-from cagrpc.controllers.provisioning.observation import ManagedRequest
-from cagrpc.controllers.provisioning.written import WrittenRequests
 from cagrpc.controllers.runtime import Runtime
-from cagrpc.controllers.settings import ClassBehaviour
 from cagrpc.errors import CagrpcError, Conflict, NotFound, Unavailable
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.parallel import in_parallel
 
+_SECONDS_BUCKETS = (1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 86400.0)
+"""From capacity that stands to a day in the queue."""
+
+
+class RequestMetrics:
+    """Counters of outcomes, and the number of bookings at the time of the scrape."""
+
+    def __init__(self, bookings: Callable[[], int]) -> None:
+        """`bookings` returns the number of requests with a reservation."""
+        self._outcomes = Counter(
+            "cagrpc_provisioning_requests",
+            "What became of ProvisioningRequests, by class and outcome.",
+            ("class", "outcome"),
+            registry=None,
+        )
+        self._seconds = Histogram(
+            "cagrpc_provisioning_request_duration_seconds",
+            "How long it took from the creation of a ProvisioningRequest until it was provisioned, by class.",
+            ("class",),
+            buckets=_SECONDS_BUCKETS,
+            registry=None,
+        )
+        self._bookings = Gauge("cagrpc_bookings", "ProvisioningRequests with reserved capacity.", registry=None)
+        self._bookings.set_function(bookings)
+
+    def observe(self, class_name: str, outcome: str, seconds: float) -> None:
+        """Count what became of a request of a class, so long after it was created."""
+        self._outcomes.labels(class_name, outcome).inc()
+        if outcome == "provisioned":
+            self._seconds.labels(class_name).observe(seconds)
+
+    def collectors(self) -> tuple[Collector, ...]:
+        """Return them for a registry."""
+        return self._outcomes, self._seconds, self._bookings
+
+
 log = logging.getLogger(__name__)
 
 _REFUSED_SECONDS = 30.0
-"""How long a write is not tried again after the API server refused it,"""
+"""How long a write is not tried again after the API server refused it."""
 _UNREACHED_SECONDS = 5.0
-"""and how long after it did not answer: other requests come first."""
+"""How long it is not tried again after the API server did not answer: other requests come first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of a request, for metrics."""
+@dataclass(slots=True)
+class _WrittenRequest:
+    """A request as of our latest write."""
 
-    class_name: str
-    behaviour: ClassBehaviour
-    outcome: str
-    """`provisioned`, `no-room`, `rolled-back`, `failed`, `booking-expired`, `capacity-revoked` or `cancelled`."""
-    seconds: float
-    """Since the request was created."""
+    request: ProvisioningRequest
+    superseded: set[str] = field(default_factory=set)
+    """The resource versions before it."""
+
+
+class WrittenRequests:
+    """Requests as they are after our own writes. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._written: dict[str, _WrittenRequest] = {}
+
+    def latest(self, seen: Iterable[ProvisioningRequest]) -> list[ProvisioningRequest]:
+        """Return each request as observed or as written, whichever is newer."""
+        with self._lock:
+            found = [self._latest(request) for request in seen]
+            there = {request.uid for request in found}
+            self._written = {uid: written for uid, written in self._written.items() if uid in there}
+        return found
+
+    def _latest(self, seen: ProvisioningRequest) -> ProvisioningRequest:
+        written = self._written.get(seen.uid)
+        if written is None:
+            return seen
+        if seen.resource_version in written.superseded:
+            return written.request
+        del self._written[seen.uid]
+        return seen
+
+    def wrote(self, before: str, request: ProvisioningRequest) -> None:
+        """Remember a write; `before` is the resource version that it replaced."""
+        with self._lock:
+            written = self._written.setdefault(request.uid, _WrittenRequest(request))
+            written.request = request
+            written.superseded.add(before)
 
 
 class Writing:
-    """Writes statuses and deletes requests. `write` and `delete` are for one thread, `counts` for any."""
+    """Writes statuses and deletes requests. For one thread."""
 
     def __init__(
         self,
         client: Client,
         written: WrittenRequests,
         events: EventRecorder,
-        observe: Callable[[Outcome], None],
+        metrics: RequestMetrics,
         runtime: Runtime,
     ) -> None:
-        """`observe` receives the outcome of each request."""
         self._client = client
         self._workers = runtime.writers
         self._written = written
         self._events = events
-        self._observe = observe
+        self._metrics = metrics
         self._now, self._clock = runtime.now, runtime.clock
         self._lock = threading.Lock()
         self._left: dict[str, tuple[str, float]] = {}
         """Writes to try later, by UID: the resource version, and until when."""
-        self._counts: Counter[tuple[str, str]] = Counter()
 
-    def counts(self) -> Mapping[tuple[str, str], int]:
-        """Return the number of requests by class and outcome, since the start."""
-        with self._lock:
-            return dict(self._counts)
-
-    def write(self, changes: Iterable[tuple[ManagedRequest, Change]]) -> set[str]:
+    def write(self, changes: Iterable[tuple[ProvisioningRequest, Change]]) -> set[str]:
         """Write the changes. Return the UIDs of requests that were written. Raises Unavailable at the first request for
         which the API server is out of reach."""
         now = self._clock()
         with self._lock:
             self._left = {uid: each for uid, each in self._left.items() if now < each[1]}
-        due = [each for each in changes if not self._is_left(each[0].request, now)]
+        due = [each for each in changes if not self._is_left(each[0], now)]
         written = in_parallel("write", lambda each: self._write(*each), due, self._workers)
         return {uid for uid in written if uid}
 
@@ -85,16 +144,13 @@ class Writing:
         """Delete the requests. Raises Unavailable where the API server is out of reach."""
         in_parallel("delete", self._delete, requests, self._workers)
 
-    def note(self, each: ManagedRequest, outcome: str) -> None:
-        """Count the outcome of a request."""
-        request = each.request
-        with self._lock:
-            self._counts[request.class_name, outcome] += 1
+    def note(self, request: ProvisioningRequest, outcome: str) -> None:
+        """Count the outcome of a request: `provisioned`, `no-room`, `rolled-back`, `failed`, `booking-expired`,
+        `capacity-revoked` or `cancelled`."""
         seconds = max(0.0, self._now() - request.created_at_seconds)
-        self._observe(Outcome(request.class_name, each.service.behaviour, outcome, seconds))
+        self._metrics.observe(request.class_name, outcome, seconds)
 
-    def _write(self, each: ManagedRequest, change: Change) -> str:
-        request = each.request
+    def _write(self, request: ProvisioningRequest, change: Change) -> str:
         result = conditions.merged(request, change, self._now())
         body = status_patch(
             [
@@ -128,7 +184,7 @@ class Writing:
             self._events.event(Note(request_object(request), change.event, change.text, change.warning, increment))
             log.info("%s: %s: %s", request.key, change.event, change.text, extra=about)
         if change.outcome:
-            self.note(each, change.outcome)
+            self.note(request, change.outcome)
         return request.uid
 
     def _delete(self, request: ProvisioningRequest) -> None:

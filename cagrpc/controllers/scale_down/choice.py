@@ -22,8 +22,7 @@ from cagrpc.controllers.assume_cache.snapshot import Snapshot
 from cagrpc.controllers.scale_down.constraints import keys_kept_out_of, required
 from cagrpc.controllers.scale_down.crowd import Crowd
 from cagrpc.controllers.scale_down.known import FleetNode, ReviewedNodes
-from cagrpc.controllers.scale_down.relocation import Pods, Relocation, movable, seen_by_waiting
-from cagrpc.controllers.scale_down.reserving import reserve
+from cagrpc.controllers.scale_down.relocation import Pods, Relocation, movable, reserve, seen_by_waiting
 from cagrpc.controllers.scale_down.room import Room
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.runtime.clock import MonotonicClock
@@ -69,9 +68,9 @@ class Rules:
     evaluation_seconds: float = 1.0
     """How long one round evaluates."""
     place_seconds: float = 0.1
-    """The planner's budget for the pods of one node, where it is asked,"""
+    """The planner's budget for the pods of one node."""
     waiting_seconds: float = 0.2
-    """and for all pending pods."""
+    """The planner's budget for all pending pods."""
     budget: Budget | None = None
     """Of each plan, instead of these."""
     step_seconds: float = 0.1
@@ -296,8 +295,8 @@ class _Removals:
         return found
 
     def _move(self, pods: Pods, each: FleetNode, position: int) -> bool:
-        """Drop the node, and assume its pods on other nodes, of its own tier first: pods that fit nowhere else may need
-        the room above."""
+        """Drop the node, and assume its pods on other nodes, of its own tier first: pods that fit on no other node may
+        need the room above."""
         self._room.remove(position)
         if not pods:
             return True

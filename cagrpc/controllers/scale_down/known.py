@@ -55,9 +55,9 @@ class ReviewedNodes:
         self._sets = (self.low, self.leaving, self.held, self.foreign, self.marked, self.keeping_out)
         self._group_of_instance: Mapping[str, str] = {}
         self._allocatable: dict[str, Resources] = {}
-        """Of the groups,"""
+        """Of each group, what pods may use of a node."""
         self._measured: dict[str, tuple[tuple[str, int], ...]] = {}
-        """and the amounts by which CA measures how much of a node is used."""
+        """Of each group, the amounts by which CA measures how much of a node is used."""
         self._deleting: dict[str, tuple[tuple[Instance, ...], frozenset[str]]] = {}
         """Of the groups: the instances, and the ids of those that are being deleted."""
 

@@ -1,16 +1,16 @@
-"""Places for pods on nodes that stand. Pure; no node is opened. Whose pods these are, and onto which nodes they may, is
-`choice`'s.
+"""Places for pods on existing nodes: for those of nodes that go, for those that wait, and for those of nodes that are
+being removed. Pure; no node is opened. Whose pods these are, and onto which nodes they may, is `choice`'s.
 
 Where each node by itself decides which pods it lets in, each pod takes the first node with room. The planner is asked
-where that leaves a pod without, and where constraints reach beyond a node.
-"""
+where that leaves a pod without, and where constraints reach beyond a node. Nodes to which no pod goes matter to these
+constraints by who runs there; those that the constraints cannot tell apart are one (`CountingNodes`)."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import islice
 
 import numpy as np
@@ -21,17 +21,119 @@ from cagrpc.cluster.node_info import DisplacedOwner, NodeInfo
 from cagrpc.cluster.state import ClusterNode
 from cagrpc.controllers.scale_down.constraints import (
     Relevance,
+    counts,
     decided_by_node,
     domain_keys,
+    full_at,
+    has_partners,
     identity_of,
+    is_partner,
+    keep_apart,
     kept_out_of_domains,
+    keys_kept_out_of,
     most_beside,
     required,
 )
-from cagrpc.controllers.scale_down.counting import CountingNodes
 from cagrpc.controllers.scale_down.room import Room
-from solver.model import CPU, MEMORY, PODS, Budget, Node, Plan, PodSet, PodSpec, Problem, RunningPods
+from solver.model import CPU, HOSTNAME, MEMORY, PODS, Budget, Node, Plan, PodSet, PodSpec, Problem, RunningPods
+from solver.model.eligibility import node_label_keys, read_node_names
 from solver.reduction.node_columns import Bools, Ints
+
+
+@dataclass(frozen=True, slots=True)
+class _SpecPlaces:
+    """Where pods of one spec are, and how many on each of the nodes."""
+
+    spec: PodSpec
+    positions: Ints
+    counts: Ints
+
+
+class CountingNodes:
+    """For one thread."""
+
+    def __init__(self, room: Room, seen: Callable[[ClusterNode], Sequence[RunningPods]]) -> None:
+        """`seen` returns a node's running pods as constraints see them."""
+        self._room = room
+        self._seen = seen
+        self._closed: dict[PodSpec, Bools] = {}
+
+    @cached_property
+    def _running(self) -> tuple[_SpecPlaces, ...]:
+        nodes = enumerate(self._room.nodes)
+        return tuple(_by_spec((position, of.spec, of.count) for position, each in nodes for of in self._seen(each)))
+
+    def closed_to(self, spec: PodSpec) -> Bools:
+        """Return where pods that run keep such a pod out by constraints over hostnames, or host ports."""
+        if spec not in self._closed:
+            closed = self._no_nodes()
+            for each in self._running:
+                if keep_apart(spec, each.spec):
+                    closed[each.positions] = True
+            for spread, full in full_at(spec):
+                there = np.zeros(len(closed), dtype=np.int64)
+                for each in self._running:
+                    if counts(spread, spec, each.spec):
+                        np.add.at(there, each.positions, each.counts)
+                closed |= there >= full
+            self._closed[spec] = closed
+        return self._closed[spec]
+
+    def partners_of(self, spec: PodSpec) -> Bools | None:
+        """Return where pods are that its affinity over hostnames selects; None without one."""
+        if not has_partners(spec):
+            return None
+        found = self._no_nodes()
+        for each in self._all():
+            if is_partner(each.spec, spec):
+                found[each.positions] = True
+        return found
+
+    def beside(self, targets: Collection[int], specs: Collection[PodSpec]) -> list[Node]:
+        """Return nodes without room that represent all but the targets, with the pods that matter to pods of these
+        specs."""
+        relevance = Relevance(specs)
+        matter = [each for each in self._all() if relevance.of(each.spec)]
+        keys = domain_keys(specs).union(*(keys_kept_out_of(each.spec) for each in matter))
+        spread = any(each.topology_key != HOSTNAME for spec in specs for each in spec.topology_spread)
+        if spread:  # an empty domain counts too, where such a pod may run
+            keys |= node_label_keys(specs)
+        kinds, _ = self._room.columns.alike(sorted(keys), names=spread and read_node_names(specs))
+        others = self._room.there.copy()
+        others[list(targets)] = False
+        running: dict[int, list[RunningPods]] = defaultdict(list)
+        for each in matter:
+            mine = others[each.positions]
+            sums = np.bincount(kinds[each.positions[mine]], weights=each.counts[mine])
+            for kind in np.flatnonzero(sums).tolist():
+                running[kind].append(RunningPods(each.spec, int(sums[kind])))
+        positions = np.flatnonzero(others)
+        present, first = np.unique(kinds[positions], return_index=True)
+        found = []
+        for kind, position in zip(present.tolist(), positions[first].tolist(), strict=True):
+            if spread or kind in running:
+                node = self._room.nodes[position].node
+                found.append(Node(node.name, {}, node.labels, node.taints, tuple(running[kind])))
+        return found
+
+    def _all(self) -> Iterator[_SpecPlaces]:
+        """Yield all pods, those that run, then those that are assumed."""
+        yield from self._running
+        yield from _by_spec(self._room.all_assumed())
+
+    def _no_nodes(self) -> Bools:
+        return np.zeros(len(self._room.nodes), dtype=bool)
+
+
+def _by_spec(pods: Iterable[tuple[int, PodSpec, int]]) -> Iterator[_SpecPlaces]:
+    found: dict[int, tuple[PodSpec, list[int], list[int]]] = {}  # equal ones are mostly the same object
+    for position, spec, count in pods:
+        _, positions, counts = found.setdefault(id(spec), (spec, [], []))
+        positions.append(position)
+        counts.append(count)
+    for spec, positions, counts in found.values():
+        yield _SpecPlaces(spec, np.array(positions, dtype=np.int64), np.array(counts, dtype=np.int64))
+
 
 Pods = Mapping[PodSpec, int]
 
@@ -39,9 +141,9 @@ MOST_TARGETS = 64
 """How many nodes with room the planner is given for each spec: planning over thousands takes half a second, over these
 some milliseconds."""
 _LEAST_TARGETS = 4
-"""How many nodes of each domain it is given at least, where constraints reach beyond a node,"""
+"""How many nodes of each domain it is given at least, where constraints reach beyond a node."""
 _MOST_DOMAINS = 64
-"""and of how many domains."""
+"""Of so many domains it is given nodes at most."""
 _MOST_REFUSED = 64
 """How many nodes with room, but closed by other pods, are looked at before all of them are found at once."""
 
@@ -251,3 +353,66 @@ def _by_node(plan: Plan) -> dict[str, Pods]:
         for index, count in placed.pods.items():
             here[specs[index]] += count
     return {name: dict(pods) for name, pods in found.items()}
+
+
+_MOST_NODES = 512
+"""How many nodes may be in question where all pods are planned at once."""
+_MOST_SPECS = 200
+"""How many specs may be planned at once."""
+_SPECS_AT_A_TIME = 10
+"""So many specs of pods whose constraints reach beyond a node are planned together."""
+_MOST_TARGETS = 256
+"""Each of them is given so many nodes at most."""
+
+
+def reserve(
+    room: Room, relocation: Relocation, pod_sets: Iterable[PodSet], budget: Budget
+) -> Generator[None, None, Counter[PodSpec]]:
+    """Assume as many of these pods as find room on any of the nodes, and return which. Their specs are `required` ones.
+    It pauses after each part of the work.
+
+    Those with the fewest nodes come first. Where some are left, the planner is asked for all at once, unless too many
+    nodes are in question."""
+    in_question = np.zeros(len(room.nodes), dtype=bool)
+    choices: list[tuple[int, tuple[int, ...], PodSet]] = []
+    for each in pod_sets:
+        if each.count and any(True for _ in relocation.open_to(each.spec, room.there)):
+            open_to = room.open_to(each.spec)
+            in_question |= open_to
+            choices.append((int(open_to.sum()), largest_first(each.spec), each))
+        yield
+    sets = [each for *_, each in sorted(choices, key=lambda choice: choice[:2])]
+    room.begin()
+    found: list[Relocated] = []
+    for each in sets:
+        if relocation.decided_by_node(each.spec):
+            found.append(relocation.first_fit({each.spec: each.count}, room.there))
+            relocation.assume(found[-1])
+            yield
+    others = [each for each in sets if not relocation.decided_by_node(each.spec)]
+    for start in range(0, len(others), _SPECS_AT_A_TIME):
+        several = tuple(others[start : start + _SPECS_AT_A_TIME])
+        most = min(max(MOST_TARGETS, sum(each.count for each in several)), _MOST_TARGETS)
+        targets = relocation.targets([each.spec for each in several], room.there, most)
+        found.append(relocation.planned(several, targets, budget))
+        relocation.assume(found[-1])
+        yield
+    too_many = np.count_nonzero(in_question) > _MOST_NODES or len(sets) > _MOST_SPECS
+    if all(each.all for each in found) or too_many:
+        room.end(undo=False)
+        return _placed(found)
+    room.end(undo=True)
+    together = relocation.planned(tuple(sets), np.flatnonzero(in_question).tolist(), budget)
+    if together.count > sum(each.count for each in found):
+        found = [together]
+    for relocated in found:
+        relocation.assume(relocated)
+    return _placed(found)
+
+
+def _placed(found: Iterable[Relocated]) -> Counter[PodSpec]:
+    placed: Counter[PodSpec] = Counter()
+    for each in found:
+        for pods in each.pods.values():
+            placed.update(pods)
+    return placed

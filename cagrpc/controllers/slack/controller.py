@@ -1,8 +1,7 @@
-"""The slack controller: observes the cluster, computes the wanted placeholders and their placement, publishes both, has
-them carried, and records them. Without a change nothing is computed again.
+"""The slack controller: observes the cluster, computes the wanted placeholders, their placement and their cost,
+publishes them, has them carried, and records them. Without a change nothing is computed again.
 
-Carriers differ in how capacity is provided; there is one set of placeholders with one placement.
-"""
+Carriers differ in how capacity is provided; there is one set of placeholders with one placement."""
 
 from __future__ import annotations
 
@@ -23,7 +22,6 @@ from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.assume_cache.slack import SlackState, target_of
 from cagrpc.controllers.runtime import Runtime
 from cagrpc.controllers.slack.carriers.carrier import Switching
-from cagrpc.controllers.slack.costs import costs
 from cagrpc.controllers.slack.demand import ShapesOfNodes, over_share, targets
 from cagrpc.controllers.slack.model import SlackSettings
 from cagrpc.controllers.slack.page import SlackMetrics, as_json
@@ -39,6 +37,31 @@ from solver.model import Node, NodeGroup
 from solver.slack.amount import wanted
 from solver.slack.model import Placement, Settled, SlackDemand, SlackShape, SlackTarget
 from solver.slack.placement import settle
+
+
+def costs(
+    shapes: Iterable[SlackShape], placement: Placement, nodes: Iterable[ClusterNode], fleet: FleetSnapshot
+) -> Mapping[str, float]:
+    """Return US dollars an hour by target. A target's share of a node is that of its dominant resource. Nodes outside
+    the fleet have no known price and cost nothing."""
+    by_name = {each.node.name: each for each in nodes}
+    requests = {shape.name: shape.spec.requests for shape in shapes}
+    taken: dict[tuple[str, str], Counter[str]] = {}
+    for name, by_node in placement.items():
+        target = target_of(name)
+        for node, count in by_node.items():
+            amounts = taken.setdefault((target, node), Counter())
+            for resource, amount in requests[name]:
+                amounts[resource] += amount * count
+    found = {target_of(name): 0.0 for name in requests}
+    for (target, node), amounts in taken.items():
+        group = fleet.groups.get(fleet.group_of_instance.get(by_name[node].provider_id, ""))
+        if group is not None:
+            size = by_name[node].node.allocatable
+            share = max((amount / size[name] for name, amount in amounts.items() if size.get(name)), default=0.0)
+            found[target] += group.group.price_usd_per_hour * share
+    return {target: round(cost, 6) for target, cost in found.items()}
+
 
 log = logging.getLogger(__name__)
 

@@ -119,7 +119,7 @@ def _requests() -> Iterator[Decoder]:
         for each in objects.requests():
             change = conditions.consumption(conditions.consumed_of(each))
             conditions.merged(each, change, conditions.retry_at(each))
-            conditions.attempts_of(each), conditions.overtaken_of(each), conditions.reported_nodes(each)
+            conditions.attempts_of(each), conditions.bypassed_of(each), conditions.reported_nodes(each)
 
     for each in objects.followed:
         yield _followed("requests", each, look)
@@ -371,7 +371,7 @@ _REQUEST = {
         "provisioningClassDetails": {
             conditions.CONSUMED: "0=2",
             conditions.ATTEMPTS: "2",
-            conditions.OVERTAKEN: "1",
+            conditions.BYPASSED: "1",
             conditions.RETRY_AT: "2026-01-02T03:04:05Z",
         },
     },

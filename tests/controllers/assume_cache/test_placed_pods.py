@@ -9,8 +9,7 @@ from cagrpc.api.core.nodes import HOSTNAME
 from cagrpc.cluster.markers import booking_label
 from cagrpc.cluster.node_info import RequestOwner, Reservation
 from cagrpc.cluster.state import ClusterNode, ClusterState
-from cagrpc.controllers.assume_cache.placed_pods import PlacedPods
-from cagrpc.controllers.assume_cache.placements import DesiredPlacements
+from cagrpc.controllers.assume_cache.placements import DesiredPlacements, PlacedPods
 from cagrpc.fleet.model import (
     FleetSnapshot,
     IncrementSpec,

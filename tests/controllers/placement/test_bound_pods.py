@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client import Metric
 from prometheus_client.openmetrics import parser as openmetrics
 
-from cagrpc.controllers.placement.bound_pods import WaitMetrics
+from cagrpc.controllers.placement.metrics import WaitMetrics
 from cagrpc.fleet.model import IncrementSpec
 from cagrpc.services.http.metrics import Metrics
 from tests.support.fleet import FakeClock, FleetHarness, group

@@ -11,8 +11,7 @@ import pytest
 
 from cagrpc.api.core.nodes import HOSTNAME
 from cagrpc.cluster.state import ClusterNode, ClusterState, PodRef, WaitingPods
-from cagrpc.controllers.assume_cache.placed_pods import PlacedPods
-from cagrpc.controllers.assume_cache.placements import DesiredPlacements
+from cagrpc.controllers.assume_cache.placements import DesiredPlacements, PlacedPods
 from cagrpc.controllers.placement.handover import may_move, most_promising, repack
 from cagrpc.fleet.model import FleetSnapshot, PodKey
 from solver.model import CPU, PODS, Budget, Node, PodSet, PodSpec, Taint, TaintEffect, WhenUnsatisfiable

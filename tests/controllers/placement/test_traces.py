@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cagrpc.controllers.placement.traces import PATIENCE_SECONDS, RELEASED, ReleasedTraces
+from cagrpc.controllers.placement.metrics import PATIENCE_SECONDS, RELEASED, ReleasedTraces
 from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, IncrementStatus, Phase
 from cagrpc.runtime import tracing
 from tests.support.fleet import FakeClock

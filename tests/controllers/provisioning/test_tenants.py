@@ -160,7 +160,7 @@ def test_whatever_others_ask_for_a_namespace_is_served_after_as_many_as_there_ar
     coming: list[list[str]], asks_at: int
 ) -> None:
     with (
-        patch("cagrpc.controllers.provisioning.decision.reasons._MOST_EXPLAINED", 0),
+        patch("cagrpc.controllers.provisioning.decisions._MOST_EXPLAINED", 0),
         RequestWorld(group("a", max_size=1)) as world,
     ):
         turns, served = Turns(world), list[str]()
@@ -239,7 +239,7 @@ def test_few_are_written_at_once_and_of_each_namespace_one_after_the_other(
 def test_labels_of_requests_that_are_through_go_from_a_node_that_has_too_many(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cagrpc.controllers.provisioning.crowded.MOST_LABELS", 4)
+    monkeypatch.setattr("cagrpc.controllers.provisioning.labels.MOST_LABELS", 4)
     world = make(group("a", max_size=1))
     most = 0
     for number in range(12):
@@ -258,7 +258,7 @@ def test_labels_of_requests_that_are_through_go_from_a_node_that_has_too_many(
 def test_a_node_full_of_labels_gets_no_more_and_that_is_reported(
     make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("cagrpc.controllers.provisioning.crowded.MOST_LABELS", 2)
+    monkeypatch.setattr("cagrpc.controllers.provisioning.labels.MOST_LABELS", 2)
     world = make(group("a", max_size=1))
     for number in range(2):
         world.request(f"r{number}", ("web", 1))

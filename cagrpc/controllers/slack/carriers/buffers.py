@@ -1,5 +1,5 @@
 """The carrier `buffer`: a CapacityBuffer for each shape, with our own provisioning strategy and a status that is
-written here, so that an unmodified CA simulates its pods, adds nodes for them and keeps these. Pure, but for `served`.
+written here, so that an unmodified CA simulates its pods, adds nodes for them and keeps these.
 
 Source: CA's processors/capacitybuffer. It injects pods where the status refers to a PodTemplate at its current
 generation. So a PodTemplate is created first, then the status refers to it, and only then the previous one is deleted.
@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from cagrpc.api import capacity_buffers
 from cagrpc.api.capacity_buffers import BufferStatus
+from cagrpc.controllers.slack.carriers.carrier import WritingCarrier
 from cagrpc.controllers.slack.carriers.objects import (
     CarrierUpdate,
     Object,
@@ -22,11 +23,13 @@ from cagrpc.controllers.slack.carriers.objects import (
     object_name,
     template_body,
 )
-from cagrpc.errors import NotFound
+from cagrpc.errors import NotFound, Unavailable
+from cagrpc.kube.client.client import Client
+from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
 from solver.slack.model import SlackShape
 
 
-def next_writes(
+def _next_writes(
     shapes: Sequence[SlackShape],
     templates: Mapping[str, Object],
     buffers: Mapping[str, Object],
@@ -61,12 +64,40 @@ def next_writes(
     return CarrierUpdate(tuple(writes))
 
 
-def served(get: Callable[[str], Mapping[str, object]]) -> bool:
-    """Return whether the cluster serves CapacityBuffers in the version of CA 1.36. `get` is the client's. Raises
-    Unavailable where the cluster is not reachable."""
+def served(client: Client) -> bool:
+    """Return whether the cluster serves CapacityBuffers in the version of CA 1.36. Raises Unavailable where the cluster
+    is not reachable."""
     try:
-        found = get(f"/apis/{capacity_buffers.API_VERSION}")
+        found = client.get(f"/apis/{capacity_buffers.API_VERSION}")
     except NotFound:
         return False
     resources = found.get("resources")
     return isinstance(resources, list) and any(each["name"] == capacity_buffers.RESOURCE for each in resources)
+
+
+class Buffers(WritingCarrier):
+    """The carrier `buffer`."""
+
+    def __init__(
+        self,
+        client: Client,
+        place: Callable[[], Place],
+        *,
+        timer: MonotonicClock = monotonic,
+        now: EpochClock = epoch,
+    ) -> None:
+        super().__init__(client, place, timer)
+        self._now = now
+
+    def placements(self) -> None:
+        """Return None: CA does not report where its pods are, so the slack's own placement applies."""
+
+    def _next(self, shapes: Sequence[SlackShape], place: Place) -> CarrierUpdate:
+        existing = self._list(place.buffers())
+        if existing is None and shapes:
+            raise Unavailable(
+                "the cluster has no CapacityBuffers (autoscaling.x-k8s.io/v1beta1): install their definition"
+                " (deploy/buffer-crds.yaml), or set slack.carrier to pods"
+            )
+        templates = self._list(place.templates()) or {}
+        return _next_writes(shapes, templates, existing or {}, place, self._now())

@@ -1,15 +1,20 @@
 """The protocol of carriers; the carrier `virtual`, which writes nothing since only the planner knows of placeholders;
-and switching between carriers. Those that write to the cluster are in `store`."""
+the base of those that write to the cluster; and switching between carriers. Those that write list their objects, write
+the difference, and repeat until there is none: all state is in the cluster, so that another process can take over."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from cagrpc.controllers.assume_cache.slack import SlackState
+from cagrpc.controllers.slack.carriers.objects import SELECTOR, CarrierUpdate, Object, Place, Verb, Write
 from cagrpc.controllers.slack.model import Carrier
+from cagrpc.errors import NotFound
+from cagrpc.kube.client.client import Client
 from cagrpc.runtime.clock import MonotonicClock, monotonic
-from solver.slack.model import Placement
+from solver.slack.model import Placement, SlackShape
 
 
 class Carrying(Protocol):
@@ -45,8 +50,73 @@ class Virtual:
         """Do nothing: nothing was written."""
 
 
+LOOK_SECONDS = 10.0
+"""How often the objects are compared while nothing new is wanted."""
+_ROUNDS = 4
+"""Of listing and writing, in one call."""
 CHOOSE_SECONDS = 60.0
 """How often the carrier is chosen again."""
+
+
+class WritingCarrier(ABC):
+    """The loop of listing and writing. For one thread."""
+
+    def __init__(self, client: Client, place: Callable[[], Place], timer: MonotonicClock = monotonic) -> None:
+        """`place` may raise Unavailable."""
+        self._client = client
+        self._place = place
+        self._timer = timer
+        self._carried: tuple[SlackShape, ...] | None = None
+        self._compare_at = 0.0
+
+    def carry(self, state: SlackState) -> bool:
+        """Write what differs from the state, and return whether all of it is carried now. Raises what the client
+        raises."""
+        shapes = tuple(shape for shape in state.shapes if shape.count)
+        if shapes == self._carried and self._timer() < self._compare_at:
+            return True
+        self._carried = None
+        if not self._settle(shapes):
+            return False
+        self._carried, self._compare_at = shapes, self._timer() + LOOK_SECONDS
+        return True
+
+    def withdraw(self) -> None:
+        """Delete all that this carrier has written. Raises what the client raises."""
+        self._carried = None
+        self._settle(())
+
+    def _settle(self, shapes: Sequence[SlackShape]) -> bool:
+        place = self._place()
+        for _ in range(_ROUNDS):
+            todo = self._next(shapes, place)
+            for write in todo.writes:
+                self._write(write)
+            if todo.done:
+                return True
+            if not todo.writes:
+                break
+        return False
+
+    @abstractmethod
+    def _next(self, shapes: Sequence[SlackShape], place: Place) -> CarrierUpdate: ...
+
+    def _list(self, path: str) -> dict[str, Object] | None:
+        """Return our objects by name; None where the cluster does not serve the kind."""
+        try:
+            found = self._client.get(path, {"labelSelector": SELECTOR})["items"]
+        except NotFound:
+            return None
+        return {str(each["metadata"]["name"]): each for each in found}
+
+    def _write(self, write: Write) -> None:
+        match write.verb:
+            case Verb.CREATE:
+                self._client.create(write.path, write.body)
+            case Verb.PATCH:
+                self._client.patch(write.path, write.body)
+            case Verb.DELETE:
+                self._client.delete(write.path, uid=write.uid)
 
 
 def choose(configured: Carrier | None, *, planned: bool, serves_buffers: Callable[[], bool]) -> Carrier:

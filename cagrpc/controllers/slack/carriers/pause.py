@@ -1,5 +1,5 @@
 """The carrier `pods`: a ReplicaSet of pause pods for each shape, at a priority at which the scheduler preempts them for
-any other pod, and CA (any version) adds nodes for them and keeps these. The scheduler decides where they are. Pure.
+any other pod, and CA (any version) adds nodes for them and keeps these. The scheduler decides where they are.
 
 A ReplicaSet whose template has changed is scaled to zero before its successor is created; otherwise CA would add nodes
 for both.
@@ -7,8 +7,10 @@ for both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from cagrpc.api.core.slack import PRIORITY_CLASS
+from cagrpc.controllers.slack.carriers.carrier import WritingCarrier
 from cagrpc.controllers.slack.carriers.objects import (
     CarrierUpdate,
     Object,
@@ -18,10 +20,15 @@ from cagrpc.controllers.slack.carriers.objects import (
     replica_set_body,
     shape_of,
 )
-from solver.slack.model import SlackShape
+from cagrpc.errors import NotFound, Unavailable
+from cagrpc.kube.client.client import Client
+from cagrpc.runtime.clock import MonotonicClock, monotonic
+from solver.slack.model import Placement, SlackShape
+
+_PRIORITY_CLASS = f"/apis/scheduling.k8s.io/v1/priorityclasses/{PRIORITY_CLASS}"
 
 
-def next_writes(shapes: Sequence[SlackShape], existing: Mapping[str, Object], place: Place) -> CarrierUpdate:
+def _next_writes(shapes: Sequence[SlackShape], existing: Mapping[str, Object], place: Place) -> CarrierUpdate:
     """Return the next writes that lead from the existing ReplicaSets, by name, to these shapes."""
     writes: list[Write] = []
     waits = False
@@ -56,3 +63,38 @@ def _pods(found: Object) -> bool:
     observed = int(status.get("observedGeneration") or 0) >= int(found["metadata"].get("generation") or 0)
     pods = status.get("replicas") or status.get("terminatingReplicas")
     return bool(found["spec"].get("replicas") or pods or not observed)
+
+
+class PausePods(WritingCarrier):
+    """The carrier `pods`."""
+
+    def __init__(
+        self,
+        client: Client,
+        place: Callable[[], Place],
+        seen: Callable[[], Placement],
+        *,
+        timer: MonotonicClock = monotonic,
+    ) -> None:
+        """`seen` returns where pause pods are."""
+        super().__init__(client, place, timer)
+        self._seen = seen
+        self._has_priority_class = False
+
+    def placements(self) -> Placement:
+        """Return the placement by the scheduler."""
+        return self._seen()
+
+    def _next(self, shapes: Sequence[SlackShape], place: Place) -> CarrierUpdate:
+        if shapes and not self._has_priority_class:
+            self._require_priority_class()
+        return _next_writes(shapes, self._list(place.replica_sets()) or {}, place)
+
+    def _require_priority_class(self) -> None:
+        try:
+            self._client.get(_PRIORITY_CLASS)
+        except NotFound:
+            raise Unavailable(
+                f"there is no PriorityClass {PRIORITY_CLASS}, which pause pods need: kubectl apply -f deploy/slack.yaml"
+            ) from None
+        self._has_priority_class = True

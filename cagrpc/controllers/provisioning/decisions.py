@@ -1,26 +1,153 @@
-"""Messages on why a request is not served, and what would help. Pure; who is served is `selection`'s."""
+"""Decides ProvisioningRequests: which are served whole, by which new nodes, why others are not, and what would help.
+Pure; `deciding` orders, `controller` writes. `scenario` has the values, `selection` chooses who is served and who gets
+what."""
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from cagrpc.api.core.nodes import ZONE
+from cagrpc.cluster.drop_invalid import faults
 from cagrpc.cluster.node_info import NodeInfo, requested
 from cagrpc.cluster.shortages import Shortage, could_hold, left_out
-from cagrpc.controllers.provisioning.decision.capacity import pods_of, problem_of
-from cagrpc.controllers.provisioning.decision.selection import FIRST_SHARE, MOST_OVERTAKEN, Attempt, Choice, Left
 from cagrpc.controllers.provisioning.model import Candidate
+from cagrpc.controllers.provisioning.progress import Granted, Refused
+from cagrpc.controllers.provisioning.scenario import (
+    Decisions,
+    RequestPart,
+    Scenario,
+    emptied,
+    in_the_end,
+    pods_of,
+    problem_of,
+    without_faults,
+)
+from cagrpc.controllers.provisioning.selection import (
+    FIRST_SHARE,
+    MOST_BYPASSED,
+    Attempt,
+    Choice,
+    Left,
+    NewNode,
+    alone,
+    assigned,
+    choose,
+    together,
+)
+from cagrpc.errors import in_one_line
 from cagrpc.fleet.model import LARGEST_INCREMENT
 from solver import explain, solve
 from solver.explanation.kinds import advice
 from solver.explanation.pods import REQUEST
-from solver.model import PODS, Node, Plan, PodClass, Problem, Resources
+from solver.model import PODS, Budget, Certificate, Node, NodeGroup, Plan, PodClass, Problem, Resources
 from solver.model.allocation import why_not_allocated
 from solver.model.budget import RunningBudget
 from solver.model.capacity import after_plan
+from solver.model.plan import gap
 from solver.model.quantities import format_quantity, pluralize, resource_words
+from solver.reduction.objective import dollars
+
+MOST_AT_ONCE = 128
+"""Candidates that are decided together; others wait for the next time."""
+
+log = logging.getLogger(__name__)
+
+_CHOOSING_UNTIL = 0.85
+"""The share of the budget for choosing; the rest is for reasons."""
+
+
+def decide(
+    candidates: Sequence[Candidate],
+    scenario: Scenario,
+    budget: Budget,
+    *,
+    advised: bool = True,
+) -> Decisions:
+    """Decide atomic requests: each whole or not at all, the highest priority first, then by turn, then the oldest. With
+    `advised` the reasons include what would help."""
+    scenario = without_faults(scenario)
+    refused: dict[str, Refused] = {}
+    ordered = []
+    for candidate in sorted(candidates, key=_rank)[:MOST_AT_ONCE]:
+        wrong = faults(Problem(tuple(pods_of([candidate]))))
+        if wrong:
+            refused[candidate.uid] = Refused(in_one_line(wrong), final=True)
+        else:
+            ordered.append(candidate)
+    running = RunningBudget(budget)
+    choice = choose(ordered, scenario, replace(running, until=_CHOOSING_UNTIL))
+    parts: tuple[RequestPart, ...] = ()
+    on_nodes: dict[str, tuple[str, ...]] = {}
+    found = choice.found
+    if found is not None:
+        given = assigned(choice.served, found.plan)
+        on_nodes = dict(given.on_nodes)
+        groups = {group.id: group for group in scenario.groups}
+        parts = tuple(_part(nodes, choice, groups, found.plan.certificate) for nodes in together(given.new))
+    for each in choice.left:
+        never = "" if running.exhausted else _never(each.candidate, scenario, running, advised=advised)
+        if never:
+            refused[each.candidate.uid] = Refused(never, final=True)
+            continue
+        waits_for, until = shortages_of(each, choice), None
+        if waits_for and would_be_served(each, choice, running):
+            why, until = why_short(waits_for), min(shortage.until_seconds for shortage in waits_for)
+        else:
+            why = why_left(each, choice, running, waits_for, advised=advised)
+        younger = any(_rank(each.candidate) < _rank(other) for other in choice.served)
+        one_day = younger and not running.exhausted and alone(in_the_end(scenario), each.candidate, running).serves_all
+        refused[each.candidate.uid] = Refused(why, bypassed=one_day, until_seconds=until)
+    served = frozenset(candidate.uid for candidate in choice.served)
+    return Decisions(parts, on_nodes, served, refused, choice.kept_for)
+
+
+def _rank(candidate: Candidate) -> tuple[int, int, float, str]:
+    return -candidate.priority, candidate.turn, candidate.created_at_seconds, candidate.uid
+
+
+def _part(
+    nodes: Sequence[NewNode], choice: Choice, groups: Mapping[str, NodeGroup], certificate: Certificate
+) -> RequestPart:
+    """Return one part. Its gap in dollars is no more than the whole plan's: any saving here would be one of the
+    whole."""
+    deltas = Counter(group_id for group_id, _ in nodes)
+    owners = {uid for _, uids in nodes for uid in uids}
+    cost = dollars(groups[group_id].price_usd_per_hour * count for group_id, count in deltas.items())
+    too_much = certificate.cost_usd_per_hour - certificate.lower_bound_usd_per_hour
+    bound = max(0.0, cost - too_much)
+    return RequestPart(
+        tuple(candidate.uid for candidate in choice.served if candidate.uid in owners),
+        dict(sorted(deltas.items())),
+        tuple(nodes),
+        cost,
+        bound,
+        gap(cost, bound),
+    )
+
+
+def _never(candidate: Candidate, scenario: Scenario, budget: RunningBudget, *, advised: bool) -> str:
+    """Return why it can never be served; empty where that is not proved."""
+    scenario = emptied(scenario)
+    found = alone(scenario, candidate, budget)
+    return why_never(candidate, found, budget, advised=advised) if found.proves_it_cannot else ""
+
+
+def check(candidate: Candidate, scenario: Scenario, budget: Budget) -> Granted | Refused:
+    """Return whether all its pods fit on existing nodes, and where. What is said is like `16 of 16 pods fit`, or
+    `12 of 16 pods fit: cpu short by 14 in zone b`."""
+    wrong = faults(Problem(tuple(pods_of([candidate]))))
+    if wrong:
+        return Refused(in_one_line(wrong))
+    scenario = replace(without_faults(scenario), groups=(), limits=())
+    found = alone(scenario, candidate, RunningBudget(budget))
+    if found.serves_all:
+        pods = sum(each.count for each in candidate.pod_sets)
+        return Granted(f"{pods} of {pods} fit", frozenset(placed.node for placed in found.plan.existing))
+    return Refused(short_of(found))
+
 
 _MOST_REASONS = 2
 _MOST_WAYS = 2
@@ -73,7 +200,7 @@ def why_left(
     """Return why it is not served now, and what would serve it beside those that are. It would not be served with the
     offerings either that are left out after `shortages`: what is said counts these as there."""
     if left.kept_for:
-        bypassed = f"which younger requests have bypassed {MOST_OVERTAKEN} times"
+        bypassed = f"which younger requests have bypassed {MOST_BYPASSED} times"
         return f"what it needs is reserved for {left.kept_for}, {bypassed}"
     if left.nodes:
         return (

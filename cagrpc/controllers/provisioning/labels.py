@@ -1,63 +1,23 @@
-"""Labels of bookings on nodes, and requests as they are after our own writes, which the store may not show yet: so that
-nothing is done twice. Lost with the process, at no cost: a new process lists everything first."""
+"""Labels of bookings on nodes. They stay as long as their request, since its pods may select by them; where a node has
+too many, those of finished requests are removed, the oldest first."""
 
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
-from cagrpc.cluster.markers import booking_label
-from cagrpc.controllers.assume_cache.labels import AssumedLabels
-from cagrpc.controllers.provisioning.model import ProvisioningRequest
+from cagrpc.cluster.markers import booking_label, booking_labels
+from cagrpc.cluster.state import ClusterNode
+from cagrpc.controllers.assume_cache.bookings import AssumedLabels
+from cagrpc.controllers.provisioning.scenario import Scenario
 from cagrpc.errors import CagrpcError, NotFound, Unavailable
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.parallel import in_parallel
 from cagrpc.kube.taints import NODES
+from solver.model import Node
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class _WrittenRequest:
-    """A request as of our latest write."""
-
-    request: ProvisioningRequest
-    superseded: set[str] = field(default_factory=set)
-    """The resource versions before it."""
-
-
-class WrittenRequests:
-    """Requests as they are after our own writes. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._written: dict[str, _WrittenRequest] = {}
-
-    def latest(self, seen: Iterable[ProvisioningRequest]) -> list[ProvisioningRequest]:
-        """Return each request as observed or as written, whichever is newer."""
-        with self._lock:
-            found = [self._latest(request) for request in seen]
-            there = {request.uid for request in found}
-            self._written = {uid: written for uid, written in self._written.items() if uid in there}
-        return found
-
-    def _latest(self, seen: ProvisioningRequest) -> ProvisioningRequest:
-        written = self._written.get(seen.uid)
-        if written is None:
-            return seen
-        if seen.resource_version in written.superseded:
-            return written.request
-        del self._written[seen.uid]
-        return seen
-
-    def wrote(self, before: str, request: ProvisioningRequest) -> None:
-        """Remember a write; `before` is the resource version that it replaced."""
-        with self._lock:
-            written = self._written.setdefault(request.uid, _WrittenRequest(request))
-            written.request = request
-            written.superseded.add(before)
 
 
 class BookingLabels:
@@ -105,3 +65,44 @@ def by_node(nodes: Mapping[str, Iterable[str]]) -> dict[str, set[str]]:
         for name in names:
             found.setdefault(name, set()).add(uid)
     return found
+
+
+MOST_LABELS = 250
+"""Of one node, which rarely has more pods. Each is sent to every watcher of nodes."""
+
+
+def is_full(node: Node) -> bool:
+    """Return whether the node is to get no more booking labels."""
+    return len(booking_labels(node)) >= MOST_LABELS
+
+
+def to_be_labelled(scenario: Scenario) -> Scenario:
+    """Return the scenario without nodes that are to get no more labels."""
+    nodes = tuple(node for node in scenario.nodes if not is_full(node))
+    return scenario if len(nodes) == len(scenario.nodes) else replace(scenario, nodes=nodes)
+
+
+class Crowded:
+    """Finds the labels to remove. For one thread."""
+
+    def __init__(self) -> None:
+        self.full: frozenset[str] = frozenset()
+        """Names of nodes that get no more labels, since none of theirs may be removed."""
+
+    def old(self, nodes: Iterable[ClusterNode], through: Collection[str]) -> dict[str, list[str]]:
+        """Return the requests whose labels are to be removed, by node. `through` are requests (UIDs) without a
+        reservation any more, oldest first."""
+        found: dict[str, list[str]] = {}
+        full: set[str] = set()
+        for each in nodes:
+            if is_full(each.node):
+                there = {*booking_labels(each.node)}
+                old = [uid for uid in through if uid in there][: MOST_LABELS // 2]
+                if old:
+                    found[each.node.name] = old
+                else:
+                    full.add(each.node.name)
+        for name in sorted(full - self.full):
+            log.warning("node %s has the labels of %d bookings or more, and gets no other", name, MOST_LABELS)
+        self.full = frozenset(full)
+        return found
