@@ -19,8 +19,8 @@ API_VERSION, KIND = f"{GROUP}/v1beta1", "CapacityBuffer"
 RESOURCE = "capacitybuffers"
 INJECTED = "buffer.x-k8s.io/active-capacity"
 """The strategy in `status` of buffers whose pods CA injects."""
-READY, PROVISIONING = "ReadyForProvisioning", "Provisioning"
-"""Conditions: the first is written by the buffer's controller, the second by CA once it injects."""
+READY = "ReadyForProvisioning"
+"""The condition that the buffer's controller writes."""
 
 _SET, _MESSAGE = "AttributesSetSuccessfully", "ready"
 
@@ -54,12 +54,6 @@ def status(document: Mapping[str, Any]) -> BufferStatus:
         str(found.get("provisioningStrategy") or ""),
         any(each.type == READY and each.status for each in conditions(found)),
     )
-
-
-def injected(document: Mapping[str, Any]) -> bool:
-    """Return whether CA reports that it injects the buffer's pods."""
-    found = conditions(mapping(document, "status"))
-    return any(each.type == PROVISIONING and each.status for each in found)
 
 
 def status_patch(document: Mapping[str, Any], wanted: BufferStatus, now_seconds: float) -> dict[str, Any]:

@@ -116,10 +116,6 @@ class NodeInfo:
         """What everybody who is assumed here requests, `pods` included."""
         return requested(pods for assumed in self._assumed.values() for pods in assumed)
 
-    def requested_by(self, owner: Owner) -> Resources:
-        """Return what this owner requests here."""
-        return requested(self._assumed.get(owner, ()))
-
     @property
     def reservations(self) -> tuple[Reservation, ...]:
         """Everything that is assumed here, by owner and spec."""

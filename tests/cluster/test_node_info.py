@@ -19,6 +19,7 @@ from cagrpc.cluster.node_info import (
     RequestOwner,
     Reservation,
     merged,
+    requested,
 )
 from solver import solve
 from solver.model import PODS, Budget, HostPort, Node, PodSet, PodSpec, Problem, RunningPods
@@ -82,7 +83,7 @@ def test_what_is_requested_is_the_sum_by_owners_and_what_is_missing(of: Node, as
     info = _with(of, assumed)
     total: Counter[str] = Counter()
     for owner in info.owners:
-        total.update(info.requested_by(owner))
+        total.update(requested(info.assumed(owner).items()))
     assert dict(total) == dict(info.requested)
     for name in {*of.free, *info.free, *total}:
         assert info.free.get(name, 0) == of.free.get(name, 0) - total[name]

@@ -280,7 +280,6 @@ def _written_by_us() -> Iterator[Decoder]:
 
 def _buffer(found: Mapping[str, Any]) -> None:
     capacity_buffers.status(found)
-    capacity_buffers.injected(found)
 
 
 def _contents(increments: Iterable[Any], pages: Iterable[Any]) -> object:
