@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
-from types import MappingProxyType
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, create_model, model_validator
@@ -135,11 +134,9 @@ def chosen(backend: Form, plugins: Sequence[BackendPlugin] = BACKENDS) -> Backen
     return given[0] if given else plugins[0]
 
 
-def backend_fields(
-    plugins: Sequence[BackendPlugin] = BACKENDS, absent: Mapping[str, str] = MappingProxyType(_ABSENT)
-) -> type[Form]:
-    """Return the base class of the section `backend` with the fields of all backends. `absent` has those that are not
-    installed, with their packages."""
+def backend_fields(plugins: Sequence[BackendPlugin] = BACKENDS) -> type[Form]:
+    """Return the base class of the section `backend` with the fields of all backends, those that are not installed
+    among them."""
 
     def of_one(section: Form) -> Form:
         chosen(section, plugins)
@@ -149,7 +146,7 @@ def backend_fields(
         "BackendFields",
         __base__=tuple(each.backend_fields for each in plugins),
         __validators__={"of_one": model_validator(mode="after")(of_one)},
-        **{name: (_refused(package), None) for name, package in absent.items()},
+        **{name: (_refused(package), None) for name, package in _ABSENT.items()},
     )
 
 
@@ -172,10 +169,10 @@ def kubernetes_fields(plugins: Sequence[BackendPlugin] = BACKENDS) -> type[Form]
     return create_model("KubernetesFields", __base__=bases or (Form,))
 
 
-def catalogue_source(cloud: str, plugins: Sequence[BackendPlugin] = BACKENDS) -> CatalogueSource:
+def catalogue_source(cloud: str) -> CatalogueSource:
     """Return what reads the catalogue of a cloud. Raises InvalidInput where no plug-in does, and InvalidConfiguration
     where that may be because a package cannot be used."""
-    sources = [source for each in plugins if (source := getattr(each, "catalogue_source", None)) is not None]
+    sources = [source for each in BACKENDS if (source := getattr(each, "catalogue_source", None)) is not None]
     known: Mapping[str, CatalogueSource] = {each.name: each for each in sources}
     if cloud in known:
         return known[cloud]

@@ -149,10 +149,10 @@ def message_to_dict(message: Message) -> Any:
     return {field.name: _value(field, value) for field, value in message.ListFields()}
 
 
-def known_to_message(message_type: type[M], document: Any, path: str = "") -> M:
+def known_to_message(message_type: type[M], document: Any) -> M:
     """Return the message of a document in the shape of Kubernetes' JSON, without the fields that the message does not
-    declare; times may be seconds, too. Raises InvalidInput with the path, below `path`, of what has another shape."""
-    return message_type(**_known(message_type.DESCRIPTOR, document, path))
+    declare; times may be seconds, too. Raises InvalidInput with the path of what has another shape."""
+    return message_type(**_known(message_type.DESCRIPTOR, document, ""))
 
 
 def _known(descriptor: Any, document: Any, path: str) -> dict[str, Any]:
