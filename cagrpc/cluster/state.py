@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from cagrpc.api.core.movability import Kept, StaysBecause
+from cagrpc.api.core.movability import Kept, StaysBecause, kept_by
 from cagrpc.api.devices.matching import NodeDevices, NodeMatching
 from cagrpc.api.devices.objects import Device
 from cagrpc.api.devices.selectors import Matcher
@@ -88,11 +88,14 @@ class ReschedulablePod:
     gang: str | None = None
     kept: str = ""
     """Why it may not be moved now, for people, with its namespace/name; empty where it may."""
-    kept_by: Kept = Kept.NOTHING
     because: StaysBecause | None = None
     """Which of the reasons that there are keeps it; None where it may be moved."""
     budgets: tuple[str, ...] = ()
     """PodDisruptionBudgets that keep it, `namespace/name`."""
+
+    @property
+    def kept_by(self) -> Kept:
+        return kept_by(self.because)
 
 
 @dataclass(frozen=True, slots=True)

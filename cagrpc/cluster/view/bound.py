@@ -16,7 +16,6 @@ from cagrpc.api.core.movability import (
     MovingRules,
     SharedFacts,
     StaysBecause,
-    kept_by,
     why_kept,
     why_unplanned,
 )
@@ -222,9 +221,7 @@ class BoundSnapshot:
             request=each.request,
         )
         budgets = of.shared.budgets if because in (StaysBecause.BUDGET, StaysBecause.BUDGETS) else ()
-        return ReschedulablePod(
-            each.ref, of.spec, of.priority, of.gang, kept, kept_by(because), because=because, budgets=budgets
-        )
+        return ReschedulablePod(each.ref, of.spec, of.priority, of.gang, kept, because, budgets)
 
 
 def _class(of: EquivalenceClass, budgets: DisruptionBudgets, devices: DeviceTable, sight: LabelProjection) -> _Class:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cagrpc.api.core.movability import Kept
+from cagrpc.api.core.movability import Kept, StaysBecause
 from cagrpc.api.core.pods import NOWHERE
 from cagrpc.cluster.state import ClusterNode, ClusterState, PodRef, PodsOnNode, ReschedulablePod
 from cagrpc.controllers.assume_cache.snapshot import Snapshot
@@ -29,13 +29,17 @@ SPECS = (
 )
 
 
+REASONS = (StaysBecause.NO_CONTROLLER, StaysBecause.NOT_SAFE, StaysBecause.ENDS, StaysBecause.BUDGET)
+"""One of each way to be kept."""
+
+
 @st.composite
 def _pods(draw: st.DrawFn, name: str) -> ReschedulablePod:
-    kept_by = draw(st.sampled_from(tuple(Kept)))
+    because = draw(st.sampled_from((None, *REASONS)))
     ref = PodRef(f"uid-{name}", "shop", name, 100, "ReplicaSet/shop/web")
     priority, gang = draw(st.integers(0, 1)), draw(st.sampled_from((None, "x")))
-    why = "" if kept_by is Kept.NOTHING else "why"
-    return ReschedulablePod(ref, draw(st.sampled_from(SPECS)), priority, gang, why, kept_by)
+    why = "" if because is None else "why"
+    return ReschedulablePod(ref, draw(st.sampled_from(SPECS)), priority, gang, why, because)
 
 
 @st.composite
