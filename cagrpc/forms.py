@@ -48,7 +48,7 @@ class OldName:
 
     @property
     def found(self) -> Any:
-        """What is written there."""
+        """Return what is written there."""
         return self.mapping[self.old]
 
 

@@ -35,7 +35,7 @@ def printable(text: str) -> str:
 
 @contextmanager
 def writing() -> Iterator[None]:
-    """An error of the system in here is an OutputError; a reader who has gone is not."""
+    """Turn errors of the system in it into OutputError, but not that a reader has gone."""
     try:
         yield
     except BrokenPipeError:
@@ -45,7 +45,7 @@ def writing() -> Iterator[None]:
 
 
 def warn(message: str) -> None:
-    """One warning for people, on stderr."""
+    """Print one warning for people, on stderr."""
     coloured = sys.stderr.isatty() and "NO_COLOR" not in os.environ
     with writing():
         print(
@@ -54,18 +54,18 @@ def warn(message: str) -> None:
 
 
 def complain(problem: str) -> None:
-    """Why a command fails, on stderr."""
+    """Print why a command fails, on stderr."""
     print(f"cagrpc: {printable(problem)}", file=sys.stderr)
 
 
 def say(text: str, *, flush: bool = False) -> None:
-    """Text for people or machines."""
+    """Print text for people or machines."""
     with writing():
         print(printable(text), flush=flush)
 
 
 def print_data(document: Any, form: str) -> None:
-    """One document, as `form` says: json or yaml."""
+    """Print one document, as `form` says: json or yaml."""
     say(data_text(document, form).rstrip("\n"))
 
 

@@ -22,7 +22,7 @@ class _Console(Console):
             super().print(*objects, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Of whatever is printed as text, and of the cells of tables."""
+        """Render whatever is printed as text, and the cells of tables."""
         return super().render_str(printable(text), **options)
 
     def on_broken_pipe(self) -> None:
@@ -31,14 +31,14 @@ class _Console(Console):
 
 
 def console(stream: TextIO | None = None) -> Console:
-    """Of stdout unless another stream is given. Markup is off: names come from users."""
+    """Return the console of stdout, unless another stream is given. Markup is off: names come from users."""
     target = stream or sys.stdout
     width = None if target.isatty() else WIDTH_WITHOUT_TERMINAL
     return _Console(file=target, width=width, markup=False, highlight=False, emoji=False)
 
 
 def table(title: str, *columns: str, right: Iterable[str] = ()) -> Table:
-    """An empty table; the columns named in `right` are numbers."""
+    """Return an empty table. The columns named in `right` are numbers."""
     aligned_right = set(right)
     result = Table(title=title, title_justify="left", title_style="bold")
     for column in columns:

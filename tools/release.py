@@ -16,7 +16,7 @@ _VERSION = re.compile(r"\d+\.\d+\.\d+")
 
 
 def sections(changelog: str) -> dict[str, str]:
-    """Version (or `Unreleased`) -> its text, newest first. A version without a date has none."""
+    """Return the text of each version (or `Unreleased`), newest first. A version without a date has none."""
     found = list(_SECTION.finditer(changelog))
     ends = [*(each.start() for each in found[1:]), len(changelog)]
     return {
@@ -27,7 +27,7 @@ def sections(changelog: str) -> dict[str, str]:
 
 
 def problems(version: str, changelog: str, chart: str, tags: list[str], changed: str) -> list[str]:
-    """What stands against releasing `version`, all at once. `changed` is what git calls changed in the tree."""
+    """Return all that is against releasing `version`. `changed` is what git calls changed in the tree."""
     if not _VERSION.fullmatch(version):
         return [f"VERSION is {version!r}; say `make release VERSION=X.Y.Z`"]
     found = []
@@ -88,7 +88,7 @@ def _check_wheels(version: str) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """`VERSION`, or `--notes VERSION`."""
+    """Check, build and tag `VERSION`, or print the notes of `--notes VERSION`."""
     match arguments:
         case ["--notes", version]:
             print(sections((ROOT / "CHANGELOG.md").read_text("utf-8"))[version])

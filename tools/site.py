@@ -57,7 +57,7 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
 
 
 def relinked(markdown: str, page: str) -> str:
-    """`markdown` of the page, with links within the repository turned to pages; what the site lacks keeps its text."""
+    """Return the page with links within the repository turned to pages; what the site lacks keeps its text."""
     here = posixpath.dirname(_SOURCES.get(page, f"docs/{page}"))
 
     def turned(found: re.Match[str]) -> str:
@@ -74,7 +74,8 @@ def relinked(markdown: str, page: str) -> str:
 
 
 def configuration(schema: Schema) -> str:
-    """The reference of the configuration as Markdown: a section for the document and for each kind of object in it."""
+    """Return the reference of the configuration as Markdown: a section for the document and each kind of object in
+    it."""
     definitions: Mapping[str, Schema] = schema["$defs"]
     sections = [
         "# Configuration",
@@ -103,7 +104,7 @@ def _section(title: str, schema: Schema) -> Iterator[str]:
 
 
 def _inline(field: Schema) -> Iterator[Schema]:
-    """What a field holds objects of that have no name of their own."""
+    """Return what a field holds objects of that have no name of their own."""
     if "properties" in field:
         yield field
         return
@@ -124,7 +125,7 @@ def _default(value: object) -> str:
 
 
 def _type(field: Schema) -> str:
-    """What a field takes, as links to sections where it is an object of the schema."""
+    """Return what a field takes, as links to sections where it is an object of the schema."""
     if reference := field.get("$ref"):
         name = str(reference).rsplit("/", 1)[-1]
         return f"[{name}](#{name.lower()})"

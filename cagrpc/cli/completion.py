@@ -67,7 +67,7 @@ def for_kubectl() -> int:
 
 
 def _cases(parser: argparse.ArgumentParser, before: str) -> Iterator[tuple[str, Sequence[str]]]:
-    """Patterns of the words before the one that is completed, and what it may be; the first that fits counts."""
+    """Yield patterns of the words before the one that is completed, and what it may be. The first that fits counts."""
     words: list[str] = []
     for action in parser._actions:  # noqa: SLF001 - argparse has no other way to them
         choices = list(action.choices or ())

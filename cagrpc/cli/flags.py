@@ -29,7 +29,8 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 
 
 def add_server(parser: argparse.ArgumentParser, *namespace_flags: str) -> None:
-    """Which running server, and how to be let in there: `server` reads it. `add_cluster` is the command's, too."""
+    """Add the flags that say which running server is asked, and how; `server` reads them. `add_cluster` goes with
+    it."""
     parser.add_argument(
         "--http",
         metavar="[https://]HOST:PORT",
@@ -64,7 +65,7 @@ def add_server(parser: argparse.ArgumentParser, *namespace_flags: str) -> None:
 
 
 def add_cluster(parser: argparse.ArgumentParser, purpose: str) -> None:
-    """Which cluster: `cluster` and `server` read it."""
+    """Add the flags that say which cluster it is; `cluster` and `server` read them."""
     parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help=f"{purpose} (default for kubectl cagrpc:"
                         " kubectl's)")  # fmt: skip
     parser.add_argument("--context", default="", metavar="NAME", help="of the kubeconfig (default: its current one)")
@@ -83,8 +84,8 @@ def cluster(options: argparse.Namespace, *, unless: object = None) -> Path | Non
 
 @contextmanager
 def server(options: argparse.Namespace) -> Iterator[ServerAddress]:
-    """Where the server is that the flags of `add_server` name, as long as the context lasts. Raises InvalidInput, and
-    Unavailable where it is in a cluster and not reached."""
+    """Yield where the server is that the flags of `add_server` name. Raises InvalidInput, and Unavailable where it is
+    in a cluster and not reached."""
     from cagrpc.inspection.client import ServerAddress
 
     named = options.http or os.environ.get("CAGRPC_HTTP")
@@ -118,7 +119,8 @@ def _token(options: argparse.Namespace) -> str:
 def add_plan_inputs(
     parser: argparse.ArgumentParser, *, output: bool = True, previous: bool = True, budget: str = "1s"
 ) -> None:
-    """The fields of `cagrpc.offline.inputs.Inputs`; without `--output` or `--previous` where these are not wanted."""
+    """Add the fields of `cagrpc.offline.inputs.Inputs`, without `--output` or `--previous` where these are not
+    wanted."""
     parser.add_argument(
         "--pods",
         type=Path,

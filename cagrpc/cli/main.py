@@ -103,7 +103,7 @@ class _Version(argparse.Action):
 
 
 def _discard_stdout() -> None:
-    """The interpreter writes what is left when it ends; by then the error is reported, or the reader has gone."""
+    """Let the interpreter write what is left to nobody when it ends: the error is reported, or the reader has gone."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -42,7 +42,7 @@ class CheckReport:
 
     @property
     def valid(self) -> bool:
-        """Whether no file has problems."""
+        """Return whether no file has problems."""
         return not any(file.problems for file in self.files)
 
 

@@ -41,7 +41,7 @@ class Call:
 
     @property
     def full_method(self) -> str:
-        """The path by which gRPC calls it."""
+        """Return the path by which gRPC calls it."""
         service = EXPANDER if self.method in EXPANDER.methods_by_name else PROVIDER
         return f"/{service.full_name}/{self.method}"
 

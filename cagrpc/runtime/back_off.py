@@ -45,7 +45,7 @@ class Retry:
 
     @property
     def due(self) -> bool:
-        """Whether it may be tried now."""
+        """Return whether it may be tried now."""
         return self._clock() >= self._not_before
 
     def failed(self) -> None:
@@ -54,5 +54,5 @@ class Retry:
         self._not_before = self._clock() + self._back_off.seconds(self._failures)
 
     def worked(self) -> None:
-        """The next failure is the first one again."""
+        """Count failures from none again."""
         self._failures = 0

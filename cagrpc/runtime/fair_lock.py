@@ -19,7 +19,7 @@ class FairLock:
 
     @property
     def waiting(self) -> int:
-        """How many wait for it."""
+        """Return how many wait for it."""
         return len(self._waiting)
 
     def acquire(self) -> None:

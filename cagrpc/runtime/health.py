@@ -11,27 +11,28 @@ class SyncedResource(Protocol):
 
     @property
     def name(self) -> str:
-        """As in `kubectl api-resources`: `pods`, `deployments.apps`."""
+        """Return its name as in `kubectl api-resources`: `pods`, `deployments.apps`."""
         ...
 
     @property
     def needed(self) -> bool:
-        """Whether nothing is ready before it has been listed; others are done without as long as they cannot be."""
+        """Return whether nothing is ready before it has been listed; others are done without as long as they cannot
+        be."""
         ...
 
     @property
     def synced(self) -> bool:
-        """Whether it has been listed once."""
+        """Return whether it has been listed once."""
         ...
 
     @property
     def problem(self) -> str | None:
-        """Why changes are not seen now."""
+        """Return why changes are not seen now."""
         ...
 
     @property
     def left_out(self) -> int:
-        """How many objects are there and cannot be read or taken."""
+        """Return how many objects are there and cannot be read or taken."""
         ...
 
     def start(self) -> None:

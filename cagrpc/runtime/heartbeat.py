@@ -36,7 +36,7 @@ class Heartbeat:
 
     @contextmanager
     def step(self, doing: object = "its step") -> Iterator[None]:
-        """Around a step. What calls `beat` in its course, also in the threads of `in_parallel`, is its progress."""
+        """Run a step in it. What calls `beat` in its course, also in the threads of `in_parallel`, is its progress."""
         self.beat(doing)
         token = _of_this_thread.set(self)
         try:
@@ -53,18 +53,19 @@ class Heartbeat:
 
     @property
     def seconds_since_step(self) -> float:
-        """Since the last step was finished, whether or not it failed; since the beginning before that."""
+        """Return the seconds since the last step was finished, whether or not it failed, or else since the
+        beginning."""
         return self._clock() - self._finished_at
 
     @property
     def doing(self) -> str:
-        """What it is in the middle of, and for how long; empty between two steps."""
+        """Return what it is in the middle of, and for how long; empty between two steps."""
         doing = self._doing  # first: what is seen began at `_moved_at` or before
         return "" if doing is None else f"in the middle of {doing} for {self._clock() - self._moved_at:.0f} s"
 
     @property
     def problem(self) -> str:
-        """That it is stuck, and at what; empty where it is not."""
+        """Return that it is stuck, and at what; empty where it is not."""
         doing = self.doing
         stuck = doing and self._clock() - self._moved_at >= self._patience
         return f"{self.name} does not go on: {doing}" if stuck else ""
@@ -74,7 +75,7 @@ _of_this_thread: ContextVar[Heartbeat | None] = ContextVar("heartbeat", default=
 
 
 def beat(doing: object) -> None:
-    """The step that this thread is in the middle of, if it is in one, goes on with this."""
+    """Note that the step that this thread is in the middle of, if it is in one, goes on with this."""
     heartbeat = _of_this_thread.get()
     if heartbeat is not None:
         heartbeat.beat(doing)

@@ -16,7 +16,7 @@ class LogOnce:
         self._last: dict[Hashable, Hashable] = {}
 
     def is_new(self, problem: Hashable, about: Hashable = "") -> bool:
-        """Whether `problem` is to be logged: it is not what was reported last about this subject."""
+        """Return whether `problem` is to be logged: it is not what was reported last about this subject."""
         if self._last.get(about) == problem or (about not in self._last and len(self._last) >= self._most):
             return False
         self._last[about] = problem

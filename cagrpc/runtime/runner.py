@@ -137,7 +137,7 @@ class StepTimes:
 
     @contextmanager
     def of(self, loop: str) -> Iterator[None]:
-        """Around a step, on its thread."""
+        """Measure a step, on its thread."""
         began, used = self._clock(), self._thread_cpu()
         try:
             yield

@@ -75,7 +75,7 @@ class WorkQueue(Generic[K]):
             thread.start()
 
     def stop(self, wait_seconds: float) -> None:
-        """No further key is begun; wait at most so long for those under way. May be repeated."""
+        """Begin no further key, and wait at most so long for those under way. May be repeated."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
@@ -110,7 +110,7 @@ class WorkQueue(Generic[K]):
         self._changed.notify()
 
     def _next(self) -> K | None:
-        """A key that is due, which is then being handled."""
+        """Take a key that is due, which is then being handled."""
         now = self._clock()
         while self._order and self._order[0][0] <= now:
             due, _, key = heappop(self._order)

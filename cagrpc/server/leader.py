@@ -108,7 +108,7 @@ class Leader:
 
     @property
     def problem(self) -> str:
-        """Why it cannot do its work; empty where it can."""
+        """Return why it cannot do its work; empty where it can."""
         return self.fleet.problem or ""
 
     def pass_time(self, seconds: float) -> None:

@@ -40,7 +40,8 @@ def set_up(level: str, stream: TextIO | None = None) -> None:
 
 
 def _json() -> logging.Formatter:
-    """`time`, `level`, `logger`, `message`, the fields of the line, and `traceback`."""
+    """Return what makes one JSON object a line: `time`, `level`, `logger`, `message`, the fields of the line,
+    `traceback`."""
     return _Formatter(
         foreign_pre_chain=[
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
@@ -60,7 +61,8 @@ def _json() -> logging.Formatter:
 
 
 def _short_lines() -> logging.Formatter:
-    """Time, level and message; what the fields say that matters to people is in the message."""
+    """Return what makes a line of time, level and message. What the fields say that matters to people is in the
+    message."""
     columns = [
         Column("time", lambda _, value: str(value)),
         Column("level", lambda _, value: f"{str(value).upper():<7}"),

@@ -172,7 +172,8 @@ def _concerns(listener: str, certificate: ServedCertificate) -> bool:
 
 
 def _in_use(files: CertificateFiles, tls: ServerTls) -> Iterator[ServedCertificate]:
-    """A chain is good until the first of it expires, an authority as long as one of it is good."""
+    """Yield the chain, which is good until the first of it expires, and the authorities, which are good as long as one
+    is."""
     chain = x509.load_pem_x509_certificates(tls.certificate)
     yield _served("server", files.certificate, min(chain, key=lambda each: each.not_valid_after_utc))
     if files.client_ca is not None and tls.client_ca is not None:

@@ -68,7 +68,7 @@ class Standby:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it stands for election, leads, or has yet to release the Lease."""
+        """Return whether it stands for election, leads, or has yet to release the Lease."""
         return self._thread.is_alive()
 
     def stop(self) -> None:

@@ -129,7 +129,7 @@ class FleetRun:
 
     @property
     def made(self) -> AbstractSet[str]:
-        """Machines that were not there before the test."""
+        """Return the machines that were not there before the test."""
         return self.cloud.machines() - self.before
 
     def _start(self, nodes: _NoNodes | None = None) -> Fleet:
@@ -193,7 +193,7 @@ class FleetConformance:
         assert not whole.made
 
     def test_an_increment_is_whole_after_a_kill_at_any_answer(self, whole: FleetRun) -> None:
-        """Each answer is lost in turn, and the process killed."""
+        """Lose each answer in turn, and kill the process."""
         whole.cloud.need(Ability.LOSE_ANSWERS)
         for after in range(_MOST_REQUESTS):
             increment = whole.apply(1, 2)

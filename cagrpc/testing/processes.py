@@ -38,7 +38,7 @@ class Processes:
 
     @property
     def backend(self) -> Backend:
-        """The present process's."""
+        """Return that of the present process."""
         return self._opened[-1].backend
 
     def restart(self) -> None:
