@@ -29,7 +29,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -295,9 +295,9 @@ def run(plane: ControlPlane, directory: Path, case: Case, patience_seconds: floa
         began = time.monotonic()
         wanted = sum(each.count for each in problem.pod_sets)
         create(live.cluster, problem.pod_sets, case)
-        until(lambda: len(seen.created) >= wanted, "all pods are created", patience_seconds, live)
+        live.wait_for(lambda: len(seen.created) >= wanted, "all pods are created", patience_seconds)
         unserved = sum(each.count for each in optimum.unplaced)
-        until(lambda: len(seen.running) >= wanted - unserved, "all pods run", patience_seconds, live)
+        live.wait_for(lambda: len(seen.running) >= wanted - unserved, "all pods run", patience_seconds)
         return row(case, problem, optimum, seen, live, began)
 
 
@@ -432,16 +432,6 @@ def watching(plane: ControlPlane) -> Iterator[Seen]:
         for each in reflectors:
             each.stop()
         client.close()
-
-
-def until(condition: Callable[[], bool], what: str, patience_seconds: float, live: Live) -> None:
-    deadline = time.monotonic() + patience_seconds
-    waiting = threading.Event()
-    while not condition():
-        if time.monotonic() > deadline:
-            said = live.serving.log()[-5000:] + str(live.serving.get("/status"))
-            raise SystemExit(f"not within {patience_seconds:g} s: {what}\n{said}")
-        waiting.wait(0.1)
 
 
 if __name__ == "__main__":

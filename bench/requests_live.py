@@ -16,10 +16,11 @@ import argparse
 import os
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -82,7 +83,7 @@ def big(bench: Bench, drive: str) -> str:
         _settle(requests.live)
         began, used = time.time(), _cpu_seconds(requests.live)
         requests.create("big", sets)
-        _until(requests.live.increments)
+        requests.live.wait_for(requests.live.increments, "it is decided", PATIENCE_SECONDS)
         seconds, used = time.time() - began, _cpu_seconds(requests.live) - used
         what = f"{SETS} pod sets of {MOST_PODS:,} pods"
         return _row(what, drive, seconds, used, _groups(requests), _nodes(requests.live))
@@ -97,7 +98,8 @@ def many(bench: Bench, number: int, boot_seconds: float) -> str:
         began, used = time.time(), _cpu_seconds(requests.live)
         with ThreadPoolExecutor(_MAKERS) as pool:
             list(pool.map(lambda each: requests.create(f"small-{each[0]}", each[1]), enumerate(wanted)))
-        _until(lambda: all(map(_decided, requests.admin.items(requests.path()))))
+        found = partial(requests.admin.items, requests.path())
+        requests.live.wait_for(lambda: all(map(_decided, found())), "all are decided", PATIENCE_SECONDS)
         seconds, used = time.time() - began, _cpu_seconds(requests.live) - used
         return _row(f"{number:,} small requests", "plan", seconds, used, _groups(requests), _nodes(requests.live))
 
@@ -143,21 +145,12 @@ def _decided(document: Mapping[str, Any]) -> bool:
 
 def _settle(live: Live) -> None:
     """The server is warm: what it compiles first is compiled, and it has seen the templates."""
-    _until(lambda: live.serving.get("/status").get("provisioning_requests", {}).get("waits_for") == "")
+    live.wait_for(
+        lambda: live.serving.get("/status").get("provisioning_requests", {}).get("waits_for") == "",
+        "it decides",
+        PATIENCE_SECONDS,
+    )
     time.sleep(_SETTLE_SECONDS)
-
-
-def _until(found: Callable[[], Any]) -> Any:
-    """What takes long to find out is asked less often: asking takes of the same cores."""
-    end = time.monotonic() + PATIENCE_SECONDS
-    while True:
-        asked = time.monotonic()
-        if answer := found():
-            return answer
-        if asked > end:
-            message = f"not within {PATIENCE_SECONDS:.0f} s"
-            raise TimeoutError(message)
-        time.sleep(max(0.05, min(1.0, 4 * (time.monotonic() - asked))))
 
 
 def _cpu_seconds(live: Live) -> float:

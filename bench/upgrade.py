@@ -17,7 +17,7 @@ import argparse
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,10 @@ from tests.support.controlplane.cluster import Cluster
 from tests.support.controlplane.deployed import clear_journal, install_crds
 from tests.support.controlplane.live import group
 from tests.support.controlplane.pair import INCREMENTS, Pair, wait_until_it_stands_by, wait_until_ready
-from tests.support.controlplane.processes import wait_for
 from tests.support.controlplane.provisioning import ClusterRequests
 from tests.support.serving import Serving, Start
 
 THIS = Path(__file__).resolve().parents[1]
-PATIENCE_SECONDS = 300.0
 BOOT_SECONDS = 20.0
 """Longer than a handover to a standby that has seen its leader end."""
 WEB, REQUESTED, RESERVED = {"cpu": "1500m"}, {"cpu": "3"}, {"cpu": "3", "memory": "1Gi"}
@@ -148,7 +146,7 @@ class Upgrade:
         self._pods += EACH
         self._requests.create(f"gang-{number}", {"worker": EACH})
         self._nodes += nodes
-        _until(lambda: self.pair.ordered() == self._nodes, f"{self._nodes} instances are ordered", self._told)
+        self.pair.wait_for(lambda: self.pair.ordered() == self._nodes, f"{self._nodes} instances are ordered")
         phases = self.pair.in_flight()
         assert phases, "increments are under way"
         assert set(phases) <= {"planned", "creating"}, phases
@@ -164,20 +162,19 @@ class Upgrade:
     def _finish(self, number: int) -> None:
         """Wait until the new leader has finished all of it, and consume what was booked."""
         name = f"gang-{number}"
-        _until(lambda: self.pair.running() == self._pods, f"{self._pods} pods run", self._told)
-        _until(
+        self.pair.wait_for_running(self._pods)
+        self.pair.wait_for(
             lambda: self._requests.conditions(name).get("Provisioned", {}).get("status") == "True",
             f"{name} is provisioned",
-            self._told,
         )
-        _until(lambda: self._held() == EACH, f"{EACH} placeholders are held", self._told)
-        _until(lambda: not self.pair.in_flight(), "no increment is under way", self._told)
+        self.pair.wait_for(lambda: self._held() == EACH, f"{EACH} placeholders are held")
+        self.pair.wait_for(lambda: not self.pair.in_flight(), "no increment is under way")
         if number:  # what was booked under the leader before
             for each in range(EACH):
                 pod = f"worker-{number - 1}-{each}"
                 self._requests.consume(f"gang-{number - 1}", pod, REQUESTED, nodeSelector={"pool": "requests"})
             self._pods += EACH
-            _until(lambda: self.pair.running() == self._pods, "pods consume the request before", self._told)
+            self.pair.wait_for_running(self._pods)
 
     def _held(self) -> int:
         path = f"/apis/cagrpc.io/v1alpha1/namespaces/{self._cluster.namespace}/slacks"
@@ -202,13 +199,6 @@ class Upgrade:
                 ):
                     yield f"{name}: {line}"
 
-    def _told(self) -> str:
-        """Return what is there, for a wait that was in vain."""
-        found = self._cluster.admin.items(INCREMENTS)
-        lines = [f"{each['spec']['summary']}: {each['status'].get('phase')}" for each in found]
-        logs = [line for server in self.pair.servers[-2:] for line in server.log().splitlines()[-20:]]
-        return "\n".join([f"{self.pair.ordered()} instances ordered", *lines, *logs, self._cluster.summary()])
-
 
 def _started_in(checkout: Path) -> Start:
     """Return how a module of this checkout is started, in the environment that is its own."""
@@ -219,14 +209,6 @@ def _started_in(checkout: Path) -> Start:
             return subprocess.Popen(program, cwd=checkout, stdout=out, stderr=err)
 
     return start
-
-
-def _until(condition: Callable[[], bool], what: str, told: Callable[[], str]) -> None:
-    try:
-        wait_for(condition, what, seconds=PATIENCE_SECONDS)
-    except AssertionError as error:
-        error.add_note(told())
-        raise
 
 
 if __name__ == "__main__":

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +9,10 @@ import grpc
 import pytest
 import yaml
 
+from tests.support.controlplane.processes import wait_for
 from tests.support.ec2.emulator import CREDENTIALS, REGION, ZONES
 from tests.support.ec2.proxy import Cloud
 from tests.support.ec2.world import TEMPLATE, Ec2World
-from tests.support.waiting import AMPLE_SECONDS
-
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    give_up = time.monotonic() + AMPLE_SECONDS
-    while not condition():
-        assert time.monotonic() < give_up, f"waited for {what}"
-        time.sleep(0.05)
 
 
 def configuration(ec2: Ec2World, directory: Path) -> Path:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import urllib.error
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.support.controlplane.cluster import Cluster
-from tests.support.controlplane.live import FINISHED, SIMULATED, instances_ordered
+from tests.support.controlplane.live import FINISHED, LOG_LINES_SHOWN, SIMULATED, instances_ordered
 from tests.support.controlplane.processes import wait_for
 from tests.support.forked import ForkedProcess
 from tests.support.serving import Serving, Start, configuration, serve
 
-PATIENCE_SECONDS = 120.0
+PATIENCE_SECONDS = 300.0
 INCREMENTS = "/apis/cagrpc.io/v1alpha1/increments"
 
 
@@ -67,8 +67,22 @@ class Pair:
     def running(self) -> int:
         return sum(pod["status"]["phase"] == "Running" for pod in self.cluster.pods())
 
-    def wait_for_running(self, count: int) -> None:
-        wait_for(lambda: self.running() == count, f"{count} pods run", seconds=PATIENCE_SECONDS)
+    def wait_for(self, condition: Callable[[], bool], what: str, seconds: float = PATIENCE_SECONDS) -> None:
+        try:
+            wait_for(condition, what, seconds=seconds)
+        except AssertionError as error:
+            error.add_note(self.what_is_there())
+            raise
+
+    def wait_for_running(self, count: int, seconds: float = PATIENCE_SECONDS) -> None:
+        self.wait_for(lambda: self.running() == count, f"{count} pods run", seconds)
+
+    def what_is_there(self) -> str:
+        """Return increments, the last lines of logs, Nodes and pods."""
+        found = self.cluster.admin.items(INCREMENTS)
+        lines = [f"{each['spec']['summary']}: {each['status'].get('phase')}" for each in found]
+        logs = [line for server in self.servers[-2:] for line in server.log().splitlines()[-LOG_LINES_SHOWN:]]
+        return "\n".join([f"{self.ordered()} instances ordered", *lines, *logs, self.cluster.summary()])
 
     def ordered(self) -> int:
         """Return how many instances were ever ordered of the cloud, whatever became of them."""
