@@ -4,11 +4,12 @@ version and of this one, which lead in turn.
     python -m bench.upgrade --old CHECKOUT [--handovers 4] [--verbose]
 
 CHECKOUT is a working tree of the older version with an environment `.venv` of its own. The older one leads first, and
-the configuration is written as it reads it. At each handover three things are under way: an increment for pods of a
-Deployment, a ProvisioningRequest, and slack that was taken by pods and comes back. The leader is told to end or, every
-other time, killed; the other version has stood by, finishes what was begun, and pods consume what was booked before.
+the configuration is written as it reads it. At each handover four things are under way: an increment for pods of a
+Deployment, a ProvisioningRequest, slack that was taken by pods and comes back, and a node that the autoscaler removes.
+The leader is told to end or, every other time, killed; the other version has stood by, finishes what was begun, and
+pods consume what was booked before.
 Whatever must not be is named at the end, and makes the exit code 1: an instance that was ordered twice or for nothing,
-an increment that was rolled back, a request, a booking or slack that is lost, an error in a log.
+an increment that was rolled back, a request, a booking, slack or a deletion that is lost, an error in a log.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import Any
 from bench.real_cluster import control_plane
 from bench.table import machine, machine_line
 from tests.support.controlplane import slack
-from tests.support.controlplane.cluster import Cluster
+from tests.support.controlplane.cluster import NODES, Cluster
 from tests.support.controlplane.deployed import clear_journal, install_crds
 from tests.support.controlplane.live import group
 from tests.support.controlplane.pair import INCREMENTS, Pair, wait_until_it_stands_by, wait_until_ready
@@ -41,6 +42,7 @@ EACH = 2
 PROVISIONERS = [
     {"name": "web", "node_groups": [group("web", "2", "4Gi", 0.1)]},
     {"name": "requests", "node_groups": [group("requests", "4", "8Gi", 0.2)]},
+    {"name": "single", "node_groups": [group("single", "2", "4Gi", 0.1)]},
     {"name": "slack", "node_groups": [group("slack", "4", "8Gi", 0.2)]},
 ]
 SECTIONS: Mapping[str, Any] = {
@@ -88,13 +90,15 @@ class Upgrade:
     def __init__(self, cluster: Cluster, directory: Path) -> None:
         install_crds(cluster.admin)
         slack.install(cluster.admin)
-        behaviour = {"boot_seconds": BOOT_SECONDS, "delete_seconds": 0.1}
+        behaviour = {"boot_seconds": BOOT_SECONDS, "delete_seconds": BOOT_SECONDS}
         self.pair = Pair(cluster, directory, PROVISIONERS, behaviour, **SECTIONS)
         self._cluster = cluster
         self._requests = ClusterRequests(cluster)
         self._requests.template("worker", REQUESTED, nodeSelector={"pool": "requests"})
         self._pods = 0
         self._nodes = 0
+        """Those that were needed so far, with those that were removed since."""
+        self._removed = 0
 
     def run(self, checkouts: Mapping[str, Path], handovers: int) -> list[str]:
         """Return what must not be."""
@@ -104,7 +108,7 @@ class Upgrade:
         for number, (before, after) in enumerate(pairwise(names)):
             standby = self._start(checkouts[after])
             wait_until_it_stands_by(standby)
-            self._begin(number)
+            self._begin(number, leader)
             kills = number % 2 == 1
             if kills:
                 leader.process.kill()
@@ -135,15 +139,17 @@ class Upgrade:
     def _start(self, checkout: Path) -> Serving:
         return self.pair.start(start=_started_in(checkout))
 
-    def _begin(self, number: int) -> None:
+    def _begin(self, number: int, leader: Serving) -> None:
         """Ask for something new of each kind, and wait until all of it is ordered and nothing has come."""
-        nodes = 3 * EACH
+        nodes = 3 * EACH + 1
         if number == 0:
             self._cluster.create_deployment("web", EACH, WEB, nodeSelector={"pool": "web"})
         else:
             self.pair.scale((number + 1) * EACH)
             self._burst(number)
-        self._pods += EACH
+            self._remove(f"single-{number - 1}", leader)
+        self._cluster.create_pod(f"single-{number}", WEB, nodeSelector={"pool": "single"})
+        self._pods += EACH + 1
         self._requests.create(f"gang-{number}", {"worker": EACH})
         self._nodes += nodes
         self.pair.wait_for(lambda: self.pair.ordered() == self._nodes, f"{self._nodes} instances are ordered")
@@ -159,6 +165,17 @@ class Upgrade:
             self._cluster.create_pod(f"burst-{number}-{each}", RESERVED, nodeSelector={"pool": "slack"})
         self._pods += EACH
 
+    def _remove(self, pod: str, leader: Serving) -> None:
+        """Remove a node whose pod has gone, as the cluster-autoscaler does."""
+        admin, path = self._cluster.admin, self._cluster.path("pods", pod)
+        node = f"{NODES}/{admin.get(path)['spec']['nodeName']}"
+        admin.merge(node, {"spec": {"taints": [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]}})
+        admin.delete(path, gracePeriodSeconds=0)
+        with leader.provider() as provider:
+            provider.delete("single", admin.get(node)["spec"]["providerID"])
+        self._pods -= 1
+        self._removed += 1
+
     def _finish(self, number: int) -> None:
         """Wait until the new leader has finished all of it, and consume what was booked."""
         name = f"gang-{number}"
@@ -169,6 +186,8 @@ class Upgrade:
         )
         self.pair.wait_for(lambda: self._held() == EACH, f"{EACH} placeholders are held")
         self.pair.wait_for(lambda: not self.pair.in_flight(), "no increment is under way")
+        there = self._nodes - self._removed
+        self.pair.wait_for(lambda: len(self.pair.nodes()) == there, f"{there} Nodes are there")
         if number:  # what was booked under the leader before
             for each in range(EACH):
                 pod = f"worker-{number - 1}-{each}"
@@ -187,8 +206,11 @@ class Upgrade:
             if each["status"]["phase"] != "done":
                 yield f"{each['spec']['summary']}: {each['status']}"
         ordered, nodes = self.pair.ordered(), {each["metadata"]["name"] for each in self.pair.nodes()}
-        if not ordered == len(nodes) == self._nodes:
-            yield f"{ordered} instances were ordered and {len(nodes)} Nodes are there; {self._nodes} are needed"
+        if (ordered, len(nodes)) != (self._nodes, self._nodes - self._removed):
+            yield (
+                f"{ordered} instances were ordered, {self._removed} were removed and {len(nodes)} Nodes are there;"
+                f" {self._nodes} were needed"
+            )
         places = [pod["spec"]["nodeName"] for pod in self._cluster.pods()]
         if len(set(places)) != len(places):
             yield f"pods share nodes: {places}"
