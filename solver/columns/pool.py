@@ -17,8 +17,7 @@ from solver.model.objective import Goal, ObjectiveStage
 from solver.reduction.colocation import CoLocation
 from solver.reduction.objective import counts, unavoidable_value
 from solver.reduction.reduced import Floats, Ints, Reduced, most_per_node
-from solver.relaxation.growing_program import GrowingProgram
-from solver.relaxation.linear_program import INFINITY
+from solver.relaxation.linear_program import INFINITY, GrowingProgram
 
 
 @dataclass(frozen=True, slots=True)

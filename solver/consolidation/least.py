@@ -24,7 +24,7 @@ from solver.model.budget import RunningBudget
 from solver.model.capacity import on_new_node
 from solver.model.eligibility import node_label_keys, why_not_eligible
 from solver.model.objective import Goal, ObjectiveStage
-from solver.planning.incumbent import weights_of
+from solver.planning.bounds import weights_of
 from solver.planning.solve import solve
 from solver.reduction.dominance import needed_kinds
 from solver.reduction.objective import stages

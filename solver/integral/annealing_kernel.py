@@ -14,8 +14,7 @@ import math
 import numpy as np
 
 from solver.compiled import aside, kernel, step
-from solver.integral.annealing_state import Given, State
-from solver.integral.random_draws import any_of, random_share, sort_by_key
+from solver.integral.annealing_state import Given, State, any_of, random_share, sort_by_key
 from solver.reduction.reduced import Ints
 
 _SWAPS, _MOVES, _OPENS = 0.55, 0.93, 0.97

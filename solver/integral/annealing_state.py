@@ -1,5 +1,7 @@
 """What compiled annealing (`annealing_kernel`) works on, as arrays: what never changes of rows, kinds and of what may
-share a node (`Given`), and where each unit is (`State`)."""
+share a node (`Given`), and where each unit is (`State`); and random numbers and choices for its loops, the same on
+every machine.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,54 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from solver.integral.random_draws import Words
+from solver.compiled import aside, step
 from solver.model import PODS
 from solver.reduction.reduced import Bools, Floats, Ints, Kind, Reduced
+
+Words = npt.NDArray[np.uint64]
+
+
+@step
+def random_share(seed: Words) -> float:
+    """A number from 0 to below 1 (xorshift; Marsaglia, 2003)."""
+    word = seed[0]
+    word ^= word << np.uint64(13)
+    word ^= word >> np.uint64(7)
+    word ^= word << np.uint64(17)
+    seed[0] = word
+    return float(word >> np.uint64(11)) / 9007199254740992.0
+
+
+@step
+def any_of(seed: Words, items: Ints, first: Ints, key: int) -> int:
+    """One of the items with this key, -1 where there are none."""
+    start, end = first[key], first[key + 1]
+    return items[start + int(random_share(seed) * (end - start))] if end > start else -1
+
+
+@aside
+def sort_by_key(keys: Ints, items: Ints, first: Ints) -> None:
+    """Write the numbers of the items to `items`, sorted by key, and to `first` where those of each key begin. Items
+    with a key below 0 are left out."""
+    for key in range(len(first)):
+        first[key] = 0
+    for key in keys:
+        if key >= 0:
+            first[key + 1] += 1
+    for key in range(1, len(first)):
+        first[key] += first[key - 1]
+    for item in range(len(keys) - 1, -1, -1):
+        if keys[item] >= 0:
+            first[keys[item] + 1] -= 1
+            items[first[keys[item] + 1]] = item
+    for key in range(len(first) - 1):
+        first[key] = first[key + 1]
+    first[len(first) - 1] = 0
+    for key in keys:
+        first[len(first) - 1] += key >= 0
+
 
 _STEP = 0.95
 """Of what a node costs, at most, the next smaller one does."""

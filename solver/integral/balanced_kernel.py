@@ -5,7 +5,7 @@ keeps them from it is order: whatever suits best goes first, and what suits noth
 node takes the pod whose mix of resources is closest to what it has left, the larger of two that are equally close; and
 first of each row of pods no more than its part of those that are left, so that every node looks like the whole.
 
-`packing_kernel` fills by patterns, each opened as often as its pods last: its work does not grow with the number of
+`packing` fills by patterns, each opened as often as its pods last: its work does not grow with the number of
 nodes. This one's does, by some hundredths of a millisecond for each.
 """
 

@@ -14,12 +14,14 @@ from solver.model.budget import RunningBudget
 from solver.reduction.reduced import Demand, Floats, Ints, Reduced
 
 _ROUNDS = 6
+_ENOUGH = 0.7
+"""The fraction of a node from which on it is rounded up."""
 _NEARLY = 1e-6
 
 
-def dive(pool: Pool, active: Ints, weights: Weighting, budget: RunningBudget, fraction: float, enough: float) -> Ints:
+def dive(pool: Pool, active: Ints, weights: Weighting, budget: RunningBudget, fraction: float) -> Ints:
     """Return nodes per column of the pool (as it then is) for most of the pods; the rest is left to `greedy`. Adds
-    columns. `enough` is the fraction of a node from which on it is rounded up."""
+    columns."""
     reduced = pool.reduced
     master = RelaxedMaster(pool, weights)
     left, rest = reduced.wanted.copy(), reduced
@@ -29,7 +31,7 @@ def dive(pool: Pool, active: Ints, weights: Weighting, budget: RunningBudget, fr
         found = _fractional(master, pool, rest, active, weights, multipliers, budget, fraction)
         if found is None:
             break
-        taken = _take(found, enough)
+        taken = _take(found)
         if not taken.any():
             break
         for column in np.flatnonzero(taken).tolist():
@@ -65,15 +67,15 @@ def _fractional(
     return found
 
 
-def _take(found: Relaxation, enough: float) -> Ints:
+def _take(found: Relaxation) -> Ints:
     """Return whole nodes, and fractions that are nearly one; the largest fraction alone where there is neither."""
     whole: Ints = np.floor(found.nodes + _NEARLY).astype(np.int64)
     share = found.nodes - whole
     if whole.any():
-        return whole + (share > enough)
+        return whole + (share > _ENOUGH)
     if not share.size or share.max() <= _NEARLY:
         return whole
-    return whole + (share >= min(enough, float(share.max())))
+    return whole + (share >= min(_ENOUGH, float(share.max())))
 
 
 def rest_of(rest: Reduced, left: Ints, opened: Ints) -> Reduced:

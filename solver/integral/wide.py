@@ -22,8 +22,7 @@ from solver.model.objective import Goal, ObjectiveStage
 from solver.reduction.dominance import dominators
 from solver.reduction.objective import counts, unavoidable_value
 from solver.reduction.reduced import Demand, Floats, Ints, Reduced
-from solver.relaxation.merged import Fluid, MergedFluid
-from solver.relaxation.supply import Ask
+from solver.relaxation.merged import Ask, Fluid, MergedFluid
 
 _MANY_NODES = 200
 """Kinds of standing nodes from which on they are merged in linear programs."""

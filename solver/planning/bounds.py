@@ -8,14 +8,12 @@ from collections.abc import Set as AbstractSet
 
 import numpy as np
 
-from solver.columns import pool as pools
 from solver.columns.generation import LITTLE, cost_bound, generate
-from solver.columns.pool import Duals, Pool
-from solver.columns.pricing import Effort, Pricer, PricingResult
+from solver.columns.pool import Duals, Pool, Weighting, weighting
+from solver.columns.pricing import Pricer
 from solver.integral.wide import WideModel
 from solver.model.budget import PROPOSE_SECONDS, RunningBudget
 from solver.model.objective import Goal, ObjectiveStage
-from solver.planning.incumbent import cost_bound_of, weights_of
 from solver.reduction.dominance import needed_kinds
 from solver.reduction.objective import breaks_ties, rounded_up, stages, step_of, unavoidable_value
 from solver.reduction.reduce import reduce
@@ -28,11 +26,6 @@ Bounding = Callable[[ObjectiveStage, Mapping[ObjectiveStage, int]], float | None
 
 _COLUMNS_SHARE = 0.5
 """Of the time for a bound by columns, what making them takes at most: the rest is for asking all kinds."""
-_MORE = Effort(1, 100_000, 500_000)
-"""For kinds of which little effort proves too little."""
-_AT_ONCE = 8
-"""Kinds that are asked again."""
-_PAYS = 1 + 1e-6
 _LATE = 0.05
 """Share of the budget that a bound may take once time is up: a plan without any bound is worth little."""
 
@@ -56,7 +49,7 @@ class WithoutRules:
         """Return what every plan costs that serves all pods, by the relaxation, and by columns while there is time:
         those of kinds of these groups, which are to be the ones of which good plans are made. 0 where there are several
         tiers."""
-        free, model, weights = self._free, self._model, pools.weighting(self._free)
+        free, model, weights = self._free, self._model, weighting(self._free)
         guide = weights_of(free, self._stages, weights)
         fluid = model.weighed(guide, fraction)
         least = cost_bound_of(free, guide, fluid.bound)
@@ -71,26 +64,14 @@ class WithoutRules:
         return least
 
     def _proven(self, duals: Duals, node_cost: Floats, fraction: float) -> float:
-        """Return what these values of pods prove: all kinds are asked, and then, more thoroughly, those again that may
-        be worth the most for their price, while there is time. 0 where there is not even time to ask all."""
+        """Return what these values of pods prove, all kinds asked; 0 where there is not the time to ask all."""
         free, active, budget = self._free, self._model.active, self._budget
         pricer, prices = Pricer(free, active, budget.granted.workers), duals.prices(node_cost, free)
-        found: dict[int, PricingResult] = {}
-        again: set[int] = set()
-        asked, effort = active.tolist(), LITTLE
-        while asked and budget.left_seconds(fraction) > 0:
-            answers = pricer.offers(
-                duals.pods, prices, 1.0, effort, lambda: budget.left_seconds(fraction) <= 0, frozenset(asked)
-            )
-            budget.charge(PROPOSE_SECONDS * (1 if effort is LITTLE else len(asked)))
-            found.update((answer.kind, answer) for answer in answers)
-            worth = {kind: float(found[kind].bound / prices[kind]) for kind in found if prices[kind] > 0}
-            doubted = [kind for kind, share in worth.items() if share > _PAYS and kind not in again]
-            asked, effort = sorted(doubted, key=lambda kind: (-worth[kind], kind))[:_AT_ONCE], _MORE
-            again.update(asked)
-        if len(found) < len(active):
+        answers = pricer.offers(duals.pods, prices, 1.0, LITTLE, lambda: budget.left_seconds(fraction) <= 0)
+        budget.charge(PROPOSE_SECONDS)
+        if len(answers) < len(active):
             return 0.0
-        return cost_bound(free, duals, list(found.values()), self._model.over).least_cost_micros
+        return cost_bound(free, duals, answers, self._model.over).least_cost_micros
 
 
 def with_rules(fluid: FluidModel, budget: RunningBudget, fraction: float) -> Bounding:
@@ -131,3 +112,26 @@ def bounds_of(
                 bounds[stage] = max(bounds[stage], rounded_up(found, step_of(stage, reduced)))
         fixed[stage] = reached[stage]
     return {stage: min(bounds[stage], reached[stage]) for stage in order}
+
+
+def weights_of(reduced: Reduced, order: Sequence[ObjectiveStage], weights: Weighting) -> dict[ObjectiveStage, float]:
+    """Return the column weighting by stages, for the fluid model."""
+    dearest = float(weights.node_cost.max(initial=1.0))
+    factors: dict[ObjectiveStage, float] = {}
+    for stage in order:
+        if stage.goal is Goal.COST:
+            kinds = [k for k in reduced.new_kinds if k.weight == stage.key and k.price_micros]
+            factors[stage] = weights.node_cost[kinds[0].index] / kinds[0].price_micros if kinds else 1.0
+        elif stage.goal in (Goal.UNSERVED, Goal.PLACEHOLDERS):
+            factors[stage] = 4.0 * dearest
+        elif stage.goal is Goal.PREFERENCES:
+            factors[stage] = dearest
+    return factors
+
+
+def cost_bound_of(reduced: Reduced, guide: Mapping[ObjectiveStage, float], weighed: float) -> float:
+    """Return a bound on the cost of serving every pod, from one on the weighted objective: with one tier, that is cost
+    times the tier's weight. Zero with more tiers."""
+    if len(reduced.tiers) != 1:
+        return 0.0
+    return weighed / guide.get(ObjectiveStage(Goal.COST, reduced.tiers[0]), 1.0)

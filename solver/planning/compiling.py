@@ -23,7 +23,7 @@ from types import FunctionType
 from typing import Any
 from uuid import uuid4
 
-from solver.columns import exchange, knapsack
+from solver.columns import knapsack, pricing
 from solver.compiled import HOW, Kernel
 from solver.integral import annealing, balanced_kernel, packing
 
@@ -39,7 +39,7 @@ Example = tuple[Kernel[..., Any], tuple[Any, ...]]
 
 def examples() -> Iterator[Example]:
     """All kernels."""
-    for module in (knapsack, exchange, packing, balanced_kernel, annealing):
+    for module in (knapsack, pricing, packing, balanced_kernel, annealing):
         yield from module.examples()
 
 

@@ -20,8 +20,7 @@ from solver.model.objective import Goal, ObjectiveStage
 from solver.model.plan import ScaleUpCandidate, Score
 from solver.model.quantities import pluralize
 from solver.model.validation import validate
-from solver.planning.incumbent import Columns
-from solver.planning.search import choose, find_columns
+from solver.planning.search import Columns, choose, find_columns
 from solver.planning.warm_up import while_small
 from solver.reduction.objective import stages
 from solver.reduction.reduce import reduce

@@ -18,7 +18,7 @@ from solver.integral.annealing import Annealing
 from solver.integral.annealing_kernel import anneal, insert
 from solver.integral.quotas import chosen
 from solver.model.budget import RunningBudget
-from solver.planning.annealed import asked_units
+from solver.planning.search import asked_units
 from solver.reduction.colocation import CoLocation
 from solver.reduction.reduce import reduce
 from solver.reduction.reduced import Reduced

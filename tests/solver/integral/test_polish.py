@@ -10,11 +10,10 @@ from solver import Budget, NodeGroup, Problem, solve
 from solver.columns import pool as pools
 from solver.columns.pool import Pool
 from solver.integral import greedy
-from solver.integral.annealing import Annealing
-from solver.integral.polish import pays, polished
+from solver.integral.annealing import Annealing, pays, polished
 from solver.model import HostPort
 from solver.model.budget import RunningBudget
-from solver.planning.incumbent import obliged_nodes
+from solver.planning.search import obliged_nodes
 from solver.reduction.dominance import needed_kinds
 from solver.reduction.reduce import reduce
 from tests.support.examples import examples

@@ -18,8 +18,7 @@ from solver.reduction.dominance import dominators, needed_kinds
 from solver.reduction.reduce import reduce
 from solver.relaxation.claims import claims
 from solver.relaxation.fluid import FluidModel
-from solver.relaxation.merged import MergedFluid
-from solver.relaxation.supply import Ask
+from solver.relaxation.merged import Ask, MergedFluid
 from tests.support.solver.problems import gap_of
 
 _COST = ObjectiveStage(Goal.COST)

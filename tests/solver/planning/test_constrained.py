@@ -54,13 +54,13 @@ def test_rows_that_are_planned_as_one_never_claim_too_much(problem: Problem) -> 
     """The way of those with too many pods to anneal: rows that nodes do not tell apart are planned as one, and
     split."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("solver.planning.annealed.MOST_UNITS", 0)
+        patch.setattr("solver.planning.search.MOST_UNITS", 0)
         claims_no_more_than_it_may(problem)
 
 
 def claims_no_more_than_it_may(problem: Problem) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("solver.planning.incumbent.ENUMERATE", 0)
+        patch.setattr("solver.planning.search.ENUMERATE", 0)
         plan = solve(problem, Budget(deterministic_seconds=2.0))
     note(str(plan))
     exact = best_objective(problem)

@@ -14,9 +14,9 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from solver import Budget, Plan, Problem, solve
-from solver.columns.exchange import exchange
 from solver.columns.knapsack import best_patterns
 from solver.columns.pool import weighting
+from solver.columns.pricing import exchange
 from solver.compiled import Interpreted, TooManyStepsError, interpreted
 from solver.integral.annealing import Annealing
 from solver.integral.balanced_kernel import fill, room_for

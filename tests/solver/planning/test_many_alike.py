@@ -13,7 +13,7 @@ from solver import Budget, Limit, Problem, solve
 from solver.model import HOSTNAME
 from solver.model.budget import RunningBudget
 from solver.model.objective import Goal
-from solver.planning.annealed import patterns_repeat
+from solver.planning.search import patterns_repeat
 from solver.reduction.reduce import reduce
 from tests.support.recordings import node_groups
 from tests.support.solver.problems import gap_of

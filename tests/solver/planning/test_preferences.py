@@ -7,14 +7,14 @@ import pytest
 
 from solver import Budget, Limit, NodeGroup, PodSet, PodSpec, Problem, Status, Taint, TaintEffect, solve
 from solver.model import Node, NodeSelectorTerm, Operator, PreferredNodes, Requirement
-from solver.planning import incumbent
+from solver.planning import search
 
 _SOFT = Taint("soft", TaintEffect.PREFER_NO_SCHEDULE)
 _NODE = {"cpu": 4000, "pods": 110}
 
 
 def test_pods_that_a_limit_keeps_from_what_they_prefer_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(incumbent, "ENUMERATE", 0)
+    monkeypatch.setattr(search, "ENUMERATE", 0)
     problem = Problem(
         (PodSet("x/a", PodSpec((("cpu", 100),)), 1000),),
         (NodeGroup("main", _NODE, 0.1, weight=50), NodeGroup("soft", _NODE, 0.1, taints=(_SOFT,), weight=10)),
@@ -27,7 +27,7 @@ def test_pods_that_a_limit_keeps_from_what_they_prefer_are_served(monkeypatch: p
 
 
 def test_only_what_a_group_has_no_room_for_goes_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(incumbent, "ENUMERATE", 0)
+    monkeypatch.setattr(search, "ENUMERATE", 0)
     sizes = {f"x/{cpu}": cpu for cpu in (300, 700, 900)}
     problem = Problem(
         tuple(PodSet(name, PodSpec((("cpu", cpu),)), 40) for name, cpu in sizes.items()),

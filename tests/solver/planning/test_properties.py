@@ -50,7 +50,7 @@ def test_the_checker_accepts_and_bounds_are_below_costs(problem: Problem) -> Non
 def test_column_generation_never_claims_too_much(problem: Problem) -> None:
     """The way that large problems go, forced on small ones whose optimum is known."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("solver.planning.incumbent.ENUMERATE", 0)
+        patch.setattr("solver.planning.search.ENUMERATE", 0)
         plan = solve(problem, Budget(deterministic_seconds=2.0))
     note(str(plan))
     exact = best_objective(problem)

@@ -68,8 +68,8 @@ def test_all_patterns_are_known_and_the_relaxation_of_every_row_bounds_the_cost(
     assert 1924 <= certificate.lower_bound_usd_per_hour <= 1956
 
 
-NO_PATTERNS = "solver.planning.improving._MOST_COLUMNS"
-NO_WHOLE_NODES = "solver.planning.improving.MOST_ENTRIES"
+NO_PATTERNS = "solver.planning.search._MOST_COLUMNS"
+NO_WHOLE_NODES = "solver.planning.search.MOST_ENTRIES"
 
 
 @pytest.mark.parametrize("without", [(NO_PATTERNS,), (NO_WHOLE_NODES,)])

@@ -114,7 +114,7 @@ def test_seven_pods(problem: Problem, enumerated: bool) -> None:
     """Of which a plan once said that it could cost nothing, because the clock was up before its first bound."""
     with pytest.MonkeyPatch.context() as patch:
         if not enumerated:
-            patch.setattr("solver.planning.incumbent.ENUMERATE", 0)
+            patch.setattr("solver.planning.search.ENUMERATE", 0)
         check_all(problem)
 
 
@@ -128,7 +128,7 @@ def test_a_plan_is_as_good_as_the_first_one_and_its_bounds_hold(problem: Problem
 @FEW
 def test_so_where_columns_are_generated(problem: Problem) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("solver.planning.incumbent.ENUMERATE", 0)
+        patch.setattr("solver.planning.search.ENUMERATE", 0)
         check_all(problem)
 
 
@@ -142,7 +142,7 @@ def test_so_with_constraints_between_pods(problem: Problem) -> None:
 @FEW
 def test_so_with_constraints_where_columns_are_generated(problem: Problem) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("solver.planning.incumbent.ENUMERATE", 0)
+        patch.setattr("solver.planning.search.ENUMERATE", 0)
         check_all(problem)
 
 

@@ -10,8 +10,7 @@ import pytest
 from ortools.math_opt import result_pb2
 from pybind11_abseil import status
 
-from solver.relaxation.growing_program import GrowingProgram
-from solver.relaxation.linear_program import AbnormalEndError, LinearProgram, optimal
+from solver.relaxation.linear_program import AbnormalEndError, GrowingProgram, LinearProgram, optimal
 
 
 def _abnormal(*_: object) -> NoReturn:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from solver import Problem
 from solver.columns.patterns import Pattern
-from solver.integral.alike import as_one, first_alike, split
+from solver.integral.quotas import as_one, first_alike, split
 from solver.model import HOSTNAME, Operator, PodAffinityTerm, PodSelector, PodSet, Requirement, TopologySpread
 from solver.reduction.reduce import reduce
 from solver.reduction.reduced import Reduced
