@@ -11,6 +11,20 @@ from rich.console import Console
 
 from cagrpc.tables import table
 
+_FIELDS = (
+    ("cost_per_hour", "$/h"),
+    ("lower_bound_per_hour", "at least ($/h)"),
+    ("gap", "gap"),
+    ("node_groups", "node groups"),
+    ("node_selector", "its nodes"),
+    ("attempts", "failed tries"),
+    ("retry_at", "tried again at"),
+    ("overtaken", "bypassed by younger ones"),
+    ("consumers", "pods that consume it"),
+)
+"""Fields shown where they are not empty, with their headings."""
+_NUMBERS = ("wanted", "held", "pushed out", "left over")
+
 
 def print_decision(decision: dict[str, Any], out: Console) -> None:
     """Print every option with whether it was chosen or left out, and why."""
@@ -30,20 +44,6 @@ def print_decision(decision: dict[str, Any], out: Console) -> None:
     out.print(result)
     choice = decision["chosen"] or "nothing (a veto: no scale-up in this loop)"
     out.print(f"chosen: {choice}, in {decision['elapsed_seconds']:.2f} s; {decision['reason']}", soft_wrap=True)
-
-
-_FIELDS = (
-    ("cost_per_hour", "$/h"),
-    ("lower_bound_per_hour", "at least ($/h)"),
-    ("gap", "gap"),
-    ("node_groups", "node groups"),
-    ("node_selector", "its nodes"),
-    ("attempts", "failed tries"),
-    ("retry_at", "tried again at"),
-    ("overtaken", "bypassed by younger ones"),
-    ("consumers", "pods that consume it"),
-)
-"""Fields shown where they are not empty, with their headings."""
 
 
 def print_request(record: Mapping[str, Any], out: Console) -> None:
@@ -66,9 +66,6 @@ def print_request(record: Mapping[str, Any], out: Console) -> None:
         for kind, each in record["conditions"].items():
             conditions.add_row(kind, "true" if each["status"] else "false", each["reason"], each["message"])
         out.print(conditions)
-
-
-_NUMBERS = ("wanted", "held", "pushed out", "left over")
 
 
 def print_slack(slack: Mapping[str, Any], out: Console) -> None:

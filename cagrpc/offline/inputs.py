@@ -43,6 +43,10 @@ _POOLS = (
 """Labels with the provisioner, NodePool or node pool of a node."""
 
 
+T = TypeVar("T")
+_MOST_PROBLEMS = 10
+
+
 def pool_of(labels: Labels) -> str:
     """Return the provisioner, NodePool or node pool of a node; empty where it has none."""
     return next((labels[key] for key in _POOLS if labels.get(key)), "")
@@ -65,10 +69,6 @@ def with_nodes(limits: Sequence[Limit], groups: Sequence[NodeGroup], nodes: Iter
 
 if TYPE_CHECKING:
     from cagrpc.offline.dry_run import LiveCluster
-
-T = TypeVar("T")
-
-_MOST_PROBLEMS = 10
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,13 @@ _LEAST_SAVING = 0.00005
 """US dollars per hour that are shown as none."""
 
 
+_HAVING: Mapping[Cause, Callable[[PodSpec], bool]] = {
+    Cause.RULES: relaxed.has_rules,
+    Cause.VOLUMES: relaxed.has_volumes,
+    Cause.SELECTORS: relaxed.has_selectors,
+}
+
+
 def compose(
     source: str,
     cluster: ReadCluster,
@@ -118,13 +125,6 @@ def _kept(nodes: Sequence[ReportedNode], ladder: Ladder) -> Iterator[KeptNodes]:
     for reason, names in kept_by_reason(ladder.question.kept).items():
         mine = [by_name[name] for name in names]
         yield KeptNodes(reason, len(mine), sum(each.movable for each in mine), _dollars(mine))
-
-
-_HAVING: Mapping[Cause, Callable[[PodSpec], bool]] = {
-    Cause.RULES: relaxed.has_rules,
-    Cause.VOLUMES: relaxed.has_volumes,
-    Cause.SELECTORS: relaxed.has_selectors,
-}
 
 
 def _changes(ladder: Ladder, shapes: Sequence[StandingShape]) -> Iterator[Saving]:

@@ -32,6 +32,10 @@ from solver import Budget, PlanRejectedError, ProblemError, consolidate
 from solver.consolidation.model import ConsolidationPlan, ConsolidationProblem, ConsolidationStep, StandingNode
 from solver.model import CPU, MEMORY, Limit, NodeGroup
 
+SETTINGS = ConsolidationSettings()
+"""A server's defaults."""
+_MOST_EXAMPLES = 3
+
 
 @dataclass(frozen=True, slots=True)
 class PodsThatStay:
@@ -118,10 +122,6 @@ def _add(
     )
 
 
-SETTINGS = ConsolidationSettings()
-"""A server's defaults."""
-
-
 @dataclass(frozen=True, slots=True)
 class MovingQuestion:
     """The question, and what it leaves out."""
@@ -202,9 +202,6 @@ def _with_more(group: NodeGroup, count: int) -> NodeGroup:
     """Return the group with so many more existing nodes; of what is there already none is too many or missing."""
     size = group.target_size + count
     return replace(group, target_size=size, max_size=max(group.max_size, size), min_size=min(group.min_size, size))
-
-
-_MOST_EXAMPLES = 3
 
 
 def consolidated(question: MovingQuestion, nodes: Sequence[ReportedNode], budget: Budget) -> Consolidation:

@@ -27,6 +27,9 @@ _TALL = 46
 """Of the bars of nodes."""
 
 
+_MIB = 2**20
+
+
 @dataclass(frozen=True, slots=True)
 class _Fall:
     label: str
@@ -110,9 +113,6 @@ def _svg(css: str, title: str, description: str, height: float, parts: Sequence[
         f'<svg class="{css}" viewBox="0 0 {_WIDTH} {height:.0f}" role="img" aria-label="{escape(title)}">'
         f"<title>{escape(title)}</title><desc>{escape(description)}</desc>{''.join(parts)}</svg>"
     )
-
-
-_MIB = 2**20
 
 
 def as_html(report: Report) -> str:

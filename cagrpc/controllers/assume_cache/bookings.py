@@ -29,6 +29,10 @@ _BUDGET = Budget(deterministic_seconds=0.1)
 _Key = TypeVar("_Key")
 
 
+_UNSEEN_SECONDS = 60.0
+"""How long after a label was written it is assumed on the node though it is not observed there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Booking:
     """Capacity to be reserved for a request."""
@@ -277,10 +281,6 @@ class AssumedRequests:
                     nodes[node] -= 1
                     found[each.pod.uid] = node
         return {uid: node for uid, node in found.items() if uid in pending}
-
-
-_UNSEEN_SECONDS = 60.0
-"""How long after a label was written it is assumed on the node though it is not observed there."""
 
 
 class AssumedLabels:

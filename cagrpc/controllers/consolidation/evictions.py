@@ -24,6 +24,9 @@ REFUSED_SECONDS = 5.0
 """How long after a refusal a pod is tried again, as `kubectl drain` does."""
 
 
+_TRIES = 5
+
+
 class Evictions:
     """Evicts pods, and remembers whom the API server refused. For one thread."""
 
@@ -91,9 +94,6 @@ class Evictions:
         self._again_at.pop(uid, None)
         self._refusals.pop(uid, None)
         self.gone.add(uid)
-
-
-_TRIES = 5
 
 
 class Cordons:

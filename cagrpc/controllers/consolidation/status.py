@@ -25,6 +25,10 @@ _NAMES = re.compile(r'"[^"]*"|\S*[/\d]\S*')
 """Parts of a reason that are of one node: namespaces with names, quoted ones, numbers."""
 
 
+_SECONDS_BUCKETS = (5.0, 15.0, 30.0, 60.0, 120.0, 180.0, 300.0, 450.0, 600.0, 900.0, 1800.0, 3600.0)
+"""From empty nodes to new ones that come and pods that take long to end."""
+
+
 @dataclass(frozen=True, slots=True)
 class PublishedPlan:
     """A plan, and when it was made."""
@@ -141,10 +145,6 @@ def by_kind(stays: Mapping[str, str]) -> Mapping[str, list[tuple[str, str]]]:
     for name, why in sorted(stays.items()):
         found[kind_of(why)].append((name, why))
     return found
-
-
-_SECONDS_BUCKETS = (5.0, 15.0, 30.0, 60.0, 120.0, 180.0, 300.0, 450.0, 600.0, 900.0, 1800.0, 3600.0)
-"""From empty nodes to new ones that come and pods that take long to end."""
 
 
 class ConsolidationMetrics:

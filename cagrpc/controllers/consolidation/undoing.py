@@ -38,6 +38,9 @@ PATIENCE_SECONDS = 300.0
 once the scheduler has passed them over or binds nobody any more, all nodes stay."""
 
 
+WHY = "consolidation is off"
+
+
 class Undoing:
     """For one thread."""
 
@@ -126,9 +129,6 @@ class Undoing:
             if instance.state is InstanceState.RUNNING
         }
         return {each.name for each in nodes if each.instance_id in running}
-
-
-WHY = "consolidation is off"
 
 
 class UnfinishedStep(Controller):

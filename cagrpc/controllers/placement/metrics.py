@@ -21,6 +21,12 @@ _EXEMPLAR_SECONDS = 1.0
 """So far apart are exemplars: finding a pod's increment asks every increment that is in flight or has just ended."""
 
 
+STEP_SECONDS = 0.5
+PATIENCE_SECONDS = 600.0
+"""Pods that are not bound so long after the release are left to others, and the span ends as failed."""
+RELEASED = "released"
+
+
 class WaitMetrics:
     """Pods that were seen pending by the leader and are bound. The first look at a cluster counts as seen."""
 
@@ -49,12 +55,6 @@ class WaitMetrics:
     def collectors(self) -> tuple[Collector, ...]:
         """Return them for a registry."""
         return (self._seconds,)
-
-
-STEP_SECONDS = 0.5
-PATIENCE_SECONDS = 600.0
-"""Pods that are not bound so long after the release are left to others, and the span ends as failed."""
-RELEASED = "released"
 
 
 class ReleasedTraces(Controller):

@@ -128,6 +128,9 @@ class ReleaseController(Controller):
         """Of nodes that are released one after the other, when each was tried first, and when the latest was."""
         self._loose: AbstractSet[str] = frozenset()
         """Names of nodes that no increment holds."""
+        what = "Ready nodes with the start-up taint that are to lose it now."
+        self._unreleased = Gauge("cagrpc_unreleased_nodes", what, registry=None)
+        self._unreleased.set_function(self.unreleased)
         self.queue: WorkQueue[str] = WorkQueue("releasing nodes", self._release, workers=_WORKERS, clock=clock)
 
     def queues(self) -> tuple[WorkQueue[str], ...]:
@@ -136,10 +139,7 @@ class ReleaseController(Controller):
 
     def collectors(self) -> Iterable[Collector]:
         """Return how many nodes are to be released."""
-        what = "Ready nodes with the start-up taint that are to lose it now."
-        found = Gauge("cagrpc_unreleased_nodes", what, registry=None)
-        found.set_function(self.unreleased)
-        return (found,)
+        return (self._unreleased,)
 
     def unreleased(self) -> int:
         """Return how many ready nodes have our taint and are to lose it now. For any thread."""

@@ -34,6 +34,10 @@ PLANNED, NOT_PLANNED = "Planned", "NotPlanned"
 _MOST_WAYS = 2
 
 
+EXPLAIN_SECONDS = 2.0
+"""The most that explaining one round may take."""
+
+
 def still_waits(pod_of: Callable[[str], PodRef | None]) -> Callable[[Note], bool]:
     """Return the predicate whether a note is still worth writing: its pod is pending. `pod_of` returns such a pod by
     UID."""
@@ -130,10 +134,6 @@ def refused(asked: IncrementSpec, error: errors.CagrpcError, pods: Iterable[PodR
     """Yield notes on pods of an increment that the fleet refused."""
     text = f"{format_deltas(asked.deltas)} was refused: {error}"
     return (_not_planned(pod, text) for pod in pods)
-
-
-EXPLAIN_SECONDS = 2.0
-"""The most that explaining one round may take."""
 
 
 @dataclass(frozen=True, slots=True)

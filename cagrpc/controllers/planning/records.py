@@ -28,6 +28,11 @@ _MOST_NAMED = 10
 """Namespaces in warnings of one kind."""
 
 
+_SECONDS_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0, 120.0, 300.0)
+"""From a round for a few pods, over `planner.budget` (5 s by default) and what comes on top of it, to the minutes that
+plans of the largest clusters take."""
+
+
 def _without_preferences(plan: Plan) -> Iterator[str]:
     """Yield whose pods were planned without their preferences, and why."""
     found: Counter[tuple[str, str]] = Counter()
@@ -180,11 +185,6 @@ class Rounds:
         """Return the rounds, oldest first."""
         with self._lock:
             return tuple(self._ring)
-
-
-_SECONDS_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0, 120.0, 300.0)
-"""From a round for a few pods, over `planner.budget` (5 s by default) and what comes on top of it, to the minutes that
-plans of the largest clusters take."""
 
 
 class RoundMetrics:

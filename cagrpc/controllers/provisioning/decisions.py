@@ -59,6 +59,15 @@ _CHOOSING_UNTIL = 0.85
 """The share of the budget for choosing; the rest is for reasons."""
 
 
+_MOST_REASONS = 2
+_MOST_WAYS = 2
+_EXPLAIN_SHARE = 0.2
+"""Of the budget, for one request."""
+_FIT_SHARE = 0.05
+_MOST_EXPLAINED = 2_000
+"""Nodes and node groups together, above which only the planner's own reasons are given."""
+
+
 def decide(
     candidates: Sequence[Candidate],
     scenario: Scenario,
@@ -147,15 +156,6 @@ def check(candidate: Candidate, scenario: Scenario, budget: Budget) -> Granted |
         pods = sum(each.count for each in candidate.pod_sets)
         return Granted(f"{pods} of {pods} fit", frozenset(placed.node for placed in found.plan.existing))
     return Refused(short_of(found))
-
-
-_MOST_REASONS = 2
-_MOST_WAYS = 2
-_EXPLAIN_SHARE = 0.2
-"""Of the budget, for one request."""
-_FIT_SHARE = 0.05
-_MOST_EXPLAINED = 2_000
-"""Nodes and node groups together, above which only the planner's own reasons are given."""
 
 
 def shortages_of(left: Left, choice: Choice) -> list[Shortage]:

@@ -20,6 +20,10 @@ from solver.model import Node
 log = logging.getLogger(__name__)
 
 
+MOST_LABELS = 250
+"""Of one node, which rarely has more pods. Each is sent to every watcher of nodes."""
+
+
 class BookingLabels:
     """Sets and removes booking labels on nodes. Thread-safe."""
 
@@ -65,10 +69,6 @@ def by_node(nodes: Mapping[str, Iterable[str]]) -> dict[str, set[str]]:
         for name in names:
             found.setdefault(name, set()).add(uid)
     return found
-
-
-MOST_LABELS = 250
-"""Of one node, which rarely has more pods. Each is sent to every watcher of nodes."""
 
 
 def is_full(node: Node) -> bool:

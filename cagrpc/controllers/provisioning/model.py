@@ -15,6 +15,18 @@ from cagrpc.durations import duration_seconds
 from cagrpc.errors import in_one_line
 from solver.model import PodSet
 
+CHECK_CAPACITY = "check-capacity.kubernetes.io"
+ATOMIC_SCALE_UP = "atomic-scale-up.kubernetes.io"
+UPSTREAM_CHECK_CAPACITY = "check-capacity.autoscaling.x-k8s.io"
+UPSTREAM_ATOMIC_SCALE_UP = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
+VALID_UNTIL = "ValidUntilSeconds"
+"""Parameter: how long after its creation a request is valid; seconds, or a duration as Go writes it."""
+NO_RETRY = "noRetry"
+"""Parameter: `true` fails a request at the first attempt that finds no capacity (upstream: for check capacity only)."""
+PROCESSOR = "processorInstance"
+"""Parameter: the name of the cluster-autoscaler that handles a request of upstream's check-capacity class."""
+_TRUTHS = {"true": True, "false": False}
+
 
 def namespace_of(key: str) -> str:
     """Return the namespace of a `namespace/name` key."""
@@ -124,18 +136,6 @@ class Candidate:
     """Whether capacity may be reserved for it where it was bypassed too often."""
 
 
-CHECK_CAPACITY = "check-capacity.kubernetes.io"
-ATOMIC_SCALE_UP = "atomic-scale-up.kubernetes.io"
-UPSTREAM_CHECK_CAPACITY = "check-capacity.autoscaling.x-k8s.io"
-UPSTREAM_ATOMIC_SCALE_UP = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
-
-VALID_UNTIL = "ValidUntilSeconds"
-"""Parameter: how long after its creation a request is valid; seconds, or a duration as Go writes it."""
-NO_RETRY = "noRetry"
-"""Parameter: `true` fails a request at the first attempt that finds no capacity (upstream: for check capacity only)."""
-PROCESSOR = "processorInstance"
-"""Parameter: the name of the cluster-autoscaler that handles a request of upstream's check-capacity class."""
-
 _OURS = {
     CHECK_CAPACITY: Service(ClassBehaviour.CHECK, books=False),
     ATOMIC_SCALE_UP: Service(ClassBehaviour.ATOMIC),
@@ -144,7 +144,6 @@ _UPSTREAM = {
     UPSTREAM_CHECK_CAPACITY: Service(ClassBehaviour.CHECK),
     UPSTREAM_ATOMIC_SCALE_UP: Service(ClassBehaviour.ATOMIC),
 }
-_TRUTHS = {"true": True, "false": False}
 
 
 @dataclass(frozen=True, slots=True)

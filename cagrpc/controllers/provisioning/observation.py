@@ -32,6 +32,10 @@ TEMPLATE_SECONDS = 30.0
 _HOLDING = (RequestPhase.COMING, RequestPhase.PROVISIONED)
 
 
+REVOKE_SECONDS = 30.0
+"""How long capacity is missing before it counts as lost; until then its node may be back."""
+
+
 @dataclass(frozen=True, slots=True)
 class RequestsObservation:
     """Everything that one step observes."""
@@ -208,10 +212,6 @@ def consumers_by_request(state: ClusterState) -> dict[str, tuple[Consumer, ...]]
     for each in state.consumers:
         found[f"{each.pod.namespace}/{each.request}"].append(each)
     return {key: tuple(consumers) for key, consumers in found.items()}
-
-
-REVOKE_SECONDS = 30.0
-"""How long capacity is missing before it counts as lost; until then its node may be back."""
 
 
 class LostRoom:

@@ -26,6 +26,9 @@ _EXPLAINED_BY = (
 """Conditions by precedence, the most telling first."""
 
 
+_MOST_NAMESPACES = 20
+
+
 def record(observed: RequestsObservation, each: ManagedRequest) -> dict[str, Any]:
     """Return one request of ours as JSON."""
     request, details, pods = each.request, each.request.details, each.pods
@@ -80,9 +83,6 @@ def _message(request: ProvisioningRequest) -> str:
         if found is not None and (found.status or kind is ConditionType.PROVISIONED) and found.message:
             return found.message
     return ""
-
-
-_MOST_NAMESPACES = 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,17 @@ NewNode = tuple[str, tuple[str, ...]]
 """A new node's group, and the requests that have pods there."""
 
 
+MOST_BYPASSED = 10
+"""How often a feasible request is bypassed before what it needs is reserved, for one request of a namespace at a
+time."""
+FIRST_SHARE = 0.1
+"""Of the budget, for a first attempt; it is often enough for a proof."""
+SECOND_SHARE = 0.3
+"""For a second attempt, of a request alone."""
+LAST_SHARE = 0.5
+"""For the plan of all that are served."""
+
+
 @dataclass(frozen=True, slots=True)
 class Assignment:
     """The nodes of every request."""
@@ -162,18 +173,6 @@ def together(new: Sequence[NewNode]) -> list[tuple[NewNode, ...]]:
     for node in new:
         found[part_of[node[1]]].append(node)
     return [tuple(found[number]) for number in sorted(found)]
-
-
-MOST_BYPASSED = 10
-"""How often a feasible request is bypassed before what it needs is reserved, for one request of a namespace at a
-time."""
-
-FIRST_SHARE = 0.1
-"""Of the budget, for a first attempt; it is often enough for a proof."""
-SECOND_SHARE = 0.3
-"""For a second attempt, of a request alone."""
-LAST_SHARE = 0.5
-"""For the plan of all that are served."""
 
 
 @dataclass(frozen=True, slots=True)

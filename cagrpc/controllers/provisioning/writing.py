@@ -28,6 +28,13 @@ _SECONDS_BUCKETS = (1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 360
 """From capacity that stands to a day in the queue."""
 
 
+log = logging.getLogger(__name__)
+_REFUSED_SECONDS = 30.0
+"""How long a write is not tried again after the API server refused it."""
+_UNREACHED_SECONDS = 5.0
+"""How long it is not tried again after the API server did not answer: other requests come first."""
+
+
 class RequestMetrics:
     """Counters of outcomes, and the number of bookings at the time of the scrape."""
 
@@ -58,14 +65,6 @@ class RequestMetrics:
     def collectors(self) -> tuple[Collector, ...]:
         """Return them for a registry."""
         return self._outcomes, self._seconds, self._bookings
-
-
-log = logging.getLogger(__name__)
-
-_REFUSED_SECONDS = 30.0
-"""How long a write is not tried again after the API server refused it."""
-_UNREACHED_SECONDS = 5.0
-"""How long it is not tried again after the API server did not answer: other requests come first."""
 
 
 @dataclass(slots=True)

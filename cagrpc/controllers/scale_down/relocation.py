@@ -39,6 +39,26 @@ from solver.model import CPU, HOSTNAME, MEMORY, PODS, Budget, Node, Plan, PodSet
 from solver.model.eligibility import node_label_keys, read_node_names
 from solver.reduction.node_columns import Bools, Ints
 
+Pods = Mapping[PodSpec, int]
+MOST_TARGETS = 64
+"""How many nodes with room the planner is given for each spec: planning over thousands takes half a second, over these
+some milliseconds."""
+_LEAST_TARGETS = 4
+"""How many nodes of each domain it is given at least, where constraints reach beyond a node."""
+_MOST_DOMAINS = 64
+"""Of so many domains it is given nodes at most."""
+_MOST_REFUSED = 64
+"""How many nodes with room, but closed by other pods, are looked at before all of them are found at once."""
+_DISPLACED = DisplacedOwner()
+_MOST_NODES = 512
+"""How many nodes may be in question where all pods are planned at once."""
+_MOST_SPECS = 200
+"""How many specs may be planned at once."""
+_SPECS_AT_A_TIME = 10
+"""So many specs of pods whose constraints reach beyond a node are planned together."""
+_MOST_TARGETS = 256
+"""Each of them is given so many nodes at most."""
+
 
 @dataclass(frozen=True, slots=True)
 class _SpecPlaces:
@@ -133,21 +153,6 @@ def _by_spec(pods: Iterable[tuple[int, PodSpec, int]]) -> Iterator[_SpecPlaces]:
         counts.append(count)
     for spec, positions, counts in found.values():
         yield _SpecPlaces(spec, np.array(positions, dtype=np.int64), np.array(counts, dtype=np.int64))
-
-
-Pods = Mapping[PodSpec, int]
-
-MOST_TARGETS = 64
-"""How many nodes with room the planner is given for each spec: planning over thousands takes half a second, over these
-some milliseconds."""
-_LEAST_TARGETS = 4
-"""How many nodes of each domain it is given at least, where constraints reach beyond a node."""
-_MOST_DOMAINS = 64
-"""Of so many domains it is given nodes at most."""
-_MOST_REFUSED = 64
-"""How many nodes with room, but closed by other pods, are looked at before all of them are found at once."""
-
-_DISPLACED = DisplacedOwner()
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,16 +358,6 @@ def _by_node(plan: Plan) -> dict[str, Pods]:
         for index, count in placed.pods.items():
             here[specs[index]] += count
     return {name: dict(pods) for name, pods in found.items()}
-
-
-_MOST_NODES = 512
-"""How many nodes may be in question where all pods are planned at once."""
-_MOST_SPECS = 200
-"""How many specs may be planned at once."""
-_SPECS_AT_A_TIME = 10
-"""So many specs of pods whose constraints reach beyond a node are planned together."""
-_MOST_TARGETS = 256
-"""Each of them is given so many nodes at most."""
 
 
 def reserve(

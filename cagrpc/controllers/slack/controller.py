@@ -38,6 +38,11 @@ from solver.slack.amount import wanted
 from solver.slack.model import Placement, Settled, SlackDemand, SlackShape, SlackTarget
 from solver.slack.placement import settle
 
+log = logging.getLogger(__name__)
+STEP_SECONDS = 1.0
+_FIRST_PAUSE_SECONDS = 1.0
+_MOST_WARNINGS = 5
+
 
 def costs(
     shapes: Iterable[SlackShape], placement: Placement, nodes: Iterable[ClusterNode], fleet: FleetSnapshot
@@ -61,13 +66,6 @@ def costs(
             share = max((amount / size[name] for name, amount in amounts.items() if size.get(name)), default=0.0)
             found[target] += group.group.price_usd_per_hour * share
     return {target: round(cost, 6) for target, cost in found.items()}
-
-
-log = logging.getLogger(__name__)
-
-STEP_SECONDS = 1.0
-_FIRST_PAUSE_SECONDS = 1.0
-_MOST_WARNINGS = 5
 
 
 class SlackController(Controller):

@@ -16,6 +16,13 @@ from cagrpc.kube.client.client import Client
 from cagrpc.runtime.clock import MonotonicClock, monotonic
 from solver.slack.model import Placement, SlackShape
 
+LOOK_SECONDS = 10.0
+"""How often the objects are compared while nothing new is wanted."""
+_ROUNDS = 4
+"""Of listing and writing, in one call."""
+CHOOSE_SECONDS = 60.0
+"""How often the carrier is chosen again."""
+
 
 class Carrying(Protocol):
     """A carrier of placeholders. For one thread."""
@@ -48,14 +55,6 @@ class Virtual:
 
     def withdraw(self) -> None:
         """Do nothing: nothing was written."""
-
-
-LOOK_SECONDS = 10.0
-"""How often the objects are compared while nothing new is wanted."""
-_ROUNDS = 4
-"""Of listing and writing, in one call."""
-CHOOSE_SECONDS = 60.0
-"""How often the carrier is chosen again."""
 
 
 class WritingCarrier(ABC):
