@@ -90,7 +90,6 @@ class DisruptionQueue:
         clock: MonotonicClock = monotonic,
     ) -> None:
         """`client` must not wait for Retry-After (`Client.hurried`)."""
-        self._client = client
         self._fleet = fleet
         self._cluster = cluster
         self._assumed = assumed

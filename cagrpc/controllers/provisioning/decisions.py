@@ -4,7 +4,6 @@ what."""
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -52,8 +51,6 @@ from solver.reduction.objective import dollars
 
 MOST_AT_ONCE = 128
 """Candidates that are decided together; others wait for the next time."""
-
-log = logging.getLogger(__name__)
 
 _CHOOSING_UNTIL = 0.85
 """The share of the budget for choosing; the rest is for reasons."""
