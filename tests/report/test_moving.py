@@ -59,6 +59,13 @@ def test_pods_do_not_move_to_nodes_that_are_cordoned_or_not_ready(tmp_path: Path
     assert reasons(found) == {"sick": [(StaysBecause.NOT_READY, 0)]}
 
 
+def test_a_node_that_is_younger_than_the_minimum_age_stays(tmp_path: Path) -> None:
+    young = node("young")
+    young["metadata"]["creationTimestamp"] = LATELY
+    found = asked(tmp_path, [node("a"), young, pod("web", "young")])
+    assert reasons(found) == {"young": [(StaysBecause.YOUNG, 0)]}
+
+
 @pytest.mark.parametrize("taint", ["ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"])
 def test_nodes_that_somebody_takes_away_are_left_to_him(taint: str, tmp_path: Path) -> None:
     going = node("going", taints=[{"key": taint, "effect": "NoSchedule"}])
