@@ -21,9 +21,10 @@ from cagrpc.fleet.serial_backend import PendingCall
 from cagrpc.runtime import tracing
 from cagrpc.runtime.clock import EpochClock
 
+_log = logging.getLogger(__name__)
+
 WAITING = "waiting"
 
-_log = logging.getLogger(__name__)
 _PROBE_SECONDS = 10.0
 """So long after the last write, and at once after a failed one, the journal is probed."""
 Moved = Callable[[IncrementRecord, float], None]

@@ -33,10 +33,11 @@ from cagrpc.runtime.back_off import BackOff
 from cagrpc.runtime.health import still_to_come
 from cagrpc.runtime.stopping import STOP_SECONDS, stop_all
 
+_log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 
-_log = logging.getLogger(__name__)
 T_contra = TypeVar("T_contra", contravariant=True)
 
 

@@ -34,13 +34,14 @@ from cagrpc.kube.journal.objects import (
 )
 from cagrpc.runtime.clock import MonotonicClock, monotonic
 
+_log = logging.getLogger(__name__)
+
 PREFIX = "part-"
 _NAMES = "parts:"
 """What content begins with that is in parts; their names follow. Packed content has no colon."""
 _PART_BYTES = LARGEST_BYTES - 10_000
 _SECTIONS = ("spec", "status")
 
-_log = logging.getLogger(__name__)
 _PATH = f"{FLEET_RECORDS}/{ROOT}"
 _TRIES = 10
 """How often it is tried against concurrent writers."""

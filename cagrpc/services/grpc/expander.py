@@ -39,9 +39,12 @@ from solver.model.quantities import pluralize
 if TYPE_CHECKING:  # not needed without a cluster
     from cagrpc.cluster.view.view import ClusterView
 
+log = logging.getLogger(__name__)
+
+SERVICE = "grpcplugin.Expander"
+
 _MOST_NAMES, _LONGEST_NAME = 3, 100
 
-log = logging.getLogger(__name__)
 Rank = Callable[[Problem, Sequence[ScaleUpCandidate], Budget], Sequence[Score]]
 """`solver.planning.rank.rank`."""
 # Anyone may ask, and 256 decisions are kept: so what is kept of one is bounded, whatever it was about.
@@ -133,9 +136,6 @@ def by_counts(offers: Sequence[OptionDemand], snapshot: FleetSnapshot) -> tuple[
         found.append(((-float(node_group.weight), per_pod), option.node_group, reason))
     places = {index: place for place, index in enumerate(sorted(range(len(found)), key=found.__getitem__))}
     return tuple(Ranked(places[index], score, reason) for index, (score, _, reason) in enumerate(found))
-
-
-SERVICE = "grpcplugin.Expander"
 
 
 @dataclass(frozen=True, slots=True)

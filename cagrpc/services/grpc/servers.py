@@ -27,11 +27,12 @@ from cagrpc.services.grpc.ready import ReadyAnswers
 from cagrpc.services.grpc.status import CallContext, Method, Observe, generic_handler
 from cagrpc.services.tls import LiveTls, ServerTls
 
+log = logging.getLogger(__name__)
+
 MOST_STREAMS = 2
 """How many streams of one kind a server has at once."""
 _LOOK_EVERY_SECONDS = 1.0
 _Status = health_pb2.HealthCheckResponse
-log = logging.getLogger(__name__)
 STOP_SECONDS = 5.0
 """How long running calls may take to finish when the server stops: CA's own timeout."""
 _LARGEST_REQUEST_BYTES = {

@@ -23,6 +23,8 @@ from cagrpc.runtime.controller import Json
 from cagrpc.services.http.site import HttpAnswer, text_answer
 from cagrpc.services.http.threads import BoundedThreads
 
+log = logging.getLogger(__name__)
+
 _HOME = "index.html"
 _TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -39,7 +41,6 @@ _POLICY = (
 
 PAGE_HEADERS: Mapping[str, str] = MappingProxyType({"Content-Security-Policy": _POLICY})
 
-log = logging.getLogger(__name__)
 STREAM_TYPE = "text/event-stream"
 MOST_STREAMS = 16
 """Open at a time; a page has one."""
