@@ -29,6 +29,14 @@ _FEW = 2000
 SECONDS_PER_MOVE = 0.5e-6
 """What a move is charged under a deterministic budget."""
 
+_LEAST_MOVES = 300
+"""Of each unit: with fewer, rounding by trial is better."""
+_MOST_OF_A_CLASS = 16
+"""Pods of a class on average: with more, columns repeat, and time is better spent on them and on their bound."""
+_HOT = (0.01, 0.3)
+"""First temperatures, in what a usual unit costs: one keeps most of the plan, one little but its nodes. Either may be
+the better one."""
+
 
 class Annealing:
     """Units of rows, and nodes that hold them."""
@@ -187,15 +195,6 @@ def _depth(reduced: Reduced) -> Ints:
         if (before == depth).all():
             break
     return depth
-
-
-_LEAST_MOVES = 300
-"""Of each unit: with fewer, rounding by trial is better."""
-_MOST_OF_A_CLASS = 16
-"""Pods of a class on average: with more, columns repeat, and time is better spent on them and on their bound."""
-_HOT = (0.01, 0.3)
-"""First temperatures, in what a usual unit costs: one keeps most of the plan, one little but its nodes. Either may be
-the better one."""
 
 
 def pays(reduced: Reduced, seconds: float) -> bool:

@@ -64,6 +64,50 @@ _MOST_WITH_RULES, _MANY_WITH_RULES = 60_000, 300_000
 """Pairs of rows and kinds up to which the fluid relaxation with all rules is solved: some tenths of a second. And from
 which on nobody looks whether there are fewer kinds that matter."""
 
+MOST_UNITS = 300_000
+_MOST_PLACES = 50_000_000
+"""Of kinds and rows, for which it is listed who may run where."""
+_LEAST_MOVES = 100
+"""Of each unit: with fewer, patterns planned for many equal pods at once are better."""
+_SECONDS_PER_MOVE = 0.15e-6
+_SECONDS_PER_ROW = 0.2e-3
+"""What planning by patterns takes at least, however little time there is."""
+_MANY_ALIKE = 12
+"""Pods of a class on average from which on patterns repeat: with as many, planning by them is mostly better."""
+_WRITING, _WRITING_NODE = 0.4, 25e-6
+"""What writing and checking the plan takes: of the time that was taken before, and seconds for each node."""
+_BOUND_SHARE = 0.3
+"""Of the time that is left, for bounds, where there is only one thread."""
+
+ENUMERATE = 1500
+"""Maximal patterns up to which all of them are taken: CP-SAT proves such masters in well under a second."""
+_FLUID_SHARE = 0.5
+"""Of the time, by when there are pod values."""
+_GENERATE_SHARE, _DIVE_SHARE, _ROUND_SHARE = 0.7, 0.8, 0.92
+"""And by when there are columns, an incumbent, and a better one."""
+_POLISHES_SHARE, _NEAR_FLUID = 0.6, 1.004
+"""Where places are annealed in the end: of the time, what the columns leave for that, which are enough once their
+relaxation is so near to the fluid one."""
+_DIVED_SHARE, _TRIED_SHARE = 0.2, 0.35
+"""Of what columns leave of it, by when there are an incumbent and a better one."""
+_COMPLETE_SHARE = 0.2
+"""And of the time for rounding where all columns are known: CP-SAT proves the better the longer it may."""
+_REST_SECONDS = 9.0
+"""Enough for everything after the columns, however long the budget."""
+_NEAR_BOUND = 1.0005
+"""Of the bound, what a packing may cost for columns to gain next to nothing."""
+
+_MOST_COLUMNS = 5000
+"""That a cheaper plan could use, and CP-SAT is to prove something of in a second or two."""
+_MOST_STEPS, _STEPS_A_SECOND = 400_000, 400_000
+_LIST_SHARE, _WHOLE_SHARE, _POLISH_SHARE, _TRY_SHARE = 0.1, 0.4, 0.85, 0.5
+"""Of the time that is left: for listing these columns, for a bound with whole nodes, for annealing places, and for a
+try that proves nothing."""
+_ROUNDING = 1e-9
+
+_ATTEMPTS = 3
+"""At leaving pods out until all others have the helpers that they need."""
+
 
 @dataclass(frozen=True)
 class SearchResult:
@@ -349,22 +393,6 @@ def _values(
     return {stage: value(stage, reduced, missing, opened, selection.units) for stage in order}
 
 
-MOST_UNITS = 300_000
-_MOST_PLACES = 50_000_000
-"""Of kinds and rows, for which it is listed who may run where."""
-_LEAST_MOVES = 100
-"""Of each unit: with fewer, patterns planned for many equal pods at once are better."""
-_SECONDS_PER_MOVE = 0.15e-6
-_SECONDS_PER_ROW = 0.2e-3
-"""What planning by patterns takes at least, however little time there is."""
-_MANY_ALIKE = 12
-"""Pods of a class on average from which on patterns repeat: with as many, planning by them is mostly better."""
-_WRITING, _WRITING_NODE = 0.4, 25e-6
-"""What writing and checking the plan takes: of the time that was taken before, and seconds for each node."""
-_BOUND_SHARE = 0.3
-"""Of the time that is left, for bounds, where there is only one thread."""
-
-
 @dataclass(frozen=True, slots=True)
 class Annealed:
     """A plan of all units of the chosen rows, and what bounds it."""
@@ -445,25 +473,6 @@ def asked_units(reduced: Reduced, claimed: Claims, wished: Sequence[int]) -> Uni
     if claimed.chooses:
         return units_of(claimed, wished)
     return {(demand.index, demand.spec): demand.count for demand in reduced.live if demand.count}
-
-
-ENUMERATE = 1500
-"""Maximal patterns up to which all of them are taken: CP-SAT proves such masters in well under a second."""
-_FLUID_SHARE = 0.5
-"""Of the time, by when there are pod values."""
-_GENERATE_SHARE, _DIVE_SHARE, _ROUND_SHARE = 0.7, 0.8, 0.92
-"""And by when there are columns, an incumbent, and a better one."""
-_POLISHES_SHARE, _NEAR_FLUID = 0.6, 1.004
-"""Where places are annealed in the end: of the time, what the columns leave for that, which are enough once their
-relaxation is so near to the fluid one."""
-_DIVED_SHARE, _TRIED_SHARE = 0.2, 0.35
-"""Of what columns leave of it, by when there are an incumbent and a better one."""
-_COMPLETE_SHARE = 0.2
-"""And of the time for rounding where all columns are known: CP-SAT proves the better the longer it may."""
-_REST_SECONDS = 9.0
-"""Enough for everything after the columns, however long the budget."""
-_NEAR_BOUND = 1.0005
-"""Of the bound, what a packing may cost for columns to gain next to nothing."""
 
 
 @dataclass(frozen=True)
@@ -678,15 +687,6 @@ def obliged_nodes(reduced: Reduced) -> list[Pattern]:
     return [Pattern(kind.index, ()) for kind in reduced.new_kinds if kind.least]
 
 
-_MOST_COLUMNS = 5000
-"""That CP-SAT is to prove something of in a second or two."""
-_MOST_STEPS, _STEPS_A_SECOND = 400_000, 400_000
-_LIST_SHARE, _WHOLE_SHARE, _POLISH_SHARE, _TRY_SHARE = 0.1, 0.4, 0.85, 0.5
-"""Of the time that is left: for listing them, for a bound with whole nodes, for annealing places, and for a try that
-proves nothing."""
-_ROUNDING = 1e-9
-
-
 def close(
     pool: Pool,
     start: Selection,
@@ -813,9 +813,6 @@ def _prices(reduced: Reduced, kind: int, made: Generated) -> Floats:
     free = np.array(reduced.kinds[kind].free, dtype=np.float64)
     even = np.divide(made.proof.nodes[kind], free * free.size, out=np.zeros(free.size), where=free > 0)
     return made.resource_prices.get(kind, even)
-
-
-_ATTEMPTS = 3
 
 
 def placed(pool: Pool, selection: Selection) -> tuple[list[Batch], Selection]:

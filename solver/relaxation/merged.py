@@ -14,6 +14,21 @@ from solver.relaxation.linear_program import INFINITY, LinearProgram
 
 _MOST_CLUSTERS = 40
 
+_MOST_GROUPS = 160
+_MOST_SHARES = 64
+"""Resources that are tried as those that pay for all."""
+_ROUNDS = 12
+_CLOSE = 2e-4
+"""Relative difference between the merged optimum and the bound at which splitting stops."""
+_KINDS_A_ROUND = 12
+_PAYS = 1 + 1e-6
+_FACTORS = (0.0, 1.0, 1000.0)
+"""What nodes that another stage counts may cost in this one too, in terms of their price."""
+_PENALTY = 10.0
+"""In prices of the dearest node: what a pod that may not be left out costs where there is no room for it."""
+_FINEST = 32
+_GRAIN = 1e-9
+
 
 @dataclass(frozen=True, slots=True)
 class Ask:
@@ -83,22 +98,6 @@ def _clusters(free: Ints) -> Ints:
         if cluster.max() < _MOST_CLUSTERS or step > 64:
             return np.asarray(cluster, dtype=np.int64)
         step *= 1.5
-
-
-_MOST_GROUPS = 160
-_MOST_SHARES = 64
-"""Resources that are tried as those that pay for all."""
-_ROUNDS = 12
-_CLOSE = 2e-4
-"""Relative difference between the merged optimum and the bound at which splitting stops."""
-_KINDS_A_ROUND = 12
-_PAYS = 1 + 1e-6
-_FACTORS = (0.0, 1.0, 1000.0)
-"""What nodes that another stage counts may cost in this one too, in terms of their price."""
-_PENALTY = 10.0
-"""In prices of the dearest node: what a pod that may not be left out costs where there is no room for it."""
-_FINEST = 32
-_GRAIN = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
