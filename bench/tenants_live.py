@@ -28,7 +28,7 @@ from typing import Any, Self
 
 from bench.churn_live import real_autoscaler
 from bench.hostile.cluster import pod
-from bench.hostile.meter import memory_mib
+from bench.hostile.meter import cpu_seconds, memory_mib
 from bench.hostile.reading import anti_affinity
 from bench.hostile.sockets import Flood, Silence
 from bench.hostile.solving import KINDS
@@ -169,9 +169,16 @@ class _Honest:
         pid = self._live.serving.process.pid
         Path(f"/proc/{pid}/clear_refs").write_text("5")
         while time.monotonic() < until:
-            began = time.monotonic()
-            for waits, wait in zip((found.pods, found.requests, found.consolidation), self.cycle(), strict=True):
+            began, used = time.monotonic(), cpu_seconds(pid)
+            waited = self.cycle()
+            for waits, wait in zip((found.pods, found.requests, found.consolidation), waited, strict=True):
                 waits.append(wait)
+            cpu = cpu_seconds(pid) - used
+            each = ", ".join(f"{wait:.1f}" for wait in waited)
+            print(
+                f"  pods, request and consolidation after {each} s; {cpu:.1f} s of CPU, {memory_mib(pid):.0f} MiB",
+                flush=True,
+            )
             time.sleep(max(0.0, began + CYCLE_SECONDS - time.monotonic()))
         found.peak_mib = memory_mib(pid, "VmHWM")
         return found
@@ -317,7 +324,7 @@ class _Hostile:
     def _workloads(self) -> None:
         """ReplicaSets that own each other below a quota that lets none of them have pods."""
         here = len(self._cluster.pods())
-        self._create("resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": {"pods": f"{here + 20}"}}})
+        self._create("resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": {"pods": f"{here + 60}"}}})
         owner: dict[str, Any] | None = None
         for number in range(_LINKS):
             body = self._replica_set(f"chain-{number}", 2)
