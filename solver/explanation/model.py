@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from solver.model import (
     DeviceRequest,
@@ -39,9 +39,9 @@ class ConstraintChange:
     """Which of the subject's: the resource, the label, the taint's or the topology key, the port."""
     before: int | None = None
     after: int | None = None
-    pods: PodClass | None = None
+    pods: PodClass | None = field(default=None, hash=False)
     """The class whose pods are changed; None where a node group or a limit is."""
-    part: Part = None
+    part: Part = field(default=None, hash=False)
     """The taint that is tolerated, or the term that is dropped or loosened."""
 
     @property

@@ -145,6 +145,8 @@ class Oracle:
         applied = frozenset(changes)
         key = (applied, alone)
         if key not in self._known:
+            if self.budget.exhausted:
+                return TrialResult(None, proven=False)
             asked = self.question.alone if alone else self.question.problem
             ordered = sorted(applied, key=lambda c: (c.kind, c.subject, c.key, repr(c.part)))
             changed = _plain(apply(asked, ordered))

@@ -15,6 +15,7 @@ model finds which ones to give up.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -71,6 +72,8 @@ def _irreducible(items: tuple[T, ...], holds: Callable[[Sequence[T]], bool]) -> 
 
 _SIZE = 20_000
 """Pod sets times places, up to which the model is worth its time."""
+_MOST_EDITS = 100_000
+"""Of specs, from which each constraint of a class is taken alone at each place."""
 _SECONDS = 0.2
 """Deterministic ones."""
 
@@ -89,8 +92,12 @@ def fewest_given_up(question: ServiceQuestion, changes: Sequence[ConstraintChang
 
 def _counting(question: ServiceQuestion, constraints: Sequence[Constraint]) -> _Counting | None:
     problem = question.problem
-    size = len(problem.pod_sets) * (len(problem.node_groups) + len(problem.nodes))
-    return _Counting(question, constraints) if size <= _SIZE else None
+    places = len(problem.node_groups) + len(problem.nodes)
+    of_classes = Counter(c.pods.index for c in constraints if isinstance(c, ConstraintChange) and c.pods is not None)
+    edits = places * sum(count**2 for count in of_classes.values())
+    if len(problem.pod_sets) * places > _SIZE or edits > _MOST_EDITS:
+        return None
+    return _Counting(question, constraints)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +284,8 @@ def _constraints(asked: ServiceQuestion) -> tuple[Constraint, ...]:
 
 def _with_only(oracle: Oracle, constraints: Sequence[Constraint], kept: Sequence[Constraint]) -> TrialResult:
     """Return the answer where, of all constraints that can be removed, only some are `kept`."""
-    gone = [c for c in constraints if c not in set(kept)]
+    left = set(kept)
+    gone = [c for c in constraints if c not in left]
     return oracle.ask([c for c in gone if isinstance(c, ConstraintChange)], alone=KEPT_PODS in gone)
 
 

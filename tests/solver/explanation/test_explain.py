@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, note
 from hypothesis import strategies as st
 
-from solver import Budget, Limit, NodeGroup, Operator, Plan, PodSpec, Problem, Requirement, solve
+from solver import Budget, Limit, NodeGroup, Operator, Plan, PodSet, PodSpec, Problem, Requirement, solve
 from solver.explanation.explain import (
     KEPT_PODS,
     Constraint,
@@ -38,8 +38,10 @@ from solver.model.budget import RunningBudget
 from solver.model.capacity import after_plan
 from tests.support.examples import examples
 from tests.support.solver.device_strategies import device_problems
+from tests.support.solver.hostile import MADE, hostile_pod
 from tests.support.solver.problems import TAINT, group, node, pods, spec, wants
 from tests.support.solver.strategies import constrained_problems, problems, with_volumes
+from tests.support.steps import steps
 
 BUDGET = Budget(deterministic_seconds=10.0)
 MODEST = examples(24)
@@ -441,3 +443,17 @@ def test_trials_end() -> None:
     assert not budget.exhausted
     budget.next_plan(0.2)
     assert budget.exhausted
+
+
+@pytest.mark.parametrize("kind", sorted(MADE))
+def test_a_pod_of_many_constraints_is_explained_in_steps_in_proportion_to_them(kind: str) -> None:
+    constraints = 100
+    many = hostile_pod([kind], 0, constraints, 1)
+    requests = tuple(sorted({**dict(many.requests), "cpu": 99_000}.items()))
+    problem = Problem(
+        (PodSet("many", replace(many, requests=requests), 1),),
+        tuple(group(f"g{number}", 16_000, max_size=10) for number in range(20)),
+    )
+    plan = solve(problem, Budget(0.0))
+    taken = steps(lambda: explain(problem, plan, Budget(deterministic_seconds=0.2)))
+    assert taken <= 20_000 * constraints
