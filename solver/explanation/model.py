@@ -41,7 +41,7 @@ class ConstraintChange:
     after: int | None = None
     pods: PodClass | None = field(default=None, hash=False)
     """The class whose pods are changed; None where a node group or a limit is."""
-    part: Part = field(default=None, hash=False)
+    part: Part = None
     """The taint that is tolerated, or the term that is dropped or loosened."""
 
     @property

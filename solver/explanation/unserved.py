@@ -268,7 +268,7 @@ def why_unserved(problem: Problem, plan: Plan, claim: UnservedClaim, budget: Run
         claim.gang is not None,
         claim.pods,
         claim.unserved,
-        claim.pods if servable else _fit(asked, budget),
+        claim.pods if servable else _fit(asked, budget, claim.pods - claim.unserved),
         core,
         proven,
         ways,
@@ -433,8 +433,11 @@ def _bisected(oracle: Oracle, scale: _Scale, others: Sequence[ConstraintChange])
     return scale.at(high) if serves(scale.at(high)) is not None else smallest
 
 
-def _fit(asked: ServiceQuestion, budget: RunningBudget) -> int:
-    """Return how many of the unserved pods can be served beside those that are kept."""
+def _fit(asked: ServiceQuestion, budget: RunningBudget, served: int) -> int:
+    """Return how many of the claim's pods can be served beside those that are kept: as many as the plan has `served`,
+    where there is no time to ask."""
+    if budget.exhausted:
+        return served
     own = len(asked.claim.classes)
     pod_sets = tuple(
         PodSet(pods.name, pods.spec, pods.count, priority=int(number >= own))

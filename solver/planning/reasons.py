@@ -6,7 +6,7 @@ constraints exactly stand in the way, and what would help, is found by `solver.e
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, cached_property
 
@@ -170,6 +170,8 @@ class DeviceReasons:
 
 
 _MOST_REASONS = 6
+_MOST_NAMED = 5
+"""Constraints of one pod in one reason."""
 _UNKNOWN = ("no place was found beside the pods that are served",)
 
 
@@ -204,15 +206,22 @@ def _reasons(reduced: Reduced, demand: Demand, places: _Places) -> Iterator[str]
         yield from places.most_of_gang(demand)
     kinds = np.asarray(reduced.fits[:, list(demand.rows)].any(axis=1), dtype=bool)
     if places.colocation.without_helpers(spec):
-        asked = " and ".join(between_pods(PodSpec(pod_affinity=spec.pod_affinity)))
+        asked = _joined(between_pods(PodSpec(pod_affinity=spec.pod_affinity)))
         yield f"it has {asked}, and no matching pod runs or is planned"
-    rules = [f"it has {' and '.join(found)}"] if (found := list(between_pods(places.relevant(spec)))) else []
+    rules = [f"it has {found}"] if (found := _joined(between_pods(places.relevant(spec)))) else []
     exhausted, misfits = places.exhausted(spec, kinds), places.misfits(spec, kinds)
     if places.have_room(spec, kinds):
         beside = [BESIDE_OTHERS] if spec.claims and kinds.any() else []
         yield from (*rules, *beside, *exhausted, *misfits)
     else:
         yield from (*exhausted, *rules, *misfits) if kinds.any() else (*misfits, *rules)
+
+
+def _joined(parts: Iterable[str]) -> str:
+    """Return the first of these, each once, and how many more there are; empty where there is none."""
+    found = list(dict.fromkeys(parts))
+    more = [f"{len(found) - _MOST_NAMED} more"] if len(found) > _MOST_NAMED else []
+    return " and ".join((*found[:_MOST_NAMED], *more))
 
 
 def between_pods(spec: PodSpec) -> Iterator[str]:

@@ -38,6 +38,12 @@ class TestAffinity:
         assert reasons(problem)[0] == LONELY
         assert not any("excluded by pods" in reason for reason in reasons(problem))
 
+    def test_what_it_has_often_is_said_once_and_what_is_much_is_counted(self) -> None:
+        terms = [PodAffinityTerm(key, GHOSTS) for key in ("zone", "zone", "b", "c", "d", "e", "f", "g")]
+        (first, *_) = reasons(Problem((pods("a", 1, spec(pod_affinity=tuple(terms))),), GROUPS))
+        assert first.count("over zone") == 1
+        assert "affinity over e and 2 more, and no matching pod runs" in first
+
     def test_to_pods_that_run_elsewhere(self) -> None:
         standing = (
             node("full", 0, labels={"zone": "a"}, running=(RunningPods(spec(labels=GHOST)),)),
