@@ -137,15 +137,19 @@ class PodRules:
 
     def counted(self, selectors: Iterable[PodSelector]) -> set[int]:
         """Return the specs whose pods one of the selectors counts."""
-        return {number for selector in set(selectors) for number in self._select(selector)}
+        found: set[int] = set()
+        left = set(self._labels)
+        for selector in set(selectors):  # each looks only at those that no other one has counted
+            counted = {n for n in self._candidates(selector, left) if selects(selector, *self._labels[n])}
+            found |= counted
+            left -= counted
+        return found
 
-    def _select(self, selector: PodSelector) -> Iterator[int]:
-        candidates: Iterable[int] = self._labels
+    def _candidates(self, selector: PodSelector, among: set[int]) -> set[int]:
         for requirement in selector.match_expressions or ():
             if requirement.operator is Operator.IN:  # of a thousand labels only these can matter
-                candidates = set().union(*(self._with[requirement.key, value] for value in requirement.values))
-                break
-        return (number for number in candidates if selects(selector, *self._labels[number]))
+                return among & set().union(*(self._with[requirement.key, value] for value in requirement.values))
+        return among
 
 
 class DomainSpread:

@@ -159,8 +159,9 @@ class PlanningController(Controller):
                 inputs = self._inputs(fleet)
                 self._batching = batching.planned(arrivals, inputs, now)
                 self._round(fleet, inputs, verdict.why)
-        else:
-            self._unserved.explain()
+        elif not self._batching.news:
+            last = arrivals.last_seen_at_seconds
+            self._unserved.explain(lambda: self._cluster.arrivals().last_seen_at_seconds != last)
 
     def _hindrance(self) -> str | None:
         return self._cluster.problem or self._fleet.problem

@@ -4,6 +4,7 @@ the former, planning is `controller`'s."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
@@ -24,6 +25,7 @@ from solver.explanation.choices import reached, without
 from solver.explanation.kinds import advice
 from solver.explanation.model import Explanation, WhyLimited
 from solver.model import Budget, NodeGroup, Plan, PodClass, Problem
+from solver.model.budget import Interruption
 from solver.model.errors import NotCompiledError
 
 CONTROLLER, ACTION = "cagrpc.io/planner", "Planning"
@@ -136,6 +138,25 @@ def refused(asked: IncrementSpec, error: errors.CagrpcError, pods: Iterable[PodR
     return (_not_planned(pod, text) for pod in pods)
 
 
+_ASK_SECONDS = 0.05
+
+
+class _AtNews(Interruption):
+    """Ends explaining once there is something new to plan, which is asked from time to time."""
+
+    def __init__(self, is_news: Callable[[], bool]) -> None:
+        super().__init__()
+        self._is_news, self._next = is_news, 0.0
+
+    @property
+    def happened(self) -> bool:
+        if not super().happened and time.monotonic() >= self._next:
+            self._next = time.monotonic() + _ASK_SECONDS
+            if self._is_news():
+                self.interrupt()
+        return super().happened
+
+
 @dataclass(frozen=True, slots=True)
 class _Round:
     record_id: str
@@ -164,22 +185,27 @@ class Unserved:
         """Remember what a round did not place."""
         self._round = _Round(record_id, problem, plan, assigned, unplaced)
 
-    def explain(self) -> None:
+    def explain(self, is_news: Callable[[], bool]) -> None:
         """Explain what would serve the latest round's unplaced pods, and report it; later where that takes kernels that
-        are still being compiled."""
+        are still being compiled, and not to its end where news come for the next round."""
         with suppress(NotCompiledError):
-            self._explain()
+            self._explain(_AtNews(is_news))
 
-    def _explain(self) -> None:
+    def _explain(self, at_news: Interruption) -> None:
         waiting = self._round
         if waiting is None:
             return
+        budget = replace(self._budget, interruption=at_news)
         known, found = self._explained
         if waiting.unplaced and known != waiting.unplaced:
-            found = explained(waiting.unplaced, explain(waiting.problem, waiting.plan, self._budget))
+            found = explained(waiting.unplaced, explain(waiting.problem, waiting.plan, budget))
+            if at_news.happened:
+                return
             self._explained = (waiting.unplaced, found)
         changes = reached(waiting.problem, waiting.plan)
-        limited = without(waiting.problem, waiting.plan, changes, self._budget) if changes else None
+        limited = without(waiting.problem, waiting.plan, changes, budget) if changes else None
+        if at_news.happened:
+            return
         self._round = replace(waiting, unplaced=found if waiting.unplaced else {}, limited=limited)
         self.report()
 
