@@ -247,6 +247,15 @@ class Layout:
         return frozenset(spec for counted in self.counted.values() for spec in counted)
 
     @cached_property
+    def _guarded_places(self) -> Mapping[bytes, set[int]]:
+        """The specs that guards keep out, by the places (a flag for each) that share a domain with the carriers: guards
+        are many, but few differ in their places."""
+        found = defaultdict[bytes, set[int]](set)
+        for term, carriers in self.guards.items():
+            found[self._sharing(term.key, carriers).tobytes()] |= self.counted[term]
+        return found
+
+    @cached_property
     def _guarded(self) -> frozenset[int]:
         """Classes that a guard counts."""
         return frozenset(spec for term in self.guards for spec in self.counted[term])
@@ -410,9 +419,9 @@ class Layout:
                 opened = self._open_by(RowPart(spec, variant), term)
                 if opened is not None:
                     open_to &= opened
-            for term, carriers in self.guards.items() if spec in self._guarded else ():
-                if spec in self.counted[term]:
-                    open_to &= ~self._sharing(term.key, carriers)
+            for places, kept_out in self._guarded_places.items() if spec in self._guarded else ():
+                if spec in kept_out:
+                    open_to &= ~np.frombuffer(places, dtype=bool)
             self._closed[key] = (~open_to).tobytes()
         return self._closed[key]
 
