@@ -37,7 +37,9 @@ _MOST_WAYS = 2
 
 
 EXPLAIN_SECONDS = 2.0
-"""The most that explaining one round may take."""
+"""The most that explaining one round may take, and"""
+_ASK_SECONDS = 0.05
+"""how often it is asked whether it may go on."""
 
 
 def still_waits(pod_of: Callable[[str], PodRef | None]) -> Callable[[Note], bool]:
@@ -136,9 +138,6 @@ def refused(asked: IncrementSpec, error: errors.CagrpcError, pods: Iterable[PodR
     """Yield notes on pods of an increment that the fleet refused."""
     text = f"{format_deltas(asked.deltas)} was refused: {error}"
     return (_not_planned(pod, text) for pod in pods)
-
-
-_ASK_SECONDS = 0.05
 
 
 class _AtNews(Interruption):
