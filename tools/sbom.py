@@ -51,6 +51,7 @@ REVIEWED: Mapping[tuple[str, str], str] = {
 READ: Mapping[tuple[str, str], str] = {
     ("aiosignal", "Apache 2.0"): "Apache-2.0",
     ("cel-python", ""): "Apache-2.0",
+    ("cronsim", "BSD License"): "BSD-3-Clause",
     ("google-re2", "BSD License"): "BSD-3-Clause",
     ("jinja2", "BSD License"): "BSD-3-Clause",
     ("kubernetes", "Apache License Version 2.0"): "Apache-2.0",

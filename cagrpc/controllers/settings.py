@@ -19,7 +19,7 @@ from cagrpc.durations import duration_text
 from cagrpc.fleet.fields import LabelKey
 from cagrpc.forms import Duration, NotWritten, Section, Text, shown
 from cagrpc.runtime.progress import DEADLINE_SECONDS
-from cagrpc.runtime.schedules import Cron, Schedule, parse_cron
+from cagrpc.runtime.schedules import Schedule, parse_cron
 
 _UpToAnHour = Duration("1ms", "1h", '"10s"', was_number=True)
 
@@ -203,7 +203,7 @@ class NodeBudget(Section):
     """How many nodes, or which part of them, rounded up; 0 means none."""
     reasons: frozenset[Literal["Underutilized", "Empty", "Drifted"]] | None = None
     """The reasons for which the budget holds. The default is all."""
-    schedule: Annotated[Cron, Text(parse_cron)] | None = None
+    schedule: Annotated[str, Text(parse_cron)] | None = None
     """When the budget becomes active: five fields of cron, or @daily and the like, in UTC. The default is that it is
     always active."""
     duration_seconds: Annotated[float, Duration("1m", "8784h", '"8h" or "1h30m"')] | None = None

@@ -181,7 +181,7 @@ CASES = {
     ),
     "a window at no time": (
         OWN + CLUSTER + "consolidation: {windows: [{cron: 0 25 * * *, duration: 1h}]}",
-        'consolidation.windows[0].cron: hour: found "25", expected values from 0 to 23',
+        'consolidation.windows[0].cron: found "0 25 * * *", expected five fields as in a CronJob (bad hour)',
     ),
     "a misspelt reason": (
         node_pool("{budgets: [{nodes: '1', reasons: [Underutilised]}]}"),
