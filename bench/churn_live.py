@@ -14,20 +14,17 @@ from __future__ import annotations
 
 import argparse
 import random
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from bench.real_cluster import control_plane, served
+from bench.real_cluster import control_plane, real_autoscaler, served
 from bench.table import machine, machine_line
 from solver.planning.warm_up import warm_up
 from tests.support.controlplane.autoscaler import Autoscaler
@@ -42,16 +39,6 @@ CONSOLIDATION = {**ON, "every": "10s", "budget": "5s", "minimum_node_age": "60s"
 CHANGE_SECONDS = 2.0
 QUIET_SECONDS = 2 * LEAST_AGE_SECONDS
 PATIENCE_SECONDS = 900.0
-_FLAGS = (
-    "--expander=grpc",
-    "--balance-similar-node-groups=false",
-    "--leader-elect=false",
-    "--write-status-configmap=false",
-    "--scan-interval=5s",
-    "--scale-down-unneeded-time=20s",  # quicker than cagrpc: whatever it may take it takes
-    "--scale-down-delay-after-add=10s",
-    "--v=2",
-)
 
 
 def main() -> int:
@@ -159,39 +146,6 @@ def autoscaler(live: Live, drive: str, program: Path | None) -> Iterator[Path | 
 def _loop(stand_in: Autoscaler, stopping: threading.Event) -> None:
     while not stopping.wait(5.0):
         stand_in.step()
-
-
-@contextmanager
-def real_autoscaler(live: Live, program: Path) -> Iterator[Path]:
-    """Run an unmodified cluster-autoscaler, as `docs/guides/connect.md` has it."""
-    certificates = live.serving.certificates
-    address = live.serving.endpoints["provider"]
-    cloud: Mapping[str, str] = {
-        "address": address,
-        "cert": str(certificates / "client.crt"),
-        "key": str(certificates / "client.key"),
-        "cacert": str(certificates / "ca.crt"),
-    }
-    path, log = live.directory / "cloud-config.yaml", live.directory / "cluster-autoscaler.log"
-    path.write_text(yaml.safe_dump(dict(cloud)))
-    command = [
-        str(program),
-        f"--kubeconfig={live.cluster.plane.kubeconfig()}",
-        "--cloud-provider=externalgrpc",
-        f"--cloud-config={path}",
-        f"--grpc-expander-url={live.serving.endpoints['expander']}",
-        f"--grpc-expander-cert={certificates / 'ca.crt'}",
-        "--address=127.0.0.1:0",
-        *_FLAGS,
-    ]
-    with log.open("w") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output)
-    try:
-        yield log
-        assert process.poll() is None, f"the cluster-autoscaler has ended:\n{log.read_text()[-4000:]}"
-    finally:
-        process.terminate()
-        process.wait(30)
 
 
 if __name__ == "__main__":

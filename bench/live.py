@@ -30,14 +30,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from bench.real_cluster import control_plane, served
+from bench.real_cluster import control_plane, real_autoscaler, served
 from bench.table import machine, machine_line
 from bench.workloads import GPU, MIB, catalogue_groups, pod_sets, spec, with_tainted_gpus
 from cagrpc.api.core.nodes import START_UP_TAINT
@@ -185,6 +185,7 @@ def main() -> None:
     parser.add_argument("--scheduling-seconds", type=float, default=0.0, help="that the scheduler needs for each pod")
     parser.add_argument("--busy", type=int, default=0, help="busy loops beside")
     parser.add_argument("--patience", type=float, default=PATIENCE_SECONDS, help="seconds until all pods run, at most")
+    parser.add_argument("--autoscaler", type=Path, help="the program of an unmodified cluster-autoscaler, run beside")
     parser.add_argument("--verbose", action="store_true", help="the server's rounds and its log as well")
     arguments = parser.parse_args()
     warm_up()
@@ -193,7 +194,7 @@ def main() -> None:
         print(f"| {' | '.join(_HEADS)} |\n|{' --- |' * len(_HEADS)}", flush=True)
         for case in cases(arguments):
             with busy(case.busy):
-                print(run(plane, directory, case, arguments.patience), flush=True)
+                print(run(plane, directory, case, arguments.patience, arguments.autoscaler), flush=True)
     print(BEFORE)
 
 
@@ -272,7 +273,7 @@ def scheduler(plane: ControlPlane, case: Case) -> Iterator[None]:
             server.shutdown()
 
 
-def run(plane: ControlPlane, directory: Path, case: Case, patience_seconds: float) -> str:
+def run(plane: ControlPlane, directory: Path, case: Case, patience_seconds: float, autoscaler: Path | None) -> str:
     """One row."""
     problem = with_tainted_gpus(Problem(trace(case), groups_of(case.groups)))
     optimum = solve(problem, HINDSIGHT)
@@ -285,6 +286,7 @@ def run(plane: ControlPlane, directory: Path, case: Case, patience_seconds: floa
         plane.controller_manager(*pace),
         watching(plane) as seen,
         served(plane, directory, f"bench-{next(_numbers)}") as live,
+        ExitStack() as beside,
     ):
         live.configure(
             provisioners(problem),
@@ -292,6 +294,8 @@ def run(plane: ControlPlane, directory: Path, case: Case, patience_seconds: floa
             planner={"idle": "1s", "window": f"{case.window_seconds}s", "budget": "5s"},
         )
         live.start()
+        if autoscaler is not None:
+            beside.enter_context(real_autoscaler(live, autoscaler))
         began = time.monotonic()
         wanted = sum(each.count for each in problem.pod_sets)
         create(live.cluster, problem.pod_sets, case)

@@ -1,17 +1,31 @@
-"""A real control plane of a bench's own, and servers beside it."""
+"""A real control plane of a bench's own, servers beside it, and an unmodified cluster-autoscaler."""
 
 from __future__ import annotations
 
+import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+
+import yaml
 
 from tests.support.controlplane.cluster import Cluster
 from tests.support.controlplane.deployed import clear_journal
 from tests.support.controlplane.live import Live
 from tests.support.controlplane.plane import ControlPlane
 from tests.support.serving import started_process
+
+_FLAGS = (
+    "--expander=grpc",
+    "--balance-similar-node-groups=false",
+    "--leader-elect=false",
+    "--write-status-configmap=false",
+    "--scan-interval=5s",
+    "--scale-down-unneeded-time=20s",  # quicker than cagrpc: whatever it may take it takes
+    "--scale-down-delay-after-add=10s",
+    "--v=2",
+)
 
 
 @contextmanager
@@ -40,3 +54,36 @@ def served(plane: ControlPlane, directory: Path, name: str = "bench") -> Iterato
         live.close()
         clear_journal(cluster.admin)
         cluster.tidy()
+
+
+@contextmanager
+def real_autoscaler(live: Live, program: Path) -> Iterator[Path]:
+    """Run an unmodified cluster-autoscaler, as `docs/guides/connect.md` has it."""
+    certificates = live.serving.certificates
+    address = live.serving.endpoints["provider"]
+    cloud: Mapping[str, str] = {
+        "address": address,
+        "cert": str(certificates / "client.crt"),
+        "key": str(certificates / "client.key"),
+        "cacert": str(certificates / "ca.crt"),
+    }
+    path, log = live.directory / "cloud-config.yaml", live.directory / "cluster-autoscaler.log"
+    path.write_text(yaml.safe_dump(dict(cloud)))
+    command = [
+        str(program),
+        f"--kubeconfig={live.cluster.plane.kubeconfig()}",
+        "--cloud-provider=externalgrpc",
+        f"--cloud-config={path}",
+        f"--grpc-expander-url={live.serving.endpoints['expander']}",
+        f"--grpc-expander-cert={certificates / 'ca.crt'}",
+        "--address=127.0.0.1:0",
+        *_FLAGS,
+    ]
+    with log.open("w") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output)
+    try:
+        yield log
+        assert process.poll() is None, f"the cluster-autoscaler has ended:\n{log.read_text()[-4000:]}"
+    finally:
+        process.terminate()
+        process.wait(30)

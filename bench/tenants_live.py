@@ -26,13 +26,12 @@ from statistics import mean
 from types import TracebackType
 from typing import Any, Self
 
-from bench.churn_live import real_autoscaler
 from bench.hostile.cluster import pod
 from bench.hostile.meter import cpu_seconds, memory_mib
 from bench.hostile.reading import anti_affinity
 from bench.hostile.sockets import Flood, Silence
 from bench.hostile.solving import KINDS
-from bench.real_cluster import control_plane, served
+from bench.real_cluster import control_plane, real_autoscaler, served
 from bench.table import machine, machine_line
 from cagrpc.api.encoding.messages import message_to_dict
 from cagrpc.api.gen import kubernetes_pb2 as k8s
