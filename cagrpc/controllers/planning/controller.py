@@ -55,6 +55,10 @@ from solver.model.quantities import pluralize
 log = logging.getLogger(__name__)
 
 STEP_SECONDS = 0.25
+_CHEAP_SECONDS = 1.0
+"""Of a round: pods that it left out are planned again in each of the next ones; what took longer is"""
+_SHARE_OF_LEFT_OUT = 0.2
+"""repeated for so much of the time, and pods that come meanwhile are planned without them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,10 @@ class PlanningController(Controller):
         self._clock, self._now = runtime.clock, runtime.now
         self._budget = runtime.budget or Budget(settings.budget_seconds)
         self._lost_known = 0
+        self._spared_until = float("-inf")
+        """Until then pods that the latest rounds left out are not planned again with every new pod."""
+        self._spares = False
+        """Whether the latest round did not plan such pods."""
         self._batching = batching.BatchingState()
         self._previous: Plan | None = None
         self._rounds = Rounds()
@@ -150,6 +158,8 @@ class PlanningController(Controller):
             verdict = batching.RoundDue(
                 due=True, why=f"{pluralize(lost - self._lost_known, 'pod')} lost the planned place"
             )
+        if not verdict.due and self._spares and now >= self._spared_until:
+            verdict = batching.RoundDue(due=True, why="pods that earlier rounds left out are planned again")
         self._waits_for = verdict.why
         if verdict.due:
             self._unserved.report()
@@ -175,18 +185,46 @@ class PlanningController(Controller):
 
     def _round(self, fleet: FleetSnapshot, inputs: Hashable, why: str) -> None:
         at, snapshot = self._now(), self._assumed.snapshot(fleet, self._cluster.state())
-        state, asked = self._question(snapshot)
+        spared = self._spared(snapshot.cluster)
+        self._spares = bool(spared)
+        state, asked = self._question(snapshot, spared)
         self._record_all(reasons.waiting_for_gangs(state.incomplete_gangs))
         incomplete = tuple(replace(each, pods=()) for each in state.incomplete_gangs)
         record = PlanRecord(secrets.token_hex(4), at, why, incomplete_gangs=incomplete, warnings=state.warnings)
         if not asked.problem.pod_sets:
-            self._assumed.left_out = frozenset()
+            self._assumed.left_out = spared
             if incomplete != self._rounds.incomplete_gangs():  # once, not in every round
                 self._rounds.add(record)
             return
         with tracing.about(tracing.plan(record.id), at) as span:
             tracing.child("reading", at, self._now())
-            self._plan(record, asked, inputs, snapshot, span)
+            began = self._clock()
+            left_before = self._rounds.unplaced() if spared else ()
+            try:
+                self._plan(replace(record, unplaced=left_before), asked, inputs, snapshot, span)
+            finally:
+                self._assumed.left_out |= spared
+            if not spared:
+                took = self._clock() - began
+                left = self._assumed.left_out and took > _CHEAP_SECONDS
+                self._spared_until = self._clock() + took * (1 / _SHARE_OF_LEFT_OUT - 1) if left else float("-inf")
+
+    def _spared(self, cluster: ClusterState) -> frozenset[PodKey]:
+        """Return the pods that are not planned in this round: those left out by a round that took long, where neither
+        their priority is higher than that of a pod that was not, nor such a pod belongs to their gang."""
+        left_out = self._assumed.left_out
+        if self._clock() >= self._spared_until or not left_out:
+            return frozenset()
+        new = [each.pod_set for each in cluster.waiting if any(pod.key not in left_out for pod in each.pods)]
+        least = min((each.priority for each in new), default=float("inf"))
+        gangs = {each.gang for each in new} - {None}
+        return frozenset(
+            pod.key
+            for each in cluster.waiting
+            if each.pod_set.priority <= least and each.pod_set.gang not in gangs
+            for pod in each.pods
+            if pod.key in left_out
+        )
 
     def _plan(
         self,
@@ -196,7 +234,7 @@ class PlanningController(Controller):
         snapshot: Snapshot,
         span: tracing.Span,
     ) -> None:
-        """Plan what a round asks for, apply it, and record the round."""
+        """Plan what a round asks for, apply it, and record the round; the record has what earlier rounds left out."""
         pods = sum(map(len, asked.pods.values()))
         placeholders = sum(each.count for each in asked.problem.pod_sets if each.placeholder)
         log.debug("round %s: planning %d pods and %d placeholders: %s", record.id, pods, placeholders, record.why)
@@ -223,7 +261,7 @@ class PlanningController(Controller):
             nodes=len(assigned.new),
             on_existing=sum(map(len, assigned.existing.values())),
             increments=outcome.ordered,
-            unplaced=tuple(unplaced.values()),
+            unplaced=(*unplaced.values(), *record.unplaced),
             shortages=shortages,
             placeholders=placeholders,
             unplaced_placeholders=tuple(reasons.left_out(plan, asked, shortages, placeholders=True).values()),
@@ -242,14 +280,15 @@ class PlanningController(Controller):
         level = logging.INFO if nodes or changed else logging.DEBUG
         log.log(level, "round %s: %d pods (%s): %d new nodes, %d pods wait", round_id, pods, why, nodes, waiting)
 
-    def _question(self, snapshot: Snapshot) -> tuple[ClusterState, Question]:
-        """Return what is to be planned, and the state without the pods that are served already."""
+    def _question(self, snapshot: Snapshot, spared: frozenset[PodKey]) -> tuple[ClusterState, Question]:
+        """Return what is to be planned, and the state without the pods that are served already or not planned now."""
         placed, slack = snapshot.placed(), self._assumed.slack
         placeholders = slack.pod_sets()
         # Pods that have just lost their places are the placement controller's first.
         served = placed.served | placed.lost
         # The state is read again: the view decides what is left of a gang.
-        left = self._cluster.state(without=served) if served else snapshot.cluster
+        without = served | spared
+        left = self._cluster.state(without=without) if without else snapshot.cluster
         if not left.waiting and placeholders:  # placeholders with room stay where they are
             placeholders = slack.left_over_sets()
             placed = snapshot.placed(merged(snapshot.reservations, slack.reservations()))

@@ -156,10 +156,12 @@ class Rounds:
             self._ring.append(record)
 
     def explain(self, record_id: str, unplaced: tuple[LeftOut, ...], limited: WhyLimited | None) -> None:
-        """Replace the unplaced pods of a round by explained ones, and add what limits cost."""
+        """Replace the unplaced pods of a round by explained ones, but for those that an earlier one left out and it did
+        not plan, and add what limits cost."""
         with self._lock:
             for number, record in enumerate(self._ring):
                 if record.id == record_id:
+                    unplaced += record.unplaced[len(unplaced) :]
                     self._ring[number] = replace(record, unplaced=unplaced, limited=limited)
 
     def learn(self, snapshot: FleetSnapshot) -> None:
@@ -175,6 +177,11 @@ class Rounds:
                 )
                 if increments != record.increments:
                     self._ring[number] = replace(record, increments=increments)
+
+    def unplaced(self) -> tuple[LeftOut, ...]:
+        """Return what the latest round left out."""
+        with self._lock:
+            return self._ring[-1].unplaced if self._ring else ()
 
     def incomplete_gangs(self) -> tuple[IncompleteGang, ...]:
         """Return the incomplete gangs of the latest round."""

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from cagrpc.cluster.drop_invalid import ValidPlan, solve_valid
+from cagrpc.controllers.planning import controller
 from cagrpc.controllers.slack.model import SlackSettings, TargetSettings
 from cagrpc.fleet.model import IncrementSpec
-from solver.model import PodSpec
+from solver.model import Budget, PodSpec, Problem
 from solver.slack.model import Copies
 from tests.support.cluster import NAMESPACE, OTHER_NAMESPACE, path_of
 from tests.support.fleet import group
@@ -159,3 +161,61 @@ def test_what_goes_on_in_one_namespace_keeps_the_pods_of_another_waiting_for_a_s
     assert len(waited) >= 3
     assert min(waited) >= 1.0
     assert max(waited) <= longest_seconds + TICK
+
+
+class _Slow:
+    """Planning takes so long where pods are among them that no node can serve."""
+
+    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+        self._world, self._seconds = world, seconds
+        self.planned: list[int] = []
+        """How many pods each round has planned."""
+        monkeypatch.setattr(controller, "solve_valid", self)
+
+    def __call__(self, problem: Problem, budget: Budget) -> ValidPlan:
+        self.planned.append(sum(each.count for each in problem.pod_sets))
+        found = solve_valid(problem, budget)
+        if found.plan.unplaced:
+            self._world.clock.advance(self._seconds)
+        return found
+
+
+def test_pods_that_a_long_round_left_out_hold_up_nobody(new_world: NewWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = new_world(A)
+    slow = _Slow(world, monkeypatch, 5.0)
+    world.cluster.add(3, cpu=99_000)
+    world.run(3.0, TICK)
+    assert slow.planned == [3]
+    for number in range(3):
+        world.cluster.add(cpu=4000)
+        world.run(3.0, TICK)
+        assert len(world.increments()) == number + 1
+    assert slow.planned == [3, 1, 1, 1]
+    assert [sum(each["count"] for each in plan["unplaced"]) for plan in world.page("/plans")] == [3] * 4
+    world.run(20.0, TICK)
+    assert 3 in slow.planned[4:], "they are planned again in a fifth of the time"
+    assert len(slow.planned) < 4 + 20 / 5
+
+
+def test_pods_that_a_long_round_left_out_come_before_those_of_lower_priority(
+    new_world: NewWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = new_world(A)
+    slow = _Slow(world, monkeypatch, 5.0)
+    world.cluster.add(3, cpu=99_000, priority=10)
+    world.run(3.0, TICK)
+    world.cluster.add(cpu=4000)
+    world.run(3.0, TICK)
+    assert slow.planned == [3, 4]
+
+
+def test_pods_that_a_short_round_left_out_are_planned_with_those_that_come(
+    new_world: NewWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = new_world(A)
+    slow = _Slow(world, monkeypatch, 0.5)
+    world.cluster.add(3, cpu=99_000)
+    world.run(3.0, TICK)
+    world.cluster.add(cpu=4000)
+    world.run(3.0, TICK)
+    assert slow.planned[:2] == [3, 4]
