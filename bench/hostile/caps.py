@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from bench.hostile.cluster import REPLICA_SETS, FedCluster, node, pod, replica_set
@@ -217,9 +218,9 @@ def budgets(meter: Meter, count: int) -> None:
 
     come = [budget(number) for number in range(count)]
     meter.measure(f"{count} budgets come", lambda: cluster.put(*come, path=POD_DISRUPTION_BUDGETS))
-    meter.measure("who is bound, and why it may not be moved", cluster.state_with_bound_pods)
+    meter.measure("who is bound, and why it may not be moved", partial(cluster.state, with_bound=True))
     cluster.put(budget(0, "x"), path=POD_DISRUPTION_BUDGETS)
-    meter.measure("the same after one of them has changed", cluster.state_with_bound_pods)
+    meter.measure("the same after one of them has changed", partial(cluster.state, with_bound=True))
 
 
 def one_claim(meter: Meter, pods: int) -> None:

@@ -55,8 +55,8 @@ class FedCluster:
         followed = self._by_path[path]
         followed.sink.replaced(followed.resource.decode(_raw(each)) for each in objects)
 
-    def state(self) -> ClusterState:
-        return self._model.state()
+    def state(self, *, with_bound: bool = False) -> ClusterState:
+        return self._model.state(with_bound=with_bound)
 
     def nominated_by_us(self) -> Mapping[str, PendingPod]:
         return self._model.nominated_by_us()
@@ -66,9 +66,6 @@ class FedCluster:
 
     def node_names(self) -> Mapping[str, str]:
         return self._model.node_names()
-
-    def state_with_bound_pods(self) -> ClusterState:
-        return self._model.state(with_bound=True)
 
     def arrivals(self) -> object:
         return self._model.arrivals()
