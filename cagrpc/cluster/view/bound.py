@@ -185,7 +185,8 @@ class BoundSnapshot:
     ) -> None:
         self._now_seconds = now_seconds
         self._fixed = nodes.fixed(sight)
-        self._coming = {name: f"{seen.ref.namespace}/{seen.ref.name}" for name, seen in pods.nominated()}
+        coming = ((name, f"{seen.ref.namespace}/{seen.ref.name}") for name, seen in pods.nominated())
+        self._coming = dict(sorted(coming, reverse=True))  # of several the first by name, whenever they came
         classes: dict[EquivalenceClass, _Class] = {}
         self._pods: defaultdict[str, list[tuple[_Class, RememberedPod]]] = defaultdict(list)
         for node, of, each in pods.bound():
@@ -205,7 +206,7 @@ class BoundSnapshot:
             if not each.eviction.ends_at_seconds:
                 pods.append(self._reschedulable(of, each, rules))
             elif each.eviction.is_ending(self._now_seconds):
-                found = replace(found, ending=_name(each))
+                found = replace(found, ending=min(found.ending or _name(each), _name(each)))
         return replace(found, reschedulable=tuple(sorted(pods, key=lambda pod: oldest_first(pod.ref))))
 
     def _reschedulable(self, of: _Class, each: RememberedPod, rules: MovingRules) -> ReschedulablePod:

@@ -89,6 +89,10 @@ def test_a_pod_that_is_being_deleted_is_named_until_its_time_is_over() -> None:
     found = _bound(fed)["n1"]
     assert (found.reschedulable, found.ending) == ((), "default/p")
     assert sum(each.count for each in found.others) == 2
+    another = pod("a", node="n1", owner="ReplicaSet", created=int(NOW) + 20, deleting=True)
+    fed.put(another)
+    assert _bound(fed)["n1"].ending == "default/a", "the first by name, whichever came first"
+    fed.drop(another)
     fed.drop(ending)
     assert not _bound(fed)["n1"].ending
 
