@@ -171,5 +171,5 @@ class _Meddling:
             self.cluster.admin.merge(path, {"metadata": {"labels": {"meddled": "1"}}})
         return found
 
-    def patch(self, path: str, body: Any, kind: PatchKind) -> dict[str, Any]:
+    def patch(self, path: str, body: Any, kind: PatchKind = PatchKind.MERGE) -> dict[str, Any]:
         return self.client.patch(path, body, kind)
