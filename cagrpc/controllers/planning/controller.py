@@ -99,7 +99,9 @@ class PlanningController(Controller):
         self._budget = runtime.budget or Budget(settings.budget_seconds)
         self._lost_known = 0
         self._spared_until = float("-inf")
-        """Until then pods that the latest rounds left out are not planned again with every new pod."""
+        """Until then pods that the latest rounds left out are not planned again with every new pod,"""
+        self._spared_with: Hashable = None
+        """while what may be ordered is this."""
         self._spares = False
         """Whether the latest round did not plan such pods."""
         self._batching = batching.BatchingState()
@@ -178,14 +180,19 @@ class PlanningController(Controller):
 
     def _inputs(self, fleet: FleetSnapshot) -> Hashable:
         """Return everything that a round depends on beside pods and Nodes."""
-        sizes = tuple((name, each.target_size, each.group.max_size) for name, each in fleet.groups.items())
+        sizes = tuple(each.target_size for each in fleet.groups.values())
         in_flight = frozenset(each.id for each in fleet.increments if each.nodes)
+        return sizes, in_flight, self._offered(fleet), tuple(sorted(self._assumed.slack.left_over.items()))
+
+    def _offered(self, fleet: FleetSnapshot) -> Hashable:
+        """Return how large node groups may become, and which offerings are short."""
         short = frozenset(each.offering for each in self._assumed.active_shortages(fleet))
-        return sizes, in_flight, short, tuple(sorted(self._assumed.slack.left_over.items()))
+        return tuple((name, each.group.max_size) for name, each in fleet.groups.items()), short
 
     def _round(self, fleet: FleetSnapshot, inputs: Hashable, why: str) -> None:
         at, snapshot = self._now(), self._assumed.snapshot(fleet, self._cluster.state())
-        spared = self._spared(snapshot.cluster)
+        offered = self._offered(fleet)
+        spared = self._spared(snapshot.cluster) if offered == self._spared_with else frozenset()
         self._spares = bool(spared)
         state, asked = self._question(snapshot, spared)
         self._record_all(reasons.waiting_for_gangs(state.incomplete_gangs))
@@ -207,7 +214,9 @@ class PlanningController(Controller):
             if not spared:
                 took = self._clock() - began
                 left = self._assumed.left_out and took > _CHEAP_SECONDS
-                self._spared_until = self._clock() + took * (1 / _SHARE_OF_LEFT_OUT - 1) if left else float("-inf")
+                pause = min(took * (1 / _SHARE_OF_LEFT_OUT - 1), batching.RETRY_SECONDS)
+                self._spared_until = self._clock() + pause if left else float("-inf")
+                self._spared_with = offered
 
     def _spared(self, cluster: ClusterState) -> frozenset[PodKey]:
         """Return the pods that are not planned in this round: those left out by a round that took long, where neither

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from cagrpc.cluster.drop_invalid import ValidPlan, solve_valid
+from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.planning import controller
 from cagrpc.controllers.slack.model import SlackSettings, TargetSettings
 from cagrpc.fleet.model import IncrementSpec
@@ -219,3 +220,21 @@ def test_pods_that_a_short_round_left_out_are_planned_with_those_that_come(
     world.cluster.add(cpu=4000)
     world.run(3.0, TICK)
     assert slow.planned[:2] == [3, 4]
+
+
+def test_pods_that_a_long_round_left_out_are_planned_when_a_shortage_is_over(
+    new_world: NewWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = new_world(A, B)
+    slow = _Slow(world, monkeypatch, 15.0)
+    at = world.clock()
+    world.assumed.shortages.note([B], "out of stock", at=at, asked_at=at)
+    world.cluster.add(3, cpu=99_000)
+    world.run(3.0, TICK)
+    world.cluster.add(cpu=4000)
+    world.run(3.0, TICK)
+    assert slow.planned == [3, 1]
+    with monkeypatch.context() as over:
+        over.setattr(AssumeCache, "active_shortages", lambda _self, _fleet: ())
+        world.run(3.0, TICK)
+    assert slow.planned == [3, 1, 3]
