@@ -24,9 +24,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from bench.real_cluster import control_plane, real_autoscaler, served
-from bench.table import machine, machine_line
-from solver.planning.warm_up import warm_up
+from bench.real_cluster import measured, real_autoscaler
 from tests.support.controlplane.autoscaler import Autoscaler
 from tests.support.controlplane.cluster import Cluster
 from tests.support.controlplane.consolidating import KIND, ON, Outcome, at_its_end, provisioners
@@ -49,14 +47,7 @@ def main() -> int:
     parser.add_argument("--autoscaler", type=Path, help="the program of an unmodified cluster-autoscaler")
     parser.add_argument("--verbose", action="store_true", help="the server's log")
     options = parser.parse_args()
-    warm_up()
-    print(f"Machine: {machine_line(machine())}.\n", flush=True)
-    with control_plane() as (plane, directory), served(plane, directory) as live:
-        try:
-            return run(live, options)
-        finally:
-            if options.verbose:
-                print(live.serving.log())
+    return measured(lambda live: run(live, options), verbose=options.verbose)
 
 
 def run(live: Live, options: Any) -> int:

@@ -14,9 +14,7 @@ import argparse
 import sys
 import time
 
-from bench.real_cluster import control_plane, served
-from bench.table import machine, machine_line
-from solver.planning.warm_up import warm_up
+from bench.real_cluster import measured
 from tests.support.controlplane.consolidating import LEAST_AGE_SECONDS, ON, consolidated, rotten
 from tests.support.controlplane.live import Live
 from tests.support.controlplane.observer import Observer
@@ -42,10 +40,7 @@ def main() -> int:
     parser.add_argument("--faults", action="store_true", help="kill the server, and stop the API server")
     parser.add_argument("--verbose", action="store_true", help="the cost over time, and the server's log")
     arguments = parser.parse_args()
-    warm_up()
-    print(f"Machine: {machine_line(machine())}.\n", flush=True)
-    with control_plane() as (plane, directory), served(plane, directory) as live:
-        return run(live, arguments.pods, faults=arguments.faults, verbose=arguments.verbose)
+    return measured(lambda live: run(live, arguments.pods, faults=arguments.faults, verbose=arguments.verbose))
 
 
 def run(live: Live, pods: int, *, faults: bool, verbose: bool) -> int:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import yaml
 
+from bench.table import machine, machine_line
+from solver.planning.warm_up import warm_up
 from tests.support.controlplane.cluster import Cluster
 from tests.support.controlplane.deployed import clear_journal
 from tests.support.controlplane.live import Live
@@ -54,6 +56,19 @@ def served(plane: ControlPlane, directory: Path, name: str = "bench") -> Iterato
         live.close()
         clear_journal(cluster.admin)
         cluster.tidy()
+
+
+def measured(run: Callable[[Live], int], *, verbose: bool = False) -> int:
+    """Print the machine, run a bench beside a control plane, and return its exit code. With `verbose` the log of the
+    server is printed in the end, also where the bench fails."""
+    warm_up()
+    print(f"Machine: {machine_line(machine())}.\n", flush=True)
+    with control_plane() as (plane, directory), served(plane, directory) as live:
+        try:
+            return run(live)
+        finally:
+            if verbose:
+                print(live.serving.log())
 
 
 @contextmanager

@@ -31,11 +31,9 @@ from bench.hostile.meter import cpu_seconds, memory_mib
 from bench.hostile.reading import anti_affinity
 from bench.hostile.sockets import Flood, Silence
 from bench.hostile.solving import KINDS
-from bench.real_cluster import control_plane, real_autoscaler, served
-from bench.table import machine, machine_line
+from bench.real_cluster import measured, real_autoscaler
 from cagrpc.api.encoding.messages import message_to_dict
 from cagrpc.api.gen import kubernetes_pb2 as k8s
-from solver.planning.warm_up import warm_up
 from tests.support.controlplane.api import Api, ApiRefusal
 from tests.support.controlplane.cluster import Cluster, pod_spec
 from tests.support.controlplane.consolidating import ON
@@ -84,14 +82,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.drive == "assist" and options.autoscaler is None:
         parser.error("--drive assist needs --autoscaler")
-    warm_up()
-    print(f"Machine: {machine_line(machine())}.\n", flush=True)
-    with control_plane() as (plane, directory), served(plane, directory) as live:
-        try:
-            return run(live, options)
-        finally:
-            if options.verbose:
-                print(live.serving.log())
+    return measured(lambda live: run(live, options), verbose=options.verbose)
 
 
 def run(live: Live, options: argparse.Namespace) -> int:
