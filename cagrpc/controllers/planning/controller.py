@@ -20,11 +20,11 @@ from prometheus_client.registry import Collector
 from cagrpc import errors
 from cagrpc.cluster.drop_invalid import solve_valid
 from cagrpc.cluster.node_info import Reservations, merged
-from cagrpc.cluster.shortages import offering
+from cagrpc.cluster.shortages import Shortage, offering
 from cagrpc.cluster.state import ClusterState, PodRef
 from cagrpc.cluster.view.view import ClusterView
 from cagrpc.controllers.assume_cache.cache import AssumeCache
-from cagrpc.controllers.assume_cache.placements import successors
+from cagrpc.controllers.assume_cache.placements import PlacedPods, successors
 from cagrpc.controllers.assume_cache.snapshot import Snapshot
 from cagrpc.controllers.events import EventRecorder, Note
 from cagrpc.controllers.planning import batching, reasons
@@ -39,7 +39,8 @@ from cagrpc.controllers.planning.increments import (
 )
 from cagrpc.controllers.planning.problem import Question, question
 from cagrpc.controllers.planning.reasons import Unserved
-from cagrpc.controllers.planning.records import Ordered, PlanRecord, RoundMetrics, Rounds
+from cagrpc.controllers.planning.records import LeftOut, Ordered, PlanRecord, RoundMetrics, Rounds
+from cagrpc.controllers.planning.unschedulable import UnschedulablePods
 from cagrpc.controllers.runtime import Runtime
 from cagrpc.controllers.settings import PlannerSettings
 from cagrpc.fleet.fleet import Fleet
@@ -55,10 +56,6 @@ from solver.model.quantities import pluralize
 log = logging.getLogger(__name__)
 
 STEP_SECONDS = 0.25
-_CHEAP_SECONDS = 1.0
-"""Of a round: pods that it left out are planned again in each of the next ones; what took longer is"""
-_SHARE_OF_LEFT_OUT = 0.2
-"""repeated for so much of the time, and pods that come meanwhile are planned without them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +95,10 @@ class PlanningController(Controller):
         self._clock, self._now = runtime.clock, runtime.now
         self._budget = runtime.budget or Budget(settings.budget_seconds)
         self._lost_known = 0
-        self._spared_until = float("-inf")
-        """Until then pods that the latest rounds left out are not planned again with every new pod,"""
-        self._spared_with: Hashable = None
-        """while what may be ordered is this."""
-        self._spares = False
-        """Whether the latest round did not plan such pods."""
         self._batching = batching.BatchingState()
         self._previous: Plan | None = None
         self._rounds = Rounds()
+        self._unschedulable = UnschedulablePods(self._rounds, self._clock)
         self._metrics = RoundMetrics(self._rounds)
         self._told = LogOnce()
         self._unserved = Unserved(self._rounds, self._budget, self._record_all)
@@ -160,7 +152,7 @@ class PlanningController(Controller):
             verdict = batching.RoundDue(
                 due=True, why=f"{pluralize(lost - self._lost_known, 'pod')} lost the planned place"
             )
-        if not verdict.due and self._spares and now >= self._spared_until:
+        if not verdict.due and self._unschedulable.due:
             verdict = batching.RoundDue(due=True, why="pods that earlier rounds left out are planned again")
         self._waits_for = verdict.why
         if verdict.due:
@@ -182,58 +174,29 @@ class PlanningController(Controller):
         """Return everything that a round depends on beside pods and Nodes."""
         sizes = tuple(each.target_size for each in fleet.groups.values())
         in_flight = frozenset(each.id for each in fleet.increments if each.nodes)
-        return sizes, in_flight, self._offered(fleet), tuple(sorted(self._assumed.slack.left_over.items()))
-
-    def _offered(self, fleet: FleetSnapshot) -> Hashable:
-        """Return how large node groups may become, and which offerings are short."""
-        short = frozenset(each.offering for each in self._assumed.active_shortages(fleet))
-        return tuple((name, each.group.max_size) for name, each in fleet.groups.items()), short
+        offered = _offered(fleet, self._assumed.active_shortages(fleet))
+        return sizes, in_flight, offered, tuple(sorted(self._assumed.slack.left_over.items()))
 
     def _round(self, fleet: FleetSnapshot, inputs: Hashable, why: str) -> None:
         at, snapshot = self._now(), self._assumed.snapshot(fleet, self._cluster.state())
-        offered = self._offered(fleet)
-        spared = self._spared(snapshot.cluster) if offered == self._spared_with else frozenset()
-        self._spares = bool(spared)
-        state, asked = self._question(snapshot, spared)
+        placed, offered = snapshot.placed(), _offered(fleet, snapshot.shortages)
+        # Pods that have just lost their places are the placement controller's first.
+        served = placed.served | placed.lost
+        backing_off = self._unschedulable.backing_off(snapshot.cluster.waiting, served, offered)
+        state, asked = self._question(snapshot, placed, served | {pod.key for pod in backing_off})
         self._record_all(reasons.waiting_for_gangs(state.incomplete_gangs))
         incomplete = tuple(replace(each, pods=()) for each in state.incomplete_gangs)
         record = PlanRecord(secrets.token_hex(4), at, why, incomplete_gangs=incomplete, warnings=state.warnings)
         if not asked.problem.pod_sets:
-            self._assumed.left_out = spared
             if incomplete != self._rounds.incomplete_gangs():  # once, not in every round
-                self._rounds.add(record)
+                self._rounds.add(replace(record, unplaced=self._left_out({}, {}, backing_off)))
             return
         with tracing.about(tracing.plan(record.id), at) as span:
             tracing.child("reading", at, self._now())
             began = self._clock()
-            left_before = self._rounds.unplaced() if spared else ()
-            try:
-                self._plan(replace(record, unplaced=left_before), asked, inputs, snapshot, span)
-            finally:
-                self._assumed.left_out |= spared
-            if not spared:
-                took = self._clock() - began
-                left = self._assumed.left_out and took > _CHEAP_SECONDS
-                pause = min(took * (1 / _SHARE_OF_LEFT_OUT - 1), batching.RETRY_SECONDS)
-                self._spared_until = self._clock() + pause if left else float("-inf")
-                self._spared_with = offered
-
-    def _spared(self, cluster: ClusterState) -> frozenset[PodKey]:
-        """Return the pods that are not planned in this round: those left out by a round that took long, where neither
-        their priority is higher than that of a pod that was not, nor such a pod belongs to their gang."""
-        left_out = self._assumed.left_out
-        if self._clock() >= self._spared_until or not left_out:
-            return frozenset()
-        new = [each.pod_set for each in cluster.waiting if any(pod.key not in left_out for pod in each.pods)]
-        least = min((each.priority for each in new), default=float("inf"))
-        gangs = {each.gang for each in new} - {None}
-        return frozenset(
-            pod.key
-            for each in cluster.waiting
-            if each.pod_set.priority <= least and each.pod_set.gang not in gangs
-            for pod in each.pods
-            if pod.key in left_out
-        )
+            self._plan(record, asked, inputs, snapshot, backing_off, span)
+            if not backing_off:
+                self._unschedulable.planned(self._clock() - began, offered)
 
     def _plan(
         self,
@@ -241,9 +204,10 @@ class PlanningController(Controller):
         asked: Question,
         inputs: Hashable,
         snapshot: Snapshot,
+        backing_off: Sequence[PodRef],
         span: tracing.Span,
     ) -> None:
-        """Plan what a round asks for, apply it, and record the round; the record has what earlier rounds left out."""
+        """Plan what a round asks for, apply it, and record the round."""
         pods = sum(map(len, asked.pods.values()))
         placeholders = sum(each.count for each in asked.problem.pod_sets if each.placeholder)
         log.debug("round %s: planning %d pods and %d placeholders: %s", record.id, pods, placeholders, record.why)
@@ -254,8 +218,8 @@ class PlanningController(Controller):
         tracing.child("solving", began_at, solved_at)
         tracing.child("checking", solved_at, self._now())
         assigned, shortages = assign_pods(plan, asked), snapshot.shortages
-        self._assumed.left_out = frozenset(pod.key for pods in assigned.unplaced.values() for pod in pods)
         unplaced = reasons.left_out(plan, asked, shortages)
+        recorded = self._left_out(unplaced, assigned.unplaced, backing_off)
         with tracing.span("committing"):
             outcome = self._apply(assigned, inputs, record.id, plan.certificate.gap)
         self._assume(outcome.onto_nodes, snapshot.reservations)
@@ -270,7 +234,7 @@ class PlanningController(Controller):
             nodes=len(assigned.new),
             on_existing=sum(map(len, assigned.existing.values())),
             increments=outcome.ordered,
-            unplaced=(*unplaced.values(), *record.unplaced),
+            unplaced=recorded,
             shortages=shortages,
             placeholders=placeholders,
             unplaced_placeholders=tuple(reasons.left_out(plan, asked, shortages, placeholders=True).values()),
@@ -289,14 +253,21 @@ class PlanningController(Controller):
         level = logging.INFO if nodes or changed else logging.DEBUG
         log.log(level, "round %s: %d pods (%s): %d new nodes, %d pods wait", round_id, pods, why, nodes, waiting)
 
-    def _question(self, snapshot: Snapshot, spared: frozenset[PodKey]) -> tuple[ClusterState, Question]:
-        """Return what is to be planned, and the state without the pods that are served already or not planned now."""
-        placed, slack = snapshot.placed(), self._assumed.slack
+    def _left_out(
+        self, unplaced: Mapping[int, LeftOut], pods: Mapping[int, Iterable[PodRef]], backing_off: Iterable[PodRef]
+    ) -> tuple[LeftOut, ...]:
+        """Return what the record of a round is to say of unplaced pods, and let others know which these are."""
+        recorded = self._unschedulable.record(unplaced, pods, backing_off)
+        self._assumed.left_out = self._unschedulable.keys
+        return recorded
+
+    def _question(
+        self, snapshot: Snapshot, placed: PlacedPods, without: AbstractSet[PodKey]
+    ) -> tuple[ClusterState, Question]:
+        """Return what is to be planned, and the state without these pods, which are served already or back off."""
+        slack = self._assumed.slack
         placeholders = slack.pod_sets()
-        # Pods that have just lost their places are the placement controller's first.
-        served = placed.served | placed.lost
         # The state is read again: the view decides what is left of a gang.
-        without = served | spared
         left = self._cluster.state(without=without) if without else snapshot.cluster
         if not left.waiting and placeholders:  # placeholders with room stay where they are
             placeholders = slack.left_over_sets()
@@ -406,6 +377,12 @@ class PlanningController(Controller):
         for note in notes:
             if note.about.uid:  # an expected pod has none, and no Events
                 self._events.event(replace(note, plan=plan))
+
+
+def _offered(fleet: FleetSnapshot, shortages: Iterable[Shortage]) -> Hashable:
+    """Return how large node groups may become, and which offerings are short."""
+    short = frozenset(each.offering for each in shortages)
+    return tuple((name, each.group.max_size) for name, each in fleet.groups.items()), short
 
 
 def _is_available(node: NewNode, groups: Mapping[str, NodeGroup], short: AbstractSet[str]) -> bool:

@@ -222,6 +222,38 @@ def test_pods_that_a_short_round_left_out_are_planned_with_those_that_come(
     assert slow.planned[:2] == [3, 4]
 
 
+def test_pods_that_back_off_are_told_of_once_and_only_while_they_wait(
+    new_world: NewWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = new_world(A)
+    slow = _Slow(world, monkeypatch, 10.0)
+    low, high = [world.cluster.add(2, cpu=99_000, priority=priority) for priority in (0, 10)]
+    world.run(3.0, TICK)
+    world.cluster.delete(low[0])
+    world.cluster.add(cpu=4000, priority=5)
+    world.run(3.0, TICK)
+    assert slow.planned == [4, 3], "those of a higher priority are planned with the new pod"
+    unplaced = world.page("/plans")[-1]["unplaced"]
+    assert [each["count"] for each in unplaced] == [2, 1]
+    waiting = {f"{NAMESPACE}/{uid.replace('uid', 'pod')}" for uid in (*high, low[1])}
+    assert {each["example"] for each in unplaced} <= waiting
+    assert all(each["reasons"] for each in unplaced)
+    assert world.assumed.left_out == {*high, low[1]}
+
+
+def test_pods_that_have_a_place_keep_none_of_higher_priority_from_backing_off(
+    new_world: NewWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = new_world(A)
+    slow = _Slow(world, monkeypatch, 10.0)
+    world.cluster.add(cpu=4000, priority=0)
+    world.cluster.add(3, cpu=99_000, priority=5)
+    world.run(3.0, TICK)
+    world.cluster.add(cpu=4000, priority=5)
+    world.run(3.0, TICK)
+    assert slow.planned == [4, 1]
+
+
 def test_pods_that_a_long_round_left_out_are_planned_when_a_shortage_is_over(
     new_world: NewWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
