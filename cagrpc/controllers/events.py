@@ -66,9 +66,9 @@ class Note:
     text: str
     warning: bool = False
     increment: str = ""
-    """The increment that it is about, and"""
+    """The increment that it is about; a label of the Event."""
     plan: str = ""
-    """the planning round; labels of the Event."""
+    """The planning round that it is about; a label of the Event."""
 
     @property
     def labels(self) -> dict[str, str]:

@@ -1,5 +1,5 @@
-"""A lock that is had in the order in which it was asked for: who gives it up and asks for it again comes after all who
-wait by then."""
+"""A lock that is acquired in the order in which it was asked for: a thread that releases it and asks for it again comes
+after all that wait by then."""
 
 from __future__ import annotations
 

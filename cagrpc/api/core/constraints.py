@@ -1,4 +1,4 @@
-"""Reads the constraints of a v1.PodSpec (in JSON shape) on other pods, its tolerations and preferences: host
+"""Reads the constraints of a v1.PodSpec (in JSON shape), required and preferred: tolerations, node affinity, host
 ports, inter-pod affinity, topology spread. How the planner satisfies them is in docs/reference/constraints.md."""
 
 from __future__ import annotations

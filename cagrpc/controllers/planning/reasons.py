@@ -35,11 +35,10 @@ PLANNED, NOT_PLANNED = "Planned", "NotPlanned"
 
 _MOST_WAYS = 2
 
-
 EXPLAIN_SECONDS = 2.0
-"""The most that explaining one round may take, and"""
+"""The most that explaining one round may take."""
 _ASK_SECONDS = 0.05
-"""how often it is asked whether it may go on."""
+"""How often an explanation checks whether there is news, for which it stops."""
 
 
 def still_waits(pod_of: Callable[[str], PodRef | None]) -> Callable[[Note], bool]:
@@ -141,7 +140,7 @@ def refused(asked: IncrementSpec, error: errors.CagrpcError, pods: Iterable[PodR
 
 
 class _AtNews(Interruption):
-    """Ends explaining once there is something new to plan, which is asked from time to time."""
+    """Interrupts explaining once there is something new to plan."""
 
     def __init__(self, is_news: Callable[[], bool]) -> None:
         super().__init__()
