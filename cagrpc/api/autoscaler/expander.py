@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 
 from cagrpc.api.core.consumption import CLASS_KEYS, CONSUME_KEYS
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, MIN_COUNT, VOLCANO_GROUP
-from cagrpc.api.core.pods import NOWHERE, PLACEHOLDER, Pod, PodDecoder, malformed, unread
+from cagrpc.api.core.pods import FAKE_POD, NOWHERE, Pod, PodDecoder, malformed, unread
 from cagrpc.api.core.selectors import LabelProjection, selectors_of
 from cagrpc.api.encoding.messages import discard_unknown_fields, has_more_fields, parse
 from cagrpc.api.gen import expander_pb2, externalgrpc_pb2, kubernetes_pb2
@@ -183,7 +183,7 @@ VETO = b""
 """An empty BestOptionsResponse: nothing scales up in this loop."""
 
 
-_ANNOTATIONS = frozenset({*CONSUME_KEYS, *CLASS_KEYS, VOLCANO_GROUP, MIN_COUNT, PLACEHOLDER[0]})
+_ANNOTATIONS = frozenset({*CONSUME_KEYS, *CLASS_KEYS, VOLCANO_GROUP, MIN_COUNT, FAKE_POD[0]})
 _METADATA = frozenset({"name", "namespace", "uid", "creationTimestamp", "labels", "annotations"})
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from cagrpc.api.core.constraints import PREFERRED, REQUIRED
 from cagrpc.api.encoding.json_documents import mapping, members, texts
 from solver.model import PodAffinityTerm, PodSelector
 
@@ -32,8 +33,6 @@ MOST_NAMESPACES = 20_000
 """Namespaces that all of its terms come to, each counted for each term."""
 
 _KINDS = ("podAffinity", "podAntiAffinity")
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 Document = Mapping[str, Any]
 
@@ -78,7 +77,7 @@ def coarse_anti_affinity(spec: Document, namespace: str) -> tuple[PodAffinityTer
     """Return terms that keep away all whom the required anti-affinity of a v1.PodSpec keeps away, and whoever else is
     in these namespaces: one for each topology key."""
     of_all: dict[str, bool] = {}
-    for term in _members(mapping(mapping(spec, "affinity"), "podAntiAffinity"), _REQUIRED):
+    for term in _members(mapping(mapping(spec, "affinity"), "podAntiAffinity"), REQUIRED):
         key = term.get("topologyKey")
         if isinstance(key, str) and key and term.get("labelSelector") is not None:
             elsewhere = bool(texts(term, "namespaces")) or term.get("namespaceSelector") is not None
@@ -95,14 +94,14 @@ def coarse_terms(of_all: Mapping[str, bool], namespace: str) -> tuple[PodAffinit
 def _terms(spec: Document) -> Iterator[Document]:
     for kind in _KINDS:
         holder = mapping(mapping(spec, "affinity"), kind)
-        yield from _members(holder, _REQUIRED)
-        yield from (mapping(each, "podAffinityTerm") for each in _members(holder, _PREFERRED))
+        yield from _members(holder, REQUIRED)
+        yield from (mapping(each, "podAffinityTerm") for each in _members(holder, PREFERRED))
 
 
 def _node_terms(spec: Document) -> Iterator[Document]:
     holder = mapping(mapping(spec, "affinity"), "nodeAffinity")
-    yield from _members(mapping(holder, _REQUIRED), "nodeSelectorTerms")
-    yield from (mapping(each, "preference") for each in _members(holder, _PREFERRED))
+    yield from _members(mapping(holder, REQUIRED), "nodeSelectorTerms")
+    yield from (mapping(each, "preference") for each in _members(holder, PREFERRED))
 
 
 def _host_ports(spec: Document, container: Document) -> int:

@@ -33,13 +33,13 @@ from solver.model import (
     TopologySpread,
     WhenUnsatisfiable,
 )
+from solver.model.eligibility import EVERY_ADDRESS
+from solver.model.validation import PROTOCOLS
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 _KINDS = ("podAffinity", "podAntiAffinity")
-_ALL_ADDRESSES = ("", "0.0.0.0", "::")  # noqa: S104 - nothing is bound here
-_PROTOCOLS = ("TCP", "UDP", "SCTP")
 _MOST_WEIGHT = 100
 _MOST_PORT = 65535
 _MOST_COUNT = 2**31 - 1
@@ -91,7 +91,7 @@ def host_ports(spec: Mapping[str, Any], path: str, problems: Problems) -> tuple[
             number = whole(port, "hostPort", here, problems, 0, _MOST_PORT)
             if of_host and not number:
                 number = whole(port, "containerPort", here, problems, 0, _MOST_PORT)
-            protocol = one_of(port, "protocol", here, problems, _PROTOCOLS)
+            protocol = one_of(port, "protocol", here, problems, PROTOCOLS)
             address = _address(port, here, problems)
             if number:
                 found.add(HostPort(number, protocol, address))
@@ -108,7 +108,7 @@ def _running_to_the_end(spec: Mapping[str, Any], path: str) -> Iterator[tuple[Ma
 
 def _address(port: Mapping[str, Any], path: str, problems: Problems) -> str:
     address = str(port.get("hostIP") or "")
-    if address in _ALL_ADDRESSES:
+    if address in EVERY_ADDRESS:
         return ""
     try:
         ip_address(address)

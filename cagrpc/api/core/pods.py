@@ -49,7 +49,7 @@ from cagrpc.api.core.selectors import (
     PodIdentity,
     selectors_of,
 )
-from cagrpc.api.core.slack import PLACEHOLDER as PAUSE_POD
+from cagrpc.api.core.slack import PLACEHOLDER
 from cagrpc.api.core.volumes import IN_TREE, NO_VOLUMES, UNSHARED, PodVolumes, pod_volumes
 from cagrpc.api.encoding.json_documents import Problems, mapping, members, strings
 from cagrpc.api.encoding.messages import discard_unknown_fields, message_to_dict, parse
@@ -193,7 +193,7 @@ _OF_DAEMONS = tuple(
 )
 """The tolerations that the DaemonSet controller adds to every pod (upstream: AddOrUpdateDaemonPodTolerations)."""
 
-PLACEHOLDER = ("podType", "capacityBufferFakePod")
+FAKE_POD = ("podType", "capacityBufferFakePod")
 """The annotation of the pods that CA injects for a CapacityBuffer (upstream: capacitybuffer/fakepods)."""
 
 
@@ -303,7 +303,7 @@ def daemon(template: PodSpec) -> PodSpec:
 
 
 def is_placeholder(annotations: Mapping[str, str]) -> bool:
-    return annotations.get(PLACEHOLDER[0]) == PLACEHOLDER[1]
+    return annotations.get(FAKE_POD[0]) == FAKE_POD[1]
 
 
 class PodDecoder:
@@ -506,7 +506,7 @@ def _pod(message: kubernetes_pb2.Pod, labels: Labels, gang_label: str, consuming
     name, annotations = _name(message), metadata.annotations
     problems: Problems = []
     namespace = metadata.namespace or DEFAULT_NAMESPACE
-    placeholder = placeholders and (is_placeholder(annotations) or labels.get(PAUSE_POD) == "true")
+    placeholder = placeholders and (is_placeholder(annotations) or labels.get(PLACEHOLDER) == "true")
     # For requests that CA serves itself it makes up pods, with their names as UIDs
     # (upstream: provisioningrequest/pods): those are to be planned.
     consuming = consuming and metadata.uid != name
