@@ -26,10 +26,10 @@ class Admission:
         self._priorities = dict(_BUILT_IN_PRIORITIES)
         self._default_priority = 0
         self._unknown_priorities: dict[str, str] = {}
-        """An example of who names a class that there is not, by class."""
+        """By PriorityClass that does not exist: an example of what names it."""
         self._runtime_classes: dict[str, RuntimeClass] = {}
         self._unknown_runtime_classes: dict[str, str] = {}
-        """An example of who names a RuntimeClass that there is not, by class."""
+        """By RuntimeClass that does not exist: an example of what names it."""
 
     def add(self, document: ManifestDocument) -> Problems:
         """Add a PriorityClass or RuntimeClass; return what is wrong with it."""

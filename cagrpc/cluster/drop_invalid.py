@@ -25,7 +25,7 @@ def faults(problem: Problem) -> tuple[str, ...]:
 
 
 def drop_invalid(problem: Problem) -> Problem:
-    """Return the problem without its invalid pods, Nodes and DaemonSets, and without the plan before."""
+    """Return the problem without its invalid pods, Nodes and DaemonSets, and without the previous plan."""
     return replace(
         problem,
         pod_sets=tuple(each for each in problem.pod_sets if not faults(Problem((each,)))),

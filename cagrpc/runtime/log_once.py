@@ -23,7 +23,7 @@ class LogOnce:
         return True
 
     def over(self, about: Hashable = "") -> bool:
-        """Forget the problem, so that it is new when it comes again. Whether there was one."""
+        """Forget the problem, so that it is new when it comes again. Return whether there was one."""
         return self._last.pop(about, None) is not None
 
     def only(self, subjects: Collection[Hashable]) -> None:

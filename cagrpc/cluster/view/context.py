@@ -236,7 +236,7 @@ class ReadingContext:
 
     def admitted(self, spec: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Return the v1.PodSpec (in JSON shape) of a template as admission leaves it; None where it refuses the pod,
-        for a RuntimeClass that there is not."""
+        because its RuntimeClass does not exist."""
         name = runtime_class_name(spec)
         if not name:
             return spec

@@ -197,7 +197,7 @@ class DeviceTable:
     # Pods
 
     def forget(self, key: Hashable) -> None:
-        """Forget a pod that is gone, or is planned no more."""
+        """Forget a pod that is gone or no longer planned."""
         self._share(key, (), ())
         self._expressions.forget(key)
         use = self._uses.pop(key, None)

@@ -64,6 +64,6 @@ class Requirements:
         return read.pod, of_volumes, references
 
     def forget(self, key: Hashable) -> None:
-        """Forget a pod that is gone, is planned no more, or is not to come any more."""
+        """Forget a pod that is gone, no longer planned, or no longer expected."""
         self.references.drop(key)
         self.devices.forget(key)

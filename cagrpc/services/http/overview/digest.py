@@ -248,7 +248,7 @@ def _consolidation(consolidation: Any, _: Rows) -> Json:
 
 
 def _bounded(value: Any, depth: int = 0) -> Any:
-    """Return the value with long texts and long inner lists cut, and numbers that JSON has not as null."""
+    """Return the value with long texts and long inner lists cut, and numbers that JSON does not have as null."""
     if isinstance(value, str):
         return value if len(value) <= _LONGEST_TEXT else f"{value[:_LONGEST_TEXT]} …"
     if isinstance(value, float):
