@@ -400,7 +400,7 @@ def _moved(step: ConsolidationStep, asked: ConsolidationQuestion) -> Iterator[tu
 
 
 def _pods(each: PodClass, step: ConsolidationStep, asked: ConsolidationQuestion) -> Iterator[ReschedulablePod]:
-    """Yield the pods of a class, oldest first. Placeholders are none."""
+    """Yield the pods of a class, oldest first; none for placeholders."""
     names = asked.pods if each.gang is not None else step.nodes
     key = class_key(each)
     found = (pod for name in names for pod in asked.pods.get(name, {}).get(key, ()))

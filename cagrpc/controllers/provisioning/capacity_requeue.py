@@ -17,8 +17,9 @@ from solver.model.allocation import allocate
 from solver.model.capacity import remaining
 from solver.model.eligibility import why_not_eligible
 
-WOKEN_SECONDS = 10.0
-"""How often at most: in a cluster whose pods come and go all the time, something is freed every second."""
+REQUEUE_SECONDS = 10.0
+"""The least time between two requeues: in a cluster whose pods come and go all the time, something is freed every
+second."""
 
 _DEVICES = "devices of claims"
 
@@ -64,7 +65,7 @@ class CapacityRequeue:
 
     def due(self) -> frozenset[str]:
         """Return the UIDs of the requests to be tried now."""
-        return self._requeue if self._clock() >= self._tried_at + WOKEN_SECONDS else frozenset()
+        return self._requeue if self._clock() >= self._tried_at + REQUEUE_SECONDS else frozenset()
 
     def tried(self, uids: Iterable[str]) -> None:
         """Note that these requests are decided now."""
