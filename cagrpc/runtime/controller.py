@@ -83,6 +83,10 @@ class Controller:
     """Its own, where others report its progress too."""
     wake: threading.Event | None = None
     """Set by whoever has something for the next step to do now."""
+    waits_for: str = "starting"
+    """Why its latest step failed, or did nothing, where it says that; empty where it worked."""
+    stopping: bool = False
+    """Whether `stop` was called: no further step is taken, and the one under way begins nothing more."""
 
     def step(self) -> bool | None:
         """Compare what is with what should be, and do what is due. What is raised is logged (the same problem once),
@@ -96,6 +100,7 @@ class Controller:
 
     def stop(self, wait_seconds: float = STOP_SECONDS) -> None:
         """Begin nothing more, and wait at most so long for what is under way. May be repeated."""
+        self.stopping = True
         stop_all([part.stop for part in self._parts()], wait_seconds)
 
     def queues(self) -> Sequence[WorkQueue[Any]]:

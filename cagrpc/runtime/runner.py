@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from cagrpc.errors import CagrpcError, StillStarting
 from cagrpc.runtime.back_off import Retry
 from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
-from cagrpc.runtime.controller import Controller, JsonPage
+from cagrpc.runtime.controller import Controller, JsonPage, described
 from cagrpc.runtime.health import SyncedResource, not_followed, still_to_come, unreadable
 from cagrpc.runtime.heartbeat import Heartbeat
 from cagrpc.runtime.log_once import LogOnce
@@ -173,18 +173,18 @@ class Steps:
         self._failed_at = float("-inf")
 
     def take(self) -> bool:
-        """Take the next step, where it is time. Whether nothing failed."""
-        if not self._retry.due:
+        """Take the next step, where it is time and the controller is not stopping. Whether nothing failed."""
+        if self.controller.stopping or not self._retry.due:
             return True
         with self._took.of(self.heartbeat.name):
-            worked = self._attempt(self.controller.step)
+            worked = self._attempt()
         if worked:
             self._starting_until = None
         return worked
 
-    def _attempt(self, step: Callable[[], object]) -> bool:
+    def _attempt(self) -> bool:
         try:
-            worked = self._worked(step)
+            worked = self._worked()
         except (StillStarting, NotCompiledError) as error:  # another part is, and no step has failed
             if self._is_new(str(error)):
                 _log.info("%s waits: %s", self.controller.name, error)
@@ -197,11 +197,11 @@ class Steps:
             self._retry.failed()
         return worked
 
-    def _worked(self, step: Callable[[], object]) -> bool:
+    def _worked(self) -> bool:
         name = self.controller.name
         try:
             with self.heartbeat.step(), not_waiting():
-                worked = step() is not False
+                return self._step()
         except (StillStarting, NotCompiledError):
             raise
         except CagrpcError as error:
@@ -215,7 +215,13 @@ class Steps:
             if self._is_new(repr(error)):
                 _log.exception("%s failed unexpectedly and is tried again", name)
             return False
-        return worked
+
+    def _step(self) -> bool:
+        try:
+            return self.controller.step() is not False
+        except Exception as error:
+            self.controller.waits_for = described(error)
+            raise
 
     def _is_new(self, problem: Hashable) -> bool:
         """Return whether a failure is to be logged: once for each text, as long as steps go on failing."""

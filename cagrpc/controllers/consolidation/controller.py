@@ -10,7 +10,6 @@ alone."""
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -27,9 +26,8 @@ from cagrpc.controllers.settings import ConsolidationMode, ConsolidationSettings
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import Disruption, DisruptionPhase
 from cagrpc.runtime.back_off import BackOff
-from cagrpc.runtime.controller import Controller, Json, JsonPage, described
+from cagrpc.runtime.controller import Controller, Json, JsonPage
 from cagrpc.runtime.fair_lock import FairLock
-from cagrpc.runtime.stopping import STOP_SECONDS
 from solver.consolidation.consolidate import consolidate
 from solver.consolidation.model import (
     FORCEFUL,
@@ -76,18 +74,11 @@ class ConsolidationController(Controller):
         self._planning_lock = planning_lock
         self._now, self._clock, self._budget = runtime.now, runtime.clock, runtime.budget
         self._published: PublishedPlan | None = None
-        self._waits_for = "starting"
         self._none: set[tuple[str, ...]] = set()
         """Nodes with which no step could be begun lately: others come first."""
         self._next = float("-inf")
         self._metrics = ConsolidationMetrics(self._shown, queue.evictions)
-        self._stopping = threading.Event()
         self.patience_seconds = 900.0 + 4 * settings.budget_seconds
-
-    def stop(self, wait_seconds: float = STOP_SECONDS) -> None:
-        """Begin nothing more. What is under way stays in the journal, for whoever leads next."""
-        self._stopping.set()
-        super().stop(wait_seconds)
 
     def status(self) -> Json:
         """Return the plan in short, what is under way, and why nothing is."""
@@ -107,7 +98,7 @@ class ConsolidationController(Controller):
         ended = [each for each in disruptions if not each.phase.under_way]
         return Shown(
             mode=self._settings.mode.value,
-            waits_for=self._queue.waits_for if under_way is not None else self._waits_for,
+            waits_for=self._queue.waits_for if under_way is not None else self.waits_for,
             published=self._published,
             under_way=under_way,
             last=ended[-1] if ended else None,
@@ -117,20 +108,13 @@ class ConsolidationController(Controller):
 
     def step(self) -> None:
         """Advance the step under way; without one plan, where that is due, and begin the next."""
-        try:
-            self._step()
-        except Exception as error:
-            self._waits_for = described(error)
-            raise
-
-    def _step(self) -> None:
         snapshot = self._fleet.snapshot
         if self._metrics.learn(snapshot.disruptions):
             self._next = float("-inf")  # the cluster is another one now
         if snapshot.disruption is not None:
             self._continue()
-        elif self._clock() >= self._next and not self._stopping.is_set():
-            self._waits_for = self._round()
+        elif self._clock() >= self._next:
+            self.waits_for = self._round()
 
     def _continue(self) -> None:
         if self._settings.mode is not ConsolidationMode.ON:
@@ -191,7 +175,7 @@ class ConsolidationController(Controller):
         budget = self._budget or Budget(max(1.0, _BEGIN_SHARE * self._settings.budget_seconds))
         steps = consolidate(narrowed(observed.problem, nodes, left_alone), budget).steps
         may = NodesThatMayGo(self._settings, observed, self._now())
-        if not steps or self._stopping.is_set():
+        if not steps or self.stopping:
             return ""
         found = steps[0]
         if may.of(found) != found.nodes or ((urgent_only or observed.held) and found.reason not in FORCEFUL):

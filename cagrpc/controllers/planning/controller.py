@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-import threading
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -47,9 +46,8 @@ from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, PodKey
 from cagrpc.runtime import tracing
 from cagrpc.runtime.back_off import BackOff
-from cagrpc.runtime.controller import Controller, Json, JsonList, JsonPage, described
+from cagrpc.runtime.controller import Controller, Json, JsonList, JsonPage
 from cagrpc.runtime.log_once import LogOnce
-from cagrpc.runtime.stopping import STOP_SECONDS
 from solver.model import Budget, NodeGroup, Plan
 from solver.model.quantities import pluralize
 
@@ -102,18 +100,11 @@ class PlanningController(Controller):
         self._metrics = RoundMetrics(self._rounds)
         self._told = LogOnce()
         self._unserved = Unserved(self._rounds, self._budget, self._record_all)
-        self._waits_for = "starting"
-        self._stopping = threading.Event()
         self.patience_seconds = settings.step_patience_seconds
-
-    def stop(self, wait_seconds: float = STOP_SECONDS) -> None:
-        """Order nothing more; a plan under way is finished and dropped."""
-        self._stopping.set()
-        super().stop(wait_seconds)
 
     def status(self) -> Json:
         """Return why no round is under way."""
-        return {"planner": self._waits_for}
+        return {"planner": self.waits_for}
 
     def pages(self) -> Mapping[str, JsonPage]:
         """Return `/plans`, the latest rounds."""
@@ -131,8 +122,7 @@ class PlanningController(Controller):
         """Plan and apply a round where one is due."""
         try:
             self._step()
-        except Exception as error:
-            self._waits_for = described(error)
+        except Exception:
             # The next step begins anew: nothing of the round was recorded.
             self._batching = batching.BatchingState()
             raise
@@ -140,7 +130,7 @@ class PlanningController(Controller):
     def _step(self) -> None:
         problem = self._hindrance()
         if problem is not None:
-            self._waits_for = problem
+            self.waits_for = problem
             return
         fleet, arrivals, now = self._fleet.snapshot, self._cluster.arrivals(), self._clock()
         arrivals = replace(arrivals, placeholders=sum(self._assumed.slack.left_over.values()))
@@ -154,7 +144,7 @@ class PlanningController(Controller):
             )
         if not verdict.due and self._unschedulable.due:
             verdict = batching.RoundDue(due=True, why="pods that earlier rounds left out are planned again")
-        self._waits_for = verdict.why
+        self.waits_for = verdict.why
         if verdict.due:
             self._unserved.report()
             self._lost_known = lost
@@ -276,7 +266,7 @@ class PlanningController(Controller):
 
     def _apply(self, assigned: AssignedPods, inputs: Hashable, record_id: str, gap: float | None) -> _Outcome:
         """Order each part, except those that have changed while planning, which are news for the next round."""
-        problem = "stopping" if self._stopping.is_set() else self._hindrance()
+        problem = "stopping" if self.stopping else self._hindrance()
         if problem is not None:
             return _Outcome((), unreached=errors.Unavailable(f"a plan was not applied: {problem}"))
         fleet = self._fleet.snapshot

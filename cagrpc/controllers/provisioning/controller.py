@@ -10,7 +10,6 @@ process that is killed between the two finds in the journal what it has to write
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -56,7 +55,6 @@ from cagrpc.fleet.model import Phase as IncrementPhase
 from cagrpc.runtime.back_off import BackOff
 from cagrpc.runtime.controller import Controller, Json, JsonList, JsonPage, described
 from cagrpc.runtime.health import SyncedResource
-from cagrpc.runtime.stopping import STOP_SECONDS
 from solver.model import Budget
 
 log = logging.getLogger(__name__)
@@ -109,7 +107,6 @@ class ProvisioningController(Controller):
         self._labels = BookingLabels(store.client, assumed.labels, runtime.writers)
         self._reader = RequestReader(store, settings)
         self._writing = Writing(store.client, self._written, events, self._metrics, runtime)
-        self._stopping = threading.Event()
         self._turns = Turns(settings.per_namespace, runtime.clock)
         self._deciding = Deciding(
             fleet,
@@ -117,7 +114,7 @@ class ProvisioningController(Controller):
             runtime.budget or Budget(DECIDING_SECONDS),
             self._turns,
             still_there=self._still_there,
-            stopping=self._stopping.is_set,
+            stopping=lambda: self.stopping,
         )
         self._decided: dict[str, Decision] = {}
         """Decisions that are not written yet."""
@@ -129,12 +126,6 @@ class ProvisioningController(Controller):
         self._observed_version: object = None
         self._observed_at = self._reported_at = float("-inf")
         self._observe_seconds = OBSERVE_SECONDS
-        self._waits_for = "starting"
-
-    def stop(self, wait_seconds: float = STOP_SECONDS) -> None:
-        """Stop; nothing new is ordered or written."""
-        self._stopping.set()
-        super().stop(wait_seconds)
 
     def bookings(self) -> int:
         """Return the number of requests with a reservation."""
@@ -156,7 +147,7 @@ class ProvisioningController(Controller):
         seen = self._seen
         return {
             "provisioning_requests": {
-                "waits_for": self._waits_for,
+                "waits_for": self.waits_for,
                 "bookings": self.bookings(),
                 "over_share": seen.over_share() if seen is not None else {},
                 "nodes_with_most_labels": len(self._crowded.full),
@@ -176,17 +167,15 @@ class ProvisioningController(Controller):
 
     def step(self) -> None:
         """Reconcile all requests. Raises Unavailable where the API server or the journal is out of reach."""
-        if self._stopping.is_set():
-            return
         try:
             self._step()
         except Exception as error:
-            self._waits_for = described(error)
+            self.waits_for = described(error)
             self._observed_version = None
             raise
         finally:
             if self._seen is None:  # until then nobody plans, unless it cannot be known what requests hold
-                unknown = self._waits_for if self._store.problem is None else ""
+                unknown = self.waits_for if self._store.problem is None else ""
                 self._assumed.assume_requests(AssumedRequests(unknown=unknown))
 
     def _step(self) -> None:
@@ -194,7 +183,7 @@ class ProvisioningController(Controller):
         if hindrance is None and not self._store.synced:
             hindrance = "the list of ProvisioningRequests is still to come"
         if hindrance is not None:
-            self._waits_for = hindrance
+            self.waits_for = hindrance
             return
         requests = self._written.latest(self._store.requests())
         if not self._is_due(requests):
@@ -210,7 +199,7 @@ class ProvisioningController(Controller):
         if any(seen.actions[uid].wants for uid in open_ones):
             self._decide(seen)
             self._observed_version = None
-        self._waits_for = ""
+        self.waits_for = ""
 
     def _is_due(self, requests: Sequence[ProvisioningRequest]) -> bool:
         now = self._clock()

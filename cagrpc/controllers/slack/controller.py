@@ -6,7 +6,6 @@ Carriers differ in how capacity is provided; there is one set of placeholders wi
 from __future__ import annotations
 
 import logging
-import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -32,7 +31,6 @@ from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.runtime.back_off import BackOff, Retry
 from cagrpc.runtime.controller import Controller, Json, JsonPage
 from cagrpc.runtime.log_once import LogOnce
-from cagrpc.runtime.stopping import STOP_SECONDS
 from solver.model import Node, NodeGroup
 from solver.slack.amount import wanted
 from solver.slack.model import Placement, Settled, SlackDemand, SlackShape, SlackTarget
@@ -94,31 +92,24 @@ class SlackController(Controller):
         self._before: Placement | None = None
         """The last placement; None before it has been read."""
         self._observed: _SlackInputs | None = None
-        self._problem = "starting"
         self._retry = Retry(BackOff(first_seconds=_FIRST_PAUSE_SECONDS), runtime.clock)
         self._reported = LogOnce()
-        self._stopping = threading.Event()
 
     @property
     def _state(self) -> SlackState:
         """The state that was assumed last."""
         return self._assumed.slack
 
-    @property
-    def problem(self) -> str:
-        """Why the slack is not fully carried; empty where it is."""
-        return self._problem
-
     def as_json(self) -> Json:
         """Return the whole state, for `/slack`."""
-        return as_json(self._state, self._carrier.name, self._problem)
+        return as_json(self._state, self._carrier.name, self.waits_for)
 
     def status(self) -> Json:
         """Return how much of each target is held, and why not all of it."""
         targets = {name: f"{each.held} of {each.wanted}" for name, each in self._state.by_target().items()}
         return {
             "slack": {
-                "carried": self._problem or "as it should be",
+                "carried": self.waits_for or "as it should be",
                 "targets": targets,
                 "warnings": list(self._state.warnings[:_MOST_WARNINGS]),
             }
@@ -132,17 +123,10 @@ class SlackController(Controller):
         """Return the metrics of placeholders."""
         return (SlackMetrics(lambda: self._state),)
 
-    def stop(self, wait_seconds: float = STOP_SECONDS) -> None:
-        """Stop writing. The objects in the cluster stay."""
-        self._stopping.set()
-        super().stop(wait_seconds)
-
     def step(self) -> bool:
         """Compute the wanted placeholders and their placement, and have them carried. Raises Unavailable before the
         cluster is synced. A failed write (False) is logged here and has its own back-off, since the state is computed
         all the same."""
-        if self._stopping.is_set():
-            return True
         if self._before is None:
             self._before = self._carrier.placements()
             if self._before is None:
@@ -157,10 +141,10 @@ class SlackController(Controller):
         except CagrpcError as error:
             if self._reported.is_new(str(error)):
                 log.warning("the slack cannot be carried as it should be: %s", error)
-            self._problem = str(error)
+            self.waits_for = str(error)
             self._retry.failed()
             return False
-        self._problem = "" if carried else "on its way"
+        self.waits_for = "" if carried else "on its way"
         self._retry.worked()
         self._reported.over()
         return True
