@@ -63,7 +63,8 @@ class Duration:
     name: str = ""
     """Of the field in a file, where it is another."""
     was_number: bool = False
-    """Whether it was a number of seconds, under the attribute's name, and is read so still."""
+    """Whether it was a number of seconds, under the attribute's name or the one that `Formerly` says, and is read so
+    still."""
     never: str = ""
     """The word for none at all, which is None."""
 
@@ -240,14 +241,15 @@ class _Read:
         _lenient(schema, handler)
         numbers, renamed = {}, {}
         for name, field in _fields(handler.resolve_ref_schema(schema)):
+            before = _metadata(field["schema"]).get("formerly")
             if (duration := _duration(field["schema"])) is not None:
                 alias = field.get("validation_alias", name)
                 new = alias[0][0] if isinstance(alias, list) else duration.named(alias)
                 field["serialization_alias"] = new
-                field["validation_alias"] = [[new], [name]] if duration.was_number else new
+                field["validation_alias"] = [[new], [before or name]] if duration.was_number else new
                 if duration.was_number:
-                    numbers[name] = new
-            elif (before := _metadata(field["schema"]).get("formerly")) is not None:
+                    numbers[before or name] = new
+            elif before is not None:
                 renamed[before] = name
         if numbers or renamed:
             whole: Any = handler.resolve_ref_schema(schema)
@@ -279,7 +281,8 @@ class _Read:
             for each in (written, *written.get("anyOf", ())) if written is not None else ():
                 each.pop("uniqueItems", None)  # nothing is wrong about saying a thing twice
             if isinstance(alias, list):
-                properties[name] = {"type": "number", "deprecated": True, "description": f"Now `{new}`, a duration."}
+                number = {"type": "number", "deprecated": True, "description": f"Now `{new}`, a duration."}
+                properties[alias[1][0]] = number
             elif written is not None and (before := _metadata(field["schema"]).get("formerly")) is not None:
                 titled = {"title": before.replace("_", " ").title(), "description": f"Now `{new}`."}
                 properties[before] = {**written, **titled, "deprecated": True}

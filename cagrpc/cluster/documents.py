@@ -173,7 +173,7 @@ class DocumentReader:
         self._left_out: defaultdict[str, Counter[str]] = defaultdict(Counter)
         """By the key of `_LEFT_OUT`, how many pods of whom are not planned."""
         self._quotas: defaultdict[str, dict[str, int]] = defaultdict(dict)
-        """What ResourceQuotas leave for pods to come, by namespace and resource."""
+        """What ResourceQuotas leave for expected pods, by namespace and resource."""
         self._volumes_of = ""
         """A pod with volumes."""
         self._notes: list[str] = []
@@ -387,7 +387,7 @@ class DocumentReader:
                     (self._job_set if kind == _JOB_SET else self._workload)(document, requests)
 
     def _read_quotas(self) -> None:
-        """Read what ResourceQuotas leave for pods to come. One of a file that has no status has the one that it would
+        """Read what ResourceQuotas leave for expected pods. One of a file that has no status has the one that it would
         get."""
         for document in self._by_kind["ResourceQuota"]:
             body = document.body

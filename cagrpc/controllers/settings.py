@@ -17,7 +17,7 @@ from cagrpc.api.core.movability import MovingRules
 from cagrpc.cluster.markers import NAMESPACE
 from cagrpc.durations import duration_text
 from cagrpc.fleet.fields import LabelKey
-from cagrpc.forms import Duration, NotWritten, Section, Text, shown
+from cagrpc.forms import Duration, Formerly, NotWritten, Section, Text, shown
 from cagrpc.runtime.progress import DEADLINE_SECONDS
 from cagrpc.runtime.schedules import Schedule, parse_cron
 
@@ -127,7 +127,9 @@ class NamespaceSettings(Section):
     """How many requests of a namespace have capacity reserved, or on its way, at most."""
     pods: Annotated[int, Field(ge=1)] = 50_000
     """How many of their pods that have not come yet have capacity reserved at most."""
-    overtaken_seconds: Annotated[float, Duration("1ms", None, '"1h"', was_number=True)] = 3600.0
+    bypassed_seconds: Annotated[
+        float, Duration("1ms", None, '"1h"', was_number=True), Formerly("overtaken_seconds")
+    ] = 3600.0
     """How long capacity is reserved for a request that was bypassed ten times. Then none is reserved for as long."""
 
 

@@ -19,7 +19,7 @@ _FIELDS = (
     ("node_selector", "its nodes"),
     ("attempts", "failed tries"),
     ("retry_at", "tried again at"),
-    ("overtaken", "bypassed by younger ones"),
+    ("bypassed", "bypassed by younger ones"),
     ("consumers", "pods that consume it"),
 )
 """Fields shown where they are not empty, with their headings."""
@@ -52,7 +52,7 @@ def print_request(record: Mapping[str, Any], out: Console) -> None:
     out.print(record["explanation"], soft_wrap=True)
     out.print(f"class: {record['class']} ({record['behaviour']}), created {record['created']}", soft_wrap=True)
     for key, heading in _FIELDS:
-        if record[key]:
+        if record.get(key):
             out.print(f"{heading}: {record[key]}", soft_wrap=True)
     increment = record["increment"]
     if increment:

@@ -315,7 +315,7 @@ def test_provisioning_requests_are_served_where_there_is_a_cluster(tmp_path: Pat
     assert parse(cluster, tmp_path).requests == RequestSettings()
     section = "provisioning_requests: {booking: 30s, keep: 1h, upstream_classes: [atomic-scale-up]}\n"
     assert parse(cluster + section, tmp_path).requests == RequestSettings(30, 3600, frozenset({ClassBehaviour.ATOMIC}))
-    few = "provisioning_requests: {per_namespace: {requests: 5, pods: 100, overtaken: 1m}}\n"
+    few = "provisioning_requests: {per_namespace: {requests: 5, pods: 100, bypassed: 1m}}\n"
     assert parse(cluster + few, tmp_path).requests == RequestSettings(per_namespace=NamespaceSettings(5, 100, 60))
     with pytest.raises(InvalidConfiguration, match=r"provisioning_requests\.per_namespace\.pods"):
         parse(f"{cluster}provisioning_requests: {{per_namespace: {{pods: 0}}}}\n", tmp_path)

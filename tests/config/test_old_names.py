@@ -39,7 +39,7 @@ OLD_AND_NEW = [
     (
         BASE,
         "provisioning_requests: {per_namespace: {overtaken_seconds: 60}}",
-        "provisioning_requests: {per_namespace: {overtaken: 1m}}",
+        "provisioning_requests: {per_namespace: {bypassed: 1m}}",
     ),
     (BASE, "autoscaling: {scale_down_unneeded_seconds: 60}", "autoscaling: {scale_down_unneeded_time: 1m}"),
     (BASE, "autoscaling: {scale_down_unready_seconds: 60}", "autoscaling: {scale_down_unready_time: 1m}"),

@@ -27,7 +27,7 @@ RECORD: dict[str, Any] = {
     ],
     "attempts": 2,
     "retry_at": "2026-01-01T00:04:00Z",
-    "overtaken": 0,
+    "bypassed": 0,
     "increment": {"id": "ab12", "phase": "rolled-back", "message": "gpu-b has no capacity"},
     "cost_per_hour": "12.5000",
     "lower_bound_per_hour": "12.5000",
@@ -47,7 +47,7 @@ def test_why_comes_before_what_it_costs() -> None:
     assert text.startswith("team/train: waiting\n7 of 8 pods of worker fit; all 8 if gpu-b may grow by 1\n")
     for told in ("failed tries: 2", "$/h: 12.5000", "its nodes: booking.cagrpc.io/u-1=true", "gpu-b has no capacity"):
         assert told in text
-    assert "overtaken" not in text
+    assert "bypassed" not in text
     cells = [[cell.strip() for cell in re.split("[│|]", line) if cell.strip()] for line in text.splitlines()]
     assert ["head", "2", "1"] in cells
     assert "CapacityIsNotFound" in text

@@ -600,7 +600,7 @@ class _Demand:
         if found.spec.of_one_pod and (users or not self._pod.key):
             self._use_alone(used, users, waits=waits)
             return
-        several = bool(users) or (not self._pod.key and used.template is None)  # pods to come of one template
+        several = bool(users) or (not self._pod.key and used.template is None)  # expected pods of one template
         if not several or (found.bound and not found.spec.of_one_node):
             return
         if found.spec.of_one_node:

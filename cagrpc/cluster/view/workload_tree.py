@@ -59,7 +59,7 @@ class _Member(NamedTuple):
 
 
 def _like(seen: ObservedPod) -> _Like | None:
-    """Return what pods to come have of this one; None where such pods are not planned before they exist."""
+    """Return what expected pods have of this one; None where such pods are not planned before they exist."""
     pod = seen.pod
     if not expectable(seen):
         return None

@@ -74,9 +74,9 @@ class Turns:
                 del self._served[next(iter(self._served))]
 
     def may_keep(self, namespace: str) -> bool:
-        """Return whether capacity may be reserved for a bypassed request of it: for `overtaken_seconds`, and then not
+        """Return whether capacity may be reserved for a bypassed request of it: for `bypassed_seconds`, and then not
         for as long again."""
-        since, seconds = self._kept_since.get(namespace), self._settings.overtaken_seconds
+        since, seconds = self._kept_since.get(namespace), self._settings.bypassed_seconds
         if since is not None and self._clock() >= since + 2 * seconds:
             del self._kept_since[namespace]
             return True

@@ -51,7 +51,7 @@ def record(observed: RequestsObservation, each: ManagedRequest) -> dict[str, Any
         ],
         "attempts": conditions.attempts_of(request),
         "retry_at": details.get(conditions.RETRY_AT, ""),
-        "overtaken": conditions.bypassed_of(request),
+        "bypassed": conditions.bypassed_of(request),
         "increment": None
         if increment is None
         else {"id": increment.id, "phase": increment.phase.value, "message": increment.message},

@@ -139,7 +139,7 @@ class TargetSettings(Section):
 
 @dataclass(frozen=True, slots=True)
 class SlackSettings(Section):
-    """The resource slack: room that is held for pods to come. Without targets only marked workloads are mirrored
+    """The resource slack: room that is held for expected pods. Without targets only marked workloads are mirrored
     (annotation slack.cagrpc.io/mirror)."""
 
     carrier: Carrier | None = None

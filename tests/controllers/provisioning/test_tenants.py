@@ -199,8 +199,8 @@ def test_many_of_one_namespace_leave_places_for_the_one_of_another(
     assert world.details("other/modest")["overtaken"] == ("2" if waits else "0")
 
 
-def test_what_a_overtaken_request_needs_is_reserved_for_no_longer_than_it_says(make: Make) -> None:
-    world = make(group("a", max_size=2), overtaken_seconds=120)
+def test_what_a_bypassed_request_needs_is_reserved_for_no_longer_than_it_says(make: Make) -> None:
+    world = make(group("a", max_size=2), bypassed_seconds=120)
     world.request("first", ("web", 4))
     world.run(LONG)
     world.request("big", ("web", 8))
