@@ -16,7 +16,7 @@ from cagrpc.backends.simulated.nodes.pods import BoundPod, Containers, Stage, ru
 from cagrpc.cluster.markers import BOOKED, SCALE_DOWN_DISABLED, SCALE_DOWN_DISABLED_BY_US, booking_label
 from cagrpc.controllers.admission_checks.model import OWNED
 from cagrpc.kube.client.client import Client
-from cagrpc.kube.taints import lift, set_value, taint_keys
+from cagrpc.kube.nodes import lift, set_value, taint_keys
 from solver.model import NodeGroup
 from tests.support.controlplane.api import Api, ApiRefusal
 from tests.support.controlplane.cluster import NODES, Cluster, pod_spec

@@ -18,7 +18,7 @@ from cagrpc.cluster.state import PendingPod
 from cagrpc.errors import Conflict, InvalidInput, NotFound
 from cagrpc.kube.client.client import METADATA_ONLY, Client, PatchKind
 from cagrpc.kube.client.failures import Forbidden
-from cagrpc.kube.taints import set_value
+from cagrpc.kube.nodes import set_value
 from cagrpc.runtime.log_once import LogOnce
 from solver.model import TaintEffect
 

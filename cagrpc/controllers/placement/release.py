@@ -41,7 +41,7 @@ from cagrpc.fleet.model import (
 )
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.parallel import in_parallel
-from cagrpc.kube.taints import lift
+from cagrpc.kube.nodes import lift
 from cagrpc.runtime.back_off import BackOff
 from cagrpc.runtime.clock import MonotonicClock, monotonic
 from cagrpc.runtime.controller import Controller

@@ -14,7 +14,7 @@ from cagrpc.controllers.provisioning.scenario import Scenario
 from cagrpc.errors import CagrpcError, NotFound, Unavailable
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.parallel import in_parallel
-from cagrpc.kube.taints import NODES
+from cagrpc.kube.nodes import NODES
 from solver.model import Node
 
 log = logging.getLogger(__name__)

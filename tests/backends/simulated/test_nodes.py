@@ -18,7 +18,7 @@ from cagrpc.errors import Unavailable
 from cagrpc.fleet.backend import BackendInstance
 from cagrpc.fleet.model import FleetSnapshot, GroupState, InstanceState
 from cagrpc.kube.client.envelopes import Encoding, identity
-from cagrpc.kube.taints import NODES
+from cagrpc.kube.nodes import NODES
 from solver.model import NodeGroup, Taint, TaintEffect
 from tests.support.api_server import ApiServer, Refusal, api_server, pod_bytes
 from tests.support.fleet import FakeClock, ScriptedBackend

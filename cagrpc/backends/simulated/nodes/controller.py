@@ -31,7 +31,7 @@ from cagrpc.fleet.model import FleetSnapshot, InstanceState
 from cagrpc.kube.client.client import Client, PatchKind
 from cagrpc.kube.informer.informers import Informer, Reflector
 from cagrpc.kube.informer.resource import Resource
-from cagrpc.kube.taints import NODES, lift
+from cagrpc.kube.nodes import NODES, lift
 from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
 from cagrpc.runtime.controller import Controller, Json
 from cagrpc.runtime.work_queue import WorkQueue

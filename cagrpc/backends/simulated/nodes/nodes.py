@@ -21,7 +21,7 @@ from cagrpc.backends.simulated.backend import ID_PREFIX
 from cagrpc.errors import InvalidInput, NotFound
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.envelopes import ObjectIdentity
-from cagrpc.kube.taints import taint_keys
+from cagrpc.kube.nodes import taint_keys
 from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
 from cagrpc.runtime.work_queue import WorkQueue
 from solver.model import NodeGroup, Taint, TaintEffect
