@@ -1,4 +1,4 @@
-"""Change a taint of a Node, and set labels in the same write, safe against concurrent writers."""
+"""Change a Node, safe against concurrent writers: its labels, annotations, cordon and taints."""
 
 from __future__ import annotations
 
@@ -15,26 +15,49 @@ NODES = "/api/v1/nodes"
 _ATTEMPTS = 5
 
 
+def change(
+    client: Client,
+    node: str,
+    wanted: Callable[[Mapping[str, Any]], Mapping[str, Mapping[str, Any]] | None],
+    attempts: int = _ATTEMPTS,
+) -> bool:
+    """Read the Node and merge into it what is `wanted` of it as it is, nothing where that is None. The resource version
+    is a precondition, so that nobody else's write is lost; after another write the Node is read again. Return whether
+    there is such a Node. Raises Conflict where others write it all the time."""
+    path = f"{NODES}/{node}"
+    for _ in range(attempts):
+        try:
+            found = client.get(path)
+            patch = wanted(found)
+            if patch is not None:
+                metadata = {**patch.get("metadata", {}), "resourceVersion": found["metadata"]["resourceVersion"]}
+                client.patch(path, {**patch, "metadata": metadata})
+        except Conflict:
+            continue
+        except NotFound:
+            return False
+        return True
+    raise Conflict(f"node {node} cannot be changed: others write it all the time")
+
+
 def lift(client: Client, node: str, key: str, labels: Mapping[str, str] | None = None, *, index: int = -1) -> bool:
     """Remove taints of `key` from the Node and set the labels. Return whether there was such a taint; False also for an
-    unknown Node. Raises Conflict where concurrent writes conflict again and again.
+    unknown Node. Raises Conflict as `change` does.
 
     Taints are a list without keys. With a known `index` the taint is removed there in one request, with a test of its
-    key as precondition; otherwise, or where the test fails, the Node is read and the whole list is written with the
-    resource version as precondition.
+    key as precondition; otherwise, or where the test fails, the whole list is written.
     """
-    at = f"/spec/taints/{index}"
-    remove = {"op": "remove", "path": at}
-    return _change(client, node, key, index, remove, lambda _: None, labels or {})
+    remove = {"op": "remove", "path": f"/spec/taints/{index}"}
+    return _change_taint(client, node, key, index, remove, lambda _: None, labels or {})
 
 
 def set_value(client: Client, node: str, key: str, value: str, *, index: int = -1) -> bool:
     """Give taints of `key` on the Node this value. As `lift` otherwise."""
     add = {"op": "add", "path": f"/spec/taints/{index}/value", "value": value}
-    return _change(client, node, key, index, add, lambda taint: {**taint, "value": value}, {})
+    return _change_taint(client, node, key, index, add, lambda taint: {**taint, "value": value}, {})
 
 
-def _change(
+def _change_taint(
     client: Client,
     node: str,
     key: str,
@@ -45,32 +68,29 @@ def _change(
 ) -> bool:
     """Apply the operation of a JSON patch to the taint at `index`, or where that is unknown let each taint of `key`
     `become` another, or None to remove it."""
-    path = f"{NODES}/{node}"
-    try:
-        if index >= 0 and not labels:
+    if index >= 0 and not labels:
+        test = {"op": "test", "path": f"/spec/taints/{index}/key", "value": key}
+        try:
             with suppress(InvalidInput):
-                test = {"op": "test", "path": f"/spec/taints/{index}/key", "value": key}
-                client.patch(path, [test, operation], PatchKind.JSON, accept=METADATA_ONLY)
+                client.patch(f"{NODES}/{node}", [test, operation], PatchKind.JSON, accept=METADATA_ONLY)
                 return True
-        for _ in range(_ATTEMPTS):
-            document = client.get(path)
-            taints = document.get("spec", {}).get("taints", ())
-            found = [become(taint) if taint["key"] == key else taint for taint in taints]
-            changed = [taint for taint in found if taint is not None]
-            known = document["metadata"].get("labels") or {}
-            missing = {name: value for name, value in labels.items() if known.get(name) != value}
-            was_there = any(taint["key"] == key for taint in taints)
-            if changed == list(taints) and not missing:
-                return was_there
-            metadata = {"resourceVersion": document["metadata"]["resourceVersion"], "labels": missing}
-            try:
-                client.patch(path, {"metadata": metadata, **({"spec": {"taints": changed}} if was_there else {})})
-            except Conflict:
-                continue
-            return was_there
-    except NotFound:
-        return False
-    raise Conflict(f"node {node}: taint {key} cannot be changed: others write the node all the time")
+        except NotFound:
+            return False
+    was_there = False
+
+    def wanted(found: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]] | None:
+        nonlocal was_there
+        taints = list(found.get("spec", {}).get("taints", ()))
+        was_there = any(taint["key"] == key for taint in taints)
+        changed = [become(taint) if taint["key"] == key else taint for taint in taints]
+        left = [taint for taint in changed if taint is not None]
+        known = found["metadata"].get("labels") or {}
+        missing = {name: value for name, value in labels.items() if known.get(name) != value}
+        if left == taints and not missing:
+            return None
+        return {"metadata": {"labels": missing}, **({"spec": {"taints": left}} if was_there else {})}
+
+    return change(client, node, wanted) and was_there
 
 
 def taint_keys(document: Mapping[str, Any]) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ when is `queue`'s to decide."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
@@ -16,15 +16,13 @@ from cagrpc.errors import CagrpcError, Conflict, NotFound
 from cagrpc.fleet.model import DisruptedNode, PodMove
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.failures import Forbidden, TooManyRequests
+from cagrpc.kube.nodes import change
 from cagrpc.runtime.clock import MonotonicClock
 
 log = logging.getLogger(__name__)
 
 REFUSED_SECONDS = 5.0
 """How long after a refusal a pod is tried again, as `kubectl drain` does."""
-
-
-_TRIES = 5
 
 
 class Evictions:
@@ -137,42 +135,31 @@ def cordon(client: Client, node: str, disruption_id: str) -> None:
     """Cordon the Node, unless it is cordoned. It is no error if there is no such Node. Raises Conflict where others
     write the node all the time, and Unavailable."""
 
-    def wanted(cordoned: bool, mark: str | None) -> dict[str, Any] | None:
-        if cordoned and mark in (None, disruption_id):
+    def wanted(found: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]] | None:
+        if _is_cordoned(found) and _disruption_of(found) in (None, disruption_id):
             return None  # by somebody else, or done
         return {"metadata": {"annotations": {DISRUPTION: disruption_id}}, "spec": {"unschedulable": True}}
 
-    _change(client, node, wanted)
+    change(client, node, wanted)
 
 
 def uncordon(client: Client, node: str) -> None:
     """Lift a cordon of ours; one that somebody else has lifted meanwhile leaves only the annotation to remove. As
     `cordon` otherwise."""
 
-    def wanted(cordoned: bool, mark: str | None) -> dict[str, Any] | None:
-        if mark is None:
+    def wanted(found: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]] | None:
+        if _disruption_of(found) is None:
             return None
-        lifted = {"spec": {"unschedulable": None}} if cordoned else {}
+        lifted = {"spec": {"unschedulable": None}} if _is_cordoned(found) else {}
         return {"metadata": {"annotations": {DISRUPTION: None}}, **lifted}
 
-    _change(client, node, wanted)
+    change(client, node, wanted)
 
 
-def _change(client: Client, node: str, wanted: Any) -> None:
-    """Read the Node and patch what is wanted of it, with the resource version as precondition."""
-    path = f"/api/v1/nodes/{node}"
-    for _ in range(_TRIES):
-        try:
-            document = client.get(path)
-            metadata, spec = document["metadata"], document.get("spec") or {}
-            patch = wanted(bool(spec.get("unschedulable")), (metadata.get("annotations") or {}).get(DISRUPTION))
-            if patch is None:
-                return
-            body = {**patch, "metadata": {**patch["metadata"], "resourceVersion": metadata["resourceVersion"]}}
-            client.patch(path, body)
-        except Conflict:
-            continue
-        except NotFound:
-            return
-        return
-    raise Conflict(f"node {node}: cannot be cordoned or uncordoned: others write the node all the time")
+def _is_cordoned(node: Mapping[str, Any]) -> bool:
+    return bool((node.get("spec") or {}).get("unschedulable"))
+
+
+def _disruption_of(node: Mapping[str, Any]) -> str | None:
+    found: str | None = (node["metadata"].get("annotations") or {}).get(DISRUPTION)
+    return found

@@ -14,6 +14,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
 from itertools import islice
+from typing import Any
 
 from cagrpc.cluster.markers import SCALE_DOWN_DISABLED
 from cagrpc.cluster.markers import SCALE_DOWN_DISABLED_BY_US as OURS
@@ -30,10 +31,11 @@ from cagrpc.controllers.scale_down.choice import (
     choose,
 )
 from cagrpc.controllers.scale_down.known import ReviewedNodes
-from cagrpc.errors import Conflict, NotFound
+from cagrpc.errors import Conflict
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.kube.client.client import Client
+from cagrpc.kube.nodes import change
 from cagrpc.runtime.clock import MonotonicClock, MonotonicSeconds, monotonic
 from cagrpc.runtime.controller import Controller, Json
 
@@ -177,29 +179,22 @@ class ScaleDownController(Controller):
                 self._meanwhile[name] = reason
 
     def _annotate(self, name: str, reason: str) -> None:
-        """Set both annotations, or clear them where the reason is empty. The node is read first and patched by resource
-        version, so that somebody else's annotation is never overwritten even where the view is behind."""
-        path = f"/api/v1/nodes/{name}"
-        for _ in range(_TRIES):
-            try:
-                metadata = self._client.get(path)["metadata"]
-                annotations = metadata.get("annotations") or {}
-                if annotations.get(SCALE_DOWN_DISABLED) is not None and annotations.get(OURS) is None:
-                    self._written[name] = reason  # by somebody else
-                    return
-                wanted = {SCALE_DOWN_DISABLED: "true" if reason else None, OURS: reason or None}
-                if all(annotations.get(key) == value for key, value in wanted.items()):
-                    self._written[name] = reason
-                    return
-                patch = {"resourceVersion": metadata["resourceVersion"], "annotations": wanted}
-                self._client.patch(path, {"metadata": patch})
-            except Conflict:
-                continue
-            except NotFound:
-                return
-            self._written[name] = reason
-            return
-        log.info("node %s changes too often to be annotated now; it is tried again", name)
+        """Set both annotations, or clear them where the reason is empty; somebody else's are never overwritten, even
+        where the view is behind."""
+
+        def wanted(node: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]] | None:
+            annotations = node["metadata"].get("annotations") or {}
+            if annotations.get(SCALE_DOWN_DISABLED) is not None and annotations.get(OURS) is None:
+                return None  # by somebody else
+            both = {SCALE_DOWN_DISABLED: "true" if reason else None, OURS: reason or None}
+            is_written = all(annotations.get(key) == value for key, value in both.items())
+            return None if is_written else {"metadata": {"annotations": both}}
+
+        try:
+            if change(self._client, name, wanted, _TRIES):
+                self._written[name] = reason
+        except Conflict as error:
+            log.info("%s; it is tried again", error)
 
 
 class _Review:
