@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, create_model, model_validator
 
 from cagrpc.backends.cluster_api.plugin import ClusterApiPlugin
 from cagrpc.backends.karpenter.plugin import KarpenterPlugin
-from cagrpc.backends.plugin import BackendPlugin, CatalogueSource
+from cagrpc.backends.plugin import BackendPlugin, CatalogueSource, SectionSource
 from cagrpc.backends.simulated.plugin import SimulatedPlugin
 from cagrpc.errors import InvalidConfiguration, InvalidInput, did_you_mean
 from cagrpc.forms import Form
@@ -167,6 +167,12 @@ def kubernetes_fields(plugins: Sequence[BackendPlugin] = BACKENDS) -> type[Form]
     """Return the base class of the section `kubernetes` with the fields of all backends."""
     bases = tuple(each.kubernetes_fields for each in plugins if each.kubernetes_fields is not None)
     return create_model("KubernetesFields", __base__=bases or (Form,))
+
+
+def cluster_sources() -> Mapping[str, SectionSource]:
+    """Return what reads sections of the configuration from a running cluster, by name."""
+    sources = [source for each in BACKENDS if (source := getattr(each, "cluster_source", None)) is not None]
+    return {each.name: each for each in sources}
 
 
 def catalogue_source(cloud: str) -> CatalogueSource:

@@ -4,6 +4,7 @@ from a cluster."""
 from __future__ import annotations
 
 import argparse
+from contextlib import closing
 from pathlib import Path
 
 from cagrpc.output import complain, say, warn
@@ -51,20 +52,16 @@ def run(options: argparse.Namespace) -> int:
 def _import(options: argparse.Namespace) -> int:
     import yaml
 
-    from cagrpc.backends.registry import BACKENDS
+    from cagrpc.backends.registry import cluster_sources
     from cagrpc.errors import InvalidInput, did_you_mean
     from cagrpc.kube.client.client import Client
 
-    sources = [source for each in BACKENDS if (source := getattr(each, "cluster_source", None)) is not None]
-    known = {each.name: each for each in sources}
+    known = cluster_sources()
     if options.source not in known:
         expected = " or ".join(sorted(known))
         raise InvalidInput(f"found {options.source}, expected {expected}{did_you_mean(options.source, known)}")
-    client = Client.connect(options.kubeconfig, options.context)
-    try:
+    with closing(Client.connect(options.kubeconfig, options.context)) as client:
         found = known[options.source].read(client, options.cluster, options.namespace)
-    finally:
-        client.close()
     for warning in found.warnings:
         warn(warning)
     say(yaml.safe_dump(dict(found.sections), sort_keys=False).rstrip("\n"))

@@ -4,24 +4,25 @@ provisioners. Nothing is changed there; how it is listed is `live`'s business.""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cagrpc.backends.registry import BACKENDS
+from cagrpc.backends.registry import cluster_sources
 from cagrpc.config.files import expand_documents
 from cagrpc.config.groups import Expanded
 from cagrpc.errors import InvalidInput, NotFound
 from cagrpc.fleet.catalogue import Catalogue
 from cagrpc.kube.client.client import Client
-from cagrpc.offline.live import OF_MOVING_PODS, Listed, read_resources
+from cagrpc.offline.live import OF_MOVING_PODS, ClusterObjects, read_resources
 
 
 @dataclass(frozen=True, slots=True)
 class LiveCluster:
     """What was listed of a cluster. `provisioners` is None where other ones were asked for."""
 
-    listed: Listed
+    listed: ClusterObjects
     provisioners: Expanded | None
     warnings: tuple[str, ...]
 
@@ -29,21 +30,17 @@ class LiveCluster:
 def read_live(kubeconfig: Path, context: str, *, catalogue: Catalogue | None) -> LiveCluster:
     """Return the cluster of a kubeconfig's context, with a `catalogue` its own provisioners as well. Raises
     InvalidInput, and Unavailable where nodes or pods are not listed."""
-    client = Client.connect(kubeconfig, context)
-    try:
+    with closing(Client.connect(kubeconfig, context)) as client:
         listed = read_resources(client, without=OF_MOVING_PODS)
         provisioners = None if catalogue is None else _provisioners(client, catalogue)
-    finally:
-        client.close()
     warnings = [f"{each.resource}: {each.meaning}" for each in listed.unread if not each.meaning.startswith("none")]
     return LiveCluster(listed, provisioners, tuple(warnings))
 
 
 def _provisioners(client: Client, catalogue: Catalogue) -> Expanded:
     """Return those that the cluster has for a backend of ours: NodePools, or MachineDeployments."""
-    sources = [source for each in BACKENDS if (source := getattr(each, "cluster_source", None)) is not None]
     why = []
-    for source in sources:
+    for source in cluster_sources().values():
         try:
             found = source.read(client, "", "")
         except (InvalidInput, NotFound) as error:

@@ -58,22 +58,22 @@ class Unread:
 
 
 @dataclass
-class Listed:
-    """What the cluster has."""
+class ClusterObjects:
+    """The objects of a cluster that was listed, or that files or a recording describe."""
 
     documents: list[ManifestDocument] = field(default_factory=list)
-    """In the order of the resources; bound pods are apart."""
+    """Of a list in the order of the resources; bound pods are apart."""
     bound: StandingPods = field(default_factory=StandingPods)
     unread: list[Unread] = field(default_factory=list)
-    listed: set[str] = field(default_factory=set)
-    """Kinds of which all objects are known."""
+    listed: AbstractSet[str] | None = None
+    """Kinds of which all objects are known, of a cluster that was listed."""
 
 
-def read_resources(client: Client, without: AbstractSet[str] = frozenset()) -> Listed:
+def read_resources(client: Client, without: AbstractSet[str] = frozenset()) -> ClusterObjects:
     """Return what the cluster has of all that the cluster model reads, but for some kinds. Raises Unavailable where
     nodes or pods cannot be listed."""
-    result = Listed()
-    served = set()
+    result = ClusterObjects()
+    served, listed = set(), set()
     kept: list[ManifestDocument | ReducedPod] = []
     for path, kind in followed_kinds():
         if kind in without or _group(path) in served:
@@ -90,7 +90,8 @@ def read_resources(client: Client, without: AbstractSet[str] = frozenset()) -> L
             unread = Unread(f"{path.rpartition('/')[2]} ({why})", _MEANINGS[kind])
             result.unread += [] if unread in result.unread else [unread]
             continue
-        result.listed.add(kind)
+        listed.add(kind)
+    result.listed = listed
     for each in kept:
         if isinstance(each, ReducedPod):
             result.bound.keep(each)

@@ -4,7 +4,8 @@ terminal, how far it is."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -80,15 +81,22 @@ def _watched(task: str, work: Callable[[TellProgress | None], T]) -> T:
         def report(found: PlanProgress) -> None:
             progress.update(shown, description=f"{task}: {progress_words(found)}")
 
-        try:
+        with planner_errors():
             return work(None if progress.disable else report)
-        except ProblemError as error:
-            raise InvalidConfiguration(error.problems) from error
-        except PlanRejectedError as error:
-            raise CagrpcError(
-                f"the planner produced a plan that its checker rejected: {'; '.join(error.faults)}; this is a defect of"
-                " cagrpc: please report it with the files that were planned"
-            ) from error
+
+
+@contextmanager
+def planner_errors() -> Iterator[None]:
+    """Raise InvalidConfiguration for an invalid problem, and CagrpcError for a plan that the checker rejects."""
+    try:
+        yield
+    except ProblemError as error:
+        raise InvalidConfiguration(error.problems) from error
+    except PlanRejectedError as error:
+        raise CagrpcError(
+            f"the planner produced a plan that its checker rejected: {'; '.join(error.faults)}; this is a defect of"
+            " cagrpc: please report it with the files that were planned"
+        ) from error
 
 
 def progress_words(found: PlanProgress) -> str:

@@ -71,7 +71,7 @@ def compose(
         anonymised=False,
         elapsed_seconds=elapsed_seconds,
         pods=sum(each.count for each in question.problem.pod_sets),
-        waiting=sum(each.kind == "Pod" for each in objects.others) if objects.packed and nodes else 0,
+        waiting=sum(each.kind == "Pod" for each in objects.documents) if objects.packed and nodes else 0,
         nodes=len(nodes),
         standing_usd_per_hour=_dollars(priced) if nodes else None,
         present_usd_per_hour=ladder.present_usd_per_hour,

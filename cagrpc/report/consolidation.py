@@ -15,8 +15,8 @@ from cagrpc.cluster.state import ClusterNode, ClusterState, PodsOnNode, Reschedu
 from cagrpc.controllers.assume_cache.snapshot import Snapshot
 from cagrpc.controllers.consolidation.question import ConsolidationQuestion, is_being_removed, question
 from cagrpc.controllers.settings import ConsolidationSettings
-from cagrpc.errors import CagrpcError, InvalidConfiguration
 from cagrpc.fleet.model import FleetSnapshot, GroupState
+from cagrpc.offline.planning import planner_errors
 from cagrpc.report.model import (
     ClusterName,
     Consolidation,
@@ -28,7 +28,7 @@ from cagrpc.report.model import (
 )
 from cagrpc.report.problem import Offered, ReadCluster, RepackingQuestion
 from cagrpc.report.standing import ReportedNode
-from solver import Budget, PlanRejectedError, ProblemError, consolidate
+from solver import Budget, consolidate
 from solver.consolidation.model import ConsolidationPlan, ConsolidationProblem, ConsolidationStep, StandingNode
 from solver.model import CPU, MEMORY, Limit, NodeGroup
 
@@ -206,14 +206,8 @@ def _with_more(group: NodeGroup, count: int) -> NodeGroup:
 
 def consolidated(question: MovingQuestion, nodes: Sequence[ReportedNode], budget: Budget) -> Consolidation:
     """Plan the steps within the budget and return them."""
-    try:
+    with planner_errors():
         plan = consolidate(question.problem, budget)
-    except ProblemError as error:
-        raise InvalidConfiguration(error.problems) from error
-    except PlanRejectedError as error:
-        raise CagrpcError(
-            f"the consolidation was rejected by its checker: {'; '.join(error.faults)}; this is a defect of cagrpc"
-        ) from error
     return values(question, plan, nodes)
 
 

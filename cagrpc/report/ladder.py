@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from cagrpc.errors import CagrpcError, InvalidConfiguration
+from cagrpc.offline.planning import planner_errors
 from cagrpc.report import relaxed
 from cagrpc.report.model import Cause, Contribution, KeptBecause
 from cagrpc.report.problem import ReadCluster, RepackingQuestion, question
 from cagrpc.report.standing import ReportedNode
-from solver import Budget, Plan, PlanRejectedError, Problem, ProblemError, solve
+from solver import Budget, Plan, Problem, solve
 from solver.model.plan import proven
 
 _BEST, _SAME_NODES, CONSOLIDATION = 0.3, 0.15, 0.25
@@ -115,15 +115,8 @@ def _relaxations(problem: Problem) -> Iterator[tuple[Cause, Problem, bool]]:
 
 
 def _solved(problem: Problem, budget: Budget) -> Plan:
-    try:
+    with planner_errors():
         return solve(problem, budget)
-    except ProblemError as error:
-        raise InvalidConfiguration(error.problems) from error
-    except PlanRejectedError as error:
-        raise CagrpcError(
-            f"the planner produced a plan that its checker rejected: {'; '.join(error.faults)}; this is a defect of"
-            " cagrpc"
-        ) from error
 
 
 def _serves_all(plan: Plan) -> bool:

@@ -136,8 +136,7 @@ def _reader_of(objects: Objects, offered: Offered) -> DocumentReader:
     label, schedulers = offered.gang_label, offered.schedulers
     reader = DocumentReader(offered.now_seconds, label, schedulers, MovingRules(), objects.bound)
     reader.listed = objects.listed
-    reader.documents += objects.nodes
-    reader.documents += (each for each in objects.others if not runs or each.kind not in _NOT_PLANNED)
+    reader.documents += (each for each in objects.documents if not runs or each.kind not in _NOT_PLANNED)
     if runs:
         reader.documents += _daemon_sets(objects)
     return reader
@@ -172,7 +171,7 @@ def _full(node: Node) -> Node:
 
 def _daemon_sets(objects: Objects) -> Iterator[ManifestDocument]:
     """Yield the DaemonSets that are known by their pods alone."""
-    known = {each.identity for each in objects.others if each.kind == "DaemonSet"}
+    known = {each.identity for each in objects.documents if each.kind == "DaemonSet"}
     for each in objects.bound.alike:
         pod = each.like
         owners = [of for of, _ in members(pod.metadata, "ownerReferences")]

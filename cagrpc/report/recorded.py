@@ -41,9 +41,9 @@ def read_recorded(name: str) -> Objects:
             f"{name}: no pods were asked about in this conversation; a report needs a call of BestOptions"
         )
     found = Objects(packed=False)
-    found.others += pods.values()
+    found.documents += pods.values()
     for group in ordered.keys() & templates.keys():
-        found.nodes += [_node(templates[group], f"{group}-{index}") for index in range(ordered[group])]
+        found.documents += [_node(templates[group], f"{group}-{index}") for index in range(ordered[group])]
     if missing := sorted(ordered.keys() - templates.keys()):
         found.warnings.append(f"nodes were ordered of {', '.join(missing)}, of which the recording has no template")
     return found

@@ -6,17 +6,16 @@ from __future__ import annotations
 import codecs
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from cagrpc.api.encoding.json_documents import Problems
 from cagrpc.api.files.documents import ManifestDocument, documents, pods_of_table, read_text
-from cagrpc.cluster.bound_pods import StandingPods
 from cagrpc.errors import InvalidInput
 from cagrpc.kube.client.client import Client
-from cagrpc.offline.live import OF_WAITING_PODS, Unread, read_resources
+from cagrpc.offline.live import OF_WAITING_PODS, ClusterObjects, read_resources
 from solver.model import PodSet
 
 _CHUNK_BYTES = 4 * 1024 * 1024
@@ -26,19 +25,12 @@ _LEFT_OUT = ("Event", "Secret", "ConfigMap", "Lease", "Endpoints", "EndpointSlic
 
 
 @dataclass
-class Objects:
-    """What was read. Pods of nodes are reduced; all else is as it was."""
+class Objects(ClusterObjects):
+    """What was read, in no order. Pods that wait are among the documents, those that have ended are not."""
 
-    nodes: list[ManifestDocument] = field(default_factory=list)
-    bound: StandingPods = field(default_factory=StandingPods)
-    others: list[ManifestDocument] = field(default_factory=list)
-    """Pods that wait among them."""
     pod_sets: list[PodSet] = field(default_factory=list)
     """Of tables: pods without a node."""
-    unread: list[Unread] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    listed: AbstractSet[str] | None = None
-    """Kinds of which all objects are known, of a cluster that was listed."""
     packed: bool = True
     """Whether it is known which pods are on which nodes."""
 
@@ -48,17 +40,14 @@ class Objects:
             return
         has_ended = kind == "Pod" and document.spec.get("nodeName")
         if not has_ended:
-            (self.nodes if kind == "Node" else self.others).append(document)
+            self.documents.append(document)
 
 
 def read_cluster(kubeconfig: Path, context: str = "") -> Objects:
     """Return what the cluster of a kubeconfig's context has. Raises InvalidInput for an invalid kubeconfig, Unavailable
     where nodes or pods cannot be listed."""
-    client = Client.connect(kubeconfig, context)
-    try:
+    with closing(Client.connect(kubeconfig, context)) as client:
         return read_objects(client)
-    finally:
-        client.close()
 
 
 def read_objects(client: Client) -> Objects:

@@ -202,10 +202,11 @@ def as_they_stand(found: Iterable[StandingShape], out: AbstractSet[str]) -> tupl
 
 
 def texts_of(objects: Objects) -> frozenset[str]:
-    """Return every text in the objects that may name a label of nodes."""
+    """Return every text in the objects, but for nodes themselves, that may name a label of nodes."""
     found: set[str] = set()
-    for body in (*(each.like.body for each in objects.bound.alike), *(each.body for each in objects.others)):
-        _collect(body, found)
+    others = (each for each in objects.documents if each.kind != "Node")
+    for document in (*(each.like for each in objects.bound.alike), *others):
+        _collect(document.body, found)
     return frozenset(found)
 
 

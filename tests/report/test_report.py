@@ -206,7 +206,7 @@ def test_large_lists_are_read_object_by_object(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("cagrpc.report.sources._LARGE_BYTES", 0)
     monkeypatch.setattr("cagrpc.report.sources._CHUNK_BYTES", 7)
     pieces = read_files([path])
-    assert [each.body for each in pieces.nodes] == [each.body for each in whole.nodes]
+    assert [each.body for each in pieces.documents] == [each.body for each in whole.documents]
     assert pods_of(pieces) == pods_of(whole)
     path.write_text(path.read_text()[:-20])
     with pytest.raises(InvalidInput, match="no JSON list"):
