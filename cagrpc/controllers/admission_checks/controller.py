@@ -21,12 +21,11 @@ from cagrpc.controllers.admission_checks.store import ChecksObservation, CheckSt
 from cagrpc.controllers.admission_checks.writer import CheckWriter
 from cagrpc.controllers.events import Note, ObjectRef
 from cagrpc.controllers.settings import KueueSettings
-from cagrpc.errors import CagrpcError, Conflict, NotFound
+from cagrpc.errors import Conflict, NotFound
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.informer.informers import Informer
 from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
 from cagrpc.runtime.controller import Controller, Json
-from cagrpc.runtime.log_once import LogOnce
 from cagrpc.runtime.work_queue import WorkQueue
 
 STEP_SECONDS = 1.0
@@ -34,8 +33,6 @@ STEP_SECONDS = 1.0
 
 _WORKERS = 3
 _DISCOVERY_SECONDS = 60.0
-_FIRST_DISCOVERY_SECONDS = 2.0
-"""Until discovery has succeeded once: the server is not ready before."""
 _RESYNC_SECONDS = 120.0
 _NOT_SYNCED_SECONDS = 0.5
 _CONFLICT_SECONDS = 1.0
@@ -45,10 +42,11 @@ _log = logging.getLogger(__name__)
 
 
 class AdmissionCheckController(Controller):
-    """Answers AdmissionChecks. `step` is called by one thread and raises nothing; all else is thread-safe."""
+    """Answers AdmissionChecks. `step` is called by one thread; all else is thread-safe."""
 
     name = "Kueue's admission checks"
     every_seconds = STEP_SECONDS
+    waits_for = "it is not known yet whether Kueue is installed"
 
     def __init__(
         self,
@@ -73,8 +71,6 @@ class AdmissionCheckController(Controller):
         self._store: CheckStore | None = None
         self._discovered = False
         """Whether it is known if Kueue is installed."""
-        self._problem: str | None = None
-        self._reported = LogOnce()
         self._next_discovery: float = clock()
         self._next_resync: float = clock()
         self._first_seen: dict[str, float] = {}
@@ -97,14 +93,14 @@ class AdmissionCheckController(Controller):
     def still_to_come(self) -> str:
         """Return what is not synced yet; empty once all is, or where Kueue is not installed."""
         if not self._discovered:
-            return self._problem or "it is not known yet whether Kueue is installed"
+            return self.waits_for
         return super().still_to_come()
 
     @property
     def problem(self) -> str | None:
         """Why checks are not answered now; None where they are."""
         unsynced = self._store.problem if self._store is not None else None
-        return self._problem or unsynced or self.queue.problem
+        return self.waits_for or unsynced or self.queue.problem
 
     def collectors(self) -> Iterable[Collector]:
         """Return `cagrpc_kueue_total`."""
@@ -123,36 +119,28 @@ class AdmissionCheckController(Controller):
         }
 
     def step(self) -> None:
-        """Detect the version of Kueue's API that is served, and queue all checks and Workloads at each resync."""
+        """Queue all checks and Workloads at each resync, and detect the version of Kueue's API that is served. Raises
+        what the client raises while that is not known."""
         now = self._clock()
-        if now >= self._next_discovery:
-            self._discover()
-            self._next_discovery = now + (_DISCOVERY_SECONDS if self._discovered else _FIRST_DISCOVERY_SECONDS)
         if self._store is not None and now >= self._next_resync:
             self._next_resync = now + _RESYNC_SECONDS
             for check in self._store.all_checks():
                 self._check_changed(check.name)
             for key in self._store.workload_keys():
                 self._workload_changed(key)
+        if now >= self._next_discovery:
+            self._discover()
+            self._next_discovery = now + _DISCOVERY_SECONDS
+            self._discovered, self.waits_for = True, ""
 
     def _discover(self) -> None:
         try:
             served = self._client.get(f"/apis/{GROUP}").get("versions") or ()
-            problem = None
         except NotFound:
-            self._discovered = True
             return  # a store that there is has become empty, and Kueue may be installed again
-        except CagrpcError as error:
-            served, problem = (), str(error)
-        if problem is None:
-            self._reported.over()
-        elif self._reported.is_new(problem):
-            _log.warning("cannot detect whether Kueue is installed: %s", problem)
-        self._problem = problem
         versions = {str(each.get("version")) for each in served}
         version = next((each for each in VERSIONS if each in versions), None)
         if version is None or (self._store is not None and self._store.version == version):
-            self._discovered = self._discovered or problem is None
             return
         if self._store is not None:
             self._store.stop(0.0)
@@ -161,7 +149,6 @@ class AdmissionCheckController(Controller):
             self._client, version, workload_changed=self._workload_changed, check_changed=self._check_changed
         )
         self._store.start()
-        self._discovered = True
 
     def _workload_changed(self, key: str) -> None:
         self.queue.add((_WORKLOAD, key))
