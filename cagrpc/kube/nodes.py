@@ -18,12 +18,13 @@ _ATTEMPTS = 5
 def change(
     client: Client,
     node: str,
+    what: str,
     wanted: Callable[[Mapping[str, Any]], Mapping[str, Mapping[str, Any]] | None],
     attempts: int = _ATTEMPTS,
 ) -> bool:
     """Read the Node and merge into it what is `wanted` of it as it is, nothing where that is None. The resource version
     is a precondition, so that nobody else's write is lost; after another write the Node is read again. Return whether
-    there is such a Node. Raises Conflict where others write it all the time."""
+    there is such a Node. Raises Conflict where others write it all the time; `what` of it cannot be changed then."""
     path = f"{NODES}/{node}"
     for _ in range(attempts):
         try:
@@ -37,7 +38,7 @@ def change(
         except NotFound:
             return False
         return True
-    raise Conflict(f"node {node} cannot be changed: others write it all the time")
+    raise Conflict(f"node {node}: {what} cannot be changed: others write the node all the time")
 
 
 def lift(client: Client, node: str, key: str, labels: Mapping[str, str] | None = None, *, index: int = -1) -> bool:
@@ -90,7 +91,7 @@ def _change_taint(
             return None
         return {"metadata": {"labels": missing}, **({"spec": {"taints": left}} if was_there else {})}
 
-    return change(client, node, wanted) and was_there
+    return change(client, node, f"taint {key}", wanted) and was_there
 
 
 def taint_keys(document: Mapping[str, Any]) -> tuple[str, ...]:

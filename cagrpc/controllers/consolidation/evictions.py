@@ -140,7 +140,7 @@ def cordon(client: Client, node: str, disruption_id: str) -> None:
             return None  # by somebody else, or done
         return {"metadata": {"annotations": {DISRUPTION: disruption_id}}, "spec": {"unschedulable": True}}
 
-    change(client, node, wanted)
+    change(client, node, "its cordon", wanted)
 
 
 def uncordon(client: Client, node: str) -> None:
@@ -153,7 +153,7 @@ def uncordon(client: Client, node: str) -> None:
         lifted = {"spec": {"unschedulable": None}} if _is_cordoned(found) else {}
         return {"metadata": {"annotations": {DISRUPTION: None}}, **lifted}
 
-    change(client, node, wanted)
+    change(client, node, "its cordon", wanted)
 
 
 def _is_cordoned(node: Mapping[str, Any]) -> bool:

@@ -191,7 +191,7 @@ class ScaleDownController(Controller):
             return None if is_written else {"metadata": {"annotations": both}}
 
         try:
-            if change(self._client, name, wanted, _TRIES):
+            if change(self._client, name, "its annotations", wanted, _TRIES):
                 self._written[name] = reason
         except Conflict as error:
             log.info("%s; it is tried again", error)
