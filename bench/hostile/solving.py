@@ -11,7 +11,7 @@ from bench.hostile.meter import Meter
 from bench.hostile.reading import anti_affinity
 from cagrpc.api.gen import kubernetes_pb2 as k8s
 from cagrpc.cluster.view.model import NODES
-from solver import Budget, NodeGroup, Problem, solve
+from solver import Budget, NodeGroup, Plan, Problem, explain, solve
 from solver.planning.warm_up import warm_up
 
 _BUDGET = Budget(2.0)
@@ -119,6 +119,20 @@ def solving(kind: str, meter: Meter, pods: int, budget: Budget = _BUDGET) -> Non
     _plan(meter, cluster, "a state with one more such pod", budget)
 
 
+def mixed(meter: Meter, pods: int, budget: Budget = _BUDGET) -> None:
+    """As many pods of all kinds together, and of one kind with more terms."""
+    cluster = FedCluster(nodes=20)
+    warm_up()
+    for kind, (_, count, made) in {**KINDS, "terms": ("", 80, _apart_from_many)}.items():
+        number = pods // len(KINDS)
+        mine = [made(each, count, number) for each in range(number)]
+        for each in mine:
+            each.metadata.name = each.metadata.uid = f"{kind}-{each.metadata.name}"
+        cluster.put(*mine)
+    problem, plan = _plan(meter, cluster, "a state", budget)
+    meter.measure("what would serve them, for 2 s", lambda: explain(problem, plan, budget))
+
+
 def machines(meter: Meter, nodes: int, budget: Budget = _BUDGET) -> None:
     """Nodes with a label that differs on each, honest deployments spread over zones, and one pod with a term over that
     label."""
@@ -141,7 +155,7 @@ def machines(meter: Meter, nodes: int, budget: Budget = _BUDGET) -> None:
     _plan(meter, cluster, "a state with it", budget)
 
 
-def _plan(meter: Meter, cluster: FedCluster, what: str, budget: Budget) -> None:
+def _plan(meter: Meter, cluster: FedCluster, what: str, budget: Budget) -> tuple[Problem, Plan]:
     state = meter.measure(what, cluster.state)
     problem = Problem(
         pod_sets=tuple(each.pod_set for each in state.waiting),
@@ -152,6 +166,7 @@ def _plan(meter: Meter, cluster: FedCluster, what: str, budget: Budget) -> None:
     gap = plan.certificate.gap
     said = "not known" if gap is None else f"{gap:.1%}"
     meter.note(f"{sum(each.count for each in plan.unplaced)} pods are left out, the gap is {said}")
+    return problem, plan
 
 
 def _groups() -> tuple[NodeGroup, ...]:

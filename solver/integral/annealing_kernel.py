@@ -101,7 +101,9 @@ def _valued(
 
 
 @aside
-def _admits(given: Given, state: State, node: int, family: int, row: int, without: int) -> bool:
+def _admits(  # noqa: C901, PLR0912 - flat for speed
+    given: Given, state: State, node: int, family: int, row: int, without: int
+) -> bool:
     """Whether exclusions and caps let one more unit of the row onto a node, less one of its units."""
     if given.caps[row] < 2**31:
         same, unit = 1, state.first[node]
@@ -110,19 +112,28 @@ def _admits(given: Given, state: State, node: int, family: int, row: int, withou
             unit = state.following[unit]
         if same > given.caps[row]:
             return False
-    for link in range(given.first_link[row], given.first_link[row + 1]):
-        exclusion = given.exclusion[link]
-        present, counted = given.carries[link], given.counts[link]
-        unit = state.first[node]
-        while unit >= 0:
-            if unit != without:
-                other = state.row[unit]
-                for each in range(given.first_link[other], given.first_link[other + 1]):
-                    if given.exclusion[each] == exclusion:
-                        present |= given.carries[each]
-                        counted += given.counts[each]
-            unit = state.following[unit]
-        if present and counted > given.spare[family, exclusion]:
+    first, last = given.first_link[row], given.first_link[row + 1]
+    if first == last:
+        return True
+    present, counted = state.present, state.counted
+    for link in range(first, last):
+        present[link - first], counted[link - first] = given.carries[link], given.counts[link]
+    unit = state.first[node]
+    while unit >= 0:
+        if unit != without:
+            link, each, end = first, given.first_link[state.row[unit]], given.first_link[state.row[unit] + 1]
+            while link < last and each < end:  # both are sorted: a node's links are looked at once, however many
+                if given.exclusion[link] == given.exclusion[each]:
+                    present[link - first] |= given.carries[each]
+                    counted[link - first] += given.counts[each]
+                    each += 1
+                elif given.exclusion[link] < given.exclusion[each]:
+                    link += 1
+                else:
+                    each += 1
+        unit = state.following[unit]
+    for link in range(first, last):
+        if present[link - first] and counted[link - first] > given.spare[family, given.exclusion[link]]:
             return False
     return True
 

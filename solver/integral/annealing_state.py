@@ -102,7 +102,7 @@ class Given(NamedTuple):
     spare: Ints
     """Families x exclusions: counted pods that an exclusion allows beside a carrier."""
     first_link: Ints
-    """Per row, and one more: where its links to exclusions begin."""
+    """Per row, and one more: where its links to exclusions begin, which are sorted by these."""
     exclusion: Ints
     carries: Bools
     counts: Ints
@@ -148,6 +148,9 @@ class State(NamedTuple):
     """Units, sorted by what their strains are alike in."""
     first_alike: Ints
     """Per number of those, and one more: where its units begin."""
+    present: Bools
+    counted: Ints
+    """For what is being compared, per link of a row: whether a node has a carrier, and the pods that are counted."""
     seed: Words
     """One word: what the next random number is made of."""
 
@@ -340,6 +343,7 @@ def state_of(reduced: Reduced, families: Families, given: Given, row: Ints) -> S
     closed[0] = units
     closed[1:] = np.arange(nodes - 1, stay - 1, -1)
     none = np.full(units, -1, dtype=np.int64)
+    links = int(np.diff(given.first_link).max(initial=0))
     return State(
         row=row,
         node=none,
@@ -356,5 +360,7 @@ def state_of(reduced: Reduced, families: Families, given: Given, row: Ints) -> S
         allowed=allowed,
         by_likeness=np.argsort(likeness, kind="stable"),
         first_alike=np.concatenate([[0], np.cumsum(alike)]),
+        present=np.zeros(links, dtype=bool),
+        counted=np.zeros(links, dtype=np.int64),
         seed=np.array([_SEED], dtype=np.uint64),
     )
