@@ -41,6 +41,7 @@ from cagrpc.controllers.provisioning.progress import (
     ManagedRequest,
     Pods,
     ReconcileContext,
+    Refused,
     RequestPhase,
     advance,
 )
@@ -276,6 +277,7 @@ class ProvisioningController(Controller):
             came_at_seconds=max((pod.pod.created_at_seconds for pod in pods), default=0),
             gone=gone,
             decision=self._decided.get(uid),
+            rests=self._turns.rests(each.request.namespace),
             woken=uid in self._requeue.due(),
         )
 
@@ -314,7 +316,8 @@ class ProvisioningController(Controller):
                 if atomic:
                     scenario = scenario_of(observed.snapshot, booked)
                     share = HURRIED_SHARE if early or len(atomic) == MOST_AT_ONCE else 1.0
-                    self._decided.update(self._deciding.atomic(atomic, scenario, observed, share=share))
+                    began = self._clock()
+                    self._note(self._deciding.atomic(atomic, scenario, observed, share=share), observed, began)
                 elif checks:
                     self._check(checks, observed, booked)
             finally:  # whoever plans next has to know what was ordered
@@ -329,8 +332,14 @@ class ProvisioningController(Controller):
         self._write(decided)
 
     def _check(self, checks: Sequence[ManagedRequest], observed: RequestsObservation, booked: Reservations) -> None:
-        scenario = scenario_of(observed.snapshot, booked)
-        self._decided.update(self._deciding.checks(checks, scenario, observed.state))
+        scenario, began = scenario_of(observed.snapshot, booked), self._clock()
+        self._note(self._deciding.checks(checks, scenario, observed.state), observed, began)
+
+    def _note(self, decided: Mapping[str, Decision], observed: RequestsObservation, began: float) -> None:
+        """Keep decisions until they are written, and whose requests were refused in the time since `began`."""
+        self._decided.update(decided)
+        refused = (observed.ours[uid] for uid, each in decided.items() if isinstance(each, Refused))
+        self._turns.refused((each.request.namespace for each in refused), self._clock() - began)
 
     # ---- pods that consume requests
 

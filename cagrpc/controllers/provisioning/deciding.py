@@ -69,7 +69,10 @@ class Deciding:
             by_uid = {each.request.uid: each for each in candidates}
             asked = [
                 replace(
-                    _candidate(each, observed.state), turn=turn, may_keep=self._turns.may_keep(each.request.namespace)
+                    _candidate(each, observed.state),
+                    turn=turn,
+                    may_keep=self._turns.may_keep(each.request.namespace),
+                    early=_is_early(each.request, observed.at_seconds),
                 )
                 for turn, each in enumerate(candidates)
             ]
@@ -182,6 +185,11 @@ def _increment(part: RequestPart, plan: str, requests: Sequence[ProvisioningRequ
         gap=part.gap,
         waiting_since_seconds=min((each.created_at_seconds for each in requests), default=None),
     )
+
+
+def _is_early(request: ProvisioningRequest, now: float) -> bool:
+    """Return whether its next attempt is due only later, and its status has why it failed."""
+    return now < conditions.retry_at(request) and not conditions.waits_for_a_shortage(request)
 
 
 def _candidate(each: ManagedRequest, state: ClusterState) -> Candidate:

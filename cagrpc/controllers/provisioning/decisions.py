@@ -19,7 +19,6 @@ from cagrpc.controllers.provisioning.scenario import (
     RequestPart,
     Scenario,
     emptied,
-    in_the_end,
     pods_of,
     problem_of,
     without_faults,
@@ -34,6 +33,7 @@ from cagrpc.controllers.provisioning.selection import (
     alone,
     assigned,
     choose,
+    one_day,
     together,
 )
 from cagrpc.errors import in_one_line
@@ -93,21 +93,33 @@ def decide(
         on_nodes = dict(given.on_nodes)
         groups = {group.id: group for group in scenario.groups}
         parts = tuple(_part(nodes, choice, groups, found.plan.certificate) for nodes in together(given.new))
-    for each in choice.left:
-        never = "" if running.exhausted else _never(each.candidate, scenario, running, advised=advised)
-        if never:
-            refused[each.candidate.uid] = Refused(never, final=True)
-            continue
-        waits_for, until = shortages_of(each, choice), None
-        if waits_for and would_be_served(each, choice, running):
-            why, until = why_short(waits_for), min(shortage.until_seconds for shortage in waits_for)
-        else:
-            why = why_left(each, choice, running, waits_for, advised=advised)
-        younger = any(_rank(each.candidate) < _rank(other) for other in choice.served)
-        one_day = younger and not running.exhausted and alone(in_the_end(scenario), each.candidate, running).serves_all
-        refused[each.candidate.uid] = Refused(why, bypassed=one_day, until_seconds=until)
+    for each in sorted(choice.left, key=lambda left: _rank(left.candidate)):
+        early = each.candidate.early
+        why = Refused("", early=True) if early else _refused(each, choice, scenario, running, advised=advised)
+        bypassed = not why.final and _is_bypassed(each, choice, scenario, running)
+        refused[each.candidate.uid] = replace(why, bypassed=bypassed)
     served = frozenset(candidate.uid for candidate in choice.served)
     return Decisions(parts, on_nodes, served, refused, choice.kept_for)
+
+
+def _refused(left: Left, choice: Choice, scenario: Scenario, budget: RunningBudget, *, advised: bool) -> Refused:
+    """Return the refusal, with its reason."""
+    never = "" if budget.exhausted else _never(left.candidate, scenario, budget, advised=advised)
+    if never:
+        return Refused(never, final=True)
+    waits_for = shortages_of(left, choice)
+    if waits_for and would_be_served(left, choice, budget):
+        return Refused(why_short(waits_for), until_seconds=min(each.until_seconds for each in waits_for))
+    return Refused(why_left(left, choice, budget, waits_for, advised=advised))
+
+
+def _is_bypassed(left: Left, choice: Choice, scenario: Scenario, budget: RunningBudget) -> bool:
+    """Return whether younger requests are served while it waits, and it could be served one day; no more is counted
+    than what makes it late."""
+    candidate = left.candidate
+    younger = any(_rank(candidate) < _rank(other) for other in choice.served)
+    counts = younger and candidate.bypassed < MOST_BYPASSED and not budget.exhausted
+    return counts and one_day(scenario, candidate, budget)
 
 
 def _rank(candidate: Candidate) -> tuple[int, int, float, str]:

@@ -23,6 +23,10 @@ T = TypeVar("T")
 
 _MOST_NAMESPACES = 10_000
 """How many namespaces `Turns` remembers."""
+_SHARE_OF_REFUSED = 0.2
+"""Of the time, for deciding requests of one namespace that are refused."""
+LONGEST_REST_SECONDS = 60.0
+"""So long at most nothing of a namespace is decided then: room that is made may serve it now."""
 _SECTION = "provisioning_requests.per_namespace"
 
 
@@ -45,6 +49,7 @@ class Turns:
         self._clock = clock
         self._served: dict[str, int] = {}
         self._kept_since: dict[str, float] = {}
+        self._rest_until: dict[str, float] = {}
         self._numbers = count(1)
 
     def in_order(self, asking: Iterable[ManagedRequest]) -> list[ManagedRequest]:
@@ -72,6 +77,19 @@ class Turns:
             self._served[namespace] = next(self._numbers)
             if len(self._served) > _MOST_NAMESPACES:
                 del self._served[next(iter(self._served))]
+
+    def refused(self, namespaces: Iterable[str], seconds: float) -> None:
+        """Note what was refused in so many seconds of deciding, the namespace of each request. Nothing of such a
+        namespace is decided for four times its part of them, which is its part of the requests."""
+        refused, now = Counter(namespaces), self._clock()
+        self._rest_until = {name: until for name, until in self._rest_until.items() if now < until}
+        for namespace, requests in refused.items():
+            rest = seconds * requests / refused.total() * (1 / _SHARE_OF_REFUSED - 1)
+            self._rest_until[namespace] = now + min(rest, LONGEST_REST_SECONDS)
+
+    def rests(self, namespace: str) -> bool:
+        """Return whether nothing of it is decided now, since deciding what was refused has used its share of time."""
+        return self._clock() < self._rest_until.get(namespace, float("-inf"))
 
     def may_keep(self, namespace: str) -> bool:
         """Return whether capacity may be reserved for a bypassed request of it: for `bypassed_seconds`, and then not

@@ -134,6 +134,8 @@ class Candidate:
     """At one priority the lowest comes first; in a tie the oldest."""
     may_keep: bool = True
     """Whether capacity may be reserved for it where it was bypassed too often."""
+    early: bool = False
+    """Whether it is tried before its next attempt is due: where it is not served then, nobody is told why."""
 
 
 _OURS = {

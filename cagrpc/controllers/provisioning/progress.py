@@ -97,6 +97,8 @@ class Refused:
     reason: str = conditions.NOT_FOUND
     bypassed: bool = False
     """Whether it was bypassed: younger requests of no higher priority were served."""
+    early: bool = False
+    """Whether it was tried before its next attempt was due: that is no attempt, and there is no `why`."""
     until_seconds: float | None = None
     """Where nothing could be tried, since offerings are left out after a shortage: until when, since the epoch."""
 
@@ -129,6 +131,8 @@ class ManagedRequest:
     """The decision that is not written yet."""
     over_share: str = ""
     """Why it waits for others of its namespace; empty where it does not."""
+    rests: bool = False
+    """Whether deciding what its namespace asks for in vain has used the namespace's share of time."""
     woken: bool = False
     """Whether room was made that its pods could use, since it was decided last."""
 
@@ -258,8 +262,8 @@ def _not_served(state: ManagedRequest, refused: Refused | None, at: ReconcileCon
     if isinstance(state.pods, Pods) and state.pods.waits:
         return _without_claims(state, state.pods.waits)
     lacks_room = conditions.BYPASSED in state.request.details
-    wants = due or (state.woken and lacks_room)
-    joins = not wants and lacks_room and state.service.behaviour is ClassBehaviour.ATOMIC
+    wants = not state.rests and (due or (state.woken and lacks_room))
+    joins = not (wants or state.rests) and lacks_room and state.service.behaviour is ClassBehaviour.ATOMIC
     return Action(RequestPhase.WAITING, wants=wants, joins=joins, drops_labels=not wants)
 
 
@@ -302,9 +306,11 @@ def _granted(state: ManagedRequest, decision: Granted, pods: Pods) -> Action:
 
 def _refused(state: ManagedRequest, decision: Refused, at: ReconcileContext, *, due: bool) -> Change | None:
     check = state.service.behaviour is ClassBehaviour.CHECK
+    times = conditions.bypassed_of(state.request) + decision.bypassed
+    if decision.early:
+        return conditions.bypassed(times) if decision.bypassed else None
     if decision.final or state.terms.no_retry or _is_one_off(state.service):
         return conditions.failed(decision.reason, decision.why, unavailable=check)
-    times = conditions.bypassed_of(state.request) + decision.bypassed
     if decision.until_seconds is not None:
         until = decision.until_seconds
         return conditions.short(state.request, decision.why, until, valid_until(state, at), bypassed=times)

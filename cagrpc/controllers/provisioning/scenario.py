@@ -9,13 +9,16 @@ from dataclasses import dataclass, field, replace
 
 from cagrpc.cluster.drop_invalid import drop_invalid
 from cagrpc.cluster.node_info import Reservations, merged, requested
-from cagrpc.cluster.shortages import Shortage, offering
+from cagrpc.cluster.shortages import Shortage, could_hold, offering, would_take
 from cagrpc.cluster.state import ClusterState, ConsumerStage
 from cagrpc.controllers.assume_cache.snapshot import Snapshot
 from cagrpc.controllers.provisioning.model import Candidate
 from cagrpc.controllers.provisioning.progress import Refused
 from cagrpc.fleet.model import FleetSnapshot
-from solver.model import Limit, Node, NodeGroup, Plan, PodSet, PodSpec, Problem, Resources
+from solver.model import PODS, Limit, Node, NodeGroup, Plan, PodSet, PodSpec, Problem, Resources
+from solver.model.allocation import allocate
+from solver.model.capacity import remaining
+from solver.model.quantities import pluralize
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +127,52 @@ def in_the_end(scenario: Scenario) -> Scenario:
     nodes = tuple(replace(node, free=_sum(node.free, scenario.returning.get(node.name, {}))) for node in scenario.nodes)
     groups = without(scenario, {}, {group_id: -count for group_id, count in scenario.coming.items()})
     return replace(groups, nodes=nodes, short={})
+
+
+def why_no_room(scenario: Scenario, candidate: Candidate) -> str:
+    """Return why there is no room for the candidate whatever is planned: of one of its specs there are more pods than
+    nodes and node groups could hold if they held nothing else. Empty where only planning can tell."""
+    asked: Counter[PodSpec] = Counter()
+    for pods in candidate.pod_sets:
+        asked[pods.spec] += pods.count
+    names = {pods.spec: pods.name for pods in candidate.pod_sets}
+    for spec, count in asked.items():
+        most = _most(scenario, spec, count)
+        if most < count:
+            return f"there is room for at most {most} of {pluralize(count, 'pod')} of {names[spec]}"
+    return ""
+
+
+def _most(scenario: Scenario, spec: PodSpec, enough: int) -> int:
+    """Return how many such pods there is room for at most; no more than `enough` are counted."""
+    found = 0
+    for node in scenario.nodes:
+        if found >= enough:
+            break
+        here = _pods_within(node.free, spec)
+        if here and would_take(spec, node.labels, node.taints, node.free, node.name):
+            found += here if allocate(node.devices, spec.claims) is not None else 0
+    for group in scenario.groups:
+        if found >= enough:
+            break
+        if group.id not in scenario.short and could_hold(group, spec):
+            found += _most_new(scenario, group) * _pods_within({PODS: enough, **group.allocatable}, spec)
+    return min(found, enough)
+
+
+def _most_new(scenario: Scenario, group: NodeGroup) -> int:
+    allowed = (
+        left // group.counted_capacity[name]
+        for limit in scenario.limits
+        if limit.node_groups is None or group.id in limit.node_groups
+        for name, left in remaining(limit).items()
+        if group.counted_capacity.get(name)
+    )
+    return min((max(0, group.max_size - group.target_size), *allowed))
+
+
+def _pods_within(free: Resources, spec: PodSpec) -> int:
+    return min(max(0, free.get(name, 0)) // amount for name, amount in ((PODS, 1), *spec.requests) if amount)
 
 
 def without(scenario: Scenario, on_nodes: Mapping[str, Resources], deltas: Mapping[str, int]) -> Scenario:

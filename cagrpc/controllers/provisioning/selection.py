@@ -11,13 +11,21 @@ whole ones first, so that few are shared; nothing in that is per pod."""
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from cagrpc.cluster.connected import connected
 from cagrpc.controllers.provisioning.model import Candidate, namespace_of
-from cagrpc.controllers.provisioning.scenario import Scenario, held_alone, in_the_end, pods_of, problem_of, without
+from cagrpc.controllers.provisioning.scenario import (
+    Scenario,
+    held_alone,
+    in_the_end,
+    pods_of,
+    problem_of,
+    why_no_room,
+    without,
+)
 from cagrpc.fleet.model import LARGEST_INCREMENT
 from solver import Budget, Plan, PodSet, Problem, Status, solve
 from solver.model import NODES, Limit, PlacedOnNode, PlannedNodes
@@ -216,6 +224,12 @@ def alone(scenario: Scenario, candidate: Candidate, budget: RunningBudget) -> At
     return attempt(scenario, pods, budget.next_plan(SECOND_SHARE))
 
 
+def one_day(scenario: Scenario, candidate: Candidate, budget: RunningBudget) -> bool:
+    """Return whether the candidate would be served alone once other requests are finished."""
+    later = in_the_end(scenario)
+    return not why_no_room(later, candidate) and alone(later, candidate, budget).serves_all
+
+
 @dataclass(frozen=True, slots=True)
 class Left:
     """A request that is not served now."""
@@ -226,7 +240,7 @@ class Left:
     kept_for: str = ""
     """The key of the request that its capacity is reserved for."""
     reasons: tuple[str, ...] = ()
-    """The planner's, the most telling first."""
+    """The planner's, the most telling first; or that counting is enough to see that there is no room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,13 +267,22 @@ def choose(ordered: Sequence[Candidate], scenario: Scenario, budget: RunningBudg
 class _Choosing:
     def __init__(self, scenario: Scenario, budget: RunningBudget) -> None:
         self._all, self._scenario, self._budget = scenario, scenario, budget
+        self._no_room: Mapping[str, str] = {}
+        """By UID, why there is no room for a candidate whatever is planned."""
         self._served: list[Candidate] = []
         self._left: list[Left] = []
         self._kept_for: list[str] = []
         self._found: Attempt | None = None
 
     def run(self, ordered: Sequence[Candidate]) -> Choice:
-        blocks = deque(_blocks(ordered))
+        self._no_room = {each.uid: why for each in ordered if (why := why_no_room(self._all, each))}
+        planned = []
+        for each in ordered:  # what late ones need is reserved in their turn
+            if each.uid in self._no_room and not _is_late(each):
+                self._one(each)
+            else:
+                planned.append(each)
+        blocks = deque(_blocks(planned, self._no_room))
         while blocks and not (self._budget.exhausted and (self._served or self._left)):
             block = blocks.popleft()
             if len(block) == 1:
@@ -285,6 +308,9 @@ class _Choosing:
             self._found = found
 
     def _one(self, candidate: Candidate) -> None:
+        if candidate.uid in self._no_room:
+            self._leave(Left(candidate, reasons=(self._no_room[candidate.uid],)))
+            return
         found = self._take([candidate], FIRST_SHARE)
         if not (found.serves_all or found.proves_it_cannot or self._budget.exhausted):
             found = self._take([candidate], SECOND_SHARE)
@@ -307,10 +333,10 @@ class _Choosing:
     def _leave(self, left: Left) -> None:
         self._left.append(left)
         candidate = left.candidate
-        late = candidate.bypassed >= MOST_BYPASSED and candidate.may_keep and not left.nodes
+        late = _is_late(candidate) and not left.nodes
         if late and namespace_of(candidate.key) in map(namespace_of, self._kept_for):
             late = False  # one of a namespace at a time
-        if late and alone(in_the_end(self._all), candidate, self._budget).serves_all:
+        if late and one_day(self._all, candidate, self._budget):
             self._keep_for(candidate)
 
     def _waited_for(self, candidate: Candidate) -> str:
@@ -338,9 +364,15 @@ class _Choosing:
         return better if cheaper and fits else found
 
 
-def _blocks(ordered: Sequence[Candidate]) -> Iterator[Sequence[Candidate]]:
-    """Yield new requests together, and those that failed before alone, so that they delay no other."""
-    for fresh, alike in groupby(ordered, key=lambda each: not each.attempts):
+def _is_late(candidate: Candidate) -> bool:
+    """Return whether it was bypassed so often that what it needs may be reserved for it."""
+    return candidate.bypassed >= MOST_BYPASSED and candidate.may_keep
+
+
+def _blocks(ordered: Sequence[Candidate], apart: Collection[str]) -> Iterator[Sequence[Candidate]]:
+    """Yield new requests together, and alone those that failed before, so that they delay no other, and those whose
+    UIDs are in `apart`."""
+    for fresh, alike in groupby(ordered, key=lambda each: not each.attempts and each.uid not in apart):
         block = tuple(alike)
         yield from [block] if fresh else [(each,) for each in block]
 

@@ -14,13 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc.api.encoding.json_documents import timestamp
-from cagrpc.controllers.provisioning import deciding
+from cagrpc.controllers.provisioning import deciding, fairness, selection
+from cagrpc.controllers.provisioning.fairness import LONGEST_REST_SECONDS
 from cagrpc.controllers.settings import NamespaceSettings, RequestSettings
 from cagrpc.runtime.fair_lock import FairLock
-from solver.model import Budget
+from solver import solve
+from solver.model import Budget, Plan, Problem
 from tests.controllers.provisioning.conftest import Make
 from tests.support.examples import examples
-from tests.support.fleet import group
+from tests.support.fleet import FakeClock, group
 from tests.support.requests import CHECK, RequestWorld, path
 from tests.support.world import BOOT_SECONDS
 
@@ -319,3 +321,86 @@ def test_whoever_else_plans_comes_between_requests_that_reserve_and_checks(monke
             world.request(f"r{number}", ("web", 1), of=CHECK)
         world.step()
         assert done == ["turn", "decide", "given up", "turn", "check", "check", "given up"]
+
+
+class Planned:
+    """How many pods each plan is asked for that chooses who is served; it takes so long where not all are."""
+
+    def __init__(self, world: RequestWorld, monkeypatch: pytest.MonkeyPatch, seconds: float = 0.0) -> None:
+        self.world, self.seconds, self.pods = world, seconds, list[int]()
+        monkeypatch.setattr(selection, "solve", self)
+
+    def __call__(self, problem: Problem, budget: Budget) -> Plan:
+        self.pods.append(sum(each.count for each in problem.pod_sets))
+        found = solve(problem, budget)
+        if found.unplaced:
+            self.world.clock.advance(self.seconds)
+        return found
+
+
+def test_what_counting_refuses_is_not_planned_whatever_room_is_made(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make(group("a", max_size=2))
+    world.request("other/first", ("web", 4))
+    world.run(LONG)
+    for number in range(3):
+        world.request(f"r{number}", ("web", 8))
+    world.run(5)
+    assert "4 of 8 pods fit now" in world.message("r0", "Provisioned")
+    planned = Planned(world, monkeypatch)
+    for number in range(4):
+        world.request(f"other/r{number}", ("web", 1))
+        world.run(LONG if not number else 12)
+        assert world.is_true(f"other/r{number}", "Provisioned")
+        world.delete(f"other/r{number}")
+        world.run(12)
+    assert set(planned.pods) == {1, 8}, "never together"
+    assert planned.pods.count(8) <= 3 + 4, "once each, when its next attempt is due, and when the oldest is bypassed"
+    world.delete("other/first")
+    world.run(LONG)
+    assert world.is_true("r0", "Provisioned")
+
+
+def test_a_namespace_whose_requests_take_long_to_refuse_has_a_share_of_time_and_others_do_not_wait(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make(group("a", max_size=3))
+    world.template("more", cpu=1001)
+    world.request("other/first", ("web", 4))
+    world.run(LONG)
+    planned = Planned(world, monkeypatch, seconds=20.0)
+
+    def steps(count: int) -> None:
+        for _ in range(count):
+            world.step()
+            world.clock.advance(1.0)
+
+    world.request("hard", ("web", 5), ("more", 5))
+    steps(2)
+    assert reason(world, "hard") == "CapacityIsNotFound"
+    refused_at, planned.pods = world.clock(), []
+    world.request("easy", ("web", 1))
+    world.request("other/r", ("web", 1))
+    steps(2)
+    assert world.is_true("other/r", "Accepted"), "it does not wait for anything of the other namespace"
+    assert not world.is_true("easy", "Accepted")
+    world.delete("other/r")
+    world.delete("other/first")
+    while not world.is_true("hard", "Accepted"):
+        steps(1)
+    assert 0.8 * LONGEST_REST_SECONDS <= world.clock() - refused_at <= LONGEST_REST_SECONDS + 40
+    assert planned.pods[0] == 1
+
+
+def test_each_namespace_rests_for_its_part_of_what_was_refused_and_a_minute_at_most() -> None:
+    turns = fairness.Turns(NamespaceSettings(), clock := FakeClock())
+    turns.refused(["a", "a", "a", "b"], 4.0)
+    assert (turns.rests("a"), turns.rests("b"), turns.rests("c")) == (True, True, False)
+    clock.advance(4.0)
+    assert (turns.rests("a"), turns.rests("b")) == (True, False), "each for its part"
+    clock.advance(8.0)
+    assert not turns.rests("a")
+    turns.refused(["a"], 1000.0)
+    clock.advance(LONGEST_REST_SECONDS)
+    assert not turns.rests("a")
