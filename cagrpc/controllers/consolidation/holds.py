@@ -1,10 +1,11 @@
-"""Who keeps consolidation from beginning, and for how long at most: pods that wait, pods that are to be created and
-ProvisioningRequests may need the room that it would take away. Each namespace has a share of time for that, so that no
-tenant can stop consolidation for the others. Times are in seconds."""
+"""Who keeps consolidation from beginning, and for how long at most: pods that wait, pods that are to be created,
+ProvisioningRequests and what increments in flight are for may need the room that it would take away. Each namespace has
+a share of time for that, so that no tenant can stop consolidation for the others. What an increment in flight counts on
+is never touched, however long it takes. Times are in seconds."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -19,8 +20,8 @@ from cagrpc.fleet.model import FleetSnapshot, PodKey
 from solver.model import PodSpec
 
 SHARE_SECONDS = 60.0
-"""So long pods and requests of one namespace hold consolidation: who plans decides on them within seconds, and the room
-that they are given is assumed from then on."""
+"""So long pods, requests and increments of one namespace hold consolidation: who plans decides on them within seconds,
+and the room that they are given is assumed from then on."""
 REGAINED = 1 / 3
 """How much of that a namespace gets back for each second in which nothing of it needs room: it holds consolidation for
 a quarter of the time at most."""
@@ -39,6 +40,8 @@ class Needs:
     expected: int = 0
     """To be created by their workloads."""
     requests: int = 0
+    increments: int = 0
+    """In flight for pods or requests of it."""
     first: PodRef | None = None
     """The oldest of those that wait."""
 
@@ -48,10 +51,12 @@ def needs(
     snapshot: FleetSnapshot,
     requests_due: Mapping[str, int],
     left_out: AbstractSet[PodKey] = frozenset(),
+    in_flight: Mapping[str, int] | None = None,
 ) -> Mapping[str, Needs]:
     """Return who needs room, by namespace: of the pods only where a node of the cluster or of the fleet could serve one
     of the namespace's. `requests_due` counts ProvisioningRequests by namespace; `left_out` are pods for which the
-    latest planning round found no room: they need none of what is there."""
+    latest planning round found no room: they need none of what is there. `in_flight` counts increments by namespace."""
+    increments = in_flight or {}
     waiting: defaultdict[str, list[PodRef]] = defaultdict(list)
     specs: defaultdict[str, dict[PodSpec, None]] = defaultdict(dict)
     for each in state.waiting:
@@ -64,11 +69,23 @@ def needs(
         name for name, of in specs.items() if any(_is_served(each, state, snapshot) for each in islice(of, _MOST_SPECS))
     }
     found = {}
-    for name in sorted({*served, *requests_due}):
+    for name in sorted({*served, *requests_due, *increments}):
         pods = waiting[name] if name in served else []
         expected = sum(pod.is_expected for pod in pods)
         first = min((pod for pod in pods if not pod.is_expected), key=oldest_first, default=None)
-        found[name] = Needs(len(pods) - expected, expected, requests_due.get(name, 0), first)
+        found[name] = Needs(len(pods) - expected, expected, requests_due.get(name, 0), increments.get(name, 0), first)
+    return found
+
+
+def increments_in_flight(state: ClusterState, snapshot: FleetSnapshot, requests: Mapping[str, str]) -> Counter[str]:
+    """Return how many increments are in flight for pods or requests of each namespace; empty is the namespace of those
+    of which nobody is known any more. `requests` are the namespaces of ProvisioningRequests by UID."""
+    going = [each.increment for each in snapshot.increments if each.phase.in_flight]
+    pods = {pod.key: pod.namespace for each in state.waiting for pod in each.pods} if going else {}
+    found: Counter[str] = Counter()
+    for each in going:
+        known = {requests.get(uid, "") for uid in each.requests} | {pods.get(key, "") for key in each.pods}
+        found.update(known - {""} or {""})
     return found
 
 
@@ -139,8 +156,9 @@ def in_words(holding: Sequence[Hold]) -> tuple[str, ...]:
         "pods wait": sum(each.needs.waiting for each in holding),
         "pods are to be created by their workloads": sum(each.needs.expected for each in holding),
         "ProvisioningRequests need room": sum(each.needs.requests for each in holding),
+        "increments are in flight": sum(each.needs.increments for each in holding),
     }
-    who = [f"{each.namespace} until {timestamp(each.until_seconds)}" for each in holding]
+    who = [f"{each.namespace or 'not known'} until {timestamp(each.until_seconds)}" for each in holding]
     if len(who) > _MOST_NAMED:
         who[_MOST_NAMED:] = [f"{len(who) - _MOST_NAMED} more"]
     whose = f" (namespace {', '.join(who)} at the latest)"
@@ -165,4 +183,5 @@ def as_json(hold: Hold) -> Mapping[str, Any]:
         "pods_waiting": hold.needs.waiting,
         "expected_pods": hold.needs.expected,
         "requests": hold.needs.requests,
+        "increments": hold.needs.increments,
     }

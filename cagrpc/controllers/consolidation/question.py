@@ -18,9 +18,10 @@ from cagrpc.cluster.view.view import ClusterView
 from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.assume_cache.snapshot import Snapshot
 from cagrpc.controllers.consolidation.forceful import ForcefulDisruptions, must_go
-from cagrpc.controllers.consolidation.holds import Hold, Holds, in_words, needs, notes
+from cagrpc.controllers.consolidation.holds import Hold, Holds, in_words, increments_in_flight, needs, notes
 from cagrpc.controllers.events import EventRecorder
 from cagrpc.controllers.planning.problem import ClassKey
+from cagrpc.controllers.provisioning.model import namespace_of
 from cagrpc.controllers.scale_down.choice import AT_MINIMUM, IN_FLIGHT, booked_for
 from cagrpc.controllers.scale_down.constraints import is_constrained_by_others, required
 from cagrpc.controllers.scale_down.known import TO_BE_DELETED
@@ -37,6 +38,7 @@ NOT_READY = "it is not Ready"
 BEING_REMOVED = "it is being removed"
 SCALE_DOWN_DISABLED_BY_OTHERS = "somebody has set its annotation cluster-autoscaler.kubernetes.io/scale-down-disabled"
 DO_NOT_DISRUPT_NODE = "it has the annotation karpenter.sh/do-not-disrupt"
+PLANNED_FOR = "pods that wait are planned for it"
 DISRUPTED_BY_KARPENTER = "karpenter.sh/disrupted"
 """Karpenter's taint on a node that it drains itself."""
 
@@ -88,7 +90,8 @@ class _Making:
         self._deleting = deleting_instances(snapshot.fleet)
         self._orphans = {each.id for each in snapshot.fleet.orphans}
         self._specs = _RequiredSpecs()
-        reserved = merged(snapshot.reservations, snapshot.placeholders)
+        self._planned = snapshot.desired.reservations(self._state, {each.node.name for each in self._state.nodes})
+        reserved = merged(merged(snapshot.reservations, snapshot.placeholders), self._planned)
         self._capacity = ClusterCapacity(_with_running(snapshot, self._specs), reserved)
         self._pods: dict[str, Mapping[ClassKey, tuple[ReschedulablePod, ...]]] = {}
         self._nodes: dict[str, DisruptedNode] = {}
@@ -164,15 +167,17 @@ class _Making:
             return NOT_READY
         if name in self._taken.requests.nodes:
             return booked_for(self._taken.requests.nodes[name])
-        return self._why_kept_by_pods(here) or self._why_kept_by_group(node, group, here)
+        return self._why_kept_by_pods(name, here) or self._why_kept_by_group(node, group, here)
 
-    def _why_kept_by_pods(self, here: PodsOnNode) -> str:
+    def _why_kept_by_pods(self, name: str, here: PodsOnNode) -> str:
         kept = next((each.kept for each in here.reschedulable if each.kept), "")
         if kept:
             return kept
         if here.ending:
             return f"{here.ending} is being deleted, and has its time"
-        return f"the scheduler has nominated {here.coming} to it" if here.coming else ""
+        if here.coming:
+            return f"the scheduler has nominated {here.coming} to it"
+        return PLANNED_FOR if name in self._planned else ""
 
     def _why_kept_by_group(self, node: ClusterNode, group: NodeGroup | None, here: PodsOnNode) -> str:
         """Return what keeps it of its provisioner, its age, or its group."""
@@ -329,9 +334,10 @@ class Observer:
 
     def _why_nothing_cheaper(self, state: ClusterState, snapshot: FleetSnapshot, now: float) -> str:
         """Return why only nodes that must go may be taken away."""
-        needing = needs(state, snapshot, self._assumed.requests.due, self._assumed.left_out)
+        requests = self._assumed.requests
+        coming = increments_in_flight(state, snapshot, {each.uid: namespace_of(each.key) for each in requests.bookings})
+        needing = needs(state, snapshot, requests.due, self._assumed.left_out, coming)
         self.holding = self._holds.holding(needing, now)
         for note in notes(self.holding, now):
             self._events.event(note)
-        in_flight = (f"increment {each.id} is in flight" for each in snapshot.increments if each.phase.in_flight)
-        return "; ".join((*in_words(self.holding), *in_flight))
+        return "; ".join(in_words(self.holding))

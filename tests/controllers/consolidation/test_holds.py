@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from cagrpc.api.encoding.json_documents import timestamp
+from cagrpc.backends.simulated.behaviour import Behaviour
 from cagrpc.controllers.consolidation.holds import SHARE_SECONDS, Holds, in_words, needs
 from cagrpc.controllers.settings import ConsolidationMode
+from cagrpc.fleet.model import DisruptionPhase, IncrementSpec, Phase
 from solver.model import PodSpec
 from tests.controllers.consolidation.scene import Scene
 from tests.support.fleet import group
@@ -135,3 +137,45 @@ def test_requests_that_need_room_hold_it_too(full: Scenes) -> None:
     found = needs(scene.view.state(), scene.fleet.snapshot, {"other": 2})
     text = "ProvisioningRequests need room: 2 (namespace other until 1970-01-01T00:01:00Z at the latest)"
     assert in_words(Holds().holding(found, 0.0)) == (text,)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_an_increment_holds_it_for_the_share_of_whom_it_is_for_and_is_left_alone(known: bool) -> None:
+    groups = group("it", cpu=2000, max_size=4), group("slow", cpu=9000, max_size=1)
+    with Scene(*groups, mode=ON) as scene:
+        scene.cluster.workload("web", 4, cpu=500, on=scene.stand("it", 4))
+        scene.idle.add("the planner loop")
+        scene.backend.set_behaviour("slow", Behaviour(boot_seconds=400.0))
+        pods = scene.cluster.add(cpu=9000, namespace="tenant") if known else []
+        scene.step()
+        coming = scene.fleet.apply(IncrementSpec({"slow": 1}, pods=frozenset(pods)))
+        scene.begin()
+        scene.step()
+        whose = "tenant" if known else "not known"
+        assert f"increments are in flight: 1 (namespace {whose} until" in scene.shown["waits_for"]
+        (held,) = scene.shown["held_by"]
+        assert (held["namespace"], held["increments"]) == ("tenant" if known else "", 1)
+        scene.run(SHARE_SECONDS - LOOK_SECONDS, LOOK_SECONDS)
+        assert scene.fleet.snapshot.disruptions == ()
+        scene.run(200, LOOK_SECONDS)
+        assert len(scene.fleet.snapshot.disruptions) == 1
+        assert scene.ended() is DisruptionPhase.DONE
+        assert coming.id in {each.id for each in scene.increments() if each.phase.in_flight}
+        assert scene.targets() == {"it": 1, "slow": 1}
+        scene.run(300, LOOK_SECONDS)
+        assert coming.id in {each.id for each in scene.increments(Phase.DONE)}
+
+
+def test_room_on_nodes_that_stand_is_left_to_the_gang_that_it_is_planned_for() -> None:
+    with Scene(group("it", cpu=2000, max_size=3), group("slow", cpu=4000, max_size=1), mode=ON) as scene:
+        scene.cluster.workload("web", 3, cpu=500, on=scene.stand("it", 3))
+        scene.backend.set_behaviour("slow", Behaviour(boot_seconds=400.0))
+        gang = [*scene.cluster.add(2, cpu=1500, gang="g"), *scene.cluster.add(cpu=4000, gang="g")]
+        scene.run(10)
+        scene.begin()
+        scene.run(4 * SHARE_SECONDS, LOOK_SECONDS)
+        assert "in flight" not in scene.shown["waits_for"]
+        assert scene.fleet.snapshot.disruptions == ()
+        assert "pods that wait are planned for it" in scene.stays().values()
+        scene.run(200, LOOK_SECONDS)
+        assert not set(gang) & set(scene.cluster.pending())

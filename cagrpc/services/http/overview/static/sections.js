@@ -217,9 +217,9 @@ function consolidation({ consolidation: found }) {
     !step && waits && h("p", {}, `Nothing is begun: ${waits}.`),
     paused && h("p", { class: "bad" }, "Paused until ", when(paused.until_seconds), `: ${paused.why}.`),
     holds.length > 0 &&
-      table("Who holds it", ["Namespace", "Since", "Until at most", "Pods wait#", "Pods to come#", "Requests#"], holds.map((each) => ({
+      table("Who holds it", ["Namespace", "Since", "Until at most", "Pods wait#", "Pods to come#", "Requests#", "Increments#"], holds.map((each) => ({
         key: each.namespace,
-        cells: [each.namespace, when(each.since_seconds), when(each.until_seconds), count(each.pods_waiting), count(each.expected_pods), count(each.requests)],
+        cells: [each.namespace || "not known", when(each.since_seconds), when(each.until_seconds), count(each.pods_waiting), count(each.expected_pods), count(each.requests), count(each.increments)],
       }))),
     more(left, "namespaces", "/consolidation"),
     plan && h("p", {}, "Planned at ", when(plan.at_seconds), `: ${several(plan.steps_planned, "step")}, ${dollars(plan.cost_usd_per_hour)} an hour become ${dollars(plan.cost_after_usd_per_hour)} (at least ${dollars(plan.least_usd_per_hour)}).`),
