@@ -66,13 +66,13 @@ class Misfits:
             yield f"{sentence} ({where})"
 
 
-_MOST_NAMED = 3
+_MOST_GROUPS_NAMED = 3
 
 
 def named(groups: Sequence[NodeGroup], *, sizes: bool = False) -> str:
     """Return the first few groups by name, with `sizes` with their maxima, and how many more there are."""
-    rest = len(groups) - _MOST_NAMED
-    names = ", ".join(f"{g.id} ({g.max_size})" if sizes else g.id for g in groups[:_MOST_NAMED])
+    rest = len(groups) - _MOST_GROUPS_NAMED
+    names = ", ".join(f"{g.id} ({g.max_size})" if sizes else g.id for g in groups[:_MOST_GROUPS_NAMED])
     return f"{names} and {rest} more" if rest > 0 else names
 
 
@@ -170,7 +170,7 @@ class DeviceReasons:
 
 
 _MOST_REASONS = 6
-_MOST_NAMED = 5
+_MOST_CONSTRAINTS_NAMED = 5
 """Constraints of one pod in one reason."""
 _UNKNOWN = ("no place was found beside the pods that are served",)
 
@@ -220,8 +220,8 @@ def _reasons(reduced: Reduced, demand: Demand, places: _Places) -> Iterator[str]
 def _joined(parts: Iterable[str]) -> str:
     """Return the first of these, each once, and how many more there are; empty where there is none."""
     found = list(dict.fromkeys(parts))
-    more = [f"{len(found) - _MOST_NAMED} more"] if len(found) > _MOST_NAMED else []
-    return " and ".join((*found[:_MOST_NAMED], *more))
+    more = [f"{len(found) - _MOST_CONSTRAINTS_NAMED} more"] if len(found) > _MOST_CONSTRAINTS_NAMED else []
+    return " and ".join((*found[:_MOST_CONSTRAINTS_NAMED], *more))
 
 
 def between_pods(spec: PodSpec) -> Iterator[str]:

@@ -87,5 +87,5 @@ def test_twice_the_size_is_compared() -> None:
 
 
 def test_all_have_a_name() -> None:
-    kinds = (*solving.KINDS, "machines")
+    kinds = (*solving.KINDS, "mixed", "machines")
     assert {name for name in ATTACKS if name.startswith("solve-")} == {f"solve-{kind}" for kind in kinds}

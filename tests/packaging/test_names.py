@@ -4,7 +4,7 @@ parts gets them as values that have names."""
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +28,19 @@ def test_no_class_name_is_there_twice() -> None:
     for path, each in _classes(*ROOMS):
         homes[each.name].append(path)
     assert not {name: paths for name, paths in homes.items() if len(paths) > 1}
+
+
+def test_no_module_gives_a_name_two_values() -> None:
+    """A later constant takes the place of an earlier one also in functions above it, which no linter says."""
+    twice = []
+    for room in ROOMS:
+        for path in sorted((ROOT / room).rglob("*.py")):
+            body = ast.parse(path.read_text()).body
+            targets = [each.targets for each in body if isinstance(each, ast.Assign)]
+            targets += [[each.target] for each in body if isinstance(each, ast.AnnAssign)]
+            names = Counter(name.id for each in targets for name in each if isinstance(name, ast.Name))
+            twice += [f"{path.relative_to(ROOT)}: {name}" for name, count in names.items() if count > 1]
+    assert not twice
 
 
 def test_what_is_made_of_many_parts_gets_them_as_values() -> None:

@@ -26,8 +26,6 @@ RBAC = "apis/rbac.authorization.k8s.io/v1"
 MOST_PODS = 30
 A_NODE = "a-node"
 """Stands for the name of a node that there is."""
-A_NODE = "a-node"
-"""Stands for the name of a node that there is."""
 
 TEXTS = {
     **{
