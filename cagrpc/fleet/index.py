@@ -345,10 +345,9 @@ def used(limit: Limit, groups: Mapping[str, NodeGroup], targets: Mapping[str, in
     """Return the limit with `used` brought up to date: what it was given with is used outside the fleet."""
     total = Counter(limit.used)
     for group_id, target in targets.items():
-        if limit.node_groups is None or group_id in limit.node_groups:
-            for resource, amount in groups[group_id].counted_capacity.items():
-                if resource in limit.maxima:
-                    total[resource] += amount * target
+        for resource, amount in limit.counted(groups[group_id]).items():
+            if resource in limit.maxima:
+                total[resource] += amount * target
     return replace(limit, used=dict(total))
 
 

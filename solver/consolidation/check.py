@@ -8,15 +8,20 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from solver.consolidation.model import ConsolidationPlan, ConsolidationProblem, ConsolidationStep, DisruptionReason
-from solver.model import Limit, Node, NodeGroup, PodClass, PodSet, PodSpec, Problem, RunningPods
-from solver.model.capacity import after_plan
+from solver.consolidation.model import (
+    FORCEFUL,
+    ConsolidationPlan,
+    ConsolidationProblem,
+    ConsolidationStep,
+    DisruptionReason,
+)
+from solver.model import Node, PodClass, PodSet, PodSpec, Problem, RunningPods
+from solver.model.capacity import after_plan, with_nodes
 from solver.model.errors import PlanRejectedError
 from solver.verify.check import faults_of
 
 _TOLERANCE_USD = 2e-6
 """Per node."""
-_MUST = (DisruptionReason.INTERRUPTED, DisruptionReason.UNHEALTHY)
 
 
 def check_consolidation(problem: ConsolidationProblem, plan: ConsolidationPlan) -> None:
@@ -171,7 +176,7 @@ class _Replay:
                 yield f"takes away {name}, which is kept or nobody's"
             if each.new:
                 yield f"takes away {name}, which a step before opened"
-            if step.reason in _MUST and not any(self.nodes[n].must_go == step.reason for n in step.nodes):
+            if step.reason in FORCEFUL and not any(self.nodes[n].must_go == step.reason for n in step.nodes):
                 yield f"takes away {name} as {step.reason}, which it is not"
 
     def _moving(self, step: ConsolidationStep) -> dict[str, Pods]:
@@ -235,7 +240,8 @@ class _Replay:
         self._groups = {
             group.id: replace(group, target_size=group.target_size - lost[group.id]) for group in after.node_groups
         }
-        self._limits = tuple(_less_used(limit, self._groups, lost) for limit in after.limits)
+        gone = {group_id: -count for group_id, count in lost.items()}
+        self._limits = tuple(with_nodes(limit, self._groups, gone) for limit in after.limits)
 
     def _without(self, node: Node, pods: Pods) -> Node:
         """Return the node with these pods on their way: others do not count them there, their room is not yet free."""
@@ -274,7 +280,7 @@ class _Replay:
 
     def _worth_it(self, step: ConsolidationStep, before: Mapping[int, float], moved: Pods) -> Iterator[str]:
         evicted = sum(count for pods, count in moved.items() if not self._kinds.examples[pods].placeholder)
-        if step.reason in _MUST:
+        if step.reason in FORCEFUL:
             return
         if step.reason is DisruptionReason.EMPTY:
             if moved.total() or step.plan.increments:
@@ -296,12 +302,3 @@ def _sum(parts: Iterable[Pods]) -> Pods:
     for each in parts:
         total.update(each)
     return total
-
-
-def _less_used(limit: Limit, groups: Mapping[str, NodeGroup], lost: Mapping[str, int]) -> Limit:
-    used = dict(limit.used)
-    for group_id, count in lost.items():
-        if limit.node_groups is None or group_id in limit.node_groups:
-            for name, amount in groups[group_id].counted_capacity.items():
-                used[name] = max(0, used.get(name, 0) - amount * count)
-    return replace(limit, used=used)

@@ -13,7 +13,7 @@ import numpy as np
 from solver.consolidation.model import ConsolidationProblem, StandingNode
 from solver.model import NODES, PODS, Limit, Node, NodeGroup, Plan, PodClass, PodSet, PodSpec, RunningPods
 from solver.model.allocation import after_pods
-from solver.model.capacity import on_new_node
+from solver.model.capacity import on_new_node, with_nodes
 from solver.reduction.reduced import Floats, Ints, price_micros
 
 _ClassKey = tuple[int, int, str | None, bool]
@@ -47,7 +47,7 @@ class Cluster:
         self.micros = {group.id: price_micros(group) for group in problem.node_groups}
         self.target = {group.id: group.target_size for group in problem.node_groups}
         self.least = {group.id: min(group.min_size, group.target_size) for group in problem.node_groups}
-        self.used = [dict(limit.used) for limit in problem.limits]
+        self._limits = problem.limits
         self.steps = 0
         self._numbers: dict[PodSpec, int] = {}
         self._number_of: dict[int, int] = {}
@@ -164,11 +164,6 @@ class Cluster:
         """Return how many of the pods are real ones."""
         return sum(count for k, count in pods.items() if not self.classes[k].placeholder)
 
-    def keeps_minimum_sizes(self, nodes: Iterable[int]) -> bool:
-        """Return whether groups stay at their minimum sizes where nothing is opened for these nodes."""
-        going = Counter(self.group_of[node] for node in nodes)
-        return all(self.target[group] - count >= self.least[group] for group, count in going.items())
-
     def node(self, number: int, without: Pods | None = None) -> Node:
         """Return the node as it is now; `without` pods that leave it, as far as constraints between pods see them.
         Their room and their devices are free only when they are gone."""
@@ -202,10 +197,9 @@ class Cluster:
     def limits(self, open_to: Iterable[str] | None = None) -> tuple[Limit, ...]:
         """Return the limits with what is used now; where only some groups are to grow, another one that says so.
         Their sizes do not: domains of groups at their maximum are none to spread over."""
-        now = tuple(replace(each, used=used) for each, used in zip(self.problem.limits, self.used, strict=True))
         if open_to is None:
-            return now
-        return (*now, Limit(_CLOSED, {NODES: 0}, {}, frozenset(self.groups) - frozenset(open_to)))
+            return self._limits
+        return (*self._limits, Limit(_CLOSED, {NODES: 0}, {}, frozenset(self.groups) - frozenset(open_to)))
 
     def remove(self, removal: NodeRemoval, plan: Plan) -> None:
         """Carry out a step that places all pods."""
@@ -274,10 +268,7 @@ class Cluster:
 
     def _count(self, group_id: str, nodes: int) -> None:
         self.target[group_id] += nodes
-        for limit, used in zip(self.problem.limits, self.used, strict=True):
-            if limit.node_groups is None or group_id in limit.node_groups:
-                for name, amount in self.groups[group_id].counted_capacity.items():
-                    used[name] = max(0, used.get(name, 0) + nodes * amount)
+        self._limits = tuple(with_nodes(limit, self.groups, {group_id: nodes}) for limit in self._limits)
 
     def _running(self, node: Node, change: Counter[int]) -> tuple[RunningPods, ...]:
         left, result = Counter(change), []

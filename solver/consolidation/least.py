@@ -21,7 +21,7 @@ from solver.consolidation.model import StandingNode
 from solver.integral.wide import WideModel, dominant_shares
 from solver.model import Budget, Limit, Node, NodeGroup, PodSet, PodSpec, Problem, Resources, Taint
 from solver.model.budget import RunningBudget
-from solver.model.capacity import on_new_node
+from solver.model.capacity import on_new_node, with_nodes
 from solver.model.eligibility import node_label_keys, why_not_eligible
 from solver.model.objective import Goal, ObjectiveStage
 from solver.planning.bounds import weights_of
@@ -90,10 +90,7 @@ class _Packing:
             least = 0 if group.id in varied else cluster.least[group.id]
             most, stays = max(group.max_size, target), max(0, target - self._lost[group.id])
             groups.append(self._group(group, group.id, self._templates[group.id], least, most, stays))
-        limits = tuple(
-            _limit(cluster, limit, cluster.used[number], self._lost, varied)
-            for number, limit in enumerate(cluster.problem.limits)
-        )
+        limits = tuple(_limit(cluster, limit, self._lost, varied) for limit in cluster.limits())
         return Repacking(Problem(sets, (*groups, *unlike), tuple(self._nodes), limits), tuple(self._sunk))
 
     def _add(self, number: int, standing: StandingNode) -> None:
@@ -227,19 +224,13 @@ def _room(cluster: Cluster, number: int, moving: Mapping[int, int]) -> dict[str,
     return {name: amount for name, amount in zip(cluster.resources, row.tolist(), strict=True) if amount > 0}
 
 
-def _limit(
-    cluster: Cluster, limit: Limit, used: Resources, lost: Mapping[str, int], members: Mapping[str, list[str]]
-) -> Limit:
+def _limit(cluster: Cluster, limit: Limit, lost: Mapping[str, int], members: Mapping[str, list[str]]) -> Limit:
     """Return the limit for what is opened anew. What exceeds it may stay."""
     bounded = limit.node_groups
-    left = dict(used)
-    for group_id, count in lost.items():
-        if bounded is None or group_id in bounded:
-            for name, amount in cluster.groups[group_id].counted_capacity.items():
-                left[name] = max(0, left.get(name, 0) - amount * count)
-    maxima = {name: max(most, used.get(name, 0)) for name, most in limit.maxima.items()}
+    maxima = {name: max(most, limit.used.get(name, 0)) for name, most in limit.maxima.items()}
     names = None if bounded is None else frozenset({*bounded, *(n for g in bounded for n in members.get(g, ()))})
-    return replace(limit, maxima=maxima, used=left, node_groups=names)
+    less = with_nodes(limit, cluster.groups, {group_id: -count for group_id, count in lost.items()})
+    return replace(less, maxima=maxima, node_groups=names)
 
 
 class _Eligible:

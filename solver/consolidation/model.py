@@ -137,9 +137,6 @@ class ConsolidationPlan:
         return self.cost_before_usd_per_hour - self.least_usd_per_hour
 
 
-_REPLACED = (DisruptionReason.INTERRUPTED, DisruptionReason.UNHEALTHY)
-
-
 def validate_consolidation(problem: ConsolidationProblem, budget: Budget | None = None) -> None:
     """Raises `ProblemError` with every fault, of the budget too where one is given."""
     faults: list[str] = []
@@ -175,8 +172,8 @@ def _standing(standing: StandingNode, groups: set[str]) -> Iterator[str]:
     place = f"node {standing.node.name}"
     if standing.node_group and standing.node_group not in groups:
         yield f"{place}: node group {standing.node_group} is not among the problem's"
-    if standing.must_go is not None and standing.must_go not in _REPLACED:
-        known = " or ".join(_REPLACED)
+    if standing.must_go is not None and standing.must_go not in FORCEFUL:
+        known = " or ".join(sorted(FORCEFUL))
         yield f"{place}: must go because {standing.must_go}, which is decided by cost; expected {known}"
     if standing.must_go is not None and not standing.node_group:
         yield f"{place}: must go, but is of no node group; name the group that replaces it"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, islice, repeat
 from math import ceil, inf
@@ -20,9 +20,9 @@ from solver.consolidation.cluster import Cluster, NodeRemoval, Pods
 from solver.consolidation.eligible import Domains, DomainSpread, Eligibility, NewNodeEligibility
 from solver.consolidation.steps import StepTrials, Trial, written
 from solver.integral import balanced_kernel as balanced
-from solver.model import Limit, NodeGroup
+from solver.model import NodeGroup
 from solver.model.budget import RunningBudget
-from solver.model.capacity import limits_broken
+from solver.model.capacity import limits_broken, remaining, with_nodes
 from solver.reduction.reduced import Bools, Floats, Ints
 
 
@@ -43,8 +43,7 @@ class OneForOne:
     def found(self, nodes: Iterable[int]) -> tuple[list[int], list[tuple[str, Pods]]]:
         """Return those of the nodes that have a cheaper or better group, and (group, pods) in their places."""
         cluster = self._cluster
-        used = [dict(limit.used) for limit in cluster.limits()]
-        limits = [replace(limit, used=of) for limit, of in zip(cluster.limits(), used, strict=True)]
+        limits = cluster.limits()
         opened: Counter[str] = Counter()
         left = Counter(cluster.target)
         going: list[int] = []
@@ -63,7 +62,7 @@ class OneForOne:
                 if self._takes(index, node, pods):
                     opened[group.id] += 1
                     left[mine] -= 1
-                    _count(limits, used, group)
+                    limits = tuple(with_nodes(limit, cluster.groups, {group.id: 1}) for limit in limits)
                     going.append(node)
                     result.append((group.id, Counter(pods)))
                     break
@@ -79,13 +78,6 @@ class OneForOne:
             if domains is None or not self._new.take(k, domains)[index]:
                 return False
         return True
-
-
-def _count(limits: Sequence[Limit], used: Sequence[dict[str, int]], group: NodeGroup) -> None:
-    for limit, of in zip(limits, used, strict=True):
-        if limit.node_groups is None or group.id in limit.node_groups:
-            for name, amount in group.counted_capacity.items():
-                of[name] = of.get(name, 0) + amount
 
 
 _LEAST_VALUE = 0.05
@@ -229,7 +221,8 @@ class _Offers:
         self.room = self._new.room
         self.cost = np.array([float(cluster.micros[group.id]) for group in groups])
         self._limits = [(number, name) for number, limit in enumerate(cluster.problem.limits) for name in limit.maxima]
-        use = [[_use(cluster.problem.limits[number], name, group) for number, name in self._limits] for group in groups]
+        limits = cluster.problem.limits
+        use = [[limits[number].counted(group).get(name, 0) for number, name in self._limits] for group in groups]
         self._use = np.array(use, dtype=np.int64).reshape(len(groups), len(self._limits))
         self._same = [(self.room[i].tobytes(), self.cost[i], self._use[i].tobytes()) for i in range(len(groups))]
 
@@ -246,10 +239,7 @@ class _Offers:
             chain.from_iterable(repeat(groups[index].id, int(room[index])) for index in each)
             for each in members.values()
         ]
-        allowed = (
-            max(0, cluster.problem.limits[number].maxima[name] - cluster.used[number].get(name, 0))
-            for number, name in self._limits
-        )
+        left = [remaining(limit) for limit in cluster.limits()]
         kinds = balanced.NewNodeKinds(
             self.room[first],
             fits[first],
@@ -257,7 +247,7 @@ class _Offers:
             np.full(len(first), np.inf),
             np.array([room[each].sum() for each in members.values()], dtype=np.int64),
             self._use[first],
-            np.array(list(allowed), dtype=np.int64),
+            np.array([left[number][name] for number, name in self._limits], dtype=np.int64),
         )
         return kinds, names
 
@@ -289,12 +279,6 @@ def _written(
         onto = placed[int(targets[node])] if node < len(targets) else filled[node - len(targets)][1]
         onto.update(_taken(stock[row], count))
     return PackedAnew(tuple(sorted(going)), dict(placed), filled)
-
-
-def _use(limit: Limit, resource: str, group: NodeGroup) -> int:
-    """Return how much of a limit one node of the group takes."""
-    bounded = limit.node_groups is None or group.id in limit.node_groups
-    return group.counted_capacity.get(resource, 0) if bounded else 0
 
 
 def _shares(requests: Ints, room: Ints, micros: Floats) -> Floats:

@@ -43,7 +43,7 @@ def _size_reached(change: ConstraintChange, problem: Problem, plan: Plan) -> int
 
 def _minima(problem: Problem, _: Sequence[PodClass]) -> Iterator[ConstraintChange]:
     for group in sorted(problem.node_groups, key=lambda g: g.id):
-        if group.min_size > group.target_size and any(_bounds(limit, group.id) for limit in problem.limits):
+        if group.min_size > group.target_size and any(limit.counted(group) for limit in problem.limits):
             yield ConstraintChange("min_size", group.id, before=group.min_size, after=0)
 
 
@@ -71,13 +71,9 @@ def _daemons(problem: Problem, _: Sequence[PodClass]) -> Iterator[ConstraintChan
         yield ConstraintChange("daemon_sets", "the DaemonSet" if number == 1 else f"the {number} DaemonSets")
 
 
-def _bounds(limit: Limit, group_id: str) -> bool:
-    return limit.node_groups is None or group_id in limit.node_groups
-
-
 def _counted(limit: Limit, problem: Problem, resource: str) -> dict[str, int]:
     """Return, by group that the limit bounds, what one node counts against it, without zeros."""
-    counted = {g.id: g.counted_capacity.get(resource, 0) for g in problem.node_groups if _bounds(limit, g.id)}
+    counted = {group.id: limit.counted(group).get(resource, 0) for group in problem.node_groups}
     return {group_id: amount for group_id, amount in counted.items() if amount}
 
 

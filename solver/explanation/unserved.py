@@ -176,10 +176,8 @@ class _Counting:
             )
         for limit in self._problem.limits:
             for name, left in remaining(limit).items():
-                bounded = [
-                    g for g in self._problem.node_groups if limit.node_groups is None or g.id in limit.node_groups
-                ]
-                use = [g.counted_capacity.get(name, 0) for g in bounded]
+                bounded = [g for g in self._problem.node_groups if limit.counted(g)]
+                use = [limit.counted(g).get(name, 0) for g in bounded]
                 if any(use):
                     divisor = math.gcd(*use)
                     total = cp_model.LinearExpr.weighted_sum(

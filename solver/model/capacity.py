@@ -3,6 +3,7 @@ values; nothing here plans."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -21,13 +22,11 @@ def remaining(limit: Limit) -> Resources:
 def most_nodes(group: NodeGroup, limits: Iterable[Limit]) -> int:
     """Return how many nodes the group may have in all: its maximum, or what one of the limits would allow of it
     alone."""
-    counted = group.counted_capacity
     allowed = (
-        most // counted[resource]
+        limit.maxima[resource] // amount
         for limit in limits
-        if limit.node_groups is None or group.id in limit.node_groups
-        for resource, most in limit.maxima.items()
-        if counted.get(resource)
+        for resource, amount in limit.counted(group).items()
+        if amount and resource in limit.maxima
     )
     return min((group.max_size, *allowed))
 
@@ -36,14 +35,23 @@ def limits_broken(limits: Sequence[Limit], group: NodeGroup, node_count: int) ->
     """Return the limits, for people, that `node_count` more nodes of the group would break; empty where they fit."""
     broken = []
     for limit in limits:
-        if limit.node_groups is not None and group.id not in limit.node_groups:
-            continue
+        counted = limit.counted(group)
         for resource, most in limit.maxima.items():
-            added = group.counted_capacity.get(resource, 0) * node_count
+            added = counted.get(resource, 0) * node_count
             total = limit.used.get(resource, 0) + added
             if added and total > most:
                 broken.append(f"{limit.name}: {total} {resource}, at most {most} allowed")
     return tuple(broken)
+
+
+def with_nodes(limit: Limit, groups: Mapping[str, NodeGroup], change: Mapping[str, int]) -> Limit:
+    """Return the limit after a change of groups by so many nodes, below 0 for fewer: what is used is never negative.
+    Groups that are not known are passed over."""
+    used = Counter(limit.used)
+    for group_id, nodes in change.items():
+        for name, amount in limit.counted(groups[group_id]).items() if group_id in groups else ():
+            used[name] += amount * nodes
+    return replace(limit, used={name: max(0, amount) for name, amount in used.items()})
 
 
 def less_daemons(allocatable: Resources, daemons: Iterable[PodSpec]) -> dict[str, int]:
@@ -112,7 +120,7 @@ def after_plan(problem: Problem, plan: Plan, kept: Iterable[int]) -> Problem:
         pod_sets=(),
         node_groups=tuple(replace(g, target_size=g.target_size + deltas.get(g.id, 0)) for g in problem.node_groups),
         nodes=tuple(nodes),
-        limits=tuple(_used(limit, groups, deltas) for limit in problem.limits),
+        limits=tuple(with_nodes(limit, groups, deltas) for limit in problem.limits),
         previous=None,
     )
 
@@ -129,12 +137,3 @@ def _with_pods(node: Node, pods: Sequence[tuple[PodClass, int]]) -> Node:
         running=(*node.running, *(RunningPods(c.spec, n) for c, n in pods)),
         devices=after_pods(node.devices, claims) if claims else node.devices,
     )
-
-
-def _used(limit: Limit, groups: Mapping[str, NodeGroup], deltas: Mapping[str, int]) -> Limit:
-    used = dict(limit.used)
-    for group_id, delta in deltas.items():
-        if limit.node_groups is None or group_id in limit.node_groups:
-            for name, amount in groups[group_id].counted_capacity.items():
-                used[name] = used.get(name, 0) + amount * delta
-    return replace(limit, used=used)

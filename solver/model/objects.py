@@ -269,6 +269,10 @@ class Limit:
     """The groups it bounds, None for all. Ids that a problem does not have are passed over, so that a part of a fleet
     can be planned under the limits of the whole."""
 
+    def counted(self, group: NodeGroup) -> Resources:
+        """Return what one node of the group counts against the limit; nothing where the limit does not bound it."""
+        return group.counted_capacity if self.node_groups is None or group.id in self.node_groups else {}
+
 
 @dataclass(frozen=True, slots=True)
 class RunningPods:

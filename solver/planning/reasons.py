@@ -78,14 +78,12 @@ def named(groups: Sequence[NodeGroup], *, sizes: bool = False) -> str:
 
 def room_of(group: NodeGroup, limits: Sequence[Limit]) -> tuple[int, str]:
     """Return how many more nodes the group may have, and the limit that says so; empty where its maximum does."""
-    counted = group.counted_capacity
     bounds = [(max(0, group.max_size - group.target_size), "")]
     bounds += [
-        (left // counted[resource], limit.name)
+        (left // amount, limit.name)
         for limit in limits
-        if limit.node_groups is None or group.id in limit.node_groups
         for resource, left in remaining(limit).items()
-        if counted.get(resource)
+        if (amount := limit.counted(group).get(resource))
     ]
     return min(bounds)
 
@@ -95,9 +93,8 @@ def limits_reached(problem: Problem, deltas: Mapping[str, int]) -> dict[str, tup
     groups = {group.id: group for group in problem.node_groups}
     found: dict[str, list[str]] = {group_id: [] for group_id in groups}
     for limit in sorted(problem.limits, key=lambda each: each.name):
-        bounded = groups if limit.node_groups is None else [g for g in groups if g in limit.node_groups]
         for resource, left in remaining(limit).items():
-            counted = {g: groups[g].counted_capacity.get(resource, 0) for g in bounded}
+            counted = {name: limit.counted(group).get(resource, 0) for name, group in groups.items()}
             spare = left - sum(counted.get(g, 0) * delta for g, delta in deltas.items())
             sentence = f"limit {limit.name} allows {format_quantity(resource, limit.maxima[resource])} {resource}"
             for group_id, mine in counted.items():

@@ -38,7 +38,7 @@ def reduce(problem: Problem, *, domains: bool = True) -> Reduced:
     layout = Layout([(c.pod, c.count) for c in classes], standing.places, rules=domains)
     demands = tuple(replace(c, rows=rows) for c, rows in zip(classes, layout.rows_of, strict=True))
     table = _FitTable(problem, layout, standing)
-    limit_names, limits, uses = _limit_rows(problem.limits, problem.node_groups)
+    limits, uses = _limit_rows(problem.limits, problem.node_groups)
     counts = np.zeros(len(layout.rows), dtype=np.int64)
     for demand in demands:
         counts[list(demand.rows)] += demand.count
@@ -58,7 +58,6 @@ def reduce(problem: Problem, *, domains: bool = True) -> Reduced:
         demands,
         _infeasible(demands, kinds, len(layout.rows)),
         kinds,
-        limit_names,
         tuple(limits),
         _unavoidable_change(problem, kinds),
         families,
@@ -280,27 +279,22 @@ def _scales(resources: Sequence[str], specs: Sequence[PodSpec]) -> list[int]:
     return [max(1, math.gcd(*amounts[name])) if amounts[name] else 1 for name in resources]
 
 
-def _limit_rows(
-    limits: Sequence[Limit], groups: Sequence[NodeGroup]
-) -> tuple[tuple[str, ...], list[int], dict[str, tuple[int, ...]]]:
+def _limit_rows(limits: Sequence[Limit], groups: Sequence[NodeGroup]) -> tuple[list[int], dict[str, tuple[int, ...]]]:
     """One row per limit and resource. Amounts are divided by what they share; where they stay large all the same (odd
     byte counts of very large clusters), they are rounded to the safe side so that sums fit 64 bits."""
-    names: list[str] = []
     allowed: list[int] = []
     uses: dict[str, list[int]] = {group.id: [] for group in groups}
     for limit in sorted(limits, key=lambda each: each.name):
         for name, left in sorted(remaining(limit).items()):
-            bounded = limit.node_groups
-            use = {g.id: g.counted_capacity.get(name, 0) if bounded is None or g.id in bounded else 0 for g in groups}
+            use = {group.id: limit.counted(group).get(name, 0) for group in groups}
             if not any(use.values()):
                 continue
             divisor = math.gcd(*use.values())
             divisor <<= max(0, (max(use.values()) // divisor).bit_length() - _COEFFICIENT_BITS)
-            names.append(f"{limit.name} ({name})")
             allowed.append(left // divisor)
             for group in groups:
                 uses[group.id].append(-(-use[group.id] // divisor))
-    return tuple(names), allowed, {name: tuple(use) for name, use in uses.items()}
+    return allowed, {name: tuple(use) for name, use in uses.items()}
 
 
 def _free(

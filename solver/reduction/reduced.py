@@ -132,7 +132,6 @@ class Reduced:
     infeasible: frozenset[int]
     """Demands that fit nowhere, or whose gang has one that does: unserved in every plan."""
     kinds: tuple[Kind, ...]
-    limit_names: tuple[str, ...]
     limits: tuple[int, ...]
     """What each limit row still allows, in the units of `Kind.use`."""
     changed: int | None = None

@@ -29,9 +29,8 @@ def check(problem: Problem, plan: Plan) -> None:
         raise PlanRejectedError(faults)
 
 
-def faults_of(problem: Problem, plan: Plan, *, between_pods: bool = True) -> Iterator[str]:
-    """Yield one sentence per broken constraint; nothing for a valid plan. Without `between_pods`, affinity, spread and
-    preferences are not checked."""
+def faults_of(problem: Problem, plan: Plan) -> Iterator[str]:
+    """Yield one sentence per broken constraint; nothing for a valid plan."""
     groups = {group.id: group for group in problem.node_groups}
     unknown = [*_unknown(problem, plan, groups)]
     if unknown:  # the other checks expect that everything named exists
@@ -40,8 +39,7 @@ def faults_of(problem: Problem, plan: Plan, *, between_pods: bool = True) -> Ite
     places = CheckedPlaces(problem, plan)
     yield from _classes(problem, plan, places)
     yield from faults_on_nodes(problem, places)
-    if between_pods:
-        yield from faults_between_pods(problem, plan, places)
+    yield from faults_between_pods(problem, plan, places)
     yield from _sizes(plan, groups)
     yield from _limits(problem, plan, groups)
     yield from _gangs(plan)
@@ -113,9 +111,8 @@ def _limits(problem: Problem, plan: Plan, groups: Mapping[str, NodeGroup]) -> It
     for limit in problem.limits:
         taken: Counter[str] = Counter()
         for increment in plan.increments:
-            if limit.node_groups is None or increment.node_group in limit.node_groups:
-                for resource, amount in groups[increment.node_group].counted_capacity.items():
-                    taken[resource] += amount * increment.delta
+            for resource, amount in limit.counted(groups[increment.node_group]).items():
+                taken[resource] += amount * increment.delta
         for resource, most in limit.maxima.items():
             total = limit.used.get(resource, 0) + taken[resource]
             if taken[resource] and total > most:

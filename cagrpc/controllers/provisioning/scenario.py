@@ -17,7 +17,7 @@ from cagrpc.controllers.provisioning.progress import Refused
 from cagrpc.fleet.model import FleetSnapshot
 from solver.model import PODS, Limit, Node, NodeGroup, Plan, PodSet, PodSpec, Problem, Resources
 from solver.model.allocation import allocate
-from solver.model.capacity import remaining
+from solver.model.capacity import remaining, with_nodes
 from solver.model.quantities import pluralize
 
 
@@ -183,7 +183,7 @@ def without(scenario: Scenario, on_nodes: Mapping[str, Resources], deltas: Mappi
         scenario,
         nodes=tuple(_less(node, on_nodes.get(node.name, {})) for node in scenario.nodes),
         groups=tuple(_smaller(group, deltas.get(group.id, 0)) for group in scenario.groups),
-        limits=tuple(_more_used(limit, groups, deltas) for limit in scenario.limits),
+        limits=tuple(with_nodes(limit, groups, deltas) for limit in scenario.limits),
     )
 
 
@@ -195,15 +195,6 @@ def _less(node: Node, reserved: Resources) -> Node:
 
 def _smaller(group: NodeGroup, delta: int) -> NodeGroup:
     return replace(group, max_size=max(group.min_size, group.max_size - delta)) if delta else group
-
-
-def _more_used(limit: Limit, groups: Mapping[str, NodeGroup], deltas: Mapping[str, int]) -> Limit:
-    used: Resources = limit.used
-    for group_id, delta in deltas.items():
-        if group_id in groups and (limit.node_groups is None or group_id in limit.node_groups):
-            more = {name: amount * delta for name, amount in groups[group_id].counted_capacity.items()}
-            used = _sum(used, more)
-    return replace(limit, used={name: max(0, amount) for name, amount in used.items()})
 
 
 def _sum(one: Resources, other: Resources) -> Resources:
