@@ -16,7 +16,7 @@ from cagrpc.cluster.node_info import ClusterCapacity, NodeInfo, Reservations
 from cagrpc.cluster.state import ClusterNode, ClusterState
 from cagrpc.fleet.model import FleetSnapshot, IncrementNode, InstanceState, Phase
 from solver.model import Devices, Node, NodeGroup, PodSpec, Resources
-from solver.model.capacity import on_new_node
+from solver.model.capacity import new_node
 
 
 class GroupDevices:
@@ -178,7 +178,8 @@ class _GroupTemplates:
         known any more."""
         if group_id not in self._left:
             group = self._groups.get(group_id)
-            self._left[group_id] = ({}, ()) if group is None else on_new_node(group, self._daemon_sets)
+            node = Node("", {}) if group is None else new_node(group, self._daemon_sets)
+            self._left[group_id] = node.free, node.devices
         return self._left[group_id]
 
     def node(self, each: IncrementNode, *, full: bool) -> Node | None:

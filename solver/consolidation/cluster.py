@@ -13,7 +13,7 @@ import numpy as np
 from solver.consolidation.model import ConsolidationProblem, StandingNode
 from solver.model import NODES, PODS, Limit, Node, NodeGroup, Plan, PodClass, PodSet, PodSpec, RunningPods
 from solver.model.allocation import after_pods
-from solver.model.capacity import on_new_node, with_nodes
+from solver.model.capacity import new_node, with_nodes
 from solver.reduction.reduced import Floats, Ints, price_micros
 
 _ClassKey = tuple[int, int, str | None, bool]
@@ -237,10 +237,9 @@ class Cluster:
         self.free = np.vstack([self.free, np.array(rows, dtype=np.int64).reshape(count, len(self.resources))])
 
     def _add(self, group_id: str, name: str) -> None:
-        number, group = len(self.nodes), self.groups[group_id]
+        number = len(self.nodes)
         if group_id not in self._templates:
-            free, devices = on_new_node(group, self.problem.daemon_sets)
-            self._templates[group_id] = Node("", free, group.labels, group.taints, devices=devices)
+            self._templates[group_id] = new_node(self.groups[group_id], self.problem.daemon_sets)
         node = replace(self._templates[group_id], name=name)
         self.nodes.append(node)
         self.standing.append(None)

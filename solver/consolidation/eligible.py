@@ -10,7 +10,7 @@ import numpy as np
 
 from solver.consolidation.cluster import Cluster, Pods
 from solver.model import HOSTNAME, Node, NodeGroup, Operator, PodAffinityTerm, PodSelector, PodSpec, RunningPods
-from solver.model.capacity import after_daemons
+from solver.model.capacity import new_node
 from solver.model.eligibility import node_label_keys, on_nodes, read_node_names, selects, why_not_eligible
 from solver.reduction.reduced import Bools
 
@@ -67,7 +67,7 @@ class NewNodeEligibility:
 
     def __init__(self, cluster: Cluster, groups: Iterable[NodeGroup]) -> None:
         self._cluster, self.groups = cluster, tuple(groups)
-        rooms = [after_daemons(group, cluster.problem.daemon_sets) for group in self.groups]
+        rooms = [new_node(group, cluster.problem.daemon_sets).free for group in self.groups]
         self.room = np.array(
             [[room.get(name, 0) for name in cluster.resources] for room in rooms], dtype=np.int64
         ).reshape(len(rooms), len(cluster.resources))

@@ -21,7 +21,7 @@ from solver.consolidation.model import StandingNode
 from solver.integral.wide import WideModel, dominant_shares
 from solver.model import Budget, Limit, Node, NodeGroup, PodSet, PodSpec, Problem, Resources, Taint
 from solver.model.budget import RunningBudget
-from solver.model.capacity import on_new_node, with_nodes
+from solver.model.capacity import new_node, with_nodes
 from solver.model.eligibility import node_label_keys, why_not_eligible
 from solver.model.objective import Goal, ObjectiveStage
 from solver.planning.bounds import weights_of
@@ -60,7 +60,7 @@ class _Packing:
         self._specs = [stripped(each.spec) for each in cluster.classes]
         self._keys = node_label_keys(self._specs)
         self._templates = {
-            group.id: on_new_node(group, cluster.problem.daemon_sets)[0] for group in cluster.groups.values()
+            group.id: new_node(group, cluster.problem.daemon_sets).free for group in cluster.groups.values()
         }
         self._wanted: Counter[int] = Counter()
         self._nodes: list[Node] = []

@@ -18,7 +18,7 @@ from solver.explanation.question import LARGEST_SHARE
 from solver.model import PODS, NodeGroup, NodeGroupIncrease, Plan, Problem, Status
 from solver.model.allocation import why_not_allocated
 from solver.model.budget import Budget, RunningBudget
-from solver.model.capacity import after_daemons, on_new_node
+from solver.model.capacity import new_node
 from solver.model.eligibility import why_not_eligible
 from solver.model.quantities import pluralize
 from solver.planning.solve import solve
@@ -106,15 +106,15 @@ def _candidates(problem: Problem, plan: Plan, mine: NodeGroup) -> Iterator[NodeG
 
 def may_hold(problem: Problem, plan: Plan, group: NodeGroup, index: int) -> bool:
     """Return whether a new node of the group has room for a pod of the class."""
-    spec, (free, devices) = plan.pod_classes[index].spec, on_new_node(group, problem.daemon_sets)
-    if why_not_eligible(spec, group.labels, group.taints) is not None or why_not_allocated(devices, spec.claims):
+    spec, node = plan.pod_classes[index].spec, new_node(group, problem.daemon_sets)
+    if why_not_eligible(spec, node.labels, node.taints) is not None or why_not_allocated(node.devices, spec.claims):
         return False
-    return all(free.get(name, 0) >= amount for name, amount in ((PODS, 1), *spec.requests))
+    return all(node.free.get(name, 0) >= amount for name, amount in ((PODS, 1), *spec.requests))
 
 
 def _price(problem: Problem, plan: Plan, group: NodeGroup, pods: Mapping[int, int]) -> float:
     """Return the price of as many nodes, in fractions, as the pods need of their scarcest resource."""
-    free = after_daemons(group, problem.daemon_sets)
+    free = new_node(group, problem.daemon_sets).free
     load: Counter[str] = Counter()
     for index, count in pods.items():
         for name, amount in ((PODS, 1), *plan.pod_classes[index].spec.requests):

@@ -27,9 +27,9 @@ from solver.explanation.kinds import KINDS, offered, removals
 from solver.explanation.model import KEPT_PODS, Constraint, ConstraintChange, Way, WhyUnserved
 from solver.explanation.pods import REQUEST
 from solver.explanation.question import LARGEST_SHARE, Oracle, ServiceQuestion, TrialResult, UnservedClaim, question
-from solver.model import PODS, Labels, Plan, PodSet, PodSpec, Problem, Resources, Taint
+from solver.model import PODS, Node, Plan, PodSet, PodSpec, Problem
 from solver.model.budget import RunningBudget
-from solver.model.capacity import after_daemons, remaining
+from solver.model.capacity import new_node, remaining
 from solver.model.eligibility import why_not_eligible
 from solver.planning.solve import solve
 from solver.relaxation.cp_sat import Model, new_solver
@@ -104,11 +104,8 @@ def _counting(question: ServiceQuestion, constraints: Sequence[Constraint]) -> _
 class _Place:
     """The nodes of a group, or one existing node."""
 
-    labels: Labels
-    taints: tuple[Taint, ...]
-    name: str
-    free: Resources
-    nodes: cp_model.IntVar | int
+    node: Node
+    count: cp_model.IntVar | int
     group: str = ""
 
 
@@ -188,24 +185,23 @@ class _Counting:
 
     def _places(self) -> Iterator[_Place]:
         for group in self._problem.node_groups:
-            free = after_daemons(group, self._problem.daemon_sets)
-            yield _Place(group.labels, group.taints, "", free, self._opened[group.id], group.id)
+            yield _Place(new_node(group, self._problem.daemon_sets), self._opened[group.id], group.id)
         for node in self._problem.nodes:
-            yield _Place(node.labels, node.taints, node.name, node.free, 1)
+            yield _Place(node, 1)
 
     def _fill(self, place: _Place, placed: Sequence[list[cp_model.IntVar]]) -> None:
         """Add the pods on the nodes of one place: which may be there, how many fit a node, what they take together."""
         taken: dict[str, list[tuple[cp_model.IntVar, int]]] = {}
         for number, pods in enumerate(self._problem.pod_sets):
             changes = self._changes[number] if number < self._claims else []
-            spec = _changed(pods.spec, [c for c in changes if c.kind != REQUEST.name])
-            if why_not_eligible(spec, place.labels, place.taints, place.name) is not None:
+            spec, node = _changed(pods.spec, [c for c in changes if c.kind != REQUEST.name]), place.node
+            if why_not_eligible(spec, node.labels, node.taints, node.name) is not None:
                 continue
             here = self._model.new_int_var(0, pods.count, "")
             placed[number].append(here)
             for change in changes:
                 others = _changed(pods.spec, [c for c in changes if c.kind != REQUEST.name and c != change])
-                if change.kind != REQUEST.name and why_not_eligible(others, place.labels, place.taints, place.name):
+                if change.kind != REQUEST.name and why_not_eligible(others, node.labels, node.taints, node.name):
                     self._while(change, self._model.add(here == 0))
             asked = {c.key: c for c in changes if c.kind == REQUEST.name}
             for name, variable, amount in self._asked(place, pods, here, asked):
@@ -213,7 +209,7 @@ class _Counting:
         for name, parts in taken.items():
             divisor = math.gcd(*(amount for _, amount in parts))
             total = cp_model.LinearExpr.weighted_sum([v for v, _ in parts], [amount // divisor for _, amount in parts])
-            row = self._model.add(total <= max(0, place.free.get(name, 0)) // divisor * place.nodes)
+            row = self._model.add(total <= max(0, place.node.free.get(name, 0)) // divisor * place.count)
             self._while(self._per_node(place, name), row)
 
     def _per_node(self, place: _Place, resource: str) -> ConstraintChange | None:
@@ -231,7 +227,7 @@ class _Counting:
             if request in self._literals:
                 asking = self._model.new_int_var(0, pods.count, "")
                 self._while(request, self._model.add(asking == here))
-            row = self._model.add(asking <= max(0, place.free.get(name, 0)) // amount * place.nodes)
+            row = self._model.add(asking <= max(0, place.node.free.get(name, 0)) // amount * place.count)
             self._while(self._per_node(place, name), row)
             yield name, asking, amount
 

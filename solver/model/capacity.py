@@ -85,16 +85,12 @@ def _less(devices: Devices, asked: DeviceAlternative) -> Devices:
     return replace(devices, count=devices.count - lost, taken=devices.taken + lost) if lost else devices
 
 
-def on_new_node(group: NodeGroup, daemon_sets: Iterable[PodSpec]) -> tuple[dict[str, int], tuple[Devices, ...]]:
-    """Return what a new node of the group has for other pods: resources and devices."""
+def new_node(group: NodeGroup, daemon_sets: Iterable[PodSpec]) -> Node:
+    """Return a new node of the group, without a name, with the resources and devices that DaemonSets leave to other
+    pods."""
     mine = (spec for spec in daemon_sets if why_not_eligible(spec, group.labels, group.taints) is None)
     served, devices = with_devices(group.devices, mine)
-    return less_daemons(group.allocatable, served), devices
-
-
-def after_daemons(group: NodeGroup, daemon_sets: Iterable[PodSpec]) -> dict[str, int]:
-    """Return the resources that a new node of the group has for other pods."""
-    return on_new_node(group, daemon_sets)[0]
+    return Node("", less_daemons(group.allocatable, served), group.labels, group.taints, devices=devices)
 
 
 def after_plan(problem: Problem, plan: Plan, kept: Iterable[int]) -> Problem:
@@ -111,9 +107,7 @@ def after_plan(problem: Problem, plan: Plan, kept: Iterable[int]) -> Problem:
     for number, batch in enumerate(plan.nodes):
         group = groups[batch.node_group]
         here = [(classes[i], n) for i, n in batch.pods.items() if i in stay]
-        free, devices = on_new_node(group, problem.daemon_sets)
-        empty = Node("", free, group.labels, group.taints, devices=devices)
-        filled = _with_pods(empty, here)
+        filled = _with_pods(new_node(group, problem.daemon_sets), here)
         nodes.extend(replace(filled, name=f"{group.id}/planned-{number}-{copy}") for copy in range(batch.count))
     return replace(
         problem,

@@ -29,7 +29,7 @@ from solver.model import (
     WhenUnsatisfiable,
 )
 from solver.model.allocation import after_pods, allocate, why_not_allocated
-from solver.model.capacity import after_daemons, on_new_node, remaining
+from solver.model.capacity import new_node, remaining
 from solver.model.eligibility import node_label_keys, on_nodes, ports_collide, read_node_names, why_not_eligible
 from solver.model.quantities import format_quantity, pluralize, resource_words
 from solver.reduction.devices import is_planned
@@ -155,7 +155,7 @@ class DeviceReasons:
         if isinstance(where, Node):
             return where.devices
         if where.id not in self._new:
-            self._new[where.id] = on_new_node(where, self._problem.daemon_sets)[1]
+            self._new[where.id] = new_node(where, self._problem.daemon_sets).devices
         return self._new[where.id]
 
     def _after_plan(self, node: Node) -> tuple[Devices, ...]:
@@ -478,7 +478,7 @@ class _Places:
     def _new_node(self, group: NodeGroup) -> Resources:
         """Return what a new node of the group has beside DaemonSets."""
         if group.id not in self._new_nodes:
-            self._new_nodes[group.id] = after_daemons(group, self._daemon_sets)
+            self._new_nodes[group.id] = new_node(group, self._daemon_sets).free
         return self._new_nodes[group.id]
 
     def _amounts(self, resource: str) -> Ints:

@@ -12,7 +12,7 @@ from cagrpc.api.core.volume_binding import without_attachments, without_volumes
 from cagrpc.cluster.state import ClusterState, Mirror, SlackSeen
 from cagrpc.controllers.slack.model import MIRRORS, SlackSettings, TargetSettings
 from solver.model import Labels, Node, NodeGroup, PodSpec, Resources, Taint
-from solver.model.capacity import after_daemons
+from solver.model.capacity import new_node
 from solver.model.eligibility import node_label_keys
 from solver.slack.model import Copies, NodeShape, SlackTarget
 
@@ -117,10 +117,10 @@ class ShapesOfNodes:
     def _labels(self, signature: _Signature) -> dict[str, str]:
         return {key: value for key, value in zip(self._asked[0], signature[0], strict=True) if value is not None}
 
-    def _room(self, signature: _Signature) -> dict[str, int]:
+    def _room(self, signature: _Signature) -> Resources:
         """Return the free room of an empty node, after its DaemonSets' pods."""
-        node = NodeGroup("", dict(signature[2]), 0.0, labels=self._labels(signature), taints=signature[1])
-        return after_daemons(node, map(without_volumes, self._asked[1]))
+        group = NodeGroup("", dict(signature[2]), 0.0, labels=self._labels(signature), taints=signature[1])
+        return new_node(group, map(without_volumes, self._asked[1])).free
 
 
 def _keys_asked(state: ClusterState, targets: Iterable[SlackTarget]) -> set[str]:
