@@ -22,7 +22,7 @@ from solver.integral.wide import WideModel, dominant_shares
 from solver.model import Budget, Limit, Node, NodeGroup, PodSet, PodSpec, Problem, Resources, Taint
 from solver.model.budget import RunningBudget
 from solver.model.capacity import new_node, with_nodes
-from solver.model.eligibility import node_label_keys, why_not_eligible
+from solver.model.eligibility import KnownEligibility, node_label_keys
 from solver.model.objective import Goal, ObjectiveStage
 from solver.planning.bounds import weights_of
 from solver.planning.solve import solve
@@ -68,7 +68,7 @@ class _Packing:
         self._lost: Counter[str] = Counter()
         self._unlike: dict[object, tuple[NodeGroup, dict[str, int], int]] = {}
         """Nodes that are not like new ones of their group: as a group that can have so many."""
-        self._eligible = _Eligible()
+        self._eligible = KnownEligibility()
 
     def made(self) -> Repacking:
         for number, standing in enumerate(self._cluster.problem.nodes):
@@ -231,19 +231,3 @@ def _limit(cluster: Cluster, limit: Limit, lost: Mapping[str, int], members: Map
     names = None if bounded is None else frozenset({*bounded, *(n for g in bounded for n in members.get(g, ()))})
     less = with_nodes(limit, cluster.groups, {group_id: -count for group_id, count in lost.items()})
     return replace(less, maxima=maxima, node_groups=names)
-
-
-class _Eligible:
-    """Whether pods may run where they are; asked once per spec and distinct labels."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[int, object, object, str], bool] = {}
-        self._by_name: dict[int, bool] = {}
-
-    def __call__(self, spec: PodSpec, labels: Mapping[str, str], taints: tuple[Taint, ...], name: str) -> bool:
-        if not (spec.node_selector or spec.affinity or spec.node_terms or taints):
-            return True
-        key = (id(spec), tuple(labels.items()), taints, name)
-        if key not in self._known:
-            self._known[key] = why_not_eligible(spec, labels, taints, name) is None
-        return self._known[key]

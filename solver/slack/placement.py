@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from solver.model import HOSTNAME, PODS, DeviceClaim, Devices, Node, PodSpec, Toleration
 from solver.model.allocation import after_pods, allocate
-from solver.model.eligibility import node_label_keys, ports_collide, read_node_names, why_not_eligible
+from solver.model.eligibility import KnownEligibility, ports_collide, why_not_eligible
 from solver.reduction.terms import Sort, Term, is_host, terms_of
 from solver.slack.model import Placement, Settled, SlackShape
 
@@ -27,29 +27,6 @@ _EVERYTHING = (Toleration(operator="Exists"),)
 
 _Effect = Sequence[tuple[str, Counter[str]]]
 """What a pod of one spec does to the counts, wherever it is: topology key, and the count over its domains."""
-
-
-class Eligible:
-    """Whether a shape may be on a node at all. Nodes that a shape cannot distinguish are checked once."""
-
-    def __init__(self, shapes: Iterable[SlackShape]) -> None:
-        self._keys = {shape.name: _keys(shape.spec) for shape in shapes}
-        self._known: dict[object, bool] = {}
-
-    def __call__(self, shape: SlackShape, node: Node) -> bool:
-        keys, by_name = self._keys[shape.name]
-        seen = tuple([node.labels.get(key) for key in keys])
-        question = (shape.name, seen, node.taints, node.name if by_name else "")
-        answer = self._known.get(question)
-        if answer is None:
-            answer = why_not_eligible(shape.spec, node.labels, node.taints, node.name) is None
-            self._known[question] = answer
-        return answer
-
-
-def _keys(spec: PodSpec) -> tuple[tuple[str, ...], bool]:
-    """Labels of nodes that the pod selects by, and whether it selects by their names."""
-    return tuple(sorted(node_label_keys((spec,)))), read_node_names((spec,))
 
 
 class PlaceholderCoLocation:
@@ -259,7 +236,7 @@ class _Board:
         }
         self._free = _table([node.free for node in self._nodes], names)
         self._size = np.maximum(_table([node.allocatable or node.free for node in self._nodes], names), 1)
-        self._eligible = Eligible(wanted)
+        self._eligible = KnownEligibility()
         self._colocation = PlaceholderCoLocation(wanted, self._nodes)
         self._devices = HeldDevices(self._nodes)
         empty = np.zeros(len(self._nodes), np.int64)
@@ -273,7 +250,7 @@ class _Board:
         fit = self._fit(shape)
         for row in sorted(self._rows[name] for name in there if name in self._rows):
             count = min(there[self._nodes[row].name], int(fit[row]))
-            if count > 0 and self._eligible(shape, self._nodes[row]):
+            if count > 0 and self._may_run(shape, self._nodes[row]):
                 self._put(shape, row, count, self._kept)
 
     def part(self) -> None:
@@ -316,7 +293,7 @@ class _Board:
         order = self._fullest_first()
         for row in order[fit[order] > 0]:
             node = self._nodes[row]
-            if not self._eligible(shape, node):
+            if not self._may_run(shape, node):
                 continue
             count = min(lacking, int(fit[row]), self._colocation.most(shape, node))
             if count:
@@ -348,6 +325,9 @@ class _Board:
             removed={name: there for name, there in removed.items() if there},
             left={name: count for name, count in left.items() if count},
         )
+
+    def _may_run(self, shape: SlackShape, node: Node) -> bool:
+        return self._eligible(shape.spec, node.labels, node.taints, node.name)
 
     def _put(self, shape: SlackShape, row: int, count: int, where: Mapping[str, _Ints]) -> None:
         where[shape.name][row] += count
