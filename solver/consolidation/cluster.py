@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -36,6 +36,17 @@ class NodeRemoval:
     nodes: tuple[int, ...]
     elsewhere: Mapping[int, Pods]
     """Of nodes that stay, the pods that move all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relocation:
+    """Nodes that can go together, and where their pods go."""
+
+    nodes: tuple[int, ...]
+    placed: Mapping[int, Pods] = field(default_factory=dict)
+    """By node that stands."""
+    opened: Sequence[tuple[str, Pods]] = ()
+    """Of each new node its group, and its pods."""
 
 
 class Cluster:

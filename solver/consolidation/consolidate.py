@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from solver.consolidation.cluster import Cluster, NodeRemoval
+from solver.consolidation.cluster import Cluster, Relocation
 from solver.consolidation.eligible import DomainSpread
 from solver.consolidation.least import least, repacking, worth_micros
 from solver.consolidation.model import (
@@ -26,7 +26,7 @@ from solver.consolidation.model import (
 )
 from solver.consolidation.onto_standing import emptied
 from solver.consolidation.replacing import STEP_SHARE, Replacing
-from solver.consolidation.steps import StepTrials, Trial, written
+from solver.consolidation.steps import StepTrials, Trial
 from solver.model import Budget, TierCost
 from solver.model.budget import RunningBudget
 from solver.planning.warm_up import while_small
@@ -121,8 +121,8 @@ class _Consolidation:
                 going.append(number)
         most = self.problem.most_nodes_per_step
         for start in range(0, len(going), most):
-            removal = NodeRemoval(tuple(sorted(going[start : start + most])), {})
-            self._take(self.steps.trial(DisruptionReason.EMPTY, removal, written(self.cluster, {})))
+            relocation = Relocation(tuple(sorted(going[start : start + most])))
+            self._take(self.steps.sure(DisruptionReason.EMPTY, relocation))
 
     def _improve_weights(self) -> None:
         """Bring pods to better weights, from the lowest weight up."""
@@ -148,10 +148,8 @@ class _Consolidation:
             self.problem.most_nodes_per_step,
             self.steps.least_micros_per_pod,
         )
-        for each in found:
-            plan = written(self.cluster, each.placed)
-            removal = NodeRemoval(tuple(sorted(each.nodes)), {})
-            self._take(self.steps.trial(DisruptionReason.UNDERUTILIZED, removal, plan))
+        for relocation in found:
+            self._take(self.steps.sure(DisruptionReason.UNDERUTILIZED, relocation))
             if self._search.exhausted:
                 break
 

@@ -6,21 +6,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from solver.consolidation.cluster import Cluster, Pods
+from solver.consolidation.cluster import Cluster, Pods, Relocation
 from solver.consolidation.eligible import DomainSpread, Eligibility
 from solver.reduction.reduced import Ints
-
-
-@dataclass(frozen=True)
-class Emptied:
-    """Nodes that can go together, and where their pods go: node -> pods."""
-
-    nodes: tuple[int, ...]
-    placed: dict[int, Pods]
 
 
 def emptied(
@@ -32,7 +23,7 @@ def emptied(
     plain: Sequence[bool],
     most_nodes: int,
     worth_it: float,
-) -> Iterator[Emptied]:
+) -> Iterator[Relocation]:
     """Yield nodes of the candidates, the first ones first, that can go, at most so many together; whoever asks for the
     next has removed the ones before. `targets` are the nodes that take pods, those first that take them first;
     candidates' pods only go to targets after which they do not come themselves. `worth_it` are millionths of $/h that
@@ -48,7 +39,7 @@ def emptied(
     open_to: dict[int, np.ndarray[tuple[int], np.dtype[np.bool_]]] = {}
     for node in candidates:
         if node in placed:  # it took pods: they go on in a step of their own
-            yield Emptied(tuple(going), dict(placed))
+            yield Relocation(tuple(sorted(going)), dict(placed))
             going, placed = [], defaultdict(Counter)
         pods, group = cluster.pods[node], cluster.group_of[node]
         if left[group] <= cluster.least[group] or not all(plain[k] for k in pods):
@@ -66,10 +57,10 @@ def emptied(
         if node in position:
             free[:, position[node]] = -1
         if len(going) >= most_nodes:
-            yield Emptied(tuple(going), dict(placed))
+            yield Relocation(tuple(sorted(going)), dict(placed))
             going, placed = [], defaultdict(Counter)
     if going:
-        yield Emptied(tuple(going), dict(placed))
+        yield Relocation(tuple(sorted(going)), dict(placed))
 
 
 def _fit(

@@ -16,9 +16,9 @@ from math import ceil, inf
 
 import numpy as np
 
-from solver.consolidation.cluster import Cluster, NodeRemoval, Pods
+from solver.consolidation.cluster import Cluster, NodeRemoval, Pods, Relocation
 from solver.consolidation.eligible import Domains, DomainSpread, Eligibility, NewNodeEligibility
-from solver.consolidation.steps import StepTrials, Trial, written
+from solver.consolidation.steps import StepTrials, Trial
 from solver.integral import balanced_kernel as balanced
 from solver.model import NodeGroup
 from solver.model.budget import RunningBudget
@@ -40,8 +40,8 @@ class OneForOne:
             cluster, sorted(groups, key=lambda each: (-each.weight, cluster.micros[each.id], each.id))
         )
 
-    def found(self, nodes: Iterable[int]) -> tuple[list[int], list[tuple[str, Pods]]]:
-        """Return those of the nodes that have a cheaper or better group, and (group, pods) in their places."""
+    def found(self, nodes: Iterable[int]) -> Relocation:
+        """Return those of the nodes that have a cheaper or better group, and nodes of it in their places."""
         cluster = self._cluster
         limits = cluster.limits()
         opened: Counter[str] = Counter()
@@ -66,7 +66,7 @@ class OneForOne:
                     going.append(node)
                     result.append((group.id, Counter(pods)))
                     break
-        return going, result
+        return Relocation(tuple(sorted(going)), opened=result)
 
     def _is_better(self, group: NodeGroup, node: int) -> bool:
         weight, micros = self._cluster.weight_of(node), self._cluster.micros_of(node)
@@ -87,17 +87,6 @@ _TIMES, _MOST_CHANGE = 5, 2.0
 worth in the whole cluster does not say which of them are hard to place here."""
 _LEAST_WEIGHT = 0.05
 """Of a resource that costs nothing, beside the dearest one, when pods are fitted to what is free."""
-
-
-@dataclass(frozen=True)
-class PackedAnew:
-    """Nodes that can go together, and where their pods go."""
-
-    nodes: tuple[int, ...]
-    placed: dict[int, Pods]
-    """By node that stands."""
-    opened: list[tuple[str, Pods]]
-    """Of each new node its group, and its pods."""
 
 
 @dataclass
@@ -142,7 +131,7 @@ class ManyForMany:
         pods = self._cluster.pods[node]
         return bool(pods) and all(self._plain[k] and self._spread.stay_in(k, node) is not None for k in pods)
 
-    def found(self, nodes: Iterable[int], targets: Ints) -> PackedAnew | None:
+    def found(self, nodes: Iterable[int], targets: Ints) -> Relocation | None:
         """Return those of the nodes, all of one weight, that may go together, and where their pods go: onto `targets`,
         nodes that stand, then onto new ones, all of the highest weight that has room for them. None where none has, or
         for no less than the nodes cost."""
@@ -157,7 +146,7 @@ class ManyForMany:
 
     def _packed(
         self, going: Sequence[int], rows: Sequence[_PodRow], targets: Ints, offers: _Offers
-    ) -> PackedAnew | None:
+    ) -> Relocation | None:
         cluster, examples = self._cluster, [row.example for row in rows]
         requests, wanted = cluster.requests[examples], np.array([row.pods.total() for row in rows], dtype=np.int64)
         targets = targets[(cluster.free[targets] >= requests.min(axis=0)).all(axis=1)]
@@ -271,14 +260,14 @@ def _written(
     opened: int,
     entries: int,
     out: balanced.Filled,
-) -> PackedAnew:
+) -> Relocation:
     placed: dict[int, Pods] = defaultdict(Counter)
     filled: list[tuple[str, Pods]] = [(next(groups[kind]), Counter()) for kind in out.kind[:opened].tolist()]
     stock = [list(row.pods.items()) for row in rows]
     for node, row, count in zip(*(each[:entries].tolist() for each in (out.node, out.row, out.pods)), strict=True):
         onto = placed[int(targets[node])] if node < len(targets) else filled[node - len(targets)][1]
         onto.update(_taken(stock[row], count))
-    return PackedAnew(tuple(sorted(going)), dict(placed), filled)
+    return Relocation(tuple(sorted(going)), dict(placed), filled)
 
 
 def _shares(requests: Ints, room: Ints, micros: Floats) -> Floats:
@@ -433,10 +422,10 @@ class Replacing:
         return sorted(shapes.values(), key=len, reverse=True)[:_SHAPES]
 
     def _exchanged(self, nodes: Sequence[int]) -> Trial | None:
-        going, opened = self._one_for_one.found(nodes)
-        if not going or self._dearer(opened) > _HARDLY:
+        found = self._one_for_one.found(nodes)
+        if not found.nodes or self._dearer(found.opened) > _HARDLY:
             return None
-        return self._steps.judged(NodeRemoval(tuple(sorted(going)), {}), written(self._cluster, {}, opened))
+        return self._steps.relocated(found)
 
     def _packed(self, nodes: Sequence[int]) -> tuple[Trial | None, float]:
         """Return a step, and what new nodes cost as a multiple of what their pods are worth."""
@@ -446,8 +435,7 @@ class Replacing:
         found = self._many_for_many.found(nodes, onto[~np.isin(onto, nodes)])
         if found is None:
             return None, inf
-        plan = written(self._cluster, found.placed, found.opened)
-        trial = self._steps.judged(NodeRemoval(found.nodes, {}), plan)
+        trial = self._steps.relocated(found)
         return trial, inf if trial is None else self._dearer(found.opened)
 
     def _dearer(self, opened: Sequence[tuple[str, Pods]]) -> float:
