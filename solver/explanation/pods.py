@@ -55,6 +55,17 @@ def _taint_text(change: ConstraintChange) -> str:
     return f"{change.part.key}{value}:{change.part.effect}"
 
 
+def _having(
+    kind: str, asked: Callable[[PodSpec], object]
+) -> Callable[[Problem, Sequence[PodClass]], Iterator[ConstraintChange]]:
+    """Return what finds the classes whose specs ask for something."""
+
+    def find(_: Problem, classes: Sequence[PodClass]) -> Iterator[ConstraintChange]:
+        return (ConstraintChange(kind, each.example, pods=each) for each in classes if asked(each.spec))
+
+    return find
+
+
 def _selectors(_: Problem, classes: Sequence[PodClass]) -> Iterator[ConstraintChange]:
     for each in classes:
         for key, _value in each.spec.node_selector:
@@ -70,27 +81,9 @@ def _selector_text(change: ConstraintChange) -> str:
     return f"{change.key}={dict(change.pods.spec.node_selector)[change.key]}"
 
 
-def _affinities(_: Problem, classes: Sequence[PodClass]) -> Iterator[ConstraintChange]:
-    for each in classes:
-        if each.spec.affinity is not None:
-            yield ConstraintChange("node_affinity", each.example, pods=each)
-
-
-def _elsewhere(_: Problem, classes: Sequence[PodClass]) -> Iterator[ConstraintChange]:
-    for each in classes:
-        if each.spec.node_terms:
-            yield ConstraintChange("node_terms", each.example, pods=each)
-
-
 def _reach(change: ConstraintChange) -> str:
     assert change.pods is not None
     return "; ".join(map(node_terms_text, change.pods.spec.node_terms))
-
-
-def _unschedulable(_: Problem, classes: Sequence[PodClass]) -> Iterator[ConstraintChange]:
-    for each in classes:
-        if each.spec.unschedulable:
-            yield ConstraintChange("unschedulable", each.example, pods=each)
 
 
 def _unschedulable_text(change: ConstraintChange) -> str:
@@ -235,21 +228,21 @@ KINDS = (
     ),
     ConstraintKind(
         "node_affinity",
-        _affinities,
+        _having("node_affinity", lambda spec: spec.affinity is not None),
         lambda c: f"{like(c)} have a required node affinity",
         lambda c: f"drop the required node affinity of {like(c)}",
         edit_pods=lambda spec, _: replace(spec, affinity=None),
     ),
     ConstraintKind(
         "node_terms",
-        _elsewhere,
+        _having("node_terms", lambda spec: spec.node_terms),
         lambda c: f"{like(c)} use volumes or devices that need {_reach(c)}",
         None,
         edit_pods=lambda spec, _: replace(spec, node_terms=()),
     ),
     ConstraintKind(
         "unschedulable",
-        _unschedulable,
+        _having("unschedulable", lambda spec: spec.unschedulable),
         lambda c: f"{like(c)} cannot be scheduled for now: {_unschedulable_text(c)}",
         None,
         edit_pods=lambda spec, _: replace(spec, unschedulable=""),

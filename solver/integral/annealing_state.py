@@ -253,14 +253,13 @@ def _sizes(free: Ints, cost: Floats, families: Families) -> tuple[Ints, Floats, 
 def _links(reduced: Reduced, dense: int) -> list[list[tuple[int, bool, int]]]:
     """Per row: counters and exclusions, whether it carries them, and how many pods of a unit they count. A counter is
     an exclusion that everything counted carries."""
+    counters = reduced.requests.shape[1] - dense
     links: list[list[tuple[int, bool, int]]] = [[] for _ in reduced.rows]
-    for counter in range(dense, reduced.requests.shape[1]):
-        for row in np.flatnonzero(reduced.requests[:, counter]).tolist():
-            links[row].append((counter - dense, True, int(reduced.requests[row, counter])))
-    for index, exclusion in enumerate(reduced.exclusions, reduced.requests.shape[1] - dense):
-        counted = dict(exclusion.counted)
-        for row in sorted({*exclusion.carriers, *counted}):
-            links[row].append((index, row in exclusion.carriers, counted.get(row, 0)))
+    for counter in range(counters):
+        for row in np.flatnonzero(reduced.requests[:, dense + counter]).tolist():
+            links[row].append((counter, True, int(reduced.requests[row, dense + counter])))
+    for mine, others in zip(links, reduced.links, strict=True):
+        mine.extend((counters + index, carries, counts) for index, carries, counts in others)
     return links
 
 

@@ -438,12 +438,7 @@ class Packing:
 
 
 def _shapes(reduced: Reduced, node_cost: Floats, values: Floats) -> Shapes:
-    by_row: list[list[tuple[int, bool, int]]] = [[] for _ in reduced.rows]
-    for index, exclusion in enumerate(reduced.exclusions):
-        counted = dict(exclusion.counted)
-        for row in {*exclusion.carriers, *counted}:
-            by_row[row].append((index, row in exclusion.carriers, counted.get(row, 0)))
-    links = [link for of_row in by_row for link in of_row]
+    links = [link for of_row in reduced.links for link in of_row]
     exclusions, carries, counts = zip(*links, strict=True) if links else ((), (), ())
     free = reduced.free.astype(np.float64)
     return Shapes(
@@ -456,7 +451,7 @@ def _shapes(reduced: Reduced, node_cost: Floats, values: Floats) -> Shapes:
         cost=node_cost,
         use=reduced.use,
         spare=reduced.spare,
-        first_link=np.cumsum([0, *map(len, by_row)]),
+        first_link=np.cumsum([0, *map(len, reduced.links)]),
         exclusion=np.array(exclusions, dtype=np.int64),
         carries=np.array(carries, dtype=np.bool_),
         counts=np.array(counts, dtype=np.int64),

@@ -64,11 +64,6 @@ def parse_quantity(quantity: Quantity) -> Fraction:
     return _bounded(Fraction(quantity), str(quantity))
 
 
-def cpu_milli(quantity: Quantity, *, round_up: bool = True) -> int:
-    """A quantity of cpu in millicores; a part of one is rounded up, or down where asked."""
-    return amount(CPU, quantity, round_up=round_up)
-
-
 def amount(resource: str, quantity: Quantity, *, round_up: bool = True) -> int:
     """A quantity of `resource` in the planner's unit: millicores for cpu, bytes or pieces for all others.
 

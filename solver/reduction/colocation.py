@@ -23,11 +23,12 @@ class CoLocation:
         self._counts: dict[int, dict[int, int]] = defaultdict(dict)
         """Row -> exclusion -> pods of a unit that it counts."""
         self._needs: dict[int, list[int]] = defaultdict(list)
-        for index, exclusion in enumerate(reduced.exclusions):
-            for row in exclusion.carriers:
-                self._excludes[row].append(index)
-            for row, pods in exclusion.counted:
-                self._counts[row][index] = pods
+        for row, links in enumerate(reduced.links):
+            for index, carries, counts in links:
+                if carries:
+                    self._excludes[row].append(index)
+                if counts:
+                    self._counts[row][index] = counts
         for index, need in enumerate(reduced.needs):
             for row in need.carriers:
                 self._needs[row].append(index)

@@ -192,6 +192,16 @@ class Reduced:
         return np.array(rows, dtype=np.int64).reshape(len(self.kinds), len(self.exclusions))
 
     @cached_property
+    def links(self) -> list[list[tuple[int, bool, int]]]:
+        """Per row: the exclusions that concern it, whether it carries each, and how many pods of a unit that counts."""
+        found: list[list[tuple[int, bool, int]]] = [[] for _ in self.rows]
+        for index, exclusion in enumerate(self.exclusions):
+            counted = dict(exclusion.counted)
+            for row in {*exclusion.carriers, *counted}:
+                found[row].append((index, row in exclusion.carriers, counted.get(row, 0)))
+        return found
+
+    @cached_property
     def wanted(self) -> Ints:
         """Per row: units that could be served."""
         total = np.zeros(len(self.rows), dtype=np.int64)

@@ -62,14 +62,8 @@ class Linear:
         return present
 
 
-class RowVariables:
-    """The variables behind each row: `terms` turns sums over rows into sums over variables."""
-
-    def __init__(self, of_row: Sequence[Sequence[int]]) -> None:
-        self._of_row = of_row
-
-    def terms(self, rows: Rows) -> list[LinearTerm]:
-        return [(variable, pods) for row, pods in rows for variable in self._of_row[row]]
+Terms = Callable[[Rows], list[LinearTerm]]
+"""Turns sums over rows into sums over the variables behind them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +78,8 @@ class Apart:
         """What the rule tells apart: units that are in the same parts as often are alike to it."""
         return self.carriers, self.counted
 
-    def emit(self, linear: Linear, units: RowVariables) -> None:
-        carriers, counted = units.terms(self.carriers), units.terms(self.counted)
+    def emit(self, linear: Linear, terms_of: Terms) -> None:
+        carriers, counted = terms_of(self.carriers), terms_of(self.counted)
         if not carriers or not counted:
             return
         if {row for row, _ in self.counted} <= {row for row, _ in self.carriers}:
@@ -107,11 +101,11 @@ class Beside:
         """As of `Apart`."""
         return self.carriers, self.helpers
 
-    def emit(self, linear: Linear, units: RowVariables) -> None:
-        carriers = units.terms(self.carriers)
+    def emit(self, linear: Linear, terms_of: Terms) -> None:
+        carriers = terms_of(self.carriers)
         if carriers:
             present = linear.whether_any(carriers)
-            linear.constrain([*units.terms(self.helpers), (present, -1)], 0, None)
+            linear.constrain([*terms_of(self.helpers), (present, -1)], 0, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +118,8 @@ class OneDomain:
         """As of `Apart`."""
         return self.domains
 
-    def emit(self, linear: Linear, units: RowVariables) -> None:
-        present = [linear.whether_any(terms) for terms in map(units.terms, self.domains) if terms]
+    def emit(self, linear: Linear, terms_of: Terms) -> None:
+        present = [linear.whether_any(terms) for terms in map(terms_of, self.domains) if terms]
         if len(present) > 1:
             linear.constrain([(variable, 1) for variable in present], None, 1)
 
@@ -152,8 +146,8 @@ class Spread:
         """As of `Apart`."""
         return tuple(rows for domain in self.domains for rows in (domain.carriers, domain.counted))
 
-    def emit(self, linear: Linear, units: RowVariables) -> None:
-        counted = [units.terms(domain.counted) for domain in self.domains]
+    def emit(self, linear: Linear, terms_of: Terms) -> None:
+        counted = [terms_of(domain.counted) for domain in self.domains]
         emptiest = []
         if not self.from_zero:
             sums = [(domain.running, terms) for domain, terms in zip(self.domains, counted, strict=True)]
@@ -165,7 +159,7 @@ class Spread:
             for domain, terms in zip(self.domains, counted, strict=True):
                 linear.constrain([*terms, (level, -1)], -domain.running, None)
         for domain, terms in zip(self.domains, counted, strict=True):
-            carriers = units.terms(domain.carriers)
+            carriers = terms_of(domain.carriers)
             if not carriers:
                 continue
             if {row for row, _ in domain.counted} <= {row for row, _ in domain.carriers} and (

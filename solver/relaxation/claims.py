@@ -13,7 +13,7 @@ from ortools.sat.python import cp_model
 from solver.model.objective import Goal, ObjectiveStage
 from solver.reduction.objective import Units, breaks_ties, counts, stages
 from solver.reduction.reduced import Demand, Reduced
-from solver.reduction.rules import Linear, LinearTerm, RowVariables, value_of
+from solver.reduction.rules import Linear, LinearTerm, Rows, value_of
 from solver.relaxation.cp_sat import Model, new_solver
 from solver.relaxation.linear_program import INFINITY, LinearProgram
 
@@ -83,9 +83,8 @@ class _Builder:
         for bundles in self._reduced.together:
             chosen = {variable for row in bundles for variable in self._of_row[row]}
             self._linear.constrain([(variable, 1) for variable in sorted(chosen)], None, 1)
-        units = RowVariables(self._of_row)
         for rule in self._reduced.rules:
-            rule.emit(self._linear, units)
+            rule.emit(self._linear, self._terms)
         return Claims(
             self._linear,
             self._units,
@@ -94,6 +93,9 @@ class _Builder:
             tuple((tuple(terms), constant) for terms, constant in self._needed),
             {stage: tuple(terms) for stage, terms in self._stages.items()},
         )
+
+    def _terms(self, rows: Rows) -> list[LinearTerm]:
+        return [(variable, pods) for row, pods in rows for variable in self._of_row[row]]
 
     def _leave(self, demand: Demand) -> None:
         """Add variables for what stays unserved: one per gang, otherwise one per age."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solver.model.quantities import LARGEST_AMOUNT, Quantity, amount, cpu_milli, format_quantity, parse_quantity
+from solver.model.quantities import LARGEST_AMOUNT, Quantity, amount, format_quantity, parse_quantity
 
 
 @pytest.mark.parametrize(
@@ -142,5 +142,5 @@ def test_anything_else_is_a_value_error(anything: Quantity) -> None:
     assert 0 <= value <= LARGEST_AMOUNT
 
 
-def test_cpu_milli_is_amount_of_cpu() -> None:
-    assert (cpu_milli("1.0001"), cpu_milli("1.0001", round_up=False)) == (1001, 1000)
+def test_a_part_of_a_millicore_is_rounded_up_or_down() -> None:
+    assert (amount("cpu", "1.0001"), amount("cpu", "1.0001", round_up=False)) == (1001, 1000)
