@@ -13,16 +13,8 @@ from cagrpc.offline.planning import Planned
 from cagrpc.tables import table
 from solver import Explanation
 from solver.explanation.choices import difference_json, difference_words, limited_json, limited_words
-from solver.explanation.explain import (
-    Alternative,
-    Constraint,
-    ConstraintChange,
-    Way,
-    WhyGroup,
-    WhyUnserved,
-    advice,
-    reason,
-)
+from solver.explanation.kinds import advice, reason
+from solver.explanation.model import Alternative, Constraint, ConstraintChange, Way, WhyGroup, WhyUnserved
 from solver.model.quantities import pluralize
 
 _OTHERS = "pods of the same or a higher priority take the room"

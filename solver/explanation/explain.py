@@ -9,45 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from solver.explanation.choices import by_cost, why_group, why_limited
-from solver.explanation.kinds import advice, apply, reason
-from solver.explanation.model import (
-    KEPT_PODS,
-    Alternative,
-    Constraint,
-    ConstraintChange,
-    Difference,
-    Explanation,
-    Way,
-    WhyGroup,
-    WhyLimited,
-    WhyUnserved,
-)
-from solver.explanation.question import LARGEST_SHARE, ServiceQuestion, UnservedClaim, claims, question
+from solver.explanation.model import Explanation, WhyGroup, WhyUnserved
+from solver.explanation.question import LARGEST_SHARE, claims
 from solver.explanation.unserved import why_unserved
 from solver.model import Budget, Plan, Problem
 from solver.model.budget import RunningBudget
 from solver.model.validation import validate
-
-__all__ = [
-    "KEPT_PODS",
-    "Alternative",
-    "Constraint",
-    "ConstraintChange",
-    "Difference",
-    "Explanation",
-    "ServiceQuestion",
-    "UnservedClaim",
-    "Way",
-    "WhyGroup",
-    "WhyLimited",
-    "WhyUnserved",
-    "advice",
-    "apply",
-    "claims",
-    "explain",
-    "question",
-    "reason",
-]
 
 _MOST_CLAIMS = 20
 _MOST_GROUPS = 10

@@ -11,7 +11,7 @@ import pytest
 
 from cagrpc.cli.main import main
 from solver.explanation.choices import difference_words
-from solver.explanation.explain import Difference
+from solver.explanation.model import Difference
 from solver.model import NodeGroupIncrease
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "reference" / "explanations.md"

@@ -11,19 +11,10 @@ from hypothesis import given, note
 from hypothesis import strategies as st
 
 from solver import Budget, Limit, NodeGroup, Operator, Plan, PodSet, PodSpec, Problem, Requirement, solve
-from solver.explanation.explain import (
-    KEPT_PODS,
-    Constraint,
-    ConstraintChange,
-    WhyUnserved,
-    advice,
-    apply,
-    claims,
-    explain,
-    question,
-    reason,
-)
-from solver.explanation.kinds import removals
+from solver.explanation.explain import explain
+from solver.explanation.kinds import advice, apply, reason, removals
+from solver.explanation.model import KEPT_PODS, Constraint, ConstraintChange, WhyUnserved
+from solver.explanation.question import claims, question
 from solver.explanation.unserved import relaxed_core
 from solver.model import (
     ATTACHABLE_VOLUMES,

@@ -6,7 +6,8 @@ import pytest
 
 from solver import Budget, Limit, Problem, solve
 from solver.explanation.choices import reached, without
-from solver.explanation.explain import explain, reason
+from solver.explanation.explain import explain
+from solver.explanation.kinds import reason
 from tests.support.solver.problems import group, node, pods, spec
 
 BUDGET = Budget(deterministic_seconds=5.0)

@@ -8,7 +8,9 @@ from dataclasses import replace
 import pytest
 
 from solver import Budget, Limit, Operator, PodSpec, Problem, Requirement, solve
-from solver.explanation.explain import ConstraintChange, advice, apply, explain, reason
+from solver.explanation.explain import explain
+from solver.explanation.kinds import advice, apply, reason
+from solver.explanation.model import ConstraintChange
 from solver.model import (
     HOSTNAME,
     HostPort,
