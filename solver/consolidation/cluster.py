@@ -39,7 +39,7 @@ class NodeRemoval:
 
 
 @dataclass(frozen=True, slots=True)
-class Relocation:
+class Replacement:
     """Nodes that can go together, and where their pods go."""
 
     nodes: tuple[int, ...]

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from solver.consolidation.cluster import Cluster, Relocation
+from solver.consolidation.cluster import Cluster, Replacement
 from solver.consolidation.eligible import DomainSpread
 from solver.consolidation.least import least, repacking, worth_micros
 from solver.consolidation.model import (
@@ -121,8 +121,8 @@ class _Consolidation:
                 going.append(number)
         most = self.problem.most_nodes_per_step
         for start in range(0, len(going), most):
-            relocation = Relocation(tuple(sorted(going[start : start + most])))
-            self._take(self.steps.sure(DisruptionReason.EMPTY, relocation))
+            replacement = Replacement(tuple(sorted(going[start : start + most])))
+            self._take(self.steps.sure(DisruptionReason.EMPTY, replacement))
 
     def _improve_weights(self) -> None:
         """Bring pods to better weights, from the lowest weight up."""
@@ -148,8 +148,8 @@ class _Consolidation:
             self.problem.most_nodes_per_step,
             self.steps.least_micros_per_pod,
         )
-        for relocation in found:
-            self._take(self.steps.sure(DisruptionReason.UNDERUTILIZED, relocation))
+        for replacement in found:
+            self._take(self.steps.sure(DisruptionReason.UNDERUTILIZED, replacement))
             if self._search.exhausted:
                 break
 

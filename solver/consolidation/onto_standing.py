@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from solver.consolidation.cluster import Cluster, Pods, Relocation
+from solver.consolidation.cluster import Cluster, Pods, Replacement
 from solver.consolidation.eligible import DomainSpread, Eligibility
 from solver.reduction.reduced import Ints
 
@@ -23,7 +23,7 @@ def emptied(
     plain: Sequence[bool],
     most_nodes: int,
     worth_it: float,
-) -> Iterator[Relocation]:
+) -> Iterator[Replacement]:
     """Yield nodes of the candidates, the first ones first, that can go, at most so many together; whoever asks for the
     next has removed the ones before. `targets` are the nodes that take pods, those first that take them first;
     candidates' pods only go to targets after which they do not come themselves. `worth_it` are millionths of $/h that
@@ -39,7 +39,7 @@ def emptied(
     open_to: dict[int, np.ndarray[tuple[int], np.dtype[np.bool_]]] = {}
     for node in candidates:
         if node in placed:  # it took pods: they go on in a step of their own
-            yield Relocation(tuple(sorted(going)), dict(placed))
+            yield Replacement(tuple(sorted(going)), dict(placed))
             going, placed = [], defaultdict(Counter)
         pods, group = cluster.pods[node], cluster.group_of[node]
         if left[group] <= cluster.least[group] or not all(plain[k] for k in pods):
@@ -57,10 +57,10 @@ def emptied(
         if node in position:
             free[:, position[node]] = -1
         if len(going) >= most_nodes:
-            yield Relocation(tuple(sorted(going)), dict(placed))
+            yield Replacement(tuple(sorted(going)), dict(placed))
             going, placed = [], defaultdict(Counter)
     if going:
-        yield Relocation(tuple(sorted(going)), dict(placed))
+        yield Replacement(tuple(sorted(going)), dict(placed))
 
 
 def _fit(

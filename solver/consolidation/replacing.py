@@ -16,7 +16,7 @@ from math import ceil, inf
 
 import numpy as np
 
-from solver.consolidation.cluster import Cluster, NodeRemoval, Pods, Relocation
+from solver.consolidation.cluster import Cluster, NodeRemoval, Pods, Replacement
 from solver.consolidation.eligible import Domains, DomainSpread, Eligibility, NewNodeEligibility
 from solver.consolidation.steps import StepTrials, Trial
 from solver.integral import balanced_kernel as balanced
@@ -40,7 +40,7 @@ class OneForOne:
             cluster, sorted(groups, key=lambda each: (-each.weight, cluster.micros[each.id], each.id))
         )
 
-    def found(self, nodes: Iterable[int]) -> Relocation:
+    def found(self, nodes: Iterable[int]) -> Replacement:
         """Return those of the nodes that have a cheaper or better group, and nodes of it in their places."""
         cluster = self._cluster
         limits = cluster.limits()
@@ -66,7 +66,7 @@ class OneForOne:
                     going.append(node)
                     result.append((group.id, Counter(pods)))
                     break
-        return Relocation(tuple(sorted(going)), opened=result)
+        return Replacement(tuple(sorted(going)), opened=result)
 
     def _is_better(self, group: NodeGroup, node: int) -> bool:
         weight, micros = self._cluster.weight_of(node), self._cluster.micros_of(node)
@@ -131,7 +131,7 @@ class ManyForMany:
         pods = self._cluster.pods[node]
         return bool(pods) and all(self._plain[k] and self._spread.stay_in(k, node) is not None for k in pods)
 
-    def found(self, nodes: Iterable[int], targets: Ints) -> Relocation | None:
+    def found(self, nodes: Iterable[int], targets: Ints) -> Replacement | None:
         """Return those of the nodes, all of one weight, that may go together, and where their pods go: onto `targets`,
         nodes that stand, then onto new ones, all of the highest weight that has room for them. None where none has, or
         for no less than the nodes cost."""
@@ -146,7 +146,7 @@ class ManyForMany:
 
     def _packed(
         self, going: Sequence[int], rows: Sequence[_PodRow], targets: Ints, offers: _Offers
-    ) -> Relocation | None:
+    ) -> Replacement | None:
         cluster, examples = self._cluster, [row.example for row in rows]
         requests, wanted = cluster.requests[examples], np.array([row.pods.total() for row in rows], dtype=np.int64)
         targets = targets[(cluster.free[targets] >= requests.min(axis=0)).all(axis=1)]
@@ -260,14 +260,14 @@ def _written(
     opened: int,
     entries: int,
     out: balanced.Filled,
-) -> Relocation:
+) -> Replacement:
     placed: dict[int, Pods] = defaultdict(Counter)
     filled: list[tuple[str, Pods]] = [(next(groups[kind]), Counter()) for kind in out.kind[:opened].tolist()]
     stock = [list(row.pods.items()) for row in rows]
     for node, row, count in zip(*(each[:entries].tolist() for each in (out.node, out.row, out.pods)), strict=True):
         onto = placed[int(targets[node])] if node < len(targets) else filled[node - len(targets)][1]
         onto.update(_taken(stock[row], count))
-    return Relocation(tuple(sorted(going)), dict(placed), filled)
+    return Replacement(tuple(sorted(going)), dict(placed), filled)
 
 
 def _shares(requests: Ints, room: Ints, micros: Floats) -> Floats:
@@ -425,7 +425,7 @@ class Replacing:
         found = self._one_for_one.found(nodes)
         if not found.nodes or self._dearer(found.opened) > _HARDLY:
             return None
-        return self._steps.relocated(found)
+        return self._steps.replaced(found)
 
     def _packed(self, nodes: Sequence[int]) -> tuple[Trial | None, float]:
         """Return a step, and what new nodes cost as a multiple of what their pods are worth."""
@@ -435,7 +435,7 @@ class Replacing:
         found = self._many_for_many.found(nodes, onto[~np.isin(onto, nodes)])
         if found is None:
             return None, inf
-        trial = self._steps.relocated(found)
+        trial = self._steps.replaced(found)
         return trial, inf if trial is None else self._dearer(found.opened)
 
     def _dearer(self, opened: Sequence[tuple[str, Pods]]) -> float:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solver.consolidation.cluster import Cluster, NodeRemoval, Pods, Relocation
+from solver.consolidation.cluster import Cluster, NodeRemoval, Pods, Replacement
 from solver.consolidation.eligible import Eligibility, PodRules
 from solver.consolidation.model import DisruptionReason
 from solver.model import (
@@ -32,9 +32,9 @@ from solver.reduction.objective import dollars
 from solver.reduction.reduced import MICROS
 
 
-def written(cluster: Cluster, relocation: Relocation) -> Plan:
+def written(cluster: Cluster, replacement: Replacement) -> Plan:
     """Return the plan that puts pods onto nodes that stand, and onto new ones."""
-    placed, opened = relocation.placed, relocation.opened
+    placed, opened = replacement.placed, replacement.opened
     total: Pods = Counter()
     for pods in (*placed.values(), *(pods for _, pods in opened)):
         total.update(pods)
@@ -137,13 +137,13 @@ class StepTrials:
         reason = self._why(removal, plan, self._change_micros(removal, plan))
         return None if reason is None else self.trial(reason, removal, plan)
 
-    def relocated(self, relocation: Relocation) -> Trial | None:
-        """Return the step that relocates these pods where it is possible and worth it."""
-        return self.judged(NodeRemoval(relocation.nodes, {}), written(self.cluster, relocation))
+    def replaced(self, replacement: Replacement) -> Trial | None:
+        """Return the step that replaces these nodes where it is possible and worth it."""
+        return self.judged(NodeRemoval(replacement.nodes, {}), written(self.cluster, replacement))
 
-    def sure(self, reason: DisruptionReason, relocation: Relocation) -> Trial:
-        """Return the step that relocates these pods, which is known to be possible and worth it."""
-        return self.trial(reason, NodeRemoval(relocation.nodes, {}), written(self.cluster, relocation))
+    def sure(self, reason: DisruptionReason, replacement: Replacement) -> Trial:
+        """Return the step that replaces these nodes, which is known to be possible and worth it."""
+        return self.trial(reason, NodeRemoval(replacement.nodes, {}), written(self.cluster, replacement))
 
     def trial(self, reason: DisruptionReason, removal: NodeRemoval, plan: Plan) -> Trial:
         return Trial(reason, removal, plan, self._change_micros(removal, plan))
