@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from cagrpc.api.core.nodes import HOSTNAME, INSTANCE_TYPE, group_labels
+from cagrpc.api.core.nodes import HOSTNAME, INSTANCE_TYPE, as_planned, group_labels
 from cagrpc.api.core.volume_binding import with_attachments
 from cagrpc.api.devices.matching import NodeDevices, typical
 from cagrpc.cluster.node_info import ClusterCapacity, NodeInfo, Reservations
@@ -46,16 +46,12 @@ class GroupDevices:
 
 
 def groups_as_planned(snapshot: FleetSnapshot, cluster: ClusterState) -> tuple[NodeGroup, ...]:
-    """Return node groups with labels, devices, and numbers of volumes that can be attached, as their Nodes will have
-    them. What their minimum needs the fleet orders."""
+    """Return node groups as they are planned with, with devices and numbers of volumes that can be attached."""
     seen = _attach_limits_seen(snapshot, cluster)
     devices = GroupDevices(snapshot, cluster)
     return tuple(
         replace(
-            state.group,
-            target_size=state.target_size,
-            labels=group_labels(state.group),
-            min_size=0,
+            as_planned(state.group),
             allocatable=_with_attachments(state.group, cluster, seen.get(group_id, {})),
             devices=devices.of(state.group),
         )

@@ -4,6 +4,7 @@ that planning reads."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from cagrpc.api.core.resources import Amounts, amounts
@@ -48,6 +49,11 @@ def group_labels(group: NodeGroup) -> dict[str, str]:
     zone = group.labels.get(ZONE, group.zone)
     of_drivers = dict.fromkeys(ZONES_OF_DRIVERS, zone) if zone else {}
     return {**labels, **of_drivers, **group.labels}
+
+
+def as_planned(group: NodeGroup) -> NodeGroup:
+    """Return the group with the labels of its nodes. What its minimum needs is ordered whatever is planned."""
+    return replace(group, labels=group_labels(group), min_size=0)
 
 
 def node_document(group: NodeGroup, name: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from cagrpc.api.autoscaler import expander as wire
 from cagrpc.api.autoscaler.expander import Option, group
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
-from cagrpc.api.core.nodes import group_labels
+from cagrpc.api.core.nodes import as_planned
 from cagrpc.api.core.pods import Pod
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
 from cagrpc.cluster.released_pods import ReleasedPods
@@ -30,7 +30,7 @@ from cagrpc.runtime.clock import EpochClock
 from cagrpc.services.decisions import LONGEST_KEY, ConsideredOption, Decision, DecisionLog
 from cagrpc.services.grpc.gangs import OfferedGangs, OptionDemand
 from cagrpc.services.grpc.status import CallContext, Method
-from solver.model import Budget, NodeGroup, Problem
+from solver.model import Budget, Problem
 from solver.model.capacity import limits_broken
 from solver.model.errors import NotCompiledError
 from solver.model.plan import ScaleUpCandidate, Score
@@ -113,16 +113,9 @@ def problem(
     """
     pod_sets, set_of_pod = group(demand, now_seconds)
     counts = tuple(Counter(set_of_pod[key] for key in keys) for keys in wanted)
-    return Problem(pod_sets, tuple(_groups(options, snapshot).values()), limits=snapshot.limits), counts
-
-
-def _groups(options: Sequence[Option], snapshot: FleetSnapshot) -> dict[str, NodeGroup]:
-    states = {option.node_group: snapshot.groups.get(option.node_group) for option in options}
-    return {
-        group_id: replace(state.group, target_size=state.target_size, labels=group_labels(state.group))
-        for group_id, state in states.items()
-        if state
-    }
+    offered = dict.fromkeys(each.node_group for each in options if each.node_group in snapshot.groups)
+    groups = tuple(as_planned(snapshot.groups[name].group) for name in offered)
+    return Problem(pod_sets, groups, limits=snapshot.limits), counts
 
 
 def by_counts(offers: Sequence[OptionDemand], snapshot: FleetSnapshot) -> tuple[Ranked, ...]:
