@@ -6,11 +6,12 @@ served. For what is chosen: the alternatives. "Smallest" is defined in docs/refe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from solver.explanation.choices import by_cost, why_group, why_limited
 from solver.explanation.model import Explanation, WhyGroup, WhyUnserved
-from solver.explanation.question import LARGEST_SHARE, claims
+from solver.explanation.question import LARGEST_SHARE, UnservedClaim, claims
 from solver.explanation.unserved import why_unserved
 from solver.model import Budget, Plan, Problem
 from solver.model.budget import RunningBudget
@@ -35,11 +36,7 @@ def explain(problem: Problem, plan: Plan, budget: Budget | None = None) -> Expla
     waiting, opened = claims(plan), by_cost(problem, plan)
     first = _CLAIMS_SHARE if opened else 1.0
     running = RunningBudget(replace(budget, seconds=budget.seconds * first))
-    unserved: list[WhyUnserved] = []
-    for claim in waiting[:_MOST_CLAIMS]:
-        if running.exhausted:
-            break
-        unserved.append(why_unserved(problem, plan, claim, running))
+    unserved = _unserved(problem, plan, waiting, running)
     spent = running.elapsed_seconds()
     running = RunningBudget(replace(budget, seconds=max(0.0, (budget.seconds - spent) * _CHOICES_SHARE)))
     chosen: list[WhyGroup] = []
@@ -49,10 +46,27 @@ def explain(problem: Problem, plan: Plan, budget: Budget | None = None) -> Expla
         chosen.append(why_group(problem, plan, increment, running))
     running = RunningBudget(replace(budget, seconds=max(0.0, budget.seconds - spent - running.elapsed_seconds())))
     return Explanation(
-        tuple(unserved),
+        unserved,
         len(waiting) - len(unserved),
         tuple(chosen),
         len(opened) - len(chosen),
         plan.certificate.price_of_priority_usd_per_hour,
         why_limited(problem, plan, running, LARGEST_SHARE),
     )
+
+
+def explain_unserved(problem: Problem, plan: Plan, budget: Budget) -> tuple[WhyUnserved, ...]:
+    """Explain only what the plan leaves out, as `explain` does, with the whole budget for it."""
+    validate(problem, budget)
+    return _unserved(problem, plan, claims(plan), RunningBudget(budget))
+
+
+def _unserved(
+    problem: Problem, plan: Plan, waiting: Sequence[UnservedClaim], running: RunningBudget
+) -> tuple[WhyUnserved, ...]:
+    found: list[WhyUnserved] = []
+    for claim in waiting[:_MOST_CLAIMS]:
+        if running.exhausted:
+            break
+        found.append(why_unserved(problem, plan, claim, running))
+    return tuple(found)

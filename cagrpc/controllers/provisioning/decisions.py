@@ -38,7 +38,8 @@ from cagrpc.controllers.provisioning.selection import (
 )
 from cagrpc.errors import in_one_line
 from cagrpc.fleet.model import LARGEST_INCREMENT
-from solver import explain, solve
+from solver import solve
+from solver.explanation.explain import explain_unserved
 from solver.explanation.kinds import advice
 from solver.explanation.pods import REQUEST
 from solver.model import PODS, Budget, Certificate, Node, NodeGroup, Plan, PodClass, Problem, Resources
@@ -265,7 +266,7 @@ def _ways(scenario: Problem, candidate: Candidate, budget: RunningBudget) -> lis
     if not plan.unplaced:
         return []
     ways = [
-        way.changes for each in explain(problem, plan, budget.next_plan(_EXPLAIN_SHARE)).unserved for way in each.ways
+        way.changes for each in explain_unserved(problem, plan, budget.next_plan(_EXPLAIN_SHARE)) for way in each.ways
     ]
     more = [changes for changes in ways if all(change.kind != REQUEST.name for change in changes)]
     return [", and ".join(map(advice, changes)) for changes in (more or ways)[:_MOST_WAYS]]
