@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from solver.compiled import aside, step
 from solver.model import PODS
-from solver.reduction.reduced import Bools, Floats, Ints, Kind, Reduced
+from solver.reduction.reduced import Bools, Floats, Ints, Kind, Links, Reduced, links_of
 
 Words = npt.NDArray[np.uint64]
 
@@ -194,7 +194,7 @@ def given_of(reduced: Reduced, node_cost: Floats, families: Families) -> Given:
     for number, kind in enumerate(kinds):
         eligible[number] = np.frombuffer(kind.fits if kind.existing else reduced.families[kind.family], dtype=bool)
     links, needs = _links(reduced, families.dense), _needs(reduced)
-    flat_links, flat_needs = [link for mine in links for link in mine], [link for mine in needs for link in mine]
+    flat_needs = [link for mine in needs for link in mine]
     spare = np.array([[*kind.free[families.dense :], *kind.spare] for kind in kinds], dtype=np.int64)
     met = np.zeros((len(kinds), len(reduced.needs)), dtype=bool)
     for number, kind in enumerate(kinds):
@@ -217,10 +217,10 @@ def given_of(reduced: Reduced, node_cost: Floats, families: Families) -> Given:
         step=step,
         use=reduced.use[order],
         spare=spare.reshape(len(kinds), reduced.free.shape[1] - families.dense + len(reduced.exclusions)),
-        first_link=np.cumsum([0, *map(len, links)]),
-        exclusion=np.array([link[0] for link in flat_links], dtype=np.int64),
-        carries=np.array([link[1] for link in flat_links], dtype=bool),
-        counts=np.array([link[2] for link in flat_links], dtype=np.int64),
+        first_link=links.first,
+        exclusion=links.exclusion,
+        carries=links.carries,
+        counts=links.counts,
         met=met,
         first_need=np.cumsum([0, *map(len, needs)]),
         need=np.array([link[0] for link in flat_needs], dtype=np.int64),
@@ -250,17 +250,18 @@ def _sizes(free: Ints, cost: Floats, families: Families) -> tuple[Ints, Floats, 
     return peak, step, np.where(span > 0, 1.0 / np.maximum(span, 1), 0.0)
 
 
-def _links(reduced: Reduced, dense: int) -> list[list[tuple[int, bool, int]]]:
-    """Per row: counters and exclusions, whether it carries them, and how many pods of a unit they count. A counter is
-    an exclusion that everything counted carries."""
-    counters = reduced.requests.shape[1] - dense
-    links: list[list[tuple[int, bool, int]]] = [[] for _ in reduced.rows]
-    for counter in range(counters):
-        for row in np.flatnonzero(reduced.requests[:, dense + counter]).tolist():
-            links[row].append((counter, True, int(reduced.requests[row, dense + counter])))
-    for mine, others in zip(links, reduced.links, strict=True):
-        mine.extend((counters + index, carries, counts) for index, carries, counts in others)
-    return links
+def _links(reduced: Reduced, dense: int) -> Links:
+    """Return links to counters, and to exclusions, which are numbered after them. A counter is an exclusion that
+    everything counted carries."""
+    counters, known = reduced.requests[:, dense:], reduced.links
+    rows, counter = np.nonzero(counters)
+    return links_of(
+        len(reduced.rows),
+        np.concatenate([rows, np.repeat(np.arange(len(reduced.rows)), np.diff(known.first))]),
+        np.concatenate([counter, known.exclusion + counters.shape[1]]),
+        np.concatenate([np.ones(len(rows), dtype=bool), known.carries]),
+        np.concatenate([counters[rows, counter], known.counts]),
+    )
 
 
 def _needs(reduced: Reduced) -> list[list[tuple[int, bool]]]:

@@ -438,8 +438,7 @@ class Packing:
 
 
 def _shapes(reduced: Reduced, node_cost: Floats, values: Floats) -> Shapes:
-    links = [link for of_row in reduced.links for link in of_row]
-    exclusions, carries, counts = zip(*links, strict=True) if links else ((), (), ())
+    links = reduced.links
     free = reduced.free.astype(np.float64)
     return Shapes(
         requests=reduced.requests,
@@ -451,10 +450,10 @@ def _shapes(reduced: Reduced, node_cost: Floats, values: Floats) -> Shapes:
         cost=node_cost,
         use=reduced.use,
         spare=reduced.spare,
-        first_link=np.cumsum([0, *map(len, reduced.links)]),
-        exclusion=np.array(exclusions, dtype=np.int64),
-        carries=np.array(carries, dtype=np.bool_),
-        counts=np.array(counts, dtype=np.int64),
+        first_link=links.first,
+        exclusion=links.exclusion,
+        carries=links.carries,
+        counts=links.counts,
     )
 
 

@@ -319,8 +319,7 @@ def first_alike(reduced: Reduced) -> Ints:
     each other on a node, are like no other."""
     told_apart = {row for row, each in enumerate(reduced.rows) if each.bundle}
     told_apart.update(np.flatnonzero(reduced.caps < np.iinfo(np.int64).max).tolist())
-    for exclusion in reduced.exclusions:
-        told_apart.update(exclusion.carriers, (row for row, _ in exclusion.counted))
+    told_apart.update(np.flatnonzero(np.diff(reduced.links.first)).tolist())
     for need in reduced.needs:
         told_apart.update(need.carriers, need.helpers)
     fits = np.packbits(reduced.fits, axis=0).T

@@ -19,16 +19,8 @@ class CoLocation:
         self.anything_goes = not reduced.exclusions and not reduced.needs
         self.helpers = frozenset(row for need in reduced.needs for row in need.helpers)
         """Rows that others need beside them: fewer of them can be worth less than none."""
-        self._excludes: dict[int, list[int]] = defaultdict(list)
-        self._counts: dict[int, dict[int, int]] = defaultdict(dict)
-        """Row -> exclusion -> pods of a unit that it counts."""
+        self._known: dict[int, tuple[list[int], dict[int, int]]] = {}
         self._needs: dict[int, list[int]] = defaultdict(list)
-        for row, links in enumerate(reduced.links):
-            for index, carries, counts in links:
-                if carries:
-                    self._excludes[row].append(index)
-                if counts:
-                    self._counts[row][index] = counts
         for index, need in enumerate(reduced.needs):
             for row in need.carriers:
                 self._needs[row].append(index)
@@ -47,7 +39,7 @@ class CoLocation:
         carried: set[int] = set()
         counted: Counter[int] = Counter()
         for row, wanted in units.items():
-            own, counts, count = self._excludes.get(row, ()), self._counts.get(row, {}), wanted
+            (own, counts), count = self._exclusions(row), wanted
             for index in {*own, *(carried & counts.keys())}:
                 room, each = kind.spare[index] - counted[index], counts.get(index, 0)
                 if room < 0:
@@ -65,11 +57,24 @@ class CoLocation:
 
     def _apart(self, kind: Kind, units: Mapping[int, int]) -> bool:
         """Whether no exclusion is broken."""
-        for index in {index for row, count in units.items() if count for index in self._excludes.get(row, ())}:
-            total = sum(count * self._counts[row].get(index, 0) for row, count in units.items() if row in self._counts)
-            if total > kind.spare[index]:
-                return False
-        return True
+        carried: set[int] = set()
+        total: Counter[int] = Counter()
+        for row, count in units.items():
+            own, counts = self._exclusions(row)
+            carried.update(own if count else ())
+            for index, each in counts.items():
+                total[index] += count * each
+        return all(total[index] <= kind.spare[index] for index in carried)
+
+    def _exclusions(self, row: int) -> tuple[list[int], dict[int, int]]:
+        """Return the exclusions that the row carries, and of those that count its pods how many of a unit."""
+        if row not in self._known:
+            links = self.reduced.links
+            mine = slice(links.first[row], links.first[row + 1])
+            exclusion, carries, counts = (each[mine].tolist() for each in links[1:])
+            own = [index for index, carried in zip(exclusion, carries, strict=True) if carried]
+            self._known[row] = own, {index: each for index, each in zip(exclusion, counts, strict=True) if each}
+        return self._known[row]
 
     def _unmet(self, kind: Kind, units: Mapping[int, int]) -> frozenset[int]:
         """Rows that lack a helper."""

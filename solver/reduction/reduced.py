@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -108,6 +109,29 @@ class Kind:
         return bool(self.nodes)
 
 
+class Links(NamedTuple):
+    """Rows and the exclusions that concern them, sorted by row and exclusion."""
+
+    first: Ints
+    """Per row, and one more: where its links begin."""
+    exclusion: Ints
+    carries: Bools
+    """Per link: whether the row carries the exclusion,"""
+    counts: Ints
+    """and how many pods of a unit that counts."""
+
+
+def links_of(rows: int, row: Ints, exclusion: Ints, carries: Bools, counts: Ints) -> Links:
+    """Return links of so many rows, given one by one in any order."""
+    order = np.lexsort((exclusion, row))
+    first = np.searchsorted(row[order], np.arange(rows + 1))
+    return Links(first, exclusion[order], carries[order], counts[order])
+
+
+def _ints(numbers: Iterable[int]) -> Ints:
+    return np.fromiter(numbers, dtype=np.int64)
+
+
 @dataclass(frozen=True)
 class Reduced:
     """The problem as the algorithms see it."""
@@ -192,14 +216,21 @@ class Reduced:
         return np.array(rows, dtype=np.int64).reshape(len(self.kinds), len(self.exclusions))
 
     @cached_property
-    def links(self) -> list[list[tuple[int, bool, int]]]:
-        """Per row: the exclusions that concern it, whether it carries each, and how many pods of a unit that counts."""
-        found: list[list[tuple[int, bool, int]]] = [[] for _ in self.rows]
-        for index, exclusion in enumerate(self.exclusions):
-            counted = dict(exclusion.counted)
-            for row in {*exclusion.carriers, *counted}:
-                found[row].append((index, row in exclusion.carriers, counted.get(row, 0)))
-        return found
+    def links(self) -> Links:
+        """Which exclusions concern which rows."""
+        exclusions = self.exclusions
+        carriers = _ints(row for each in exclusions for row in each.carriers)
+        counted = _ints(row for each in exclusions for row, _ in each.counted)
+        indices = np.arange(len(exclusions))
+        of_carriers = np.repeat(indices, [len(each.carriers) for each in exclusions])
+        of_counted = np.repeat(indices, [len(each.counted) for each in exclusions])
+        number = max(1, len(exclusions))
+        both = np.concatenate([carriers * number + of_carriers, counted * number + of_counted])
+        keys, position = np.unique(both, return_inverse=True)
+        carries, counts = np.zeros(len(keys), dtype=bool), np.zeros(len(keys), dtype=np.int64)
+        carries[position[: len(carriers)]] = True
+        counts[position[len(carriers) :]] = _ints(pods for each in exclusions for _, pods in each.counted)
+        return links_of(len(self.rows), keys // number, keys % number, carries, counts)
 
     @cached_property
     def wanted(self) -> Ints:
