@@ -7,9 +7,9 @@ For so many minutes the honest tenant is alone, and for as many beside a hostile
 `bench.hostile` does one by one: whatever a namespace can hold, as many silent connections as there may be, and a flood
 of header frames each minute. Each cycle creates a Deployment, a pod whose volume is in a zone, a pod that claims a
 device (not with `assist`: the autoscaler reads no claims unless told to) and a ProvisioningRequest, and deletes them
-again. Printed are the seconds until the pods run, until the request is Provisioned, and until consolidation has removed
-the nodes. The exit code is 1 where a mean beside the hostile tenant is more than twice that without, or the server's
-memory grows by more than 100 MiB.
+again. It needs the native front (`make native`). Printed are the seconds until the pods run, until the request is
+Provisioned, and until consolidation has removed the nodes. The exit code is 1 where a mean beside the hostile tenant is
+more than twice that without, or the server's memory grows by more than 100 MiB.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import mean
 from types import TracebackType
@@ -82,6 +83,8 @@ def main() -> int:
     options = parser.parse_args()
     if options.drive == "assist" and options.autoscaler is None:
         parser.error("--drive assist needs --autoscaler")
+    if find_spec("cagrpc_native") is None:
+        parser.error("the native front is not installed, without which floods of frames fill memory: make native")
     return measured(lambda live: run(live, options), verbose=options.verbose)
 
 
