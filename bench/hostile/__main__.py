@@ -58,7 +58,7 @@ ATTACKS: Mapping[str, Attack] = {
         f"solve-{kind}": Attack(200, "pods", partial(solving.solving, kind), f"{count} {each} each")
         for kind, (each, count, _) in solving.KINDS.items()
     },
-    "solve-mixed": Attack(180, "pods", solving.mixed, "of all these kinds together"),
+    "solve-mixed": Attack(200, "pods", solving.mixed, "of all these kinds together"),
     "solve-machines": Attack(200, "nodes", solving.machines, "each with a value of a key of which one pod has a term"),
     "cap-cel-bytes": Attack(12, "namespaces", caps.expression_bytes, "each with its share of bytes of expressions"),
     "cap-cel-steps": Attack(300, "devices", caps.expression_steps, "on each of which an expression takes its steps"),

@@ -120,11 +120,12 @@ def solving(kind: str, meter: Meter, pods: int, budget: Budget = _BUDGET) -> Non
 
 
 def mixed(meter: Meter, pods: int, budget: Budget = _BUDGET) -> None:
-    """As many pods of all kinds together, and of one kind with more terms."""
+    """As many pods of each kind together, and of one with more terms."""
     cluster = FedCluster(nodes=20)
     warm_up()
-    for kind, (_, count, made) in {**KINDS, "terms": ("", 80, _apart_from_many)}.items():
-        number = pods // len(KINDS)
+    kinds = {**KINDS, "terms": ("", 80, _apart_from_many)}
+    for kind, (_, count, made) in kinds.items():
+        number = pods // len(kinds)
         mine = [made(each, count, number) for each in range(number)]
         for each in mine:
             each.metadata.name = each.metadata.uid = f"{kind}-{each.metadata.name}"

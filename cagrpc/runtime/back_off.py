@@ -8,7 +8,16 @@ from dataclasses import dataclass
 from cagrpc.runtime.clock import MonotonicClock
 
 LONGEST_SECONDS = 30.0
+LONGEST_REST_SECONDS = 60.0
+_SHARE_IN_VAIN = 0.2
+"""Of the time, for work that comes to nothing."""
 _MOST_DOUBLINGS = 16
+
+
+def rest_seconds(worked_seconds: float) -> float:
+    """Return how long work that took so long in vain rests, so that others have most of the time; no longer than a
+    minute, since it may be of use by then."""
+    return min(worked_seconds * (1 / _SHARE_IN_VAIN - 1), LONGEST_REST_SECONDS)
 
 
 def no_jitter() -> float:

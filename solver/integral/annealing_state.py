@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from solver.compiled import aside, step
 from solver.model import PODS
-from solver.reduction.reduced import Bools, Floats, Ints, Kind, Links, Reduced, links_of
+from solver.reduction.reduced import Bools, Floats, Ints, Kind, Links, Reduced
 
 Words = npt.NDArray[np.uint64]
 
@@ -253,15 +253,14 @@ def _sizes(free: Ints, cost: Floats, families: Families) -> tuple[Ints, Floats, 
 def _links(reduced: Reduced, dense: int) -> Links:
     """Return links to counters, and to exclusions, which are numbered after them. A counter is an exclusion that
     everything counted carries."""
-    counters, known = reduced.requests[:, dense:], reduced.links
+    counters, known, numbers = reduced.requests[:, dense:], reduced.links, np.arange(len(reduced.rows) + 1)
     rows, counter = np.nonzero(counters)
-    return links_of(
-        len(reduced.rows),
-        np.concatenate([rows, np.repeat(np.arange(len(reduced.rows)), np.diff(known.first))]),
-        np.concatenate([counter, known.exclusion + counters.shape[1]]),
-        np.concatenate([np.ones(len(rows), dtype=bool), known.carries]),
-        np.concatenate([counters[rows, counter], known.counts]),
-    )
+    row = np.concatenate([rows, np.repeat(numbers[:-1], np.diff(known.first))])
+    exclusion = np.concatenate([counter, known.exclusion + counters.shape[1]])
+    carries = np.concatenate([np.ones(len(rows), dtype=bool), known.carries])
+    counts = np.concatenate([counters[rows, counter], known.counts])
+    order = np.lexsort((exclusion, row))
+    return Links(np.searchsorted(row[order], numbers), exclusion[order], carries[order], counts[order])
 
 
 def _needs(reduced: Reduced) -> list[list[tuple[int, bool]]]:

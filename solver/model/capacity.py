@@ -31,6 +31,18 @@ def most_nodes(group: NodeGroup, limits: Iterable[Limit]) -> int:
     return min((group.max_size, *allowed))
 
 
+def room_of(group: NodeGroup, limits: Sequence[Limit]) -> tuple[int, str]:
+    """Return how many more nodes the group may have, and the limit that says so; empty where its maximum does."""
+    bounds = [(max(0, group.max_size - group.target_size), "")]
+    bounds += [
+        (left // amount, limit.name)
+        for limit in limits
+        for resource, left in remaining(limit).items()
+        if (amount := limit.counted(group).get(resource))
+    ]
+    return min(bounds)
+
+
 def limits_broken(limits: Sequence[Limit], group: NodeGroup, node_count: int) -> tuple[str, ...]:
     """Return the limits, for people, that `node_count` more nodes of the group would break; empty where they fit."""
     broken = []

@@ -17,7 +17,6 @@ from solver.model import (
     DeviceClaim,
     Devices,
     HostPort,
-    Limit,
     Node,
     NodeGroup,
     NodeGroupIncrease,
@@ -29,7 +28,7 @@ from solver.model import (
     WhenUnsatisfiable,
 )
 from solver.model.allocation import after_pods, allocate, why_not_allocated
-from solver.model.capacity import new_node, remaining
+from solver.model.capacity import new_node, remaining, room_of
 from solver.model.eligibility import node_label_keys, on_nodes, ports_collide, read_node_names, why_not_eligible
 from solver.model.quantities import format_quantity, pluralize, resource_words
 from solver.reduction.devices import is_planned
@@ -74,18 +73,6 @@ def named(groups: Sequence[NodeGroup], *, sizes: bool = False) -> str:
     rest = len(groups) - _MOST_GROUPS_NAMED
     names = ", ".join(f"{g.id} ({g.max_size})" if sizes else g.id for g in groups[:_MOST_GROUPS_NAMED])
     return f"{names} and {rest} more" if rest > 0 else names
-
-
-def room_of(group: NodeGroup, limits: Sequence[Limit]) -> tuple[int, str]:
-    """Return how many more nodes the group may have, and the limit that says so; empty where its maximum does."""
-    bounds = [(max(0, group.max_size - group.target_size), "")]
-    bounds += [
-        (left // amount, limit.name)
-        for limit in limits
-        for resource, left in remaining(limit).items()
-        if (amount := limit.counted(group).get(resource))
-    ]
-    return min(bounds)
 
 
 def limits_reached(problem: Problem, deltas: Mapping[str, int]) -> dict[str, tuple[str, ...]]:

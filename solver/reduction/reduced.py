@@ -116,16 +116,9 @@ class Links(NamedTuple):
     """Per row, and one more: where its links begin."""
     exclusion: Ints
     carries: Bools
-    """Per link: whether the row carries the exclusion,"""
+    """Per link: whether the row carries the exclusion."""
     counts: Ints
-    """and how many pods of a unit that counts."""
-
-
-def links_of(rows: int, row: Ints, exclusion: Ints, carries: Bools, counts: Ints) -> Links:
-    """Return links of so many rows, given one by one in any order."""
-    order = np.lexsort((exclusion, row))
-    first = np.searchsorted(row[order], np.arange(rows + 1))
-    return Links(first, exclusion[order], carries[order], counts[order])
+    """Per link: how many pods of a unit the exclusion counts."""
 
 
 def _ints(numbers: Iterable[int]) -> Ints:
@@ -230,7 +223,8 @@ class Reduced:
         carries, counts = np.zeros(len(keys), dtype=bool), np.zeros(len(keys), dtype=np.int64)
         carries[position[: len(carriers)]] = True
         counts[position[len(carriers) :]] = _ints(pods for each in exclusions for _, pods in each.counted)
-        return links_of(len(self.rows), keys // number, keys % number, carries, counts)
+        first = np.searchsorted(keys, number * np.arange(len(self.rows) + 1))
+        return Links(first, keys % number, carries, counts)
 
     @cached_property
     def wanted(self) -> Ints:

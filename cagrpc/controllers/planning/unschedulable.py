@@ -1,5 +1,5 @@
 """Pods for which rounds find no room. Those that a long round has left out back off, as kube-scheduler's unschedulable
-pods do: the next rounds go without them for a while, so that who is hard to plan does not hold up everybody else."""
+pods do: the next rounds go without them for a while, so that pods that are hard to plan do not hold up all others."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from cagrpc.cluster.state import PodRef, WaitingPods
-from cagrpc.controllers.planning.batching import RETRY_SECONDS
 from cagrpc.controllers.planning.records import LeftOut, Rounds
 from cagrpc.fleet.model import PodKey
+from cagrpc.runtime.back_off import rest_seconds
 from cagrpc.runtime.clock import MonotonicClock
 
 _CHEAP_SECONDS = 1.0
-"""Pods that a round of this length left out are planned again in each of the next ones; after a longer one"""
-_SHARE = 0.2
-"""rounds with them take so much of the time."""
+"""Pods that a round of this length left out are planned again in each of the next ones."""
 
 
 class UnschedulablePods:
@@ -87,6 +85,5 @@ class UnschedulablePods:
 
     def planned(self, seconds: float, offered: Hashable) -> None:
         """Let the pods that a round has left out back off if it took long."""
-        pause = min(seconds * (1 / _SHARE - 1), RETRY_SECONDS)
-        self._until = self._clock() + pause if seconds > _CHEAP_SECONDS else float("-inf")
+        self._until = self._clock() + rest_seconds(seconds) if seconds > _CHEAP_SECONDS else float("-inf")
         self._offered = offered

@@ -16,6 +16,7 @@ from cagrpc.controllers.provisioning.model import namespace_of
 from cagrpc.controllers.provisioning.observation import RequestsObservation
 from cagrpc.controllers.provisioning.progress import Action, ManagedRequest, Pods, RequestPhase
 from cagrpc.controllers.settings import ClassBehaviour, NamespaceSettings
+from cagrpc.runtime.back_off import rest_seconds
 from cagrpc.runtime.clock import MonotonicClock
 from solver.model.quantities import pluralize
 
@@ -23,10 +24,6 @@ T = TypeVar("T")
 
 _MOST_NAMESPACES = 10_000
 """How many namespaces `Turns` remembers."""
-_SHARE_OF_REFUSED = 0.2
-"""Of the time, for deciding requests of one namespace that are refused."""
-LONGEST_REST_SECONDS = 60.0
-"""So long at most nothing of a namespace is decided then: room that is made may serve it now."""
 _SECTION = "provisioning_requests.per_namespace"
 
 
@@ -80,12 +77,11 @@ class Turns:
 
     def refused(self, namespaces: Iterable[str], seconds: float) -> None:
         """Note what was refused in so many seconds of deciding, the namespace of each request. Nothing of such a
-        namespace is decided for four times its part of them, which is its part of the requests."""
+        namespace is decided while its part of them rests, which is its part of the requests."""
         refused, now = Counter(namespaces), self._clock()
         self._rest_until = {name: until for name, until in self._rest_until.items() if now < until}
         for namespace, requests in refused.items():
-            rest = seconds * requests / refused.total() * (1 / _SHARE_OF_REFUSED - 1)
-            self._rest_until[namespace] = now + min(rest, LONGEST_REST_SECONDS)
+            self._rest_until[namespace] = now + rest_seconds(seconds * requests / refused.total())
 
     def rests(self, namespace: str) -> bool:
         """Return whether nothing of it is decided now, since deciding what was refused has used its share of time."""

@@ -17,7 +17,7 @@ from cagrpc.controllers.provisioning.progress import Refused
 from cagrpc.fleet.model import FleetSnapshot
 from solver.model import PODS, Limit, Node, NodeGroup, Plan, PodSet, PodSpec, Problem, Resources
 from solver.model.allocation import allocate
-from solver.model.capacity import remaining, with_nodes
+from solver.model.capacity import room_of, with_nodes
 from solver.model.quantities import pluralize
 
 
@@ -156,19 +156,8 @@ def _most(scenario: Scenario, spec: PodSpec, enough: int) -> int:
         if found >= enough:
             break
         if group.id not in scenario.short and could_hold(group, spec):
-            found += _most_new(scenario, group) * _pods_within({PODS: enough, **group.allocatable}, spec)
+            found += room_of(group, scenario.limits)[0] * _pods_within({PODS: enough, **group.allocatable}, spec)
     return min(found, enough)
-
-
-def _most_new(scenario: Scenario, group: NodeGroup) -> int:
-    allowed = (
-        left // group.counted_capacity[name]
-        for limit in scenario.limits
-        if limit.node_groups is None or group.id in limit.node_groups
-        for name, left in remaining(limit).items()
-        if group.counted_capacity.get(name)
-    )
-    return min((max(0, group.max_size - group.target_size), *allowed))
 
 
 def _pods_within(free: Resources, spec: PodSpec) -> int:

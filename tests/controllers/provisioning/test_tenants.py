@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from cagrpc.api.encoding.json_documents import timestamp
 from cagrpc.controllers.provisioning import deciding, fairness, selection
-from cagrpc.controllers.provisioning.fairness import LONGEST_REST_SECONDS
 from cagrpc.controllers.settings import NamespaceSettings, RequestSettings
+from cagrpc.runtime.back_off import LONGEST_REST_SECONDS
 from cagrpc.runtime.fair_lock import FairLock
 from solver import solve
 from solver.model import Budget, Plan, Problem
