@@ -173,7 +173,9 @@ class _Maximal:
         """Whether the pattern, with one more unit at position `extra`, may share a node."""
         if self._colocation.anything_goes:
             return True
-        units = {s: int(self._pods[p]) + (p == extra) for p, s in enumerate(self._specs)}
+        units = {spec: count for spec, count in zip(self._specs, self._pods.tolist(), strict=True) if count}
+        if extra is not None:
+            units[self._specs[extra]] = units.get(self._specs[extra], 0) + 1
         return self._colocation.admits(self._kind, units)
 
     def _full(self, left: list[int]) -> bool:

@@ -13,6 +13,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import dropwhile
 
 import numpy as np
 
@@ -228,14 +229,13 @@ class _Dealing:
         def order(row: int) -> tuple[float, ...]:
             return level(row), given_up[row], -want[row], units.get((demand.index, row), 0), row
 
-        while left and rows:
-            row = min(rows, key=order)
-            others = [other for other in rows if other != row]
-            most = self._room(row)
-            if most <= 0:
-                rows = others
-                continue
-            amount = min(left, most, self._step(row, others, want, left, level))
+        while left:
+            ranked = sorted(rows, key=order)
+            rows = list(dropwhile(lambda row: self._room(row) <= 0, ranked))
+            if not rows:
+                break
+            row, *others = rows
+            amount = min(left, self._room(row), self._step(row, others, want, left, level))
             units[demand.index, row] = units.get((demand.index, row), 0) + amount
             want[row] -= amount
             left -= amount

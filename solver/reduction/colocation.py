@@ -58,10 +58,12 @@ class CoLocation:
     def _apart(self, kind: Kind, units: Mapping[int, int]) -> bool:
         """Whether no exclusion is broken."""
         carried: set[int] = set()
-        total: Counter[int] = Counter()
+        total: defaultdict[int, int] = defaultdict(int)
         for row, count in units.items():
+            if not count:
+                continue
             own, counts = self._exclusions(row)
-            carried.update(own if count else ())
+            carried.update(own)
             for index, each in counts.items():
                 total[index] += count * each
         return all(total[index] <= kind.spare[index] for index in carried)
@@ -78,10 +80,12 @@ class CoLocation:
 
     def _unmet(self, kind: Kind, units: Mapping[int, int]) -> frozenset[int]:
         """Rows that lack a helper."""
+        if not self._needs:
+            return frozenset()
         lacking: set[int] = set()
+        present = [row for row, count in units.items() if count]
         for row, count in units.items():
             for index in self._needs.get(row, ()) if count else ():
-                helpers = self.reduced.needs[index].helpers
-                if index not in kind.met and not any(units[other] and other in helpers for other in units):
+                if index not in kind.met and self.reduced.needs[index].helpers.isdisjoint(present):
                     lacking.add(row)
         return frozenset(lacking)

@@ -225,12 +225,15 @@ def _spread(layout: Layout, term: Term) -> Iterator[Rule]:
         return
     carriers_of: dict[tuple[str, ...], set[int]] = defaultdict(set)
     known: dict[object, tuple[str, ...]] = {}
+    values_of: dict[int, tuple[str, ...]] = {}  # by class, which has many rows and may be large to compare
     for row, part in layout.carrying[term]:
-        asked = layout.specs[part.spec]
-        alike = (asked.node_selector, asked.affinity, asked.tolerations)
-        if alike not in known:
-            known[alike] = _spread_domains(layout, asked, term)
-        carriers_of[known[alike]].add(row)
+        if part.spec not in values_of:
+            asked = layout.specs[part.spec]
+            alike = (asked.node_selector, asked.affinity, asked.tolerations)
+            if alike not in known:
+                known[alike] = _spread_domains(layout, asked, term)
+            values_of[part.spec] = known[alike]
+        carriers_of[values_of[part.spec]].add(row)
     counted = _by_domain(layout, term, _counted(layout, layout.counted[term]))
     running: dict[str | None, int] = defaultdict(int)
     for place, pods in layout.standing.counted(term).items():

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 
 from solver import Budget, Plan, PodSet, Problem, ScaleUpCandidate, Status, rank, solve
 from solver.model import (
@@ -54,6 +54,9 @@ def told_steps(work_to_do: Callable[[], Plan]) -> tuple[int, Plan]:
 
 
 @given(hostile)
+@example(Asked(["ports", "rather with"], 9, 2, 0))
+@example(Asked(["rather with", "soft spread"], 12, 3, 20))
+@example(Asked(["rather nodes", "spread", "tolerations"], 16, 38, 0))
 @examples(60)
 def test_steps_are_in_proportion_and_honest_pods_are_served(asked: Asked) -> None:
     problem = hostile_problem(*asked)
