@@ -17,10 +17,10 @@ from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
 from typing import Any
 
+from cagrpc.config.prices import price_list
 from cagrpc.fleet.catalogue import embedded_catalogue
 from cagrpc.report.make import ReportInputs, make_report
 from cagrpc.report.model import Consolidation
-from cagrpc.report.prices import price_list
 from cagrpc.report.problem import Offered, ReadCluster, question
 from cagrpc.report.sources import read_files
 from solver import Budget, solve

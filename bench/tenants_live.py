@@ -199,7 +199,8 @@ class _Honest:
             of_template = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
             uses = {"resourceClaims": of_template, **_TOLERATES}
             cluster.create_pod(f"{name}-device", {"cpu": "1", "memory": "1Gi"}, **uses)
-        self._live.wait_for_running(_REPLICAS + 1 + self._claims, seconds=PATIENCE_SECONDS)
+        count = _REPLICAS + 1 + self._claims
+        self._live.wait_for(lambda: self._running(name) == count, f"{count} pods run", seconds=PATIENCE_SECONDS)
         pods = time.monotonic() - began
         began = time.monotonic()
         self._requests.create(name, {"honest": _OF_A_REQUEST})
@@ -213,6 +214,14 @@ class _Honest:
         cluster.admin.delete("/api/v1/persistentvolumes")
         self._live.wait_for(self._is_empty, "the nodes are gone", seconds=PATIENCE_SECONDS)
         return pods, request, time.monotonic() - began
+
+    def _running(self, name: str) -> int:
+        """Of this cycle; a ReplicaSet that is being deleted may have made others."""
+        pods = self._live.cluster.pods()
+        return sum(
+            f"{each['metadata']['name']}-".startswith(f"{name}-") and each["status"]["phase"] == "Running"
+            for each in pods
+        )
 
     def _is_empty(self) -> bool:
         pools = self._live.pools()

@@ -133,19 +133,24 @@ class _Conversion:
             startup_taints=entry.startup_taints,
             limits=entry.limits,
             allocatable=entry.allocatable,
-            node_groups=None if entry.node_groups is None else tuple(self._groups(entry.node_groups)),
+            node_groups=() if entry.node_groups is None and entry.groups else self._groups(entry.node_groups),
+            groups=entry.groups,
         )
 
-    def _groups(self, entries: Sequence[provisioners.NodeGroupEntry]) -> Iterable[NodeGroup]:
+    def _groups(self, entries: Sequence[provisioners.NodeGroupEntry] | None) -> tuple[NodeGroup, ...] | None:
+        if entries is None:
+            return None
+        found: list[NodeGroup] = []
         directory = self._written.directory
         for entry in entries:
             if isinstance(entry, provisioners.NodeGroupFile):
                 recorded = {each.group.id: each.group for each in read_recorded_groups(directory / entry.file)}
-                yield from (recorded[group_id] for group_id in entry.ids or recorded)
+                found.extend(recorded[group_id] for group_id in entry.ids or recorded)
                 continue
             if entry.autoscaling is not None:
                 self.autoscaling_of[entry.id] = entry.autoscaling
-            yield self._group(entry)
+            found.append(self._group(entry))
+        return tuple(found)
 
     def _group(self, form: provisioners.NodeGroupForm) -> NodeGroup:
         if form.allocatable is None:

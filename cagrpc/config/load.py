@@ -104,6 +104,7 @@ def _settings(
                 f'zero_or_max_node_scaling of node group "{group_id}": CA asks for the whole of its maximum at once,'
                 " and it has none; give it max_size, or its provisioner limits"
             )
+    prices = reader.prices(written.expander.prices, directory, catalogue)
     held = _of_provisioners(written.slack, expanded.groups, reader.problems) if written.slack is not None else None
     if reader.problems:
         raise InvalidConfiguration(reader.problems)
@@ -118,7 +119,7 @@ def _settings(
     inventory = Inventory(expanded.groups, catalogue, startup_taints)
     backend = plugin.configure(written.backend, written.kubernetes, directory, inventory)
     warnings.extend(f"{path('', location)}: {sentence}" for location, sentence in backend.warnings)
-    if not expanded.groups:
+    if not expanded.groups and not any(each.groups for each in expanded.provisioners):
         warnings.append("provisioners: there is not one node group, so nothing can scale up")
     consolidation = written.consolidation
     if consolidation is not None:
@@ -152,6 +153,9 @@ def _settings(
         requests=written.provisioning_requests if cluster and written.provisioning_requests.enabled else None,
         kueue=written.kueue if cluster and written.kueue.enabled else None,
         slack=held,
+        prices=prices,
+        price_rule=written.expander.price_rule,
+        provisioners=expanded.provisioners,
         consolidation=consolidation,
         warnings=tuple(warnings),
     )

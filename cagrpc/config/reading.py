@@ -12,11 +12,13 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from cagrpc.config.groups import Entry, Written
+from cagrpc.config.prices import price_list
 from cagrpc.config.schema import karpenter, provisioners
 from cagrpc.config.yaml_text import parse_documents, read_text
 from cagrpc.durations import duration_text
 from cagrpc.errors import InvalidConfiguration
 from cagrpc.fleet.catalogue import Catalogue, embedded_catalogue, read_catalogue
+from cagrpc.fleet.prices import PriceList
 from cagrpc.forms import OLD_NAMES, Form, OldName, Section, names_in_files, shown
 from cagrpc.problems import path as place_of
 from cagrpc.problems import sentences
@@ -45,6 +47,16 @@ class FileReader:
             return read_catalogue(directory / written)
         except InvalidConfiguration as error:
             self.problems.extend(f"catalogue: {problem}" for problem in error.problems)
+            return None
+
+    def prices(self, written: str | None, directory: Path, catalogue: Catalogue) -> PriceList | None:
+        """Return the prices of a table over the catalogue's; None where there is no table, or it has problems."""
+        if written is None:
+            return None
+        try:
+            return price_list(catalogue, directory / written)
+        except InvalidConfiguration as error:
+            self.problems.extend(f"expander.prices: {problem}" for problem in error.problems)
             return None
 
     def validated(self, form: TypeAdapter[_T], raw: Any, place: str, context: Mapping[str, Any]) -> _T | None:

@@ -24,6 +24,8 @@ from cagrpc.controllers.settings import (
 )
 from cagrpc.controllers.slack.model import SlackSettings
 from cagrpc.fleet.catalogue import Catalogue
+from cagrpc.fleet.prices import PriceList, PriceRule
+from cagrpc.fleet.provisioners import Provisioner
 from cagrpc.fleet.visibility import ShownGroups
 from solver.model import Limit, NodeGroup
 
@@ -66,6 +68,12 @@ class Settings:
     """None where no slack is held."""
     consolidation: ConsolidationSettings | None = None
     """None where nothing is consolidated."""
+    prices: PriceList | None = None
+    """Of node groups of other cloud providers; None for the catalogue's."""
+    price_rule: PriceRule = field(default_factory=PriceRule)
+    """For those without."""
+    provisioners: tuple[Provisioner, ...] = ()
+    """Which take such groups in."""
     tracing: bool = False
     """Whether spans are made and sent."""
     warnings: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from cagrpc.fleet.catalogue import EPHEMERAL_STORAGE, WELL_KNOWN_LABELS, Catalogue, Offering
@@ -81,6 +81,17 @@ class Provisioner:
     name_label: str = NODEPOOL_LABEL
     post_registration_labels: Labels = field(default_factory=dict)
     """Labels that every node gets only some time after it has joined: device plugins and feature discovery set them."""
+    groups: tuple[re.Pattern[str], ...] = ()
+    """Ids of node groups of another cloud provider that it takes in, searched for as cluster-autoscaler's priority
+    expander does."""
+
+    def takes_in(self, group_id: str, labels: Labels, taints: Collection[Taint]) -> bool:
+        """Return whether a node group of another cloud provider counts as the provisioner's: by its id where `groups`
+        has any, else where it has the provisioner's labels and taints and meets its requirements."""
+        if self.groups:
+            return any(each.search(group_id) for each in self.groups)
+        conditions = (each.requirement for each in _conditions(self))
+        return set(self.taints) <= set(taints) and all(matches_requirement(each, labels) for each in conditions)
 
 
 def group_of(group_id: str, offering: Offering) -> NodeGroup:

@@ -42,7 +42,8 @@ def print_decision(decision: dict[str, Any], out: Console) -> None:
             option["left_out"] or option["reason"],
         )
     out.print(result)
-    choice = decision["chosen"] or "nothing (a veto: no scale-up in this loop)"
+    nothing = "nothing (a veto: no scale-up in this loop)"
+    choice = decision["chosen"] or ("the autoscaler's next expander chooses" if decision.get("passed_on") else nothing)
     out.print(f"chosen: {choice}, in {decision['elapsed_seconds']:.2f} s; {decision['reason']}", soft_wrap=True)
 
 

@@ -11,6 +11,7 @@ from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
 from cagrpc.api.devices.objects import Device
 from cagrpc.config.files import load_devices, load_provisioners
+from cagrpc.config.prices import price_list
 from cagrpc.errors import InvalidInput
 from cagrpc.fleet.catalogue import embedded_catalogue, read_catalogue
 from cagrpc.report.anonymise import anonymised
@@ -18,7 +19,6 @@ from cagrpc.report.compose import compose
 from cagrpc.report.consolidation import consolidated, moving_question
 from cagrpc.report.ladder import CONSOLIDATION, climb
 from cagrpc.report.model import Report
-from cagrpc.report.prices import price_list
 from cagrpc.report.problem import Offered, ReadCluster
 from cagrpc.report.sources import Objects, read_cluster, read_files
 from cagrpc.report.standing import ReportedNode

@@ -20,9 +20,9 @@ from cagrpc.cluster.state import PodRef
 from cagrpc.config.groups import Expanded
 from cagrpc.errors import InvalidInput
 from cagrpc.fleet.model import PodKey
+from cagrpc.fleet.prices import NodePlace, PriceList
 from cagrpc.offline.inputs import problem_of, with_nodes
 from cagrpc.report.model import KeptBecause
-from cagrpc.report.prices import PriceList
 from cagrpc.report.sources import Objects
 from cagrpc.report.standing import ReportedNode, StandingShape, as_they_stand, shapes, standing_nodes, texts_of
 from solver import Plan, Problem
@@ -108,7 +108,7 @@ class ReadCluster:
         return tuple(each if price is None else replace(each, price_usd_per_hour=price) for each, price in found)
 
     def _table_price(self, group: NodeGroup) -> float | None:
-        return self.offered.prices.overrides(group.instance_type, group.zone, group.capacity_type)
+        return self.offered.prices.overrides(NodePlace(group.instance_type, group.zone, group.capacity_type))
 
     def limits(self, kept: AbstractSet[str]) -> tuple[Limit, ...]:
         """Return the limits, with what kept nodes take of them."""

@@ -14,23 +14,12 @@ from cagrpc.cluster.documents import Described
 from cagrpc.cluster.node_info import Reservation
 from cagrpc.cluster.state import ClusterNode, PodsOnNode
 from cagrpc.controllers.settings import DEFAULT_INTERRUPTION_TAINTS
-from cagrpc.fleet.catalogue import CAPACITY_TYPE
+from cagrpc.fleet.prices import PriceList, place_of
 from cagrpc.offline.inputs import pool_of
-from cagrpc.report.prices import PriceList
 from cagrpc.report.sources import Objects
 from solver.model import HOSTNAME, PODS, UNLIMITED_SIZE, NodeGroup, PodSpec, Resources, Taint
 
 _CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
-_ZONES = (ZONE, "failure-domain.beta.kubernetes.io/zone")
-_TYPES = (INSTANCE_TYPE, "beta.kubernetes.io/instance-type")
-_CAPACITY_TYPES: Mapping[str, Mapping[str, str]] = {
-    "eks.amazonaws.com/capacityType": {"SPOT": "spot", "ON_DEMAND": "on-demand", "CAPACITY_BLOCK": "reserved"},
-    "cloud.google.com/gke-spot": {"true": "spot"},
-    "cloud.google.com/gke-preemptible": {"true": "spot"},
-    "kubernetes.azure.com/scalesetpriority": {"spot": "spot", "regular": "on-demand"},
-    "node.kubernetes.io/lifecycle": {"spot": "spot", "on-demand": "on-demand"},
-}
-"""How clouds say what Karpenter's label does."""
 _PASSING = (
     "node.kubernetes.io/",
     "node.cloudprovider.kubernetes.io/",
@@ -106,33 +95,20 @@ def standing_nodes(found: Described, prices: PriceList) -> tuple[ReportedNode, .
     nodes = []
     for each in found.state.nodes:
         name, labels = each.node.name, each.node.labels
-        kind, zone, capacity = _first(labels, _TYPES), _first(labels, _ZONES), _capacity_type(labels)
+        place = place_of(labels)
         nodes.append(
             ReportedNode(
                 each,
                 found.state.bound.get(name, PodsOnNode()),
                 pool_of(labels),
-                kind,
-                zone,
-                capacity,
-                prices.of(kind, zone, capacity),
+                *place,
+                prices.of(place),
                 found.pause_pods.get(name, ()),
                 found.mirrors.get(name, {}),
                 name in found.other_schedulers,
             )
         )
     return tuple(nodes)
-
-
-def _first(labels: Mapping[str, str], keys: Iterable[str]) -> str:
-    return next((labels[key] for key in keys if labels.get(key)), "")
-
-
-def _capacity_type(labels: Mapping[str, str]) -> str:
-    if labels.get(CAPACITY_TYPE):
-        return labels[CAPACITY_TYPE]
-    said = (values.get(labels.get(key, ""), "") for key, values in _CAPACITY_TYPES.items())
-    return next(filter(None, said), "on-demand")
 
 
 def shapes(nodes: Iterable[ReportedNode], selected: AbstractSet[str]) -> tuple[StandingShape, ...]:

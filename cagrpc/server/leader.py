@@ -24,6 +24,7 @@ from cagrpc.runtime.heartbeat import Heartbeat
 from cagrpc.services.decisions import DecisionLog
 from cagrpc.services.grpc import expander, provider
 from cagrpc.services.grpc.ready import ReadyAnswers
+from cagrpc.services.grpc.template_groups import TemplateGroups
 from solver.model import Budget, Problem
 from solver.model.plan import ScaleUpCandidate, Score
 
@@ -84,6 +85,9 @@ class Leader:
                     serves_requests=settings.requests is not None,
                     gang_label=cluster.settings.gang_label if cluster is not None else DEFAULT_GANG_LABEL,
                     schedulers=settings.schedulers,
+                    templates=TemplateGroups(
+                        settings.provisioners, settings.catalogue, settings.prices, settings.price_rule
+                    ),
                 ),
                 cluster.view if cluster is not None else None,
                 clock=now,

@@ -72,11 +72,18 @@ class Decision:
     options: tuple[ConsideredOption, ...]
     """Options in CA's order; the first ones where there are very many."""
     chosen: str
-    """Node group id; empty for a veto."""
+    """Node group id; empty for a veto, and where the choice is passed on."""
     reason: str
     ranked_by: str
-    """`objective`, `counts` (the objective took too long, or failed) or `nothing` (a veto)."""
+    """`objective`, `counts` (the objective took too long, or failed) or `nothing` (none could be chosen)."""
     elapsed_seconds: float
+    passed_on: bool = False
+    """Whether all options were answered, for the autoscaler's next expander to choose among."""
+
+    @property
+    def outcome(self) -> str:
+        """One word."""
+        return "chosen" if self.chosen else "passed_on" if self.passed_on else "veto"
 
     def as_json(self) -> dict[str, Any]:
         """Return the decision as `/decisions` shows it."""
@@ -99,7 +106,7 @@ class DecisionLog:
         self._observe = observe
         self._counter = Counter(
             "cagrpc_decisions",
-            "BestOptions calls by outcome (chosen, veto) and by what they were ranked by.",
+            "BestOptions calls by outcome (chosen, passed_on, veto) and by what they were ranked by.",
             ("outcome", "ranked_by"),
             registry=None,
         )
@@ -124,10 +131,12 @@ class DecisionLog:
         *,
         waiting_since_seconds: float | None = None,
         usual: bool = False,
+        of_fleet: bool = True,
     ) -> None:
         """Retain and log a decision. `pods` are the keys of those that the chosen option serves, the oldest created
         at `waiting_since_seconds`. CA executes one option a loop, so a new decision replaces a choice that was not
-        taken. A `usual` one, which is the same every time, is logged at debug level."""
+        taken; one that is not `of_fleet`, but about another autoscaler's groups, replaces none. A `usual` one, which is
+        the same every time, is logged at debug level."""
         counted = islice((pod for pod in pods if len(pod) <= LONGEST_KEY), MOST_PODS)
         choice = ExpanderChoice(frozenset(counted), decision.reason, waiting_since_seconds)
         with self._lock:
@@ -135,8 +144,9 @@ class DecisionLog:
             self._options += len(decision.options)
             while len(self._ring) > self._kept or (self._options > KEPT_OPTIONS and len(self._ring) > 1):
                 self._options -= len(self._ring.popleft().options)
-            self._waiting = (decision.chosen, choice, self._clock()) if decision.chosen else None
-        self._counter.labels("chosen" if decision.chosen else "veto", decision.ranked_by).inc()
+            if of_fleet:
+                self._waiting = (decision.chosen, choice, self._clock()) if decision.chosen else None
+        self._counter.labels(decision.outcome, decision.ranked_by).inc()
         self._seconds.labels(decision.ranked_by).observe(decision.elapsed_seconds)
         self._observe(decision)
         level = logging.DEBUG if usual else logging.INFO

@@ -17,6 +17,7 @@ from cagrpc.replay import recorder as recorder_module
 from cagrpc.replay.recorder import Recorder
 from cagrpc.replay.recording import read_recording
 from cagrpc.services.grpc.status import CallContext
+from cagrpc.services.grpc.template_groups import TemplateGroups
 from tests.support.grpc_servers import asking, option
 from tests.support.recordings import CONVERSATIONS, conversation
 from tests.support.secrets import SECRET, pod_with_secrets
@@ -105,6 +106,9 @@ def test_what_is_no_request_is_not_written_down(tmp_path: Path) -> None:
     assert _recorded(tmp_path / "it.jsonl.gz", "BestOptions", b"\xff" + SECRET.encode()) == b""
 
 
+READ = TemplateGroups().read
+
+
 @pytest.mark.parametrize("name", CONVERSATIONS)
 def test_a_recording_of_a_recording_asks_the_same(tmp_path: Path, name: str) -> None:
     """Of what an autoscaler sent once, everything is kept that matters for where pods fit."""
@@ -118,7 +122,10 @@ def test_a_recording_of_a_recording_asks_the_same(tmp_path: Path, name: str) -> 
     assert [call.method for call in calls] == [rpc.method for rpc in sent]
     for call, rpc in zip(calls, sent, strict=True):
         if rpc.method == "BestOptions":
-            assert decode(call.request, lambda: False) == decode(rpc.request, lambda: False)
+            kept, asked = (decode(each.request, lambda: False) for each in (call, rpc))
+            assert kept.options == asked.options
+            for group in {option.node_group for option in asked.options} & asked.templates.keys():
+                assert READ(group, kept.templates[group]) == READ(group, asked.templates[group])
 
 
 def test_it_ends_at_its_largest_size_with_one_warning_and_calls_go_on(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from cagrpc.config.files import load_provisioners
+from cagrpc.config.prices import price_list
 from cagrpc.fleet.catalogue import embedded_catalogue
 from cagrpc.report.consolidation import MovingQuestion, moving_question
-from cagrpc.report.prices import price_list
 from cagrpc.report.problem import Offered, ReadCluster, question
 from cagrpc.report.sources import read_files
 from tests.report.clusters import Document, written

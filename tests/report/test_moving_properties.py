@@ -11,12 +11,12 @@ from hypothesis import given
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.api.core.movability import MovingRules, StaysBecause
+from cagrpc.config.prices import price_list
 from cagrpc.controllers.assume_cache.snapshot import Snapshot
 from cagrpc.controllers.consolidation.question import question as question_of_server
 from cagrpc.fleet.catalogue import embedded_catalogue
 from cagrpc.fleet.model import FleetSnapshot, GroupState
 from cagrpc.report.consolidation import SETTINGS, moving_question
-from cagrpc.report.prices import price_list
 from cagrpc.report.problem import Offered, ReadCluster, question
 from cagrpc.report.sources import Objects
 from cagrpc.report.standing import StandingShape

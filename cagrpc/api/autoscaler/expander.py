@@ -8,7 +8,7 @@ variables, in commands, and again in the annotation that `kubectl apply` leaves.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from google.protobuf.message import Message
@@ -93,6 +93,8 @@ class Option:
 @dataclass(frozen=True, slots=True)
 class Request:
     options: tuple[Option, ...]
+    templates: Mapping[str, bytes] = field(default_factory=dict)
+    """Of every node group that the autoscaler knows, offered or not, a serialised v1.Node."""
     out_of_time: str = ""
     """Why some pods were not decoded beyond their identity (`pods.unread`), so that planning is impossible; empty where
     all were decoded."""
@@ -147,6 +149,7 @@ def decode(
     ignored = [pod.warning for pod in known.values() if pod.warning]
     return Request(
         options,
+        message.nodeBytesMap or message.nodeMap,
         late,
         "; ".join(
             filter(
@@ -173,10 +176,11 @@ def _summary(messages: Sequence[str], what: str) -> str:
     return f"{pluralize(len(messages), 'pod')} with {what}: {messages[0][:_LONGEST_REASON]}" if messages else ""
 
 
-def answer(node_group: str, node_count: int, reason: str) -> bytes:
-    """Serialise the response with the one option to take. CA reads only its id; `reason` is for people."""
-    option = pb.Option(nodeGroupId=node_group, nodeCount=node_count, debug=reason)
-    return pb.BestOptionsResponse(options=[option]).SerializeToString()
+def answer(options: Iterable[Option], reason: str) -> bytes:
+    """Serialise the response with the one option to take, or with those among which CA's next expander is to choose. CA
+    reads only their ids; `reason` is for people."""
+    found = (pb.Option(nodeGroupId=each.node_group, nodeCount=each.node_count, debug=reason) for each in options)
+    return pb.BestOptionsResponse(options=found).SerializeToString()
 
 
 VETO = b""
@@ -211,23 +215,44 @@ def reduced_pod(data: bytes) -> bytes:
         return b""
     discard_unknown_fields(pod)
     pod.ClearField("status")
-    for field in pod.metadata.DESCRIPTOR.fields:
-        if field.name not in _METADATA:
-            pod.metadata.ClearField(field.name)
+    for each in pod.metadata.DESCRIPTOR.fields:
+        if each.name not in _METADATA:
+            pod.metadata.ClearField(each.name)
     for key in [key for key in pod.metadata.annotations if key not in _ANNOTATIONS]:
         del pod.metadata.annotations[key]
     return pod.SerializeToString()
 
 
+def reduced_template(data: bytes) -> bytes:
+    """Return a v1.Node with only its labels, taints and resources; empty for malformed bytes."""
+    try:
+        node = parse(kubernetes_pb2.Node, data)
+    except InvalidInput:
+        return b""
+    kept = kubernetes_pb2.Node()
+    kept.metadata.labels.update(node.metadata.labels)
+    kept.spec.taints.extend(node.spec.taints)
+    for name in ("capacity", "allocatable"):
+        for resource, amount in getattr(node.status, name).items():
+            getattr(kept.status, name)[resource].CopyFrom(amount)
+    discard_unknown_fields(kept)
+    return kept.SerializeToString(deterministic=True)
+
+
 def _reduced_options(message: expander_pb2.BestOptionsRequest) -> bytes:
     discard_unknown_fields(message)
-    message.ClearField("nodeMap")
-    message.ClearField("nodeBytesMap")
+    offered = {option.nodeGroupId for option in message.options}
+    for templates in (message.nodeMap, message.nodeBytesMap):
+        for name in list(templates):
+            if name in offered:
+                templates[name] = reduced_template(templates[name])
+            else:
+                del templates[name]
     pods: dict[bytes, bytes] = {}  # CA repeats every pod in every option
     for option in message.options:
-        for field in (option.pod, option.podBytes):
-            for index, data in enumerate(field):
+        for sent in (option.pod, option.podBytes):
+            for index, data in enumerate(sent):
                 if data not in pods:
                     pods[data] = reduced_pod(data)
-                field[index] = pods[data]
+                sent[index] = pods[data]
     return message.SerializeToString()

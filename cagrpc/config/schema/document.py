@@ -12,6 +12,7 @@ from cagrpc.api.autoscaler.options import AutoscalingOptions
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER
 from cagrpc.backends import registry
 from cagrpc.config.schema.devices import DevicesForm
+from cagrpc.config.schema.expander import ExpanderForm
 from cagrpc.config.schema.http import HttpAccess
 from cagrpc.config.schema.kubernetes import Kubernetes
 from cagrpc.config.schema.listen import Listen
@@ -60,6 +61,7 @@ class Configuration(Form):
     kueue: KueueSettings = Field(default_factory=KueueSettings)
     slack: SlackSettings | None = None
     consolidation: ConsolidationSettings | None = None
+    expander: ExpanderForm = Field(default_factory=ExpanderForm)
     listen: Listen = Field(default_factory=Listen)
     tls: Tls = Tls()
     http: HttpAccess = Field(default_factory=HttpAccess)

@@ -7,6 +7,7 @@ with its path beside all other errors.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -30,7 +31,7 @@ from cagrpc.fleet.fields import (
     Taints,
     Weight,
 )
-from cagrpc.forms import DIRECTORY, FilePath, Form, Formerly, shown
+from cagrpc.forms import DIRECTORY, FilePath, Form, Formerly, Text, shown
 from solver.model import CPU, MEMORY, PODS
 
 CATALOGUE = "catalogue"
@@ -39,6 +40,16 @@ CATALOGUE = "catalogue"
 _LARGEST_SIZE = 2**31 - 1
 
 _PostRegistrationLabels = Annotated[Labels, Formerly("late_labels")]
+
+
+def _compiled(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise ValueError(f"found {shown(text)}, which is no regular expression: {error}") from error
+
+
+Pattern = Annotated[re.Pattern[str], Text(_compiled)]
 
 Size = Annotated[int, Field(ge=0, le=_LARGEST_SIZE)]
 
@@ -190,6 +201,10 @@ class ProvisionerForm(Form):
     """What pods may use of each of its nodes besides what instance types and node groups say: ephemeral-storage (17Gi
     by default, of a disk of 20 GiB), huge pages (which are taken off the memory), and what device plugins offer."""
     node_groups: Annotated[list[NodeGroupEntry], Field(min_length=1)] | None = None
+    groups: tuple[Pattern, ...] = ()
+    """Regular expressions over the ids of node groups that the cluster-autoscaler has from a cloud provider of its own:
+    these have the provisioner's weight. Without them they are those with its labels and taints that meet its
+    requirements. A provisioner with `groups` and without node_groups has no nodes of its own."""
     autoscaling: AutoscalingOptions | None = None
     disruption: ProvisionerDisruption | None = None
     """How consolidation may disrupt its nodes."""

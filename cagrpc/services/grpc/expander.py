@@ -2,7 +2,9 @@
 
 Always an answer, and in time: CA gives up after 5 s, and any error makes it choose at random. So the planner runs
 beside the call with a budget, and whatever goes wrong in it, the options are ranked by counts instead, and the decision
-says so. An empty answer is a veto: nothing scales up in this loop.
+says so. An empty answer is a veto: nothing scales up in this loop. That is for node groups of our fleet alone: of
+those that the autoscaler has from a cloud provider of its own (`template_groups`) all are answered where none is
+chosen, so that its next expander chooses.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -23,6 +25,7 @@ from cagrpc.api.core.nodes import as_planned
 from cagrpc.api.core.pods import Pod
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
 from cagrpc.cluster.released_pods import ReleasedPods
+from cagrpc.errors import InvalidInput
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.runtime import tracing
@@ -30,7 +33,8 @@ from cagrpc.runtime.clock import EpochClock
 from cagrpc.services.decisions import LONGEST_KEY, ConsideredOption, Decision, DecisionLog
 from cagrpc.services.grpc.gangs import OfferedGangs, OptionDemand
 from cagrpc.services.grpc.status import CallContext, Method
-from solver.model import Budget, Problem
+from cagrpc.services.grpc.template_groups import TemplateGroups
+from solver.model import Budget, Limit, NodeGroup, Problem
 from solver.model.capacity import limits_broken
 from solver.model.errors import NotCompiledError
 from solver.model.plan import ScaleUpCandidate, Score
@@ -50,7 +54,7 @@ Rank = Callable[[Problem, Sequence[ScaleUpCandidate], Budget], Sequence[Score]]
 # Anyone may ask, and 256 decisions are kept: so what is kept of one is bounded, whatever it was about.
 _EXAMPLES = 3
 _MOST_OPTIONS = 500
-_LONGEST_UNKNOWN_ID = 100
+_LONGEST_UNKNOWN_ID, _LONGEST_ID = 100, 300
 _OF_WHAT_IS_LEFT = 0.8
 _OF_THE_DEADLINE = 0.6  # CA waits 5 s; the rest is for the way there and back
 _PLANNER_DRIVES = "drive: plan: the planner loop decides on scale-ups"
@@ -66,14 +70,63 @@ class Ranked:
     reason: str
 
 
-def why_left_out(option: Option, snapshot: FleetSnapshot, schedulers: AbstractSet[str] = DEFAULT_SCHEDULERS) -> str:
+class OfferedGroups:
+    """The node groups of a request's options: of our fleet, or of the autoscaler's own cloud provider, which only the
+    templates of the request describe."""
+
+    def __init__(self, request: wire.Request, snapshot: FleetSnapshot, templates: TemplateGroups) -> None:
+        self.snapshot = snapshot
+        names = dict.fromkeys(each.node_group for each in request.options)
+        self._of_templates = {
+            name: templates.read(name, request.templates[name])
+            for name in names
+            if name not in snapshot.groups and name in request.templates
+        }
+        self.groups: dict[str, NodeGroup] = {}
+        """As they are planned, by id."""
+        for name in names:
+            if name in snapshot.groups:
+                self.groups[name] = as_planned(snapshot.groups[name].group)
+            elif name in self._of_templates and (group := self._of_templates[name].group) is not None:
+                self.groups[name] = group
+
+    def is_foreign(self, name: str) -> bool:
+        """Return whether the group is of the autoscaler's own cloud provider."""
+        return name in self._of_templates
+
+    def limits(self, names: Iterable[str]) -> tuple[Limit, ...]:
+        """Return the limits of our fleet where one of these groups is of it."""
+        return self.snapshot.limits if any(name in self.snapshot.groups for name in names) else ()
+
+    def estimated(self, names: Iterable[str]) -> str:
+        """Return which of these groups have no price that is known, for people; empty where all have one."""
+        found = [
+            each for each in dict.fromkeys(names) if each in self._of_templates and self._of_templates[each].estimated
+        ]
+        more = f" and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
+        shown = ", ".join(each[:_LONGEST_NAME] for each in found[:_MOST_NAMES])
+        return f"no price is known of {shown}{more}: compared by what their nodes have" if found else ""
+
+    def why_unknown(self, name: str) -> str:
+        """Return why nothing is known of a group; empty where it is known."""
+        if name in self.groups:
+            return ""
+        if name in self._of_templates:
+            return self._of_templates[name].why_not
+        return "is not a node group of this fleet, and the request has no template of it"
+
+
+def why_left_out(option: Option, offered: OfferedGroups, schedulers: AbstractSet[str] = DEFAULT_SCHEDULERS) -> str:
     """Return why an option must not be chosen, for people; empty where it may. An increase by CA's estimate has to fit:
     CA scales by that, whatever is answered."""
-    state = snapshot.groups.get(option.node_group)
-    if state is None:
-        return "is not a node group of this fleet"
+    if unknown := offered.why_unknown(option.node_group):
+        return unknown
     if option.node_count < 1:
         return f"asks for {pluralize(option.node_count, 'node')}"
+    snapshot = offered.snapshot
+    state = snapshot.groups.get(option.node_group)
+    if state is None:  # of the autoscaler's own, which offers no group that is full
+        return _why_no_demand(option.pods, snapshot, schedulers)
     wanted = state.target_size + option.node_count
     if wanted > state.group.max_size:
         return f"would have {pluralize(wanted, 'node')}, above the group's maximum of {state.group.max_size}"
@@ -102,7 +155,7 @@ def problem(
     options: Sequence[Option],
     demand: Sequence[Pod],
     wanted: Sequence[AbstractSet[str]],
-    snapshot: FleetSnapshot,
+    offered: OfferedGroups,
     now_seconds: float,
 ) -> tuple[Problem, tuple[Mapping[int, int], ...]]:
     """Return what is to be served and with what, and of each of the `wanted` keys of pods: index of the pod set ->
@@ -113,17 +166,17 @@ def problem(
     """
     pod_sets, set_of_pod = group(demand, now_seconds)
     counts = tuple(Counter(set_of_pod[key] for key in keys) for keys in wanted)
-    offered = dict.fromkeys(each.node_group for each in options if each.node_group in snapshot.groups)
-    groups = tuple(as_planned(snapshot.groups[name].group) for name in offered)
-    return Problem(pod_sets, groups, limits=snapshot.limits), counts
+    names = [name for name in dict.fromkeys(each.node_group for each in options) if name in offered.groups]
+    groups = tuple(offered.groups[name] for name in names)
+    return Problem(pod_sets, groups, limits=offered.limits(names)), counts
 
 
-def by_counts(offers: Sequence[OptionDemand], snapshot: FleetSnapshot) -> tuple[Ranked, ...]:
+def by_counts(offers: Sequence[OptionDemand], offered: OfferedGroups) -> tuple[Ranked, ...]:
     """Return the ranking that needs nothing but counts: the highest weight, then the least price for a pod served."""
     found = []
     for offer in offers:
         option, pods = offer.option, len(offer.wanted)
-        node_group = snapshot.groups[option.node_group].group
+        node_group = offered.groups[option.node_group]
         per_pod = node_group.price_usd_per_hour * option.node_count / max(1, pods)
         reason = f"weight {node_group.weight}: {per_pod:.4g} $/h for each of {pluralize(pods, 'pod')}"
         found.append(((-float(node_group.weight), per_pod), option.node_group, reason))
@@ -157,6 +210,8 @@ class ExpanderSettings:
     gang_label: str = DEFAULT_GANG_LABEL
     schedulers: AbstractSet[str] = DEFAULT_SCHEDULERS
     """Pods of others do not count."""
+    templates: TemplateGroups = field(default_factory=TemplateGroups)
+    """What is known of node groups of the autoscaler's own cloud provider."""
 
 
 class Expander:
@@ -199,7 +254,7 @@ class Expander:
         """Answer a serialised BestOptionsRequest with a serialised BestOptionsResponse. Raises InvalidInput for
         malformed bytes, and nothing else."""
         started, settings, timing = self._monotonic(), self._settings, self._settings.timing
-        if settings.planner_drives:
+        if settings.planner_drives and not self._is_of_another(data):
             self._decisions.record(Decision(self._clock(), (), "", _PLANNER_DRIVES, "nothing", 0.0), usual=True)
             return wire.VETO
         answer_by = started + timing.answer_seconds
@@ -211,18 +266,26 @@ class Expander:
                 data, lambda: self._monotonic() > decode_by, settings.gang_label, consuming=settings.serves_requests
             )
         snapshot, gangs, unknown = self._known(request.options)
+        offered = OfferedGroups(request, snapshot, settings.templates)
         left_out = [
-            why_left_out(offer.option, snapshot, settings.schedulers) or offer.why_left_out for offer in gangs.offers
+            why_left_out(offer.option, offered, settings.schedulers) or offer.why_left_out for offer in gangs.offers
         ]
         open_ = [offer for offer, why in zip(gangs.offers, left_out, strict=True) if not why]
         with tracing.span("ranking", {"cagrpc.options": len(open_)}):
-            ranking = self._ranking(request, open_, gangs, snapshot, answer_by)
+            ranking = self._ranking(request, open_, gangs, offered, answer_by)
         best = min(range(len(open_)), key=lambda i: ranking.ranked[i].place, default=None)
-        considered = _considered(gangs.offers, left_out, ranking.ranked, snapshot)
+        considered = _considered(gangs.offers, left_out, ranking.ranked, offered)
         chosen = None if best is None else open_[best].option
-        reason = _veto_reason(considered) if best is None else ranking.ranked[best].reason
+        foreign = [each for each in request.options if offered.is_foreign(each.node_group)]
+        if chosen is not None and best is not None:
+            answered, reason = [chosen], ranking.ranked[best].reason
+        else:
+            answered, reason = foreign, _veto_reason(considered)
+            if foreign:
+                reason = f"the choice is the autoscaler's next expander's: {reason}"
         by_less = f"ranked by counts: {ranking.why}" if ranking.why else ""
-        notes = [unknown, by_less, request.unreadable, request.ignored]
+        estimated = offered.estimated(each.option.node_group for each in open_)
+        notes = [unknown, by_less, estimated, request.unreadable, request.ignored]
         decision = Decision(
             at_seconds=self._clock(),
             options=considered[:_MOST_OPTIONS],
@@ -230,12 +293,23 @@ class Expander:
             reason=" ".join([reason, *(f"({note})" for note in notes if note)]),
             ranked_by=ranking.by,
             elapsed_seconds=self._monotonic() - started,
+            passed_on=not chosen and bool(answered),
         )
         wanted = frozenset[str]() if best is None else open_[best].wanted
         created = (pod.created_at_seconds for pod in (chosen.pods if chosen else ()) if pod.key in wanted)
         since = min((at for at in created if at > 0), default=None)
-        self._decisions.record(decision, wanted, waiting_since_seconds=since)
-        return wire.answer(chosen.node_group, chosen.node_count, reason) if chosen else wire.VETO
+        self._decisions.record(decision, wanted, waiting_since_seconds=since, of_fleet=not foreign)
+        return wire.answer(answered, reason) if answered else wire.VETO
+
+    def _is_of_another(self, data: bytes) -> bool:
+        """Return whether a request has none of our node groups, and templates of its own."""
+        try:
+            request = wire.parse_request(data)
+        except InvalidInput:
+            return False
+        ours = self._fleet.snapshot.groups
+        names = {option.nodeGroupId for option in request.options}
+        return not names & ours.keys() and any(name in (request.nodeBytesMap or request.nodeMap) for name in names)
 
     def _known(self, options: Sequence[wire.Option]) -> tuple[FleetSnapshot, OfferedGangs, str]:
         """Return the fleet's snapshot, with pods that were just released as if they were in flight, and the gangs; and
@@ -255,34 +329,34 @@ class Expander:
         request: wire.Request,
         open_: Sequence[OptionDemand],
         gangs: OfferedGangs,
-        snapshot: FleetSnapshot,
+        offered: OfferedGroups,
         answer_by: float,
     ) -> _Ranking:
         if not open_:
             return _Ranking((), "nothing")
         if request.out_of_time:
-            return _Ranking(by_counts(open_, snapshot), "counts", request.out_of_time)
+            return _Ranking(by_counts(open_, offered), "counts", request.out_of_time)
         try:
-            return _Ranking(self._by_objective(request.options, open_, gangs, snapshot, answer_by), "objective")
+            return _Ranking(self._by_objective(request.options, open_, gangs, offered, answer_by), "objective")
         except NotCompiledError as error:
-            return _Ranking(by_counts(open_, snapshot), "counts", str(error))
+            return _Ranking(by_counts(open_, offered), "counts", str(error))
         except TimeoutError:
             log.warning("ranking %d options took too long; they are ranked by counts", len(open_))
-            return _Ranking(by_counts(open_, snapshot), "counts", "the planner was out of time")
+            return _Ranking(by_counts(open_, offered), "counts", "the planner was out of time")
         except Exception as error:  # a failed call would make CA choose at random
             log.exception("ranking %d options failed; they are ranked by counts", len(open_))
-            return _Ranking(by_counts(open_, snapshot), "counts", f"the planner failed with {type(error).__name__}")
+            return _Ranking(by_counts(open_, offered), "counts", f"the planner failed with {type(error).__name__}")
 
     def _by_objective(
         self,
         options: Sequence[wire.Option],
         open_: Sequence[OptionDemand],
         gangs: OfferedGangs,
-        snapshot: FleetSnapshot,
+        offered: OfferedGroups,
         answer_by: float,
     ) -> tuple[Ranked, ...]:
         wanted = [offer.wanted for offer in open_]
-        to_plan, pod_counts = problem(options, gangs.demand(open_), wanted, snapshot, self._clock())
+        to_plan, pod_counts = problem(options, gangs.demand(open_), wanted, offered, self._clock())
         candidates = [
             ScaleUpCandidate(offer.option.node_group, offer.option.node_count, counts)
             for offer, counts in zip(open_, pod_counts, strict=True)
@@ -309,22 +383,22 @@ class _Ranking:
 
 
 def _considered(
-    offers: Sequence[OptionDemand], left_out: Sequence[str], ranked: Sequence[Ranked], snapshot: FleetSnapshot
+    offers: Sequence[OptionDemand], left_out: Sequence[str], ranked: Sequence[Ranked], offered: OfferedGroups
 ) -> tuple[ConsideredOption, ...]:
     ranks = iter(ranked)
     found = []
     for offer, why in zip(offers, left_out, strict=True):
         option, rank = offer.option, None if why else next(ranks)
         also = f"; it also {offer.uncounted}" if offer.uncounted else ""
-        state = snapshot.groups.get(option.node_group)
+        known = offered.groups.get(option.node_group)
         found.append(
             ConsideredOption(
-                node_group=option.node_group if state else option.node_group[:_LONGEST_UNKNOWN_ID],
+                node_group=option.node_group[: _LONGEST_ID if known else _LONGEST_UNKNOWN_ID],
                 node_count=option.node_count,
                 pods=len(option.pods),
                 examples=tuple(pod.name[:LONGEST_KEY] for pod in option.pods[:_EXAMPLES]),
                 score=rank.score if rank else (),
-                cost_usd_per_hour=state.group.price_usd_per_hour * option.node_count if state else None,
+                cost_usd_per_hour=known.price_usd_per_hour * option.node_count if known else None,
                 reason=f"{rank.reason}{also}" if rank else "",
                 left_out=why,
             )

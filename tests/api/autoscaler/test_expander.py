@@ -83,7 +83,8 @@ def test_a_pod_that_cannot_be_read_leaves_the_others(strange: bytes, key: str, w
 
 @given(st.text(max_size=30), st.integers(1, 10**6), st.text(max_size=50))
 def test_an_answer_is_one_option_with_its_id(group: str, count: int, reason: str) -> None:
-    (option,) = pb.BestOptionsResponse.FromString(expander.answer(group, count, reason)).options
+    answered = expander.answer([expander.Option(group, count)], reason)
+    (option,) = pb.BestOptionsResponse.FromString(answered).options
     assert (option.nodeGroupId, option.nodeCount, option.debug) == (group, count, reason)
 
 

@@ -16,9 +16,10 @@ from cagrpc.api.core.consumption import CLASS_KEYS, CONSUME_KEYS
 from cagrpc.api.core.nodes import ZONES_OF_DRIVERS
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.fleet.model import IncrementSpec, Origin
-from cagrpc.services.grpc.expander import Timing, by_counts
+from cagrpc.services.grpc.expander import OfferedGroups, Timing, by_counts
 from cagrpc.services.grpc.gangs import OfferedGangs
 from cagrpc.services.grpc.status import CallContext
+from cagrpc.services.grpc.template_groups import TemplateGroups
 from solver.model import Budget, Limit, Problem
 from solver.model.errors import NotCompiledError
 from solver.model.plan import ScaleUpCandidate, Score
@@ -161,9 +162,10 @@ def test_pods_of_a_request_that_nobody_serves_are_a_gang() -> None:
 
 def test_by_counts_a_pod_that_consumes_a_request_is_none() -> None:
     mixed = [*(pod(f"c{index}", **_CONSUMES) for index in range(3)), _PODS[0]]
-    options = decode(asking(option("dear", 2, mixed)).SerializeToString(), lambda: False).options
+    request = decode(asking(option("dear", 2, mixed)).SerializeToString(), lambda: False)
     with House(_harness()) as house:
-        (ranked,) = by_counts(OfferedGangs(options).offers, house.fleet.snapshot)
+        offered = OfferedGroups(request, house.fleet.snapshot, TemplateGroups())
+        (ranked,) = by_counts(OfferedGangs(request.options).offers, offered)
     assert ranked.reason == "weight 50: 0.8 $/h for each of 1 pod"
 
 

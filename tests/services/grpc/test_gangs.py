@@ -12,14 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cagrpc.api.autoscaler.expander import Option
+from cagrpc.api.autoscaler.expander import Option, Request
 from cagrpc.api.core.gangs import GangCount, GangMembership, divide
 from cagrpc.api.core.pods import Pod
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, Origin
 from cagrpc.services.grpc import expander
-from cagrpc.services.grpc.expander import problem
+from cagrpc.services.grpc.expander import OfferedGroups, problem
 from cagrpc.services.grpc.gangs import OfferedGangs
+from cagrpc.services.grpc.template_groups import TemplateGroups
 from solver.model import PodSpec
 from solver.planning.rank import rank
 from tests.support.examples import examples
@@ -183,10 +184,15 @@ def test_where_the_planner_drives_every_answer_is_a_veto_without_looking(caplog:
         assert not [record for record in caplog.records if record.name == "cagrpc.decisions"]
 
 
+def _offered(options: Sequence[Option]) -> OfferedGroups:
+    """Of no fleet, and without templates."""
+    return OfferedGroups(Request(tuple(options)), FleetSnapshot(0, {}, (), {}), TemplateGroups())
+
+
 def _ranked(options: Sequence[Option], open_: Sequence[Option], **known: Any) -> list[tuple[str | None, int]]:
     gangs = OfferedGangs(options, **known)
     demand = gangs.demand([offer for offer in gangs.offers if offer.option in open_])
-    pod_sets = problem(options, demand, (), FleetSnapshot(0, {}, (), {}), 0.0)[0].pod_sets
+    pod_sets = problem(options, demand, (), _offered(options), 0.0)[0].pod_sets
     return [(pod_set.gang, pod_set.count) for pod_set in pod_sets]
 
 
@@ -238,7 +244,7 @@ def test_an_option_is_for_nothing_of_a_gang_or_all_that_must_be_served_and_other
         if not offer.why_left_out:
             open_.append(offer)
     wanted = [offer.wanted for offer in open_]
-    planned, counts = problem(options, gangs.demand(open_), wanted, FleetSnapshot(0, {}, (), {}), 0.0)
+    planned, counts = problem(options, gangs.demand(open_), wanted, _offered(options), 0.0)
     for count in counts:
         for index, pod_set in enumerate(planned.pod_sets):
             assert pod_set.gang is None or count[index] in (0, pod_set.count)

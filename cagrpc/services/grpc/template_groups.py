@@ -1,0 +1,83 @@
+"""Node groups that the autoscaler has from a cloud provider of its own. A BestOptionsRequest has a template Node of
+each (upstream: expander/grpcplugin), which says what planning needs but for three things: the weight is that of the
+provisioner that takes the group in, the price is looked up by the template's labels, and how many nodes there may be is
+the autoscaler's to know: it offers no group that is full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cagrpc.api.core.nodes import node_of_document
+from cagrpc.api.encoding.json_documents import Problems
+from cagrpc.api.encoding.messages import message_to_dict, parse
+from cagrpc.api.gen import kubernetes_pb2
+from cagrpc.errors import InvalidInput
+from cagrpc.fleet.catalogue import CAPACITY_TYPE, INSTANCE_TYPE, ZONE, Catalogue
+from cagrpc.fleet.prices import NodePlace, PriceList, PriceRule, place_of
+from cagrpc.fleet.provisioners import Provisioner
+from solver.model import CPU, HOSTNAME, PODS, Labels, NodeGroup, Taint
+
+LARGEST_TEMPLATE_BYTES = 256 * 1024
+_LONGEST_REASON = 200
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateGroup:
+    """One of the autoscaler's own groups."""
+
+    group: NodeGroup | None = None
+    """None where the template cannot be read."""
+    why_not: str = ""
+    estimated: bool = False
+    """Whether no price is known, so that the rule's stands for it: groups are compared by what their nodes have."""
+
+
+class TemplateGroups:
+    """Reads templates. Thread-safe."""
+
+    def __init__(
+        self,
+        provisioners: Sequence[Provisioner] = (),
+        catalogue: Catalogue | None = None,
+        prices: PriceList | None = None,
+        rule: PriceRule | None = None,
+    ) -> None:
+        """Of several provisioners that take a group in, the one of the highest weight has it."""
+        self._provisioners = sorted(provisioners, key=lambda each: -each.weight)
+        self._catalogue = catalogue or Catalogue((), {})
+        self._prices = prices or PriceList(self._catalogue)
+        self._rule = rule or PriceRule()
+
+    def read(self, group_id: str, template: bytes) -> TemplateGroup:
+        """Return the group of a serialised v1.Node."""
+        if len(template) > LARGEST_TEMPLATE_BYTES:
+            return _unreadable(f"it has {len(template)} bytes, more than {LARGEST_TEMPLATE_BYTES}")
+        problems: Problems = []
+        try:
+            node = node_of_document(message_to_dict(parse(kubernetes_pb2.Node, template)), "", problems)
+        except InvalidInput as error:
+            return _unreadable(str(error))
+        if not problems and not node.allocatable.get(CPU):
+            problems.append("status.allocatable has no cpu")
+        if problems:
+            return _unreadable(problems[0])
+        labels = {key: value for key, value in node.labels.items() if key != HOSTNAME}
+        place = place_of(labels)
+        known = self._prices.of(place)
+        price = known if known is not None else self._rule.price(node.allocatable, place.capacity_type)
+        offers = {PODS: 0, **node.allocatable}
+        weight = self._weight(group_id, labels, node.taints, place)
+        group = NodeGroup(group_id, offers, price, labels, node.taints, weight=weight, **place._asdict())
+        return TemplateGroup(group, estimated=known is None)
+
+    def _weight(self, group_id: str, labels: Labels, taints: Sequence[Taint], place: NodePlace) -> int:
+        kind = self._catalogue.instance_types.get(place.instance_type)
+        known = dict(zip((INSTANCE_TYPE, ZONE, CAPACITY_TYPE), place, strict=True))
+        said = {**(kind.labels if kind is not None else {}), **known, **labels}
+        return next((each.weight for each in self._provisioners if each.takes_in(group_id, said, taints)), 0)
+
+
+def _unreadable(why: str) -> TemplateGroup:
+    return TemplateGroup(why_not=f"has a template that cannot be read: {why[:_LONGEST_REASON]}")
