@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from cagrpc.api.autoscaler import expander as wire
@@ -31,6 +32,7 @@ from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.runtime import tracing
 from cagrpc.runtime.clock import EpochClock
 from cagrpc.services.decisions import LONGEST_KEY, ConsideredOption, Decision, DecisionLog
+from cagrpc.services.grpc.failed_scale_ups import FailedScaleUps
 from cagrpc.services.grpc.gangs import OfferedGangs, OptionDemand
 from cagrpc.services.grpc.status import CallContext, Method
 from cagrpc.services.grpc.template_groups import TemplateGroups
@@ -239,6 +241,7 @@ class Expander:
         self._monotonic = monotonic
         self._cluster = cluster
         self._released_pods = None if cluster is None else ReleasedPods(cluster, clock)
+        self._failed = FailedScaleUps(clock)
         # One planner at a time: two would only halve each other's budget.
         self._planner = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rank")
 
@@ -270,6 +273,8 @@ class Expander:
         left_out = [
             why_left_out(offer.option, offered, settings.schedulers) or offer.why_left_out for offer in gangs.offers
         ]
+        self._failed.offered({pod.key for option in request.options for pod in option.pods})
+        left_out = self._with_set_back(gangs.offers, left_out, offered)
         open_ = [offer for offer, why in zip(gangs.offers, left_out, strict=True) if not why]
         with tracing.span("ranking", {"cagrpc.options": len(open_)}):
             ranking = self._ranking(request, open_, gangs, offered, answer_by)
@@ -299,7 +304,24 @@ class Expander:
         created = (pod.created_at_seconds for pod in (chosen.pods if chosen else ()) if pod.key in wanted)
         since = min((at for at in created if at > 0), default=None)
         self._decisions.record(decision, wanted, waiting_since_seconds=since, of_fleet=not foreign)
+        if chosen is not None and offered.is_foreign(chosen.node_group):
+            self._failed.chosen(chosen.node_group, wanted)
         return wire.answer(answered, reason) if answered else wire.VETO
+
+    def _with_set_back(
+        self, offers: Sequence[OptionDemand], left_out: Sequence[str], offered: OfferedGroups
+    ) -> list[str]:
+        """Return why options are left out, those too whose groups brought no nodes lately, unless these are all."""
+        found = list(left_out)
+        for position, (offer, why) in enumerate(zip(offers, left_out, strict=True)):
+            name = offer.option.node_group
+            if not why and offered.is_foreign(name) and (failed := self._failed.of(name)) is not None:
+                until = datetime.fromtimestamp(failed.until_seconds, UTC)
+                found[position] = (
+                    f"was chosen {pluralize(failed.times, 'time')} and brought no nodes; others come first until"
+                    f" {until:%Y-%m-%d %H:%M:%S} UTC"
+                )
+        return found if not all(found) else list(left_out)
 
     def _is_of_another(self, data: bytes) -> bool:
         """Return whether a request has none of our node groups, and templates of its own."""

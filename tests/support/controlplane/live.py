@@ -66,6 +66,7 @@ class Live:
         devices: Sequence[Mapping[str, Any]] = (),
         tracing: bool = False,
         consolidation: Mapping[str, Any] | None = None,
+        expander: Mapping[str, Any] | None = None,
         **kubernetes: Any,
     ) -> None:
         configuration(
@@ -79,6 +80,7 @@ class Live:
             **({"devices": [dict(each) for each in devices]} if devices else {}),
             **({} if slack is None else {"slack": dict(slack)}),
             **({} if consolidation is None else {"consolidation": dict(consolidation)}),
+            **({} if expander is None else {"expander": dict(expander)}),
             planner={"idle": "1s", "window": "1m", "shortage": "4s", **(planner or {})},
         )
 

@@ -1,0 +1,98 @@
+"""Node groups that were chosen and brought no nodes: stock that a cloud does not have, a quota, nodes that never join.
+The autoscaler backs off from such a group for some minutes, then offers it again, and nothing else remembers
+(kubernetes/autoscaler#4731, #2075). Here it is set back meanwhile, longer each time: it is chosen only where nothing
+else can be.
+
+What failed is seen by the pods: the autoscaler counts nodes that are coming, so for pods that it offers again none are.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from threading import Lock
+
+from cagrpc.runtime.clock import EpochClock
+
+SETTLED_SECONDS = 60.0
+"""How soon pods may be offered again although their nodes are coming: the autoscaler has not seen the increase yet, or
+decides several times in one loop."""
+REMEMBERED_SECONDS = 1200.0
+"""How long pods may take to be offered again: the autoscaler's --max-node-provision-time (15 minutes), and some loops.
+After that the nodes have come."""
+FIRST_SECONDS, LONGEST_SECONDS = 600.0, 7200.0
+"""How long a group is set back: twice the autoscaler's own first back-off, doubled each time, at most so long."""
+FORGOTTEN_SECONDS = 2 * LONGEST_SECONDS
+"""After so long a failure is the first one again."""
+_MOST_CHOICES, _MOST_PODS, _MOST_GROUPS = 64, 1_000, 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class SetBack:
+    """A group that brought no nodes."""
+
+    times: int
+    """In a row."""
+    at_seconds: float
+    """The last time, since the epoch."""
+
+    @property
+    def until_seconds(self) -> float:
+        """Until when others come first."""
+        return self.at_seconds + min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** (self.times - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class _ChosenGroup:
+    group: str
+    pods: frozenset[str]
+    at_seconds: float
+
+
+class FailedScaleUps:
+    """Remembers choices, and which of them failed. Thread-safe, and bounded whatever is asked."""
+
+    def __init__(self, clock: EpochClock) -> None:
+        self._clock = clock
+        self._choices: deque[_ChosenGroup] = deque(maxlen=_MOST_CHOICES)
+        self._failed: dict[str, SetBack] = {}
+        self._lock = Lock()
+
+    def chosen(self, group: str, pods: Iterable[str]) -> None:
+        """Note that a group was chosen for these pods."""
+        found = frozenset(sorted(pods)[:_MOST_PODS])
+        with self._lock:
+            if found:
+                self._choices.append(_ChosenGroup(group, found, self._clock()))
+
+    def offered(self, pods: AbstractSet[str]) -> None:
+        """Note which pods the autoscaler offers: of choices for most of these, no node is coming."""
+        now = self._clock()
+        with self._lock:
+            stale = [name for name, each in self._failed.items() if now >= each.at_seconds + FORGOTTEN_SECONDS]
+            for name in stale:
+                del self._failed[name]
+            kept = []
+            for choice in self._choices:
+                age = now - choice.at_seconds
+                if age >= SETTLED_SECONDS and 2 * len(choice.pods & pods) > len(choice.pods):
+                    self._fail(choice.group, now)
+                elif age >= REMEMBERED_SECONDS:
+                    self._failed.pop(choice.group, None)
+                else:
+                    kept.append(choice)
+            self._choices = deque(kept, _MOST_CHOICES)
+
+    def _fail(self, group: str, now: float) -> None:
+        before = self._failed.pop(group, None)
+        self._failed[group] = SetBack(1 if before is None else before.times + 1, now)
+        if len(self._failed) > _MOST_GROUPS:
+            del self._failed[next(iter(self._failed))]
+
+    def of(self, group: str) -> SetBack | None:
+        """Return since when and how often a group brought no nodes; None where others do not come first."""
+        with self._lock:
+            found = self._failed.get(group)
+        return found if found is not None and self._clock() < found.until_seconds else None

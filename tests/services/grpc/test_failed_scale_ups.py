@@ -1,0 +1,151 @@
+"""What is remembered of groups that were chosen and brought no nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cagrpc.fleet.catalogue import embedded_catalogue
+from cagrpc.services.grpc.failed_scale_ups import (
+    FIRST_SECONDS,
+    FORGOTTEN_SECONDS,
+    LONGEST_SECONDS,
+    REMEMBERED_SECONDS,
+    SETTLED_SECONDS,
+    FailedScaleUps,
+)
+from cagrpc.services.grpc.template_groups import TemplateGroups
+from tests.services.grpc.test_template_groups import LARGE, M7, answered, ask
+from tests.support.examples import examples
+from tests.support.fleet import FakeClock, FleetHarness, group
+from tests.support.grpc_servers import House
+
+PODS = {f"p{number}" for number in range(10)}
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def memory(clock: FakeClock) -> FailedScaleUps:
+    return FailedScaleUps(clock)
+
+
+def fail(memory: FailedScaleUps, clock: FakeClock, name: str = "g") -> None:
+    memory.chosen(name, PODS)
+    clock.now += SETTLED_SECONDS
+    memory.offered(PODS)
+
+
+def times(memory: FailedScaleUps, name: str = "g") -> int:
+    found = memory.of(name)
+    return 0 if found is None else found.times
+
+
+def test_a_group_whose_pods_are_offered_again_is_set_back_for_longer_each_time(
+    memory: FailedScaleUps, clock: FakeClock
+) -> None:
+    lasted = []
+    for number in range(1, 7):
+        fail(memory, clock)
+        found = memory.of("g")
+        assert found is not None
+        assert found.times == number
+        lasted.append(found.until_seconds - clock.now)
+        clock.now = found.until_seconds
+        assert memory.of("g") is None
+    assert lasted == [FIRST_SECONDS * 2**n for n in range(4)] + [LONGEST_SECONDS] * 2
+
+
+def test_pods_may_be_offered_again_at_once_while_their_nodes_are_coming(
+    memory: FailedScaleUps, clock: FakeClock
+) -> None:
+    memory.chosen("g", PODS)
+    clock.now += SETTLED_SECONDS - 1
+    memory.offered(PODS)
+    assert times(memory) == 0
+    clock.now += 1
+    memory.offered(PODS)
+    assert times(memory) == 1
+
+
+def test_most_of_the_pods_have_to_be_offered_again(memory: FailedScaleUps, clock: FakeClock) -> None:
+    memory.chosen("g", PODS)
+    clock.now += SETTLED_SECONDS
+    memory.offered({*sorted(PODS)[:5], "others"})
+    assert times(memory) == 0
+    memory.offered({*sorted(PODS)[:6], "others"})
+    assert times(memory) == 1
+
+
+def test_nodes_that_came_end_it(memory: FailedScaleUps, clock: FakeClock) -> None:
+    fail(memory, clock)
+    memory.chosen("g", {"later"})
+    clock.now += REMEMBERED_SECONDS
+    memory.offered({"others"})
+    assert times(memory) == 0
+    fail(memory, clock)
+    assert times(memory) == 1
+
+
+def test_what_is_long_ago_is_forgotten(memory: FailedScaleUps, clock: FakeClock) -> None:
+    fail(memory, clock)
+    clock.now += FORGOTTEN_SECONDS
+    fail(memory, clock)
+    assert times(memory) == 1
+
+
+def test_pods_that_are_offered_later_than_that_are_others_fault(memory: FailedScaleUps, clock: FakeClock) -> None:
+    memory.chosen("g", PODS)
+    clock.now += REMEMBERED_SECONDS
+    memory.offered(set())
+    memory.offered(PODS)
+    assert times(memory) == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 3_000), st.sets(st.integers(0, 20)), st.floats(0, 4000)), max_size=80))
+@examples(20)
+def test_it_is_bounded_whatever_is_asked(asked: list[tuple[int, set[int], float]]) -> None:
+    clock = FakeClock()
+    memory = FailedScaleUps(clock)
+    for name, pods, later in asked:
+        memory.chosen(f"g{name}", map(str, pods))
+        clock.now += later
+        memory.offered(set(map(str, pods)))
+        found = memory.of(f"g{name}")
+        assert found is None or clock.now < found.until_seconds <= clock.now + LONGEST_SECONDS
+
+
+# ---- through the expander
+
+
+@pytest.fixture
+def house() -> Iterator[House]:
+    templates = TemplateGroups(catalogue=embedded_catalogue())
+    with House(FleetHarness(groups=[group("ours")]), expander_options={"templates": templates}) as found:
+        yield found
+
+
+def test_the_next_best_is_chosen_and_the_decision_says_why(house: House) -> None:
+    both = ask({"eks-large": LARGE, "eks-small": M7})
+    assert answered(house, both) == ["eks-small"]
+    house.harness.clock.advance(SETTLED_SECONDS)
+    assert answered(house, both) == ["eks-large"]
+    (*_, decision) = house.decisions.latest()
+    said = {each.node_group: each.left_out for each in decision.options}
+    assert said["eks-small"].startswith("was chosen 1 time and brought no nodes; others come first until")
+    assert not said["eks-large"]
+
+
+def test_it_is_never_the_reason_for_serving_nobody(house: House) -> None:
+    alone = ask({"eks-small": M7})
+    assert answered(house, alone) == ["eks-small"]
+    house.harness.clock.advance(SETTLED_SECONDS)
+    assert answered(house, alone) == ["eks-small"]
+    house.harness.clock.advance(SETTLED_SECONDS)
+    assert answered(house, ask({"eks-large": LARGE, "eks-small": M7})) == ["eks-large"]
