@@ -153,6 +153,7 @@ def _settings(
         requests=written.provisioning_requests if cluster and written.provisioning_requests.enabled else None,
         kueue=written.kueue if cluster and written.kueue.enabled else None,
         slack=held,
+        expander_mode=written.expander.mode,
         prices=prices,
         price_rule=written.expander.price_rule,
         provisioners=expanded.provisioners,

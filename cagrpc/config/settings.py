@@ -18,6 +18,7 @@ from cagrpc.controllers.settings import (
     ClusterSettings,
     ConsolidationSettings,
     Drive,
+    ExpanderMode,
     KueueSettings,
     PlannerSettings,
     RequestSettings,
@@ -68,6 +69,7 @@ class Settings:
     """None where no slack is held."""
     consolidation: ConsolidationSettings | None = None
     """None where nothing is consolidated."""
+    expander_mode: ExpanderMode = ExpanderMode.DECIDE
     prices: PriceList | None = None
     """Of node groups of other cloud providers; None for the catalogue's."""
     price_rule: PriceRule = field(default_factory=PriceRule)

@@ -33,6 +33,16 @@ class Drive(StrEnum):
     """The planner loop; the expander vetoes."""
 
 
+class ExpanderMode(StrEnum):
+    """What the expander does with what it finds."""
+
+    DECIDE = "decide"
+    """It answers the option that it chooses."""
+    SHADOW = "shadow"
+    """It answers every option at once, unchanged, so that the autoscaler's next expander decides, and records what it
+    would have chosen."""
+
+
 class ClassBehaviour(StrEnum):
     """What is done for a request of a class."""
 

@@ -80,9 +80,14 @@ class Decision:
     passed_on: bool = False
     """Whether all options were answered, for the autoscaler's next expander to choose among."""
 
+    shadow: bool = False
+    """Whether all options were answered whatever is chosen here."""
+
     @property
     def outcome(self) -> str:
         """One word."""
+        if self.shadow:
+            return "shadow"
         return "chosen" if self.chosen else "passed_on" if self.passed_on else "veto"
 
     def as_json(self) -> dict[str, Any]:
@@ -106,7 +111,7 @@ class DecisionLog:
         self._observe = observe
         self._counter = Counter(
             "cagrpc_decisions",
-            "BestOptions calls by outcome (chosen, passed_on, veto) and by what they were ranked by.",
+            "BestOptions calls by outcome (chosen, passed_on, shadow, veto) and by what they were ranked by.",
             ("outcome", "ranked_by"),
             registry=None,
         )
@@ -152,7 +157,9 @@ class DecisionLog:
         level = logging.DEBUG if usual else logging.INFO
         if log.isEnabledFor(level):
             what, fields = decision.chosen or "nothing", {"decision": decision.as_json()}
-            log.log(level, "chose %s: %s", what, decision.reason, extra=fields)
+            log.log(
+                level, "%s %s: %s", "would choose" if decision.shadow else "chose", what, decision.reason, extra=fields
+            )
 
     def take_choice(self, node_group: str) -> ExpanderChoice | None:
         """Return the latest choice, once, if it is this node group and still in time; with those of its pods that are

@@ -183,6 +183,13 @@ def answer(options: Iterable[Option], reason: str) -> bytes:
     return pb.BestOptionsResponse(options=found).SerializeToString()
 
 
+def unchanged(data: bytes) -> bytes:
+    """Serialise the response with every option of a serialised BestOptionsRequest, in its order. Raises InvalidInput
+    for malformed bytes."""
+    options = parse_request(data).options
+    return answer((Option(each.nodeGroupId, each.nodeCount) for each in options), "")
+
+
 VETO = b""
 """An empty BestOptionsResponse: nothing scales up in this loop."""
 

@@ -22,6 +22,7 @@ from cagrpc.controllers.settings import (
     ConsolidationMode,
     ConsolidationSettings,
     Drive,
+    ExpanderMode,
     KueueSettings,
     PlannerSettings,
     RequestSettings,
@@ -103,6 +104,15 @@ class Configuration(Form):
     def _plan_needs_a_cluster(self) -> Self:
         if self.drive is Drive.PLAN and self.kubernetes is None:
             raise ValueError("drive: plan watches pods itself and needs the section kubernetes; found none")
+        return self
+
+    @model_validator(mode="after")
+    def _shadow_decides_nothing(self) -> Self:
+        if self.expander.mode is ExpanderMode.SHADOW and self.drive is Drive.PLAN:
+            raise ValueError(
+                "expander.mode: found shadow with drive: plan, expected decide; answering all options would let the"
+                " cluster-autoscaler grow the node groups that the planner loop plans"
+            )
         return self
 
     @model_validator(mode="after")

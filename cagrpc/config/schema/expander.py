@@ -1,16 +1,20 @@
-"""The section `expander`: what is known of node groups that the autoscaler has from a cloud provider of its own."""
+"""The section `expander`: whether it decides, and what is known of node groups that the autoscaler has from a cloud
+provider of its own."""
 
 from __future__ import annotations
 
 from pydantic import Field
 
+from cagrpc.controllers.settings import ExpanderMode
 from cagrpc.fleet.prices import PriceRule
 from cagrpc.forms import FilePath, Form
 
 
 class ExpanderForm(Form):
-    """Answers about node groups of the autoscaler's own cloud provider."""
+    """What the cluster-autoscaler is answered."""
 
+    mode: ExpanderMode = ExpanderMode.DECIDE
+    """Whether the expander decides, or answers all options and records what it would have chosen."""
     prices: FilePath | None = None
     """A CSV file of what nodes cost: the columns instance_type, usd_per_hour and, where they matter, zone and
     capacity_type. The catalogue comes after it."""

@@ -17,6 +17,7 @@ from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from threading import BoundedSemaphore
 from typing import TYPE_CHECKING
 
 from cagrpc.api.autoscaler import expander as wire
@@ -26,6 +27,7 @@ from cagrpc.api.core.nodes import as_planned
 from cagrpc.api.core.pods import Pod
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
 from cagrpc.cluster.released_pods import ReleasedPods
+from cagrpc.controllers.settings import ExpanderMode
 from cagrpc.errors import InvalidInput
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import FleetSnapshot
@@ -59,6 +61,7 @@ _MOST_OPTIONS = 500
 _LONGEST_UNKNOWN_ID, _LONGEST_ID = 100, 300
 _OF_WHAT_IS_LEFT = 0.8
 _OF_THE_DEADLINE = 0.6  # CA waits 5 s; the rest is for the way there and back
+_MOST_SHADOWS = 2  # one that is judged, and one that waits
 _PLANNER_DRIVES = "drive: plan: the planner loop decides on scale-ups"
 
 
@@ -203,6 +206,7 @@ class Timing:
 class ExpanderSettings:
     """What the configuration says of answers."""
 
+    mode: ExpanderMode = ExpanderMode.DECIDE
     timing: Timing = field(default_factory=Timing)
     planner_drives: bool = False
     """Whether every answer is a veto, since the planner decides on scale-ups."""
@@ -242,6 +246,8 @@ class Expander:
         self._cluster = cluster
         self._released_pods = None if cluster is None else ReleasedPods(cluster, clock)
         self._failed = FailedScaleUps(clock)
+        self._observer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="shadow")
+        self._shadows = BoundedSemaphore(_MOST_SHADOWS)
         # One planner at a time: two would only halve each other's budget.
         self._planner = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rank")
 
@@ -251,19 +257,46 @@ class Expander:
 
     def close(self) -> None:
         """Take no more work; a ranking under way ends with its budget."""
+        self._observer.shutdown(wait=False, cancel_futures=True)
         self._planner.shutdown(wait=False, cancel_futures=True)
 
     def best_options(self, data: bytes, call: CallContext) -> bytes:
         """Answer a serialised BestOptionsRequest with a serialised BestOptionsResponse. Raises InvalidInput for
         malformed bytes, and nothing else."""
-        started, settings, timing = self._monotonic(), self._settings, self._settings.timing
+        started, settings = self._monotonic(), self._settings
+        if settings.mode is ExpanderMode.SHADOW:
+            unchanged = wire.unchanged(data)
+            self._in_shadow(data)
+            return unchanged
         if settings.planner_drives and not self._is_of_another(data):
             self._decisions.record(Decision(self._clock(), (), "", _PLANNER_DRIVES, "nothing", 0.0), usual=True)
             return wire.VETO
-        answer_by = started + timing.answer_seconds
+        answer_by = started + settings.timing.answer_seconds
         if call.seconds_left is not None:
             answer_by = min(answer_by, started + call.seconds_left * _OF_THE_DEADLINE)
-        decode_by = min(started + timing.decode_seconds, answer_by)
+        return self._decide(data, started, answer_by)
+
+    def _in_shadow(self, data: bytes) -> None:
+        """Record what would have been chosen, after the answer. One request may wait; what comes beside it is not
+        judged, as the autoscaler asks again in its next loop."""
+        if not self._shadows.acquire(blocking=False):
+            log.info("a request is not judged: the one before it still is")
+            return
+
+        def judge() -> None:
+            try:
+                started = self._monotonic()
+                self._decide(data, started, started + self._settings.timing.answer_seconds)
+            except Exception:  # nobody waits for it
+                log.exception("a request could not be judged")
+            finally:
+                self._shadows.release()
+
+        self._observer.submit(judge)
+
+    def _decide(self, data: bytes, started: float, answer_by: float) -> bytes:
+        settings = self._settings
+        decode_by = min(started + settings.timing.decode_seconds, answer_by)
         with tracing.span("decoding"):
             request = wire.decode(
                 data, lambda: self._monotonic() > decode_by, settings.gang_label, consuming=settings.serves_requests
@@ -288,9 +321,17 @@ class Expander:
             answered, reason = foreign, _veto_reason(considered)
             if foreign:
                 reason = f"the choice is the autoscaler's next expander's: {reason}"
+        shadow = settings.mode is ExpanderMode.SHADOW
         by_less = f"ranked by counts: {ranking.why}" if ranking.why else ""
         estimated = offered.estimated(each.option.node_group for each in open_)
-        notes = [unknown, by_less, estimated, request.unreadable, request.ignored]
+        notes = [
+            "in shadow: all options were answered" if shadow else "",
+            unknown,
+            by_less,
+            estimated,
+            request.unreadable,
+            request.ignored,
+        ]
         decision = Decision(
             at_seconds=self._clock(),
             options=considered[:_MOST_OPTIONS],
@@ -299,12 +340,14 @@ class Expander:
             ranked_by=ranking.by,
             elapsed_seconds=self._monotonic() - started,
             passed_on=not chosen and bool(answered),
+            shadow=shadow,
         )
         wanted = frozenset[str]() if best is None else open_[best].wanted
         created = (pod.created_at_seconds for pod in (chosen.pods if chosen else ()) if pod.key in wanted)
         since = min((at for at in created if at > 0), default=None)
-        self._decisions.record(decision, wanted, waiting_since_seconds=since, of_fleet=not foreign)
-        if chosen is not None and offered.is_foreign(chosen.node_group):
+        of_fleet = not foreign and not shadow
+        self._decisions.record(decision, wanted, waiting_since_seconds=since, of_fleet=of_fleet)
+        if chosen is not None and not shadow and offered.is_foreign(chosen.node_group):
             self._failed.chosen(chosen.node_group, wanted)
         return wire.answer(answered, reason) if answered else wire.VETO
 

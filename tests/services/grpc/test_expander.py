@@ -15,6 +15,7 @@ from cagrpc.api.autoscaler.expander import decode
 from cagrpc.api.core.consumption import CLASS_KEYS, CONSUME_KEYS
 from cagrpc.api.core.nodes import ZONES_OF_DRIVERS
 from cagrpc.api.gen import kubernetes_pb2
+from cagrpc.controllers.settings import ExpanderMode
 from cagrpc.fleet.model import IncrementSpec, Origin
 from cagrpc.services.grpc.expander import OfferedGroups, Timing, by_counts
 from cagrpc.services.grpc.gangs import OfferedGangs
@@ -24,12 +25,14 @@ from solver.model import Budget, Limit, Problem
 from solver.model.errors import NotCompiledError
 from solver.model.plan import ScaleUpCandidate, Score
 from solver.planning.warm_up import COMPILING
+from tests.support.controlplane.processes import wait_for
 from tests.support.fleet import FleetHarness, group
 from tests.support.grpc_servers import House, asking, chosen, option, pod
 from tests.support.recordings import conversation, node_groups
 from tests.support.waiting import AMPLE_SECONDS, assert_ends
 
 _PODS = [pod(str(index)) for index in range(4)]
+_SHADOW = {"mode": ExpanderMode.SHADOW}
 
 
 def _harness(*, weights: tuple[int, int] = (10, 50), limits: Sequence[Limit] = ()) -> FleetHarness:
@@ -374,3 +377,47 @@ def test_pods_of_other_schedulers_do_not_count_and_open_no_nodes() -> None:
         )
     with House(_harness(), expander_options={"schedulers": {"default-scheduler", "volcano"}}) as house:
         assert chosen(house.advice.ok("BestOptions", asking(option("cheap", 1, foreign)))) == "cheap"
+
+
+# ---- in shadow
+
+
+def test_in_shadow_every_option_is_answered_unchanged_and_what_would_be_chosen_is_recorded(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "cagrpc.decisions")
+    request = asking(*(option(name, count, _PODS) for name, count in (("cheap", 1), ("nobody's", 3), ("dear", 2))))
+    with House(_harness(), expander_options=_SHADOW) as house:
+        answer = house.advice.ok("BestOptions", request)
+        wait_for(lambda: bool(house.decisions.latest()), "it is judged", seconds=AMPLE_SECONDS)
+        (decision,) = house.decisions.latest()
+        assert house.decisions.take_choice("dear") is None
+    assert [(each.nodeGroupId, each.nodeCount) for each in answer.options] == [
+        ("cheap", 1),
+        ("nobody's", 3),
+        ("dear", 2),
+    ]
+    assert (decision.chosen, decision.outcome) == ("dear", "shadow")
+    assert "in shadow: all options were answered" in decision.reason
+    assert "would choose dear" in caplog.text
+
+
+def test_in_shadow_a_planner_that_does_not_come_back_delays_no_answer() -> None:
+    stuck = threading.Event()
+
+    def waits(*_: object) -> tuple[Score, ...]:
+        stuck.wait(AMPLE_SECONDS)
+        return ()
+
+    request = asking(option("cheap", 1, _PODS))
+    ample = Timing(AMPLE_SECONDS, AMPLE_SECONDS, AMPLE_SECONDS)
+    with House(_harness(), rank=waits, timing=ample, expander_options=_SHADOW) as house:
+        for _ in range(5):
+            assert chosen(house.advice.ok("BestOptions", request)) == "cheap"
+        assert not house.decisions.latest()
+        stuck.set()
+
+
+def test_in_shadow_malformed_bytes_are_refused_as_ever() -> None:
+    with House(_harness(), expander_options=_SHADOW) as house:
+        assert house.advice.raw("BestOptions", b"\xff")[0] == "INVALID_ARGUMENT"
