@@ -1,5 +1,6 @@
 """Pods for which rounds find no room. Those that a long round has left out back off, as kube-scheduler's unschedulable
-pods do: the next rounds go without them for a while, so that pods that are hard to plan do not hold up all others."""
+pods do: the next rounds go without them for a while, longer each time, so that pods that are hard to plan do not hold
+up all others. When that is over new pods still come first, and those that were left out in a round of their own."""
 
 from __future__ import annotations
 
@@ -11,11 +12,12 @@ from dataclasses import replace
 from cagrpc.cluster.state import PodRef, WaitingPods
 from cagrpc.controllers.planning.records import LeftOut, Rounds
 from cagrpc.fleet.model import PodKey
-from cagrpc.runtime.back_off import rest_seconds
+from cagrpc.runtime.back_off import LONGEST_REST_SECONDS, rest_seconds
 from cagrpc.runtime.clock import MonotonicClock
 
 _CHEAP_SECONDS = 1.0
 """Pods that a round of this length left out are planned again in each of the next ones."""
+_MOST_DOUBLINGS = 16
 
 
 class UnschedulablePods:
@@ -30,6 +32,8 @@ class UnschedulablePods:
         """What could be ordered when they were left out: anything else is a reason to plan them again."""
         self._any = False
         """Whether the latest round went without such pods."""
+        self._in_vain = 0
+        """Long rounds in a row that left pods out, with what could be ordered unchanged."""
 
     @property
     def keys(self) -> frozenset[PodKey]:
@@ -47,14 +51,15 @@ class UnschedulablePods:
         """Return the pods that this round goes without. None of them has a higher priority than one that it plans,
         or belongs to the same gang. `served` are pods that have a place already."""
         found: tuple[PodRef, ...] = ()
-        if self._position and self._clock() < self._until and offered == self._offered:
+        now = self._clock()
+        if self._position and now < self._until + LONGEST_REST_SECONDS and offered == self._offered:
             sets = [(each, [pod for pod in each.pods if pod.key not in served]) for each in waiting]
             new = [each.pod_set for each, pods in sets if any(pod.key not in self._position for pod in pods)]
             least = min((each.priority for each in new), default=float("inf"))
             gangs = {each.gang for each in new} - {None}
             found = tuple(
                 pod
-                for each, pods in sets
+                for each, pods in (sets if new or now < self._until else ())
                 if each.pod_set.priority <= least and each.pod_set.gang not in gangs
                 for pod in pods
                 if pod.key in self._position
@@ -84,6 +89,10 @@ class UnschedulablePods:
         return tuple(said)
 
     def planned(self, seconds: float, offered: Hashable) -> None:
-        """Let the pods that a round has left out back off if it took long."""
-        self._until = self._clock() + rest_seconds(seconds) if seconds > _CHEAP_SECONDS else float("-inf")
+        """Let the pods that a round has left out back off if it took long, twice as long as the time before."""
+        vain = seconds > _CHEAP_SECONDS and bool(self._position)
+        self._in_vain = (self._in_vain if offered == self._offered else 0) + 1 if vain else 0
+        longer = 2 ** min(self._in_vain - 1, _MOST_DOUBLINGS) if vain else 0
+        rest = min(longer * rest_seconds(seconds), LONGEST_REST_SECONDS)
+        self._until = self._clock() + rest if vain else float("-inf")
         self._offered = offered

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -196,6 +197,35 @@ def test_pods_that_a_long_round_left_out_hold_up_nobody(new_world: NewWorld, mon
     world.run(20.0, TICK)
     assert 3 in slow.planned[4:], "they are planned again in a fifth of the time"
     assert len(slow.planned) < 4 + 20 / 5
+
+
+def test_new_pods_come_first_when_others_have_backed_off_for_long_enough(
+    new_world: NewWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = new_world(A)
+    slow = _Slow(world, monkeypatch, 5.0)
+    world.cluster.add(3, cpu=99_000)
+    world.run(3.0, TICK)
+    world.clock.advance(30.0)
+    world.cluster.add(cpu=4000)
+    world.run(3.0, TICK)
+    assert slow.planned == [3, 1, 3]
+
+
+def test_pods_that_are_left_out_again_back_off_for_longer(new_world: NewWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = new_world(A)
+    slow, long_ones = _Slow(world, monkeypatch, 5.0), list[float]()
+    world.cluster.add(3, cpu=99_000)
+    for _ in range(60):
+        world.cluster.add(cpu=4000)
+        before = slow.planned.count(3) + slow.planned.count(4)
+        world.run(5.0, TICK)
+        if slow.planned.count(3) + slow.planned.count(4) > before:
+            long_ones.append(world.clock())
+    apart = [later - earlier for earlier, later in pairwise(long_ones)]
+    assert len(apart) >= 4
+    assert apart[0] < apart[1] < apart[2]
+    assert all(50.0 <= each <= 75.0 for each in apart[2:])
 
 
 def test_pods_that_a_long_round_left_out_come_before_those_of_lower_priority(
