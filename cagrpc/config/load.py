@@ -20,7 +20,7 @@ from cagrpc.config.reading import FileReader
 from cagrpc.config.schema import devices, document, provisioners
 from cagrpc.config.settings import Settings
 from cagrpc.config.yaml_text import parse_documents, read_text
-from cagrpc.controllers.settings import ConsolidationMode
+from cagrpc.controllers.settings import ConsolidationMode, ExpanderMode
 from cagrpc.controllers.slack.model import SlackSettings
 from cagrpc.durations import duration_text
 from cagrpc.errors import InvalidConfiguration, did_you_mean
@@ -119,6 +119,11 @@ def _settings(
     inventory = Inventory(expanded.groups, catalogue, startup_taints)
     backend = plugin.configure(written.backend, written.kubernetes, directory, inventory)
     warnings.extend(f"{path('', location)}: {sentence}" for location, sentence in backend.warnings)
+    if written.expander.mode is ExpanderMode.SHADOW and expanded.groups:
+        warnings.append(
+            "expander.mode: shadow answers options of your own node groups too, whatever gangs and limits say; it is"
+            " for a cluster-autoscaler with a cloud provider of its own"
+        )
     if not expanded.groups and not any(each.groups for each in expanded.provisioners):
         warnings.append("provisioners: there is not one node group, so nothing can scale up")
     consolidation = written.consolidation

@@ -10,12 +10,13 @@ from cagrpc.api.files.documents import read_text, rows
 from cagrpc.errors import InvalidConfiguration
 from cagrpc.fleet.catalogue import Catalogue
 from cagrpc.fleet.prices import NodePlace, PriceList
+from solver.model.validation import MAX_PRICE_USD_PER_HOUR
 
 _PLACE = ("zone", "capacity_type")
 
 
 def price_list(catalogue: Catalogue, path: Path | None) -> PriceList:
-    """Return the prices of a table (the columns instance_type, usd_per_hour and, if it likes, zone and capacity_type)
+    """Return the prices of a table (the columns instance_type, usd_per_hour and, optionally, zone and capacity_type)
     over the catalogue's. Raises InvalidConfiguration with every problem of the table."""
     if path is None:
         return PriceList(catalogue)
@@ -26,7 +27,8 @@ def price_list(catalogue: Catalogue, path: Path | None) -> PriceList:
         price = _dollars(row["usd_per_hour"])
         if price is None:
             found = row["usd_per_hour"][:40]
-            problems.append(f"{place}: usd_per_hour: found {found!r}, expected US dollars per hour, 0 or more")
+            most = MAX_PRICE_USD_PER_HOUR
+            problems.append(f"{place}: usd_per_hour: found {found!r}, expected US dollars per hour from 0 to {most}")
             continue
         key = NodePlace(row["instance_type"], row.get("zone", ""), row.get("capacity_type", ""))
         if key in table:
@@ -42,4 +44,4 @@ def _dollars(text: str) -> float | None:
         found = float(text)
     except ValueError:
         return None
-    return found if math.isfinite(found) and found >= 0 else None
+    return found if math.isfinite(found) and 0 <= found <= MAX_PRICE_USD_PER_HOUR else None

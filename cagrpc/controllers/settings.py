@@ -30,7 +30,7 @@ class Drive(StrEnum):
     ASSIST = "assist"
     """The cluster-autoscaler, which asks the expander."""
     PLAN = "plan"
-    """The planner loop; the expander vetoes."""
+    """The planner loop; the expander vetoes scale-ups of our fleet."""
 
 
 class ExpanderMode(StrEnum):

@@ -18,10 +18,11 @@ _ZONES = (ZONE, "failure-domain.beta.kubernetes.io/zone")
 _TYPES = (INSTANCE_TYPE, "beta.kubernetes.io/instance-type")
 _CAPACITY_TYPES: Mapping[str, Mapping[str, str]] = {
     "eks.amazonaws.com/capacityType": {"SPOT": "spot", "ON_DEMAND": "on-demand", "CAPACITY_BLOCK": "reserved"},
+    "cloud.google.com/gke-provisioning": {"spot": "spot", "standard": "on-demand"},
     "cloud.google.com/gke-spot": {"true": "spot"},
     "cloud.google.com/gke-preemptible": {"true": "spot"},
     "kubernetes.azure.com/scalesetpriority": {"spot": "spot", "regular": "on-demand"},
-    "node.kubernetes.io/lifecycle": {"spot": "spot", "on-demand": "on-demand"},
+    "node.kubernetes.io/lifecycle": {"spot": "spot", "on-demand": "on-demand", "normal": "on-demand"},
 }
 """How clouds say what Karpenter's label does."""
 _GPUS = (NVIDIA_GPU, "amd.com/gpu", "gpu.intel.com/i915", "habana.ai/gaudi", "aws.amazon.com/neuron")
@@ -88,13 +89,13 @@ def _widening(place: NodePlace) -> Iterable[NodePlace]:
 
 @dataclass(frozen=True, slots=True)
 class PriceRule(Section):
-    """What a node costs by what it has, where no price of it is known. The defaults are those of cluster-autoscaler's
-    own model for Compute Engine (upstream: cloudprovider/gce/gce_price_info.go)."""
+    """Prices a node by its CPU, memory and GPUs where neither the table nor the catalogue has a price. The defaults are
+    those of cluster-autoscaler's own model for Compute Engine (upstream: cloudprovider/gce/gce_price_info.go)."""
 
     usd_per_cpu_hour: _Dollars = 0.033174
     usd_per_gib_hour: _Dollars = 0.004446
     usd_per_gpu_hour: _Dollars = 0.7
-    spot_factor: Annotated[float, Field(gt=0, le=1)] = 0.33
+    spot_factor: Annotated[float, Field(gt=0, le=1)] = 0.21
     """What a spot node costs of the price on demand."""
 
     def price(self, has: Resources, capacity_type: str) -> float:

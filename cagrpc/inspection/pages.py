@@ -42,9 +42,10 @@ def print_decision(decision: dict[str, Any], out: Console) -> None:
             option["left_out"] or option["reason"],
         )
     out.print(result)
-    nothing = "nothing (a veto: no scale-up in this loop)"
+    nothing = "nothing" if decision.get("shadow") else "nothing (a veto: no scale-up in this loop)"
     choice = decision["chosen"] or ("the autoscaler's next expander chooses" if decision.get("passed_on") else nothing)
-    out.print(f"chosen: {choice}, in {decision['elapsed_seconds']:.2f} s; {decision['reason']}", soft_wrap=True)
+    verb = "would be chosen" if decision.get("shadow") else "chosen"
+    out.print(f"{verb}: {choice}, in {decision['elapsed_seconds']:.2f} s; {decision['reason']}", soft_wrap=True)
 
 
 def print_request(record: Mapping[str, Any], out: Console) -> None:

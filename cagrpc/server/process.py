@@ -169,7 +169,7 @@ def announce(settings: Settings, endpoints: Endpoints, out: Console) -> None:
     out.print("\n".join(f"  {flag}" for flag in flags), soft_wrap=True)
     out.print(f"\nand this cloud-config ({state / CLOUD_CONFIG}):", style="bold", soft_wrap=True)
     out.print("\n".join(f"  {line}" for line in cloud_config.splitlines()), soft_wrap=True)
-    alone = "One that keeps a cloud provider of its own takes --expander=grpc,least-waste and the two flags after it."
+    alone = "One with a cloud provider of its own takes --expander=grpc,least-waste and the two --grpc-expander flags."
     out.print(f"\n{alone}\n", soft_wrap=True)
     sys.stdout.flush()
     # Last: once it exists, everything else is done.

@@ -44,7 +44,7 @@ def test_it_says_how_to_connect_an_autoscaler(demonstration: Serving) -> None:
         "--cloud-provider=externalgrpc",
         f"--cloud-config={state}/cloud-config.yaml",
         "--expander=grpc\n",
-        "--expander=grpc,least-waste and the two flags after it",
+        "--expander=grpc,least-waste and the two --grpc-expander flags",
         f"--grpc-expander-url={demonstration.endpoints['expander']}",
         f"--grpc-expander-cert={state}/certs/ca.crt",
         "--balance-similar-node-groups=false",

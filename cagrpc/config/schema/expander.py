@@ -17,6 +17,6 @@ class ExpanderForm(Form):
     """Whether the expander decides, or answers all options and records what it would have chosen."""
     prices: FilePath | None = None
     """A CSV file of what nodes cost: the columns instance_type, usd_per_hour and, where they matter, zone and
-    capacity_type. The catalogue comes after it."""
+    capacity_type. Where it has no row the catalogue's price applies."""
     price_rule: PriceRule = Field(default_factory=PriceRule)
-    """What a node costs by what it has, where neither says."""
+    """Prices a node by its CPU, memory and GPUs where neither the table nor the catalogue has a price."""

@@ -203,7 +203,7 @@ class ProvisionerForm(Form):
     node_groups: Annotated[list[NodeGroupEntry], Field(min_length=1)] | None = None
     groups: tuple[Pattern, ...] = ()
     """Regular expressions over the ids of node groups that the cluster-autoscaler has from a cloud provider of its own:
-    these have the provisioner's weight. Without them they are those with its labels and taints that meet its
+    these have the provisioner's weight. If empty, it matches groups that carry its labels and taints and meet its
     requirements. A provisioner with `groups` and without node_groups has no nodes of its own."""
     autoscaling: AutoscalingOptions | None = None
     disruption: ProvisionerDisruption | None = None

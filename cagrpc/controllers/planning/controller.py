@@ -142,7 +142,7 @@ class PlanningController(Controller):
             verdict = batching.RoundDue(
                 due=True, why=f"{pluralize(lost - self._lost_known, 'pod')} lost the planned place"
             )
-        if not verdict.due and self._unschedulable.due:
+        if not verdict.due and not self._batching.news and self._unschedulable.due:
             verdict = batching.RoundDue(due=True, why="pods that earlier rounds left out are planned again")
         self.waits_for = verdict.why
         if verdict.due:

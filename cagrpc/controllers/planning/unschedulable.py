@@ -1,6 +1,6 @@
 """Pods for which rounds find no room. Those that a long round has left out back off, as kube-scheduler's unschedulable
 pods do: the next rounds go without them for a while, longer each time, so that pods that are hard to plan do not hold
-up all others. When that is over new pods still come first, and those that were left out in a round of their own."""
+up all others. When that is over new pods still come first; those left out are then planned in a round of their own."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ from cagrpc.services.decisions import LONGEST_KEY, ConsideredOption, Decision, D
 from cagrpc.services.grpc.failed_scale_ups import FailedScaleUps
 from cagrpc.services.grpc.gangs import OfferedGangs, OptionDemand
 from cagrpc.services.grpc.status import CallContext, Method
-from cagrpc.services.grpc.template_groups import TemplateGroups
+from cagrpc.services.grpc.template_groups import TemplateGroup, TemplateGroups
 from solver.model import Budget, Limit, NodeGroup, Problem
 from solver.model.capacity import limits_broken
 from solver.model.errors import NotCompiledError
@@ -62,6 +62,9 @@ _LONGEST_UNKNOWN_ID, _LONGEST_ID = 100, 300
 _OF_WHAT_IS_LEFT = 0.8
 _OF_THE_DEADLINE = 0.6  # CA waits 5 s; the rest is for the way there and back
 _MOST_SHADOWS = 2  # one that is judged, and one that waits
+_MOST_SAID = 20
+MOST_FOREIGN = 1_000
+"""How many node groups of another cloud provider are read of a request. CA itself is tested with about a hundred."""
 _PLANNER_DRIVES = "drive: plan: the planner loop decides on scale-ups"
 
 
@@ -79,14 +82,25 @@ class OfferedGroups:
     """The node groups of a request's options: of our fleet, or of the autoscaler's own cloud provider, which only the
     templates of the request describe."""
 
-    def __init__(self, request: wire.Request, snapshot: FleetSnapshot, templates: TemplateGroups) -> None:
+    def __init__(
+        self,
+        request: wire.Request,
+        snapshot: FleetSnapshot,
+        templates: TemplateGroups,
+        out_of_time: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Once `out_of_time()` is true no further template is read."""
         self.snapshot = snapshot
         names = dict.fromkeys(each.node_group for each in request.options)
-        self._of_templates = {
-            name: templates.read(name, request.templates[name])
-            for name in names
-            if name not in snapshot.groups and name in request.templates
-        }
+        self._of_templates: dict[str, TemplateGroup] = {}
+        for name in names:
+            if name in snapshot.groups or name not in request.templates:
+                continue
+            if len(self._of_templates) >= MOST_FOREIGN or out_of_time():
+                found = TemplateGroup(why_not=f"is not read: there are more than {MOST_FOREIGN} groups, or no time")
+            else:
+                found = templates.read(name, request.templates[name])
+            self._of_templates[name] = found
         self.groups: dict[str, NodeGroup] = {}
         """As they are planned, by id."""
         for name in names:
@@ -110,7 +124,7 @@ class OfferedGroups:
         ]
         more = f" and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
         shown = ", ".join(each[:_LONGEST_NAME] for each in found[:_MOST_NAMES])
-        return f"no price is known of {shown}{more}: compared by what their nodes have" if found else ""
+        return f"no price is known for {shown}{more}: compared by what their nodes have" if found else ""
 
     def why_unknown(self, name: str) -> str:
         """Return why nothing is known of a group; empty where it is known."""
@@ -209,7 +223,7 @@ class ExpanderSettings:
     mode: ExpanderMode = ExpanderMode.DECIDE
     timing: Timing = field(default_factory=Timing)
     planner_drives: bool = False
-    """Whether every answer is a veto, since the planner decides on scale-ups."""
+    """Whether every answer about our fleet is a veto, since the planner decides on scale-ups."""
     serves_requests: bool = False
     """Whether pods that consume ProvisioningRequests have their room from those; else they are a gang, since nobody
     else would see to them."""
@@ -262,7 +276,7 @@ class Expander:
 
     def best_options(self, data: bytes, call: CallContext) -> bytes:
         """Answer a serialised BestOptionsRequest with a serialised BestOptionsResponse. Raises InvalidInput for
-        malformed bytes, and nothing else."""
+        malformed bytes, and nothing else that is not a fault of this program."""
         started, settings = self._monotonic(), self._settings
         if settings.mode is ExpanderMode.SHADOW:
             unchanged = wire.unchanged(data)
@@ -292,7 +306,10 @@ class Expander:
             finally:
                 self._shadows.release()
 
-        self._observer.submit(judge)
+        try:
+            self._observer.submit(judge)
+        except RuntimeError:  # the server is stopping
+            self._shadows.release()
 
     def _decide(self, data: bytes, started: float, answer_by: float) -> bytes:
         settings = self._settings
@@ -302,15 +319,19 @@ class Expander:
                 data, lambda: self._monotonic() > decode_by, settings.gang_label, consuming=settings.serves_requests
             )
         snapshot, gangs, unknown = self._known(request.options)
-        offered = OfferedGroups(request, snapshot, settings.templates)
+        offered = OfferedGroups(request, snapshot, settings.templates, lambda: self._monotonic() > decode_by)
         left_out = [
             why_left_out(offer.option, offered, settings.schedulers) or offer.why_left_out for offer in gangs.offers
         ]
         self._failed.offered({pod.key for option in request.options for pod in option.pods})
-        left_out = self._with_set_back(gangs.offers, left_out, offered)
+        postponed = self._postponed(gangs.offers, left_out, offered)
+        left_out = [why or postponed.get(at, "") for at, why in enumerate(left_out)]
         open_ = [offer for offer, why in zip(gangs.offers, left_out, strict=True) if not why]
         with tracing.span("ranking", {"cagrpc.options": len(open_)}):
-            ranking = self._ranking(request, open_, gangs, offered, answer_by)
+            ranked_with = replace(
+                request, options=tuple(each for at, each in enumerate(request.options) if at not in postponed)
+            )
+            ranking = self._ranking(ranked_with, open_, gangs, offered, answer_by)
         best = min(range(len(open_)), key=lambda i: ranking.ranked[i].place, default=None)
         considered = _considered(gangs.offers, left_out, ranking.ranked, offered)
         chosen = None if best is None else open_[best].option
@@ -345,26 +366,31 @@ class Expander:
         wanted = frozenset[str]() if best is None else open_[best].wanted
         created = (pod.created_at_seconds for pod in (chosen.pods if chosen else ()) if pod.key in wanted)
         since = min((at for at in created if at > 0), default=None)
-        of_fleet = not foreign and not shadow
+        of_fleet = not shadow and (not foreign or (chosen is not None and chosen not in foreign))
         self._decisions.record(decision, wanted, waiting_since_seconds=since, of_fleet=of_fleet)
         if chosen is not None and not shadow and offered.is_foreign(chosen.node_group):
             self._failed.chosen(chosen.node_group, wanted)
-        return wire.answer(answered, reason) if answered else wire.VETO
+        return wire.answer(answered, reason if chosen else "") if answered else wire.VETO
 
-    def _with_set_back(
+    def _postponed(
         self, offers: Sequence[OptionDemand], left_out: Sequence[str], offered: OfferedGroups
-    ) -> list[str]:
-        """Return why options are left out, those too whose groups brought no nodes lately, unless these are all."""
-        found = list(left_out)
+    ) -> dict[int, str]:
+        """Return why options come after others, by position: the last scale-ups of their groups failed, and each of
+        their pods is served by another option that may be chosen."""
+        failed: dict[int, str] = {}
+        served: set[str] = set()
         for position, (offer, why) in enumerate(zip(offers, left_out, strict=True)):
             name = offer.option.node_group
-            if not why and offered.is_foreign(name) and (failed := self._failed.of(name)) is not None:
-                until = datetime.fromtimestamp(failed.until_seconds, UTC)
-                found[position] = (
-                    f"was chosen {pluralize(failed.times, 'time')} and brought no nodes; others come first until"
-                    f" {until:%Y-%m-%d %H:%M:%S} UTC"
+            found = self._failed.of(name) if not why and offered.is_foreign(name) else None
+            if found is not None:
+                until = datetime.fromtimestamp(found.until_seconds, UTC)
+                failed[position] = (
+                    f"failed to scale up {pluralize(found.times, 'time')}: its pods were offered again; others come"
+                    f" first until {until:%Y-%m-%d %H:%M:%S} UTC"
                 )
-        return found if not all(found) else list(left_out)
+            elif not why:
+                served |= offer.wanted
+        return {position: why for position, why in failed.items() if offers[position].wanted <= served}
 
     def _is_of_another(self, data: bytes) -> bool:
         """Return whether a request has none of our node groups, and templates of its own."""
@@ -474,4 +500,6 @@ def _considered(
 def _veto_reason(considered: Sequence[ConsideredOption]) -> str:
     if not considered:
         return "nothing was offered"
-    return "no option may be taken: " + "; ".join(f"{o.node_group} {o.left_out}" for o in considered[:_MOST_OPTIONS])
+    more = f"; and {len(considered) - _MOST_SAID} more" if len(considered) > _MOST_SAID else ""
+    said = "; ".join(f"{each.node_group} {each.left_out}" for each in considered[:_MOST_SAID])
+    return f"no option may be taken: {said}{more}"

@@ -1,9 +1,8 @@
-"""Node groups that were chosen and brought no nodes: stock that a cloud does not have, a quota, nodes that never join.
-The autoscaler backs off from such a group for some minutes, then offers it again, and nothing else remembers
-(kubernetes/autoscaler#4731, #2075). Here it is set back meanwhile, longer each time: it is chosen only where nothing
-else can be.
+"""Scale-ups that failed: stock that a cloud does not have, a quota, nodes that never join. The autoscaler backs off
+from such a group for some minutes, then offers it again, and nothing else remembers (kubernetes/autoscaler#4731,
+#2075). Here other groups come first meanwhile, longer each time.
 
-What failed is seen by the pods: the autoscaler counts nodes that are coming, so for pods that it offers again none are.
+A failure is seen by the pods: the autoscaler counts nodes that are coming, so for pods that it offers again none are.
 """
 
 from __future__ import annotations
@@ -15,23 +14,24 @@ from dataclasses import dataclass
 from threading import Lock
 
 from cagrpc.runtime.clock import EpochClock
+from cagrpc.services.decisions import LONGEST_KEY
 
 SETTLED_SECONDS = 60.0
 """How soon pods may be offered again although their nodes are coming: the autoscaler has not seen the increase yet, or
 decides several times in one loop."""
 REMEMBERED_SECONDS = 1200.0
 """How long pods may take to be offered again: the autoscaler's --max-node-provision-time (15 minutes), and some loops.
-After that the nodes have come."""
+Those that were not are taken to have their nodes."""
 FIRST_SECONDS, LONGEST_SECONDS = 600.0, 7200.0
-"""How long a group is set back: twice the autoscaler's own first back-off, doubled each time, at most so long."""
+"""How long others come first: twice the autoscaler's own first back-off, doubled each time, at most so long."""
 FORGOTTEN_SECONDS = 2 * LONGEST_SECONDS
 """After so long a failure is the first one again."""
-_MOST_CHOICES, _MOST_PODS, _MOST_GROUPS = 64, 1_000, 1_000
+_MOST_CHOICES, _MOST_PODS, _MOST_GROUPS = 256, 200, 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class SetBack:
-    """A group that brought no nodes."""
+class Failures:
+    """Of the scale-ups of one group."""
 
     times: int
     """In a row."""
@@ -57,13 +57,16 @@ class FailedScaleUps:
     def __init__(self, clock: EpochClock) -> None:
         self._clock = clock
         self._choices: deque[_ChosenGroup] = deque(maxlen=_MOST_CHOICES)
-        self._failed: dict[str, SetBack] = {}
+        self._failed: dict[str, Failures] = {}
         self._lock = Lock()
 
     def chosen(self, group: str, pods: Iterable[str]) -> None:
         """Note that a group was chosen for these pods."""
-        found = frozenset(sorted(pods)[:_MOST_PODS])
+        found = frozenset(sorted(pod for pod in pods if len(pod) <= LONGEST_KEY)[:_MOST_PODS])
         with self._lock:
+            # What was chosen for these pods before was not carried out, whatever the reason.
+            kept = (each for each in self._choices if 2 * len(each.pods & found) <= len(each.pods))
+            self._choices = deque(kept, _MOST_CHOICES)
             if found:
                 self._choices.append(_ChosenGroup(group, found, self._clock()))
 
@@ -80,19 +83,24 @@ class FailedScaleUps:
                 if age >= SETTLED_SECONDS and 2 * len(choice.pods & pods) > len(choice.pods):
                     self._fail(choice.group, now)
                 elif age >= REMEMBERED_SECONDS:
-                    self._failed.pop(choice.group, None)
+                    self._succeed(choice)
                 else:
                     kept.append(choice)
             self._choices = deque(kept, _MOST_CHOICES)
 
+    def _succeed(self, choice: _ChosenGroup) -> None:
+        failed = self._failed.get(choice.group)
+        if failed is not None and failed.at_seconds <= choice.at_seconds:
+            del self._failed[choice.group]
+
     def _fail(self, group: str, now: float) -> None:
         before = self._failed.pop(group, None)
-        self._failed[group] = SetBack(1 if before is None else before.times + 1, now)
+        self._failed[group] = Failures(1 if before is None else before.times + 1, now)
         if len(self._failed) > _MOST_GROUPS:
             del self._failed[next(iter(self._failed))]
 
-    def of(self, group: str) -> SetBack | None:
-        """Return since when and how often a group brought no nodes; None where others do not come first."""
+    def of(self, group: str) -> Failures | None:
+        """Return when and how often scale-ups of a group failed; None where others do not come first."""
         with self._lock:
             found = self._failed.get(group)
         return found if found is not None and self._clock() < found.until_seconds else None

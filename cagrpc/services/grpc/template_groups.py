@@ -18,9 +18,14 @@ from cagrpc.fleet.catalogue import CAPACITY_TYPE, INSTANCE_TYPE, ZONE, Catalogue
 from cagrpc.fleet.prices import NodePlace, PriceList, PriceRule, place_of
 from cagrpc.fleet.provisioners import Provisioner
 from solver.model import CPU, HOSTNAME, PODS, Labels, NodeGroup, Taint
+from solver.model.validation import MAX_AMOUNT
 
-LARGEST_TEMPLATE_BYTES = 256 * 1024
+LARGEST_TEMPLATE_BYTES = 64 * 1024
+LONGEST_ID = 300
+"""Of a node group: a URL of Compute Engine has about 150 characters. Patterns are searched for in it."""
+_MOST_USD_PER_HOUR = 10_000.0
 _LONGEST_REASON = 200
+_PLACE_LABELS = (INSTANCE_TYPE, ZONE, CAPACITY_TYPE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,8 @@ class TemplateGroups:
 
     def read(self, group_id: str, template: bytes) -> TemplateGroup:
         """Return the group of a serialised v1.Node."""
+        if len(group_id) > LONGEST_ID:
+            return TemplateGroup(why_not=f"has an id of {len(group_id)} characters, more than {LONGEST_ID}")
         if len(template) > LARGEST_TEMPLATE_BYTES:
             return _unreadable(f"it has {len(template)} bytes, more than {LARGEST_TEMPLATE_BYTES}")
         problems: Problems = []
@@ -67,14 +74,16 @@ class TemplateGroups:
         place = place_of(labels)
         known = self._prices.of(place)
         price = known if known is not None else self._rule.price(node.allocatable, place.capacity_type)
-        offers = {PODS: 0, **node.allocatable}
+        offers = {PODS: 0, **{name: min(amount, MAX_AMOUNT) for name, amount in node.allocatable.items()}}
         weight = self._weight(group_id, labels, node.taints, place)
-        group = NodeGroup(group_id, offers, price, labels, node.taints, weight=weight, **place._asdict())
+        group = NodeGroup(
+            group_id, offers, min(price, _MOST_USD_PER_HOUR), labels, node.taints, weight=weight, **place._asdict()
+        )
         return TemplateGroup(group, estimated=known is None)
 
     def _weight(self, group_id: str, labels: Labels, taints: Sequence[Taint], place: NodePlace) -> int:
         kind = self._catalogue.instance_types.get(place.instance_type)
-        known = dict(zip((INSTANCE_TYPE, ZONE, CAPACITY_TYPE), place, strict=True))
+        known = {key: value for key, value in zip(_PLACE_LABELS, place, strict=True) if value}
         said = {**(kind.labels if kind is not None else {}), **known, **labels}
         return next((each.weight for each in self._provisioners if each.takes_in(group_id, said, taints)), 0)
 

@@ -1,4 +1,4 @@
-"""What is remembered of groups that were chosen and brought no nodes."""
+"""What is remembered of scale-ups that failed."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from cagrpc.services.grpc.failed_scale_ups import (
 )
 from cagrpc.services.grpc.template_groups import TemplateGroups
 from tests.services.grpc.test_template_groups import LARGE, M7, answered, ask
+from tests.services.grpc.test_template_groups import PODS as EVERY
 from tests.support.examples import examples
 from tests.support.fleet import FakeClock, FleetHarness, group
-from tests.support.grpc_servers import House
+from tests.support.grpc_servers import House, asking, option
 
 PODS = {f"p{number}" for number in range(10)}
 
@@ -108,6 +109,18 @@ def test_pods_that_are_offered_later_than_that_are_others_fault(memory: FailedSc
     assert times(memory) == 0
 
 
+def test_pods_for_which_another_group_was_chosen_soon_say_nothing_of_the_first(
+    memory: FailedScaleUps, clock: FakeClock
+) -> None:
+    fail(memory, clock)
+    memory.chosen("g", PODS)
+    memory.chosen("h", PODS)
+    clock.now += REMEMBERED_SECONDS
+    memory.offered(set())
+    fail(memory, clock)
+    assert times(memory) == 2
+
+
 @given(st.lists(st.tuples(st.integers(0, 3_000), st.sets(st.integers(0, 20)), st.floats(0, 4000)), max_size=80))
 @examples(20)
 def test_it_is_bounded_whatever_is_asked(asked: list[tuple[int, set[int], float]]) -> None:
@@ -138,8 +151,16 @@ def test_the_next_best_is_chosen_and_the_decision_says_why(house: House) -> None
     assert answered(house, both) == ["eks-large"]
     (*_, decision) = house.decisions.latest()
     said = {each.node_group: each.left_out for each in decision.options}
-    assert said["eks-small"].startswith("was chosen 1 time and brought no nodes; others come first until")
+    assert said["eks-small"].startswith("failed to scale up 1 time: its pods were offered again; others come first")
     assert not said["eks-large"]
+
+
+def test_it_comes_first_for_pods_that_nobody_else_serves(house: House) -> None:
+    assert answered(house, ask({"eks-small": M7})) == ["eks-small"]
+    house.harness.clock.advance(SETTLED_SECONDS)
+    request = asking(option("eks-small", 1, EVERY), option("eks-large", 1, EVERY[:1]))
+    request.nodeBytesMap.update({"eks-large": LARGE, "eks-small": M7})
+    assert answered(house, request) == ["eks-small"]
 
 
 def test_it_is_never_the_reason_for_serving_nobody(house: House) -> None:

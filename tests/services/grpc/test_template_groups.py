@@ -118,7 +118,7 @@ def test_the_capacity_type_is_read_as_its_cloud_writes_it(label: str, value: str
     with house([taking("spot", 50, requirements=(wanted,))]) as found:
         assert answered(found, ask({"on-demand": M7, "spot": spot_group})) == ["spot"]
         (decision,) = found.decisions.latest()
-    assert "(no price is known of spot: compared by what their nodes have)" in decision.reason
+    assert "(no price is known for spot: compared by what their nodes have)" in decision.reason
 
 
 def test_a_group_without_a_price_is_never_free_of_charge() -> None:
@@ -126,7 +126,7 @@ def test_a_group_without_a_price_is_never_free_of_charge() -> None:
         assert answered(found, ask({"x": node("unheard.of", 16), "y": node("of.neither", 8)})) == ["y"]
         (decision,) = found.decisions.latest()
     assert all(each.cost_usd_per_hour for each in decision.options)
-    assert "no price is known of x, y" in decision.reason
+    assert "no price is known for x, y" in decision.reason
 
 
 def test_the_rule_is_the_configurations() -> None:
@@ -163,6 +163,28 @@ def test_where_nothing_can_be_said_the_next_expander_chooses_among_all_in_the_au
         others = asking(option("a", 1, [pod("x", scheduler="volcano")]))
         others.nodeBytesMap.update({"a": M7})
         assert answered(found, others) == ["a"]
+
+
+def test_an_id_or_an_amount_of_any_size_spoils_no_other_option() -> None:
+    long = "x" * 100_000
+    huge = template(NodeGroup("t", {"cpu": 4000, "memory": 2**60, "pods": 110}, 0.0, instance_type="huge"))
+    with house([taking("p", 50, groups=ids(".*a.*b.*c.*$"))]) as found:
+        assert answered(found, ask({long: M7, "huge": huge, "eks": M7})) == ["eks"]
+        (decision,) = found.decisions.latest()
+    assert decision.ranked_by == "objective"
+    assert decision.options[0].left_out == "has an id of 100000 characters, more than 300"
+
+
+def test_what_is_passed_on_is_no_larger_than_what_was_asked() -> None:
+    many = {f"group-{number}": b"\xff" for number in range(1_500)}
+    with house() as found:
+        request = ask(many)
+        answer = found.advice.ok("BestOptions", request)
+        (decision,) = found.decisions.latest()
+    assert [each.nodeGroupId for each in answer.options] == list(many)
+    assert answer.ByteSize() < request.ByteSize()
+    assert len(decision.reason) < 10_000
+    assert decision.options[-1].left_out
 
 
 def test_groups_of_nobody_are_a_veto_as_before() -> None:
