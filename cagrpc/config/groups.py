@@ -133,24 +133,20 @@ class _Conversion:
             startup_taints=entry.startup_taints,
             limits=entry.limits,
             allocatable=entry.allocatable,
-            node_groups=() if entry.node_groups is None and entry.groups else self._groups(entry.node_groups),
+            node_groups=tuple(self._groups(entry.node_groups or ())) if entry.node_groups or entry.groups else None,
             groups=entry.groups,
         )
 
-    def _groups(self, entries: Sequence[provisioners.NodeGroupEntry] | None) -> tuple[NodeGroup, ...] | None:
-        if entries is None:
-            return None
-        found: list[NodeGroup] = []
+    def _groups(self, entries: Sequence[provisioners.NodeGroupEntry]) -> Iterable[NodeGroup]:
         directory = self._written.directory
         for entry in entries:
             if isinstance(entry, provisioners.NodeGroupFile):
                 recorded = {each.group.id: each.group for each in read_recorded_groups(directory / entry.file)}
-                found.extend(recorded[group_id] for group_id in entry.ids or recorded)
+                yield from (recorded[group_id] for group_id in entry.ids or recorded)
                 continue
             if entry.autoscaling is not None:
                 self.autoscaling_of[entry.id] = entry.autoscaling
-            found.append(self._group(entry))
-        return tuple(found)
+            yield self._group(entry)
 
     def _group(self, form: provisioners.NodeGroupForm) -> NodeGroup:
         if form.allocatable is None:

@@ -12,12 +12,11 @@ from dataclasses import replace
 from cagrpc.cluster.state import PodRef, WaitingPods
 from cagrpc.controllers.planning.records import LeftOut, Rounds
 from cagrpc.fleet.model import PodKey
-from cagrpc.runtime.back_off import LONGEST_REST_SECONDS, rest_seconds
+from cagrpc.runtime.back_off import LONGEST_REST_SECONDS, BackOff, rest_seconds
 from cagrpc.runtime.clock import MonotonicClock
 
 _CHEAP_SECONDS = 1.0
 """Pods that a round of this length left out are planned again in each of the next ones."""
-_MOST_DOUBLINGS = 16
 
 
 class UnschedulablePods:
@@ -92,7 +91,6 @@ class UnschedulablePods:
         """Let the pods that a round has left out back off if it took long, twice as long as the time before."""
         vain = seconds > _CHEAP_SECONDS and bool(self._position)
         self._in_vain = (self._in_vain if offered == self._offered else 0) + 1 if vain else 0
-        longer = 2 ** min(self._in_vain - 1, _MOST_DOUBLINGS) if vain else 0
-        rest = min(longer * rest_seconds(seconds), LONGEST_REST_SECONDS)
-        self._until = self._clock() + rest if vain else float("-inf")
+        rests = BackOff(rest_seconds(seconds), LONGEST_REST_SECONDS).seconds(self._in_vain)
+        self._until = self._clock() + rests if vain else float("-inf")
         self._offered = offered

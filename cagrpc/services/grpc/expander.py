@@ -93,21 +93,21 @@ class OfferedGroups:
         self.snapshot = snapshot
         names = dict.fromkeys(each.node_group for each in request.options)
         self._of_templates: dict[str, TemplateGroup] = {}
+        self.groups: dict[str, NodeGroup] = {}
+        """As they are planned, by id."""
         for name in names:
-            if name in snapshot.groups or name not in request.templates:
+            if name in snapshot.groups:
+                self.groups[name] = as_planned(snapshot.groups[name].group)
+                continue
+            if name not in request.templates:
                 continue
             if len(self._of_templates) >= MOST_FOREIGN or out_of_time():
                 found = TemplateGroup(why_not=f"is not read: there are more than {MOST_FOREIGN} groups, or no time")
             else:
                 found = templates.read(name, request.templates[name])
             self._of_templates[name] = found
-        self.groups: dict[str, NodeGroup] = {}
-        """As they are planned, by id."""
-        for name in names:
-            if name in snapshot.groups:
-                self.groups[name] = as_planned(snapshot.groups[name].group)
-            elif name in self._of_templates and (group := self._of_templates[name].group) is not None:
-                self.groups[name] = group
+            if found.group is not None:
+                self.groups[name] = found.group
 
     def is_foreign(self, name: str) -> bool:
         """Return whether the group is of the autoscaler's own cloud provider."""
@@ -323,7 +323,9 @@ class Expander:
         left_out = [
             why_left_out(offer.option, offered, settings.schedulers) or offer.why_left_out for offer in gangs.offers
         ]
-        self._failed.offered({pod.key for option in request.options for pod in option.pods})
+        foreign = [each for each in request.options if offered.is_foreign(each.node_group)]
+        if foreign:
+            self._failed.offered({pod.key for option in foreign for pod in option.pods})
         postponed = self._postponed(gangs.offers, left_out, offered)
         left_out = [why or postponed.get(at, "") for at, why in enumerate(left_out)]
         open_ = [offer for offer, why in zip(gangs.offers, left_out, strict=True) if not why]
@@ -335,7 +337,6 @@ class Expander:
         best = min(range(len(open_)), key=lambda i: ranking.ranked[i].place, default=None)
         considered = _considered(gangs.offers, left_out, ranking.ranked, offered)
         chosen = None if best is None else open_[best].option
-        foreign = [each for each in request.options if offered.is_foreign(each.node_group)]
         if chosen is not None and best is not None:
             answered, reason = [chosen], ranking.ranked[best].reason
         else:

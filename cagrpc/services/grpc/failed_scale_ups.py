@@ -13,6 +13,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from threading import Lock
 
+from cagrpc.runtime.back_off import BackOff
 from cagrpc.runtime.clock import EpochClock
 from cagrpc.services.decisions import LONGEST_KEY
 
@@ -24,6 +25,7 @@ REMEMBERED_SECONDS = 1200.0
 Those that were not are taken to have their nodes."""
 FIRST_SECONDS, LONGEST_SECONDS = 600.0, 7200.0
 """How long others come first: twice the autoscaler's own first back-off, doubled each time, at most so long."""
+_BACK_OFF = BackOff(FIRST_SECONDS, LONGEST_SECONDS)
 FORGOTTEN_SECONDS = 2 * LONGEST_SECONDS
 """After so long a failure is the first one again."""
 _MOST_CHOICES, _MOST_PODS, _MOST_GROUPS = 256, 200, 1_000
@@ -41,7 +43,7 @@ class Failures:
     @property
     def until_seconds(self) -> float:
         """Until when others come first."""
-        return self.at_seconds + min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** (self.times - 1))
+        return self.at_seconds + _BACK_OFF.seconds(self.times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,9 @@ class _ChosenGroup:
     group: str
     pods: frozenset[str]
     at_seconds: float
+
+    def is_mostly_in(self, pods: AbstractSet[str]) -> bool:
+        return 2 * len(self.pods & pods) > len(self.pods)
 
 
 class FailedScaleUps:
@@ -65,7 +70,7 @@ class FailedScaleUps:
         found = frozenset(sorted(pod for pod in pods if len(pod) <= LONGEST_KEY)[:_MOST_PODS])
         with self._lock:
             # What was chosen for these pods before was not carried out, whatever the reason.
-            kept = (each for each in self._choices if 2 * len(each.pods & found) <= len(each.pods))
+            kept = (each for each in self._choices if not each.is_mostly_in(found))
             self._choices = deque(kept, _MOST_CHOICES)
             if found:
                 self._choices.append(_ChosenGroup(group, found, self._clock()))
@@ -80,7 +85,7 @@ class FailedScaleUps:
             kept = []
             for choice in self._choices:
                 age = now - choice.at_seconds
-                if age >= SETTLED_SECONDS and 2 * len(choice.pods & pods) > len(choice.pods):
+                if age >= SETTLED_SECONDS and choice.is_mostly_in(pods):
                     self._fail(choice.group, now)
                 elif age >= REMEMBERED_SECONDS:
                     self._succeed(choice)

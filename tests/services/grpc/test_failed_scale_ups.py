@@ -16,6 +16,7 @@ from cagrpc.services.grpc.failed_scale_ups import (
     REMEMBERED_SECONDS,
     SETTLED_SECONDS,
     FailedScaleUps,
+    Failures,
 )
 from cagrpc.services.grpc.template_groups import TemplateGroups
 from tests.services.grpc.test_template_groups import LARGE, M7, answered, ask
@@ -61,6 +62,10 @@ def test_a_group_whose_pods_are_offered_again_is_set_back_for_longer_each_time(
         clock.now = found.until_seconds
         assert memory.of("g") is None
     assert lasted == [FIRST_SECONDS * 2**n for n in range(4)] + [LONGEST_SECONDS] * 2
+
+
+def test_it_is_no_longer_however_often_it_failed() -> None:
+    assert Failures(5_000, 0.0).until_seconds == LONGEST_SECONDS
 
 
 def test_pods_may_be_offered_again_at_once_while_their_nodes_are_coming(
