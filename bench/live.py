@@ -2,7 +2,7 @@
 beside a real control plane, with simulated machines.
 
     python -m bench.live [--arrivals at-once|paced|bare|waves] [--trace NAME|FILE.csv] [--groups openb|catalogue]
-                         [--pods-a-second 5,20,100] [--scheduling-seconds 1] [--busy 3]
+                         [--pods-a-second 5,20,100] [--scheduling-seconds 1] [--busy 3] [--dedicated]
 
 The optimum is that of all pods planned together, which nobody knows before the last has come. Pods come
 
@@ -15,8 +15,8 @@ waves    as Deployments, a third of them at a time, five minutes from one third 
 above what the first round planned; `rounds` are scale-ups; `unused` are nodes that were deleted before a pod was bound
 to them; `all run` is counted from the first creation, `after` from the later of the last pod's creation and the last
 Node's readiness; `bound after lift` from the last taint to the last binding. With --scheduling-seconds an extender
-keeps the scheduler for so long with every pod; --busy processes do nothing but take CPU. Rows are Markdown, for
-docs/reference/performance.md.
+keeps the scheduler for so long with every pod; --busy processes do nothing but take CPU; --dedicated is
+`planner: {dedicated_nodes: true}`. Rows are Markdown, for docs/reference/performance.md.
 """
 
 from __future__ import annotations
@@ -81,6 +81,7 @@ class Case:
     """The controller-manager's kube-api-qps, of which half goes into Events and status."""
     scheduling_seconds: float = 0.0
     busy: int = 0
+    dedicated: bool = False
     verbose: bool = False
 
     @property
@@ -92,6 +93,8 @@ class Case:
             said.append(f"{self.scheduling_seconds:g} s a pod")
         if self.busy:
             said.append(f"{self.busy} busy")
+        if self.dedicated:
+            said.append("dedicated nodes")
         return ", ".join(said)
 
 
@@ -184,6 +187,7 @@ def main() -> None:
     )
     parser.add_argument("--scheduling-seconds", type=float, default=0.0, help="that the scheduler needs for each pod")
     parser.add_argument("--busy", type=int, default=0, help="busy loops beside")
+    parser.add_argument("--dedicated", action="store_true", help="planner.dedicated_nodes")
     parser.add_argument("--patience", type=float, default=PATIENCE_SECONDS, help="seconds until all pods run, at most")
     parser.add_argument("--autoscaler", type=Path, help="the program of an unmodified cluster-autoscaler, run beside")
     parser.add_argument("--verbose", action="store_true", help="the server's rounds and its log as well")
@@ -215,6 +219,7 @@ def cases(arguments: argparse.Namespace) -> Iterator[Case]:
                     pods_a_second,
                     arguments.scheduling_seconds,
                     arguments.busy,
+                    arguments.dedicated,
                     arguments.verbose,
                 )
 
@@ -291,7 +296,12 @@ def run(plane: ControlPlane, directory: Path, case: Case, patience_seconds: floa
         live.configure(
             provisioners(problem),
             {"*": {"boot": f"{case.boot_seconds}s"}},
-            planner={"idle": "1s", "window": f"{case.window_seconds}s", "budget": "5s"},
+            planner={
+                "idle": "1s",
+                "window": f"{case.window_seconds}s",
+                "budget": "5s",
+                "dedicated_nodes": case.dedicated,
+            },
         )
         live.start()
         if autoscaler is not None:
