@@ -114,7 +114,7 @@ def _configuration(path: Path) -> CheckedFile:
     shown = len(settings.shown(settings.groups, {}))
     assumed = sum(group.allocatable.get(EPHEMERAL_STORAGE) == DEFAULT_STORAGE for group in settings.groups)
     storage = f"; 17Gi of ephemeral-storage are assumed for {assumed}, where nothing says it" if assumed else ""
-    summary = f"{_tiers(settings.groups)}; {shown} shown to CA{storage}"
+    summary = f"{_tiers(settings.groups)}; {shown} shown to CA{storage}" if settings.provider else "an expander alone"
     return CheckedFile(path, "configuration", summary, warnings=settings.warnings)
 
 

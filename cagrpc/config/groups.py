@@ -64,9 +64,10 @@ def expand_all(
     cluster_limits: Resources | None = None,
     gpu_label: str = "",
     autoscaling: AutoscalingOptions | None = None,
+    has_nodes: bool = True,
 ) -> Expanded:
     """Return the node groups of all provisioners, in order, and what goes with them; add duplicate ids to `problems`.
-    Groups with NVIDIA GPUs get `gpu_label` unless they have it."""
+    Groups with NVIDIA GPUs get `gpu_label` unless they have it. Unless the fleet `has_nodes` there are no groups."""
     provisioners: list[Provisioner] = []
     groups: list[NodeGroup] = []
     limits: list[Limit] = []
@@ -78,7 +79,7 @@ def expand_all(
     for item in written:
         own = _Conversion(item, catalogue)
         provisioner = own.provisioner()
-        expanded, found = expand(provisioner, catalogue, cluster_limits)
+        expanded, found = expand(provisioner, catalogue, cluster_limits) if has_nodes else ((), ())
         warnings.extend(found)
         for group in expanded:
             if group.id in places:
@@ -89,7 +90,7 @@ def expand_all(
                 chosen = chosen.over(layer)
             if not chosen.are_defaults:
                 options[group.id] = chosen
-        if provisioner.node_groups is not None:
+        if has_nodes and provisioner.node_groups is not None:
             explicit.update(group.id for group in provisioner.node_groups)
         provisioners.append(provisioner)
         if (own_words := _disruption(item.entry)) is not None:

@@ -85,6 +85,7 @@ def _settings(
         cluster_limits=cluster_limits,
         gpu_label=written.gpu_label,
         autoscaling=written.autoscaling,
+        has_nodes=written.provider.enabled,
     )
     for group_id, options in expanded.options.items():
         longest = options.max_node_provision_seconds
@@ -124,15 +125,16 @@ def _settings(
             "expander.mode: shadow answers options of your own node groups too, whatever gangs and limits say; it is"
             " for a cluster-autoscaler with a cloud provider of its own"
         )
-    if not expanded.groups and not any(each.groups for each in expanded.provisioners):
+    if written.provider.enabled and not expanded.groups and not any(each.groups for each in expanded.provisioners):
         warnings.append("provisioners: there is not one node group, so nothing can scale up")
     consolidation = written.consolidation
     if consolidation is not None:
         consolidation = replace(consolidation, disruption=expanded.disruption)
         consolidation = None if consolidation.mode is ConsolidationMode.OFF else consolidation
     state, cluster = directory / written.state_directory, written.kubernetes
+    serves = cluster is not None and written.provider.enabled
     return Settings(
-        provider=written.listen.provider,
+        provider=written.listen.provider if written.provider.enabled else None,
         expander=written.listen.expander,
         http=written.listen.http,
         tls=written.tls.paths(state),
@@ -155,8 +157,8 @@ def _settings(
         drive=written.drive,
         cluster=cluster.settings() if cluster is not None else None,
         planner=written.planner,
-        requests=written.provisioning_requests if cluster and written.provisioning_requests.enabled else None,
-        kueue=written.kueue if cluster and written.kueue.enabled else None,
+        requests=written.provisioning_requests if serves and written.provisioning_requests.enabled else None,
+        kueue=written.kueue if serves and written.kueue.enabled else None,
         slack=held,
         expander_mode=written.expander.mode,
         prices=prices,

@@ -35,7 +35,8 @@ from solver.model import Limit, NodeGroup
 class Settings:
     """Everything that a server is built from."""
 
-    provider: Address
+    provider: Address | None
+    """None where there is no provider, and with it no fleet and no journal."""
     expander: Address
     http: Address
     tls: TlsPaths | None

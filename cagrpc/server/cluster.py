@@ -49,4 +49,5 @@ class ClusterConnection:
             clock=clock,
             now=now,
         )
-        self.election = LeaderElection(self.client, access.namespace) if access.journal is JournalKind.CLUSTER else None
+        elects = settings.provider is not None and access.journal is JournalKind.CLUSTER
+        self.election = LeaderElection(self.client, access.namespace) if elects else None

@@ -1,5 +1,6 @@
 """What exists only in the leader: the fleet with its journal and backend, the two services, and the controllers.
-Sockets are in `server`, leader election is in `standby`.
+Without a provider it is the expander alone, and every server leads. Sockets are in `server`, leader election is in
+`standby`.
 """
 
 from __future__ import annotations
@@ -42,39 +43,23 @@ class Leader:
     def __init__(
         self,
         settings: Settings,
-        journal: Journal,
+        journal: Journal | None,
         decisions: DecisionLog,
         cluster: ClusterConnection | None = None,
         ready: ReadyAnswers | None = None,
     ) -> None:
         """Take the journal over: it is closed with the rest, also where this raises InvalidInput or Unavailable.
-        `ready` gets the provider's answers that need no Python."""
-        ready = ready or ReadyAnswers()
+        `ready` gets the provider's answers that need no Python. There is no journal where there is no provider."""
+        self._clock = now = SteadyClock()  # shared by all that compare with the fleet's times
+        self.fleet: Fleet | None = None
+        self.provider: provider.Provider | None = None
+        self.time_can_pass = False
+        """Whether everything that happens follows from the fleet's clock, so that nobody need wait."""
+        self.controllers: list[Controller] = []
         with ExitStack() as undo:
-            undo.callback(journal.close)
-            self._clock = now = SteadyClock()  # shared by all that compare with the fleet's times
-            client = None if cluster is None else cluster.client
-            wake = threading.Event()
-            backend = settings.backend.open(BackendContext(settings.state_directory, now, client, wake.set))
-            undo.callback(backend.close)
-            self.time_can_pass = backend.follows_clock and cluster is None
-            """Whether everything that happens follows from the fleet's clock, so that nobody need wait."""
-            heartbeat = Heartbeat(fleet_controller.NAME, FLEET_PATIENCE_SECONDS)
-            increments = IncrementMetrics()
-            self.fleet = Fleet(
-                FleetSettings(
-                    settings.groups,
-                    settings.limits,
-                    settings.shown,
-                    autoscaler_may_grow=settings.drive is not Drive.PLAN,
-                    increment_deadline_seconds=settings.increment_deadline_seconds,
-                ),
-                backend.backend,
-                journal,
-                nodes=cluster.view if cluster is not None else None,
-                clock=now,
-                listeners=FleetListeners(heartbeat.beat, wake.set, increments.moved, ready.advance),
-            )
+            if journal is not None:
+                undo.callback(journal.close)
+                self._open_fleet(settings, journal, decisions, cluster, ready or ReadyAnswers(), undo)
             self.expander = expander.Expander(
                 self.fleet,
                 _rank,
@@ -94,38 +79,69 @@ class Leader:
                 clock=now,
             )
             undo.callback(self.expander.close)
-            self.provider = provider.Provider(
-                self.fleet,
-                options=settings.options,
-                gpu_label=settings.gpu_label,
-                take_choice=decisions.take_choice,
-                ready=ready,
-            )
-            self.controllers: list[Controller] = [
-                FleetController(self.fleet, heartbeat, backend.pages, wake, increments)
-            ]
-            if cluster is not None:
-                from cagrpc.controllers.runtime import Runtime
-                from cagrpc.server.controllers import cluster_controllers
-
-                self.controllers += cluster_controllers(settings, cluster, self.fleet, backend, Runtime(now))
             self._undo = undo.pop_all()
+
+    def _open_fleet(
+        self,
+        settings: Settings,
+        journal: Journal,
+        decisions: DecisionLog,
+        cluster: ClusterConnection | None,
+        ready: ReadyAnswers,
+        undo: ExitStack,
+    ) -> None:
+        now, wake = self._clock, threading.Event()
+        client = None if cluster is None else cluster.client
+        backend = settings.backend.open(BackendContext(settings.state_directory, now, client, wake.set))
+        undo.callback(backend.close)
+        self.time_can_pass = backend.follows_clock and cluster is None
+        heartbeat = Heartbeat(fleet_controller.NAME, FLEET_PATIENCE_SECONDS)
+        increments = IncrementMetrics()
+        self.fleet = Fleet(
+            FleetSettings(
+                settings.groups,
+                settings.limits,
+                settings.shown,
+                autoscaler_may_grow=settings.drive is not Drive.PLAN,
+                increment_deadline_seconds=settings.increment_deadline_seconds,
+            ),
+            backend.backend,
+            journal,
+            nodes=cluster.view if cluster is not None else None,
+            clock=now,
+            listeners=FleetListeners(heartbeat.beat, wake.set, increments.moved, ready.advance),
+        )
+        self.provider = provider.Provider(
+            self.fleet,
+            options=settings.options,
+            gpu_label=settings.gpu_label,
+            take_choice=decisions.take_choice,
+            ready=ready,
+        )
+        self.controllers.append(FleetController(self.fleet, heartbeat, backend.pages, wake, increments))
+        if cluster is not None:
+            from cagrpc.controllers.runtime import Runtime
+            from cagrpc.server.controllers import cluster_controllers
+
+            self.controllers += cluster_controllers(settings, cluster, self.fleet, backend, Runtime(now))
 
     @property
     def problem(self) -> str:
         """Return why it cannot do its work; empty where it can."""
-        return self.fleet.problem or ""
+        return self.fleet.problem or "" if self.fleet is not None else ""
 
     def pass_time(self, seconds: float) -> None:
         """Be so much later, and let the fleet take the step that is due by then: what a replay does where others wait.
         Raises Unavailable."""
         self._clock.pass_time(seconds)
-        self.fleet.reconcile()
+        if self.fleet is not None:
+            self.fleet.reconcile()
 
     def close(self) -> None:
         """Close everything, once its controllers are stopped. The fleet stays; unfinished increments are resumed from
         the journal at the next start."""
-        self.fleet.close()
+        if self.fleet is not None:
+            self.fleet.close()
         self._undo.close()
 
 

@@ -23,6 +23,7 @@ from rich.console import Console
 from cagrpc.config.load import load_default_settings, load_settings
 from cagrpc.config.schema.listen import Address, parse_address
 from cagrpc.config.settings import Settings
+from cagrpc.controllers.settings import ExpanderMode
 from cagrpc.durations import seconds_of_flag
 from cagrpc.errors import CagrpcError, InvalidInput
 from cagrpc.output import complain, say, warn
@@ -124,7 +125,7 @@ def settings_from(options: argparse.Namespace) -> Settings:
         settings = replace(settings, state_directory=options.state_dir, tls=tls)
     if options.ephemeral_ports:
         free = Address("127.0.0.1", 0)
-        settings = replace(settings, provider=free, expander=free, http=free)
+        settings = replace(settings, provider=settings.provider and free, expander=free, http=free)
     if options.booking is not None:
         if settings.requests is None:
             raise InvalidInput(
@@ -135,7 +136,7 @@ def settings_from(options: argparse.Namespace) -> Settings:
         )
     return replace(
         settings,
-        provider=_address(options.provider_address, settings.provider),
+        provider=settings.provider and _address(options.provider_address, settings.provider),
         expander=_address(options.expander_address, settings.expander),
         http=_address(options.http_address, settings.http),
     )
@@ -148,32 +149,42 @@ def _address(text: str | None, otherwise: Address) -> Address:
 def announce(settings: Settings, endpoints: Endpoints, out: Console) -> None:
     """Print the endpoints and the cluster-autoscaler's flags; write cloud-config.yaml and endpoints.json."""
     state = settings.state_directory.resolve()
-    cloud_config = _cloud_config(settings, endpoints)
-    (state / CLOUD_CONFIG).write_text(cloud_config)
-    flags = [
-        "--cloud-provider=externalgrpc",
-        f"--cloud-config={state / CLOUD_CONFIG}",
-        "--expander=grpc",
-        f"--grpc-expander-url={endpoints.expander}",
-        f"--grpc-expander-cert={_client_file(settings, 'ca.crt')}",
-        "--balance-similar-node-groups=false",
-    ]
-    out.print(f"provider  {endpoints.provider}", soft_wrap=True)
+    if endpoints.provider:
+        out.print(f"provider  {endpoints.provider}", soft_wrap=True)
     out.print(f"expander  {endpoints.expander}", soft_wrap=True)
     scheme = "https" if settings.http_is_secured else "http"
     out.print(f"page      {scheme}://{endpoints.http}/", soft_wrap=True)
     out.print(
         f"http      {scheme}://{endpoints.http}/metrics, /decisions, /increments, /healthz, /readyz", soft_wrap=True
     )
-    out.print("\nGive the cluster-autoscaler these flags:", style="bold")
-    out.print("\n".join(f"  {flag}" for flag in flags), soft_wrap=True)
-    out.print(f"\nand this cloud-config ({state / CLOUD_CONFIG}):", style="bold", soft_wrap=True)
-    out.print("\n".join(f"  {line}" for line in cloud_config.splitlines()), soft_wrap=True)
-    alone = "One with a cloud provider of its own takes --expander=grpc,least-waste and the two --grpc-expander flags."
-    out.print(f"\n{alone}\n", soft_wrap=True)
+    grpc_expander = [
+        f"--grpc-expander-url={endpoints.expander}",
+        f"--grpc-expander-cert={_client_file(settings, 'ca.crt')}",
+    ]
+    if endpoints.provider:
+        cloud_config = _cloud_config(settings, endpoints)
+        (state / CLOUD_CONFIG).write_text(cloud_config)
+        flags = ["--cloud-provider=externalgrpc", f"--cloud-config={state / CLOUD_CONFIG}", "--expander=grpc"]
+        _print_flags(out, "these flags", *flags, *grpc_expander, "--balance-similar-node-groups=false")
+        out.print(f"\nand this cloud-config ({state / CLOUD_CONFIG}):", style="bold", soft_wrap=True)
+        out.print("\n".join(f"  {line}" for line in cloud_config.splitlines()), soft_wrap=True)
+        alone = (
+            "One with a cloud provider of its own takes --expander=grpc,least-waste and the two --grpc-expander flags."
+        )
+        out.print(f"\n{alone}\n", soft_wrap=True)
+    else:
+        shadow = settings.expander_mode is ExpanderMode.SHADOW
+        first = "--expander=grpc,EXPANDERS_OF_TODAY" if shadow else "--expander=grpc,least-waste"
+        _print_flags(out, "these flags beside those of its cloud provider", first, *grpc_expander)
+        out.print()
     sys.stdout.flush()
     # Last: once it exists, everything else is done.
     (state / ENDPOINTS).write_text(json.dumps({**asdict(endpoints), "pid": os.getpid()}) + "\n")
+
+
+def _print_flags(out: Console, which: str, *flags: str) -> None:
+    out.print(f"\nGive the cluster-autoscaler {which}:", style="bold")
+    out.print("\n".join(f"  {flag}" for flag in flags), soft_wrap=True)
 
 
 def _cloud_config(settings: Settings, endpoints: Endpoints) -> str:
@@ -192,6 +203,8 @@ def _client_file(settings: Settings, name: str) -> str:
 
 
 def _replay(name: str, calls: tuple[Call, ...], settings: Settings, server: Server, stopping: threading.Event) -> int:
+    if settings.provider is None:
+        raise InvalidInput("serve --replay: needs the provider, which the configuration leaves out")
     if settings.tls is None or settings.tls.directory is None:
         raise InvalidInput("serve --replay: needs the client's certificate, in a directory as `cagrpc certs` makes it")
     files = load(*(settings.tls.directory / each for each in ("client.crt", "client.key", "ca.crt")))

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SERVICES = (provider.SERVICE, expander.SERVICE)
 _BY_NODE = {provider.SERVICE: provider.BY_NODE, expander.SERVICE: ()}
 """Methods whose answers are ready by node. The expander's are all decisions; it has the native front all the same."""
 
@@ -66,13 +65,15 @@ class Endpoints:
     """The addresses of the servers, `host:port`."""
 
     provider: str
+    """Empty without a provider."""
     expander: str
     http: str
 
 
 class Server:
     """Everything that `cagrpc serve` runs. It listens once built, and serves from `start` to `stop`. With a journal in
-    a cluster it starts as a standby. `failure` is why the process must end; empty where it need not."""
+    a cluster it starts as a standby; without a provider there is no journal, and it leads. `failure` is why the process
+    must end; empty where it need not."""
 
     def __init__(
         self, settings: Settings, recorder: Recorder | None = None, on_failure: Callable[[], None] = lambda: None
@@ -108,16 +109,20 @@ class Server:
                 pending = cluster.view.pending
             self._decisions = DecisionLog(SteadyClock(), pending=pending)
             front = load() if recorder is None else None  # a recording has every call, so Python has to see each
-            self._ready = {name: answers_of(front, name, by_node) for name, by_node in _BY_NODE.items()}
-            self._calls, self._web = CallMetrics(self._ready[provider.SERVICE].calls), HttpMetrics()
+            addresses = _addresses(settings)
+            self._ready = {name: answers_of(front, name, _BY_NODE[name]) for name in addresses}
+            of_provider = self._ready.get(provider.SERVICE)
+            self._calls, self._web = CallMetrics(of_provider.calls if of_provider is not None else list), HttpMetrics()
             self._metrics = ServerMetrics(lambda: not self._why_not_ready(), lambda: self._leader is not None)
-            self._gates = {name: Gate(method_names(name), self._why_not_ready) for name in SERVICES}
+            self._gates = {name: Gate(method_names(name), self._why_not_ready) for name in addresses}
             if self._cluster is not None and self._cluster.election is not None:
                 from cagrpc.server.standby import NODE_NAME, OwnNode, Standby
 
                 namespace = self._cluster.settings.namespace
                 node = OwnNode(os.environ.get(NODE_NAME, ""), self._cluster.view.is_cordoned)
                 self._standby = Standby(self, self._cluster.client, self._cluster.election, namespace, node.leaving)
+            elif settings.provider is None:
+                self._become_leader(None)
             else:
                 # Before all else: the process that holds the journal is the only server of its state directory.
                 self._become_leader(SqliteJournal(settings.state_directory / "journal.sqlite"))
@@ -136,9 +141,7 @@ class Server:
                 settings.http.host, settings.http.port, site, access, listeners.http, self._web.observe
             )
             undo.pop_all()
-        ports = (*(server.port for server in self._rpc_servers), self._http.port)
-        addresses = (settings.provider, settings.expander, settings.http)
-        self.endpoints = Endpoints(*(_reached(a, port) for a, port in zip(addresses, ports, strict=True)))
+        self.endpoints = self._reached_at(addresses)
 
     def start(self) -> None:
         """Serve from now on, and lead or stand for election. The page comes first; calls are answered, and this
@@ -188,17 +191,23 @@ class Server:
         if self._cluster is not None:
             self._cluster.client.close()
 
+    def _reached_at(self, addresses: Mapping[str, Address]) -> Endpoints:
+        servers = zip(addresses.items(), self._rpc_servers, strict=True)
+        reached = {name: _reached(address, server.port) for (name, address), server in servers}
+        http = _reached(self._settings.http, self._http.port)
+        return Endpoints(reached.get(provider.SERVICE, ""), reached[expander.SERVICE], http)
+
     def _listen(self, listeners: Listeners, recorder: Recorder | None, undo: ExitStack) -> tuple[RpcServer, ...]:
         files = self._settings.tls
         names_of = {provider.SERVICE: files.client_names if files is not None else (), expander.SERVICE: ()}
-        address_of = {provider.SERVICE: self._settings.provider, expander.SERVICE: self._settings.expander}
         servers = []
-        for name, gate in self._gates.items():
+        for name, address in _addresses(self._settings).items():
+            gate = self._gates[name]
             server = RpcServer(
                 name,
                 recorder.recorded(gate.methods()) if recorder is not None else gate.methods(),
                 Endpoint(
-                    str(address_of[name]),
+                    str(address),
                     listeners.grpc,
                     asks_clients=name == provider.SERVICE,
                     client_names=names_of[name],
@@ -211,12 +220,13 @@ class Server:
             servers.append(server)
         return tuple(servers)
 
-    def _become_leader(self, journal: Journal) -> None:
+    def _become_leader(self, journal: Journal | None) -> None:
         leader = self._leader = Leader(
-            self._settings, journal, self._decisions, self._cluster, self._ready[provider.SERVICE]
+            self._settings, journal, self._decisions, self._cluster, self._ready.get(provider.SERVICE)
         )
         self._runner.add(*leader.controllers)
-        self._gates[provider.SERVICE].open(leader.provider.methods())
+        if leader.provider is not None:
+            self._gates[provider.SERVICE].open(leader.provider.methods())
         self._gates[expander.SERVICE].open(leader.expander.methods())
 
     def _stop_leading(self) -> None:
@@ -278,6 +288,12 @@ def _access(settings: Settings, cluster: ClusterConnection | None) -> PageAccess
     from cagrpc.services.http.access import Readers
 
     return Readers(cluster.client, settings.http_access.audiences)
+
+
+def _addresses(settings: Settings) -> Mapping[str, Address]:
+    """Return where each gRPC service listens."""
+    own = {provider.SERVICE: settings.provider} if settings.provider is not None else {}
+    return {**own, expander.SERVICE: settings.expander}
 
 
 def _make_directory(path: Path) -> None:

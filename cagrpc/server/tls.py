@@ -50,7 +50,8 @@ def open_listeners(settings: Settings, clock: EpochClock) -> Listeners:
     grpc = http = None
     if files is not None:
         shared = secured and own.certificate is None
-        listeners = ("provider", "expander", *(("http",) if shared else ()))
+        own_provider = ("provider",) if settings.provider is not None else ()
+        listeners = (*own_provider, "expander", *(("http",) if shared else ()))
         grpc = live(listeners, files.certificate, files.key, files.client_ca)
         http = grpc if shared else None
     if secured and own.certificate is not None and own.key is not None:
@@ -65,7 +66,7 @@ def open_listeners(settings: Settings, clock: EpochClock) -> Listeners:
 
 def _make_certificates(settings: Settings) -> tuple[str, ...]:
     addresses = (settings.provider, settings.expander, settings.http)
-    hosts = [each.host for each in addresses if each.host not in WILDCARDS]
+    hosts = [each.host for each in addresses if each is not None and each.host not in WILDCARDS]
     return certificates.ensure_certificates(development_directory(settings), hosts, keep_hosts=True)
 
 

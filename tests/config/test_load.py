@@ -37,6 +37,19 @@ def only_group(text: str) -> NodeGroup:
     return group
 
 
+def test_an_expander_alone_needs_nothing_else_and_has_no_nodes_of_its_own() -> None:
+    alone = "provider: {enabled: false}\n"
+    assert parse(alone).provider is None
+    found = parse(alone + "provisioners: [{name: spot, weight: 9, groups: [a]}, {name: any}]")
+    assert ([each.name for each in found.provisioners], found.groups, found.warnings) == (["spot", "any"], (), ())
+
+
+def test_an_expander_alone_has_nothing_that_is_of_nodes_of_its_own() -> None:
+    text = "provider: {enabled: false}\nlimits: {cpu: 9}\nslack: {targets: []}\nkubernetes: {in_cluster: true}\n"
+    (found,) = problems(text + "drive: plan")
+    assert "found drive: plan, slack, limits with provider: {enabled: false}; these are of nodes of" in found
+
+
 def test_the_smallest_configuration_and_its_defaults(tmp_path: Path) -> None:
     settings = parse(GROUP, tmp_path)
     assert [str(a) for a in (settings.provider, settings.expander, settings.http)] == [

@@ -269,16 +269,17 @@ def test_a_replay_need_not_wait_for_machines_that_boot(tmp_path: Path) -> None:
         leader, pass_time = server._leader, server.pass_time
         assert leader is not None
         assert pass_time is not None
-        leader.fleet.apply(IncrementSpec({"small": 2}, Origin.AUTOSCALER), refusal_wait_seconds=30)
+        assert (fleet := leader.fleet) is not None
+        fleet.apply(IncrementSpec({"small": 2}, Origin.AUTOSCALER), refusal_wait_seconds=30)
         pass_time(400)
-        assert {each.state for each in leader.fleet.snapshot.groups["small"].instances} == {InstanceState.CREATING}
+        assert {each.state for each in fleet.snapshot.groups["small"].instances} == {InstanceState.CREATING}
         pass_time(100)
-        running = leader.fleet.snapshot.groups["small"].instances
+        running = fleet.snapshot.groups["small"].instances
         assert [each.state for each in running] == [InstanceState.RUNNING] * 2
-        leader.fleet.delete_instances("small", [each.id for each in running])
+        fleet.delete_instances("small", [each.id for each in running])
         pass_time(0)
         pass_time(50)
-        assert not leader.fleet.snapshot.groups["small"].instances
+        assert not fleet.snapshot.groups["small"].instances
     finally:
         server.stop()
 

@@ -47,6 +47,14 @@ class BackendForm(registry.backend_fields(), title="Backend"):  # type: ignore[m
     """Where nodes come from."""
 
 
+class ProviderForm(Form, title="Provider"):
+    """The cloud provider (externalgrpc) that the cluster-autoscaler is given."""
+
+    enabled: bool = True
+    """Whether there is one. Without it cagrpc has no nodes of its own and keeps no journal: it is the gRPC expander of
+    a cluster-autoscaler that has another cloud provider."""
+
+
 class Configuration(Form):
     """Configuration of cagrpc. Paths are relative to the file they stand in."""
 
@@ -63,6 +71,7 @@ class Configuration(Form):
     slack: SlackSettings | None = None
     consolidation: ConsolidationSettings | None = None
     expander: ExpanderForm = Field(default_factory=ExpanderForm)
+    provider: ProviderForm = Field(default_factory=ProviderForm)
     listen: Listen = Field(default_factory=Listen)
     tls: Tls = Tls()
     http: HttpAccess = Field(default_factory=HttpAccess)
@@ -71,7 +80,8 @@ class Configuration(Form):
     backend: BackendForm = BackendForm()
     catalogue: FilePath | Literal["embedded"] = "embedded"
     """A CSV file of instance types and offerings. The default is the embedded catalogue (EC2, us-east-1, on demand)."""
-    provisioners: Annotated[list[ProvisionerEntry], Field(min_length=1)]
+    provisioners: list[ProvisionerEntry] = Field(default_factory=list)
+    """Weights, requirements, taints and limits of nodes. With a provider there is at least one."""
     devices: list[DevicesForm] = Field(default_factory=list)
     """What DRA drivers publish of new nodes, for node groups of which no node has been seen yet."""
     limits: Limits = Field(default_factory=dict)
@@ -99,6 +109,32 @@ class Configuration(Form):
                 " after which CA takes a node that has not come for failed"
             )
         return seconds
+
+    @model_validator(mode="after")
+    def _provider_has_provisioners(self) -> Self:
+        if self.provider.enabled and not self.provisioners:
+            raise ValueError("provisioners: found none, expected at least one, or provider: {enabled: false}")
+        return self
+
+    @model_validator(mode="after")
+    def _goes_with_a_provider(self) -> Self:
+        if self.provider.enabled:
+            return self
+        consolidates = self.consolidation is not None and self.consolidation.mode is not ConsolidationMode.OFF
+        written = {
+            "drive: plan": self.drive is Drive.PLAN,
+            "slack": self.slack is not None,
+            "consolidation": consolidates,
+            "devices": bool(self.devices),
+            "limits": bool(self.limits),
+            "backend": "backend" in self.model_fields_set,
+        }
+        if found := [name for name, there in written.items() if there]:
+            raise ValueError(
+                f"found {', '.join(found)} with provider: {{enabled: false}}; these are of nodes of cagrpc's own:"
+                " remove them, or have a provider"
+            )
+        return self
 
     @model_validator(mode="after")
     def _plan_needs_a_cluster(self) -> Self:
@@ -143,7 +179,8 @@ class Configuration(Form):
 
     @model_validator(mode="after")
     def _addresses_differ(self) -> Self:
-        listen = {name: getattr(self.listen, name) for name in ("provider", "expander", "http")}
+        names = ("provider", "expander", "http") if self.provider.enabled else ("expander", "http")
+        listen = {name: getattr(self.listen, name) for name in names}
         for name, address in listen.items():
             if address.port and (others := [n for n, a in listen.items() if a == address and n != name]):
                 raise ValueError(f'listen.{name} and listen.{others[0]} are both "{address}"; each needs its own')

@@ -65,6 +65,7 @@ _MOST_SHADOWS = 2  # one that is judged, and one that waits
 _MOST_SAID = 20
 MOST_FOREIGN = 1_000
 """How many node groups of another cloud provider are read of a request. CA itself is tested with about a hundred."""
+_NO_FLEET = FleetSnapshot(version=0, groups={}, shown=(), group_of_instance={})
 _PLANNER_DRIVES = "drive: plan: the planner loop decides on scale-ups"
 
 
@@ -239,7 +240,7 @@ class Expander:
 
     def __init__(
         self,
-        fleet: Fleet,
+        fleet: Fleet | None,
         rank: Rank,
         decisions: DecisionLog,
         settings: ExpanderSettings | None = None,
@@ -248,9 +249,9 @@ class Expander:
         clock: EpochClock,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`clock` gives seconds since the epoch, as the fleet's does, `monotonic` seconds that only grow. Of the
-        cluster, where there is one, it asks for gangs, and which pods wait to be bound whose increment has just been
-        released."""
+        """Without a fleet all node groups are of the autoscaler's own cloud provider. `clock` gives seconds since the
+        epoch, as the fleet's does, `monotonic` seconds that only grow. Of the cluster, where there is one, it asks for
+        gangs, and which pods wait to be bound whose increment has just been released."""
         self._fleet = fleet
         self._rank = rank
         self._decisions = decisions
@@ -268,6 +269,10 @@ class Expander:
     def methods(self) -> dict[str, Method]:
         """Return the methods by name, for `status.generic_handler(SERVICE, ...)`."""
         return {"BestOptions": self.best_options}
+
+    @property
+    def _snapshot(self) -> FleetSnapshot:
+        return self._fleet.snapshot if self._fleet is not None else _NO_FLEET
 
     def close(self) -> None:
         """Take no more work; a ranking under way ends with its budget."""
@@ -399,14 +404,14 @@ class Expander:
             request = wire.parse_request(data)
         except InvalidInput:
             return False
-        ours = self._fleet.snapshot.groups
+        ours = self._snapshot.groups
         names = {option.nodeGroupId for option in request.options}
         return not names & ours.keys() and any(name in (request.nodeBytesMap or request.nodeMap) for name in names)
 
     def _known(self, options: Sequence[wire.Option]) -> tuple[FleetSnapshot, OfferedGangs, str]:
         """Return the fleet's snapshot, with pods that were just released as if they were in flight, and the gangs; and
         what to say where the cluster's part in them is missing."""
-        snapshot, schedulers = self._fleet.snapshot, self._settings.schedulers
+        snapshot, schedulers = self._snapshot, self._settings.schedulers
         try:
             if self._released_pods is not None and (released := self._released_pods(snapshot)):
                 snapshot = replace(snapshot, in_flight_pods=snapshot.in_flight_pods | released)
