@@ -163,6 +163,7 @@ def _settings(
         expander_mode=written.expander.mode,
         prices=prices,
         price_rule=written.expander.price_rule,
+        config_maps=written.expander.config_maps,
         provisioners=expanded.provisioners,
         consolidation=consolidation,
         warnings=tuple(warnings),

@@ -15,6 +15,7 @@ from cagrpc.config.schema.http import HttpAccess
 from cagrpc.config.schema.listen import Address
 from cagrpc.config.schema.tls import TlsPaths
 from cagrpc.controllers.settings import (
+    AutoscalerConfigMapSettings,
     ClusterSettings,
     ConsolidationSettings,
     Drive,
@@ -75,11 +76,18 @@ class Settings:
     """Of node groups of other cloud providers; None for the catalogue's."""
     price_rule: PriceRule = field(default_factory=PriceRule)
     """For those without."""
+    config_maps: AutoscalerConfigMapSettings | None = None
+    """None where the autoscaler's ConfigMaps are not read."""
     provisioners: tuple[Provisioner, ...] = ()
     """Which take such groups in."""
     tracing: bool = False
     """Whether spans are made and sent."""
     warnings: tuple[str, ...] = ()
+
+    @property
+    def ranks_groups_of_others(self) -> bool:
+        """Return whether it is configured that the expander is asked about groups of other cloud providers."""
+        return self.provider is None or self.config_maps is not None or any(each.groups for each in self.provisioners)
 
     @property
     def http_is_secured(self) -> bool:

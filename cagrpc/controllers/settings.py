@@ -43,6 +43,21 @@ class ExpanderMode(StrEnum):
     would have chosen."""
 
 
+_ObjectName = Annotated[str, Field(min_length=1, max_length=253)]
+
+
+@dataclass(frozen=True, slots=True)
+class AutoscalerConfigMapSettings(Section):
+    """Where the cluster-autoscaler's ConfigMaps are."""
+
+    namespace: Annotated[str, Field(min_length=1, max_length=63)] = "kube-system"
+    """The namespace that the cluster-autoscaler runs in."""
+    status_config_map: _ObjectName = "cluster-autoscaler-status"
+    """Its flag --status-config-map-name."""
+    priority_config_map: _ObjectName = "cluster-autoscaler-priority-expander"
+    """The priorities in it are weights of node groups that no provisioner takes in."""
+
+
 class ClassBehaviour(StrEnum):
     """What is done for a request of a class."""
 

@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from cagrpc.fleet.catalogue import EPHEMERAL_STORAGE, WELL_KNOWN_LABELS, Catalogue, Offering
+from cagrpc.fleet.group_ids import GroupPattern
 from solver.model import (
     ATTACHABLE_VOLUMES,
     MEMORY,
@@ -81,7 +82,7 @@ class Provisioner:
     name_label: str = NODEPOOL_LABEL
     post_registration_labels: Labels = field(default_factory=dict)
     """Labels that every node gets only some time after it has joined: device plugins and feature discovery set them."""
-    groups: tuple[re.Pattern[str], ...] = ()
+    groups: tuple[GroupPattern, ...] = ()
     """Ids of node groups of another cloud provider that it takes in, searched for as cluster-autoscaler's priority
     expander does."""
 
@@ -89,7 +90,7 @@ class Provisioner:
         """Return whether a node group of another cloud provider counts as the provisioner's: by its id where `groups`
         has any, else where it has the provisioner's labels and taints and meets its requirements."""
         if self.groups:
-            return any(each.search(group_id) for each in self.groups)
+            return any(each.matches(group_id) for each in self.groups)
         conditions = (each.requirement for each in _conditions(self))
         return set(self.taints) <= set(taints) and all(matches_requirement(each, labels) for each in conditions)
 

@@ -24,12 +24,14 @@ from cagrpc.runtime.controller import Controller
 from cagrpc.runtime.heartbeat import Heartbeat
 from cagrpc.services.decisions import DecisionLog
 from cagrpc.services.grpc import expander, provider
+from cagrpc.services.grpc.kept_failures import InConfigMap, InFile, Keeping, KeptFailures
 from cagrpc.services.grpc.ready import ReadyAnswers
 from cagrpc.services.grpc.template_groups import TemplateGroups
 from solver.model import Budget, Problem
 from solver.model.plan import ScaleUpCandidate, Score
 
 if TYPE_CHECKING:
+    from cagrpc.controllers.autoscaler import AutoscalerConfigMaps
     from cagrpc.server.cluster import ClusterConnection
 
 FLEET_PATIENCE_SECONDS = 600.0
@@ -60,6 +62,7 @@ class Leader:
             if journal is not None:
                 undo.callback(journal.close)
                 self._open_fleet(settings, journal, decisions, cluster, ready or ReadyAnswers(), undo)
+            followed = _config_maps(settings, cluster)
             self.expander = expander.Expander(
                 self.fleet,
                 _rank,
@@ -72,13 +75,17 @@ class Leader:
                     gang_label=cluster.settings.gang_label if cluster is not None else DEFAULT_GANG_LABEL,
                     schedulers=settings.schedulers,
                     templates=TemplateGroups(
-                        settings.provisioners, settings.catalogue, settings.prices, settings.price_rule
+                        settings.provisioners, settings.catalogue, settings.prices, settings.price_rule, followed
                     ),
                 ),
                 cluster.view if cluster is not None else None,
                 clock=now,
             )
             undo.callback(self.expander.close)
+            if followed is not None:
+                self.controllers.append(followed)
+            if settings.ranks_groups_of_others:
+                self.controllers.append(KeptFailures(self.expander.failed, _kept(settings, cluster)))
             self._undo = undo.pop_all()
 
     def _open_fleet(
@@ -148,6 +155,20 @@ class Leader:
 def _rank(problem: Problem, candidates: Sequence[ScaleUpCandidate], budget: Budget) -> Sequence[Score]:
     """Rank by the planner, which `solver` imports at its first use: the server is ready before that."""
     return solver.rank(problem, candidates, budget)
+
+
+def _config_maps(settings: Settings, cluster: ClusterConnection | None) -> AutoscalerConfigMaps | None:
+    if settings.config_maps is None or cluster is None:
+        return None
+    from cagrpc.controllers.autoscaler import AutoscalerConfigMaps
+
+    return AutoscalerConfigMaps(cluster.client, settings.config_maps)
+
+
+def _kept(settings: Settings, cluster: ClusterConnection | None) -> Keeping:
+    if cluster is not None:
+        return InConfigMap(cluster.client, cluster.settings.namespace)
+    return InFile(settings.state_directory)
 
 
 def _timing(budget_seconds: float) -> expander.Timing:

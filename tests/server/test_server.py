@@ -269,7 +269,8 @@ def test_a_replay_need_not_wait_for_machines_that_boot(tmp_path: Path) -> None:
         leader, pass_time = server._leader, server.pass_time
         assert leader is not None
         assert pass_time is not None
-        assert (fleet := leader.fleet) is not None
+        fleet = leader.fleet
+        assert fleet is not None
         fleet.apply(IncrementSpec({"small": 2}, Origin.AUTOSCALER), refusal_wait_seconds=30)
         pass_time(400)
         assert {each.state for each in fleet.snapshot.groups["small"].instances} == {InstanceState.CREATING}

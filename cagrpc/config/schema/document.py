@@ -143,6 +143,12 @@ class Configuration(Form):
         return self
 
     @model_validator(mode="after")
+    def _config_maps_are_in_a_cluster(self) -> Self:
+        if self.expander.config_maps is not None and self.kubernetes is None:
+            raise ValueError("expander.config_maps are in a cluster and need the section kubernetes; found none")
+        return self
+
+    @model_validator(mode="after")
     def _shadow_decides_nothing(self) -> Self:
         if self.expander.mode is ExpanderMode.SHADOW and self.drive is Drive.PLAN:
             raise ValueError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from cagrpc.controllers.settings import ExpanderMode
+from cagrpc.controllers.settings import AutoscalerConfigMapSettings, ExpanderMode
 from cagrpc.fleet.prices import PriceRule
 from cagrpc.forms import FilePath, Form
 
@@ -20,3 +20,6 @@ class ExpanderForm(Form):
     capacity_type. Where it has no row the catalogue's price applies."""
     price_rule: PriceRule = Field(default_factory=PriceRule)
     """Prices a node by its CPU, memory and GPUs where neither the table nor the catalogue has a price."""
+    config_maps: AutoscalerConfigMapSettings | None = None
+    """Which ConfigMaps of the cluster-autoscaler are read, for sizes, back-offs and priorities of its node groups. The
+    default is none; `{}` reads those in kube-system. It takes `kubernetes`, and rights to read them."""

@@ -7,7 +7,6 @@ with its path beside all other errors.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -31,6 +30,7 @@ from cagrpc.fleet.fields import (
     Taints,
     Weight,
 )
+from cagrpc.fleet.group_ids import GroupPattern
 from cagrpc.forms import DIRECTORY, FilePath, Form, Formerly, Text, shown
 from solver.model import CPU, MEMORY, PODS
 
@@ -42,14 +42,7 @@ _LARGEST_SIZE = 2**31 - 1
 _PostRegistrationLabels = Annotated[Labels, Formerly("late_labels")]
 
 
-def _compiled(text: str) -> re.Pattern[str]:
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise ValueError(f"found {shown(text)}, which is no regular expression: {error}") from error
-
-
-Pattern = Annotated[re.Pattern[str], Text(_compiled)]
+Pattern = Annotated[GroupPattern, Text(GroupPattern)]
 
 Size = Annotated[int, Field(ge=0, le=_LARGEST_SIZE)]
 

@@ -31,10 +31,11 @@ from cagrpc.controllers.settings import ExpanderMode
 from cagrpc.errors import InvalidInput
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import FleetSnapshot
+from cagrpc.fleet.prices import NodePlace
 from cagrpc.runtime import tracing
 from cagrpc.runtime.clock import EpochClock
 from cagrpc.services.decisions import LONGEST_KEY, ConsideredOption, Decision, DecisionLog
-from cagrpc.services.grpc.failed_scale_ups import FailedScaleUps
+from cagrpc.services.grpc.failed_scale_ups import FailedScaleUps, SetBack
 from cagrpc.services.grpc.gangs import OfferedGangs, OptionDemand
 from cagrpc.services.grpc.status import CallContext, Method
 from cagrpc.services.grpc.template_groups import TemplateGroup, TemplateGroups
@@ -113,6 +114,11 @@ class OfferedGroups:
     def is_foreign(self, name: str) -> bool:
         """Return whether the group is of the autoscaler's own cloud provider."""
         return name in self._of_templates
+
+    def place(self, name: str) -> NodePlace:
+        """Return where the nodes of a group are, as far as it is known."""
+        found = self.groups.get(name)
+        return NodePlace(found.instance_type, found.zone, found.capacity_type) if found else NodePlace("", "", "")
 
     def limits(self, names: Iterable[str]) -> tuple[Limit, ...]:
         """Return the limits of our fleet where one of these groups is of it."""
@@ -260,7 +266,8 @@ class Expander:
         self._monotonic = monotonic
         self._cluster = cluster
         self._released_pods = None if cluster is None else ReleasedPods(cluster, clock)
-        self._failed = FailedScaleUps(clock)
+        self.failed = FailedScaleUps(clock)
+        """Of node groups of another cloud provider."""
         self._observer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="shadow")
         self._shadows = BoundedSemaphore(_MOST_SHADOWS)
         # One planner at a time: two would only halve each other's budget.
@@ -330,7 +337,8 @@ class Expander:
         ]
         foreign = [each for each in request.options if offered.is_foreign(each.node_group)]
         if foreign:
-            self._failed.offered({pod.key for option in foreign for pod in option.pods})
+            self.failed.backed_off(settings.templates.sizes)
+            self.failed.offered({pod.key for option in foreign for pod in option.pods})
         postponed = self._postponed(gangs.offers, left_out, offered)
         left_out = [why or postponed.get(at, "") for at, why in enumerate(left_out)]
         open_ = [offer for offer, why in zip(gangs.offers, left_out, strict=True) if not why]
@@ -375,28 +383,30 @@ class Expander:
         of_fleet = not shadow and (not foreign or (chosen is not None and chosen not in foreign))
         self._decisions.record(decision, wanted, waiting_since_seconds=since, of_fleet=of_fleet)
         if chosen is not None and not shadow and offered.is_foreign(chosen.node_group):
-            self._failed.chosen(chosen.node_group, wanted)
+            self.failed.chosen(chosen.node_group, wanted, offered.place(chosen.node_group))
         return wire.answer(answered, reason if chosen else "") if answered else wire.VETO
 
     def _postponed(
         self, offers: Sequence[OptionDemand], left_out: Sequence[str], offered: OfferedGroups
     ) -> dict[int, str]:
-        """Return why options come after others, by position: the last scale-ups of their groups failed, and each of
-        their pods is served by another option that may be chosen."""
-        failed: dict[int, str] = {}
+        """Return why options come after others, by position: the last scale-ups of their groups, or of their kin,
+        failed, and each of their pods is served by another option that may be chosen. Kin comes before a group that
+        failed itself."""
+        failed: dict[int, SetBack] = {}
+        of_kin: dict[int, SetBack] = {}
         served: set[str] = set()
         for position, (offer, why) in enumerate(zip(offers, left_out, strict=True)):
             name = offer.option.node_group
-            found = self._failed.of(name) if not why and offered.is_foreign(name) else None
+            found = self.failed.of(name, offered.place(name)) if not why and offered.is_foreign(name) else None
             if found is not None:
-                until = datetime.fromtimestamp(found.until_seconds, UTC)
-                failed[position] = (
-                    f"failed to scale up {pluralize(found.times, 'time')}: its pods were offered again; others come"
-                    f" first until {until:%Y-%m-%d %H:%M:%S} UTC"
-                )
+                (failed if found.group == name else of_kin)[position] = found
             elif not why:
                 served |= offer.wanted
-        return {position: why for position, why in failed.items() if offers[position].wanted <= served}
+        later = {position: found for position, found in of_kin.items() if offers[position].wanted <= served}
+        for position in of_kin:
+            served |= offers[position].wanted
+        later |= {position: found for position, found in failed.items() if offers[position].wanted <= served}
+        return {position: _said(found, offers[position].option.node_group) for position, found in later.items()}
 
     def _is_of_another(self, data: bytes) -> bool:
         """Return whether a request has none of our node groups, and templates of its own."""
@@ -455,7 +465,7 @@ class Expander:
         wanted = [offer.wanted for offer in open_]
         to_plan, pod_counts = problem(options, gangs.demand(open_), wanted, offered, self._clock())
         candidates = [
-            ScaleUpCandidate(offer.option.node_group, offer.option.node_count, counts)
+            _candidate(offer.option, offered.groups[offer.option.node_group], counts)
             for offer, counts in zip(open_, pod_counts, strict=True)
         ]
         left = answer_by - self._monotonic()
@@ -468,6 +478,24 @@ class Expander:
         # Best first; the scores carry the candidates they are of.
         ranks = {id(score.candidate): Ranked(place, score.vector, score.reason) for place, score in enumerate(scores)}
         return tuple(ranks[id(candidate)] for candidate in candidates)
+
+
+def _candidate(option: Option, group: NodeGroup, pod_counts: Mapping[int, int]) -> ScaleUpCandidate:
+    """Return what comes of an option: of one that would exceed the group's maximum, which the autoscaler cuts, the part
+    below it, with as large a part of the pods."""
+    left = group.max_size - group.target_size
+    if option.node_count <= left:
+        return ScaleUpCandidate(group.id, option.node_count, pod_counts)
+    return ScaleUpCandidate(
+        group.id, left, {index: count * left // option.node_count for index, count in pod_counts.items()}
+    )
+
+
+def _said(found: SetBack, name: str) -> str:
+    until = datetime.fromtimestamp(found.until_seconds, UTC)
+    times = pluralize(found.failures.times, "time")
+    who = "failed" if found.group == name else f"is like {found.group[:_LONGEST_NAME]}, which failed"
+    return f"{who} to scale up {times}: {found.failures.why}; others come first until {until:%Y-%m-%d %H:%M:%S} UTC"
 
 
 @dataclass(frozen=True, slots=True)

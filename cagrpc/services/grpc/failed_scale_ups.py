@@ -3,19 +3,27 @@ from such a group for some minutes, then offers it again, and nothing else remem
 #2075). Here other groups come first meanwhile, longer each time.
 
 A failure is seen by the pods: the autoscaler counts nodes that are coming, so for pods that it offers again none are.
+Where its status ConfigMap can be read, a back-off is seen there at once. Where one instance type is short in a zone,
+others may be short there, and the type may be short elsewhere: such kin comes later too, for a quarter of the time.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from threading import Lock
+from typing import TYPE_CHECKING, Any
 
+from cagrpc.fleet.prices import NodePlace
 from cagrpc.runtime.back_off import BackOff
 from cagrpc.runtime.clock import EpochClock
 from cagrpc.services.decisions import LONGEST_KEY
+
+if TYPE_CHECKING:  # not needed without a cluster
+    from cagrpc.controllers.autoscaler import GroupSize
 
 SETTLED_SECONDS = 60.0
 """How soon pods may be offered again although their nodes are coming: the autoscaler has not seen the increase yet, or
@@ -28,7 +36,12 @@ FIRST_SECONDS, LONGEST_SECONDS = 600.0, 7200.0
 _BACK_OFF = BackOff(FIRST_SECONDS, LONGEST_SECONDS)
 FORGOTTEN_SECONDS = 2 * LONGEST_SECONDS
 """After so long a failure is the first one again."""
-_MOST_CHOICES, _MOST_PODS, _MOST_GROUPS = 256, 200, 1_000
+OF_KIN = 0.25
+"""Which part of the time a group comes later when one of its kin failed."""
+_OFFERED_AGAIN = "its pods were offered again"
+_MOST_CHOICES, _MOST_PODS, _MOST_GROUPS = 256, 200, 500
+_LONGEST_TEXT, _LONGEST_LABEL = 300, 63
+_NOWHERE = NodePlace("", "", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +52,41 @@ class Failures:
     """In a row."""
     at_seconds: float
     """The last time, since the epoch."""
+    why: str = _OFFERED_AGAIN
+    place: NodePlace = _NOWHERE
+    """Of its nodes, as far as it is known."""
 
     @property
     def until_seconds(self) -> float:
         """Until when others come first."""
         return self.at_seconds + _BACK_OFF.seconds(self.times)
 
+    @property
+    def kin_until_seconds(self) -> float:
+        """Until when others come before its kin."""
+        return self.at_seconds + OF_KIN * _BACK_OFF.seconds(self.times)
+
+    def is_kin(self, place: NodePlace) -> bool:
+        """Return whether nodes of a place have the same capacity type, and the same instance type or zone."""
+        same_type = place.instance_type and place.instance_type == self.place.instance_type
+        same_zone = place.zone and place.zone == self.place.zone
+        return place.capacity_type == self.place.capacity_type and bool(same_type or same_zone)
+
+
+@dataclass(frozen=True, slots=True)
+class SetBack:
+    """Why and until when other groups come before one."""
+
+    group: str
+    """The group whose scale-up failed: itself, or one of its kin."""
+    failures: Failures
+    until_seconds: float
+
 
 @dataclass(frozen=True, slots=True)
 class _ChosenGroup:
     group: str
+    place: NodePlace
     pods: frozenset[str]
     at_seconds: float
 
@@ -63,9 +101,13 @@ class FailedScaleUps:
         self._clock = clock
         self._choices: deque[_ChosenGroup] = deque(maxlen=_MOST_CHOICES)
         self._failed: dict[str, Failures] = {}
+        self._backed_off: AbstractSet[str] = frozenset()
+        self._sizes: Mapping[str, GroupSize] | None = None
         self._lock = Lock()
+        self.version = 0
+        """Grows with each change of what `as_json` returns."""
 
-    def chosen(self, group: str, pods: Iterable[str]) -> None:
+    def chosen(self, group: str, pods: Iterable[str], place: NodePlace = _NOWHERE) -> None:
         """Note that a group was chosen for these pods."""
         found = frozenset(sorted(pod for pod in pods if len(pod) <= LONGEST_KEY)[:_MOST_PODS])
         with self._lock:
@@ -73,7 +115,7 @@ class FailedScaleUps:
             kept = (each for each in self._choices if not each.is_mostly_in(found))
             self._choices = deque(kept, _MOST_CHOICES)
             if found:
-                self._choices.append(_ChosenGroup(group, found, self._clock()))
+                self._choices.append(_ChosenGroup(group, place, found, self._clock()))
 
     def offered(self, pods: AbstractSet[str]) -> None:
         """Note which pods the autoscaler offers: of choices for most of these, no node is coming."""
@@ -81,12 +123,12 @@ class FailedScaleUps:
         with self._lock:
             stale = [name for name, each in self._failed.items() if now >= each.at_seconds + FORGOTTEN_SECONDS]
             for name in stale:
-                del self._failed[name]
+                self._forget(name)
             kept = []
             for choice in self._choices:
                 age = now - choice.at_seconds
                 if age >= SETTLED_SECONDS and choice.is_mostly_in(pods):
-                    self._fail(choice.group, now)
+                    self._fail(choice.group, now, _OFFERED_AGAIN, choice.place)
                 elif age >= REMEMBERED_SECONDS:
                     self._succeed(choice)
                 else:
@@ -96,16 +138,86 @@ class FailedScaleUps:
     def _succeed(self, choice: _ChosenGroup) -> None:
         failed = self._failed.get(choice.group)
         if failed is not None and failed.at_seconds <= choice.at_seconds:
-            del self._failed[choice.group]
+            self._forget(choice.group)
 
-    def _fail(self, group: str, now: float) -> None:
+    def _forget(self, group: str) -> None:
+        del self._failed[group]
+        self.version += 1
+
+    def _fail(self, group: str, now: float, why: str, place: NodePlace) -> None:
         before = self._failed.pop(group, None)
-        self._failed[group] = Failures(1 if before is None else before.times + 1, now)
+        if before is not None and place == _NOWHERE:
+            place = before.place
+        place = NodePlace(*(each[:_LONGEST_LABEL] for each in place))
+        self._failed[group] = Failures(1 if before is None else before.times + 1, now, why[:_LONGEST_TEXT], place)
         if len(self._failed) > _MOST_GROUPS:
             del self._failed[next(iter(self._failed))]
+        self.version += 1
 
-    def of(self, group: str) -> Failures | None:
-        """Return when and how often scale-ups of a group failed; None where others do not come first."""
+    def backed_off(self, sizes: Mapping[str, GroupSize]) -> None:
+        """Note what the autoscaler's status says: a group that it has backed off from failed, once for each time that
+        it begins to."""
+        now = self._clock()
+        with self._lock:
+            if sizes is self._sizes:
+                return
+            self._sizes = sizes
+            backed_off = {name: size.back_off for name, size in sizes.items() if size.back_off}
+            begun = backed_off.keys() - self._backed_off
+            places = {each.group: each.place for each in self._choices if each.group in begun}
+            self._choices = deque((each for each in self._choices if each.group not in begun), _MOST_CHOICES)
+            for name in sorted(begun):
+                before = self._failed.get(name)
+                if before is None or now - before.at_seconds >= FIRST_SECONDS / 2:  # else it was seen by its pods
+                    self._fail(name, now, backed_off[name], places.get(name, _NOWHERE))
+            self._backed_off = frozenset(backed_off)
+
+    def of(self, group: str, place: NodePlace = _NOWHERE) -> SetBack | None:
+        """Return why other groups come before one; None where they do not."""
+        now = self._clock()
         with self._lock:
             found = self._failed.get(group)
-        return found if found is not None and self._clock() < found.until_seconds else None
+            if found is not None and now < found.until_seconds:
+                return SetBack(group, found, found.until_seconds)
+            kin = (
+                SetBack(name, each, each.kin_until_seconds)
+                for name, each in self._failed.items()
+                if now < each.kin_until_seconds and each.is_kin(place)
+            )
+            return max(kin, key=lambda each: each.until_seconds, default=None)
+
+    def set_back(self) -> Mapping[str, Failures]:
+        """Return the groups that others come before, by id."""
+        now = self._clock()
+        with self._lock:
+            return {name: each for name, each in self._failed.items() if now < each.until_seconds}
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what has to outlive the process."""
+        with self._lock:
+            return {
+                name: {"times": each.times, "at": each.at_seconds, "why": each.why, "place": [*each.place]}
+                for name, each in self._failed.items()
+            }
+
+    def restore(self, kept: Any) -> None:
+        """Take up what `as_json` returned in another process; what is malformed is left out, what happened since is
+        kept."""
+        now = self._clock()
+        with self._lock:
+            for name, each in list(kept.items())[:_MOST_GROUPS] if isinstance(kept, dict) else ():
+                found = _failures(each)
+                if found is None or not now - FORGOTTEN_SECONDS < found.at_seconds <= now:
+                    continue
+                if name not in self._failed and len(self._failed) < _MOST_GROUPS:
+                    self._failed[name] = found
+                    self.version += 1
+
+
+def _failures(kept: Any) -> Failures | None:
+    try:
+        times, at, why = int(kept["times"]), float(kept["at"]), str(kept["why"])[:_LONGEST_TEXT]
+        place = NodePlace(*(str(each)[:_LONGEST_LABEL] for each in kept["place"]))
+    except (KeyError, TypeError, ValueError):
+        return None
+    return Failures(times, at, why, place) if times >= 1 and math.isfinite(at) else None

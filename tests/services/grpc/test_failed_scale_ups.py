@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cagrpc.controllers.autoscaler import GroupSize
 from cagrpc.fleet.catalogue import embedded_catalogue
+from cagrpc.fleet.prices import NodePlace
 from cagrpc.services.grpc.failed_scale_ups import (
     FIRST_SECONDS,
     FORGOTTEN_SECONDS,
     LONGEST_SECONDS,
+    OF_KIN,
     REMEMBERED_SECONDS,
     SETTLED_SECONDS,
     FailedScaleUps,
     Failures,
 )
+from cagrpc.services.grpc.kept_failures import FILE, InConfigMap, InFile, KeptFailures
 from cagrpc.services.grpc.template_groups import TemplateGroups
 from tests.services.grpc.test_template_groups import LARGE, M7, answered, ask
 from tests.services.grpc.test_template_groups import PODS as EVERY
+from tests.support.api_server import api_server
 from tests.support.examples import examples
 from tests.support.fleet import FakeClock, FleetHarness, group
 from tests.support.grpc_servers import House, asking, option
 
+CONFIG_MAPS = "/api/v1/namespaces/cagrpc/configmaps"
 PODS = {f"p{number}" for number in range(10)}
 
 
@@ -46,7 +53,7 @@ def fail(memory: FailedScaleUps, clock: FakeClock, name: str = "g") -> None:
 
 def times(memory: FailedScaleUps, name: str = "g") -> int:
     found = memory.of(name)
-    return 0 if found is None else found.times
+    return 0 if found is None else found.failures.times
 
 
 def test_a_group_whose_pods_are_offered_again_is_set_back_for_longer_each_time(
@@ -57,7 +64,7 @@ def test_a_group_whose_pods_are_offered_again_is_set_back_for_longer_each_time(
         fail(memory, clock)
         found = memory.of("g")
         assert found is not None
-        assert found.times == number
+        assert found.failures.times == number
         lasted.append(found.until_seconds - clock.now)
         clock.now = found.until_seconds
         assert memory.of("g") is None
@@ -137,6 +144,106 @@ def test_it_is_bounded_whatever_is_asked(asked: list[tuple[int, set[int], float]
         memory.offered(set(map(str, pods)))
         found = memory.of(f"g{name}")
         assert found is None or clock.now < found.until_seconds <= clock.now + LONGEST_SECONDS
+
+
+# ---- its kin, and what the autoscaler's status says
+
+HERE = NodePlace("m7i.large", "a", "spot")
+KIN = {
+    "the type in another zone": (NodePlace("m7i.large", "b", "spot"), True),
+    "another type in the zone": (NodePlace("c7i.large", "a", "spot"), True),
+    "on demand": (NodePlace("m7i.large", "a", "on-demand"), False),
+    "another type in another zone": (NodePlace("c7i.large", "b", "spot"), False),
+    "nothing is known of it": (NodePlace("", "", "spot"), False),
+}
+
+
+@pytest.mark.parametrize(("place", "is_kin"), KIN.values(), ids=KIN)
+def test_kin_comes_later_for_a_quarter_of_the_time(
+    memory: FailedScaleUps, clock: FakeClock, place: NodePlace, is_kin: bool
+) -> None:
+    memory.chosen("g", PODS, HERE)
+    clock.now += SETTLED_SECONDS
+    memory.offered(PODS)
+    found = memory.of("kin", place)
+    assert (found is not None and found.until_seconds == clock.now + OF_KIN * FIRST_SECONDS) is is_kin
+    clock.now += OF_KIN * FIRST_SECONDS
+    assert memory.of("kin", place) is None
+    assert times(memory) == 1
+
+
+def status(**back_off: str) -> dict[str, GroupSize]:
+    return {name: GroupSize(1, 9, why) for name, why in back_off.items()}
+
+
+def test_a_back_off_counts_once_each_time_that_it_begins(memory: FailedScaleUps, clock: FakeClock) -> None:
+    memory.chosen("g", PODS, HERE)
+    for _ in range(3):
+        memory.backed_off(status(g="OutOfResources: none left", h=""))
+    found = memory.of("g")
+    assert found is not None
+    assert (found.failures.times, found.failures.why, found.failures.place) == (1, "OutOfResources: none left", HERE)
+    assert memory.of("h") is None
+    clock.now += SETTLED_SECONDS
+    memory.offered(PODS)  # the same failure, seen by its pods
+    assert times(memory) == 1
+    clock.now += FIRST_SECONDS
+    memory.backed_off(status(g=""))
+    memory.backed_off(status(g="again"))
+    assert times(memory) == 2
+
+
+def test_a_back_off_that_was_seen_by_its_pods_does_not_count_again(memory: FailedScaleUps, clock: FakeClock) -> None:
+    fail(memory, clock)
+    memory.backed_off(status(g="OutOfResources"))
+    assert times(memory) == 1
+
+
+# ---- beyond the process
+
+
+def test_it_outlives_the_process(memory: FailedScaleUps, clock: FakeClock, tmp_path: Path) -> None:
+    controller = KeptFailures(memory, InFile(tmp_path))
+    controller.step()
+    assert not (tmp_path / FILE).exists()
+    memory.chosen("g", PODS, HERE)
+    clock.now += SETTLED_SECONDS
+    memory.offered(PODS)
+    controller.step()
+    assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
+    after = FailedScaleUps(clock)
+    again = KeptFailures(after, InFile(tmp_path))
+    again.step()
+    assert (after.as_json(), after.of("g")) == (memory.as_json(), memory.of("g"))
+    assert again.status()["failed_scale_ups"]["g"]["why"] == "its pods were offered again"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no JSON",
+        "[]",
+        '{"g": 5}',
+        '{"g": {"times": 0, "at": 0, "why": "", "place": ["", "", ""]}}',
+        '{"g": {"times": 1, "at": 1e999, "why": "", "place": ["", "", ""]}}',
+        '{"g": {"times": 1, "at": 0, "why": "", "place": []}}',
+    ],
+)
+def test_what_is_malformed_there_is_left_out(memory: FailedScaleUps, tmp_path: Path, text: str) -> None:
+    (tmp_path / FILE).write_text(text)
+    KeptFailures(memory, InFile(tmp_path)).step()
+    assert not memory.as_json()
+
+
+def test_in_a_cluster_it_is_in_a_config_map(memory: FailedScaleUps, clock: FakeClock) -> None:
+    with api_server(CONFIG_MAPS) as store:
+        fail(memory, clock)
+        for name in ("g", "h"):  # created, then patched
+            KeptFailures(memory, InConfigMap(store.client(), "cagrpc")).step()
+            after = FailedScaleUps(clock)
+            KeptFailures(after, InConfigMap(store.client(), "cagrpc")).step()
+            assert times(after, name) == 1
+            fail(memory, clock, "h")
 
 
 # ---- through the expander

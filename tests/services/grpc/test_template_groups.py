@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,7 +13,9 @@ from hypothesis import strategies as st
 from cagrpc.api.autoscaler.expander import reduced
 from cagrpc.api.core.nodes import template
 from cagrpc.api.gen import expander_pb2, kubernetes_pb2
+from cagrpc.controllers.autoscaler import GroupSize, read_priorities
 from cagrpc.fleet.catalogue import embedded_catalogue
+from cagrpc.fleet.group_ids import GroupPattern
 from cagrpc.fleet.prices import PriceRule
 from cagrpc.fleet.provisioners import Provisioner
 from cagrpc.services.grpc.template_groups import LARGEST_TEMPLATE_BYTES, TemplateGroups
@@ -56,8 +57,8 @@ def taking(name: str, weight: int, **takes: Any) -> Provisioner:
     return Provisioner(name, weight, **takes)
 
 
-def ids(*patterns: str) -> tuple[re.Pattern[str], ...]:
-    return tuple(re.compile(each) for each in patterns)
+def ids(*patterns: str) -> tuple[GroupPattern, ...]:
+    return tuple(map(GroupPattern, patterns))
 
 
 M7, LARGE = node("m7i.xlarge"), node("m7i.4xlarge", 16)
@@ -133,6 +134,64 @@ def test_the_rule_is_the_configurations() -> None:
     dear = PriceRule(usd_per_cpu_hour=100.0)
     with house(rule=dear) as found:
         assert answered(found, ask({"unheard": node("unheard.of", 2), "eks": LARGE})) == ["eks"]
+
+
+class ConfigMaps:
+    """What the autoscaler's ConfigMaps say."""
+
+    def __init__(self, sizes: Mapping[str, GroupSize] | None = None, priorities: str = "1: []") -> None:
+        self.sizes = sizes or {}
+        self.priorities = read_priorities(priorities)
+
+
+def house_beside(config_maps: Any, provisioners: Sequence[Provisioner] = ()) -> House:
+    templates = TemplateGroups(provisioners, embedded_catalogue(), config_maps=config_maps)
+    return House(FleetHarness(groups=[group("ours")]), expander_options={"templates": templates})
+
+
+def test_the_autoscalers_own_priorities_are_weights_of_groups_that_no_provisioner_takes_in() -> None:
+    both, large = ask({"eks-large": LARGE, "eks-small": M7}), ConfigMaps(priorities="10: ['.*']\n20: [large]")
+    with house_beside(large) as found:
+        assert answered(found, both) == ["eks-large"]
+    with house_beside(large, [taking("p", 50, groups=ids("small"))]) as found:
+        assert answered(found, both) == ["eks-small"]
+
+
+def test_what_is_above_a_groups_maximum_will_not_come() -> None:
+    """Of the cheaper group one node is left, for one of four pods; as CA estimates, it would serve all of them."""
+    templates = {"dear": node("m7i.8xlarge", 32), "full soon": M7}
+    request = ask(templates, count=1)
+    request.options[1].nodeCount = 4
+    with house_beside(ConfigMaps()) as found:
+        assert answered(found, request) == ["full soon"]
+        (decision,) = found.decisions.latest()
+        assert "for 4 pods" in decision.reason
+    with house_beside(ConfigMaps({"full soon": GroupSize(9, 10)})) as found:
+        answered(found, request)
+        (decision,) = found.decisions.latest()
+    assert "1 node at 0.2016 $/h for 1 pod" in "; ".join(each.reason for each in decision.options)
+
+
+@pytest.mark.parametrize("size", [GroupSize(10, 10), GroupSize(11, 10), GroupSize(-1, 10)])
+def test_a_status_that_cannot_be_is_no_reason_against_a_group(size: GroupSize) -> None:
+    with house_beside(ConfigMaps({"eks": size})) as found:
+        assert answered(found, ask({"eks": M7})) == ["eks"]
+
+
+def test_others_come_before_a_group_that_the_autoscaler_has_backed_off_from_and_its_kin() -> None:
+    """One of the three is of another type and zone, so that it is no kin."""
+    elsewhere = NodeGroup("t", {"cpu": 16_000, "memory": 2**36, "pods": 110}, 0.0, instance_type="c5.4xlarge", zone="z")
+    templates = {"small": M7, "kin": node("m7i.2xlarge", 8), "elsewhere": template(elsewhere)}
+    config_maps = ConfigMaps()
+    with house_beside(config_maps) as found:
+        assert answered(found, ask(templates)) == ["small"]
+        config_maps.sizes = {"small": GroupSize(1, 9, "OutOfResources: none left")}
+        assert answered(found, ask(templates)) == ["elsewhere"]
+        (*_, decision) = found.decisions.latest()
+        assert answered(found, ask({name: templates[name] for name in ("small", "kin")})) == ["kin"]
+    said = {each.node_group: each.left_out for each in decision.options}
+    assert said["small"].startswith("failed to scale up 1 time: OutOfResources: none left; others come first until")
+    assert said["kin"].startswith("is like small, which failed to scale up 1 time: OutOfResources: none left; others")
 
 
 # ---- answers that cannot hurt

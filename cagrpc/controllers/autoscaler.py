@@ -1,0 +1,172 @@
+"""What a cluster-autoscaler with a cloud provider of its own says in its ConfigMaps: the sizes of its node groups and
+which of them it has backed off from (cluster-autoscaler-status), and the priorities of people who use its priority
+expander (cluster-autoscaler-priority-expander)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Generic, TypeVar
+
+import yaml
+
+from cagrpc.controllers.settings import AutoscalerConfigMapSettings
+from cagrpc.errors import InvalidInput
+from cagrpc.fleet.group_ids import GroupPattern
+from cagrpc.kube.client.client import Client
+from cagrpc.kube.client.envelopes import Encoding, ObjectIdentity
+from cagrpc.kube.informer.informers import Informer, Reflector
+from cagrpc.kube.informer.resource import Resource
+from cagrpc.runtime.controller import Controller, Json
+
+T = TypeVar("T")
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_MOST_WEIGHT = 100
+_LONGEST_REASON = 200
+_BACKED_OFF = "Backoff"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSize:
+    """What the autoscaler's status says of one node group."""
+
+    target_size: int
+    max_size: int
+    back_off: str = ""
+    """Why it has backed off from the group; empty where it has not."""
+
+
+def read_status(text: str) -> Mapping[str, GroupSize]:
+    """Return node groups by id, from the YAML of 1.30 and newer or the text of older releases (upstream:
+    clusterstate/api). Raises InvalidInput."""
+    if re.match(r"Cluster-autoscaler status at ", text):
+        return _of_text(text)
+    try:
+        document = yaml.load(text, Loader=_LOADER)  # noqa: S506 - a safe loader
+        groups = (document or {}).get("nodeGroups") or ()
+        return {each["name"]: _group_size(each) for each in groups}
+    except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InvalidInput(f"is no status of a cluster-autoscaler: {error!r:.200}") from error
+
+
+def _group_size(group: Mapping[str, Any]) -> GroupSize:
+    health, scale_up = group["health"], group.get("scaleUp") or {}
+    why = ""
+    if scale_up.get("status") == _BACKED_OFF:
+        info = scale_up.get("backoffInfo") or {}
+        why = ": ".join(filter(None, (info.get("errorCode"), info.get("errorMessage")))) or "it says no reason"
+    return GroupSize(int(health["cloudProviderTarget"]), int(health["maxSize"]), why[:_LONGEST_REASON])
+
+
+_NAME = re.compile(r"^  Name:\s+(\S+)", re.MULTILINE)
+_SIZES = re.compile(r"^  Health:.*cloudProviderTarget=(\d+) \(minSize=\d+, maxSize=(\d+)\)", re.MULTILINE)
+_BACK_OFF_LINE = re.compile(r"^  ScaleUp:\s+Backoff\b", re.MULTILINE)
+
+
+def _of_text(text: str) -> Mapping[str, GroupSize]:
+    names = list(_NAME.finditer(text))
+    found = {}
+    for name, after in pairwise([*names, None]):
+        assert name is not None
+        part = text[name.end() : after.start() if after is not None else len(text)]
+        if sizes := _SIZES.search(part):
+            why = "it says no reason" if _BACK_OFF_LINE.search(part) else ""
+            found[name[1]] = GroupSize(int(sizes[1]), int(sizes[2]), why)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Priorities:
+    """The priority expander's, highest first, as weights."""
+
+    patterns: tuple[tuple[int, tuple[GroupPattern, ...]], ...] = ()
+
+    def weight(self, group_id: str) -> int:
+        """Return the weight of a group, 1 to 100; 0 where no expression names it: it comes after all that are named."""
+        return next((weight for weight, some in self.patterns if any(each.matches(group_id) for each in some)), 0)
+
+
+def read_priorities(text: str) -> Priorities:
+    """Return the priorities of the key `priorities`, a mapping of priorities to regular expressions (upstream:
+    expander/priority). Those from 1 to 100 are weights as they are; where one is not, only their order counts. Raises
+    InvalidInput."""
+    try:
+        document = yaml.load(text, Loader=_LOADER)  # noqa: S506 - a safe loader
+        read = {int(priority): tuple(map(GroupPattern, some)) for priority, some in document.items()}
+    except (yaml.YAMLError, AttributeError, TypeError, ValueError) as error:
+        raise InvalidInput(f"has no priorities that can be read: {error!s:.200}") from error
+    as_they_are = all(1 <= each <= _MOST_WEIGHT for each in read)
+    order = {priority: min(_MOST_WEIGHT, rank) for rank, priority in enumerate(sorted(read), 1)}
+    return Priorities(
+        tuple((priority if as_they_are else order[priority], read[priority]) for priority in sorted(read, reverse=True))
+    )
+
+
+class _Value(Generic[T]):
+    """The sink of one ConfigMap's informer: what it says now."""
+
+    def __init__(self, none: T) -> None:
+        self.now = self._none = none
+
+    def replaced(self, objects: Iterable[T]) -> None:
+        self.applied(next(iter(objects), self._none))
+
+    def applied(self, obj: T) -> None:
+        self.now = obj
+
+    def deleted(self, of: ObjectIdentity) -> None:  # noqa: ARG002 - it follows one object
+        self.now = self._none
+
+
+class AutoscalerConfigMaps(Controller):
+    """Follows both. Nothing waits for them: a cluster may have neither, or let nobody read them."""
+
+    name = "following the cluster-autoscaler's ConfigMaps"
+
+    def __init__(self, client: Client, settings: AutoscalerConfigMapSettings) -> None:
+        self._sizes: _Value[Mapping[str, GroupSize]] = _Value({})
+        self._priorities = _Value(Priorities())
+        self._informers = [
+            _informer(client, settings.namespace, settings.status_config_map, "status", read_status, self._sizes),
+            _informer(
+                client,
+                settings.namespace,
+                settings.priority_config_map,
+                "priorities",
+                read_priorities,
+                self._priorities,
+            ),
+        ]
+
+    @property
+    def sizes(self) -> Mapping[str, GroupSize]:
+        """Return what the status says of node groups, by id."""
+        return self._sizes.now
+
+    @property
+    def priorities(self) -> Priorities:
+        """Return the priority expander's priorities."""
+        return self._priorities.now
+
+    def informers(self) -> Sequence[Informer]:
+        return self._informers
+
+    def status(self) -> Json:
+        return {"autoscaler_node_groups": len(self.sizes), "autoscaler_priorities": len(self.priorities.patterns)}
+
+
+def _informer(
+    client: Client, namespace: str, name: str, key: str, read: Callable[[str], T], sink: _Value[T]
+) -> Informer:
+    def decode(document: Mapping[str, Any]) -> T:
+        text = (document.get("data") or {}).get(key)
+        if not isinstance(text, str):
+            raise InvalidInput(f"has no key {key}")
+        return read(text)
+
+    query = {"fieldSelector": f"metadata.name={name}"}
+    resource = Resource(f"/api/v1/namespaces/{namespace}/configmaps", decode, Encoding.JSON, query)
+    return Informer(Reflector(client, resource, sink), needed=False)

@@ -1,0 +1,135 @@
+"""Keeps what is remembered of failed scale-ups beyond the process: in a ConfigMap where there is a cluster, else in a
+file of the state directory. It is read once, and written when it has changed; until it could be read nothing is
+written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from cagrpc.errors import NotFound
+from cagrpc.runtime.controller import Controller, Json
+from cagrpc.services.grpc.failed_scale_ups import FailedScaleUps
+
+if TYPE_CHECKING:  # not needed without a cluster
+    from cagrpc.kube.client.client import Client
+
+CONFIG_MAP = "cagrpc-failed-scale-ups"
+FILE = "failed-scale-ups.json"
+_KEY = "failures"
+_MOST_SHOWN = 20
+
+
+class Keeping(Protocol):
+    """Where it is kept: a boundary with two implementations."""
+
+    def read(self) -> str:
+        """Return what was written last; empty where nothing was."""
+        ...
+
+    def write(self, text: str) -> None: ...
+
+
+class InFile:
+    """In the state directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / FILE
+
+    def read(self) -> str:
+        try:
+            return self._path.read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    def write(self, text: str) -> None:
+        beside = self._path.with_suffix(".new")
+        beside.touch(mode=0o600)
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(self._path)
+
+
+class InConfigMap:
+    """In the namespace of cagrpc."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self._client = client
+        self._collection = f"/api/v1/namespaces/{namespace}/configmaps"
+
+    def read(self) -> str:
+        try:
+            found = self._client.get(f"{self._collection}/{CONFIG_MAP}")
+        except NotFound:
+            return ""
+        return str((found.get("data") or {}).get(_KEY, ""))
+
+    def write(self, text: str) -> None:
+        data = {"data": {_KEY: text}}
+        try:
+            self._client.patch(f"{self._collection}/{CONFIG_MAP}", data)
+        except NotFound:
+            self._client.create(
+                self._collection, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": CONFIG_MAP}, **data}
+            )
+
+
+class KeptFailures(Controller):
+    """Reads and writes it, and shows which groups are set back."""
+
+    name = "keeping failed scale-ups"
+    every_seconds = 5.0
+
+    def __init__(self, failed: FailedScaleUps, kept: Keeping) -> None:
+        self._failed = failed
+        self._kept = kept
+        self._written: int | None = None
+        """Its version; None as long as what was kept is not read."""
+
+    def step(self) -> None:
+        if self._written is None:
+            self._failed.restore(_parsed(self._kept.read()))
+            self._written = 0
+        version = self._failed.version
+        if version != self._written:
+            self._kept.write(json.dumps(self._failed.as_json(), separators=(",", ":")))
+            self._written = version
+
+    def status(self) -> Json:
+        found = self._failed.set_back()
+        shown: dict[str, Any] = {
+            name: {
+                "times": each.times,
+                "why": each.why,
+                "until": datetime.fromtimestamp(each.until_seconds, UTC).isoformat(timespec="seconds"),
+            }
+            for name, each in list(found.items())[:_MOST_SHOWN]
+        }
+        return {"failed_scale_ups": shown} if shown else {}
+
+    def collectors(self) -> tuple[Collector, ...]:
+        return (_GroupsSetBack(self._failed),)
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:  # nothing yet, or what somebody else wrote
+        return {}
+
+
+class _GroupsSetBack(Collector):
+    def __init__(self, failed: FailedScaleUps) -> None:
+        self._failed = failed
+
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily(
+            "cagrpc_expander_groups_set_back",
+            "Node groups of another cloud provider that other groups come before, as their last scale-up failed.",
+            value=len(self._failed.set_back()),
+        )
