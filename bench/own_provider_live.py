@@ -1,7 +1,7 @@
 """Behind an unmodified cluster-autoscaler that keeps a cloud provider of its own, its `kwok` provider: how much dearer
 than the optimum its nodes are, with `least-waste` alone and with cagrpc as the expander before it.
 
-    python -m bench.own_provider_live --autoscaler PROGRAM [--salvo] [--pods-a-second 20] [--verbose]
+    python -m bench.own_provider_live --autoscaler PROGRAM [--salvo] [--batch 30s] [--pods-a-second 20] [--verbose]
 
 PROGRAM is built from its repository (`go build -tags kwok`). Pods of openb-1000 come as Deployments created together,
 by controllers at their own pace, over the 12 groups of openb. `optimum` is that of all pods planned together, and what
@@ -44,7 +44,9 @@ _numbers = count(1)
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--autoscaler", type=Path, required=True, help="the program, with the provider kwok")
+    parser.add_argument("--expander", action="append", help="least-waste and grpc,least-waste by default")
     parser.add_argument("--salvo", action="store_true", help="with --salvo-scale-up")
+    parser.add_argument("--batch", help="expander.batch.window, where the expander waits for more pods")
     parser.add_argument("--pods-a-second", type=float, default=20.0, help="the controllers' kube-api-qps")
     parser.add_argument("--verbose", action="store_true", help="the server's log as well")
     options = parser.parse_args()
@@ -55,7 +57,7 @@ def main() -> int:
     optimum = solve(problem, HINDSIGHT)
     print(f"| {' | '.join(_HEADS)} |\n|{' --- |' * len(_HEADS)}", flush=True)
     with control_plane() as (plane, directory):
-        for expanders in ("least-waste", "grpc,least-waste"):
+        for expanders in options.expander or ("least-waste", "grpc,least-waste"):
             print(run(plane, directory, case, problem, optimum, expanders, options), flush=True)
     return 0
 
@@ -84,7 +86,8 @@ def run(
             rows = csv.writer(file)
             rows.writerow(("instance_type", "usd_per_hour"))
             rows.writerows((each.id, each.price_usd_per_hour) for each in problem.node_groups)
-        live.configure([{"name": "own", "groups": ["."]}], drive="assist", expander={"prices": str(prices)})
+        batch = {"batch": {"window": options.batch}} if options.batch else {}
+        live.configure([{"name": "own", "groups": ["."]}], drive="assist", expander={"prices": str(prices), **batch})
         live.start()
         with autoscaler(live, problem, expanders, options):
             began = time.monotonic()

@@ -160,7 +160,7 @@ def _settings(
         requests=written.provisioning_requests if serves and written.provisioning_requests.enabled else None,
         kueue=written.kueue if serves and written.kueue.enabled else None,
         slack=held,
-        expander_mode=written.expander.mode,
+        answers=written.expander.rules(),
         prices=prices,
         price_rule=written.expander.price_rule,
         config_maps=written.expander.config_maps,

@@ -15,11 +15,11 @@ from cagrpc.config.schema.http import HttpAccess
 from cagrpc.config.schema.listen import Address
 from cagrpc.config.schema.tls import TlsPaths
 from cagrpc.controllers.settings import (
+    AnswerRules,
     AutoscalerConfigMapSettings,
     ClusterSettings,
     ConsolidationSettings,
     Drive,
-    ExpanderMode,
     KueueSettings,
     PlannerSettings,
     RequestSettings,
@@ -71,7 +71,7 @@ class Settings:
     """None where no slack is held."""
     consolidation: ConsolidationSettings | None = None
     """None where nothing is consolidated."""
-    expander_mode: ExpanderMode = ExpanderMode.DECIDE
+    answers: AnswerRules = field(default_factory=AnswerRules)
     prices: PriceList | None = None
     """Of node groups of other cloud providers; None for the catalogue's."""
     price_rule: PriceRule = field(default_factory=PriceRule)

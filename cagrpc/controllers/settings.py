@@ -17,6 +17,7 @@ from cagrpc.api.core.movability import MovingRules
 from cagrpc.cluster.markers import NAMESPACE
 from cagrpc.durations import duration_text
 from cagrpc.fleet.fields import LabelKey
+from cagrpc.fleet.group_ids import GroupPattern
 from cagrpc.forms import Duration, Formerly, NotWritten, Section, Text, shown
 from cagrpc.runtime.progress import DEADLINE_SECONDS
 from cagrpc.runtime.schedules import Schedule, parse_cron
@@ -56,6 +57,32 @@ class AutoscalerConfigMapSettings(Section):
     """Its flag --status-config-map-name."""
     priority_config_map: _ObjectName = "cluster-autoscaler-priority-expander"
     """The priorities in it are weights of node groups that no provisioner takes in."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSettings(Section):
+    """How long the expander lets the cluster-autoscaler wait for pods that come together, by vetoes: Karpenter's
+    BATCH_IDLE_DURATION and BATCH_MAX_DURATION."""
+
+    idle_seconds: Annotated[float, _UpToAnHour] = 2.0
+    """A choice is made once the youngest pod is so old."""
+    window_seconds: Annotated[float, _UpToAnHour] = 30.0
+    """And at the latest so long after the first veto. The autoscaler asks once a loop, every 10 s by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRules:
+    """What the expander answers."""
+
+    mode: ExpanderMode = ExpanderMode.DECIDE
+    shares: tuple[tuple[GroupPattern, float], ...] = ()
+    """Of node groups by id, over which scale-ups are shared out; the first that matches counts."""
+    batch: BatchSettings | None = None
+    """None where nobody waits for more pods."""
+    veto_partial_gangs: bool = False
+    """Whether options of another cloud provider's groups are vetoed where all would serve gangs in part."""
+    knows_vetoes: bool = False
+    """Whether the autoscaler is said to be 1.32 or newer."""
 
 
 class ClassBehaviour(StrEnum):

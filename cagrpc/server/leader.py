@@ -68,7 +68,7 @@ class Leader:
                 _rank,
                 decisions,
                 expander.ExpanderSettings(
-                    mode=settings.expander_mode,
+                    answers=settings.answers,
                     timing=_timing(settings.expander_budget_seconds),
                     planner_drives=settings.drive is Drive.PLAN,
                     serves_requests=settings.requests is not None,

@@ -23,7 +23,7 @@ from rich.console import Console
 from cagrpc.config.load import load_default_settings, load_settings
 from cagrpc.config.schema.listen import Address, parse_address
 from cagrpc.config.settings import Settings
-from cagrpc.controllers.settings import ExpanderMode
+from cagrpc.controllers.settings import Drive, ExpanderMode
 from cagrpc.durations import seconds_of_flag
 from cagrpc.errors import CagrpcError, InvalidInput
 from cagrpc.output import complain, say, warn
@@ -173,10 +173,12 @@ def announce(settings: Settings, endpoints: Endpoints, out: Console) -> None:
         )
         out.print(f"\n{alone}\n", soft_wrap=True)
     else:
-        shadow = settings.expander_mode is ExpanderMode.SHADOW
+        shadow = settings.answers.mode is ExpanderMode.SHADOW
         first = "--expander=grpc,EXPANDERS_OF_TODAY" if shadow else "--expander=grpc,least-waste"
         _print_flags(out, "these flags beside those of its cloud provider", first, *grpc_expander)
         out.print()
+    if settings.drive is Drive.ASSIST:
+        out.print("From 1.36 on, --salvo-scale-up lets it make several choices in one loop.\n", soft_wrap=True)
     sys.stdout.flush()
     # Last: once it exists, everything else is done.
     (state / ENDPOINTS).write_text(json.dumps({**asdict(endpoints), "pid": os.getpid()}) + "\n")

@@ -15,7 +15,7 @@ from cagrpc.api.gen import expander_pb2
 from cagrpc.config.load import load_settings
 from cagrpc.config.schema.listen import Address
 from cagrpc.config.settings import Settings
-from cagrpc.controllers.settings import ClusterSettings, ExpanderMode
+from cagrpc.controllers.settings import AnswerRules, ClusterSettings, ExpanderMode
 from cagrpc.server.process import announce
 from cagrpc.server.server import Server
 from tests.services.grpc.test_template_groups import LARGE, M7
@@ -78,7 +78,7 @@ def ask_unstarted(server: Server) -> str:
 def test_the_flags_that_are_printed_are_beside_the_cloud_providers_own(
     tmp_path: Path, mode: ExpanderMode, flag: str
 ) -> None:
-    settings = replace(settings_of(tmp_path), expander_mode=mode)
+    settings = replace(settings_of(tmp_path), answers=AnswerRules(mode))
     server = Server(settings)
     printed = io.StringIO()
     try:

@@ -95,6 +95,8 @@ class Request:
     options: tuple[Option, ...]
     templates: Mapping[str, bytes] = field(default_factory=dict)
     """Of every node group that the autoscaler knows, offered or not, a serialised v1.Node."""
+    is_of_1_35: bool = False
+    """Whether it has templates as releases from 1.35 on send them."""
     out_of_time: str = ""
     """Why some pods were not decoded beyond their identity (`pods.unread`), so that planning is impossible; empty where
     all were decoded."""
@@ -150,6 +152,7 @@ def decode(
     return Request(
         options,
         message.nodeBytesMap or message.nodeMap,
+        bool(message.nodeBytesMap),
         late,
         "; ".join(
             filter(

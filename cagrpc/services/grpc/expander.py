@@ -27,7 +27,7 @@ from cagrpc.api.core.nodes import as_planned
 from cagrpc.api.core.pods import Pod
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
 from cagrpc.cluster.released_pods import ReleasedPods
-from cagrpc.controllers.settings import ExpanderMode
+from cagrpc.controllers.settings import AnswerRules, ExpanderMode
 from cagrpc.errors import InvalidInput
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import FleetSnapshot
@@ -35,8 +35,10 @@ from cagrpc.fleet.prices import NodePlace
 from cagrpc.runtime import tracing
 from cagrpc.runtime.clock import EpochClock
 from cagrpc.services.decisions import LONGEST_KEY, ConsideredOption, Decision, DecisionLog
+from cagrpc.services.grpc.batching import Batching
 from cagrpc.services.grpc.failed_scale_ups import FailedScaleUps, SetBack
 from cagrpc.services.grpc.gangs import OfferedGangs, OptionDemand
+from cagrpc.services.grpc.spreading import Spreading
 from cagrpc.services.grpc.status import CallContext, Method
 from cagrpc.services.grpc.template_groups import TemplateGroup, TemplateGroups
 from solver.model import Budget, Limit, NodeGroup, Problem
@@ -61,6 +63,7 @@ _EXAMPLES = 3
 _MOST_OPTIONS = 500
 _LONGEST_UNKNOWN_ID, _LONGEST_ID = 100, 300
 _OF_WHAT_IS_LEFT = 0.8
+_OF_TEMPLATES = 0.4
 _OF_THE_DEADLINE = 0.6  # CA waits 5 s; the rest is for the way there and back
 _MOST_SHADOWS = 2  # one that is judged, and one that waits
 _MOST_SAID = 20
@@ -227,7 +230,7 @@ class Timing:
 class ExpanderSettings:
     """What the configuration says of answers."""
 
-    mode: ExpanderMode = ExpanderMode.DECIDE
+    answers: AnswerRules = field(default_factory=AnswerRules)
     timing: Timing = field(default_factory=Timing)
     planner_drives: bool = False
     """Whether every answer about our fleet is a veto, since the planner decides on scale-ups."""
@@ -266,6 +269,9 @@ class Expander:
         self._monotonic = monotonic
         self._cluster = cluster
         self._released_pods = None if cluster is None else ReleasedPods(cluster, clock)
+        rules = self._settings.answers
+        self._batching = None if rules.batch is None else Batching(rules.batch, clock)
+        self._spreading = Spreading(rules.shares, clock)
         self.failed = FailedScaleUps(clock)
         """Of node groups of another cloud provider."""
         self._observer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="shadow")
@@ -290,7 +296,7 @@ class Expander:
         """Answer a serialised BestOptionsRequest with a serialised BestOptionsResponse. Raises InvalidInput for
         malformed bytes, and nothing else that is not a fault of this program."""
         started, settings = self._monotonic(), self._settings
-        if settings.mode is ExpanderMode.SHADOW:
+        if settings.answers.mode is ExpanderMode.SHADOW:
             unchanged = wire.unchanged(data)
             self._in_shadow(data)
             return unchanged
@@ -331,7 +337,8 @@ class Expander:
                 data, lambda: self._monotonic() > decode_by, settings.gang_label, consuming=settings.serves_requests
             )
         snapshot, gangs, unknown = self._known(request.options)
-        offered = OfferedGroups(request, snapshot, settings.templates, lambda: self._monotonic() > decode_by)
+        read_by = decode_by + _OF_TEMPLATES * (answer_by - decode_by)  # whatever time pods took
+        offered = OfferedGroups(request, snapshot, settings.templates, lambda: self._monotonic() > read_by)
         left_out = [
             why_left_out(offer.option, offered, settings.schedulers) or offer.why_left_out for offer in gangs.offers
         ]
@@ -342,25 +349,36 @@ class Expander:
         postponed = self._postponed(gangs.offers, left_out, offered)
         left_out = [why or postponed.get(at, "") for at, why in enumerate(left_out)]
         open_ = [offer for offer, why in zip(gangs.offers, left_out, strict=True) if not why]
+        if waits := self._why_wait(request, open_):
+            considered = _considered(gangs.offers, [why or waits for why in left_out], (), offered)
+            elapsed = self._monotonic() - started
+            self._decisions.record(
+                Decision(self._clock(), considered[:_MOST_OPTIONS], "", waits, "nothing", elapsed), of_fleet=not foreign
+            )
+            return wire.VETO
         with tracing.span("ranking", {"cagrpc.options": len(open_)}):
             ranked_with = replace(
                 request, options=tuple(each for at, each in enumerate(request.options) if at not in postponed)
             )
             ranking = self._ranking(ranked_with, open_, gangs, offered, answer_by)
         best = min(range(len(open_)), key=lambda i: ranking.ranked[i].place, default=None)
+        best, shared = self._shared_out(best, open_, offered)
         considered = _considered(gangs.offers, left_out, ranking.ranked, offered)
         chosen = None if best is None else open_[best].option
         if chosen is not None and best is not None:
             answered, reason = [chosen], ranking.ranked[best].reason
         else:
             answered, reason = foreign, _veto_reason(considered)
-            if foreign:
+            if self._guards_gangs(request, gangs.offers, foreign):
+                answered = []
+            elif foreign:
                 reason = f"the choice is the autoscaler's next expander's: {reason}"
-        shadow = settings.mode is ExpanderMode.SHADOW
+        shadow = settings.answers.mode is ExpanderMode.SHADOW
         by_less = f"ranked by counts: {ranking.why}" if ranking.why else ""
         estimated = offered.estimated(each.option.node_group for each in open_)
         notes = [
             "in shadow: all options were answered" if shadow else "",
+            shared,
             unknown,
             by_less,
             estimated,
@@ -384,7 +402,39 @@ class Expander:
         self._decisions.record(decision, wanted, waiting_since_seconds=since, of_fleet=of_fleet)
         if chosen is not None and not shadow and offered.is_foreign(chosen.node_group):
             self.failed.chosen(chosen.node_group, wanted, offered.place(chosen.node_group))
+            self._spreading.chosen(chosen.node_group, chosen.node_count)
         return wire.answer(answered, reason if chosen else "") if answered else wire.VETO
+
+    def _may_veto(self, request: wire.Request) -> bool:
+        """Return whether the autoscaler takes an empty answer for a veto; up to 1.31 it chooses at random."""
+        rules = self._settings.answers
+        return rules.mode is not ExpanderMode.SHADOW and (rules.knows_vetoes or request.is_of_1_35)
+
+    def _why_wait(self, request: wire.Request, open_: Sequence[OptionDemand]) -> str:
+        if self._batching is None or not open_ or not self._may_veto(request):
+            return ""
+        return self._batching.why_wait(pod for offer in open_ for pod in offer.option.pods if pod.key in offer.wanted)
+
+    def _guards_gangs(self, request: wire.Request, offers: Sequence[OptionDemand], foreign: Sequence[Option]) -> bool:
+        """Return whether every option of another cloud provider would serve a part of a gang and nothing else, and that
+        is to be vetoed."""
+        if not foreign or not self._settings.answers.veto_partial_gangs or not self._may_veto(request):
+            return False
+        names = {each.node_group for each in foreign}
+        return all(offer.why_left_out for offer in offers if offer.option.node_group in names)
+
+    def _shared_out(
+        self, best: int | None, open_: Sequence[OptionDemand], offered: OfferedGroups
+    ) -> tuple[int | None, str]:
+        """Return the option to take where others are as good, and what to say of it."""
+        if best is None or not offered.is_foreign(open_[best].option.node_group):
+            return best, ""
+        peers = self._spreading.peers(open_[best], open_, offered.groups)
+        peers = [each for each in peers if offered.is_foreign(open_[each].option.node_group)]
+        if len(peers) < 2:
+            return best, ""
+        found = self._spreading.least_used(peers, open_, self._settings.templates.sizes)
+        return found, f"shared out over {len(peers)} node groups that are as good"
 
     def _postponed(
         self, offers: Sequence[OptionDemand], left_out: Sequence[str], offered: OfferedGroups

@@ -15,7 +15,7 @@ from cagrpc.api.autoscaler.expander import decode
 from cagrpc.api.core.consumption import CLASS_KEYS, CONSUME_KEYS
 from cagrpc.api.core.nodes import ZONES_OF_DRIVERS
 from cagrpc.api.gen import kubernetes_pb2
-from cagrpc.controllers.settings import ExpanderMode
+from cagrpc.controllers.settings import AnswerRules, ExpanderMode
 from cagrpc.fleet.model import IncrementSpec, Origin
 from cagrpc.services.grpc.expander import OfferedGroups, Timing, by_counts
 from cagrpc.services.grpc.gangs import OfferedGangs
@@ -32,7 +32,7 @@ from tests.support.recordings import conversation, node_groups
 from tests.support.waiting import AMPLE_SECONDS, assert_ends
 
 _PODS = [pod(str(index)) for index in range(4)]
-_SHADOW = {"mode": ExpanderMode.SHADOW}
+_SHADOW = {"answers": AnswerRules(ExpanderMode.SHADOW)}
 
 
 def _harness(*, weights: tuple[int, int] = (10, 50), limits: Sequence[Limit] = ()) -> FleetHarness:

@@ -14,14 +14,16 @@ from hypothesis import strategies as st
 
 from cagrpc.api.autoscaler.expander import Option, Request
 from cagrpc.api.core.gangs import GangCount, GangMembership, divide
+from cagrpc.api.core.nodes import template
 from cagrpc.api.core.pods import Pod
 from cagrpc.api.gen import kubernetes_pb2
+from cagrpc.controllers.settings import AnswerRules
 from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, Origin
 from cagrpc.services.grpc import expander
 from cagrpc.services.grpc.expander import OfferedGroups, problem
 from cagrpc.services.grpc.gangs import OfferedGangs
 from cagrpc.services.grpc.template_groups import TemplateGroups
-from solver.model import PodSpec
+from solver.model import NodeGroup, PodSpec
 from solver.planning.rank import rank
 from tests.support.examples import examples
 from tests.support.fleet import FleetHarness, group
@@ -172,6 +174,31 @@ def test_a_cluster_knows_more_of_a_gang_than_the_request(count: GangCount | None
     with House(_harness(), cluster=_Cluster({_NAME: count} if count else {})) as house:
         gang = [_member(str(index), minimum="3") for index in range(2)]
         assert (chosen(house.advice.ok("BestOptions", asking(option("a", 1, gang)))) is None) is vetoed
+
+
+@pytest.mark.parametrize(
+    ("rules", "older", "outcome"),
+    [
+        pytest.param(AnswerRules(veto_partial_gangs=True), False, "veto", id="asked for"),
+        pytest.param(
+            AnswerRules(veto_partial_gangs=True, knows_vetoes=True), True, "veto", id="of 1.32"
+        ),
+        pytest.param(AnswerRules(veto_partial_gangs=True), True, "passed_on", id="of one that may be older"),
+        pytest.param(AnswerRules(), False, "passed_on", id="not asked for"),
+    ],
+)
+def test_parts_of_gangs_on_groups_of_another_cloud_are_vetoed_where_that_is_asked_for(
+    rules: AnswerRules, older: bool, outcome: str
+) -> None:
+    gang = [_member(str(index)) for index in range(4)]
+    request = asking(option("eks-a", 1, gang[:2]), option("eks-b", 1, gang[2:]))
+    node = template(NodeGroup("t", {"cpu": 4000, "memory": 2**34, "pods": 110}, 0.0))
+    (request.nodeMap if older else request.nodeBytesMap).update({"eks-a": node, "eks-b": node})
+    with House(_harness(), expander_options={"answers": rules}) as house:
+        answer = house.advice.ok("BestOptions", request)
+        (decision,) = house.decisions.latest()
+    assert decision.outcome == outcome
+    assert [each.nodeGroupId for each in answer.options] == ([] if outcome == "veto" else ["eks-a", "eks-b"])
 
 
 def test_where_the_planner_drives_every_answer_is_a_veto_without_looking(caplog: pytest.LogCaptureFixture) -> None:
