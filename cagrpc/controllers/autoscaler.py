@@ -79,7 +79,7 @@ def _of_text(text: str) -> Mapping[str, GroupSize]:
 
 
 @dataclass(frozen=True, slots=True)
-class Priorities:
+class GroupPriorities:
     """The priority expander's, highest first, as weights."""
 
     patterns: tuple[tuple[int, tuple[GroupPattern, ...]], ...] = ()
@@ -89,7 +89,7 @@ class Priorities:
         return next((weight for weight, some in self.patterns if any(each.matches(group_id) for each in some)), 0)
 
 
-def read_priorities(text: str) -> Priorities:
+def read_priorities(text: str) -> GroupPriorities:
     """Return the priorities of the key `priorities`, a mapping of priorities to regular expressions (upstream:
     expander/priority). Those from 1 to 100 are weights as they are; where one is not, only their order counts. Raises
     InvalidInput."""
@@ -100,7 +100,7 @@ def read_priorities(text: str) -> Priorities:
         raise InvalidInput(f"has no priorities that can be read: {error!s:.200}") from error
     as_they_are = all(1 <= each <= _MOST_WEIGHT for each in read)
     order = {priority: min(_MOST_WEIGHT, rank) for rank, priority in enumerate(sorted(read), 1)}
-    return Priorities(
+    return GroupPriorities(
         tuple((priority if as_they_are else order[priority], read[priority]) for priority in sorted(read, reverse=True))
     )
 
@@ -128,7 +128,7 @@ class AutoscalerConfigMaps(Controller):
 
     def __init__(self, client: Client, settings: AutoscalerConfigMapSettings) -> None:
         self._sizes: _Value[Mapping[str, GroupSize]] = _Value({})
-        self._priorities = _Value(Priorities())
+        self._priorities = _Value(GroupPriorities())
         self._informers = [
             _informer(client, settings.namespace, settings.status_config_map, "status", read_status, self._sizes),
             _informer(
@@ -147,7 +147,7 @@ class AutoscalerConfigMaps(Controller):
         return self._sizes.now
 
     @property
-    def priorities(self) -> Priorities:
+    def priorities(self) -> GroupPriorities:
         """Return the priority expander's priorities."""
         return self._priorities.now
 

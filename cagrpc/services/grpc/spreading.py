@@ -32,7 +32,7 @@ Shares = Sequence[tuple[GroupPattern, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Chosen:
+class _ChosenNodes:
     group: str
     nodes: int
     at_seconds: float
@@ -44,13 +44,13 @@ class Spreading:
     def __init__(self, shares: Shares, clock: EpochClock) -> None:
         self._shares = shares
         self._clock = clock
-        self._chosen: deque[_Chosen] = deque(maxlen=_MOST_CHOICES)
+        self._chosen: deque[_ChosenNodes] = deque(maxlen=_MOST_CHOICES)
         self._lock = Lock()
 
     def chosen(self, group: str, nodes: int) -> None:
         """Note a choice."""
         with self._lock:
-            self._chosen.append(_Chosen(group, nodes, self._clock()))
+            self._chosen.append(_ChosenNodes(group, nodes, self._clock()))
 
     def peers(self, best: OptionDemand, offers: Sequence[OptionDemand], groups: Mapping[str, NodeGroup]) -> list[int]:
         """Return the positions of the options that are as good as the best one, among them its own; fewer than two
