@@ -27,6 +27,8 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MOST_WEIGHT = 100
 _LONGEST_REASON = 200
 _BACKED_OFF = "Backoff"
+_UNLIKE = (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
+"""What reading another document than the one expected raises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +49,8 @@ def read_status(text: str) -> Mapping[str, GroupSize]:
     try:
         document = yaml.load(text, Loader=_LOADER)  # noqa: S506 - a safe loader
         groups = (document or {}).get("nodeGroups") or ()
-        return {each["name"]: _group_size(each) for each in groups}
-    except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError) as error:
+        return {str(each["name"]): _group_size(each) for each in groups}
+    except (yaml.YAMLError, *_UNLIKE) as error:
         raise InvalidInput(f"is no status of a cluster-autoscaler: {error!r:.200}") from error
 
 
@@ -96,7 +98,7 @@ def read_priorities(text: str) -> GroupPriorities:
     try:
         document = yaml.load(text, Loader=_LOADER)  # noqa: S506 - a safe loader
         read = {int(priority): tuple(map(GroupPattern, some)) for priority, some in document.items()}
-    except (yaml.YAMLError, AttributeError, TypeError, ValueError) as error:
+    except (yaml.YAMLError, *_UNLIKE) as error:
         raise InvalidInput(f"has no priorities that can be read: {error!s:.200}") from error
     as_they_are = all(1 <= each <= _MOST_WEIGHT for each in read)
     order = {priority: min(_MOST_WEIGHT, rank) for rank, priority in enumerate(sorted(read), 1)}
@@ -162,7 +164,8 @@ def _informer(
     client: Client, namespace: str, name: str, key: str, read: Callable[[str], T], sink: _Value[T]
 ) -> Informer:
     def decode(document: Mapping[str, Any]) -> T:
-        text = (document.get("data") or {}).get(key)
+        data = document.get("data")
+        text = data.get(key) if isinstance(data, dict) else None
         if not isinstance(text, str):
             raise InvalidInput(f"has no key {key}")
         return read(text)

@@ -218,6 +218,6 @@ def _failures(kept: Any) -> Failures | None:
     try:
         times, at, why = int(kept["times"]), float(kept["at"]), str(kept["why"])[:_LONGEST_TEXT]
         place = NodePlace(*(str(each)[:_LONGEST_LABEL] for each in kept["place"]))
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, OverflowError, TypeError, ValueError):
         return None
     return Failures(times, at, why, place) if times >= 1 and math.isfinite(at) else None

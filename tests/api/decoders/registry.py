@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
+import yaml
 from google.protobuf.message import Message
 
 from cagrpc.api import capacity_buffers
 from cagrpc.api.autoscaler import expander
-from cagrpc.api.core import consumption, pods
+from cagrpc.api.core import consumption, nodes, pods
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, MIN_COUNT, VOLCANO_GROUP
 from cagrpc.api.core.slack import EXCLUDE, MIRROR, PLACEHOLDER, SHAPE
 from cagrpc.api.encoding.json_documents import json_value
@@ -31,10 +32,12 @@ from cagrpc.cluster.view.sinks import Followed
 from cagrpc.controllers.admission_checks.model import ATTEMPT, OWNED, WORKLOAD_UID
 from cagrpc.controllers.admission_checks.reconcile import reconcile
 from cagrpc.controllers.admission_checks.store import CheckObjects, ChecksObservation
+from cagrpc.controllers.autoscaler import AutoscalerConfigMaps
 from cagrpc.controllers.provisioning import conditions
 from cagrpc.controllers.provisioning.store import RequestObjects
-from cagrpc.controllers.settings import KueueSettings
+from cagrpc.controllers.settings import AutoscalerConfigMapSettings, KueueSettings
 from cagrpc.errors import CagrpcError, InvalidInput
+from cagrpc.fleet.catalogue import embedded_catalogue
 from cagrpc.fleet.model import IncrementSpec, Phase, Placement
 from cagrpc.fleet.records import Contents, GroupRecord, IncrementRecord, Member, MemberState
 from cagrpc.kube.client.envelopes import Encoding, event, frames, identity, page
@@ -42,8 +45,10 @@ from cagrpc.kube.client.failures import status_of
 from cagrpc.kube.informer.informers import Informer
 from cagrpc.kube.informer.resource import Resource
 from cagrpc.kube.journal import objects
+from cagrpc.services.grpc.failed_scale_ups import FailedScaleUps
 from cagrpc.services.grpc.provider import Provider
 from cagrpc.services.grpc.status import CallContext
+from cagrpc.services.grpc.template_groups import TemplateGroups
 from tests.api.decoders import files
 from tests.support import devices, kueue, storage
 from tests.support.api_server import ApiServer
@@ -85,6 +90,7 @@ def decoders() -> tuple[Decoder, ...]:
         *_karpenter(),
         *_of_pods(),
         *_doors(),
+        *_of_autoscaler(),
         *_envelopes(),
         *_written_by_us(),
         *(Decoder(*each, share=1) for each in files.readers(_TEMPLATE, _RECORD)),
@@ -222,6 +228,9 @@ def _doors() -> Iterator[Decoder]:
     request = expander_pb2.BestOptionsRequest(options=[option])
     yield Decoder("BestOptions", lambda data: expander.decode(data, lambda: False), (request,))
     yield Decoder("BestOptions late", lambda data: expander.decode(data, lambda: True), (request,))
+    template = kubernetes_pb2.Node.FromString(nodes.template(group("a")))
+    templates = TemplateGroups(catalogue=embedded_catalogue())
+    yield Decoder("a template in BestOptions", lambda data: templates.read("eks", data), (template,))
     for method in externalgrpc_pb2.DESCRIPTOR.services_by_name["CloudProvider"].methods:
         seed = method.input_type._concrete_class()
         if method.name == "PricingPodPrice":
@@ -240,6 +249,23 @@ def _answer(method: str) -> Callable[[bytes], object]:
             fleet.close()
 
     return answer
+
+
+def _of_autoscaler() -> Iterator[Decoder]:
+    client = ApiServer().client()
+    status, priorities = AutoscalerConfigMaps(client, AutoscalerConfigMapSettings()).informers()
+    health = {"cloudProviderTarget": 1, "minSize": 0, "maxSize": 9}
+    back_off = {"status": "Backoff", "backoffInfo": {"errorCode": "OutOfResources", "errorMessage": "x"}}
+    text = yaml.safe_dump({"nodeGroups": [{"name": "eks", "health": health, "scaleUp": back_off}]})
+    older = "Cluster-autoscaler status at now:\n  Name: a\n  Health: (cloudProviderTarget=1 (minSize=0, maxSize=2))\n"
+    seeds = tuple({"data": {"status": each}} for each in (text, older))
+    yield Decoder("an autoscaler's status", lambda data: status.reflector.resource.decode(_object(data)), seeds)
+    found = {"data": {"priorities": "10: [spot]"}}
+    read = priorities.reflector.resource.decode
+    yield Decoder("an autoscaler's priorities", lambda data: read(_object(data)), (found,))
+    kept = {"eks": {"times": 1, "at": 5.0, "why": "x", "place": ["a", "b", "spot"]}}
+    memory = FailedScaleUps(any_clock(lambda: 9.0))
+    yield Decoder("failed scale-ups that were kept", lambda data: memory.restore(_object(data)), (kept,))
 
 
 # ---- what the API server wraps objects in

@@ -180,9 +180,7 @@ def test_a_cluster_knows_more_of_a_gang_than_the_request(count: GangCount | None
     ("rules", "older", "outcome"),
     [
         pytest.param(AnswerRules(veto_partial_gangs=True), False, "veto", id="asked for"),
-        pytest.param(
-            AnswerRules(veto_partial_gangs=True, knows_vetoes=True), True, "veto", id="of 1.32"
-        ),
+        pytest.param(AnswerRules(veto_partial_gangs=True, knows_vetoes=True), True, "veto", id="of 1.32"),
         pytest.param(AnswerRules(veto_partial_gangs=True), True, "passed_on", id="of one that may be older"),
         pytest.param(AnswerRules(), False, "passed_on", id="not asked for"),
     ],
