@@ -51,6 +51,20 @@ def test_it_ranks_by_weight_and_price_with_no_fleet_and_no_journal(tmp_path: Pat
         server.stop()
 
 
+def test_it_vetoes_nobody_also_where_the_request_has_no_templates(tmp_path: Path) -> None:
+    """As in recordings that were made without them."""
+    server = Server(settings_of(tmp_path))
+    server.start()
+    try:
+        with grpc.insecure_channel(server.endpoints.expander) as channel:
+            request = request_about({"eks-large": LARGE}, ["eks-large", "unknown"])
+            request.nodeBytesMap.clear()
+            answer = GrpcClient(channel).ok("BestOptions", request)
+        assert [each.nodeGroupId for each in answer.options] == ["eks-large", "unknown"]
+    finally:
+        server.stop()
+
+
 def test_in_a_cluster_it_leads_without_a_lease(tmp_path: Path) -> None:
     """Nobody answers for the cluster, and still every replica answers the autoscaler."""
     settings = replace(settings_of(tmp_path), cluster=ClusterSettings(kubeconfig_of(tmp_path, "http://127.0.0.1:1")))

@@ -93,8 +93,11 @@ class OfferedGroups:
         snapshot: FleetSnapshot,
         templates: TemplateGroups,
         out_of_time: Callable[[], bool] = lambda: False,
+        *,
+        has_fleet: bool = True,
     ) -> None:
-        """Once `out_of_time()` is true no further template is read."""
+        """Once `out_of_time()` is true no further template is read. Where nobody `has_fleet`, all groups are of
+        another cloud provider, also those without a template."""
         self.snapshot = snapshot
         names = dict.fromkeys(each.node_group for each in request.options)
         self._of_templates: dict[str, TemplateGroup] = {}
@@ -105,6 +108,8 @@ class OfferedGroups:
                 self.groups[name] = as_planned(snapshot.groups[name].group)
                 continue
             if name not in request.templates:
+                if not has_fleet:
+                    self._of_templates[name] = TemplateGroup(why_not="has no template in the request")
                 continue
             if len(self._of_templates) >= MOST_FOREIGN or out_of_time():
                 found = TemplateGroup(why_not=f"is not read: there are more than {MOST_FOREIGN} groups, or no time")
@@ -338,7 +343,13 @@ class Expander:
             )
         snapshot, gangs, unknown = self._known(request.options)
         read_by = decode_by + _OF_TEMPLATES * (answer_by - decode_by)  # whatever time pods took
-        offered = OfferedGroups(request, snapshot, settings.templates, lambda: self._monotonic() > read_by)
+        offered = OfferedGroups(
+            request,
+            snapshot,
+            settings.templates,
+            lambda: self._monotonic() > read_by,
+            has_fleet=self._fleet is not None,
+        )
         left_out = [
             why_left_out(offer.option, offered, settings.schedulers) or offer.why_left_out for offer in gangs.offers
         ]
