@@ -8,6 +8,7 @@ label selectors.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from solver.model import (
@@ -24,6 +25,9 @@ from solver.model import (
     Toleration,
 )
 
+_INTEGER = re.compile("[+-]?[0-9]+")
+"""What Go's ParseInt reads; Python's int reads "1_000", too."""
+_INT64 = range(-(2**63), 2**63)
 EVERY_ADDRESS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared, never bound
 
 
@@ -44,9 +48,10 @@ def matches_requirement(requirement: Requirement, labels: Mapping[str, str]) -> 
 
 
 def _compares(operator: Operator, value: str, bounds: Sequence[str]) -> bool:
-    try:
-        found, (bound,) = int(value), [int(text) for text in bounds]
-    except ValueError:  # not integers, or not exactly one
+    if len(bounds) != 1 or not all(_INTEGER.fullmatch(text) for text in (value, *bounds)):
+        return False
+    found, bound = int(value), int(bounds[0])
+    if found not in _INT64 or bound not in _INT64:
         return False
     match operator:
         case Operator.GT:
