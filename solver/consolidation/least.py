@@ -167,7 +167,7 @@ def worth_micros(cluster: Cluster, packing: Repacking, budget: Budget) -> Floats
         # of a node alone.
         new = np.flatnonzero(~reduced.existing)
         capped = np.minimum(fluid.pod_values, dominant_shares(reduced, new, weights.node_cost))
-        values = {demand.pod: float(capped[demand.spec]) for demand in reduced.demands}
+        values = {demand.spec: float(capped[demand.row]) for demand in reduced.demands}
     return np.array([values.get(stripped(each.spec), 0.0) for each in cluster.classes])
 
 

@@ -154,7 +154,7 @@ def _reason(group: NodeGroup, candidate: ScaleUpCandidate, cost: float, rest: fl
 def _rest(problem: Problem, full: Reduced, candidate: ScaleUpCandidate) -> Reduced:
     """Return the same classes and kinds without the candidate's pods, nodes and share of the limits."""
     keys = [(p.spec, p.priority, p.gang, p.placeholder) for p in problem.pod_sets]
-    demand_of = {(d.pod, d.priority, d.gang, d.placeholder): d.index for d in full.demands}
+    demand_of = {(d.spec, d.priority, d.gang, d.placeholder): d.index for d in full.demands}
     served: dict[int, list[tuple[PodSet, int]]] = defaultdict(list)
     for index, pods in candidate.pod_counts.items():
         if pods:

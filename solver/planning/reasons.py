@@ -178,7 +178,7 @@ def unplaced(
 
 
 def _reasons(reduced: Reduced, demand: Demand, places: _Places) -> Iterator[str]:
-    problem, spec = reduced.problem, demand.pod
+    problem, spec = reduced.problem, demand.spec
     if spec.unschedulable:
         yield spec.unschedulable
         return
@@ -246,8 +246,8 @@ class _CoLocationReasons:
         problem = reduced.problem
         self._nodes = problem.nodes
         self._daemons = problem.daemon_sets
-        self._waiting = tuple(dict.fromkeys(d.pod for d in reduced.demands if not d.pod.unschedulable))
-        self._served = dict.fromkeys(d.pod for d in reduced.demands if d.count > missing.get(d, 0))
+        self._waiting = tuple(dict.fromkeys(d.spec for d in reduced.demands if not d.spec.unschedulable))
+        self._served = dict.fromkeys(d.spec for d in reduced.demands if d.count > missing.get(d, 0))
         self._terms = cache(terms_of)
         self._absent: dict[Term, bool] = {}
         self._known_domains: dict[str, list[str | None]] = {}
@@ -368,8 +368,8 @@ class _Places:
         self._daemon_sets, self._limits = problem.daemon_sets, problem.limits
         self._new_nodes: dict[str, Resources] = {}
         self._used = _used(reduced.demands, problem.nodes, placed)
-        self._devices = DeviceReasons(problem, {d.index: d.pod for d in reduced.demands}, placed)
-        self._distinct, self._distinct_of = _distinct([*self._groups, *self._nodes], [d.pod for d in reduced.demands])
+        self._devices = DeviceReasons(problem, {d.index: d.spec for d in reduced.demands}, placed)
+        self._distinct, self._distinct_of = _distinct([*self._groups, *self._nodes], [d.spec for d in reduced.demands])
         self._causes: dict[object, tuple[list[str], Ints]] = {}
 
     def relevant(self, spec: PodSpec) -> PodSpec:
@@ -492,7 +492,7 @@ class _Places:
 def _used(demands: Sequence[Demand], nodes: Sequence[Node], placed: Sequence[PlacedOnNode]) -> dict[str, Ints]:
     """Return by resource what planned pods take of each node."""
     position = {node.name: number for number, node in enumerate(nodes)}
-    asked = {demand.index: (*demand.pod.requests, (PODS, 1)) for demand in demands}
+    asked = {demand.index: (*demand.spec.requests, (PODS, 1)) for demand in demands}
     used: dict[str, Ints] = defaultdict(lambda: np.zeros(len(nodes), dtype=np.int64))
     for each in placed:
         for index, count in each.pods.items():

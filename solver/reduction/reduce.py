@@ -35,7 +35,7 @@ def reduce(problem: Problem, *, domains: bool = True) -> Reduced:
     hostnames are left out, which is enough to compare increments."""
     classes = _classes(problem)
     standing = _NodeTemplates(problem)
-    layout = Layout([(c.pod, c.count) for c in classes], standing.places, rules=domains)
+    layout = Layout([(c.spec, c.count) for c in classes], standing.places, rules=domains)
     demands = tuple(replace(c, rows=rows) for c, rows in zip(classes, layout.rows_of, strict=True))
     table = _FitTable(problem, layout, standing)
     limits, uses = _limit_rows(problem.limits, problem.node_groups)
@@ -251,7 +251,7 @@ def _classes(problem: Problem) -> list[Demand]:
         key=lambda k: (k[3], -k[1], k[2] or "", examples[k], repr(k[0]) if named[examples[k]] > 1 else ""),
     )
     return [
-        Demand(index, key[0], (), sum(ages[key].values()), key[1], key[2], key[3], _buckets(ages[key]), examples[key])
+        Demand(index, key[0], sum(ages[key].values()), examples[key], *key[1:], _buckets(ages[key]))
         for index, key in enumerate(keys)
     ]
 
