@@ -199,23 +199,3 @@ def node_label_keys(specs: Iterable[PodSpec]) -> set[str]:
 def read_node_names(specs: Iterable[PodSpec]) -> bool:
     """Whether a node's name decides whether some of these specs may run on it."""
     return any(term.match_fields for spec in specs for term in required_terms(spec))
-
-
-class KnownEligibility:
-    """Whether pods may run on nodes: of nodes that a spec cannot tell apart one is looked at."""
-
-    def __init__(self) -> None:
-        self._reads: dict[int, tuple[PodSpec, tuple[str, ...], bool]] = {}
-        """By the id of a spec, which is held so that no other one has it: the labels that it reads, and whether it
-        reads names."""
-        self._known: dict[object, bool] = {}
-
-    def __call__(self, spec: PodSpec, labels: Labels, taints: tuple[Taint, ...], node_name: str) -> bool:
-        if id(spec) not in self._reads:
-            self._reads[id(spec)] = spec, tuple(sorted(node_label_keys((spec,)))), read_node_names((spec,))
-        _, keys, by_name = self._reads[id(spec)]
-        seen = id(spec), tuple([labels.get(key) for key in keys]), taints, node_name if by_name else ""
-        found = self._known.get(seen)
-        if found is None:
-            found = self._known[seen] = why_not_eligible(spec, labels, taints, node_name) is None
-        return found
