@@ -23,6 +23,7 @@ from solver.model import (
     Taint,
     TaintEffect,
     Toleration,
+    TopologySpread,
 )
 
 _INTEGER = re.compile("[+-]?[0-9]+")
@@ -143,10 +144,17 @@ def why_not_eligible(spec: PodSpec, labels: Labels, taints: Sequence[Taint], nod
         if not any(matches_term(term, labels, node_name) for term in terms):
             return f"out of reach of its volumes or devices, which need {node_terms_text(terms)}"
     taint = untolerated(taints, spec.tolerations)
-    if taint is not None:
-        value = f"={taint.value}" if taint.value else ""
-        return f"taint {taint.key}{value}:{taint.effect} not tolerated"
-    return None
+    return None if taint is None else f"taint {taint} not tolerated"
+
+
+def counts_domain(
+    spread: TopologySpread, spec: PodSpec, labels: Labels, taints: Sequence[Taint], node_name: str = ""
+) -> bool:
+    """Whether a spread counts the domain of such a node, by its nodeAffinityPolicy and nodeTaintsPolicy."""
+    asked = PodSpec(node_selector=spec.node_selector, affinity=spec.affinity)
+    if spread.honor_node_affinity and why_not_eligible(asked, labels, (), node_name) is not None:
+        return False
+    return not spread.honor_node_taints or untolerated(taints, spec.tolerations) is None
 
 
 def node_terms_text(terms: Sequence[NodeSelectorTerm]) -> str:

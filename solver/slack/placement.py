@@ -16,15 +16,14 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from solver.model import HOSTNAME, PODS, DeviceClaim, Devices, Node, PodSpec, Toleration
+from solver.model import HOSTNAME, PODS, DeviceClaim, Devices, Node, PodSpec
 from solver.model.allocation import after_pods, allocate
-from solver.model.eligibility import ports_collide, why_not_eligible
+from solver.model.eligibility import counts_domain, ports_collide
 from solver.reduction.node_columns import NodeColumns
 from solver.reduction.terms import Sort, Term, is_host, terms_of
 from solver.slack.model import Placement, Settled, SlackShape
 
 NO_BOUND = 2**62
-_EVERYTHING = (Toleration(operator="Exists"),)
 
 _Effect = Sequence[tuple[str, Counter[str]]]
 """What a pod of one spec does to the counts, wherever it is: topology key, and the count over its domains."""
@@ -151,18 +150,12 @@ def _domains(spec: PodSpec, term: Term, nodes: Iterable[Node]) -> Sequence[str]:
     """Where pods may be spread to."""
     spread = term.spread
     assert spread is not None
-    affine = spread.honor_node_affinity
-    asks = PodSpec(
-        node_selector=spec.node_selector if affine else (),
-        affinity=spec.affinity if affine else None,
-        tolerations=spec.tolerations if spread.honor_node_taints else _EVERYTHING,
-    )
     found: set[str] = set()
     for node in nodes:
         domain = node.labels.get(term.key)
         if domain is None or domain in found:
             continue
-        if why_not_eligible(asks, node.labels, node.taints, node.name) is None:
+        if counts_domain(spread, spec, node.labels, node.taints, node.name):
             found.add(domain)
     return sorted(found)
 
