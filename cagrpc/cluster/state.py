@@ -17,7 +17,7 @@ from cagrpc.api.devices.objects import Device
 from cagrpc.api.devices.selectors import Matcher
 from cagrpc.fleet.model import ExpectedPod, PodKey
 from solver.model import Node, PodSet, PodSpec, RunningPods
-from solver.slack.model import Placement, PodCount
+from solver.slack.model import Copies, Placement, PodCount
 
 if TYPE_CHECKING:  # not needed to check a configuration
     from cagrpc.api.provisioning.objects import TemplatePod
@@ -233,25 +233,14 @@ class IncompleteGang:
 
 
 @dataclass(frozen=True, slots=True)
-class Mirror:
-    """A workload, or a pod without one, that room is to be kept for."""
-
-    name: str
-    """`deployment/namespace/name`: unique."""
-    namespace: str
-    spec: PodSpec
-    """The spec with all that the constraints of pods that wait can see."""
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
 class SlackSeen:
     """What the resource slack goes by."""
 
     pods: tuple[PodCount, ...] = ()
     """Pods that wait or run, but for DaemonSets'."""
-    mirrors: tuple[Mirror, ...] = ()
-    """What room is to be kept for, sorted by name."""
+    mirrors: tuple[Copies, ...] = ()
+    """What room is to be kept for, by workload, or pod without one: named `deployment/namespace/name`, sorted by that.
+    Specs have all that the constraints of pods that wait can see."""
     pause_pods: Placement = field(default_factory=dict)
     """Where those are that the carrier `pods` has made and the scheduler has bound. They give way: neither is their
     room taken from what is free, nor are they among any pods."""

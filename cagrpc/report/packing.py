@@ -10,8 +10,7 @@ from cagrpc.report.model import Bar, ClusterName, NameKind, RoomUse, ShapeUse
 from cagrpc.report.standing import ReportedNode
 from solver import Plan, Problem
 from solver.model import CPU, MEMORY, NodeGroup, PodSpec, Resources
-from solver.model.capacity import less_daemons
-from solver.model.eligibility import why_not_eligible
+from solver.model.capacity import new_node
 
 _MOST_BARS = 48
 """Of one shape; more nodes than that share bars."""
@@ -63,8 +62,7 @@ def _room(group: NodeGroup) -> Resources:
 
 
 def _overhead(group: NodeGroup, daemons: Iterable[PodSpec]) -> Resources:
-    mine = [each for each in daemons if why_not_eligible(each, group.labels, group.taints) is None]
-    left = less_daemons(group.allocatable, mine)
+    left = new_node(group, daemons).free
     return {name: amount - left.get(name, 0) for name, amount in group.allocatable.items()}
 
 

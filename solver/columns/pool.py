@@ -184,7 +184,7 @@ class RelaxedMaster:
         self._limits = program.add_rows(np.full(len(reduced.limits), -INFINITY), np.zeros(len(reduced.limits)))
         self._room = np.full(len(reduced.kinds), -1)
         self._left = program.add_variables(weights.unserved_cost)
-        served = np.array([(demand.spec, demand.index) for demand in reduced.live], dtype=np.int64).reshape(-1, 2)
+        served = np.array([(demand.row, demand.index) for demand in reduced.live], dtype=np.int64).reshape(-1, 2)
         program.add_entries(self._serve[served[:, 0]], self._left[served[:, 1]], np.ones(len(served)))
         self._nodes = np.zeros(0, dtype=np.int64)
 

@@ -11,7 +11,8 @@ import numpy as np
 from solver.consolidation.cluster import Cluster, Pods
 from solver.model import HOSTNAME, Node, NodeGroup, Operator, PodAffinityTerm, PodSelector, PodSpec, RunningPods
 from solver.model.capacity import new_node
-from solver.model.eligibility import node_label_keys, on_nodes, read_node_names, selects, why_not_eligible
+from solver.model.eligibility import node_label_keys, on_nodes, read_node_names, selects
+from solver.reduction.node_columns import NodeColumns
 from solver.reduction.reduced import Bools
 
 Domains = tuple[tuple[str, str | None], ...]
@@ -22,16 +23,9 @@ class Eligibility:
     """Per class, the nodes it may run on by selectors, affinity, taints and volumes."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        specs = [each.spec for each in cluster.classes]
-        self._keys, self._by_name = sorted(node_label_keys(specs)), read_node_names(specs)
-        self._numbers: dict[object, int] = {}
-        self._examples: list[Node] = []
-        self._sight = np.zeros(0, dtype=np.int64)
+        self._cluster, self._columns = cluster, NodeColumns(tuple(cluster.nodes))
         parts: dict[PodSpec, int] = {}
-        self._part_of = [parts.setdefault(on_nodes(spec), len(parts)) for spec in specs]
-        self._parts = list(parts)
-        self._known: dict[int, Bools] = {}
+        self._part_of = [parts.setdefault(on_nodes(each.spec), len(parts)) for each in cluster.classes]
 
     def part_of(self, k: int) -> int:
         """Return a number that classes share that may run on the same nodes."""
@@ -39,27 +33,9 @@ class Eligibility:
 
     def of(self, k: int) -> Bools:
         """Return, per node of the cluster, whether pods of the class may run there."""
-        part = self._part_of[k]
-        known = self._known.get(part)
-        if known is None or len(known) < len(self._cluster.nodes):
-            sights = self._sights()
-            spec = self._parts[part]
-            verdicts = [why_not_eligible(spec, n.labels, n.taints, n.name) is None for n in self._examples]
-            known = self._known[part] = np.array(verdicts, dtype=bool)[sights]
-        return known
-
-    def _sights(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        nodes = self._cluster.nodes
-        found = []
-        for node in nodes[len(self._sight) :]:
-            key = tuple(map(node.labels.get, self._keys)), node.taints, node.name if self._by_name else ""
-            number = self._numbers.setdefault(key, len(self._examples))
-            if number == len(self._examples):
-                self._examples.append(node)
-            found.append(number)
-        if found:
-            self._sight = np.append(self._sight, np.array(found, dtype=np.int64))
-        return self._sight
+        if len(self._columns) < len(self._cluster.nodes):  # a step has come with new ones
+            self._columns = NodeColumns(tuple(self._cluster.nodes))
+        return self._columns.admits(self._cluster.classes[k].spec)
 
 
 class NewNodeEligibility:
@@ -67,27 +43,21 @@ class NewNodeEligibility:
 
     def __init__(self, cluster: Cluster, groups: Iterable[NodeGroup]) -> None:
         self._cluster, self.groups = cluster, tuple(groups)
-        rooms = [new_node(group, cluster.problem.daemon_sets).free for group in self.groups]
+        nodes = [new_node(group, cluster.problem.daemon_sets) for group in self.groups]
         self.room = np.array(
-            [[room.get(name, 0) for name in cluster.resources] for room in rooms], dtype=np.int64
-        ).reshape(len(rooms), len(cluster.resources))
+            [[node.free.get(name, 0) for name in cluster.resources] for node in nodes], dtype=np.int64
+        ).reshape(len(nodes), len(cluster.resources))
         """Groups x resources."""
-        parts: dict[PodSpec, int] = {}
-        self._part_of = [parts.setdefault(on_nodes(each.spec), len(parts)) for each in cluster.classes]
-        self._known: dict[tuple[int, Domains], Bools] = {}
+        self._columns = NodeColumns(nodes)
+        self._inside: dict[Domains, Bools] = {}
 
     def take(self, k: int, domains: Domains) -> Bools:
         """Return, per group, whether pods of the class may run there that stay in these domains."""
-        key = self._part_of[k], domains
-        if key not in self._known:
-            spec = self._cluster.classes[k].spec
-            verdicts = [
-                all(group.labels.get(key) == domain for key, domain in domains)
-                and why_not_eligible(spec, group.labels, group.taints) is None
-                for group in self.groups
-            ]
-            self._known[key] = np.array(verdicts, dtype=bool)
-        return self._known[key]
+        if domains not in self._inside:
+            inside = [all(group.labels.get(key) == domain for key, domain in domains) for group in self.groups]
+            self._inside[domains] = np.array(inside, dtype=bool)
+        found: Bools = self._columns.admits(self._cluster.classes[k].spec) & self._inside[domains]
+        return found
 
 
 class PodRules:

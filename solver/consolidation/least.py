@@ -22,11 +22,12 @@ from solver.integral.wide import WideModel, dominant_shares
 from solver.model import Budget, Limit, Node, NodeGroup, PodSet, PodSpec, Problem, Resources, Taint
 from solver.model.budget import RunningBudget
 from solver.model.capacity import new_node, with_nodes
-from solver.model.eligibility import KnownEligibility, node_label_keys
+from solver.model.eligibility import node_label_keys
 from solver.model.objective import Goal, ObjectiveStage
 from solver.planning.bounds import weights_of
 from solver.planning.solve import solve
 from solver.reduction.dominance import needed_kinds
+from solver.reduction.node_columns import NodeColumns
 from solver.reduction.objective import stages
 from solver.reduction.reduce import reduce
 from solver.reduction.reduced import MICROS, Floats
@@ -68,7 +69,7 @@ class _Packing:
         self._lost: Counter[str] = Counter()
         self._unlike: dict[object, tuple[NodeGroup, dict[str, int], int]] = {}
         """Nodes that are not like new ones of their group: as a group that can have so many."""
-        self._eligible = KnownEligibility()
+        self._columns = NodeColumns([self._as_asked(each) for each in cluster.problem.nodes])
 
     def made(self) -> Repacking:
         for number, standing in enumerate(self._cluster.problem.nodes):
@@ -104,10 +105,9 @@ class _Packing:
             moving = {}
         else:
             moving = {k: n for k, n in cluster.pods[number].items() if cluster.classes[k].gang not in cluster.frozen}
-        labels = {key: node.labels[key] for key in sorted(self._keys) if key in node.labels}
-        taints = tuple(taint for taint in node.taints if group is None or taint in group.taints)
+        labels, taints = self._columns.nodes[number].labels, self._columns.nodes[number].taints
         for k, count in moving.items():
-            if self._eligible(self._specs[k], labels, taints, node.name):
+            if self._columns.why_not(self._specs[k], number) is None:
                 self._wanted[k] += count
         room = _room(cluster, number, moving)
         if group is not None and (self._everything or cluster.may_go(number)):
@@ -119,6 +119,14 @@ class _Packing:
             self._sunk.append(number)
         if moving or standing.takes_pods:
             self._nodes.append(Node(node.name, room, labels, taints if moving else node.taints))
+
+    def _as_asked(self, standing: StandingNode) -> Node:
+        """Return the node with the labels that pods read and the taints that new nodes of its group have, too."""
+        node, group = standing.node, self._cluster.groups.get(standing.node_group)
+        labels = {key: node.labels[key] for key in sorted(self._keys) if key in node.labels}
+        return Node(
+            node.name, {}, labels, tuple(taint for taint in node.taints if group is None or taint in group.taints)
+        )
 
     def _like_new(
         self, group: NodeGroup, room: Resources, labels: Mapping[str, str], taints: tuple[Taint, ...]
@@ -167,7 +175,7 @@ def worth_micros(cluster: Cluster, packing: Repacking, budget: Budget) -> Floats
         # of a node alone.
         new = np.flatnonzero(~reduced.existing)
         capped = np.minimum(fluid.pod_values, dominant_shares(reduced, new, weights.node_cost))
-        values = {demand.pod: float(capped[demand.spec]) for demand in reduced.demands}
+        values = {demand.spec: float(capped[demand.row]) for demand in reduced.demands}
     return np.array([values.get(stripped(each.spec), 0.0) for each in cluster.classes])
 
 

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from solver.explanation.model import ConstraintChange, ConstraintKind
+from solver.explanation.pods import amount_text
 from solver.model import PODS, Limit, NodeGroup, Plan, PodClass, Problem
-from solver.model.quantities import format_quantity, pluralize
+from solver.model.quantities import pluralize
 from solver.model.validation import MAX_COUNT
 
 _LARGEST = 2**62
@@ -112,15 +113,11 @@ def _limit_steps(change: ConstraintChange, problem: Problem) -> tuple[int, int]:
     return above % step or step, step
 
 
-def _amount(change: ConstraintChange, amount: int | None) -> str:
-    return format_quantity(change.key, amount or 0)
-
-
 LIMIT = ConstraintKind(
     "limit",
     _limits,
-    lambda c: f"limit {c.subject} allows {_amount(c, c.before)} {c.key}",
-    lambda c: f"raise the {c.key} of limit {c.subject} from {_amount(c, c.before)} to {_amount(c, c.after)}",
+    lambda c: f"limit {c.subject} allows {amount_text(c, c.before)} {c.key}",
+    lambda c: f"raise the {c.key} of limit {c.subject} from {amount_text(c, c.before)} to {amount_text(c, c.after)}",
     edit_problem=_raise_limit,
     reached=_limit_reached,
     steps=_limit_steps,

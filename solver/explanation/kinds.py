@@ -8,6 +8,7 @@ from dataclasses import replace
 from solver.explanation import capacity, devices, pods
 from solver.explanation.model import ConstraintChange, ConstraintKind
 from solver.model import NodeGroup, PodClass, Problem
+from solver.model.plan import ClassKey, class_key
 
 KINDS: dict[str, ConstraintKind] = {
     kind.name: kind for kind in (*pods.KINDS, *devices.KINDS, *capacity.KINDS, pods.REQUEST)
@@ -52,17 +53,16 @@ def apply(problem: Problem, changes: Iterable[ConstraintChange]) -> Problem:
     if of_groups:
         groups = tuple(_edited(group, of_groups.get(group.id, ())) for group in problem.node_groups)
         problem = replace(problem, node_groups=groups)
-    edits: dict[tuple[object, ...], list[ConstraintChange]] = {}
+    edits: dict[ClassKey, list[ConstraintChange]] = {}
     for change in changes:
         if change.pods is not None:
-            of = change.pods
-            edits.setdefault((of.spec, of.priority, of.gang, of.placeholder), []).append(change)
+            edits.setdefault(class_key(change.pods), []).append(change)
     if not edits:
         return problem
     changed = []
     for pod_set in problem.pod_sets:
         spec = pod_set.spec
-        for change in edits.get((pod_set.spec, pod_set.priority, pod_set.gang, pod_set.placeholder), ()):
+        for change in edits.get(class_key(pod_set), ()):
             edit_pods = KINDS[change.kind].edit_pods
             spec = edit_pods(spec, change) if edit_pods is not None else spec
         changed.append(replace(pod_set, spec=spec))

@@ -49,12 +49,6 @@ def _tolerate(spec: PodSpec, change: ConstraintChange) -> PodSpec:
     )
 
 
-def _taint_text(change: ConstraintChange) -> str:
-    assert isinstance(change.part, Taint)
-    value = f"={change.part.value}" if change.part.value else ""
-    return f"{change.part.key}{value}:{change.part.effect}"
-
-
 def _having(
     kind: str, asked: Callable[[PodSpec], object]
 ) -> Callable[[Problem, Sequence[PodClass]], Iterator[ConstraintChange]]:
@@ -202,21 +196,22 @@ def like(change: ConstraintChange) -> str:
     return f"pods like {change.subject}"
 
 
-def _amount(change: ConstraintChange, amount: int | None) -> str:
+def amount_text(change: ConstraintChange, amount: int | None) -> str:
+    """Return an amount of the resource that a change is about, in words."""
     return format_quantity(change.key, amount or 0)
 
 
 def _asked(change: ConstraintChange) -> str:
-    to = _amount(change, change.after)
-    return f"lower the {change.key} request of {like(change)} from {_amount(change, change.before)} to {to}"
+    to = amount_text(change, change.after)
+    return f"lower the {change.key} request of {like(change)} from {amount_text(change, change.before)} to {to}"
 
 
 KINDS = (
     ConstraintKind(
         "toleration",
         _taints,
-        lambda c: f"{like(c)} do not tolerate the taint {_taint_text(c)}",
-        lambda c: f"let {like(c)} tolerate the taint {_taint_text(c)}",
+        lambda c: f"{like(c)} do not tolerate the taint {c.part}",
+        lambda c: f"let {like(c)} tolerate the taint {c.part}",
         edit_pods=_tolerate,
     ),
     ConstraintKind(
@@ -296,7 +291,7 @@ KINDS = (
 REQUEST = ConstraintKind(
     "request",
     _requests,
-    lambda c: f"{like(c)} ask for {_amount(c, c.before)} {resource_words(c.key)}",
+    lambda c: f"{like(c)} ask for {amount_text(c, c.before)} {resource_words(c.key)}",
     _asked,
     edit_pods=_ask,
     offered=still_the_pod,

@@ -220,7 +220,7 @@ def polished(
     reduced = pool.reduced
     if any(start.unserved.values()):
         return start
-    units = {(demand.index, demand.spec): demand.count for demand in reduced.live if demand.count}
+    units = {(demand.index, demand.row): demand.count for demand in reduced.live if demand.count}
     nodes = {pattern: count for pattern, count in zip(pool.patterns, start.nodes, strict=True) if count}
     bound = rounded_cost(least_cost_micros, reduced)
     tries = [Annealing(reduced, weights.node_cost, units) for _ in _HOT]

@@ -84,8 +84,8 @@ def rest_of(rest: Reduced, left: Ints, opened: Ints) -> Reduced:
     short = left.tolist()
     counts: dict[int, int] = {}
     for demand in sorted(rest.live, key=lambda d: (not d.placeholder, d.priority)):
-        counts[demand.index] = min(demand.count, short[demand.spec])
-        short[demand.spec] -= counts[demand.index]
+        counts[demand.index] = min(demand.count, short[demand.row])
+        short[demand.row] -= counts[demand.index]
     limits = tuple(max(0, allowed - int(opened @ rest.use[:, row])) for row, allowed in enumerate(rest.limits))
     return replace(
         rest,

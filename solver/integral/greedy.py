@@ -165,6 +165,6 @@ def _missing(reduced: Reduced, left: Ints, lost: frozenset[str]) -> dict[int, in
     for demand in sorted(
         reduced.live, key=lambda d: (d.gang not in lost, not d.placeholder, d.priority, d.gang is not None)
     ):
-        unserved[demand.index] = min(demand.count, short[demand.spec])
-        short[demand.spec] -= unserved[demand.index]
+        unserved[demand.index] = min(demand.count, short[demand.row])
+        short[demand.row] -= unserved[demand.index]
     return unserved

@@ -333,7 +333,7 @@ def first_alike(reduced: Reduced) -> Ints:
 
 def as_one(reduced: Reduced, first: Ints) -> Reduced:
     """Return the problem in which each demand's one row is the first of those alike."""
-    demands = tuple(replace(each, rows=(int(first[each.spec]),)) for each in reduced.demands)
+    demands = tuple(replace(each, rows=(int(first[each.row]),)) for each in reduced.demands)
     return replace(reduced, demands=demands)
 
 

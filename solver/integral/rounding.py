@@ -77,7 +77,7 @@ class _Rounding:
         self._obliged = [kind for kind in reduced.kinds if kind.least]
         self._unserved = np.zeros(len(reduced.rows))
         for demand in reduced.live:
-            self._unserved[demand.spec] = max(self._unserved[demand.spec], weights.unserved_cost[demand.index])
+            self._unserved[demand.row] = max(self._unserved[demand.row], weights.unserved_cost[demand.index])
         values = at_least(found.duals.pods, reduced, self._new, weights.node_cost)
         if any(found.unserved.values()):  # what is left of higher priorities is packed first
             values *= self._unserved

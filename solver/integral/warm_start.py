@@ -43,8 +43,8 @@ def _patterns(
     """Return patterns for (group or node, number of nodes, pods of each class)."""
     rows_of: dict[PodSpec, list[int]] = defaultdict(list)
     for demand in reduced.live:
-        if not reduced.rows[demand.spec].bundle and demand.spec not in rows_of[demand.pod]:
-            rows_of[demand.pod].append(demand.spec)
+        if not reduced.rows[demand.row].bundle and demand.row not in rows_of[demand.spec]:
+            rows_of[demand.spec].append(demand.row)
     rows = {cls.index: rows_of[cls.spec] for cls in previous.pod_classes if cls.spec in rows_of}
     kind_of = {name: kind.index for kind in reduced.kinds for name in (*kind.groups, *kind.nodes)}
     found: Counter[Pattern] = Counter()

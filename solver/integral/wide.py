@@ -182,7 +182,7 @@ def _stock(reduced: Reduced, demands: Sequence[Demand]) -> Ints:
     """Return pods per spec."""
     stock = np.zeros(len(reduced.rows), dtype=np.int64)
     for demand in demands:
-        stock[demand.spec] += demand.count
+        stock[demand.row] += demand.count
     return stock
 
 

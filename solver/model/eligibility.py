@@ -8,6 +8,7 @@ label selectors.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from solver.model import (
@@ -22,8 +23,12 @@ from solver.model import (
     Taint,
     TaintEffect,
     Toleration,
+    TopologySpread,
 )
 
+_INTEGER = re.compile("[+-]?[0-9]+")
+"""What Go's ParseInt reads; Python's int reads "1_000", too."""
+_INT64 = range(-(2**63), 2**63)
 EVERY_ADDRESS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared, never bound
 
 
@@ -44,9 +49,10 @@ def matches_requirement(requirement: Requirement, labels: Mapping[str, str]) -> 
 
 
 def _compares(operator: Operator, value: str, bounds: Sequence[str]) -> bool:
-    try:
-        found, (bound,) = int(value), [int(text) for text in bounds]
-    except ValueError:  # not integers, or not exactly one
+    if len(bounds) != 1 or not all(_INTEGER.fullmatch(text) for text in (value, *bounds)):
+        return False
+    found, bound = int(value), int(bounds[0])
+    if found not in _INT64 or bound not in _INT64:
         return False
     match operator:
         case Operator.GT:
@@ -138,10 +144,17 @@ def why_not_eligible(spec: PodSpec, labels: Labels, taints: Sequence[Taint], nod
         if not any(matches_term(term, labels, node_name) for term in terms):
             return f"out of reach of its volumes or devices, which need {node_terms_text(terms)}"
     taint = untolerated(taints, spec.tolerations)
-    if taint is not None:
-        value = f"={taint.value}" if taint.value else ""
-        return f"taint {taint.key}{value}:{taint.effect} not tolerated"
-    return None
+    return None if taint is None else f"taint {taint} not tolerated"
+
+
+def counts_domain(
+    spread: TopologySpread, spec: PodSpec, labels: Labels, taints: Sequence[Taint], node_name: str = ""
+) -> bool:
+    """Whether a spread counts the domain of such a node, by its nodeAffinityPolicy and nodeTaintsPolicy."""
+    asked = PodSpec(node_selector=spec.node_selector, affinity=spec.affinity)
+    if spread.honor_node_affinity and why_not_eligible(asked, labels, (), node_name) is not None:
+        return False
+    return not spread.honor_node_taints or untolerated(taints, spec.tolerations) is None
 
 
 def node_terms_text(terms: Sequence[NodeSelectorTerm]) -> str:
@@ -194,23 +207,3 @@ def node_label_keys(specs: Iterable[PodSpec]) -> set[str]:
 def read_node_names(specs: Iterable[PodSpec]) -> bool:
     """Whether a node's name decides whether some of these specs may run on it."""
     return any(term.match_fields for spec in specs for term in required_terms(spec))
-
-
-class KnownEligibility:
-    """Whether pods may run on nodes: of nodes that a spec cannot tell apart one is looked at."""
-
-    def __init__(self) -> None:
-        self._reads: dict[int, tuple[PodSpec, tuple[str, ...], bool]] = {}
-        """By the id of a spec, which is held so that no other one has it: the labels that it reads, and whether it
-        reads names."""
-        self._known: dict[object, bool] = {}
-
-    def __call__(self, spec: PodSpec, labels: Labels, taints: tuple[Taint, ...], node_name: str) -> bool:
-        if id(spec) not in self._reads:
-            self._reads[id(spec)] = spec, tuple(sorted(node_label_keys((spec,)))), read_node_names((spec,))
-        _, keys, by_name = self._reads[id(spec)]
-        seen = id(spec), tuple([labels.get(key) for key in keys]), taints, node_name if by_name else ""
-        found = self._known.get(seen)
-        if found is None:
-            found = self._known[seen] = why_not_eligible(spec, labels, taints, node_name) is None
-        return found

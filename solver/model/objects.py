@@ -73,6 +73,10 @@ class Taint:
     effect: TaintEffect
     value: str = ""
 
+    def __str__(self) -> str:
+        """As kubectl takes it: key=value:effect."""
+        return f"{self.key}{f'={self.value}' if self.value else ''}:{self.effect}"
+
 
 @dataclass(frozen=True, slots=True)
 class Toleration:

@@ -105,6 +105,15 @@ class PodClass:
     placeholder: bool = False
 
 
+ClassKey = tuple[PodSpec, int, str | None, bool]
+"""What pods of one class have in common: spec, priority, gang, and whether they are placeholders."""
+
+
+def class_key(pods: PodSet | PodClass) -> ClassKey:
+    """Return the key of the class that these pods belong to."""
+    return pods.spec, pods.priority, pods.gang, pods.placeholder
+
+
 @dataclass(frozen=True, slots=True)
 class Unplaced:
     """Pods of a class that the plan does not serve, with the reasons, most telling first."""

@@ -17,7 +17,7 @@ from solver.model import Budget, NodeGroup, PodSet, PodSpec, Problem
 from solver.model.budget import RunningBudget
 from solver.model.errors import ProblemError
 from solver.model.objective import Goal, ObjectiveStage
-from solver.model.plan import ScaleUpCandidate, Score
+from solver.model.plan import ScaleUpCandidate, Score, class_key
 from solver.model.quantities import pluralize
 from solver.model.validation import validate
 from solver.planning.search import Columns, choose, find_columns
@@ -153,12 +153,11 @@ def _reason(group: NodeGroup, candidate: ScaleUpCandidate, cost: float, rest: fl
 
 def _rest(problem: Problem, full: Reduced, candidate: ScaleUpCandidate) -> Reduced:
     """Return the same classes and kinds without the candidate's pods, nodes and share of the limits."""
-    keys = [(p.spec, p.priority, p.gang, p.placeholder) for p in problem.pod_sets]
-    demand_of = {(d.pod, d.priority, d.gang, d.placeholder): d.index for d in full.demands}
+    demand_of = {class_key(demand): demand.index for demand in full.demands}
     served: dict[int, list[tuple[PodSet, int]]] = defaultdict(list)
     for index, pods in candidate.pod_counts.items():
         if pods:
-            served[demand_of[keys[index]]].append((problem.pod_sets[index], pods))
+            served[demand_of[class_key(problem.pod_sets[index])]].append((problem.pod_sets[index], pods))
     own = next(kind for kind in full.kinds if candidate.node_group in kind.groups)
     group = next(group for group in problem.node_groups if group.id == candidate.node_group)
     met = min(candidate.node_count, max(0, group.min_size - group.target_size))

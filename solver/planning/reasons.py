@@ -29,9 +29,10 @@ from solver.model import (
 )
 from solver.model.allocation import after_pods, allocate, why_not_allocated
 from solver.model.capacity import new_node, remaining, room_of
-from solver.model.eligibility import node_label_keys, on_nodes, ports_collide, read_node_names, why_not_eligible
+from solver.model.eligibility import on_nodes, ports_collide
 from solver.model.quantities import format_quantity, pluralize, resource_words
 from solver.reduction.devices import is_planned
+from solver.reduction.node_columns import NodeColumns
 from solver.reduction.reduced import Bools, Demand, Ints, Reduced
 from solver.reduction.selecting import PodsByLabel
 from solver.reduction.terms import RunningPodIndex, Sort, Term, helpers, is_host, terms_of
@@ -178,7 +179,7 @@ def unplaced(
 
 
 def _reasons(reduced: Reduced, demand: Demand, places: _Places) -> Iterator[str]:
-    problem, spec = reduced.problem, demand.pod
+    problem, spec = reduced.problem, demand.spec
     if spec.unschedulable:
         yield spec.unschedulable
         return
@@ -246,8 +247,8 @@ class _CoLocationReasons:
         problem = reduced.problem
         self._nodes = problem.nodes
         self._daemons = problem.daemon_sets
-        self._waiting = tuple(dict.fromkeys(d.pod for d in reduced.demands if not d.pod.unschedulable))
-        self._served = dict.fromkeys(d.pod for d in reduced.demands if d.count > missing.get(d, 0))
+        self._waiting = tuple(dict.fromkeys(d.spec for d in reduced.demands if not d.spec.unschedulable))
+        self._served = dict.fromkeys(d.spec for d in reduced.demands if d.count > missing.get(d, 0))
         self._terms = cache(terms_of)
         self._absent: dict[Term, bool] = {}
         self._known_domains: dict[str, list[str | None]] = {}
@@ -364,12 +365,11 @@ class _Places:
         self._full = {g.id for g in self._groups if g.target_size + deltas.get(g.id, 0) >= g.max_size}
         self._exhausted: dict[bytes, tuple[str, ...]] = {}
         self._open_groups = np.array([g.id not in self._full and not self._reached[g.id] for g in self._groups], bool)
-        self._free: dict[str, Ints] = {}
         self._daemon_sets, self._limits = problem.daemon_sets, problem.limits
         self._new_nodes: dict[str, Resources] = {}
         self._used = _used(reduced.demands, problem.nodes, placed)
-        self._devices = DeviceReasons(problem, {d.index: d.pod for d in reduced.demands}, placed)
-        self._distinct, self._distinct_of = _distinct([*self._groups, *self._nodes], [d.pod for d in reduced.demands])
+        self._devices = DeviceReasons(problem, {d.index: d.spec for d in reduced.demands}, placed)
+        self._columns = NodeColumns([*(Node("", {}, g.labels, g.taints) for g in self._groups), *self._nodes])
         self._causes: dict[object, tuple[list[str], Ints]] = {}
 
     def relevant(self, spec: PodSpec) -> PodSpec:
@@ -469,30 +469,28 @@ class _Places:
         return self._new_nodes[group.id]
 
     def _amounts(self, resource: str) -> Ints:
-        if resource not in self._free:
-            self._free[resource] = np.array([node.free.get(resource, 0) for node in self._nodes], dtype=np.int64)
-        return self._free[resource]
+        return self._columns.free(resource)[len(self._groups) :]
 
     def _eligibility(self, spec: PodSpec) -> tuple[list[str], Ints]:
         """Return sentences, and per group and node the number of the one that excludes the pod, or -1."""
         who = (on_nodes(spec), spec.claims)
         if who not in self._causes:
-            numbers: dict[str | None, int] = {None: -1}
-            found = []
-            for where in self._distinct:
-                name = where.name if isinstance(where, Node) else ""
-                reason = why_not_eligible(spec, where.labels, where.taints, name)
-                reason = reason or self._devices.why_not(where, spec.claims)
-                found.append(numbers.setdefault(reason, len(numbers) - 1))
-            causes = np.array(found, dtype=np.int64)[self._distinct_of] if found else np.zeros(0, dtype=np.int64)
-            self._causes[who] = ([sentence for sentence in numbers if sentence is not None], causes)
+            sentences, causes = self._columns.causes(spec)
+            numbers = {sentence: number for number, sentence in enumerate(sentences)}
+            for position in np.flatnonzero(causes < 0).tolist() if spec.claims else ():
+                node = position - len(self._groups)
+                where = self._groups[position] if node < 0 else self._nodes[node]
+                reason = self._devices.why_not(where, spec.claims)
+                if reason is not None:
+                    causes[position] = numbers.setdefault(reason, len(numbers))
+            self._causes[who] = list(numbers), causes
         return self._causes[who]
 
 
 def _used(demands: Sequence[Demand], nodes: Sequence[Node], placed: Sequence[PlacedOnNode]) -> dict[str, Ints]:
     """Return by resource what planned pods take of each node."""
     position = {node.name: number for number, node in enumerate(nodes)}
-    asked = {demand.index: (*demand.pod.requests, (PODS, 1)) for demand in demands}
+    asked = {demand.index: (*demand.spec.requests, (PODS, 1)) for demand in demands}
     used: dict[str, Ints] = defaultdict(lambda: np.zeros(len(nodes), dtype=np.int64))
     for each in placed:
         for index, count in each.pods.items():
@@ -504,21 +502,3 @@ def _used(demands: Sequence[Demand], nodes: Sequence[Node], placed: Sequence[Pla
 def _of_kinds(kinds: Bools, kind_of: Ints) -> Bools:
     """Return per place whether its kind is among `kinds`; -1 is in none."""
     return np.append(kinds, False)[kind_of]
-
-
-def _distinct(places: Sequence[NodeGroup | Node], specs: Sequence[PodSpec]) -> tuple[list[NodeGroup | Node], Ints]:
-    """Return one place of each set that specs cannot distinguish, and for every place the number of its set."""
-    keys = sorted(node_label_keys(specs))
-    by_name, by_devices = read_node_names(specs), any(spec.claims for spec in specs)
-    numbers: dict[object, int] = {}
-    shown: list[NodeGroup | Node] = []
-    number_of = []
-    for where in places:
-        name = where.name if by_name and isinstance(where, Node) else ""
-        devices = where.devices if by_devices else ()
-        seen = (tuple(where.labels.get(key) for key in keys), where.taints, name, devices)
-        if seen not in numbers:
-            numbers[seen] = len(numbers)
-            shown.append(where)
-        number_of.append(numbers[seen])
-    return shown, np.array(number_of, dtype=np.int64)

@@ -472,7 +472,7 @@ def asked_units(reduced: Reduced, claimed: Claims, wished: Sequence[int]) -> Uni
     """Return how many units of each row a demand is to be served by."""
     if claimed.chooses:
         return units_of(claimed, wished)
-    return {(demand.index, demand.spec): demand.count for demand in reduced.live if demand.count}
+    return {(demand.index, demand.row): demand.count for demand in reduced.live if demand.count}
 
 
 @dataclass(frozen=True)

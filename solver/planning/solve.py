@@ -101,7 +101,7 @@ def _cost_with_equal_weights(outcome: SearchResult, budget: RunningBudget) -> in
     problem = outcome.reduced.problem
     left = write_plan.unserved_demands(outcome.reduced, outcome.selection)
     served = tuple(
-        PodSet(d.example, d.pod, d.count - left.get(d, 0), d.priority, gang=d.gang)
+        PodSet(d.example, d.spec, d.count - left.get(d, 0), d.priority, gang=d.gang)
         for d in outcome.reduced.demands
         if d.count > left.get(d, 0)
     )

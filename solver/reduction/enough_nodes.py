@@ -66,7 +66,7 @@ def _kept(nodes: Sequence[Node], wishes: Sequence[_Wish], pods: int) -> list[Nod
     for each in wishes:
         if 2 * np.count_nonzero(kept) > len(nodes):
             break  # too many to be worth it
-        kinds, first = columns.alike(sorted(each.labels | keys), names=each.names)
+        kinds, first = columns.alike(each.labels | keys, names=each.names)
         if each.counts_domains:
             kept[first] = True
         open_to = columns.admits(each.spec) & ~matter

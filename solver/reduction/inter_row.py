@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import Counter as Counts
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from solver.model import HostPort, PodSpec
-from solver.model.eligibility import EVERY_ADDRESS, untolerated, why_not_eligible
+from solver.model.eligibility import EVERY_ADDRESS, counts_domain
 from solver.reduction.rows import Layout
 from solver.reduction.rules import Apart, Beside, OneDomain, Rows, Rule, Spread, SpreadDomain
 from solver.reduction.terms import Sort, Term, is_host
@@ -248,13 +248,10 @@ def _spread_domains(layout: Layout, asked: PodSpec, term: Term) -> tuple[str, ..
     """The domains that a class spreads over, by what it requires itself: a preference it keeps narrows none."""
     spread = term.spread
     found: set[str] = set()
-    asked = replace(asked, node_terms=(), unschedulable="")
     for place, value in zip(layout.places, layout.domain(term.key), strict=True):
         if value is None or value in found or not place.can_hold or spread is None:
             continue
-        reason = why_not_eligible(asked, place.labels, (), place.name) if spread.honor_node_affinity else None
-        tainted = spread.honor_node_taints and untolerated(place.taints, asked.tolerations) is not None
-        if reason is None and not tainted:
+        if counts_domain(spread, asked, place.labels, place.taints, place.name):
             found.add(value)
     return tuple(sorted(found))
 

@@ -1,10 +1,11 @@
 """Nodes as columns of numbers, by position: what is free, and which pods may run there. Pure. What is asked for is
-found for all nodes at once, and remembered: of nodes with equal taints and labels, as far as these are read, one is
-looked at."""
+remembered: of nodes with equal taints and labels, as far as these are read, one is looked at, and of specs that ask for
+the same of nodes."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +27,10 @@ class NodeColumns:
         self.nodes = nodes
         self._free: dict[str, Ints] = {}
         self._labels: dict[str, Ints] = {}
-        self._taints: Ints | None = None
-        self._admits: dict[PodSpec, Bools] = {}
+        self._kinds: dict[tuple[str, ...], tuple[Ints, Ints]] = {}
+        self._verdicts: dict[PodSpec, _Verdicts] = {}
+        self._of_object: dict[int, tuple[PodSpec, _Verdicts]] = {}
+        """By the id of a spec, which is held so that no other one has it: hashing takes longer than all the rest."""
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -43,29 +46,77 @@ class NodeColumns:
 
     def admits(self, spec: PodSpec) -> Bools:
         """Return where such a pod may run, by names, labels and taints."""
-        asked = on_nodes(spec)
-        if asked not in self._admits:
-            kinds, first = self.alike(node_label_keys([asked]), names=read_node_names([asked]))
-            nodes = (self.nodes[position] for position in first)
-            may = [why_not_eligible(asked, node.labels, node.taints, node.name) is None for node in nodes]
-            self._admits[asked] = np.array(may, dtype=bool)[kinds]
-        return self._admits[asked]
+        return self._verdicts_on(spec).admits
+
+    def why_not(self, spec: PodSpec, position: int) -> str | None:
+        """Return why such a pod may not run on one node, None where it may; no other node is looked at."""
+        return self._verdicts_on(spec).at(position)
+
+    def causes(self, spec: PodSpec) -> tuple[list[str], Ints]:
+        """Return sentences, and per node the number of the one that excludes such a pod, or -1."""
+        numbers: dict[str | None, int] = {None: -1}
+        found, kinds = self._verdicts_on(spec).of_kinds
+        causes = np.array([numbers.setdefault(each, len(numbers) - 1) for each in found], dtype=np.int64)[kinds]
+        return [sentence for sentence in numbers if sentence is not None], causes
+
+    def _verdicts_on(self, spec: PodSpec) -> _Verdicts:
+        known = self._of_object.get(id(spec))
+        if known is None:
+            asked = on_nodes(spec)
+            if asked not in self._verdicts:
+                kinds, first = self.alike(node_label_keys([asked]), names=read_node_names([asked]))
+                self._verdicts[asked] = _Verdicts(asked, self.nodes, kinds, first)
+            known = self._of_object[id(spec)] = spec, self._verdicts[asked]
+        return known[1]
 
     def alike(self, labels: Iterable[str], *, names: bool = False) -> tuple[Ints, Ints]:
         """Return a number for each node, the same for nodes with equal taints and values of these labels, and the first
         position of each number. With `names` no node is like another one."""
         if names:
             return np.arange(len(self.nodes)), np.arange(len(self.nodes))
-        if self._taints is None:
-            self._taints = _numbered([node.taints for node in self.nodes])
-        kinds = self._taints
-        for key in labels:
-            if key not in self._labels:
-                self._labels[key] = _numbered([node.labels.get(key) for node in self.nodes])
-            values = self._labels[key]
-            kinds = np.unique(kinds * (len(self.nodes) + 1) + values, return_inverse=True)[1]
-        _, first, kinds = np.unique(kinds, return_index=True, return_inverse=True)
-        return kinds, first
+        keys = tuple(sorted(labels))
+        if keys not in self._kinds:
+            kinds = self._taints
+            for key in keys:
+                if key not in self._labels:
+                    self._labels[key] = _numbered([node.labels.get(key) for node in self.nodes])
+                values = self._labels[key]
+                kinds = np.unique(kinds * (len(self.nodes) + 1) + values, return_inverse=True)[1]
+            _, first, kinds = np.unique(kinds, return_index=True, return_inverse=True)
+            self._kinds[keys] = kinds, first
+        return self._kinds[keys]
+
+    @cached_property
+    def _taints(self) -> Ints:
+        return _numbered([node.taints for node in self.nodes])
+
+
+class _Verdicts:
+    """Why pods that ask for the same of nodes may not run on some."""
+
+    def __init__(self, asked: PodSpec, nodes: Sequence[Node], kinds: Ints, first: Ints) -> None:
+        self._asked, self._nodes, self._kinds, self._first = asked, nodes, kinds, first
+        self._known: dict[int, str | None] = {}
+        """By kind of node."""
+
+    def at(self, position: int) -> str | None:
+        return self._of_kind(int(self._kinds[position]))
+
+    def _of_kind(self, kind: int) -> str | None:
+        if kind not in self._known:
+            node = self._nodes[self._first[kind]]
+            self._known[kind] = why_not_eligible(self._asked, node.labels, node.taints, node.name)
+        return self._known[kind]
+
+    @property
+    def of_kinds(self) -> tuple[list[str | None], Ints]:
+        """All of them, and the kinds of the nodes."""
+        return [self._of_kind(kind) for kind in range(len(self._first))], self._kinds
+
+    @cached_property
+    def admits(self) -> Bools:
+        found, kinds = self.of_kinds
+        return np.array([each is None for each in found], dtype=bool)[kinds]
 
 
 def amount_of(free: Resources, resource: str) -> int:

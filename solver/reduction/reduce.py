@@ -16,6 +16,7 @@ import numpy as np
 from solver.model import PODS, HostPort, Labels, Limit, NodeGroup, PodSpec, Problem, Resources, Taint
 from solver.model.capacity import less_daemons, remaining, with_devices
 from solver.model.eligibility import node_label_keys, read_node_names, why_not_eligible
+from solver.model.plan import ClassKey, class_key
 from solver.reduction.device_rows import device_rows
 from solver.reduction.inter_row import Counter, counters, exclusions, needs, rules
 from solver.reduction.reduced import Bools, Demand, Ints, Kind, Reduced, minimums, obliged, price_micros
@@ -35,7 +36,7 @@ def reduce(problem: Problem, *, domains: bool = True) -> Reduced:
     hostnames are left out, which is enough to compare increments."""
     classes = _classes(problem)
     standing = _NodeTemplates(problem)
-    layout = Layout([(c.pod, c.count) for c in classes], standing.places, rules=domains)
+    layout = Layout([(c.spec, c.count) for c in classes], standing.places, rules=domains)
     demands = tuple(replace(c, rows=rows) for c, rows in zip(classes, layout.rows_of, strict=True))
     table = _FitTable(problem, layout, standing)
     limits, uses = _limit_rows(problem.limits, problem.node_groups)
@@ -237,11 +238,11 @@ def _most_shared(found: Sequence[Counter]) -> tuple[list[Counter], list[Counter]
 
 def _classes(problem: Problem) -> list[Demand]:
     """Without their rows."""
-    ages: dict[tuple[PodSpec, int, str | None, bool], dict[int, int]] = defaultdict(lambda: defaultdict(int))
-    examples: dict[tuple[PodSpec, int, str | None, bool], str] = {}
+    ages: dict[ClassKey, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    examples: dict[ClassKey, str] = {}
     for pods in problem.pod_sets:
         if pods.count:
-            key = (pods.spec, pods.priority, pods.gang, pods.placeholder)
+            key = class_key(pods)
             ages[key][pods.waiting_seconds] += pods.count
             examples[key] = min(examples.get(key, pods.name), pods.name)
     # Sorted by content: the order in which pods are given must not change the plan. Names alone mostly say enough.
@@ -251,7 +252,7 @@ def _classes(problem: Problem) -> list[Demand]:
         key=lambda k: (k[3], -k[1], k[2] or "", examples[k], repr(k[0]) if named[examples[k]] > 1 else ""),
     )
     return [
-        Demand(index, key[0], (), sum(ages[key].values()), key[1], key[2], key[3], _buckets(ages[key]), examples[key])
+        Demand(index, key[0], sum(ages[key].values()), examples[key], *key[1:], _buckets(ages[key]))
         for index, key in enumerate(keys)
     ]
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from solver.model import NodeGroup, PodClass, PodSpec, Problem
+from solver.model import NodeGroup, PodClass, Problem
 from solver.reduction.inter_row import NodeExclusion, NodeNeed
 from solver.reduction.rows import Row
 from solver.reduction.rules import Rule
@@ -51,23 +51,16 @@ def minimums(groups: Iterable[NodeGroup], least: int) -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
-    """Pods of one class: equal spec, priority, gang and kind of claim."""
+class Demand(PodClass):
+    """A class of pods, as planning sees it."""
 
-    index: int
-    pod: PodSpec
-    rows: tuple[int, ...]
-    """Rows that can serve it (`solver.reduction.rows`): one, where neither its domain nor a preference matters."""
-    count: int
-    priority: int
-    gang: str | None
-    placeholder: bool
-    ages: tuple[tuple[int, int], ...]
+    ages: tuple[tuple[int, int], ...] = ()
     """(waiting seconds, pods), youngest first: the order in which pods of the class go unserved."""
-    example: str
+    rows: tuple[int, ...] = ()
+    """Rows that can serve it (`solver.reduction.rows`): one, where neither its domain nor a preference matters."""
 
     @property
-    def spec(self) -> int:
+    def row(self) -> int:
         """The row of a demand that has one only, as all have once rows are chosen (`solver.integral.quotas`)."""
         (row,) = self.rows
         return row
@@ -257,7 +250,7 @@ class Reduced:
 
     def pod_classes(self) -> tuple[PodClass, ...]:
         return tuple(
-            PodClass(d.index, d.pod, d.count, d.example, d.priority, d.gang, d.placeholder) for d in self.demands
+            PodClass(d.index, d.spec, d.count, d.example, d.priority, d.gang, d.placeholder) for d in self.demands
         )
 
 

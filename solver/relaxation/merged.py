@@ -144,7 +144,7 @@ class MergedFluid:
         self._wanted = reduced.wanted.astype(np.float64)
         demands = [d for d in reduced.live if d.count]
         index = np.array([d.index for d in demands], dtype=np.int64)
-        self._spec = np.array([d.spec for d in demands], dtype=np.int64)
+        self._spec = np.array([d.row for d in demands], dtype=np.int64)
         self._count = np.array([d.count for d in demands], dtype=np.float64)
         self._cost = ask.unserved_cost[index]
         limits = len(reduced.limits)

@@ -7,15 +7,16 @@ caller's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
 
 import numpy as np
 
-from solver.model import CPU, MEMORY, PODS, PodSpec, Resources, Taint, TaintEffect, Toleration
-from solver.model.eligibility import on_nodes, why_not_eligible
+from solver.model import CPU, MEMORY, PODS, Node, PodSpec, Resources, Taint, TaintEffect, Toleration
+from solver.model.eligibility import why_not_eligible
+from solver.reduction.node_columns import NodeColumns
 from solver.slack.model import Base, NodeShape, PodCount, Role, SlackDemand, SlackShape, SlackTarget, Version
 
 Size = Mapping[str, int]
@@ -225,8 +226,10 @@ def wanted(
     """
     there = PodSpec(node_selector=target.node_selector)
     where = [shape for shape in nodes if why_not_eligible(there, shape.labels, ()) is None]
-    may_run = _may_run(where) if target.node_selector else lambda _: True
-    whose = [each for each in pods if each.count and target.namespace in ("", each.namespace) and may_run(each.spec)]
+    whose = [each for each in pods if each.count and target.namespace in ("", each.namespace)]
+    if target.node_selector:
+        columns = NodeColumns([Node("", {}, each.labels, each.taints) for each in where])
+        whose = [each for each in whose if columns.admits(each.spec).any()]
     warnings: list[str] = []
     shapes = [*_mirrors(target, where, warnings), *_fixed(target, where, warnings)]
     if target.rate and where:
@@ -239,19 +242,6 @@ def wanted(
 
 
 _HARDEST = (Role.MIRROR, Role.BIGGEST, Role.FIXED, Role.SHARE)
-
-
-def _may_run(where: Sequence[NodeShape]) -> Callable[[PodSpec], bool]:
-    """Whether a pod may run on one of these; most pods ask for the same."""
-    known: dict[PodSpec, bool] = {}
-
-    def may_run(spec: PodSpec) -> bool:
-        asks = on_nodes(spec)
-        if asks not in known:
-            known[asks] = any(why_not_eligible(asks, each.labels, each.taints) is None for each in where)
-        return known[asks]
-
-    return may_run
 
 
 def _within(target: SlackTarget, spec: PodSpec) -> PodSpec:

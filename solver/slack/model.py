@@ -45,6 +45,8 @@ class Copies:
     """Unique within the target; for people, and what the placeholders are known by."""
     spec: PodSpec
     count: int = 1
+    namespace: str = ""
+    """Of the workload."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,14 +16,14 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from solver.model import HOSTNAME, PODS, DeviceClaim, Devices, Node, PodSpec, Toleration
+from solver.model import HOSTNAME, PODS, DeviceClaim, Devices, Node, PodSpec
 from solver.model.allocation import after_pods, allocate
-from solver.model.eligibility import KnownEligibility, ports_collide, why_not_eligible
+from solver.model.eligibility import counts_domain, ports_collide
+from solver.reduction.node_columns import NodeColumns
 from solver.reduction.terms import Sort, Term, is_host, terms_of
 from solver.slack.model import Placement, Settled, SlackShape
 
 NO_BOUND = 2**62
-_EVERYTHING = (Toleration(operator="Exists"),)
 
 _Effect = Sequence[tuple[str, Counter[str]]]
 """What a pod of one spec does to the counts, wherever it is: topology key, and the count over its domains."""
@@ -150,18 +150,12 @@ def _domains(spec: PodSpec, term: Term, nodes: Iterable[Node]) -> Sequence[str]:
     """Where pods may be spread to."""
     spread = term.spread
     assert spread is not None
-    affine = spread.honor_node_affinity
-    asks = PodSpec(
-        node_selector=spec.node_selector if affine else (),
-        affinity=spec.affinity if affine else None,
-        tolerations=spec.tolerations if spread.honor_node_taints else _EVERYTHING,
-    )
     found: set[str] = set()
     for node in nodes:
         domain = node.labels.get(term.key)
         if domain is None or domain in found:
             continue
-        if why_not_eligible(asks, node.labels, node.taints, node.name) is None:
+        if counts_domain(spread, spec, node.labels, node.taints, node.name):
             found.add(domain)
     return sorted(found)
 
@@ -236,7 +230,7 @@ class _Board:
         }
         self._free = _table([node.free for node in self._nodes], names)
         self._size = np.maximum(_table([node.allocatable or node.free for node in self._nodes], names), 1)
-        self._eligible = KnownEligibility()
+        self._columns = NodeColumns(self._nodes)
         self._colocation = PlaceholderCoLocation(wanted, self._nodes)
         self._devices = HeldDevices(self._nodes)
         empty = np.zeros(len(self._nodes), np.int64)
@@ -250,7 +244,7 @@ class _Board:
         fit = self._fit(shape)
         for row in sorted(self._rows[name] for name in there if name in self._rows):
             count = min(there[self._nodes[row].name], int(fit[row]))
-            if count > 0 and self._may_run(shape, self._nodes[row]):
+            if count > 0 and self._columns.why_not(shape.spec, row) is None:
                 self._put(shape, row, count, self._kept)
 
     def part(self) -> None:
@@ -293,7 +287,7 @@ class _Board:
         order = self._fullest_first()
         for row in order[fit[order] > 0]:
             node = self._nodes[row]
-            if not self._may_run(shape, node):
+            if self._columns.why_not(shape.spec, row) is not None:
                 continue
             count = min(lacking, int(fit[row]), self._colocation.most(shape, node))
             if count:
@@ -325,9 +319,6 @@ class _Board:
             removed={name: there for name, there in removed.items() if there},
             left={name: count for name, count in left.items() if count},
         )
-
-    def _may_run(self, shape: SlackShape, node: Node) -> bool:
-        return self._eligible(shape.spec, node.labels, node.taints, node.name)
 
     def _put(self, shape: SlackShape, row: int, count: int, where: Mapping[str, _Ints]) -> None:
         where[shape.name][row] += count

@@ -1,8 +1,8 @@
 """The independent checker: `solve` returns no plan that has not passed it.
 
 A code path of its own on purpose: it reads the problem and the plan as a user would, in plain sums over plain values,
-and shares nothing with the planner but the model and the eligibility rules. The sums over the whole plan are here;
-`nodes` checks single nodes, `pods` the constraints between pods. No work is done per pod.
+and shares nothing with the planner but the model's values. The sums over the whole plan are here; `filters` judges what
+may be where, `nodes` checks single nodes, `terms` the constraints between pods. No work is done per pod.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ from solver.model import (
     TopologySpread,
     WhenUnsatisfiable,
 )
-from solver.model.eligibility import required_affinity
 
 
 class Rule(Enum):
@@ -57,7 +56,7 @@ def constraints_of(
     """Return the required constraints of a class, then its preferences in order. `given_up` holds (number of
     preferences, pods) as the plan reports it: a pod that gives up n gives up the first n."""
     required = [
-        *(CheckedConstraint(index, Rule.AFFINITY, None, placed, term) for term in required_affinity(spec)),
+        *(CheckedConstraint(index, Rule.AFFINITY, None, placed, term) for term in _required_affinity(spec)),
         *(CheckedConstraint(index, Rule.ANTI_AFFINITY, None, placed, term) for term in spec.pod_anti_affinity),
         *_spreads(index, spec, WhenUnsatisfiable.DO_NOT_SCHEDULE, None, placed),
     ]
@@ -66,6 +65,20 @@ def constraints_of(
         for rank, constraint in enumerate(_preferences(index, spec))
     ]
     return [*required, *preferred]
+
+
+def _required_affinity(spec: PodSpec) -> Iterator[PodAffinityTerm]:
+    """Yield the required terms: the kube-scheduler lets each count only pods that the selectors of all of them match,
+    but those of claims, which are no terms of the pod."""
+    selectors = [term.selector for term in spec.pod_affinity if not term.alone]
+    conditions = [each.match_expressions for each in selectors]
+    within = [set(each.namespaces) for each in selectors if each.namespaces is not None]
+    together = PodSelector(
+        None if None in conditions else tuple(dict.fromkeys(one for each in conditions for one in each or ())),
+        tuple(sorted(set.intersection(*within))) if within else None,
+    )
+    own = [term if term.alone else replace(term, selector=together) for term in spec.pod_affinity]
+    yield from dict.fromkeys(own)
 
 
 def _preferences(index: int, spec: PodSpec) -> list[CheckedConstraint]:

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from solver.model import PODS, HostPort, NodeGroup, PodSpec, Problem
-from solver.model.eligibility import ports_collide, why_not_eligible
 from solver.verify.devices import CheckedClaims, finds_devices
+from solver.verify.filters import clash, fault
 from solver.verify.places import CheckedNodes, CheckedPlaces
 
 
@@ -29,9 +29,9 @@ def faults_on_nodes(problem: Problem, places: CheckedPlaces) -> Iterator[str]:
             yield from _resources(place, needs, available)
             if any_ports:
                 yield from _ports(place, places, daemons)
-            fault = claims.fault(where.devices, place.pods, daemons)
-            if fault is not None:
-                yield f"{place}: {fault}"
+            lacking = claims.fault(where.devices, place.pods, daemons)
+            if lacking is not None:
+                yield f"{place}: {lacking}"
 
 
 def _eligible(place: CheckedNodes, places: CheckedPlaces, fine: dict[int, set[int]]) -> Iterator[str]:
@@ -65,7 +65,7 @@ def _template(group: NodeGroup, problem: Problem) -> tuple[Mapping[str, int], tu
     left = dict(group.allocatable)
     runs: list[PodSpec] = []
     for daemon in problem.daemon_sets:
-        if why_not_eligible(daemon, group.labels, group.taints) is None:
+        if fault(daemon, group.labels, group.taints, "") is None:
             if daemon.claims and not finds_devices(group.devices, daemon, runs):
                 continue
             less = {name: left.get(name, 0) - amount for name, amount in (*daemon.requests, (PODS, 1))}
@@ -91,7 +91,7 @@ def _ports(place: CheckedNodes, places: CheckedPlaces, daemons: tuple[PodSpec, .
         mine = places.specs[index].host_ports
         for port in mine:
             others = held[port.port, port.protocol]
-            rivals = [who for other, who in others if ports_collide(port, other)]
+            rivals = [who for other, who in others if clash(port, other)]
             rivals += [f"class {index}"] * (count > 1)
             for rival in rivals:
                 yield f"{place}: class {index} and {rival} both take host port {port.port}/{port.protocol}"

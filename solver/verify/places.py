@@ -20,7 +20,7 @@ from solver.model import (
     Taint,
     TaintEffect,
 )
-from solver.model.eligibility import matches_term, tolerates, untolerated, why_not_eligible
+from solver.verify.filters import HARD, fault, is_selected, matches, tolerated
 
 Domain = int | str
 """A value of a topology key; over hostnames the number of the place, of whose nodes each is a domain."""
@@ -114,8 +114,7 @@ class Sights:
         """Return why a pod of the class may not run there, None where it may."""
         known = self._reasons[sight]
         if index not in known:
-            spec, (labels, taints, name) = self._specs[index], self._examples[sight]
-            known[index] = _why_never(spec, labels, name) or why_not_eligible(spec, labels, taints, name)
+            known[index] = fault(self._specs[index], *self._examples[sight])
         return known[index]
 
     def selected(self, index: int, sight: int) -> bool:
@@ -126,8 +125,7 @@ class Sights:
         key = ((spec.node_selector, spec.affinity), sight)
         if key not in self._selected:
             labels, _, name = self._examples[sight]
-            untainted = PodSpec(node_selector=spec.node_selector, affinity=spec.affinity)
-            self._selected[key] = why_not_eligible(untainted, labels, (), name) is None
+            self._selected[key] = is_selected(spec, labels, name)
         return self._selected[key]
 
     def tolerated(self, index: int, sight: int, effect: TaintEffect | None = None) -> bool:
@@ -138,11 +136,7 @@ class Sights:
         tolerations = self._specs[index].tolerations
         key = (tolerations, sight, effect)
         if key not in self._tolerated:
-            if effect is None:
-                self._tolerated[key] = untolerated(taints, tolerations) is None
-            else:
-                relevant = [taint for taint in taints if taint.effect is effect]
-                self._tolerated[key] = all(any(tolerates(each, taint) for each in tolerations) for taint in relevant)
+            self._tolerated[key] = tolerated(tolerations, taints, HARD if effect is None else (effect,))
         return self._tolerated[key]
 
     def preferred(self, preference: PreferredNodes, sight: int) -> bool:
@@ -151,12 +145,4 @@ class Sights:
         if not term.match_expressions and not term.match_fields:
             return True
         labels, _, name = self._examples[sight]
-        return matches_term(term, labels, name)
-
-
-def _why_never(spec: PodSpec, labels: Labels, name: str) -> str | None:
-    """Return why the pod cannot be there for what it uses: a volume or an allocated claim that is elsewhere."""
-    if spec.unschedulable:
-        return f"no node can take it: {spec.unschedulable}"
-    reached = [any(matches_term(term, labels, name) for term in terms) for terms in spec.node_terms]
-    return None if all(reached) else f"{reached.count(False)} of its volumes and claims cannot be reached there"
+        return matches(term, labels, name)

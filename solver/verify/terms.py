@@ -25,8 +25,8 @@ from solver.model import (
     TaintEffect,
     TopologySpread,
 )
-from solver.model.eligibility import selects
 from solver.verify.claims import CheckedConstraint, Rule, constraints_of
+from solver.verify.filters import counts
 from solver.verify.places import CheckedNodes, CheckedPlaces, Domain
 
 _Identity = tuple[str, tuple[tuple[str, str], ...]]
@@ -85,7 +85,7 @@ class DomainTally:
         for each in asked if candidates else ():
             if each.operator in (Operator.NOT_IN, Operator.DOES_NOT_EXIST):
                 candidates -= self._meeting(each)
-        return (number for number in candidates if selects(selector, *self._labels[number]))
+        return (number for number in candidates if counts(selector, *self._labels[number]))
 
     def _meeting(self, asked: Requirement) -> set[int]:
         """Return who has one of the values, any where none are named."""

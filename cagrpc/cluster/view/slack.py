@@ -13,12 +13,12 @@ from cagrpc.api.core.selectors import PodProjection
 from cagrpc.api.core.slack import Mark
 from cagrpc.api.core.volume_binding import without_volumes
 from cagrpc.cluster.exclusion import Exclusion
-from cagrpc.cluster.state import Mirror, SlackSeen
+from cagrpc.cluster.state import SlackSeen
 from cagrpc.cluster.view.classes import EquivalenceClass, Shape
 from cagrpc.cluster.view.objects import ObservedPod, PodStage
 from cagrpc.cluster.view.workloads import Workload
 from solver.model import PodSpec
-from solver.slack.model import Placement, PodCount
+from solver.slack.model import Copies, Placement, PodCount
 
 _COUNTED = (PodStage.WAITING, PodStage.NOMINATED, PodStage.MOVABLE)
 
@@ -172,8 +172,8 @@ class SlackTable:
         return {shape: dict(sorted(there.items())) for shape, there in sorted(found.items())}
 
 
-def _mirror(source: _Source, pod: Pod, seen: PodProjection) -> Mirror:
-    return Mirror(source.name, pod.identity.namespace, seen.planned(pod.spec, pod.identity), source.mark.mirrors)
+def _mirror(source: _Source, pod: Pod, seen: PodProjection) -> Copies:
+    return Copies(source.name, seen.planned(pod.spec, pod.identity), source.mark.mirrors, pod.identity.namespace)
 
 
 def _name(key: str) -> str:

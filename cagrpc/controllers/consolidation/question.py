@@ -20,7 +20,6 @@ from cagrpc.controllers.assume_cache.snapshot import Snapshot
 from cagrpc.controllers.consolidation.forceful import ForcefulDisruptions, must_go
 from cagrpc.controllers.consolidation.holds import Hold, Holds, in_words, increments_in_flight, needs, notes
 from cagrpc.controllers.events import EventRecorder
-from cagrpc.controllers.planning.problem import ClassKey
 from cagrpc.controllers.provisioning.model import namespace_of
 from cagrpc.controllers.scale_down.choice import AT_MINIMUM, IN_FLIGHT, booked_for
 from cagrpc.controllers.scale_down.constraints import is_constrained_by_others, required
@@ -31,6 +30,7 @@ from cagrpc.fleet.model import DisruptedNode, FleetSnapshot
 from cagrpc.runtime.clock import EpochClock, epoch
 from solver.consolidation.model import ConsolidationProblem, StandingNode
 from solver.model import Node, NodeGroup, PodSet, PodSpec, RunningPods
+from solver.model.plan import ClassKey
 
 NOT_OURS = "it is not a node of the fleet"
 NOT_SERVED = "its node group is not served any more"

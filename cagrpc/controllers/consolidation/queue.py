@@ -52,7 +52,6 @@ from cagrpc.controllers.consolidation.targets import (
     with_those_that_came,
 )
 from cagrpc.controllers.consolidation.undoing import Undoing
-from cagrpc.controllers.planning.problem import class_key
 from cagrpc.controllers.settings import ConsolidationSettings
 from cagrpc.errors import FailedPrecondition
 from cagrpc.fleet.disruptions import DisruptionSpec
@@ -64,6 +63,7 @@ from cagrpc.runtime.clock import MonotonicClock, monotonic
 from cagrpc.runtime.progress import DEADLINE_SECONDS, LONGEST_FACTOR, Progress, Turn
 from solver.consolidation.model import FORCEFUL, ConsolidationStep
 from solver.model import PodClass
+from solver.model.plan import class_key
 from solver.model.quantities import pluralize
 
 log = logging.getLogger(__name__)

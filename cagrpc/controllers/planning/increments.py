@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 
 from cagrpc.cluster.connected import connected
 from cagrpc.cluster.state import PodRef
-from cagrpc.controllers.planning.problem import Question, class_key
+from cagrpc.controllers.planning.problem import Question
 from cagrpc.fleet.model import ExpectedPod, IncrementSpec, Origin, Placement
 from solver.model import NodeGroup, Plan
+from solver.model.plan import class_key
 from solver.model.quantities import pluralize
 
 MOST_NODES = 10_000

@@ -15,10 +15,8 @@ from cagrpc.cluster.shortages import offering
 from cagrpc.cluster.state import ClusterState, PodRef, oldest_first
 from cagrpc.controllers.assume_cache.placements import PlacedPods
 from cagrpc.controllers.assume_cache.snapshot import Snapshot
-from solver.model import NodeGroup, Plan, PodClass, PodSet, PodSpec, Problem
-
-ClassKey = tuple[PodSpec, int, str | None, bool]
-"""What pods of one class have in common."""
+from solver.model import NodeGroup, Plan, PodSet, Problem
+from solver.model.plan import ClassKey, class_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +30,6 @@ class Question:
     """Nodes of the problem that the scheduler does not see yet."""
     short: tuple[NodeGroup, ...]
     """Node groups left out after a shortage."""
-
-
-def class_key(pods: PodSet | PodClass) -> ClassKey:
-    """Return the key of the class that these pods belong to."""
-    return pods.spec, pods.priority, pods.gang, pods.placeholder
 
 
 def question(

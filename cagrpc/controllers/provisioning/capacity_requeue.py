@@ -7,15 +7,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from cagrpc.cluster.node_info import NodeInfo
 from cagrpc.cluster.shortages import could_hold
 from cagrpc.controllers.provisioning import conditions
 from cagrpc.controllers.provisioning.observation import RequestsObservation
 from cagrpc.controllers.provisioning.progress import ManagedRequest, Pods, RequestPhase
 from cagrpc.runtime.clock import MonotonicClock
 from solver.model import PODS, Node, NodeGroup, PodSpec
-from solver.model.allocation import allocate
 from solver.model.capacity import remaining
-from solver.model.eligibility import why_not_eligible
 
 REQUEUE_SECONDS = 10.0
 """The least time between two requeues: in a cluster whose pods come and go all the time, something is freed every
@@ -130,10 +129,5 @@ def _can_use(each: ManagedRequest, groups: Iterable[NodeGroup], freed: Iterable[
 
 
 def _fits(spec: PodSpec, node: Node, more: frozenset[str]) -> bool:
-    asked = (*spec.requests, (PODS, 1))
-    return (
-        (any(name in more for name, _ in asked) or (bool(spec.claims) and _DEVICES in more))
-        and all(node.free.get(name, 0) >= amount for name, amount in asked)
-        and allocate(node.devices, spec.claims) is not None
-        and why_not_eligible(spec, node.labels, node.taints, node.name) is None
-    )
+    uses = any(name in more for name, _ in (*spec.requests, (PODS, 1))) or (bool(spec.claims) and _DEVICES in more)
+    return uses and NodeInfo(node).fits(spec)

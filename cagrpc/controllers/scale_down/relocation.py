@@ -118,7 +118,7 @@ class CountingNodes:
         spread = any(each.topology_key != HOSTNAME for spec in specs for each in spec.topology_spread)
         if spread:  # an empty domain counts too, where such a pod may run
             keys |= node_label_keys(specs)
-        kinds, _ = self._room.columns.alike(sorted(keys), names=spread and read_node_names(specs))
+        kinds, _ = self._room.columns.alike(keys, names=spread and read_node_names(specs))
         others = self._room.there.copy()
         others[list(targets)] = False
         running: dict[int, list[RunningPods]] = defaultdict(list)
@@ -270,7 +270,7 @@ class Relocation:
         that constraints tell apart."""
         specs = tuple(specs)
         keys = domain_keys(specs).union(*map(self._keys_against, specs))
-        domains = self._room.columns.alike(sorted(keys))[0] if keys else None
+        domains = self._room.columns.alike(keys)[0] if keys else None
         found: set[int] = set()
         for spec in specs:
             found.update(self._first_open_to(spec, onto, most, domains))

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from cagrpc.api.core.nodes import group_labels
 from cagrpc.api.core.volume_binding import without_attachments, without_volumes
-from cagrpc.cluster.state import ClusterState, Mirror, SlackSeen
+from cagrpc.cluster.state import ClusterState, SlackSeen
 from cagrpc.controllers.slack.model import MIRRORS, SlackSettings, TargetSettings
 from solver.model import Labels, Node, NodeGroup, PodSpec, Resources, Taint
 from solver.model.capacity import new_node
@@ -25,7 +25,7 @@ def targets(settings: SlackSettings, seen: SlackSeen, now_seconds: float) -> tup
     mirrors: dict[str, list[Copies]] = {each.name: [] for each in settings.targets}
     for each in _within_shares(settings, seen):
         target = _target_of(each, settings.targets)
-        mirrors.setdefault(target, []).append(Copies(each.name, each.spec, each.count))
+        mirrors.setdefault(target, []).append(each)
     found = [each.at(now_seconds, tuple(mirrors[each.name])) for each in settings.targets]
     if MIRRORS in mirrors:
         found.append(SlackTarget(MIRRORS, mirrors=tuple(mirrors[MIRRORS])))
@@ -47,7 +47,7 @@ def over_share(settings: SlackSettings, seen: SlackSeen) -> tuple[str, ...]:
     )
 
 
-def _within_shares(settings: SlackSettings, seen: SlackSeen) -> Iterator[Mirror]:
+def _within_shares(settings: SlackSettings, seen: SlackSeen) -> Iterator[Copies]:
     """Yield mirrors in the order of names, with at most `mirrors_per_namespace` pods of each namespace."""
     left: dict[str, int] = {}
     for each in seen.mirrors:
@@ -58,7 +58,7 @@ def _within_shares(settings: SlackSettings, seen: SlackSeen) -> Iterator[Mirror]
             yield each if count == each.count else replace(each, count=count)
 
 
-def _target_of(mirror: Mirror, of: Sequence[TargetSettings]) -> str:
+def _target_of(mirror: Copies, of: Sequence[TargetSettings]) -> str:
     """Return the target that a mirror counts for: the narrowest that covers it. One of a provisioner covers only pods
     that select its nodes; others may start on any node."""
     asks = set(mirror.spec.node_selector)

@@ -157,7 +157,7 @@ def test_little_effort_proves_that_part_of_a_step_holds_nothing() -> None:
     reduced = reduce(Problem(tuple(sets), (NodeGroup("g", allocatable, 1.0),)))
     values = np.zeros(len(reduced.rows))
     for demand in reduced.demands:
-        requests = dict(demand.pod.requests)
+        requests = dict(demand.spec.requests)
         values[list(demand.rows)] = 1.0 if "gpu" in requests else requests["memory"] / 2048
     (offer,) = Pricer(reduced, np.array([0])).offers(values, np.array([23.0]), 1.0, LITTLE, lambda: False)
     assert not offer.patterns
@@ -200,7 +200,7 @@ def test_what_large_pods_leave_of_a_node_is_priced_by_itself() -> None:
     values = np.zeros(len(reduced.rows))
     worth = {kind[:3]: kind[4] for kind in kinds}
     for demand in reduced.demands:
-        requests = dict(demand.pod.requests)
+        requests = dict(demand.spec.requests)
         values[list(demand.rows)] = worth[requests["cpu"], requests.get("memory", 0), requests.get("gpu", 0)]
     best = best_value(reduced, values)
     (offer,) = Pricer(reduced, np.array([0])).offers(values, np.array([0.9 * best]), 1.0, LITTLE, lambda: False)

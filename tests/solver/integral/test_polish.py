@@ -42,7 +42,7 @@ def test_a_plan_is_read_as_it_is_and_becomes_no_dearer(problem: Problem) -> None
     start = greedy.select(pool, weights, weights.node_cost.max() * reduced.requests[:, 0] / 4000)
     assume(not any(start.unserved.values()))
     nodes = {pattern: count for pattern, count in zip(pool.patterns, start.nodes, strict=True) if count}
-    units = {(demand.index, demand.spec): demand.count for demand in reduced.live if demand.count}
+    units = {(demand.index, demand.row): demand.count for demand in reduced.live if demand.count}
     annealing = Annealing(reduced, weights.node_cost, units)
     annealing.place_as(nodes)
     opened = start.opened(pool)

@@ -47,13 +47,13 @@ def rows_alike(*pod_sets: PodSet) -> tuple[Reduced, list[int]]:
 
 def test_equal_requests_are_one_row_whatever_they_are_spread_with() -> None:
     reduced, first = rows_alike(spread("x", 3, 100, 1), spread("y", 5, 100, 1), spread("z", 2, 100, 2))
-    x, y, z = (each.spec for each in reduced.demands)
+    x, y, z = (each.row for each in reduced.demands)
     assert (first[y], first[z]) == (first[x], z)
 
 
 def test_pods_that_keep_apart_on_a_node_are_not() -> None:
     reduced, first = rows_alike(apart("x", 3, 100, 1), apart("y", 5, 100, 1))
-    x, y = (each.spec for each in reduced.demands)
+    x, y = (each.row for each in reduced.demands)
     assert first[x] != first[y]
 
 

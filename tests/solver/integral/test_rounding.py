@@ -72,7 +72,7 @@ def test_a_rounded_plan_keeps_to_sizes_and_limits(problem: Problem) -> None:
     room = pool.serves(np.array(found.nodes, dtype=np.int64))
     served = reduced.wanted.copy()
     for demand in reduced.live:
-        served[demand.spec] -= found.unserved[demand.index]
+        served[demand.row] -= found.unserved[demand.index]
     assert (served <= room).all()
     cost = sum(count * weights.node_cost[k] for k, count in enumerate(opened))
     left = sum(count * weights.unserved_cost[index] for index, count in found.unserved.items())

@@ -132,7 +132,7 @@ def test_a_previous_plans_nodes_are_known_again(specs: int, nodes: int) -> None:
             held[row] += pods * count
     before = {pods.spec: pods.count for pods in problem.pod_sets}
     for demand in reduced.live:
-        assert held[demand.spec] == before.get(demand.pod, 0)
+        assert held[demand.row] == before.get(demand.spec, 0)
 
 
 def test_nodes_of_a_previous_plan_that_no_longer_fit_are_passed_over() -> None:

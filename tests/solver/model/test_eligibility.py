@@ -55,6 +55,9 @@ LABELS = {"zone": "a", "cpus": "8", "empty": ""}
         pytest.param(("none", "Lt", "1"), False, id="lt-on-absent-label"),
         pytest.param(("cpus", "Gt", "x"), False, id="gt-with-text-bound"),
         pytest.param(("cpus", "Gt", "1", "2"), False, id="gt-with-two-bounds"),
+        pytest.param(("cpus", "Lt", "+9"), True, id="lt-signed"),
+        pytest.param(("cpus", "Lt", "1_0"), False, id="lt-with-what-only-python-reads"),
+        pytest.param(("cpus", "Lt", str(2**63)), False, id="lt-beyond-64-bits"),
     ],
 )
 def test_operators(requirement: tuple[str, ...], expected: bool) -> None:

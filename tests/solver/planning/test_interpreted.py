@@ -152,7 +152,7 @@ def test_patterns_that_are_packed_are_the_same(problem: Problem) -> None:
 @examples(40)
 def test_places_that_are_annealed_are_the_same(problem: Problem) -> None:
     reduced = reduce(problem)
-    units = {(demand.index, demand.spec): demand.count for demand in reduced.live if demand.count}
+    units = {(demand.index, demand.row): demand.count for demand in reduced.live if demand.count}
     if not units:
         return
 

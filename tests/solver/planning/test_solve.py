@@ -222,7 +222,7 @@ class TestReasons:
             asked.append(words)
             return why_not_eligible(*words)
 
-        monkeypatch.setattr("solver.planning.reasons.why_not_eligible", counted)
+        monkeypatch.setattr("solver.reduction.node_columns.why_not_eligible", counted)
         many = tuple(pods(f"p{i}", 1, spec(50_000 + i)) for i in range(60))
         plan = plan_of(*many, groups=tuple(group(f"g{i}", 4000 + i) for i in range(40)))
         assert len(plan.unplaced) == 60

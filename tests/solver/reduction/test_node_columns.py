@@ -24,8 +24,11 @@ def test_where_pods_may_run(drawn: list[tuple[dict[str, str], tuple[Taint, ...]]
     nodes = [Node(f"n{number}", {}, labels, taints) for number, (labels, taints) in enumerate(drawn)]
     columns = NodeColumns(nodes)
     for each in specs:
-        may = [why_not_eligible(each, node.labels, node.taints, node.name) is None for node in nodes]
-        assert columns.admits(each).tolist() == may
+        why_not = [why_not_eligible(each, node.labels, node.taints, node.name) for node in nodes]
+        assert [columns.why_not(each, position) for position in range(len(nodes))] == why_not
+        assert columns.admits(each).tolist() == [why is None for why in why_not]
+        sentences, causes = columns.causes(each)
+        assert [None if cause < 0 else sentences[cause] for cause in causes] == why_not
 
 
 def test_what_is_free_is_never_below_0_nor_more_than_can_be_counted() -> None:
