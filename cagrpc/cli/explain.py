@@ -56,7 +56,7 @@ def _plan(options: argparse.Namespace) -> int:
     from cagrpc.offline.planning import explain_plan, plan
     from cagrpc.tables import console
 
-    read = read_problem(inputs_of(options, flags.cluster(options, unless=options.pods)))
+    read = read_problem(inputs_of(options, flags.cluster(options, unless=options.pods)), options.budget)
     for warning in read.warnings:
         warn(warning)
 

@@ -121,6 +121,7 @@ def add_plan_inputs(
 ) -> None:
     """Add the fields of `cagrpc.offline.inputs.Inputs`, without `--output` or `--previous` where these are not
     wanted."""
+    parser.set_defaults(previous=None, prices=None, recording="")
     parser.add_argument(
         "--pods",
         type=Path,

@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     from cagrpc.output import print_data, warn
     from cagrpc.tables import console
 
-    read = read_problem(inputs_of(options, flags.cluster(options, unless=options.pods)))
+    read = read_problem(inputs_of(options, flags.cluster(options, unless=options.pods)), options.budget)
     for warning in read.warnings:
         warn(warning)
     # Whoever says 5s waits 5s, and not as long again as starting and reading take.

@@ -35,31 +35,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read, plan, and write the report."""
-    from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
-    from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
     from cagrpc.durations import seconds_of_flag
+    from cagrpc.offline.inputs import inputs_of
     from cagrpc.output import warn
-    from cagrpc.report.make import ReportInputs, make_report
+    from cagrpc.report.anonymise import anonymised
+    from cagrpc.report.make import make_report
     from solver import Budget
 
-    files = tuple(dict.fromkeys((*options.nodes, *options.pods)))
-    inputs = ReportInputs(
-        files=files,
-        recording=options.recording,
-        kubeconfig=flags.cluster(options, unless=files or options.recording),
-        context=options.context,
-        provisioners=tuple(options.provisioners),
-        catalogue=options.catalog,
-        prices=options.prices,
-        devices=options.devices,
-        schedulers=frozenset(options.scheduler or DEFAULT_SCHEDULERS),
-        gang_label=options.gang_label or DEFAULT_GANG_LABEL,
-        budget=Budget(seconds_of_flag(options.budget, "--budget")),
-        anonymise=options.anonymise,
-    )
-    report, interrupted = interruptible(
-        lambda by: make_report(replace(inputs, budget=replace(inputs.budget, interruption=by)))
-    )
+    elsewhere = options.nodes or options.pods or options.recording
+    inputs = inputs_of(options, flags.cluster(options, unless=elsewhere))
+    budget = Budget(seconds_of_flag(options.budget, "--budget"))
+    report, interrupted = interruptible(lambda by: make_report(inputs, replace(budget, interruption=by)))
+    report = anonymised(report) if options.anonymise else report
     for warning in report.warnings:
         warn(warning)
     _write(options, report)

@@ -51,7 +51,7 @@ def compose(
     elapsed_seconds: float,
 ) -> Report:
     """Return the report, with the names of the cluster."""
-    objects, nodes, shapes = cluster.objects, cluster.nodes, cluster.shapes
+    read, nodes, shapes = cluster.read, cluster.nodes, cluster.shapes
     question, plan = ladder.question, ladder.plan
     priced = [each for each in nodes if each.price_usd_per_hour is not None]
     compared = [each for each in nodes if each.name not in question.kept]
@@ -71,7 +71,7 @@ def compose(
         anonymised=False,
         elapsed_seconds=elapsed_seconds,
         pods=sum(each.count for each in question.problem.pod_sets),
-        waiting=sum(each.kind == "Pod" for each in objects.documents) if objects.packed and nodes else 0,
+        waiting=read.reader.waiting if cluster.packed and nodes else 0,
         nodes=len(nodes),
         standing_usd_per_hour=_dollars(priced) if nodes else None,
         present_usd_per_hour=ladder.present_usd_per_hour,
@@ -85,11 +85,11 @@ def compose(
         kept=tuple(_kept(nodes, ladder)),
         steps=ladder.steps,
         consolidation=consolidation,
-        before=standing_packing(compared, group_of) if compared and objects.packed else None,
+        before=standing_packing(compared, group_of) if compared and cluster.packed else None,
         after=planned_packing(question.problem, plan),
         changes=tuple(sorted(_changes(ladder, shapes), key=lambda each: -each.usd_per_hour)),
-        not_read=tuple(objects.unread),
-        warnings=(*objects.warnings, *question.warnings),
+        not_read=tuple(read.unread),
+        warnings=(*(read.expanded.warnings if read.expanded else ()), *read.left_out, *question.warnings),
     )
 
 

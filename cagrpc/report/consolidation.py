@@ -26,7 +26,7 @@ from cagrpc.report.model import (
     PodThatStays,
     StayingNodes,
 )
-from cagrpc.report.problem import Offered, ReadCluster, RepackingQuestion
+from cagrpc.report.problem import ReadCluster, RepackingQuestion
 from cagrpc.report.standing import ReportedNode
 from solver import Budget, consolidate
 from solver.consolidation.model import ConsolidationPlan, ConsolidationProblem, ConsolidationStep, StandingNode
@@ -133,7 +133,7 @@ class MovingQuestion:
 
 def moving_question(cluster: ReadCluster, asked: RepackingQuestion) -> MovingQuestion:
     """Return the question of the nodes that are not kept, of a cluster that was read with who is bound."""
-    found, fleet, now = cluster.found, _fleet(cluster, asked), cluster.offered.now_seconds
+    found, fleet, now = cluster.read.found, _fleet(cluster, asked), cluster.read.reader.now_seconds
     # Nodes of files may have no providerID.
     state = replace(found.state, nodes=tuple(replace(each, provider_id=each.node.name) for each in found.state.nodes))
     snapshot = Snapshot(fleet, state, placeholders=found.pause_pods)
@@ -157,7 +157,7 @@ def _fleet(cluster: ReadCluster, asked: RepackingQuestion) -> FleetSnapshot:
     group_of: dict[str, str] = {}
     for shape in cluster.shapes:
         names = [each.name for each in shape.nodes if each.name not in asked.kept]
-        group = _group(shape.group, groups, may, cluster.offered) if names else None
+        group = _group(shape.group, groups, may, cluster) if names else None
         if group is not None:
             groups[group.id] = _with_more(group, len(names))
             group_of |= dict.fromkeys(names, group.id)
@@ -166,8 +166,10 @@ def _fleet(cluster: ReadCluster, asked: RepackingQuestion) -> FleetSnapshot:
     return FleetSnapshot(0, states, (), group_of, limits=limits)
 
 
-def _group(shape: NodeGroup, groups: Mapping[str, NodeGroup], may: Sequence[NodeGroup], offered: Offered) -> NodeGroup:
-    if offered.expanded is None:
+def _group(
+    shape: NodeGroup, groups: Mapping[str, NodeGroup], may: Sequence[NodeGroup], cluster: ReadCluster
+) -> NodeGroup:
+    if cluster.read.expanded is None:
         return groups[shape.id]
     same = (groups[each.id] for each in may if _is_of(shape, each))
     weight = max((each.weight for each in may if each.provisioner == shape.provisioner), default=0)

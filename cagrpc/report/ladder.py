@@ -40,11 +40,11 @@ class Ladder:
 
 def climb(cluster: ReadCluster, budget: Budget) -> Ladder:
     """Plan all steps within the budget."""
-    nodes, packed_pods = cluster.nodes, cluster.objects.packed
+    nodes = cluster.nodes
     asked, plan = _best(cluster, budget)
     free = [each for each in nodes if each.name not in asked.kept]
     present = sum(each.price_usd_per_hour or 0.0 for each in free) if nodes else None
-    empty = tuple(each for each in free if packed_pods and not each.movable)
+    empty = tuple(each for each in free if cluster.packed and not each.movable)
     steps: list[Contribution] = []
     same_nodes = None
     cost = plan.certificate.cost_usd_per_hour
@@ -56,7 +56,7 @@ def climb(cluster: ReadCluster, budget: Budget) -> Ladder:
             same_nodes = found
         packed = same_nodes.certificate.cost_usd_per_hour if same_nodes else steps[-1].left_usd_per_hour
         steps.append(Contribution(Cause.STRANDED, steps[-1].left_usd_per_hour - packed, packed))
-        if cluster.offered.expanded is None and same_nodes is not None and packed < cost and _serves_all(plan):
+        if cluster.read.expanded is None and same_nodes is not None and packed < cost and _serves_all(plan):
             plan, cost = _on_shapes(same_nodes, plan), packed
         steps.append(Contribution(Cause.SHAPES, packed - cost, cost))
     rules = list(_relaxations(asked.problem))

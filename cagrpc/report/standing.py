@@ -10,13 +10,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cagrpc.api.core.nodes import ARCH, INSTANCE_TYPE, OS, ZONE
-from cagrpc.cluster.documents import Described
+from cagrpc.cluster.documents import Described, DocumentReader
 from cagrpc.cluster.node_info import Reservation
 from cagrpc.cluster.state import ClusterNode, PodsOnNode
 from cagrpc.controllers.settings import DEFAULT_INTERRUPTION_TAINTS
 from cagrpc.fleet.prices import PriceList, place_of
 from cagrpc.offline.inputs import pool_of
-from cagrpc.report.sources import Objects
 from solver.model import HOSTNAME, PODS, UNLIMITED_SIZE, NodeGroup, PodSpec, Resources, Taint
 
 _CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
@@ -177,11 +176,11 @@ def as_they_stand(found: Iterable[StandingShape], out: AbstractSet[str]) -> tupl
     return tuple(replace(group, max_size=count) for group, count in free if count)
 
 
-def texts_of(objects: Objects) -> frozenset[str]:
-    """Return every text in the objects, but for nodes themselves, that may name a label of nodes."""
+def texts_of(read: DocumentReader) -> frozenset[str]:
+    """Return every text in the objects that were read, but for nodes themselves, that may name a label of nodes."""
     found: set[str] = set()
-    others = (each for each in objects.documents if each.kind != "Node")
-    for document in (*(each.like for each in objects.bound.alike), *others):
+    others = (each for each in read.documents if each.kind != "Node")
+    for document in (*(each.like for each in read.bound.alike), *others):
         _collect(document.body, found)
     return frozenset(found)
 
