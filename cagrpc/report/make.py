@@ -1,24 +1,52 @@
-"""From what the command line names to the report: read, plan, compose."""
+"""From what the command line names to the report: read, plan, and say it in the report's values. How the numbers come
+about is in `ladder`, how they look in `page` and `as_json`."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from cagrpc.api.core.movability import MovingRules
 from cagrpc.api.encoding.json_documents import Problems
 from cagrpc.cluster.documents import DocumentReader
+from cagrpc.cluster.state import PodRef
 from cagrpc.errors import InvalidConfiguration, InvalidInput
 from cagrpc.offline.inputs import Inputs, read_inputs
-from cagrpc.report.compose import compose
 from cagrpc.report.consolidation import consolidated, moving_question
-from cagrpc.report.ladder import CONSOLIDATION, climb
-from cagrpc.report.model import Report
+from cagrpc.report.ladder import CONSOLIDATION, Ladder, climb, has_rules, has_selectors, has_volumes
+from cagrpc.report.model import (
+    BestPlan,
+    Bound,
+    Cause,
+    ClusterName,
+    Consolidation,
+    GroupDelta,
+    KeptBecause,
+    KeptNodes,
+    NameKind,
+    PodsOfWorkload,
+    Report,
+    Saving,
+    Share,
+    Unpriced,
+)
+from cagrpc.report.packing import planned_packing, standing_packing
 from cagrpc.report.problem import ReadCluster
-from cagrpc.report.standing import ReportedNode
-from solver import Budget
+from cagrpc.report.sentences import SHOWN_AS_NONE
+from cagrpc.report.standing import ReportedNode, StandingShape
+from solver import Budget, Plan, PodSpec
+from solver.explanation.choices import reached
 
 _MOST_NAMED = 10
+_MOST_WORKLOADS = 5
+
+_HAVING: Mapping[Cause, Callable[[PodSpec], bool]] = {
+    Cause.RULES: has_rules,
+    Cause.VOLUMES: has_volumes,
+    Cause.SELECTORS: has_selectors,
+}
 
 
 def make_report(inputs: Inputs, budget: Budget) -> Report:
@@ -46,7 +74,7 @@ def make_report(inputs: Inputs, budget: Budget) -> Report:
     if cluster.packed and reader.bound and ladder.present_usd_per_hour:
         moving = moving_question(cluster, ladder.question)
         consolidation = consolidated(moving, cluster.nodes, budget.part(CONSOLIDATION))
-    report = compose(source, cluster, ladder, consolidation, time.perf_counter() - started)
+    report = _composed(source, cluster, ladder, consolidation, time.perf_counter() - started)
     by = budget.interruption
     return replace(report, warnings=(*warnings, *report.warnings), interrupted=by is not None and by.happened)
 
@@ -66,9 +94,176 @@ def _check(inputs: Inputs, nodes: tuple[ReportedNode, ...]) -> None:
     if not nodes and not inputs.provisioners:
         raise InvalidInput("report: there are no nodes; with --provisioners the pods are planned on new ones")
     if nodes and all(each.price_usd_per_hour is None for each in nodes):
-        kinds = sorted({each.instance_type or "(no instance type)" for each in nodes})
+        kinds = sorted({each.place.instance_type or "(no instance type)" for each in nodes})
         shown = ", ".join(kinds[:_MOST_NAMED]) + (" ..." if len(kinds) > _MOST_NAMED else "")
         raise InvalidInput(
             f"report: no node has a price: {shown}. Name a table with the columns instance_type and usd_per_hour (and"
             " zone, capacity_type) with --prices"
         )
+
+
+def _composed(
+    source: str,
+    cluster: ReadCluster,
+    ladder: Ladder,
+    consolidation: Consolidation | None,
+    elapsed_seconds: float,
+) -> Report:
+    """Return the report, with the names of the cluster."""
+    read, nodes, shapes = cluster.read, cluster.nodes, cluster.shapes
+    question, plan = ladder.question, ladder.plan
+    priced = [each for each in nodes if each.price_usd_per_hour is not None]
+    compared = [each for each in nodes if each.name not in question.kept]
+    group_of = {node.name: shape.group for shape in shapes for node in shape.nodes}
+    certificate = plan.certificate
+    planned = BestPlan(
+        certificate.status.value,
+        certificate.cost_usd_per_hour,
+        certificate.least_usd_per_hour,
+        certificate.gap,
+        sum(each.count for each in plan.unplaced),
+        certificate.unserved_unproven,
+        tuple(GroupDelta(ClusterName(NameKind.GROUP, each.node_group), each.delta) for each in plan.increments),
+    )
+    return Report(
+        source=source,
+        anonymised=False,
+        elapsed_seconds=elapsed_seconds,
+        pods=sum(each.count for each in question.problem.pod_sets),
+        waiting=read.reader.waiting if cluster.packed and nodes else 0,
+        nodes=len(nodes),
+        standing_usd_per_hour=_dollars(priced) if nodes else None,
+        present_usd_per_hour=ladder.present_usd_per_hour,
+        planned=planned,
+        least_usd_per_hour=ladder.least_usd_per_hour,
+        by_group=_shares(priced, NameKind.GROUP, lambda node: group_of[node.name].id),
+        by_pool=_shares(priced, NameKind.POOL, lambda node: node.pool),
+        by_zone=_shares(priced, NameKind.ZONE, lambda node: node.place.zone),
+        by_capacity_type=_shares(priced, NameKind.CAPACITY_TYPE, lambda node: node.place.capacity_type),
+        unpriced=_unpriced(nodes),
+        kept=tuple(_kept(nodes, ladder)),
+        steps=ladder.steps,
+        consolidation=consolidation,
+        before=standing_packing(compared, group_of) if compared and cluster.packed else None,
+        after=planned_packing(question.problem, plan),
+        changes=tuple(sorted(_changes(ladder, shapes), key=lambda each: -each.usd_per_hour)),
+        not_read=tuple(read.unread),
+        warnings=(*(read.expanded.warnings if read.expanded else ()), *read.left_out, *question.warnings),
+    )
+
+
+def _dollars(nodes: Iterable[ReportedNode]) -> float:
+    return sum(each.price_usd_per_hour or 0.0 for each in nodes)
+
+
+def _shares(nodes: Sequence[ReportedNode], kind: NameKind, key: Callable[[ReportedNode], str]) -> tuple[Share, ...]:
+    found: defaultdict[str, list[ReportedNode]] = defaultdict(list)
+    for node in nodes:
+        found[key(node)].append(node)
+    shares = (Share(ClusterName(kind, name), len(mine), _dollars(mine)) for name, mine in found.items())
+    return tuple(sorted(shares, key=lambda each: (-each.usd_per_hour, each.name)))
+
+
+def _unpriced(nodes: Iterable[ReportedNode]) -> tuple[Unpriced, ...]:
+    kinds = Counter(each.place for each in nodes if each.price_usd_per_hour is None)
+    return tuple(
+        Unpriced(
+            ClusterName(NameKind.INSTANCE_TYPE, kind),
+            ClusterName(NameKind.ZONE, zone),
+            ClusterName(NameKind.CAPACITY_TYPE, capacity),
+            count,
+        )
+        for (kind, zone, capacity), count in sorted(kinds.items())
+    )
+
+
+def _kept(nodes: Sequence[ReportedNode], ladder: Ladder) -> Iterator[KeptNodes]:
+    for reason in KeptBecause:
+        mine = [each for each in nodes if ladder.question.kept.get(each.name) is reason]
+        if mine:
+            yield KeptNodes(reason, len(mine), sum(each.movable for each in mine), _dollars(mine))
+
+
+def _changes(ladder: Ladder, shapes: Sequence[StandingShape]) -> Iterator[Saving]:
+    for step in ladder.steps:
+        if step.usd_per_hour >= SHOWN_AS_NONE and step.cause is not Cause.UNPROVEN:
+            having = _HAVING.get(step.cause)
+            change = Saving(step.cause, step.usd_per_hour)
+            if having is not None:
+                yield _of_workloads(change, ladder, having)
+            elif step.cause in (Cause.WEIGHTS, Cause.LIMITS):
+                yield _of_groups(change, ladder)
+            else:
+                yield _of_nodes(change, ladder, shapes)
+
+
+def _of_nodes(change: Saving, ladder: Ladder, shapes: Sequence[StandingShape]) -> Saving:
+    """Return a change of nodes: which go, and which come instead."""
+    if change.cause is Cause.EMPTY:
+        return replace(change, nodes=len(ladder.empty), deltas=_removed(ladder.empty, shapes))
+    present = _occupied(shapes, ladder)
+    packed = _opened(ladder.same_nodes) if ladder.same_nodes else present
+    if change.cause is Cause.STRANDED:
+        fewer = sum(present.values()) - sum(packed.values())
+        return replace(change, nodes=fewer, deltas=_difference(present, packed))
+    return replace(change, deltas=_difference(packed, _opened(ladder.plan)))
+
+
+def _of_groups(change: Saving, ladder: Ladder) -> Saving:
+    """Return a change of weights or limits."""
+    if change.cause is Cause.LIMITS:
+        return replace(change, bounds=tuple(_bounds(ladder)))
+    pools = {each.provisioner for each in ladder.question.problem.node_groups}
+    return replace(change, pools=tuple(ClusterName(NameKind.POOL, each) for each in sorted(pools)))
+
+
+def _removed(nodes: Iterable[ReportedNode], shapes: Sequence[StandingShape]) -> tuple[GroupDelta, ...]:
+    gone = {each.name for each in nodes}
+    counts = ((each.group.id, sum(node.name in gone for node in each.nodes)) for each in shapes)
+    return tuple(GroupDelta(ClusterName(NameKind.GROUP, name), -count) for name, count in counts if count)
+
+
+def _occupied(shapes: Sequence[StandingShape], ladder: Ladder) -> Counter[str]:
+    """Return the nodes of the comparison that are not empty, by shape."""
+    out = {*ladder.question.kept, *(each.name for each in ladder.empty)}
+    return Counter({each.group.id: sum(node.name not in out for node in each.nodes) for each in shapes})
+
+
+def _opened(plan: Plan) -> Counter[str]:
+    return Counter({each.node_group: each.delta for each in plan.increments})
+
+
+def _difference(before: Counter[str], after: Counter[str]) -> tuple[GroupDelta, ...]:
+    found = ((name, after[name] - before[name]) for name in {*before, *after})
+    ordered = sorted(found, key=lambda each: (each[1], each[0]))
+    return tuple(GroupDelta(ClusterName(NameKind.GROUP, name), count) for name, count in ordered if count)
+
+
+def _bounds(ladder: Ladder) -> Iterator[Bound]:
+    groups = {each.id for each in ladder.question.problem.node_groups}
+    for change in reached(ladder.question.problem, ladder.plan):
+        kind = NameKind.GROUP if change.subject in groups else NameKind.LIMIT
+        resource = ClusterName(NameKind.RESOURCE, change.key if kind is NameKind.LIMIT else "nodes")
+        yield Bound(ClusterName(kind, change.subject), resource, change.before)
+
+
+def _of_workloads(change: Saving, ladder: Ladder, has: Callable[[PodSpec], bool]) -> Saving:
+    """Return a change of the rules of workloads, with those of most pods."""
+    counts: Counter[str] = Counter()
+    for each in ladder.question.problem.pod_sets:
+        if has(each.spec):
+            pods = ladder.question.pods.get(each.name)
+            counts.update(Counter(map(_name_of, pods)) if pods else {each.name: each.count})
+    ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
+    shown = tuple(_workload(name, pods) for name, pods in ordered[:_MOST_WORKLOADS])
+    return replace(change, workloads=shown, more_workloads=max(0, len(ordered) - _MOST_WORKLOADS))
+
+
+def _name_of(pod: PodRef) -> str:
+    """Return the namespace and name that people know it by: its controller's, or its own."""
+    return f"{pod.namespace}/{pod.workload.rpartition('/')[2] or pod.name}"
+
+
+def _workload(name: str, pods: int) -> PodsOfWorkload:
+    namespace, _, own = name.partition("/")
+    return PodsOfWorkload(ClusterName(NameKind.NAMESPACE, namespace), ClusterName(NameKind.WORKLOAD, own), pods)

@@ -17,7 +17,7 @@ from cagrpc.offline.inputs import ReadInputs, problem_of, with_nodes
 from cagrpc.report.model import KeptBecause
 from cagrpc.report.standing import ReportedNode, StandingShape, as_they_stand, shapes, standing_nodes, texts_of
 from solver import Plan, Problem
-from solver.model import Limit, Node, NodeGroup, PodSet
+from solver.model import Limit, NodeGroup, PodSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +70,10 @@ class ReadCluster:
         """Return the node groups that may be used, at the prices of the table."""
         if self.read.expanded is None:
             return tuple(each.group for each in self.shapes)
-        found = ((each, self._table_price(each)) for each in self.read.expanded.groups)
-        return tuple(each if price is None else replace(each, price_usd_per_hour=price) for each, price in found)
-
-    def _table_price(self, group: NodeGroup) -> float | None:
-        return self.read.prices.overrides(NodePlace(group.instance_type, group.zone, group.capacity_type))
+        groups = self.read.expanded.groups
+        prices = (self.read.prices.overrides(NodePlace(of.instance_type, of.zone, of.capacity_type)) for of in groups)
+        priced = zip(groups, prices, strict=True)
+        return tuple(each if price is None else replace(each, price_usd_per_hour=price) for each, price in priced)
 
     def limits(self, kept: AbstractSet[str]) -> tuple[Limit, ...]:
         """Return the limits, with what kept nodes take of them."""
@@ -109,15 +108,11 @@ def question(cluster: ReadCluster, kept: Mapping[str, KeptBecause]) -> Repacking
 def _problem(
     found: Described, groups: Sequence[NodeGroup], limits: Sequence[Limit], tables: Sequence[PodSet]
 ) -> Problem:
+    """Return the problem of pods without their age, which decides nothing where all are served, beside kept nodes:
+    other pods see those on them, and nothing comes to them."""
     problem = problem_of(found, groups, limits, tables)
-    return replace(problem, pod_sets=_with_counts(problem.pod_sets), nodes=tuple(map(_full, problem.nodes)))
-
-
-def _with_counts(pod_sets: Sequence[PodSet]) -> tuple[PodSet, ...]:
-    """Return the pod sets without their age, which decides nothing where all are served."""
-    return tuple(replace(each, waiting_seconds=0) for each in pod_sets)
-
-
-def _full(node: Node) -> Node:
-    """Return a kept node: other pods see those on it, and nothing comes to it."""
-    return replace(node, free=dict.fromkeys(node.free, 0), devices=())
+    return replace(
+        problem,
+        pod_sets=tuple(replace(each, waiting_seconds=0) for each in problem.pod_sets),
+        nodes=tuple(replace(each, free=dict.fromkeys(each.free, 0), devices=()) for each in problem.nodes),
+    )

@@ -11,7 +11,7 @@ from solver.model.quantities import format_quantity
 
 HOURS_A_MONTH = 730
 _MOST_GROUPS = 4
-_SHOWN_AS_NONE = 0.00005
+SHOWN_AS_NONE = 0.00005
 """US dollars per hour."""
 
 HOW = {
@@ -42,7 +42,7 @@ HOW = {
 
 def dollars(amount: float) -> str:
     """Return an amount of US dollars per hour."""
-    return f"{'−' if amount < -_SHOWN_AS_NONE else ''}${abs(amount):,.{2 if abs(amount) >= 100 else 4}f}/h"  # noqa: RUF001 - a minus
+    return f"{'−' if amount < -SHOWN_AS_NONE else ''}${abs(amount):,.{2 if abs(amount) >= 100 else 4}f}/h"  # noqa: RUF001 - a minus
 
 
 def a_month(amount: float) -> str:
@@ -100,7 +100,7 @@ def step_sentence(step: DisruptedNodes) -> str:
     pods = f"{counted(step.pods_moved, 'pod')} moved" if step.pods_moved else "no pod moved"
     each_pod, saving = step.saving_usd_per_hour_per_pod, step.saving_usd_per_hour
     share = "" if each_pod is None or saving < 0 else f", {dollars(each_pod)} for each pod"
-    words = "costs" if saving < -_SHOWN_AS_NONE else "saves"
+    words = "costs" if saving < -SHOWN_AS_NONE else "saves"
     nodes = f"{coming}, then {going}" if coming else going
     return f"{step.reason.value}: {nodes}; {pods}; {words} {dollars(abs(saving))}{share}."
 

@@ -14,7 +14,7 @@ from cagrpc.cluster.documents import Described, DocumentReader
 from cagrpc.cluster.node_info import Reservation
 from cagrpc.cluster.state import ClusterNode, PodsOnNode
 from cagrpc.controllers.settings import DEFAULT_INTERRUPTION_TAINTS
-from cagrpc.fleet.prices import PriceList, place_of
+from cagrpc.fleet.prices import NodePlace, PriceList, place_of
 from cagrpc.offline.inputs import pool_of
 from solver.model import HOSTNAME, PODS, UNLIMITED_SIZE, NodeGroup, PodSpec, Resources, Taint
 
@@ -38,9 +38,7 @@ class ReportedNode:
     here: PodsOnNode
     pool: str
     """The provisioner, NodePool or node pool; empty where it has none."""
-    instance_type: str
-    zone: str
-    capacity_type: str
+    place: NodePlace
     price_usd_per_hour: float | None
     pause_pods: Sequence[Reservation] = ()
     mirrors: Resources = field(default_factory=dict)
@@ -91,23 +89,19 @@ class StandingShape:
 
 def standing_nodes(found: Described, prices: PriceList) -> tuple[ReportedNode, ...]:
     """Return the nodes by name, of a cluster that was read with who is bound."""
-    nodes = []
-    for each in found.state.nodes:
-        name, labels = each.node.name, each.node.labels
-        place = place_of(labels)
-        nodes.append(
-            ReportedNode(
-                each,
-                found.state.bound.get(name, PodsOnNode()),
-                pool_of(labels),
-                *place,
-                prices.of(place),
-                found.pause_pods.get(name, ()),
-                found.mirrors.get(name, {}),
-                name in found.other_schedulers,
-            )
+    return tuple(
+        ReportedNode(
+            each,
+            found.state.bound.get(each.node.name, PodsOnNode()),
+            pool_of(each.node.labels),
+            place := place_of(each.node.labels),
+            prices.of(place),
+            found.pause_pods.get(each.node.name, ()),
+            found.mirrors.get(each.node.name, {}),
+            each.node.name in found.other_schedulers,
         )
-    return tuple(nodes)
+        for each in found.state.nodes
+    )
 
 
 def shapes(nodes: Iterable[ReportedNode], selected: AbstractSet[str]) -> tuple[StandingShape, ...]:
@@ -122,20 +116,18 @@ def shapes(nodes: Iterable[ReportedNode], selected: AbstractSet[str]) -> tuple[S
     found = []
     for group in sorted(alike.values(), key=lambda each: each[0].name):
         first = group[0]
-        name = "/".join(filter(None, (first.pool, first.instance_type or "node", first.zone, first.capacity_type)))
+        kind, zone, capacity_type = first.place
+        name = "/".join(filter(None, (first.pool, kind or "node", zone, capacity_type)))
         named[name] += 1
         found.append(_shape(f"{name}#{named[name]}" if named[name] > 1 else name, tuple(group), selected))
     return tuple(found)
 
 
 def _key(node: ReportedNode, selected: AbstractSet[str]) -> tuple[object, ...]:
-    exact = () if node.instance_type else tuple(sorted(node.allocatable.items()))
+    exact = () if node.place.instance_type else tuple(sorted(node.allocatable.items()))
     kinds = tuple(sorted(name for name, amount in node.allocatable.items() if amount))
     labels = tuple(sorted(_labels(node, selected).items()))
-    return (
-        node.pool, node.instance_type, node.zone, node.capacity_type, node.price_usd_per_hour, exact, kinds, labels,
-        _taints(node),
-    )  # fmt: skip
+    return node.pool, node.place, node.price_usd_per_hour, exact, kinds, labels, _taints(node)
 
 
 def _labels(node: ReportedNode, selected: AbstractSet[str]) -> dict[str, str]:
@@ -163,9 +155,7 @@ def _shape(name: str, nodes: tuple[ReportedNode, ...], selected: AbstractSet[str
         smallest,
         max_size=UNLIMITED_SIZE,
         provisioner=first.pool,
-        instance_type=first.instance_type,
-        zone=first.zone,
-        capacity_type=first.capacity_type,
+        **first.place._asdict(),
     )
     return StandingShape(group, nodes)
 

@@ -69,5 +69,5 @@ def test_the_report_asks_what_a_server_asks(cluster: drawn_clusters.Objects) -> 
     }
     assert comparable(asked.problem, kept) == comparable(theirs, kept)
     stays = {each.node.name for each in theirs.nodes if each.kept} - kept.keys()
-    said = {name for name, of in asked.obstacles.items() if {each.because for each in of} != {StaysBecause.GANG}}
+    said = {name for name, of in asked.obstacles.items() if {because for because, _ in of} != {StaysBecause.GANG}}
     assert said == stays
