@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
@@ -24,7 +24,7 @@ from cagrpc.config.prices import price_list
 from cagrpc.controllers.assume_cache.snapshot import Snapshot
 from cagrpc.controllers.planning.problem import question
 from cagrpc.durations import seconds_of_flag
-from cagrpc.errors import InvalidConfiguration, InvalidInput
+from cagrpc.errors import InvalidConfiguration, InvalidInput, attempt
 from cagrpc.fleet.catalogue import Catalogue, embedded_catalogue, read_catalogue
 from cagrpc.fleet.model import FleetSnapshot, GroupState
 from cagrpc.fleet.prices import PriceList
@@ -50,7 +50,6 @@ _POOLS = (
 if TYPE_CHECKING:
     from cagrpc.offline.live import Unread
 
-T = TypeVar("T")
 _MOST_PROBLEMS = 10
 
 
@@ -151,12 +150,12 @@ def read_problem(inputs: Inputs, budget: str = "1s") -> ReadProblem:
     if inputs.kubeconfig is None and not (inputs.pods and inputs.provisioners):
         raise InvalidInput("give --pods and --provisioners (files), or --kubeconfig (a running cluster)")
     problems: Problems = []
-    seconds = _attempt(problems, lambda: seconds_of_flag(budget, "--budget"))
+    seconds = attempt(problems, lambda: seconds_of_flag(budget, "--budget"))
     now_seconds = time.time()  # noqa: TID251 - pods' ages
     read = read_inputs(inputs, DocumentReader(now_seconds, inputs.gang_label, inputs.schedulers), problems)
     pod_sets = [*read.tables, *(each.pod_set for each in read.found.state.waiting)]
     earlier = inputs.previous
-    previous = _attempt(problems, lambda: read_previous(earlier, pod_sets)) if earlier else None
+    previous = attempt(problems, lambda: read_previous(earlier, pod_sets)) if earlier else None
     expanded = read.expanded
     if problems or expanded is None or seconds is None:
         raise InvalidConfiguration(problems)
@@ -176,25 +175,25 @@ def read_problem(inputs: Inputs, budget: str = "1s") -> ReadProblem:
 def read_inputs(inputs: Inputs, reader: DocumentReader, problems: Problems) -> ReadInputs:
     """Read the cluster, with `reader`, and what else the inputs name. Everything that is wrong is added to
     `problems`."""
-    catalogue = _attempt(
+    catalogue = attempt(
         problems, lambda: read_catalogue(inputs.catalogue) if inputs.catalogue else embedded_catalogue()
     )
     known = catalogue or embedded_catalogue()
-    prices = _attempt(problems, lambda: price_list(known, inputs.prices)) or PriceList(known)
+    prices = attempt(problems, lambda: price_list(known, inputs.prices)) or PriceList(known)
     tables: list[PodSet] = []
     unread: Sequence[Unread] = ()
     expanded = None
     if inputs.kubeconfig is not None:
-        unread, expanded = _attempt(problems, lambda: _read_live(inputs, reader, catalogue)) or ((), None)
+        unread, expanded = attempt(problems, lambda: _read_live(inputs, reader, catalogue)) or ((), None)
     else:
         tables = read_files(inputs.pods, inputs.nodes, reader)
     # provisioners cannot be validated without a catalogue
     if inputs.provisioners and catalogue:
-        expanded = _attempt(problems, lambda: load_provisioners(inputs.provisioners, catalogue))
+        expanded = attempt(problems, lambda: load_provisioners(inputs.provisioners, catalogue))
     devices: Mapping[str, tuple[Device, ...]] = {}
     named, groups = inputs.devices, expanded.groups if expanded is not None else ()
     if named is not None and expanded is not None:
-        devices = _attempt(problems, lambda: load_devices(named, groups, known)) or {}
+        devices = attempt(problems, lambda: load_devices(named, groups, known)) or {}
     found = reader.read(devices)
     unreadable = list(dict.fromkeys(reader.problems))  # a template may be used twice
     if inputs.kubeconfig is None:
@@ -251,12 +250,3 @@ def _left_out(problems: Sequence[str]) -> Iterator[str]:
     yield from (f"left out: {problem}" for problem in problems[:_MOST_PROBLEMS])
     if len(problems) > _MOST_PROBLEMS:
         yield f"left out: and {len(problems) - _MOST_PROBLEMS} more problems of objects"
-
-
-def _attempt(problems: Problems, read: Callable[[], T]) -> T | None:
-    """Return what was read; None where it is invalid, and add why."""
-    try:
-        return read()
-    except InvalidInput as error:
-        problems += error.problems if isinstance(error, InvalidConfiguration) else str(error).splitlines()
-        return None

@@ -117,11 +117,6 @@ class NodePool(Document):
     spec: NodePoolSpec
     status: Ignored = None
 
-    @property
-    def name(self) -> str:
-        """metadata.name."""
-        return self.metadata.name
-
     def provisioner(self) -> Provisioner:
         """Return the fleet's value."""
         template = self.spec.template
@@ -173,11 +168,6 @@ class ProvisionerV1Alpha5(Document):
     metadata: Metadata
     spec: ProvisionerSpec
     status: Ignored = None
-
-    @property
-    def name(self) -> str:
-        """metadata.name."""
-        return self.metadata.name
 
     def provisioner(self) -> Provisioner:
         """Return the fleet's value."""
