@@ -120,7 +120,7 @@ class FileReader:
         entry = validating.validated(_ENTRY, raw, place, provisioners.context(catalogue, directory))
         if entry is None or isinstance(entry, provisioners.ProvisionerFile | provisioners.UnknownDocument):
             return
-        if not isinstance(entry, provisioners.ProvisionerForm):
+        if isinstance(entry, karpenter.NodePool):
             self.warnings.extend(f"{place}.{warning}" for warning in entry.warnings())
         yield Written(place, entry, directory)
 

@@ -19,7 +19,7 @@ from cagrpc.config.groups import Expanded
 from cagrpc.errors import CagrpcError, InvalidInput, NotFound, Unavailable
 from cagrpc.fleet.catalogue import Catalogue
 from cagrpc.kube.client.client import Client
-from cagrpc.kube.client.envelopes import Encoding, page
+from cagrpc.kube.client.envelopes import Encoding, identity, page
 from cagrpc.kube.client.failures import Expired, Forbidden
 
 _PAGE = 500
@@ -115,7 +115,8 @@ def _listed(client: Client, path: str, kind: str, bound: StandingPods) -> list[M
         read: list[ManifestDocument | ReducedPod] = []
         try:
             for body in _pages(client, path):
-                document = ManifestDocument(f"{path} ({_name(body)})", {"apiVersion": version, **body, "kind": kind})
+                place = f"{path} ({identity(Encoding.JSON, body)})"
+                document = ManifestDocument(place, {"apiVersion": version, **body, "kind": kind})
                 read.append(bound.reduced(document) or document)
         except Expired:
             # it took longer than the API server keeps a list's continuation
@@ -138,12 +139,6 @@ def _pages(client: Client, path: str) -> Iterator[Mapping[str, Any]]:
         token = found.continue_token
         if not token:
             return
-
-
-def _name(body: Mapping[str, Any]) -> str:
-    metadata = body.get("metadata")
-    named = metadata if isinstance(metadata, Mapping) else {}
-    return "/".join(str(named[key]) for key in ("namespace", "name") if named.get(key))
 
 
 def _provisioners(client: Client, catalogue: Catalogue) -> Expanded:

@@ -31,7 +31,7 @@ def as_json(planned: Planned) -> dict[str, Any]:
         "gap": certificate.gap,
         "unserved_unproven": certificate.unserved_unproven,
         "elapsed_seconds": plan.elapsed_seconds,
-        **({"interrupted": True} if planned.interrupted else {}),
+        **({"interrupted": True} if planned.budget.interrupted else {}),
         "price_of_priority": certificate.price_of_priority_usd_per_hour,
         "tiers": [
             {"weight": t.weight, "cost_per_hour": t.cost_usd_per_hour, "lower_bound": t.least_usd_per_hour}
@@ -195,7 +195,7 @@ def explanation_as_json(planned: Planned, explanation: Explanation) -> dict[str,
         "limited": [limited_json(why) for why in explanation.limited],
         "price_of_priority": explanation.price_of_priority_usd_per_hour,
         "summary": sentence_of_cost(planned),
-        **({"interrupted": True} if planned.interrupted else {}),
+        **({"interrupted": True} if planned.budget.interrupted else {}),
     }
 
 

@@ -29,7 +29,7 @@ from cagrpc.report.model import (
 from cagrpc.report.problem import ReadCluster, RepackingQuestion
 from cagrpc.report.standing import ReportedNode
 from solver import Budget, consolidate
-from solver.consolidation.model import ConsolidationPlan, ConsolidationProblem, ConsolidationStep, StandingNode
+from solver.consolidation.model import ConsolidationPlan, ConsolidationProblem, ConsolidationStep
 from solver.model import CPU, MEMORY, Limit, NodeGroup
 
 SETTINGS = ConsolidationSettings()
@@ -117,14 +117,13 @@ def moving_question(cluster: ReadCluster, asked: RepackingQuestion) -> MovingQue
     state = replace(found.state, nodes=tuple(replace(each, provider_id=each.node.name) for each in found.state.nodes))
     snapshot = Snapshot(fleet, state, placeholders=found.pause_pods)
     of_server = question(snapshot, SETTINGS, now)
-    standing = tuple(_as_compared(each, asked) for each in of_server.problem.nodes)
+    # A node that is left out of the comparison takes no pods, as none are planned there.
+    out = {name: why.value for name, why in asked.kept.items()}
+    standing = tuple(
+        replace(each, kept=out[each.node.name], takes_pods=False) if each.node.name in out else each
+        for each in of_server.problem.nodes
+    )
     return MovingQuestion(replace(of_server.problem, nodes=standing), obstacles(of_server, asked.kept.keys(), now))
-
-
-def _as_compared(node: StandingNode, asked: RepackingQuestion) -> StandingNode:
-    """Return the node; one that is left out of the comparison takes no pods, as none are planned there."""
-    why = asked.kept.get(node.node.name)
-    return node if why is None else replace(node, kept=why.value, takes_pods=False)
 
 
 def _fleet(cluster: ReadCluster, asked: RepackingQuestion) -> FleetSnapshot:

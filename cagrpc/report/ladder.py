@@ -4,7 +4,7 @@ no other. Whatever serves the pods under more rules does so under fewer, so the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from cagrpc.api.core.nodes import ARCH, OS
@@ -79,8 +79,9 @@ def climb(cluster: ReadCluster, budget: Budget) -> Ladder:
     for cause, problem, applies in rules:
         if applies:
             found = _solved(replace(problem, previous=last), part)
-            left = min(cost, found.certificate.cost_usd_per_hour) if _serves_as_much(found, plan) else cost
-            bound = min(found.certificate.lower_bound_usd_per_hour, left) if _serves_as_much(found, plan) else 0.0
+            as_much = sum(each.count for each in found.unplaced) <= sum(each.count for each in plan.unplaced)
+            left = min(cost, found.certificate.cost_usd_per_hour) if as_much else cost
+            bound = min(found.certificate.lower_bound_usd_per_hour, left) if as_much else 0.0
             last = found
         else:
             left = cost
@@ -130,10 +131,6 @@ def _relaxations(problem: Problem) -> Iterator[tuple[Cause, Problem, bool]]:
 def _solved(problem: Problem, budget: Budget) -> Plan:
     with planner_errors():
         return solve(problem, budget)
-
-
-def _serves_as_much(plan: Plan, other: Plan) -> bool:
-    return sum(each.count for each in plan.unplaced) <= sum(each.count for each in other.unplaced)
 
 
 def _on_shapes(plan: Plan, other: Plan) -> Plan:
@@ -253,3 +250,11 @@ def _with_specs(problem: Problem, change: Callable[[PodSpec], PodSpec]) -> Probl
             known[each.spec] = change(each.spec)
         sets.append(replace(each, spec=known[each.spec]))
     return replace(problem, pod_sets=tuple(sets))
+
+
+HAVING: Mapping[Cause, Callable[[PodSpec], bool]] = {
+    Cause.RULES: has_rules,
+    Cause.VOLUMES: has_volumes,
+    Cause.SELECTORS: has_selectors,
+}
+"""Whether a pod has any of the rules that a step takes away."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from cagrpc.api.core.movability import MovingRules
@@ -15,7 +15,7 @@ from cagrpc.cluster.state import PodRef
 from cagrpc.errors import InvalidConfiguration, InvalidInput
 from cagrpc.offline.inputs import Inputs, read_inputs
 from cagrpc.report.consolidation import consolidated, moving_question
-from cagrpc.report.ladder import CONSOLIDATION, Ladder, climb, has_rules, has_selectors, has_volumes
+from cagrpc.report.ladder import CONSOLIDATION, HAVING, Ladder, climb
 from cagrpc.report.model import (
     BestPlan,
     Bound,
@@ -41,12 +41,6 @@ from solver.explanation.choices import reached
 
 _MOST_NAMED = 10
 _MOST_WORKLOADS = 5
-
-_HAVING: Mapping[Cause, Callable[[PodSpec], bool]] = {
-    Cause.RULES: has_rules,
-    Cause.VOLUMES: has_volumes,
-    Cause.SELECTORS: has_selectors,
-}
 
 
 def make_report(inputs: Inputs, budget: Budget) -> Report:
@@ -75,8 +69,7 @@ def make_report(inputs: Inputs, budget: Budget) -> Report:
         moving = moving_question(cluster, ladder.question)
         consolidation = consolidated(moving, cluster.nodes, budget.part(CONSOLIDATION))
     report = _composed(source, cluster, ladder, consolidation, time.perf_counter() - started)
-    by = budget.interruption
-    return replace(report, warnings=(*warnings, *report.warnings), interrupted=by is not None and by.happened)
+    return replace(report, warnings=(*warnings, *report.warnings), interrupted=budget.interrupted)
 
 
 def _source(inputs: Inputs) -> str:
@@ -187,7 +180,7 @@ def _kept(nodes: Sequence[ReportedNode], ladder: Ladder) -> Iterator[KeptNodes]:
 def _changes(ladder: Ladder, shapes: Sequence[StandingShape]) -> Iterator[Saving]:
     for step in ladder.steps:
         if step.usd_per_hour >= SHOWN_AS_NONE and step.cause is not Cause.UNPROVEN:
-            having = _HAVING.get(step.cause)
+            having = HAVING.get(step.cause)
             change = Saving(step.cause, step.usd_per_hour)
             if having is not None:
                 yield _of_workloads(change, ladder, having)

@@ -182,7 +182,3 @@ class ProvisionerV1Alpha5(Document):
             limits=spec.limits.resources if spec.limits else {},
             name_label=PROVISIONER_NAME_LABEL,
         )
-
-    def warnings(self) -> Sequence[str]:
-        """Return none: every field is either read or Karpenter's own."""
-        return ()
