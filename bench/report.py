@@ -17,12 +17,12 @@ from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
 from typing import Any
 
-from cagrpc.config.prices import price_list
-from cagrpc.fleet.catalogue import embedded_catalogue
-from cagrpc.report.make import ReportInputs, make_report
+from cagrpc.api.core.movability import MovingRules
+from cagrpc.cluster.documents import DocumentReader
+from cagrpc.offline.inputs import Inputs, read_inputs
+from cagrpc.report.make import make_report
 from cagrpc.report.model import Consolidation
-from cagrpc.report.problem import Offered, ReadCluster, question
-from cagrpc.report.sources import read_files
+from cagrpc.report.problem import ReadCluster, question
 from solver import Budget, solve
 
 NODES, DAEMONS, WORKLOADS, PODS = 5_000, 5, 3_000, 150_000
@@ -94,7 +94,7 @@ def main(budget: Budget) -> None:
         path = Path(directory) / "cluster.json"
         write(path)
         started, cpu = time.perf_counter(), time.process_time()
-        report = make_report(ReportInputs(files=(path,), budget=budget))
+        report = make_report(Inputs((path,)), budget)
         wall, cpu = time.perf_counter() - started, time.process_time() - cpu
         mib = getrusage(RUSAGE_SELF).ru_maxrss / 1024
         print(f"{report.nodes:,} nodes, {report.pods:,} movable pods, {path.stat().st_size / 2**20:,.0f} MiB of JSON")
@@ -104,9 +104,7 @@ def main(budget: Budget) -> None:
         if report.planned.gap is not None:
             _print("gap of the best plan", 100 * report.planned.gap, "%")
         _print_consolidation(report.consolidation)
-        objects = read_files((path,))
-        prices = price_list(embedded_catalogue(), None)
-        cluster = ReadCluster.read(objects, Offered(None, prices))
+        cluster = ReadCluster.of(read_inputs(Inputs((path,)), DocumentReader(moving=MovingRules()), []))
         asked = question(cluster, cluster.first_kept())
         before = time.process_time()
         solve(asked.problem, budget)

@@ -23,9 +23,11 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, TypeVar
+
+_T = TypeVar("_T")
 
 
 class ErrorKind(StrEnum):
@@ -134,6 +136,16 @@ class StillStarting(Unavailable):
 
 class NotImplementedByDesign(CagrpcError):
     """CA is to use its own defaults."""
+
+
+def attempt(problems: list[str], read: Callable[[], _T], prefix: str = "") -> _T | None:
+    """Return what was read; None where that is invalid, and add why, each problem after `prefix`."""
+    try:
+        return read()
+    except InvalidInput as error:
+        found = error.problems if isinstance(error, InvalidConfiguration) else str(error).splitlines()
+        problems.extend(f"{prefix}{problem}" for problem in found)
+        return None
 
 
 MOST_PROBLEMS = 20

@@ -44,13 +44,13 @@ def writing() -> Iterator[None]:
         raise OutputError(f"the output cannot be written: {error.strerror or error}") from error
 
 
-def warn(message: str) -> None:
-    """Print one warning for people, on stderr."""
+def warn(*messages: str) -> None:
+    """Print warnings for people, on stderr."""
     coloured = sys.stderr.isatty() and "NO_COLOR" not in os.environ
+    label = f"{_YELLOW}warning: {_PLAIN}" if coloured else "warning: "
     with writing():
-        print(
-            f"{_YELLOW if coloured else ''}warning: {_PLAIN if coloured else ''}{printable(message)}", file=sys.stderr
-        )
+        for message in messages:
+            print(f"{label}{printable(message)}", file=sys.stderr)
 
 
 def complain(problem: str) -> None:

@@ -18,6 +18,8 @@ WIDTH_WITHOUT_TERMINAL = 140
 
 class _Console(Console):
     def print(self, *objects: Any, **options: Any) -> None:
+        """Print text as it is, however long its lines are, and tables within the width."""
+        options.setdefault("soft_wrap", all(isinstance(each, str) for each in objects))
         with writing():
             super().print(*objects, **options)
 

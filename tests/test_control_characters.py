@@ -61,7 +61,7 @@ def _in_a_table(text: str) -> str:
 
 def _in_a_sentence(text: str) -> str:
     stream = io.StringIO()
-    console(stream).print(f"not held: {text}", soft_wrap=True)
+    console(stream).print(f"not held: {text}")
     return stream.getvalue()
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
+from cagrpc.cli import flags
 from cagrpc.output import say, warn, writing
 from solver.model.quantities import pluralize
 
@@ -22,11 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATTERN",
         help="a type or a pattern such as 'm7*'; may be repeated; default: all",
     )
-    parser.add_argument(
-        "--prices",
-        type=Path,
-        metavar="FILE",
-        help="on-demand prices from CSV (instance_type, usd_per_hour) instead of the cloud's own",
+    flags.add_file(
+        parser, "--prices", "on-demand prices from CSV (instance_type, usd_per_hour) instead of the cloud's own"
     )
     parser.add_argument("--no-spot", action="store_true", help="without spot offerings and their prices")
     parser.add_argument(
@@ -34,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="with the account's capacity reservations, as capacity type reserved",
     )
-    parser.add_argument("--output", type=Path, metavar="FILE", help="default: stdout")
+    flags.add_file(parser, "--output", "default: stdout")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -53,8 +50,7 @@ def run(options: argparse.Namespace) -> int:
         )
     )
     catalogue = parse_catalogue(found.text, f"catalogue of {options.cloud}")
-    for warning in found.warnings:
-        warn(warning)
+    warn(*found.warnings)
     if options.output is None:
         say(found.text.rstrip("\n"))
         return 0

@@ -36,17 +36,16 @@ def run(options: argparse.Namespace) -> int:
         return 0
     if options.action == "import":
         return _import(options)
-    report = check_files(options.files)
-    for file in report.files:
-        for warning in file.warnings:
-            warn(f"{file.path}: {warning}")
+    checked = check_files(options.files)
+    for file in checked:
+        warn(*(f"{file.path}: {warning}" for warning in file.warnings))
         problems = file.problems if options.all_problems else first_problems(file.problems, ALL_PROBLEMS)
         for problem in problems:
             place = "" if problem.startswith(str(file.path)) else f"{file.path}: "
             complain(f"{place}{problem}")
         if not file.problems:
             say(f"{file.path}: {file.kind}, valid: {file.summary}")
-    return 0 if report.valid else 2
+    return 2 if any(file.problems for file in checked) else 0
 
 
 def _import(options: argparse.Namespace) -> int:
@@ -62,7 +61,6 @@ def _import(options: argparse.Namespace) -> int:
         raise InvalidInput(f"found {options.source}, expected {expected}{did_you_mean(options.source, known)}")
     with closing(Client.connect(options.kubeconfig, options.context)) as client:
         found = known[options.source].read(client, options.cluster, options.namespace)
-    for warning in found.warnings:
-        warn(warning)
+    warn(*found.warnings)
     say(yaml.safe_dump(dict(found.sections), sort_keys=False).rstrip("\n"))
     return 0

@@ -8,9 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cagrpc.cli import flags
-from cagrpc.cli.interruption import exit_code, interruptible
+from cagrpc.cli.interruption import interruptible
 from cagrpc.errors import InvalidInput, Unavailable, did_you_mean
-from cagrpc.output import print_data, warn
 
 if TYPE_CHECKING:
     from cagrpc.offline.planning import Planned
@@ -51,47 +50,37 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _plan(options: argparse.Namespace) -> int:
-    from cagrpc.offline.explanation_report import as_json, print_explanation
-    from cagrpc.offline.inputs import inputs_of, read_problem
+    from cagrpc.offline.plan_report import explanation_as_json, print_explanation
     from cagrpc.offline.planning import explain_plan, plan
-    from cagrpc.tables import console
 
-    read = read_problem(inputs_of(options, flags.cluster(options, unless=options.pods)))
-    for warning in read.warnings:
-        warn(warning)
+    read = flags.problem(options)
 
     def work(by: Interruption) -> tuple[Planned, Explanation]:
         planned = plan(read.problem, replace(read.budget, interruption=by), limited=False)
         return planned, explain_plan(planned)
 
-    (planned, explanation), interrupted = interruptible(work)
-    if options.output in flags.FORMS:
-        print_data(as_json(planned, explanation), options.output)
-    else:
-        print_explanation(planned, explanation, console())
-    return exit_code(interrupted)
+    found, code = interruptible(work)
+    flags.show(
+        options, found, lambda found, out: print_explanation(*found, out), lambda found: explanation_as_json(*found)
+    )
+    return code
 
 
 def _last(options: argparse.Namespace) -> int:
     from cagrpc.inspection.client import get_json
     from cagrpc.inspection.pages import print_decision
-    from cagrpc.tables import console
 
     with flags.server(options) as server:
         decisions = get_json(server, "/decisions?limit=1")
     if not decisions:
         raise Unavailable(f"the server at {server} has decided nothing yet: CA asks while pods are pending")
-    if options.output in flags.FORMS:
-        print_data(decisions[-1], options.output)
-    else:
-        print_decision(decisions[-1], console())
+    flags.show(options, decisions[-1], print_decision)
     return 0
 
 
 def _request(options: argparse.Namespace) -> int:
     from cagrpc.inspection.client import get_list
     from cagrpc.inspection.pages import print_request
-    from cagrpc.tables import console
 
     if len(options.subject) != 2 or options.subject[0] not in REQUEST_KINDS:
         raise InvalidInput(f"explain: found {' '.join(options.subject)!r}, expected provisioningrequest NAME")
@@ -104,8 +93,5 @@ def _request(options: argparse.Namespace) -> int:
             f"the server at {server} serves no ProvisioningRequest {key}{did_you_mean(key, records)}; one of a"
             " class that is not cagrpc's is left to others"
         )
-    if options.output in flags.FORMS:
-        print_data(records[key], options.output)
-    else:
-        print_request(records[key], console())
+    flags.show(options, records[key], print_request)
     return 0

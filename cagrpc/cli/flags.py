@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cagrpc.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from cagrpc.inspection.client import ServerAddress
+    from cagrpc.offline.inputs import ReadProblem
+
+T = TypeVar("T")
 
 DEFAULT_CERTIFICATES_DIR = Path(".cagrpc") / "certs"
 OF_A_SERVER = "ask the server in this cluster, through kubectl"
@@ -22,10 +27,32 @@ FORMS = ("json", "yaml")
 """For machines."""
 
 
+def add_file(parser: argparse.ArgumentParser, flag: str, what: str) -> None:
+    """Add a flag that names a file."""
+    parser.add_argument(flag, type=Path, metavar="FILE", help=what)
+
+
 def add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", choices=("human", *FORMS), default="human", help="for people or for machines (default: human)"
     )
+
+
+def show(
+    options: argparse.Namespace,
+    found: T,
+    for_people: Callable[[T, Console], None],
+    for_machines: Callable[[T], Any] = lambda found: found,
+) -> None:
+    """Print what a command has found, as the flag of `add_output` says."""
+    if options.output in FORMS:
+        from cagrpc.output import print_data
+
+        print_data(for_machines(found), options.output)
+    else:
+        from cagrpc.tables import console
+
+        for_people(found, console())
 
 
 def add_server(parser: argparse.ArgumentParser, *namespace_flags: str) -> None:
@@ -36,17 +63,15 @@ def add_server(parser: argparse.ArgumentParser, *namespace_flags: str) -> None:
         metavar="[https://]HOST:PORT",
         help="the server's HTTP address (default: $CAGRPC_HTTP, or 127.0.0.1:8088; for kubectl cagrpc the cluster's)",
     )
-    parser.add_argument(
+    add_file(
+        parser,
         "--http-ca",
-        type=Path,
-        metavar="FILE",
-        help="with https: the authority of its certificate (default: $CAGRPC_HTTP_CA, or those of this machine)",
+        "with https: the authority of its certificate (default: $CAGRPC_HTTP_CA, or those of this machine)",
     )
-    parser.add_argument(
+    add_file(
+        parser,
         "--token-file",
-        type=Path,
-        metavar="FILE",
-        help="with https: a bearer token of an account with the ClusterRole cagrpc-reader (default: $CAGRPC_TOKEN)",
+        "with https: a bearer token of an account with the ClusterRole cagrpc-reader (default: $CAGRPC_TOKEN)",
     )
     parser.add_argument(
         *namespace_flags,
@@ -66,8 +91,7 @@ def add_server(parser: argparse.ArgumentParser, *namespace_flags: str) -> None:
 
 def add_cluster(parser: argparse.ArgumentParser, purpose: str) -> None:
     """Add the flags that say which cluster it is; `cluster` and `server` read them."""
-    parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help=f"{purpose} (default for kubectl cagrpc:"
-                        " kubectl's)")  # fmt: skip
+    add_file(parser, "--kubeconfig", f"{purpose} (default for kubectl cagrpc: kubectl's)")
     parser.add_argument("--context", default="", metavar="NAME", help="of the kubeconfig (default: its current one)")
 
 
@@ -116,56 +140,37 @@ def _token(options: argparse.Namespace) -> str:
         raise InvalidInput(f"{options.token_file}: no token that could be read: {error}") from error
 
 
+def _add_files(parser: argparse.ArgumentParser, flag: str, what: str) -> None:
+    parser.add_argument(flag, type=Path, nargs="+", action="extend", default=[], metavar="FILE", help=what)
+
+
 def add_plan_inputs(
     parser: argparse.ArgumentParser, *, output: bool = True, previous: bool = True, budget: str = "1s"
 ) -> None:
     """Add the fields of `cagrpc.offline.inputs.Inputs`, without `--output` or `--previous` where these are not
     wanted."""
-    parser.add_argument(
+    parser.set_defaults(previous=None, prices=None, recording="")
+    _add_files(
+        parser,
         "--pods",
-        type=Path,
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="FILE",
-        help="Kubernetes YAML or JSON (Pods, Lists, workloads, PodTemplates with a ProvisioningRequest), or CSV with"
-        " the columns name,cpu_milli,memory_mib,num_gpu[,count]",
+        "Kubernetes YAML or JSON (Pods, Lists, workloads, PodTemplates with a ProvisioningRequest), or CSV with the"
+        " columns name,cpu_milli,memory_mib,num_gpu[,count]",
     )
-    parser.add_argument(
-        "--catalog", type=Path, metavar="FILE", help="instance types and prices, CSV (default: the embedded catalogue)"
-    )
-    parser.add_argument(
-        "--provisioners",
-        type=Path,
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="FILE",
-        help="Karpenter NodePools or Provisioners, YAML",
-    )
-    parser.add_argument(
-        "--nodes",
-        type=Path,
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="FILE",
-        help="nodes that stand already, and the pods bound to them: Kubernetes YAML or JSON",
-    )
-    parser.add_argument(
+    add_file(parser, "--catalog", "instance types and prices, CSV (default: the embedded catalogue)")
+    _add_files(parser, "--provisioners", "Karpenter NodePools or Provisioners, YAML")
+    _add_files(parser, "--nodes", "nodes that stand already, and the pods bound to them: Kubernetes YAML or JSON")
+    add_file(
+        parser,
         "--devices",
-        type=Path,
-        metavar="FILE",
-        help="what DRA drivers publish of new nodes: a configuration's section devices, YAML; nodes of the same"
-        " instance type with ResourceSlices among the files come first",
+        "what DRA drivers publish of new nodes: a configuration's section devices, YAML; nodes of the same instance"
+        " type with ResourceSlices among the files come first",
     )
     if previous:
-        parser.add_argument(
+        add_file(
+            parser,
             "--previous",
-            type=Path,
-            metavar="FILE",
-            help="a plan not yet applied, as --output json printed it: planning starts from it, and of equally good"
-            " plans the one that changes least is taken",
+            "a plan not yet applied, as --output json printed it: planning starts from it, and of equally good plans"
+            " the one that changes least is taken",
         )
     parser.add_argument(
         "--gang-label",
@@ -184,3 +189,13 @@ def add_plan_inputs(
     )
     if output:
         add_output(parser)
+
+
+def problem(options: argparse.Namespace) -> ReadProblem:
+    """Return what is to be planned by the flags of `add_plan_inputs` and `add_cluster`, with its warnings printed."""
+    from cagrpc.offline.inputs import inputs_of, read_problem
+    from cagrpc.output import warn
+
+    read = read_problem(inputs_of(options, cluster(options, unless=options.pods)), options.budget)
+    warn(*read.warnings)
+    return read

@@ -20,8 +20,8 @@ _NO_PLAN = b"cagrpc: there is no plan yet\n"
 _SHOW_CURSOR = b"\x1b[?25h"
 
 
-def interruptible(work: Callable[[Interruption], T]) -> tuple[T, bool]:
-    """Return what `work` returns, whose planning ends by the interruption that it is given, and whether that came.
+def interruptible(work: Callable[[Interruption], T]) -> tuple[T, int]:
+    """Return what `work` returns, whose planning ends by the interruption that it is given, and the exit code.
 
     The work has a thread of its own: Python tells of a signal only when its main thread is back from a solver.
     """
@@ -40,7 +40,7 @@ def interruptible(work: Callable[[Interruption], T]) -> tuple[T, bool]:
         os.write(2, _TOLD)
 
     if threading.current_thread() is not threading.main_thread():  # which alone hears of signals
-        return work(interruption), False
+        return work(interruption), 0
     before = signal.signal(signal.SIGINT, interrupt)
     try:
         with ThreadPoolExecutor(1) as thread:
@@ -50,9 +50,4 @@ def interruptible(work: Callable[[Interruption], T]) -> tuple[T, bool]:
         raise
     finally:
         signal.signal(signal.SIGINT, before)
-    return result, interruption.happened
-
-
-def exit_code(interrupted: bool) -> int:
-    """Return what a command ends with whose planning may have been interrupted."""
-    return EXIT_INTERRUPTED if interrupted else 0
+    return result, EXIT_INTERRUPTED if interruption.happened else 0

@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 
 from cagrpc.cli import flags
-from cagrpc.cli.interruption import exit_code, interruptible
+from cagrpc.cli.interruption import interruptible
 
 SUMMARY = "plan offline: which nodes for which pods, and how good that is"
 DETAILS = (
@@ -28,21 +28,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Plan and print. Pods without a place are no failure."""
-    from cagrpc.offline.inputs import inputs_of, read_problem
     from cagrpc.offline.plan_report import as_json, print_plan
     from cagrpc.offline.planning import plan
-    from cagrpc.output import print_data, warn
-    from cagrpc.tables import console
 
-    read = read_problem(inputs_of(options, flags.cluster(options, unless=options.pods)))
-    for warning in read.warnings:
-        warn(warning)
+    read = flags.problem(options)
     # Whoever says 5s waits 5s, and not as long again as starting and reading take.
     begun = min(_MOST_BEGUN, time.process_time() / read.budget.seconds)
     budget = read.budget.part(1 - begun)
-    planned, interrupted = interruptible(lambda by: plan(read.problem, replace(budget, interruption=by)))
-    if options.output in flags.FORMS:
-        print_data(as_json(planned), options.output)
-    else:
-        print_plan(planned, console())
-    return exit_code(interrupted)
+    planned, code = interruptible(lambda by: plan(read.problem, replace(budget, interruption=by)))
+    flags.show(options, planned, print_plan, as_json)
+    return code

@@ -34,20 +34,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Replay against running servers."""
-    from cagrpc.output import print_data
     from cagrpc.replay.recording import read_recording
     from cagrpc.replay.report import as_json, print_report
     from cagrpc.replay.sockets import replay_over_sockets
     from cagrpc.server.certificates import load
-    from cagrpc.tables import console
 
     calls = read_recording(options.recording)
     files = load(*(options.certs / name for name in ("client.crt", "client.key", "ca.crt")))
     replay = replay_over_sockets(
         options.recording, calls, options.provider, options.expander, files, settle_seconds=options.settle_seconds
     )
-    if options.output in flags.FORMS:
-        print_data(as_json(replay), options.output)
-    else:
-        print_report(replay, console())
+    flags.show(options, replay, print_report, as_json)
     return 0 if replay.good else 1

@@ -5,9 +5,13 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cagrpc.cli import flags
-from cagrpc.cli.interruption import exit_code, interruptible
+from cagrpc.cli.interruption import interruptible
+
+if TYPE_CHECKING:
+    from cagrpc.report.model import Report
 
 SUMMARY = "report what a cluster costs, the least it could cost, and why"
 DETAILS = (
@@ -21,58 +25,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add_cluster(parser, "list a running cluster: nodes, pods and what these refer to")
     parser.add_argument("--recording", default="", metavar="RECORDING", help="a recorded conversation of a"
                         " cluster-autoscaler, a file or an embedded one: the pods and nodes it asked for")  # fmt: skip
-    parser.add_argument("--prices", type=Path, metavar="FILE", help="prices, CSV: instance_type,usd_per_hour[,zone]"
-                        "[,capacity_type]; they come before the catalogue's")  # fmt: skip
+    flags.add_file(
+        parser,
+        "--prices",
+        "prices, CSV: instance_type,usd_per_hour[,zone][,capacity_type]; they come before the catalogue's",
+    )
     parser.add_argument(
         "--anonymise", action="store_true", help="replace the names of the cluster, to share the report"
     )
     forms = ("html", *flags.FORMS)
     parser.add_argument("-o", "--output", choices=forms, default="html", help="a page, or the same for machines")
-    parser.add_argument(
-        "--to", type=Path, metavar="FILE", help="where to write it (default: report.html; JSON and YAML to stdout)"
-    )
+    flags.add_file(parser, "--to", "where to write it (default: report.html; JSON and YAML to stdout)")
 
 
 def run(options: argparse.Namespace) -> int:
     """Read, plan, and write the report."""
-    from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
-    from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
     from cagrpc.durations import seconds_of_flag
+    from cagrpc.offline.inputs import inputs_of
     from cagrpc.output import warn
-    from cagrpc.report.make import ReportInputs, make_report
+    from cagrpc.report.anonymise import anonymised
+    from cagrpc.report.make import make_report
     from solver import Budget
 
-    files = tuple(dict.fromkeys((*options.nodes, *options.pods)))
-    inputs = ReportInputs(
-        files=files,
-        recording=options.recording,
-        kubeconfig=flags.cluster(options, unless=files or options.recording),
-        context=options.context,
-        provisioners=tuple(options.provisioners),
-        catalogue=options.catalog,
-        prices=options.prices,
-        devices=options.devices,
-        schedulers=frozenset(options.scheduler or DEFAULT_SCHEDULERS),
-        gang_label=options.gang_label or DEFAULT_GANG_LABEL,
-        budget=Budget(seconds_of_flag(options.budget, "--budget")),
-        anonymise=options.anonymise,
-    )
-    report, interrupted = interruptible(
-        lambda by: make_report(replace(inputs, budget=replace(inputs.budget, interruption=by)))
-    )
-    for warning in report.warnings:
-        warn(warning)
+    elsewhere = options.nodes or options.pods or options.recording
+    inputs = inputs_of(options, flags.cluster(options, unless=elsewhere))
+    budget = Budget(seconds_of_flag(options.budget, "--budget"))
+    report, code = interruptible(lambda by: make_report(inputs, replace(budget, interruption=by)))
+    report = anonymised(report) if options.anonymise else report
+    warn(*report.warnings)
     _write(options, report)
-    return exit_code(interrupted)
+    return code
 
 
-def _write(options: argparse.Namespace, report: object) -> None:
+def _write(options: argparse.Namespace, report: Report) -> None:
     from cagrpc.output import data_text, say, writing
     from cagrpc.report.as_json import as_json
-    from cagrpc.report.model import Report
     from cagrpc.report.sentences import sentence, summary, way
 
-    assert isinstance(report, Report)
     if options.output in flags.FORMS:
         text = data_text(as_json(report), options.output)
         if options.to is None:

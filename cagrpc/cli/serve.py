@@ -6,15 +6,15 @@ import argparse
 import gc
 from pathlib import Path
 
+from cagrpc.cli import flags
+
 LEVELS = ("debug", "info", "warning", "error")
 SUMMARY = "serve the provider, the expander and HTTP until SIGTERM"
 DETAILS = "Without --config it serves the embedded configuration: a simulated fleet over provisioners with weights."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="the configuration (YAML); see `cagrpc config schema`"
-    )
+    flags.add_file(parser, "--config", "the configuration (YAML); see `cagrpc config schema`")
     parser.add_argument(
         "--state-dir",
         type=Path,
@@ -37,9 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--log-level", choices=LEVELS, default="info", help="default: %(default)s")
     parser.add_argument("--replay", metavar="RECORDING", help="then replay this recording against the own sockets")
-    parser.add_argument(
-        "--record", type=Path, metavar="FILE", help="write every call and its answer to this new .jsonl.gz file"
-    )
+    flags.add_file(parser, "--record", "write every call and its answer to this new .jsonl.gz file")
     parser.add_argument("--once", action="store_true", help="stop after the replay, with its exit code")
 
 

@@ -20,13 +20,8 @@ def run(options: argparse.Namespace) -> int:
     """Exits 0 whatever the server holds; Unavailable where it does not answer."""
     from cagrpc.inspection.client import get_json
     from cagrpc.inspection.pages import print_slack
-    from cagrpc.output import print_data
-    from cagrpc.tables import console
 
     with flags.server(options) as server:
         slack = get_json(server, "/slack")
-    if options.output in flags.FORMS:
-        print_data(slack, options.output)
-    else:
-        print_slack(slack, console())
+    flags.show(options, slack, print_slack)
     return 0

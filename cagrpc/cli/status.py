@@ -21,25 +21,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Exits 0 whatever the server reports; Unavailable where it does not answer."""
-    from cagrpc.inspection.status import print_status
-    from cagrpc.inspection.watch import pages_of
-    from cagrpc.output import print_data
-    from cagrpc.tables import console
+    from cagrpc.inspection.status import ServerPages, pages_of
 
     if options.watch:
         _watch(options)
     with flags.server(options) as server:
         pages = pages_of(server)
-    if options.output in flags.FORMS:
-        print_data(pages.as_json(), options.output)
-    else:
-        print_status(pages.status, pages.increments, pages.plans, console())
+    flags.show(options, pages, ServerPages.print, ServerPages.as_json)
     return 0
 
 
 def _watch(options: argparse.Namespace) -> NoReturn:
     """Ends by an error or by KeyboardInterrupt."""
-    from cagrpc.inspection.watch import answers, changes, documents, redraw
+    from cagrpc.inspection.status import answers, changes, documents, redraw
     from cagrpc.output import data_text, say
     from cagrpc.tables import console
 

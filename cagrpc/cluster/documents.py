@@ -105,6 +105,12 @@ _NOT_OF_NODES = {
     "PodDisruptionBudget",
 }
 _SAY_WHERE = ("PersistentVolumeClaim", "StorageClass")
+_OF_PODS = (
+    *_REPLICATED, *_JOBS, _JOB_SET, "Pod", "PodTemplate", "PodGroup", "ProvisioningRequest", "ResourceQuota"
+)  # fmt: skip
+"""Kinds that say which pods should be, where it is known which are."""
+_OF_NO_PODS = ("Event", "Secret", "ConfigMap", "Lease", "Endpoints", "EndpointSlice", "Service", "ServiceAccount")
+"""What a dump of a cluster has besides, which is passed over where it is read what runs."""
 _OF_DEVICES = ("resourceclaims", "resourceclaimtemplates", "deviceclasses", "resourceslices")
 _DEVICE_VERSIONS = tuple(f"{GROUP}/{version}" for version in VERSIONS)
 
@@ -138,18 +144,19 @@ class _Bound(NamedTuple):
 
 @dataclass
 class DocumentReader:
-    """Collects all documents first, because they refer to each other in any order and across files; `read` reads
-    them."""
+    """Collects all documents first (`add`), because they refer to each other in any order and across files; `read`
+    reads them."""
 
     now_seconds: float = 0.0
     """The time since the epoch; with 0 pods' ages do not count."""
     gang_label: str = DEFAULT_GANG_LABEL
     schedulers: AbstractSet[str] = DEFAULT_SCHEDULERS
     moving: MovingRules | None = None
-    """The rules for moving pods; with these it is read who is bound, and why it may not be moved."""
-    bound: StandingPods = field(default_factory=StandingPods)
+    """The rules for moving pods; with these it is read who is bound, and why it may not be moved. Where any is, those
+    that should be besides are no part of the cluster."""
+    bound: StandingPods = field(default_factory=StandingPods, init=False)
     """Those that were reduced as they came; they are no documents."""
-    documents: list[ManifestDocument] = field(default_factory=list)
+    documents: list[ManifestDocument] = field(default_factory=list, init=False)
     listed: AbstractSet[str] | None = field(default=None, init=False)
     """Kinds of which all objects are among the documents, of a cluster that was listed. None of files, which may have
     some of a kind: then what they refer to is known as far as they say it."""
@@ -179,6 +186,11 @@ class DocumentReader:
         self._notes: list[str] = []
         self._ignored: Counter[str] = Counter()
 
+    def add(self, documents: Iterable[ManifestDocument]) -> None:
+        """Take objects as they come."""
+        passed_over = () if self.moving is None else _OF_NO_PODS
+        self.documents += (each for each in documents if each.kind not in passed_over and not self.bound.add(each))
+
     def of_nodes(self, found: Iterable[ManifestDocument]) -> Iterable[ManifestDocument]:
         """Yield the documents that count in a file of nodes; the rest is counted for a warning."""
         other = set(KINDS.values()) - _NOT_OF_NODES
@@ -191,14 +203,18 @@ class DocumentReader:
     def read(self, devices: Mapping[str, tuple[Device, ...]] | None = None) -> Described:
         """Return the cluster; what is wrong is in `problems`. `devices` are configured of new nodes, by node group."""
         self._devices = devices
-        for document in self.documents:
-            if not self.bound.add(document):
-                self._by_kind[document.kind].append(document)
+        if self.moving is not None and self.bound:
+            self._those_read = [each for each in self.documents if each.kind not in _OF_PODS]
+            self._those_read += _daemon_sets(self._those_read, self.bound)
+        else:
+            self._those_read = self.documents
+        for document in self._those_read:
+            self._by_kind[document.kind].append(document)
         for document in (*self._by_kind["PriorityClass"], *self._by_kind["RuntimeClass"]):
             self._report(document, self._admission.add(document))
         model, followed = self._model(self.moving)
         named = {document.name for document in self._by_kind["Namespace"]}
-        namespaces = {each.namespace for each in (*self.documents, *(alike.like for alike in self.bound.alike))}
+        namespaces = {each.namespace for each in (*self._those_read, *(alike.like for alike in self.bound.alike))}
         self._complete = namespaces <= named if self.listed is None else "Namespace" in self.listed
         self._reader = PodReader(self.gang_label, self.schedulers, NAMESPACE, evictions=self.moving is not None)
         taken = {"Pod", "PodTemplate", "ProvisioningRequest", "ResourceQuota", _JOB_SET, *_REPLICATED, *_JOBS}
@@ -249,6 +265,11 @@ class DocumentReader:
                 followed[NODES].sink.deleted(ObjectIdentity("", "", each.key))
         state, placeholders = self._divided(self._state(model, copies, with_bound=False))
         return Described(state, placeholders, tuple(self._warnings(state, Counter())))
+
+    @property
+    def waiting(self) -> int:
+        """Return how many pods without a node there are among the objects."""
+        return sum(each.kind == "Pod" and not each.spec.get("nodeName") for each in self.documents)
 
     def node_of(self) -> dict[PodKey, str]:
         """Return the node of each bound pod that was read."""
@@ -376,7 +397,7 @@ class DocumentReader:
             self._provisioning_request(document, templates)
         owners = {
             (str(owner.get("kind")), document.namespace, str(owner.get("name")))
-            for document in (*self.documents, *(each.like for each in self.bound.alike))
+            for document in (*self._those_read, *(each.like for each in self.bound.alike))
             for owner, _ in members(document.metadata, "ownerReferences")
         }
         # Whose pods (or replica sets) are there as well has created them.
@@ -717,6 +738,36 @@ def followed_kinds() -> Iterator[tuple[str, str]]:
     of its objects."""
     _, followed = DocumentReader()._model(None)  # noqa: SLF001 - of this module
     yield from ((path, KINDS[path.rpartition("/")[2]]) for path in followed)
+
+
+def _daemon_sets(documents: Iterable[ManifestDocument], bound: StandingPods) -> Iterator[ManifestDocument]:
+    """Yield the DaemonSets that are known by their pods alone."""
+    known = {each.identity for each in documents if each.kind == "DaemonSet"}
+    for each in bound.alike:
+        pod = each.like
+        owners = [of for of, _ in members(pod.metadata, "ownerReferences")]
+        name = next((str(of.get("name")) for of in owners if of.get("kind") == "DaemonSet"), "")
+        identity = ("DaemonSet", pod.namespace, name)
+        if name and identity not in known:
+            known.add(identity)
+            metadata = {"namespace": pod.namespace, "name": name}
+            labels = {"labels": pod.metadata.get("labels") or {}}
+            spec = {"template": {"metadata": labels, "spec": _on_any_node(pod.spec)}}
+            body = {"kind": "DaemonSet", "metadata": metadata, "spec": spec}
+            yield ManifestDocument(f"DaemonSet {'/'.join(identity[1:])}", body)
+
+
+def _on_any_node(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a DaemonSet's pod without the name of its node, which the DaemonSet controller requires of it."""
+    required_at = "requiredDuringSchedulingIgnoredDuringExecution"
+    nodes = mapping(mapping(spec, "affinity"), "nodeAffinity")
+    terms = [
+        {"matchExpressions": each["matchExpressions"]}
+        for each, _ in members(mapping(nodes, required_at), "nodeSelectorTerms")
+        if each.get("matchExpressions")
+    ]
+    rest = {key: value for key, value in spec.items() if key not in ("affinity", "nodeName")}
+    return {**rest, "affinity": {"nodeAffinity": {required_at: {"nodeSelectorTerms": terms}}}} if terms else rest
 
 
 def _is_of(document: ManifestDocument, version: str, plural: str) -> bool:

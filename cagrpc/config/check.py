@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from cagrpc.backends import registry
 from cagrpc.config.files import load_provisioners
@@ -34,40 +33,23 @@ class CheckedFile:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CheckReport:
-    """The report on all files."""
-
-    files: tuple[CheckedFile, ...]
-
-    @property
-    def valid(self) -> bool:
-        """Return whether no file has problems."""
-        return not any(file.problems for file in self.files)
-
-
-def check_files(paths: Sequence[Path]) -> CheckReport:
+def check_files(paths: Sequence[Path]) -> tuple[CheckedFile, ...]:
     """Check each file as its kind: CSV is a catalogue; Karpenter documents, ours with a `name`, and lists are
     provisioners; JSON with `groups` is a recording's node groups; anything else is a configuration. Never raises for
     the content of a file."""
-    return CheckReport(tuple(_checked(path) for path in paths))
-
-
-def configuration_schema() -> dict[str, Any]:
-    """Return the JSON schema (draft 2020-12) of a configuration file."""
-    schema = Configuration.model_json_schema(by_alias=True)
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": "https://cagrpc.io/config.schema.json",
-    } | schema
+    return tuple(_checked(path) for path in paths)
 
 
 def schema_text() -> str:
-    """Return the text of docs/reference/config.schema.json. Raises InvalidConfiguration where a backend of an installed
-    package cannot be used."""
+    """Return the text of docs/reference/config.schema.json, the JSON schema (draft 2020-12) of a configuration file.
+    Raises InvalidConfiguration where a backend of an installed package cannot be used."""
     if registry.PROBLEMS:
         raise InvalidConfiguration(registry.PROBLEMS)
-    return json.dumps(configuration_schema(), indent=2) + "\n"
+    named = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "https://cagrpc.io/config.schema.json",
+    }
+    return json.dumps(named | Configuration.model_json_schema(by_alias=True), indent=2) + "\n"
 
 
 def _checked(path: Path) -> CheckedFile:
@@ -93,11 +75,8 @@ def _kind(path: Path) -> str:
 
 def _catalogue(path: Path) -> CheckedFile:
     catalogue = read_catalogue(path)
-    types, offerings = (
-        pluralize(len(catalogue.instance_types), "instance type"),
-        pluralize(len(catalogue.offerings), "offering"),
-    )
-    return CheckedFile(path, "catalogue", f"{types}, {offerings}")
+    types, offerings = pluralize(len(catalogue.instance_types), "instance type"), len(catalogue.offerings)
+    return CheckedFile(path, "catalogue", f"{types}, {pluralize(offerings, 'offering')}")
 
 
 def _provisioners(path: Path) -> CheckedFile:

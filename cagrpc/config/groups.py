@@ -6,7 +6,7 @@ groups, files of them, options, the GPU label, duplicate ids.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -68,7 +68,7 @@ def expand_all(
 ) -> Expanded:
     """Return the node groups of all provisioners, in order, and what goes with them; add duplicate ids to `problems`.
     Groups with NVIDIA GPUs get `gpu_label` unless they have it. Unless the fleet `has_nodes` there are no groups."""
-    provisioners: list[Provisioner] = []
+    made: list[Provisioner] = []
     groups: list[NodeGroup] = []
     limits: list[Limit] = []
     explicit: set[str] = set()
@@ -77,8 +77,11 @@ def expand_all(
     warnings: list[str] = []
     places: dict[str, str] = {}
     for item in written:
-        own = _Conversion(item, catalogue)
-        provisioner = own.provisioner()
+        form = item.entry if isinstance(item.entry, provisioners.ProvisionerForm) else None
+        provisioner = _provisioner(item, catalogue)
+        entries = (form and form.node_groups) or ()
+        of_groups = {each.id: each.autoscaling for each in entries if isinstance(each, provisioners.NodeGroupForm)}
+        of_provisioner = None if form is None else form.autoscaling
         expanded, found = expand(provisioner, catalogue, cluster_limits) if has_nodes else ((), ())
         warnings.extend(found)
         for group in expanded:
@@ -86,13 +89,13 @@ def expand_all(
                 problems.append(f'{item.place}: the node group id "{group.id}" is {places[group.id]}\'s already')
             places.setdefault(group.id, item.place)
             chosen = AutoscalingOptions()
-            for layer in (own.autoscaling_of.get(group.id), own.autoscaling, autoscaling):
+            for layer in (of_groups.get(group.id), of_provisioner, autoscaling):
                 chosen = chosen.over(layer)
             if not chosen.are_defaults:
                 options[group.id] = chosen
         if has_nodes and provisioner.node_groups is not None:
             explicit.update(group.id for group in provisioner.node_groups)
-        provisioners.append(provisioner)
+        made.append(provisioner)
         if (own_words := _disruption(item.entry)) is not None:
             disruption[provisioner.name] = own_words
         groups.extend(_with_gpu_label(group, gpu_label) for group in expanded)
@@ -100,7 +103,7 @@ def expand_all(
             limits.append(limit)
     limits.extend(shared_stock(catalogue, groups))
     return Expanded(
-        tuple(provisioners), tuple(groups), tuple(limits), frozenset(explicit), options, disruption, tuple(warnings)
+        tuple(made), tuple(groups), tuple(limits), frozenset(explicit), options, disruption, tuple(warnings)
     )  # fmt: skip
 
 
@@ -110,66 +113,55 @@ def _disruption(entry: Entry) -> ProvisionerDisruption | None:
     return entry.disruption if isinstance(entry, provisioners.ProvisionerForm) else None
 
 
-class _Conversion:
-    """The conversion of one entry to a provisioner, with the options that it contains."""
+def _provisioner(written: Written, catalogue: Catalogue) -> Provisioner:
+    """Return the fleet's value."""
+    entry = written.entry
+    if not isinstance(entry, provisioners.ProvisionerForm):
+        return entry.provisioner()
+    node_groups = [group for each in entry.node_groups or () for group in _groups(each, written.directory, catalogue)]
+    return Provisioner(
+        name=entry.name,
+        weight=entry.weight or 0,
+        requirements=entry.requirements,
+        labels=dict(entry.labels),
+        post_registration_labels=dict(entry.post_registration_labels),
+        taints=entry.taints,
+        startup_taints=entry.startup_taints,
+        limits=entry.limits,
+        allocatable=entry.allocatable,
+        node_groups=tuple(node_groups) if entry.node_groups or entry.groups else None,
+        groups=entry.groups,
+    )
 
-    def __init__(self, written: Written, catalogue: Catalogue) -> None:
-        self._written, self._catalogue = written, catalogue
-        self.autoscaling: AutoscalingOptions | None = None
-        self.autoscaling_of: dict[str, AutoscalingOptions] = {}
 
-    def provisioner(self) -> Provisioner:
-        """Return the fleet's value; set the options as well."""
-        entry = self._written.entry
-        if not isinstance(entry, provisioners.ProvisionerForm):
-            return entry.provisioner()
-        self.autoscaling = entry.autoscaling
-        return Provisioner(
-            name=entry.name,
-            weight=entry.weight or 0,
-            requirements=entry.requirements,
-            labels=dict(entry.labels),
-            post_registration_labels=dict(entry.post_registration_labels),
-            taints=entry.taints,
-            startup_taints=entry.startup_taints,
-            limits=entry.limits,
-            allocatable=entry.allocatable,
-            node_groups=tuple(self._groups(entry.node_groups or ())) if entry.node_groups or entry.groups else None,
-            groups=entry.groups,
-        )
+def _groups(entry: provisioners.NodeGroupEntry, directory: Path, catalogue: Catalogue) -> Iterable[NodeGroup]:
+    if isinstance(entry, provisioners.NodeGroupFile):
+        recorded = {each.id: each for each in read_recorded_groups(directory / entry.file)}
+        return [recorded[group_id] for group_id in entry.ids or recorded]
+    return [_group(entry, catalogue)]
 
-    def _groups(self, entries: Sequence[provisioners.NodeGroupEntry]) -> Iterable[NodeGroup]:
-        directory = self._written.directory
-        for entry in entries:
-            if isinstance(entry, provisioners.NodeGroupFile):
-                recorded = {each.group.id: each.group for each in read_recorded_groups(directory / entry.file)}
-                yield from (recorded[group_id] for group_id in entry.ids or recorded)
-                continue
-            if entry.autoscaling is not None:
-                self.autoscaling_of[entry.id] = entry.autoscaling
-            yield self._group(entry)
 
-    def _group(self, form: provisioners.NodeGroupForm) -> NodeGroup:
-        if form.allocatable is None:
-            offering = form.offering(self._catalogue)
-            group = group_of(form.id, offering)
-            # What is available limits the group, whatever size is configured.
-            available = offering.available
-        else:
-            group, available = _with_shape(form), None
-        price = form.price_usd_per_hour
-        bounds = (UNLIMITED_SIZE, form.max_size, available)
-        return replace(
-            group,
-            price_usd_per_hour=group.price_usd_per_hour if price is None else price,
-            labels={**group.labels, **form.post_registration_labels, **form.labels},
-            post_registration_labels=frozenset(
-                form.post_registration_labels.keys() - form.labels.keys() - group.labels.keys()
-            ),
-            taints=form.taints,
-            min_size=form.min_size,
-            max_size=max(form.min_size, min(each for each in bounds if each is not None)),
-        )
+def _group(form: provisioners.NodeGroupForm, catalogue: Catalogue) -> NodeGroup:
+    if form.allocatable is None:
+        offering = form.offering(catalogue)
+        group = group_of(form.id, offering)
+        # What is available limits the group, whatever size is configured.
+        available = offering.available
+    else:
+        group, available = _with_shape(form), None
+    price = form.price_usd_per_hour
+    bounds = (UNLIMITED_SIZE, form.max_size, available)
+    return replace(
+        group,
+        price_usd_per_hour=group.price_usd_per_hour if price is None else price,
+        labels={**group.labels, **form.post_registration_labels, **form.labels},
+        post_registration_labels=frozenset(
+            form.post_registration_labels.keys() - form.labels.keys() - group.labels.keys()
+        ),
+        taints=form.taints,
+        min_size=form.min_size,
+        max_size=max(form.min_size, min(each for each in bounds if each is not None)),
+    )
 
 
 def _with_shape(form: provisioners.NodeGroupForm) -> NodeGroup:

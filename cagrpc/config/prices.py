@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 from cagrpc.api.encoding.json_documents import Problems
-from cagrpc.api.files.documents import read_text, rows
+from cagrpc.api.files.documents import rows
 from cagrpc.errors import InvalidConfiguration
 from cagrpc.fleet.catalogue import Catalogue
 from cagrpc.fleet.prices import NodePlace, PriceList
@@ -21,9 +21,8 @@ def price_list(catalogue: Catalogue, path: Path | None) -> PriceList:
     if path is None:
         return PriceList(catalogue)
     problems: Problems = []
-    text = read_text(path, problems)
     table: dict[NodePlace, float] = {}
-    for place, row in rows(path, text, ("instance_type", "usd_per_hour"), _PLACE, problems) if text is not None else ():
+    for place, row in rows(path, ("instance_type", "usd_per_hour"), _PLACE, problems):
         price = _dollars(row["usd_per_hour"])
         if price is None:
             found = row["usd_per_hour"][:40]

@@ -3,7 +3,7 @@ what they contain is in `groups`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from cagrpc.config.groups import Entry, Written
+from cagrpc.config.groups import Written
 from cagrpc.config.prices import price_list
 from cagrpc.config.schema import karpenter, provisioners
 from cagrpc.config.yaml_text import parse_documents, read_text
 from cagrpc.durations import duration_text
-from cagrpc.errors import InvalidConfiguration
+from cagrpc.errors import attempt
 from cagrpc.fleet.catalogue import Catalogue, embedded_catalogue, read_catalogue
 from cagrpc.fleet.prices import PriceList
 from cagrpc.forms import OLD_NAMES, Form, OldName, Section, names_in_files, shown
@@ -43,21 +43,13 @@ class FileReader:
         """Return the configured catalogue, by default the embedded one; None where it has problems."""
         if not isinstance(written, str) or written in ("", "embedded"):
             return embedded_catalogue()  # a value that is not text is reported with the other fields
-        try:
-            return read_catalogue(directory / written)
-        except InvalidConfiguration as error:
-            self.problems.extend(f"catalogue: {problem}" for problem in error.problems)
-            return None
+        return attempt(self.problems, lambda: read_catalogue(directory / written), "catalogue: ")
 
     def prices(self, written: str | None, directory: Path, catalogue: Catalogue) -> PriceList | None:
         """Return the prices of a table over the catalogue's; None where there is no table, or it has problems."""
         if written is None:
             return None
-        try:
-            return price_list(catalogue, directory / written)
-        except InvalidConfiguration as error:
-            self.problems.extend(f"expander.prices: {problem}" for problem in error.problems)
-            return None
+        return attempt(self.problems, lambda: price_list(catalogue, directory / written), "expander.prices: ")
 
     def validated(self, form: TypeAdapter[_T], raw: Any, place: str, context: Mapping[str, Any]) -> _T | None:
         """Return the validated value; None where it has problems."""
@@ -90,23 +82,14 @@ class FileReader:
             if isinstance(raw, Mapping) and isinstance(raw.get("file"), str) and raw["file"]:
                 entries.extend(self.file_of_provisioners(directory / raw["file"], catalogue, f"{path}.file: "))
                 continue
-            self.note_names(path, raw)
-            try:
-                entry = _ENTRY.validate_python(raw, context=provisioners.context(catalogue, directory))
-            except ValidationError:
-                continue
-            if not isinstance(entry, provisioners.ProvisionerFile | provisioners.UnknownDocument):
-                entries.append(Written(path, entry, directory))
-                self.warn(path, entry)
+            entries += self._entry(FileReader(), raw, path, directory, catalogue)
         self.refuse_repeated_names()
         return entries
 
     def file_of_provisioners(self, path: Path, catalogue: Catalogue | None, named_by: str = "") -> list[Written]:
         """Return the entries of a file. `named_by` is a prefix for errors of reading it: where it is named."""
-        try:
-            documents = parse_documents(read_text(path), str(path))
-        except InvalidConfiguration as error:
-            self.problems.extend(f"{named_by}{problem}" for problem in error.problems)
+        documents = attempt(self.problems, lambda: parse_documents(read_text(path), str(path)), named_by)
+        if documents is None:
             return []
         if not documents:
             self.problems.append(f"{path}: has no documents; expected provisioners")
@@ -121,17 +104,25 @@ class FileReader:
             if isinstance(raw, Mapping) and raw.get("kind") in karpenter.UNREAD_KINDS:
                 self.warnings.append(f"{at}: {raw['kind']} is not read; cagrpc takes instance types from its catalogue")
                 continue
-            self.note_names(at, raw)
             if isinstance(raw, Mapping) and "file" in raw:
+                self.note_names(at, raw)
                 self.problems.append(f"{at}: names another file; give that one instead")
                 continue
-            entry = self.validated(_ENTRY, raw, at, provisioners.context(catalogue, directory))
-            if entry is None or isinstance(entry, provisioners.ProvisionerFile | provisioners.UnknownDocument):
-                continue
-            entries.append(Written(at, entry, directory))
-            self.warn(at, entry)
+            entries += self._entry(self, raw, at, directory, catalogue)
         self.warn_of_old_names()
         return entries
+
+    def _entry(
+        self, validating: FileReader, raw: Any, place: str, directory: Path, catalogue: Catalogue | None
+    ) -> Iterator[Written]:
+        """Yield an entry that is valid, and collect its name and warnings. What is wrong with it is `validating`'s."""
+        self.note_names(place, raw)
+        entry = validating.validated(_ENTRY, raw, place, provisioners.context(catalogue, directory))
+        if entry is None or isinstance(entry, provisioners.ProvisionerFile | provisioners.UnknownDocument):
+            return
+        if isinstance(entry, karpenter.NodePool):
+            self.warnings.extend(f"{place}.{warning}" for warning in entry.warnings())
+        yield Written(place, entry, directory)
 
     def note_names(self, place: str, raw: Any) -> None:
         """Collect the names in an entry, for `refuse_repeated_names`."""
@@ -153,11 +144,6 @@ class FileReader:
             before = first.setdefault((what, name), place)
             if before != place:
                 self.problems.append(f"{place}: the {what} {shown(name)} is taken by {before}; each needs its own")
-
-    def warn(self, place: str, entry: Entry) -> None:
-        """Collect the warnings of an entry."""
-        if not isinstance(entry, provisioners.ProvisionerForm):
-            self.warnings.extend(f"{place}.{warning}" for warning in entry.warnings())
 
 
 def _flattened(documents: Iterable[Any], place: str) -> list[tuple[str, Any]]:

@@ -11,9 +11,7 @@ from cagrpc.api.autoscaler.options import AutoscalingOptions
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
 from cagrpc.api.devices.objects import Device
 from cagrpc.backends.plugin import BackendSettings
-from cagrpc.config.schema.http import HttpAccess
-from cagrpc.config.schema.listen import Address
-from cagrpc.config.schema.tls import TlsPaths
+from cagrpc.config.schema.listen import Address, HttpAccess, TlsPaths
 from cagrpc.controllers.settings import (
     AnswerRules,
     AutoscalerConfigMapSettings,

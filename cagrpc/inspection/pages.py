@@ -45,20 +45,20 @@ def print_decision(decision: dict[str, Any], out: Console) -> None:
     nothing = "nothing" if decision.get("shadow") else "nothing (a veto: no scale-up in this loop)"
     choice = decision["chosen"] or ("the autoscaler's next expander chooses" if decision.get("passed_on") else nothing)
     verb = "would be chosen" if decision.get("shadow") else "chosen"
-    out.print(f"{verb}: {choice}, in {decision['elapsed_seconds']:.2f} s; {decision['reason']}", soft_wrap=True)
+    out.print(f"{verb}: {choice}, in {decision['elapsed_seconds']:.2f} s; {decision['reason']}")
 
 
 def print_request(record: Mapping[str, Any], out: Console) -> None:
     """Print a request of `/provisioningrequests`."""
-    out.print(f"{record['namespace']}/{record['name']}: {record['phase']}", style="bold", soft_wrap=True)
-    out.print(record["explanation"], soft_wrap=True)
-    out.print(f"class: {record['class']} ({record['behaviour']}), created {record['created']}", soft_wrap=True)
+    out.print(f"{record['namespace']}/{record['name']}: {record['phase']}", style="bold")
+    out.print(record["explanation"])
+    out.print(f"class: {record['class']} ({record['behaviour']}), created {record['created']}")
     for key, heading in _FIELDS:
         if record.get(key):
-            out.print(f"{heading}: {record[key]}", soft_wrap=True)
+            out.print(f"{heading}: {record[key]}")
     increment = record["increment"]
     if increment:
-        out.print(f"increment {increment['id']}: {increment['phase']}; {increment['message']}", soft_wrap=True)
+        out.print(f"increment {increment['id']}: {increment['phase']}; {increment['message']}")
     sets = table("Pod sets", "template", "pods", "consumed", right=("pods", "consumed"))
     for each in record["pod_sets"]:
         sets.add_row(each["template"], str(each["count"]), str(each["consumed"]))
@@ -76,14 +76,14 @@ def print_slack(slack: Mapping[str, Any], out: Console) -> None:
         out.print("no slack is held: there is no `slack` in the configuration, or this server does not lead")
         return
     carrier = slack["carrier"] or "not known yet"
-    out.print(f"carrier: {carrier}" + (f"; {slack['problem']}" if slack["problem"] else ""), soft_wrap=True)
+    out.print(f"carrier: {carrier}" + (f"; {slack['problem']}" if slack["problem"] else ""))
     out.print(_targets(slack["targets"]))
     if slack["shapes"]:
         out.print(_shapes(slack["shapes"]))
     for name, count in slack.get("left_out", {}).items():
         out.print(f"not shown: {count} more of {name}")
     for warning in slack["warnings"]:
-        out.print(f"not held: {warning}", soft_wrap=True)
+        out.print(f"not held: {warning}")
 
 
 def _targets(targets: Sequence[Mapping[str, Any]]) -> Any:

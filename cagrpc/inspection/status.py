@@ -1,15 +1,23 @@
-"""Prints a server's `/status`, `/increments` and `/plans`."""
+"""`cagrpc status`: a server's `/status`, `/increments` and `/plans`, printed once; or again and again (`--watch`),
+redrawn on a terminal, and elsewhere one line for each change."""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
+from rich.live import Live
+from rich.text import Text
 
 from cagrpc.api.encoding.json_documents import timestamp
 from cagrpc.cluster.shortages import Shortage, left_out
+from cagrpc.errors import Unavailable
+from cagrpc.inspection.client import ServerAddress, get_json, get_list
 from cagrpc.tables import table
 from solver.model.plan import gap_words
 from solver.model.quantities import pluralize
@@ -18,13 +26,15 @@ FINISHED = ("done", "rolled-back")
 _ROUNDS = 5
 _LEFT_OUT = 10
 _STAYS = 5
+_EVERY_SECONDS = 2.0
+Connect = Callable[[], AbstractContextManager[ServerAddress]]
 
 
 def print_status(
     status: Mapping[str, Any], increments: Sequence[Mapping[str, Any]], plans: Sequence[Mapping[str, Any]], out: Console
 ) -> None:
     """Print the status, increments in flight, and the last planning rounds."""
-    out.print("ready" if status["ready"] else f"not ready: {status['why_not_ready']}", soft_wrap=True)
+    out.print("ready" if status["ready"] else f"not ready: {status['why_not_ready']}")
     for name, value in status.items():
         if name == "consolidation":
             _print_consolidation(value, out)
@@ -32,7 +42,7 @@ def print_status(
             shown = (
                 ", ".join(f"{what}: {each}" for what, each in value.items()) if isinstance(value, Mapping) else value
             )
-            out.print(f"{name.replace('_', ' ')}: {shown}", soft_wrap=True)
+            out.print(f"{name.replace('_', ' ')}: {shown}")
     in_flight = [each for each in increments if each["phase"] not in FINISHED]
     if in_flight:
         out.print(_increments(in_flight))
@@ -45,20 +55,18 @@ def print_status(
 
 def _print_consolidation(shown: Mapping[str, Any], out: Console) -> None:
     plan, under_way = shown["plan"], shown["under_way"]
-    out.print(f"consolidation: {shown['mode']}; {_what_it_does(shown)}", soft_wrap=True)
+    out.print(f"consolidation: {shown['mode']}; {_what_it_does(shown)}")
     if plan is not None:
         out.print(
             f"  {plan['cost_usd_per_hour']:.4f} $/h now, {plan['cost_after_usd_per_hour']:.4f} after"
             f" {pluralize(plan['steps_planned'], 'step')}, {plan['least_usd_per_hour']:.4f} at least,"
-            f" {plan['least_if_all_moved_usd_per_hour']:.4f} if all could be moved",
-            soft_wrap=True,
+            f" {plan['least_if_all_moved_usd_per_hour']:.4f} if all could be moved"
         )
         for each in plan["stays"][:_STAYS]:
-            out.print(f"  {each['reason']}: {pluralize(each['nodes'], 'node')}", soft_wrap=True)
+            out.print(f"  {each['reason']}: {pluralize(each['nodes'], 'node')}")
     if under_way is None and shown["last"] is not None:
-        last = shown["last"]
-        out.print(f"  last step: {last['phase']}, {timestamp(last['finished_at_seconds'])}: {last['message']}",
-                  soft_wrap=True)  # fmt: skip
+        last, at = shown["last"], timestamp(shown["last"]["finished_at_seconds"])
+        out.print(f"  last step: {last['phase']}, {at}: {last['message']}")
 
 
 def _what_it_does(shown: Mapping[str, Any]) -> str:
@@ -98,14 +106,121 @@ def _rounds(plans: Sequence[Mapping[str, Any]]) -> Any:
 def _print_left_out(plan: Mapping[str, Any], out: Console) -> None:
     for each in plan["unplaced"][:_LEFT_OUT]:
         why = "; ".join((*each["reasons"], *each["ways"]))
-        out.print(f"not planned: {pluralize(each['count'], 'pod')} like {each['example']}: {why}", soft_wrap=True)
+        out.print(f"not planned: {pluralize(each['count'], 'pod')} like {each['example']}: {why}")
     if plan.get("limited"):
-        out.print(plan["limited"]["text"], soft_wrap=True)
+        out.print(plan["limited"]["text"])
     for each in plan["incomplete_gangs"][:_LEFT_OUT]:
-        out.print(f"not planned: gang {each['gang']} has {each['pods']} of {each['needed']} pods", soft_wrap=True)
+        out.print(f"not planned: gang {each['gang']} has {each['pods']} of {each['needed']} pods")
     for each in plan["shortages"][:_LEFT_OUT]:
-        out.print(left_out([Shortage.from_json(each)]), soft_wrap=True)
+        out.print(left_out([Shortage.from_json(each)]))
 
 
 def groups_text(deltas: Mapping[str, int]) -> str:
     return ", ".join(f"{group}+{delta}" for group, delta in deltas.items())
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPages:
+    """What `cagrpc status` shows."""
+
+    status: Mapping[str, Any]
+    increments: list[Any]
+    plans: list[Any]
+
+    def as_json(self) -> dict[str, Any]:
+        return {"status": self.status, "increments": self.increments, "plans": self.plans}
+
+    def print(self, out: Console) -> None:
+        print_status(self.status, self.increments, self.plans, out)
+
+
+Answer = ServerPages | Unavailable
+"""What a server has said, or why it has not."""
+
+
+def pages_of(server: ServerAddress) -> ServerPages:
+    """Return the pages. Raises Unavailable."""
+    return ServerPages(get_json(server, "/status"), get_list(server, "/increments"), get_list(server, "/plans"))
+
+
+def answers(connect: Connect, wait: Callable[[float], object] = time.sleep) -> Iterator[Answer]:
+    """Yield what the server says, without end. It is connected anew where it stopped responding, since it may have been
+    replaced and tokens expire. Raises Unavailable where it has never responded."""
+    answered = False
+    while True:
+        try:
+            with connect() as server:
+                while True:
+                    found = pages_of(server)
+                    answered = True
+                    yield found
+                    wait(_EVERY_SECONDS)
+        except Unavailable as error:
+            if not answered:
+                raise
+            yield error
+        wait(_EVERY_SECONDS)
+
+
+def redraw(found: Iterator[Answer], out: Console) -> None:
+    """Draw over what was drawn before, on a terminal. What does not fit on it is cut off below."""
+    shown = ""
+    with Live(console=out, auto_refresh=False, vertical_overflow="crop") as live:
+        for answer in found:
+            if isinstance(answer, ServerPages):
+                with out.capture() as captured:
+                    answer.print(out)
+                shown = captured.get()
+                live.update(Text.from_ansi(shown), refresh=True)
+            else:
+                live.update(Text.from_ansi(f"no answer: {answer}; this is the last one:\n{shown}"), refresh=True)
+
+
+def changes(
+    found: Iterator[Answer],
+    now: Callable[[], float] = time.time,  # noqa: TID251 - for people
+) -> Iterator[str]:
+    """Yield a line for each change, with its time: of readiness, of an increment, and for each planning round. What had
+    ended before is left out."""
+    known: dict[str, str] | None = None
+    for answer in found:
+        facts = _facts(answer)
+        for key, fact in facts.items():
+            new = _worth_telling(answer, key) if known is None else known.get(key) != fact
+            if new:
+                yield f"{timestamp(now())} {fact}"
+        known = {**(known or {}), **facts}
+
+
+def _facts(answer: Answer) -> dict[str, str]:
+    if isinstance(answer, Unavailable):
+        return {"server": f"no answer: {answer}"}
+    status = answer.status
+    facts = {"server": "ready" if status["ready"] else f"not ready: {status['why_not_ready']}"}
+    for each in answer.increments:
+        said = f"increment {each['id']} {each['phase']}: {groups_text(each['deltas'])}"
+        facts[f"increment {each['id']}"] = f"{said}: {each['message']}" if each["message"] else said
+    for each in answer.plans:
+        left_out = sum(one["count"] for one in each["unplaced"])
+        cost = f"${each['planned_cost_per_hour']:.4f}/h, gap {gap_words(each['gap'], left_out)}"
+        planned = f"planned {pluralize(each['pods'], 'pod')} on {pluralize(each['nodes'], 'new node')}: {cost}"
+        facts[f"plan {each['at_seconds']}"] = planned + (
+            f"; {pluralize(left_out, 'pod')} without a place" * bool(left_out)
+        )
+    return facts
+
+
+def _worth_telling(answer: Answer, key: str) -> bool:
+    """Return whether a first answer's fact is of now."""
+    assert isinstance(answer, ServerPages)
+    flying = {f"increment {each['id']}" for each in answer.increments if each["phase"] not in FINISHED}
+    return key == "server" or key in flying
+
+
+def documents(found: Iterator[Answer]) -> Iterator[dict[str, Any]]:
+    """Yield the pages as often as they have changed, for machines."""
+    last: dict[str, Any] | None = None
+    for answer in found:
+        if isinstance(answer, ServerPages) and (document := answer.as_json()) != last:
+            last = document
+            yield document

@@ -1,29 +1,33 @@
-"""Files, or a running cluster, to a problem: pods, nodes, provisioners, the catalogue and an earlier plan, with every
-error of every file at once. The problem is solved in `planning`."""
+"""Files, or a running cluster, to a cluster that was read and, for a plan, to a problem: pods, nodes, provisioners, the
+catalogue, prices and an earlier plan, with every error of every file at once. What `cagrpc plan`, `explain` and
+`report` are given is read here alone. The problem is solved in `planning`."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
 from cagrpc.api.devices.objects import Device
-from cagrpc.api.files.documents import ManifestDocument, pods_of_table, read_text
-from cagrpc.api.files.documents import documents as read_documents
+from cagrpc.api.encoding.json_documents import Problems
+from cagrpc.api.files.documents import documents, pods_of_table
 from cagrpc.cluster.documents import Described, DocumentReader
 from cagrpc.config.files import load_devices, load_provisioners
+from cagrpc.config.groups import Expanded
+from cagrpc.config.prices import price_list
 from cagrpc.controllers.assume_cache.snapshot import Snapshot
 from cagrpc.controllers.planning.problem import question
 from cagrpc.durations import seconds_of_flag
-from cagrpc.errors import InvalidConfiguration, InvalidInput
+from cagrpc.errors import InvalidConfiguration, InvalidInput, attempt
 from cagrpc.fleet.catalogue import Catalogue, embedded_catalogue, read_catalogue
 from cagrpc.fleet.model import FleetSnapshot, GroupState
+from cagrpc.fleet.prices import PriceList
 from cagrpc.fleet.provisioners import NODEPOOL_LABEL
 from cagrpc.offline.previous import read_previous
 from solver import Budget, Problem
@@ -43,7 +47,9 @@ _POOLS = (
 """Labels with the provisioner, NodePool or node pool of a node."""
 
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from cagrpc.offline.live import Unread
+
 _MOST_PROBLEMS = 10
 
 
@@ -67,21 +73,19 @@ def with_nodes(limits: Sequence[Limit], groups: Sequence[NodeGroup], nodes: Iter
     return tuple(found)
 
 
-if TYPE_CHECKING:
-    from cagrpc.offline.dry_run import LiveCluster
-
-
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The files to plan from, and the budget."""
+    """What the flags of `cagrpc plan`, `explain` and `report` name."""
 
-    pods: tuple[Path, ...]
+    pods: tuple[Path, ...] = ()
     """Kubernetes manifests, or CSV."""
-    provisioners: tuple[Path, ...]
+    provisioners: tuple[Path, ...] = ()
     nodes: tuple[Path, ...] = ()
     """Manifests of existing nodes, and of the pods bound to them."""
     catalogue: Path | None = None
     """None for the embedded one."""
+    prices: Path | None = None
+    """A table of prices, which come before the catalogue's."""
     devices: Path | None = None
     """The section `devices` of a configuration: what DRA drivers publish of new nodes."""
     previous: Path | None = None
@@ -89,12 +93,28 @@ class Inputs:
     gang_label: str = DEFAULT_GANG_LABEL
     schedulers: frozenset[str] = DEFAULT_SCHEDULERS
     """Whose pods are planned."""
-    budget: str = "1s"
-    """A duration such as 500ms, 1s or 2m."""
     kubeconfig: Path | None = None
-    """Of a running cluster, instead of `pods` and `nodes`; without `provisioners` those are its own as well."""
+    """Of a running cluster, instead of `pods` and `nodes`; a plan without `provisioners` takes its own as well."""
     context: str = ""
     """Of the kubeconfig; empty for its current one."""
+    recording: str = ""
+    """Of a report, instead of all these: a recorded conversation of a cluster-autoscaler."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadInputs:
+    """A cluster that was read, and what there is to plan it with."""
+
+    reader: DocumentReader
+    found: Described
+    prices: PriceList
+    expanded: Expanded | None = None
+    """None without provisioners."""
+    tables: Sequence[PodSet] = ()
+    """Pods without a node, of tables."""
+    unread: Sequence[Unread] = ()
+    left_out: Sequence[str] = ()
+    """Of a running cluster, in which one object stops nothing: what could not be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,70 +125,92 @@ class ReadProblem:
 
 
 def inputs_of(options: Any, kubeconfig: Path | None) -> Inputs:
-    """Return the inputs that the flags of `cagrpc plan` name. Raises InvalidInput where these do not go together."""
-    if kubeconfig is not None and (options.pods or options.nodes):
-        raise InvalidInput("give either --pods and --nodes (files), or --kubeconfig (a running cluster)")
-    if kubeconfig is None and not (options.pods and options.provisioners):
-        raise InvalidInput("give --pods and --provisioners (files), or --kubeconfig (a running cluster)")
+    """Return the inputs that the flags of a command name."""
     return Inputs(
         kubeconfig=kubeconfig,
         context=options.context,
+        recording=options.recording,
         pods=tuple(options.pods),
         provisioners=tuple(options.provisioners),
         nodes=tuple(options.nodes),
         catalogue=options.catalog,
+        prices=options.prices,
         devices=options.devices,
         previous=options.previous,
         gang_label=options.gang_label or DEFAULT_GANG_LABEL,
         schedulers=frozenset(options.scheduler or DEFAULT_SCHEDULERS),
-        budget=options.budget,
     )
 
 
-def read_problem(inputs: Inputs) -> ReadProblem:
-    """Read all files. Raises InvalidConfiguration with every problem of every file."""
-    reader = _InputReader()
-    seconds = reader.attempt(lambda: seconds_of_flag(inputs.budget, "--budget"))
+def read_problem(inputs: Inputs, budget: str = "1s") -> ReadProblem:
+    """Return what is to be planned, within a budget such as 500ms, 1s or 2m. Raises InvalidInput where the inputs do
+    not go together, InvalidConfiguration with every problem of every file."""
+    if inputs.kubeconfig is not None and (inputs.pods or inputs.nodes):
+        raise InvalidInput("give either --pods and --nodes (files), or --kubeconfig (a running cluster)")
+    if inputs.kubeconfig is None and not (inputs.pods and inputs.provisioners):
+        raise InvalidInput("give --pods and --provisioners (files), or --kubeconfig (a running cluster)")
+    problems: Problems = []
+    seconds = attempt(problems, lambda: seconds_of_flag(budget, "--budget"))
     now_seconds = time.time()  # noqa: TID251 - pods' ages
-    catalogue = reader.attempt(lambda: read_catalogue(inputs.catalogue) if inputs.catalogue else embedded_catalogue())
-    documents = DocumentReader(now_seconds, inputs.gang_label, inputs.schedulers)
-    tables: list[PodSet] = []
-    cluster = None
-    if inputs.kubeconfig:
-        cluster = reader.attempt(lambda: _cluster(inputs, catalogue))
-    else:
-        tables = read_files(inputs.pods, inputs.nodes, documents)
-    # provisioners cannot be validated without a catalogue
-    expanded = cluster.provisioners if cluster else None
-    if inputs.provisioners and catalogue:
-        expanded = reader.attempt(lambda: load_provisioners(inputs.provisioners, catalogue))
-    named = inputs.devices
-    of_groups: Mapping[str, tuple[Device, ...]] | None = {}
-    if named is not None and expanded is not None and catalogue is not None:
-        of_groups = reader.attempt(partial(load_devices, named, expanded.groups, catalogue))
-    if cluster is not None:
-        documents.documents += cluster.listed.documents
-        documents.bound, documents.listed = cluster.listed.bound, cluster.listed.listed
-    found = documents.read(of_groups)
-    unreadable = list(dict.fromkeys(documents.problems))  # a template may be used twice
-    if cluster is None:
-        reader.problems += unreadable
+    read = read_inputs(inputs, DocumentReader(now_seconds, inputs.gang_label, inputs.schedulers), problems)
+    pod_sets = [*read.tables, *(each.pod_set for each in read.found.state.waiting)]
     earlier = inputs.previous
-    pod_sets = [*tables, *(each.pod_set for each in found.state.waiting)]
-    previous = reader.attempt(lambda: read_previous(earlier, pod_sets)) if earlier else None
-    if reader.problems or expanded is None or seconds is None or of_groups is None:
-        raise InvalidConfiguration(reader.problems)
-    warnings = [*(cluster.warnings if cluster else ()), *found.warnings, *expanded.warnings]
+    previous = attempt(problems, lambda: read_previous(earlier, pod_sets)) if earlier else None
+    expanded = read.expanded
+    if problems or expanded is None or seconds is None:
+        raise InvalidConfiguration(problems)
+    warnings = [f"{each.resource}: {each.meaning}" for each in read.unread if not each.meaning.startswith("none")]
+    warnings += (*read.found.warnings, *expanded.warnings, *read.left_out)
     limits = expanded.limits
-    if cluster is not None:
-        warnings += _left_out(unreadable)
-        limits = with_nodes(limits, expanded.groups, [each.node for each in found.state.nodes])
-    elif limits and found.state.nodes:
+    if inputs.kubeconfig is not None:
+        limits = with_nodes(limits, expanded.groups, [each.node for each in read.found.state.nodes])
+    elif limits and read.found.state.nodes:
         warnings.append(
             "the limits of provisioners count only new nodes here: the provisioners of the nodes in --nodes are unknown"
         )
-    problem = problem_of(found, expanded.groups, limits, tables)
+    problem = problem_of(read.found, expanded.groups, limits, read.tables)
     return ReadProblem(replace(problem, previous=previous), Budget(seconds), tuple(warnings))
+
+
+def read_inputs(inputs: Inputs, reader: DocumentReader, problems: Problems) -> ReadInputs:
+    """Read the cluster, with `reader`, and what else the inputs name. Everything that is wrong is added to
+    `problems`."""
+    catalogue = attempt(
+        problems, lambda: read_catalogue(inputs.catalogue) if inputs.catalogue else embedded_catalogue()
+    )
+    known = catalogue or embedded_catalogue()
+    prices = attempt(problems, lambda: price_list(known, inputs.prices)) or PriceList(known)
+    tables: list[PodSet] = []
+    unread: Sequence[Unread] = ()
+    expanded = None
+    if inputs.kubeconfig is not None:
+        unread, expanded = attempt(problems, lambda: _read_live(inputs, reader, catalogue)) or ((), None)
+    else:
+        tables = read_files(inputs.pods, inputs.nodes, reader)
+    # provisioners cannot be validated without a catalogue
+    if inputs.provisioners and catalogue:
+        expanded = attempt(problems, lambda: load_provisioners(inputs.provisioners, catalogue))
+    devices: Mapping[str, tuple[Device, ...]] = {}
+    named, groups = inputs.devices, expanded.groups if expanded is not None else ()
+    if named is not None and expanded is not None:
+        devices = attempt(problems, lambda: load_devices(named, groups, known)) or {}
+    found = reader.read(devices)
+    unreadable = list(dict.fromkeys(reader.problems))  # a template may be used twice
+    if inputs.kubeconfig is None:
+        problems += unreadable
+        unreadable = []
+    return ReadInputs(reader, found, prices, expanded, tables, unread, tuple(_left_out(unreadable)))
+
+
+def _read_live(
+    inputs: Inputs, reader: DocumentReader, catalogue: Catalogue | None
+) -> tuple[Sequence[Unread], Expanded | None]:
+    """Read a running cluster; return what could not be listed and, to plan with, its own provisioners."""
+    from cagrpc.offline.live import read_live  # noqa: PLC0415 - it brings the client
+
+    assert inputs.kubeconfig is not None
+    own = not inputs.provisioners and reader.moving is None
+    return read_live(inputs.kubeconfig, inputs.context, reader, catalogue if own else None)
 
 
 def read_files(paths: Sequence[Path], paths_of_nodes: Sequence[Path], reader: DocumentReader) -> list[PodSet]:
@@ -177,17 +219,14 @@ def read_files(paths: Sequence[Path], paths_of_nodes: Sequence[Path], reader: Do
     read once."""
     tables: list[PodSet] = []
     for path in dict.fromkeys((*paths, *paths_of_nodes)):
-        text = read_text(path, reader.problems)
-        if text is None:
-            continue
-        before = len(reader.problems)
-        found: list[ManifestDocument] = []
+        before, nodes = len(reader.problems), len(reader.documents)
         if path.suffix.lower() == ".csv" and path in paths:
-            tables += pods_of_table(path, text, reader.problems)
+            tables += pods_of_table(path, reader.problems)
         else:
-            found = list(read_documents(path, text, reader.problems))
-            reader.documents += found if path in paths else reader.of_nodes(found)
-        if path in paths_of_nodes and len(reader.problems) == before and not any(d.kind == "Node" for d in found):
+            found = documents(path, reader.problems)
+            reader.add(found if path in paths else reader.of_nodes(found))
+        has_nodes = any(each.kind == "Node" for each in islice(reader.documents, nodes, None))
+        if path in paths_of_nodes and len(reader.problems) == before and not has_nodes:
             reader.problems.append(f"{path}: has no Node; --nodes takes Kubernetes nodes, and pods bound to them")
     return tables
 
@@ -211,24 +250,3 @@ def _left_out(problems: Sequence[str]) -> Iterator[str]:
     yield from (f"left out: {problem}" for problem in problems[:_MOST_PROBLEMS])
     if len(problems) > _MOST_PROBLEMS:
         yield f"left out: and {len(problems) - _MOST_PROBLEMS} more problems of objects"
-
-
-def _cluster(inputs: Inputs, catalogue: Catalogue | None) -> LiveCluster:
-    from cagrpc.offline.dry_run import read_live  # noqa: PLC0415 - it brings the client
-
-    assert inputs.kubeconfig is not None
-    return read_live(inputs.kubeconfig, inputs.context, catalogue=None if inputs.provisioners else catalogue)
-
-
-class _InputReader:
-    """Collects the problems of several files."""
-
-    def __init__(self) -> None:
-        self.problems: list[str] = []
-
-    def attempt(self, read: Callable[[], T]) -> T | None:
-        try:
-            return read()
-        except InvalidInput as error:
-            self.problems += error.problems if isinstance(error, InvalidConfiguration) else str(error).splitlines()
-            return None

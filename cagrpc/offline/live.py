@@ -1,20 +1,25 @@
-"""Objects of a running cluster, by list requests alone, page by page: whoever may view the cluster and list its nodes
-can report on it and plan for it. What may not be listed is reported, with what follows. What becomes of the objects is
-said in `dry_run` and in `cagrpc.report`."""
+"""`--kubeconfig` of `cagrpc plan`, `explain` and `report`: objects of a running cluster, by list requests alone, page
+by page: whoever may view the cluster and list its nodes can report on it and plan for it. What may not be listed is
+reported, with what follows. Nothing is changed there."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from cagrpc.api.files.documents import ManifestDocument
+from cagrpc.backends.registry import cluster_sources
 from cagrpc.cluster.bound_pods import ReducedPod, StandingPods
-from cagrpc.cluster.documents import followed_kinds
+from cagrpc.cluster.documents import DocumentReader, followed_kinds
+from cagrpc.config.files import expand_documents
+from cagrpc.config.groups import Expanded
 from cagrpc.errors import CagrpcError, InvalidInput, NotFound, Unavailable
+from cagrpc.fleet.catalogue import Catalogue
 from cagrpc.kube.client.client import Client
-from cagrpc.kube.client.envelopes import Encoding, page
+from cagrpc.kube.client.envelopes import Encoding, identity, page
 from cagrpc.kube.client.failures import Expired, Forbidden
 
 _PAGE = 500
@@ -57,47 +62,44 @@ class Unread:
     meaning: str
 
 
-@dataclass
-class ClusterObjects:
-    """The objects of a cluster that was listed, or that files or a recording describe."""
-
-    documents: list[ManifestDocument] = field(default_factory=list)
-    """Of a list in the order of the resources; bound pods are apart."""
-    bound: StandingPods = field(default_factory=StandingPods)
-    unread: list[Unread] = field(default_factory=list)
-    listed: AbstractSet[str] | None = None
-    """Kinds of which all objects are known, of a cluster that was listed."""
+def read_live(
+    kubeconfig: Path, context: str, reader: DocumentReader, catalogue: Catalogue | None
+) -> tuple[Sequence[Unread], Expanded | None]:
+    """Give the reader the cluster of a kubeconfig's context; return what could not be read of it and, with a
+    `catalogue`, its own provisioners. Raises InvalidInput, and Unavailable where nodes or pods are not listed."""
+    with closing(Client.connect(kubeconfig, context)) as client:
+        unread = read_resources(client, reader)
+        return unread, None if catalogue is None else _provisioners(client, catalogue)
 
 
-def read_resources(client: Client, without: AbstractSet[str] = frozenset()) -> ClusterObjects:
-    """Return what the cluster has of all that the cluster model reads, but for some kinds. Raises Unavailable where
-    nodes or pods cannot be listed."""
-    result = ClusterObjects()
+def read_resources(client: Client, reader: DocumentReader) -> tuple[Unread, ...]:
+    """Give the reader what the cluster has of all that it reads; return what could not be read. Raises Unavailable
+    where nodes or pods cannot be listed."""
+    without = OF_MOVING_PODS if reader.moving is None else OF_WAITING_PODS
+    unread: dict[Unread, None] = {}
     served, listed = set(), set()
-    kept: list[ManifestDocument | ReducedPod] = []
     for path, kind in followed_kinds():
         if kind in without or _group(path) in served:
             continue  # a newer version has the same objects
         try:
-            kept += _listed(client, path, kind, result.bound)
+            found = _listed(client, path, kind, reader.bound)
             served.add(_group(path))
         except NotFound:
-            pass  # the cluster does not serve it, so nothing is of it
+            found = []  # the cluster does not serve it, so nothing is of it
         except CagrpcError as error:
             if kind not in _MEANINGS:
                 raise Unavailable(f"{kind.lower()}s of all namespaces need to be listed: {error}") from error
             why = "not allowed" if isinstance(error, Forbidden) else "not answered"
-            unread = Unread(f"{path.rpartition('/')[2]} ({why})", _MEANINGS[kind])
-            result.unread += [] if unread in result.unread else [unread]
+            unread[Unread(f"{path.rpartition('/')[2]} ({why})", _MEANINGS[kind])] = None
             continue
         listed.add(kind)
-    result.listed = listed
-    for each in kept:
-        if isinstance(each, ReducedPod):
-            result.bound.keep(each)
-        else:
-            result.documents.append(each)
-    return result
+        for each in found:
+            if isinstance(each, ReducedPod):
+                reader.bound.keep(each)
+            else:
+                reader.documents.append(each)
+    reader.listed = listed
+    return tuple(unread)
 
 
 def _group(path: str) -> tuple[str, str]:
@@ -113,7 +115,8 @@ def _listed(client: Client, path: str, kind: str, bound: StandingPods) -> list[M
         read: list[ManifestDocument | ReducedPod] = []
         try:
             for body in _pages(client, path):
-                document = ManifestDocument(f"{path} ({_name(body)})", {"apiVersion": version, **body, "kind": kind})
+                place = f"{path} ({identity(Encoding.JSON, body)})"
+                document = ManifestDocument(place, {"apiVersion": version, **body, "kind": kind})
                 read.append(bound.reduced(document) or document)
         except Expired:
             # it took longer than the API server keeps a list's continuation
@@ -138,7 +141,16 @@ def _pages(client: Client, path: str) -> Iterator[Mapping[str, Any]]:
             return
 
 
-def _name(body: Mapping[str, Any]) -> str:
-    metadata = body.get("metadata")
-    named = metadata if isinstance(metadata, Mapping) else {}
-    return "/".join(str(named[key]) for key in ("namespace", "name") if named.get(key))
+def _provisioners(client: Client, catalogue: Catalogue) -> Expanded:
+    """Return those that the cluster has for a backend of ours: NodePools, or MachineDeployments."""
+    why = []
+    for source in cluster_sources().values():
+        try:
+            found = source.read(client, "", "")
+        except (InvalidInput, NotFound) as error:
+            why.append(str(error))
+            continue
+        documents: Mapping[str, Any] = dict(found.sections)
+        expanded = expand_documents(documents["provisioners"], f"{source.name} of {client.server}", catalogue)
+        return replace(expanded, warnings=(*found.warnings, *expanded.warnings))
+    raise InvalidInput("\n".join(["--provisioners is needed: the cluster has none that could be read", *why]))

@@ -39,11 +39,6 @@ class Planned:
     limited: WhyLimited | None = None
     """What the maximum sizes and limits that it has used up cost together; None where that is nothing."""
 
-    @property
-    def interrupted(self) -> bool:
-        """Whether planning ended before its time."""
-        return _interrupted(self.budget)
-
 
 def plan(problem: Problem, budget: Budget, *, limited: bool = True) -> Planned:
     """Return the plan; with `limited` also what sizes and limits cost, for which it is planned once more where some are
@@ -52,7 +47,7 @@ def plan(problem: Problem, budget: Budget, *, limited: bool = True) -> Planned:
     first = budget.part(1 - _LIMITED_SHARE) if limited and can_bind(problem) else budget
     found = _watched(f"planning {pods} pods", lambda report: solve(problem, first, report))
     planned = Planned(found, problem, budget, {group.id: group for group in problem.node_groups})
-    changes = reached(problem, found) if limited and not _interrupted(budget) else ()
+    changes = reached(problem, found) if limited and not budget.interrupted else ()
     if not changes:
         return planned
     again = budget.part(_LIMITED_SHARE)
@@ -65,10 +60,6 @@ def explain_plan(planned: Planned) -> Explanation:
     """Return the explanation of the plan, within `TIMES_THE_BUDGET` its budget."""
     budget = replace(planned.budget, seconds=planned.budget.seconds * TIMES_THE_BUDGET, workers=1)
     return _watched("explaining the plan", lambda _: explain(planned.problem, planned.plan, budget))
-
-
-def _interrupted(budget: Budget) -> bool:
-    return budget.interruption is not None and budget.interruption.happened
 
 
 def _watched(task: str, work: Callable[[TellProgress | None], T]) -> T:

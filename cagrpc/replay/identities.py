@@ -7,10 +7,11 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from cagrpc.api.encoding.messages import parse
 from cagrpc.api.gen import externalgrpc_pb2 as pb
-from cagrpc.replay.recording import Call
+from cagrpc.replay.recording import Call, request_type
 
 _HOSTNAME = "kubernetes.io/hostname"
 
@@ -43,20 +44,12 @@ class Identities:
 
     def rewrite(self, method: str, request: bytes) -> bytes:
         """Return the request with ids, names and host names of the replay; other bytes are unchanged."""
-        if method == "NodeGroupDeleteNodes":
-            deletion = parse(pb.NodeGroupDeleteNodesRequest, request)
-            for node in deletion.nodes:
-                self._rewrite_node(node)
-            return deletion.SerializeToString()
-        if method == "NodeGroupForNode":
-            lookup = parse(pb.NodeGroupForNodeRequest, request)
-            self._rewrite_node(lookup.node)
-            return lookup.SerializeToString()
-        if method == "PricingNodePrice":
-            pricing = parse(pb.PricingNodePriceRequest, request)
-            self._rewrite_node(pricing.node)
-            return pricing.SerializeToString()
-        return request
+        if method not in ("NodeGroupDeleteNodes", "NodeGroupForNode", "PricingNodePrice"):
+            return request
+        message: Any = parse(request_type(method), request)
+        for node in message.nodes if method == "NodeGroupDeleteNodes" else (message.node,):
+            self._rewrite_node(node)
+        return bytes(message.SerializeToString())
 
     def _rewrite_node(self, node: pb.ExternalGrpcNode) -> None:
         if not self.knows(node.providerID):

@@ -40,18 +40,17 @@ def print_report(replay: Replay, console: Console) -> None:
     for reason, count in replay.exceptions.items():
         console.print(f"differs from the recording on purpose, {pluralize(count, 'answer')}: {reason}")
     for each in replay.disagreements[:MOST_DISAGREEMENTS]:
-        console.print(f"line {each.line}, {each.method}: {each.problem}", style="red", soft_wrap=True)
+        console.print(f"line {each.line}, {each.method}: {each.problem}", style="red")
     if len(replay.disagreements) > MOST_DISAGREEMENTS:
         console.print(f"... and {len(replay.disagreements) - MOST_DISAGREEMENTS} more")
     if replay.left_by_recording:
-        console.print(f"the recording ends with {_counts(replay.left_by_recording)}; deleted now", soft_wrap=True)
+        console.print(f"the recording ends with {_counts(replay.left_by_recording)}; deleted now")
     wrong = pluralize(len(replay.disagreements), "wrong answer")
     verdict = "every request was answered as recorded" if replay.good else wrong
     console.print(
         f"{replay.recording}: {replay.requests} requests in {replay.elapsed_seconds:.1f} s; {verdict};"
         f" instances left: {_counts(replay.instances_left) or 'none'}",
         style="green" if replay.good else "bold red",
-        soft_wrap=True,
     )
 
 

@@ -26,10 +26,10 @@ from cagrpc.report.model import (
     PodThatStays,
     StayingNodes,
 )
-from cagrpc.report.problem import Offered, ReadCluster, RepackingQuestion
+from cagrpc.report.problem import ReadCluster, RepackingQuestion
 from cagrpc.report.standing import ReportedNode
 from solver import Budget, consolidate
-from solver.consolidation.model import ConsolidationPlan, ConsolidationProblem, ConsolidationStep, StandingNode
+from solver.consolidation.model import ConsolidationPlan, ConsolidationProblem, ConsolidationStep
 from solver.model import CPU, MEMORY, Limit, NodeGroup
 
 SETTINGS = ConsolidationSettings()
@@ -37,27 +37,15 @@ SETTINGS = ConsolidationSettings()
 _MOST_EXAMPLES = 3
 
 
-@dataclass(frozen=True, slots=True)
-class PodsThatStay:
-    """Pods of one node that stay for one reason."""
-
-    because: StaysBecause
-    budgets: tuple[str, ...]
-    """PodDisruptionBudgets that keep them, `namespace/name`."""
-    count: int
-    example: ReschedulablePod | None
-    """None where the node itself says so."""
+Stays = defaultdict[tuple[StaysBecause, tuple[str, ...]], list[ReschedulablePod]]
+"""The pods of one node that stay, by the reason and the PodDisruptionBudgets that keep them, `namespace/name`; none
+where the node itself says so."""
 
 
-Found = defaultdict[str, dict[tuple[StaysBecause, tuple[str, ...]], PodsThatStay]]
-
-
-def obstacles(
-    asked: ConsolidationQuestion, out: AbstractSet[str], now_seconds: float
-) -> dict[str, tuple[PodsThatStay, ...]]:
+def obstacles(asked: ConsolidationQuestion, out: AbstractSet[str], now_seconds: float) -> dict[str, Stays]:
     """Return what keeps the nodes that are kept, by name, but for those that are `out` of the comparison."""
     state = asked.snapshot.cluster
-    found: Found = defaultdict(dict)
+    found: defaultdict[str, Stays] = defaultdict(lambda: defaultdict(list))
     may = {each.node.name for each in asked.problem.nodes if each.must_go is None} - out
     kept = {each.node.name for each in asked.problem.nodes if each.kept}
     for node in state.nodes:
@@ -66,14 +54,14 @@ def obstacles(
         here = state.bound.get(node.node.name, PodsOnNode())
         of = found[node.node.name]
         for because in _of_node(node, here, now_seconds):
-            of[because, ()] = PodsThatStay(because, (), 0, None)
+            of[because, ()] = []
         for pod in here.reschedulable:
             if pod.because is not None:
-                _add(of, pod.because, pod)
+                of[pod.because, pod.budgets].append(pod)
         if not of:
-            of[StaysBecause.MINIMUM, ()] = PodsThatStay(StaysBecause.MINIMUM, (), 0, None)
+            of[StaysBecause.MINIMUM, ()] = []
     _tie_gangs(found, state, out, may)
-    return {node: tuple(stays.values()) for node, stays in found.items()}
+    return found
 
 
 def _of_node(node: ClusterNode, here: PodsOnNode, now_seconds: float) -> Iterator[StaysBecause]:
@@ -90,7 +78,7 @@ def _of_node(node: ClusterNode, here: PodsOnNode, now_seconds: float) -> Iterato
         yield StaysBecause.YOUNG
 
 
-def _tie_gangs(found: Found, state: ClusterState, out: Iterable[str], may: AbstractSet[str]) -> None:
+def _tie_gangs(found: defaultdict[str, Stays], state: ClusterState, out: Iterable[str], may: AbstractSet[str]) -> None:
     """Add those of the nodes that `may` go that stay for gangs alone: of one of which a pod stays no other moves, so
     that one node may keep others."""
     where: defaultdict[str, defaultdict[str, list[ReschedulablePod]]] = defaultdict(lambda: defaultdict(list))
@@ -108,18 +96,9 @@ def _tie_gangs(found: Found, state: ClusterState, out: Iterable[str], may: Abstr
             for node, pods in where[gang].items():
                 if node in may and node not in reached:
                     for pod in pods:
-                        _add(found[node], StaysBecause.GANG, pod)
+                        found[node][StaysBecause.GANG, pod.budgets].append(pod)
                     reached.add(node)
                     stuck.append(node)
-
-
-def _add(
-    found: dict[tuple[StaysBecause, tuple[str, ...]], PodsThatStay], because: StaysBecause, pod: ReschedulablePod
-) -> None:
-    before = found.get((because, pod.budgets))
-    found[because, pod.budgets] = (
-        replace(before, count=before.count + 1) if before else PodsThatStay(because, pod.budgets, 1, pod)
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,25 +106,24 @@ class MovingQuestion:
     """The question, and what it leaves out."""
 
     problem: ConsolidationProblem
-    obstacles: Mapping[str, tuple[PodsThatStay, ...]]
+    obstacles: Mapping[str, Stays]
     """By node that stays for its pods' sake."""
 
 
 def moving_question(cluster: ReadCluster, asked: RepackingQuestion) -> MovingQuestion:
     """Return the question of the nodes that are not kept, of a cluster that was read with who is bound."""
-    found, fleet, now = cluster.found, _fleet(cluster, asked), cluster.offered.now_seconds
+    found, fleet, now = cluster.read.found, _fleet(cluster, asked), cluster.read.reader.now_seconds
     # Nodes of files may have no providerID.
     state = replace(found.state, nodes=tuple(replace(each, provider_id=each.node.name) for each in found.state.nodes))
     snapshot = Snapshot(fleet, state, placeholders=found.pause_pods)
     of_server = question(snapshot, SETTINGS, now)
-    standing = tuple(_as_compared(each, asked) for each in of_server.problem.nodes)
+    # A node that is left out of the comparison takes no pods, as none are planned there.
+    out = {name: why.value for name, why in asked.kept.items()}
+    standing = tuple(
+        replace(each, kept=out[each.node.name], takes_pods=False) if each.node.name in out else each
+        for each in of_server.problem.nodes
+    )
     return MovingQuestion(replace(of_server.problem, nodes=standing), obstacles(of_server, asked.kept.keys(), now))
-
-
-def _as_compared(node: StandingNode, asked: RepackingQuestion) -> StandingNode:
-    """Return the node; one that is left out of the comparison takes no pods, as none are planned there."""
-    why = asked.kept.get(node.node.name)
-    return node if why is None else replace(node, kept=why.value, takes_pods=False)
 
 
 def _fleet(cluster: ReadCluster, asked: RepackingQuestion) -> FleetSnapshot:
@@ -157,7 +135,7 @@ def _fleet(cluster: ReadCluster, asked: RepackingQuestion) -> FleetSnapshot:
     group_of: dict[str, str] = {}
     for shape in cluster.shapes:
         names = [each.name for each in shape.nodes if each.name not in asked.kept]
-        group = _group(shape.group, groups, may, cluster.offered) if names else None
+        group = _group(shape.group, groups, may, cluster) if names else None
         if group is not None:
             groups[group.id] = _with_more(group, len(names))
             group_of |= dict.fromkeys(names, group.id)
@@ -166,8 +144,10 @@ def _fleet(cluster: ReadCluster, asked: RepackingQuestion) -> FleetSnapshot:
     return FleetSnapshot(0, states, (), group_of, limits=limits)
 
 
-def _group(shape: NodeGroup, groups: Mapping[str, NodeGroup], may: Sequence[NodeGroup], offered: Offered) -> NodeGroup:
-    if offered.expanded is None:
+def _group(
+    shape: NodeGroup, groups: Mapping[str, NodeGroup], may: Sequence[NodeGroup], cluster: ReadCluster
+) -> NodeGroup:
+    if cluster.read.expanded is None:
         return groups[shape.id]
     same = (groups[each.id] for each in may if _is_of(shape, each))
     weight = max((each.weight for each in may if each.provisioner == shape.provisioner), default=0)
@@ -252,27 +232,27 @@ def _deltas(step: ConsolidationStep, group_of: Mapping[str, str]) -> Iterator[Gr
         yield GroupDelta(ClusterName(NameKind.GROUP, each.node_group), each.delta)
 
 
-def _staying(
-    obstacles: Mapping[str, tuple[PodsThatStay, ...]], nodes: Iterable[ReportedNode]
-) -> Iterator[StayingNodes]:
-    by_reason: defaultdict[StaysBecause, list[tuple[ReportedNode, list[PodsThatStay]]]] = defaultdict(list)
+def _staying(obstacles: Mapping[str, Stays], nodes: Iterable[ReportedNode]) -> Iterator[StayingNodes]:
+    by_reason: defaultdict[StaysBecause, list[tuple[ReportedNode, dict[tuple[str, ...], list[ReschedulablePod]]]]] = (
+        defaultdict(list)
+    )
     alone: Counter[StaysBecause] = Counter()
     for node in nodes:
-        reasons: defaultdict[StaysBecause, list[PodsThatStay]] = defaultdict(list)
-        for each in obstacles.get(node.name, ()):
-            reasons[each.because].append(each)
-        for because, stays in reasons.items():
-            by_reason[because].append((node, stays))
+        stays = obstacles.get(node.name, Stays())
+        reasons = tuple(dict.fromkeys(because for because, _ in stays))
+        for because in reasons:
+            mine = {budgets: pods for (of, budgets), pods in stays.items() if of is because}
+            by_reason[because].append((node, mine))
         if len(reasons) == 1:
-            alone.update(reasons.keys())
+            alone.update(reasons)
     for because, found in by_reason.items():
         found.sort(key=lambda each: (-_unused(each[0]), each[0].name))
-        examples = [_example(node, stays) for node, kept in found[:_MOST_EXAMPLES] for stays in kept]
+        examples = [_example(node, *each) for node, kept in found[:_MOST_EXAMPLES] for each in kept.items()]
         yield StayingNodes(
             because,
             len(found),
             alone[because],
-            sum(stays.count for _, kept in found for stays in kept),
+            sum(len(pods) for _, kept in found for pods in kept.values()),
             sum(node.price_usd_per_hour or 0.0 for node, _ in found),
             sum(_unused(node) for node, _ in found),
             tuple(examples[:_MOST_EXAMPLES]),
@@ -289,11 +269,11 @@ def _unused(node: ReportedNode) -> float:
     return (node.price_usd_per_hour or 0.0) * max(0.0, 1 - used)
 
 
-def _example(node: ReportedNode, stays: PodsThatStay) -> PodThatStays:
-    pod = stays.example.ref if stays.example is not None else None
+def _example(node: ReportedNode, budgets: Iterable[str], pods: Sequence[ReschedulablePod]) -> PodThatStays:
+    pod = pods[0].ref if pods else None
     return PodThatStays(
         ClusterName(NameKind.NAMESPACE, pod.namespace if pod else ""),
         ClusterName(NameKind.POD, pod.name if pod else ""),
         ClusterName(NameKind.NODE, node.name),
-        tuple(ClusterName(NameKind.BUDGET, each.partition("/")[2]) for each in stays.budgets),
+        tuple(ClusterName(NameKind.BUDGET, each.partition("/")[2]) for each in budgets),
     )

@@ -1,24 +1,37 @@
 """From the present cost down to the least that is proven, step by step: each step is planned with one kind of rule
 fewer than the one before, and what it costs less is that rule's part. The parts add up to the whole, in this order and
-no other."""
+no other. Whatever serves the pods under more rules does so under fewer, so the least cost only falls."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from cagrpc.api.core.nodes import ARCH, OS
 from cagrpc.offline.planning import planner_errors
-from cagrpc.report import relaxed
 from cagrpc.report.model import Cause, Contribution, KeptBecause
 from cagrpc.report.problem import ReadCluster, RepackingQuestion, question
 from cagrpc.report.standing import ReportedNode
 from solver import Budget, Plan, Problem, solve
+from solver.model import (
+    ATTACHABLE_VOLUMES,
+    UNLIMITED_SIZE,
+    Limit,
+    NodeGroup,
+    NodeSelectorTerm,
+    Operator,
+    PodSpec,
+    Requirement,
+    Toleration,
+)
+from solver.model.eligibility import why_not_eligible
 from solver.model.plan import proven
 
 _BEST, _SAME_NODES, CONSOLIDATION = 0.3, 0.15, 0.25
 """Shares of the budget: of the best plan, of the plan on existing nodes, and of consolidation, which is not asked
 here. The steps have the rest."""
 _MOST_ROUNDS = 4
+_EVERYTHING = (Toleration("", "Exists"),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +53,11 @@ class Ladder:
 
 def climb(cluster: ReadCluster, budget: Budget) -> Ladder:
     """Plan all steps within the budget."""
-    nodes, packed_pods = cluster.nodes, cluster.objects.packed
+    nodes = cluster.nodes
     asked, plan = _best(cluster, budget)
     free = [each for each in nodes if each.name not in asked.kept]
     present = sum(each.price_usd_per_hour or 0.0 for each in free) if nodes else None
-    empty = tuple(each for each in free if packed_pods and not each.movable)
+    empty = tuple(each for each in free if cluster.packed and not each.movable)
     steps: list[Contribution] = []
     same_nodes = None
     cost = plan.certificate.cost_usd_per_hour
@@ -52,11 +65,11 @@ def climb(cluster: ReadCluster, budget: Budget) -> Ladder:
         of_empty = sum(each.price_usd_per_hour or 0.0 for each in empty)
         steps.append(Contribution(Cause.EMPTY, of_empty, present - of_empty, bool(empty)))
         found = _solved(asked.standing, budget.part(_SAME_NODES))
-        if _serves_all(found) and found.certificate.cost_usd_per_hour < steps[-1].left_usd_per_hour:
+        if not found.unplaced and found.certificate.cost_usd_per_hour < steps[-1].left_usd_per_hour:
             same_nodes = found
         packed = same_nodes.certificate.cost_usd_per_hour if same_nodes else steps[-1].left_usd_per_hour
         steps.append(Contribution(Cause.STRANDED, steps[-1].left_usd_per_hour - packed, packed))
-        if cluster.offered.expanded is None and same_nodes is not None and packed < cost and _serves_all(plan):
+        if cluster.read.expanded is None and same_nodes is not None and packed < cost and not plan.unplaced:
             plan, cost = _on_shapes(same_nodes, plan), packed
         steps.append(Contribution(Cause.SHAPES, packed - cost, cost))
     rules = list(_relaxations(asked.problem))
@@ -66,8 +79,9 @@ def climb(cluster: ReadCluster, budget: Budget) -> Ladder:
     for cause, problem, applies in rules:
         if applies:
             found = _solved(replace(problem, previous=last), part)
-            left = min(cost, found.certificate.cost_usd_per_hour) if _serves_as_much(found, plan) else cost
-            bound = min(found.certificate.lower_bound_usd_per_hour, left) if _serves_as_much(found, plan) else 0.0
+            as_much = sum(each.count for each in found.unplaced) <= sum(each.count for each in plan.unplaced)
+            left = min(cost, found.certificate.cost_usd_per_hour) if as_much else cost
+            bound = min(found.certificate.lower_bound_usd_per_hour, left) if as_much else 0.0
             last = found
         else:
             left = cost
@@ -97,16 +111,16 @@ def _relaxations(problem: Problem) -> Iterator[tuple[Cause, Problem, bool]]:
     """Yield each step's problem, and whether it has anything to take away."""
     specs = {each.spec for each in problem.pod_sets}
     weights = {each.weight for each in problem.node_groups}
-    limited = relaxed.without_limits(problem)
+    limited = without_limits(problem)
     chain: tuple[tuple[Cause, Callable[[Problem], Problem], bool], ...] = (
-        (Cause.WEIGHTS, relaxed.without_weights, len(weights) > 1),
-        (Cause.LIMITS, relaxed.without_limits, limited != problem),
-        (Cause.RULES, relaxed.without_rules_between_pods, any(map(relaxed.has_rules, specs))),
-        (Cause.VOLUMES, relaxed.without_volumes, any(map(relaxed.has_volumes, specs))),
+        (Cause.WEIGHTS, without_weights, len(weights) > 1),
+        (Cause.LIMITS, without_limits, limited != problem),
+        (Cause.RULES, without_rules_between_pods, any(map(has_rules, specs))),
+        (Cause.VOLUMES, without_volumes, any(map(has_volumes, specs))),
         (
             Cause.SELECTORS,
-            relaxed.without_selectors,
-            any(map(relaxed.has_selectors, specs)) or any(each.taints for each in problem.node_groups),
+            without_selectors,
+            any(map(has_selectors, specs)) or any(each.taints for each in problem.node_groups),
         ),
     )
     for cause, change, applies in chain:
@@ -119,14 +133,6 @@ def _solved(problem: Problem, budget: Budget) -> Plan:
         return solve(problem, budget)
 
 
-def _serves_all(plan: Plan) -> bool:
-    return not plan.unplaced
-
-
-def _serves_as_much(plan: Plan, other: Plan) -> bool:
-    return sum(each.count for each in plan.unplaced) <= sum(each.count for each in other.unplaced)
-
-
 def _on_shapes(plan: Plan, other: Plan) -> Plan:
     """Return a plan for existing nodes as one for nodes of the same shapes, of which there may be more: what is
     proven is the other's."""
@@ -136,10 +142,119 @@ def _on_shapes(plan: Plan, other: Plan) -> Plan:
     return replace(plan, certificate=certificate)
 
 
-def kept_by_reason(kept: Mapping[str, KeptBecause]) -> dict[KeptBecause, tuple[str, ...]]:
-    """Return the names of kept nodes by reason."""
-    return {
-        reason: tuple(sorted(name for name, why in kept.items() if why is reason))
-        for reason in KeptBecause
-        if reason in kept.values()
-    }
+def without_weights(problem: Problem) -> Problem:
+    """Return the problem with all provisioners of one weight."""
+    return replace(problem, node_groups=tuple(replace(each, weight=0) for each in problem.node_groups))
+
+
+def without_limits(problem: Problem) -> Problem:
+    """Return the problem without maximum sizes and limits, but for those of capacity that is paid for in any case, of
+    which there is no more."""
+    groups = tuple(each if _bounded(each) else replace(each, max_size=UNLIMITED_SIZE) for each in problem.node_groups)
+    bounded = frozenset(each.id for each in problem.node_groups if _bounded(each))
+    kept = (_limited_to(each, bounded) for each in problem.limits)
+    return replace(problem, node_groups=groups, limits=tuple(each for each in kept if each is not None))
+
+
+def _bounded(group: NodeGroup) -> bool:
+    return not group.price_usd_per_hour or group.capacity_type == "reserved"
+
+
+def _limited_to(limit: Limit, groups: frozenset[str]) -> Limit | None:
+    left = groups if limit.node_groups is None else limit.node_groups & groups
+    return replace(limit, node_groups=left) if left else None
+
+
+def without_rules_between_pods(problem: Problem) -> Problem:
+    """Return the problem without topology spread and without affinity and anti-affinity between pods, preferred ones
+    too. Host ports stay: two pods cannot share one."""
+    nodes = tuple(replace(each, running=()) for each in problem.nodes)
+    return replace(_with_specs(problem, _without_rules), nodes=nodes)
+
+
+def _without_rules(spec: PodSpec) -> PodSpec:
+    own = tuple(each for each in spec.pod_affinity if each.alone)
+    return replace(spec, pod_affinity=own, pod_anti_affinity=(), topology_spread=(), preferred_pods=())
+
+
+def has_rules(spec: PodSpec) -> bool:
+    """Return whether a pod has rules between pods that may cost something."""
+    return bool(
+        any(not each.alone for each in spec.pod_affinity)
+        or spec.pod_anti_affinity
+        or spec.preferred_pods
+        or spec.topology_spread
+    )
+
+
+def without_volumes(problem: Problem) -> Problem:
+    """Return the problem with volumes that can be anywhere, any number on a node."""
+    return _with_specs(problem, _without_volumes)
+
+
+def _without_volumes(spec: PodSpec) -> PodSpec:
+    return replace(
+        spec,
+        node_terms=(),
+        pod_affinity=tuple(each for each in spec.pod_affinity if not each.alone),
+        requests=tuple(each for each in spec.requests if not each[0].startswith(ATTACHABLE_VOLUMES)),
+    )
+
+
+def has_volumes(spec: PodSpec) -> bool:
+    """Return whether volumes or allocated claims bind where a pod may run."""
+    return _without_volumes(spec) != spec
+
+
+def without_selectors(problem: Problem) -> Problem:
+    """Return the problem without node selectors, node affinity and taints. A pod keeps to the operating systems and
+    architectures of the node groups that it may use: its images may have no others."""
+    platforms = {_platform(each) for each in problem.node_groups}
+
+    def changed(spec: PodSpec) -> PodSpec:
+        allowed = {
+            _platform(each)
+            for each in problem.node_groups
+            if _platform(each) in platforms and why_not_eligible(spec, each.labels, each.taints) is None
+        }
+        affinity = None if allowed == platforms else tuple(_term(*each) for each in sorted(allowed))
+        return replace(spec, node_selector=(), affinity=affinity, preferred_nodes=(), tolerations=_EVERYTHING)
+
+    return _with_specs(problem, changed)
+
+
+def has_selectors(spec: PodSpec) -> bool:
+    """Return whether a pod says which nodes it may or prefers to run on."""
+    return bool(spec.node_selector or spec.affinity is not None or spec.preferred_nodes)
+
+
+def _platform(group: NodeGroup) -> tuple[str, str]:
+    return group.labels.get(OS, ""), group.labels.get(ARCH, "")
+
+
+def _term(system: str, architecture: str) -> NodeSelectorTerm:
+    found = ((OS, system), (ARCH, architecture))
+    return NodeSelectorTerm(
+        tuple(
+            Requirement(key, Operator.IN, (value,)) if value else Requirement(key, Operator.DOES_NOT_EXIST)
+            for key, value in found
+        )
+    )
+
+
+def _with_specs(problem: Problem, change: Callable[[PodSpec], PodSpec]) -> Problem:
+    known: dict[PodSpec, PodSpec] = {}
+    sets = []
+    for each in problem.pod_sets:
+        if each.spec not in known:
+            known[each.spec] = change(each.spec)
+        sets.append(replace(each, spec=known[each.spec]))
+    return replace(problem, pod_sets=tuple(sets))
+
+
+HAVING: Mapping[Cause, Callable[[PodSpec], bool]] = {
+    Cause.RULES: has_rules,
+    Cause.VOLUMES: has_volumes,
+    Cause.SELECTORS: has_selectors,
+}
+"""Whether a pod has any of the rules that a step takes away."""

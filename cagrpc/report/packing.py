@@ -37,7 +37,8 @@ def standing_packing(nodes: Iterable[ReportedNode], names: Mapping[str, NodeGrou
             Fill(1, pods.get(CPU, 0), with_node.get(CPU, 0), pods.get(MEMORY, 0), with_node.get(MEMORY, 0))
         )
         shapes[group.id] = group
-    return _packing([(shapes[name], found, _room(shapes[name])) for name, found in fills.items()])
+    groups = ((shapes[name], found) for name, found in fills.items())
+    return _packing([(group, found, group.capacity or group.allocatable) for group, found in groups])
 
 
 def planned_packing(problem: Problem, plan: Plan) -> RoomUse:
@@ -57,10 +58,6 @@ def planned_packing(problem: Problem, plan: Plan) -> RoomUse:
     return _packing([(groups[name], found, groups[name].allocatable) for name, found in fills.items()])
 
 
-def _room(group: NodeGroup) -> Resources:
-    return group.capacity or group.allocatable
-
-
 def _overhead(group: NodeGroup, daemons: Iterable[PodSpec]) -> Resources:
     left = new_node(group, daemons).free
     return {name: amount - left.get(name, 0) for name, amount in group.allocatable.items()}
@@ -68,21 +65,16 @@ def _overhead(group: NodeGroup, daemons: Iterable[PodSpec]) -> Resources:
 
 def _packing(found: Sequence[tuple[NodeGroup, Sequence[Fill], Resources]]) -> RoomUse:
     shapes = [_shape(group, fills, room) for group, fills, room in found]
-    cpu = memory = cpu_requested = memory_requested = 0
-    for _, fills, room in found:
-        for each in fills:
-            cpu, memory = cpu + each.nodes * room.get(CPU, 0), memory + each.nodes * room.get(MEMORY, 0)
-            cpu_requested += each.nodes * (each.cpu + each.cpu_overhead)
-            memory_requested += each.nodes * (each.memory + each.memory_overhead)
     shapes.sort(key=lambda each: (-each.usd_per_hour, each.group))
+    every = [(each, room) for _, fills, room in found for each in fills]
     return RoomUse(
-        sum(each.nodes for each in shapes),
-        sum(each.usd_per_hour for each in shapes),
-        cpu,
-        cpu_requested,
-        memory,
-        memory_requested,
-        tuple(shapes),
+        nodes=sum(each.nodes for each in shapes),
+        usd_per_hour=sum(each.usd_per_hour for each in shapes),
+        cpu_milli=sum(each.nodes * room.get(CPU, 0) for each, room in every),
+        cpu_requested_milli=sum(each.nodes * (each.cpu + each.cpu_overhead) for each, _ in every),
+        memory_bytes=sum(each.nodes * room.get(MEMORY, 0) for each, room in every),
+        memory_requested_bytes=sum(each.nodes * (each.memory + each.memory_overhead) for each, _ in every),
+        shapes=tuple(shapes),
     )
 
 
@@ -90,18 +82,16 @@ def _shape(group: NodeGroup, fills: Sequence[Fill], room: Resources) -> ShapeUse
     nodes = sum(each.nodes for each in fills)
     cpu, memory = max(1, room.get(CPU, 0)), max(1, room.get(MEMORY, 0))
     return ShapeUse(
-        *names_of(group), nodes, nodes * group.price_usd_per_hour, cpu, memory, tuple(_bars(fills, cpu, memory))
-    )
-
-
-def names_of(group: NodeGroup) -> tuple[ClusterName, ClusterName, ClusterName, ClusterName, ClusterName]:
-    """Return what names a node group: itself, its instance type, zone, capacity type and provisioner."""
-    return (
-        ClusterName(NameKind.GROUP, group.id),
-        ClusterName(NameKind.INSTANCE_TYPE, group.instance_type),
-        ClusterName(NameKind.ZONE, group.zone),
-        ClusterName(NameKind.CAPACITY_TYPE, group.capacity_type),
-        ClusterName(NameKind.POOL, group.provisioner),
+        group=ClusterName(NameKind.GROUP, group.id),
+        instance_type=ClusterName(NameKind.INSTANCE_TYPE, group.instance_type),
+        zone=ClusterName(NameKind.ZONE, group.zone),
+        capacity_type=ClusterName(NameKind.CAPACITY_TYPE, group.capacity_type),
+        pool=ClusterName(NameKind.POOL, group.provisioner),
+        nodes=nodes,
+        usd_per_hour=nodes * group.price_usd_per_hour,
+        cpu_milli=cpu,
+        memory_bytes=memory,
+        bars=tuple(_bars(fills, cpu, memory)),
     )
 
 

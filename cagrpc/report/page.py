@@ -13,7 +13,7 @@ from importlib.resources import files
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from cagrpc.report.model import Bar, Report, ShapeUse
+from cagrpc.report.model import Report, ShapeUse
 from cagrpc.report.sentences import HOW, a_month, counted, dollars, sentence, summary, way
 from solver.model.plan import gap_words
 
@@ -25,9 +25,6 @@ _FIGURE = 92
 """Room for a number at the right."""
 _TALL = 46
 """Of the bars of nodes."""
-
-
-_MIB = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,27 +54,31 @@ def waterfall(report: Report) -> str:
 
 def _falls(report: Report) -> Iterator[_Fall]:
     if report.present_usd_per_hour is not None:
-        yield _Fall("what stands", dollars(report.present_usd_per_hour), "total", 0, report.present_usd_per_hour)
+        yield _total("what stands", report.present_usd_per_hour)
     else:
-        cost = report.planned.usd_per_hour
-        yield _Fall("best plan found", dollars(cost), "total", 0, cost)
+        yield _total("best plan found", report.planned.usd_per_hour)
     for each in report.steps:
         if each.applies:
             before = each.left_usd_per_hour + each.usd_per_hour
             css = "gain" if each.usd_per_hour >= 0 else "loss"
             yield _Fall(each.cause.value, dollars(-each.usd_per_hour), css, before, each.left_usd_per_hour)
         if each.cause.value == "shapes of nodes":
-            cost = report.planned.usd_per_hour
-            yield _Fall("best plan found", dollars(cost), "total", 0, cost)
+            yield _total("best plan found", report.planned.usd_per_hour)
     if report.least_usd_per_hour is not None:
-        yield _Fall("proven least", dollars(report.least_usd_per_hour), "total", 0, report.least_usd_per_hour)
+        yield _total("proven least", report.least_usd_per_hour)
+
+
+def _total(label: str, cost: float) -> _Fall:
+    return _Fall(label, dollars(cost), "total", 0, cost)
 
 
 def bars(shape: ShapeUse) -> str:
     """Return the nodes of a shape, each as a bar of cpu and one of memory below."""
     each_wide = min(14.0, (_WIDTH - 60) / max(1, len(shape.bars)))
     parts = []
-    for row, (name, fills) in enumerate((("cpu", _cpu(shape.bars)), ("memory", _memory(shape.bars)))):
+    cpus = [(each.cpu, each.cpu_overhead) for each in shape.bars]
+    memories = [(each.memory, each.memory_overhead) for each in shape.bars]
+    for row, (name, fills) in enumerate((("cpu", cpus), ("memory", memories))):
         top = row * (_TALL + 10)
         parts.append(f'<text class="label" x="0" y="{top + _TALL / 2 + 4}">{name}</text>')
         for index, (used, overhead) in enumerate(fills):
@@ -100,14 +101,6 @@ def mean(shape: ShapeUse) -> tuple[float, float]:
     return cpu, sum(each.nodes * (each.memory + each.memory_overhead) for each in shape.bars) / nodes
 
 
-def _cpu(found: Sequence[Bar]) -> Iterator[tuple[float, float]]:
-    return ((each.cpu, each.cpu_overhead) for each in found)
-
-
-def _memory(found: Sequence[Bar]) -> Iterator[tuple[float, float]]:
-    return ((each.memory, each.memory_overhead) for each in found)
-
-
 def _svg(css: str, title: str, description: str, height: float, parts: Sequence[str]) -> str:
     return (
         f'<svg class="{css}" viewBox="0 0 {_WIDTH} {height:.0f}" role="img" aria-label="{escape(title)}">'
@@ -126,7 +119,7 @@ def as_html(report: Report) -> str:
         a_month=a_month,
         sentence=sentence,
         mean=mean,
-        gib=_gib,
+        gib=lambda amount: f"{amount / 2**30:,.0f} GiB",
         way=way,
         gap_words=gap_words,
     )
@@ -144,7 +137,3 @@ def as_html(report: Report) -> str:
             ("Capacity type", report.by_capacity_type),
         ),
     )
-
-
-def _gib(amount: int) -> str:
-    return f"{amount / _MIB / 1024:,.0f} GiB"

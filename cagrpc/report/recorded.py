@@ -10,16 +10,16 @@ from cagrpc.api.autoscaler.expander import parse_request
 from cagrpc.api.encoding.messages import message_to_dict, parse
 from cagrpc.api.files.documents import ManifestDocument
 from cagrpc.api.gen import externalgrpc_pb2, kubernetes_pb2
+from cagrpc.cluster.documents import DocumentReader
 from cagrpc.errors import InvalidInput
 from cagrpc.replay.recording import BEST_OPTIONS, read_recording
-from cagrpc.report.sources import Objects
 
 _OK = "OK"
 
 
-def read_recorded(name: str) -> Objects:
-    """Return the pods and nodes of a recording, a file or an embedded one. Raises InvalidInput for one that cannot be
-    read, or has no pods."""
+def read_recorded(name: str, reader: DocumentReader) -> tuple[str, ...]:
+    """Give the reader the pods and nodes of a recording, a file or an embedded one; return warnings. Raises
+    InvalidInput for one that cannot be read, or has no pods."""
     templates: dict[str, Any] = {}
     ordered: Counter[str] = Counter()
     pods: dict[str, ManifestDocument] = {}
@@ -40,13 +40,11 @@ def read_recorded(name: str) -> Objects:
         raise InvalidInput(
             f"{name}: no pods were asked about in this conversation; a report needs a call of BestOptions"
         )
-    found = Objects(packed=False)
-    found.documents += pods.values()
+    reader.add(pods.values())
     for group in ordered.keys() & templates.keys():
-        found.documents += [_node(templates[group], f"{group}-{index}") for index in range(ordered[group])]
-    if missing := sorted(ordered.keys() - templates.keys()):
-        found.warnings.append(f"nodes were ordered of {', '.join(missing)}, of which the recording has no template")
-    return found
+        reader.add(_node(templates[group], f"{group}-{index}") for index in range(ordered[group]))
+    missing = sorted(ordered.keys() - templates.keys())
+    return (f"nodes were ordered of {', '.join(missing)}, of which the recording has no template",) if missing else ()
 
 
 def _template(answer: externalgrpc_pb2.NodeGroupTemplateNodeInfoResponse) -> Any:

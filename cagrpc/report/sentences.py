@@ -11,7 +11,7 @@ from solver.model.quantities import format_quantity
 
 HOURS_A_MONTH = 730
 _MOST_GROUPS = 4
-_SHOWN_AS_NONE = 0.00005
+SHOWN_AS_NONE = 0.00005
 """US dollars per hour."""
 
 HOW = {
@@ -42,7 +42,7 @@ HOW = {
 
 def dollars(amount: float) -> str:
     """Return an amount of US dollars per hour."""
-    return f"{'−' if amount < -_SHOWN_AS_NONE else ''}${abs(amount):,.{2 if abs(amount) >= 100 else 4}f}/h"  # noqa: RUF001 - a minus
+    return f"{'−' if amount < -SHOWN_AS_NONE else ''}${abs(amount):,.{2 if abs(amount) >= 100 else 4}f}/h"  # noqa: RUF001 - a minus
 
 
 def a_month(amount: float) -> str:
@@ -100,13 +100,14 @@ def step_sentence(step: DisruptedNodes) -> str:
     pods = f"{counted(step.pods_moved, 'pod')} moved" if step.pods_moved else "no pod moved"
     each_pod, saving = step.saving_usd_per_hour_per_pod, step.saving_usd_per_hour
     share = "" if each_pod is None or saving < 0 else f", {dollars(each_pod)} for each pod"
-    words = "costs" if saving < -_SHOWN_AS_NONE else "saves"
+    words = "costs" if saving < -SHOWN_AS_NONE else "saves"
     nodes = f"{coming}, then {going}" if coming else going
     return f"{step.reason.value}: {nodes}; {pods}; {words} {dollars(abs(saving))}{share}."
 
 
 def _what(change: Saving) -> str:
-    bounds = _listed(map(_bound, change.bounds)) or "maximum sizes and limits"
+    bounds = ", ".join(map(_bound, change.bounds)) or "maximum sizes and limits"
+    pools = ", ".join(map(str, change.pools))
     workloads = _of_workloads(change)
     return {
         Cause.EMPTY: (
@@ -118,7 +119,7 @@ def _what(change: Saving) -> str:
             f" {counted(change.nodes, 'node')} find room on the rest."
         ),
         Cause.SHAPES: _of_shapes(change),
-        Cause.WEIGHTS: f"Give the provisioners {_listed(map(str, change.pools))} one weight, so that price decides.",
+        Cause.WEIGHTS: f"Give the provisioners {pools} one weight, so that price decides.",
         Cause.LIMITS: f"Raise what the plan has used up: {bounds}.",
         Cause.RULES: f"Relax topology spread, affinity or anti-affinity between pods{workloads}.",
         Cause.VOLUMES: f"Free volumes from their zones or nodes{workloads}.",
@@ -138,7 +139,7 @@ def _of_workloads(change: Saving) -> str:
     if not change.workloads:
         return ""
     rest = f" and {change.more_workloads} more" if change.more_workloads else ""
-    some = _listed(f"{each} ({counted(each.pods, 'pod')})" for each in change.workloads)
+    some = ", ".join(f"{each} ({counted(each.pods, 'pod')})" for each in change.workloads)
     return f", first of {some}{rest}"
 
 
@@ -155,7 +156,3 @@ def _groups(deltas: Iterable[GroupDelta], *, signed: bool = True) -> str:
     words = [f"{each.nodes:+,} {each.group}" if signed else f"{abs(each.nodes):,} {each.group}" for each in found]
     rest = len(words) - _MOST_GROUPS
     return ", ".join(words[:_MOST_GROUPS]) + (f" and {rest} more node groups" if rest > 0 else "")
-
-
-def _listed(words: Iterable[str]) -> str:
-    return ", ".join(words)

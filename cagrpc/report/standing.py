@@ -10,13 +10,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cagrpc.api.core.nodes import ARCH, INSTANCE_TYPE, OS, ZONE
-from cagrpc.cluster.documents import Described
+from cagrpc.cluster.documents import Described, DocumentReader
 from cagrpc.cluster.node_info import Reservation
 from cagrpc.cluster.state import ClusterNode, PodsOnNode
 from cagrpc.controllers.settings import DEFAULT_INTERRUPTION_TAINTS
-from cagrpc.fleet.prices import PriceList, place_of
+from cagrpc.fleet.prices import NodePlace, PriceList, place_of
 from cagrpc.offline.inputs import pool_of
-from cagrpc.report.sources import Objects
 from solver.model import HOSTNAME, PODS, UNLIMITED_SIZE, NodeGroup, PodSpec, Resources, Taint
 
 _CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
@@ -39,9 +38,7 @@ class ReportedNode:
     here: PodsOnNode
     pool: str
     """The provisioner, NodePool or node pool; empty where it has none."""
-    instance_type: str
-    zone: str
-    capacity_type: str
+    place: NodePlace
     price_usd_per_hour: float | None
     pause_pods: Sequence[Reservation] = ()
     mirrors: Resources = field(default_factory=dict)
@@ -92,23 +89,19 @@ class StandingShape:
 
 def standing_nodes(found: Described, prices: PriceList) -> tuple[ReportedNode, ...]:
     """Return the nodes by name, of a cluster that was read with who is bound."""
-    nodes = []
-    for each in found.state.nodes:
-        name, labels = each.node.name, each.node.labels
-        place = place_of(labels)
-        nodes.append(
-            ReportedNode(
-                each,
-                found.state.bound.get(name, PodsOnNode()),
-                pool_of(labels),
-                *place,
-                prices.of(place),
-                found.pause_pods.get(name, ()),
-                found.mirrors.get(name, {}),
-                name in found.other_schedulers,
-            )
+    return tuple(
+        ReportedNode(
+            each,
+            found.state.bound.get(each.node.name, PodsOnNode()),
+            pool_of(each.node.labels),
+            place := place_of(each.node.labels),
+            prices.of(place),
+            found.pause_pods.get(each.node.name, ()),
+            found.mirrors.get(each.node.name, {}),
+            each.node.name in found.other_schedulers,
         )
-    return tuple(nodes)
+        for each in found.state.nodes
+    )
 
 
 def shapes(nodes: Iterable[ReportedNode], selected: AbstractSet[str]) -> tuple[StandingShape, ...]:
@@ -123,20 +116,18 @@ def shapes(nodes: Iterable[ReportedNode], selected: AbstractSet[str]) -> tuple[S
     found = []
     for group in sorted(alike.values(), key=lambda each: each[0].name):
         first = group[0]
-        name = "/".join(filter(None, (first.pool, first.instance_type or "node", first.zone, first.capacity_type)))
+        kind, zone, capacity_type = first.place
+        name = "/".join(filter(None, (first.pool, kind or "node", zone, capacity_type)))
         named[name] += 1
         found.append(_shape(f"{name}#{named[name]}" if named[name] > 1 else name, tuple(group), selected))
     return tuple(found)
 
 
 def _key(node: ReportedNode, selected: AbstractSet[str]) -> tuple[object, ...]:
-    exact = () if node.instance_type else tuple(sorted(node.allocatable.items()))
+    exact = () if node.place.instance_type else tuple(sorted(node.allocatable.items()))
     kinds = tuple(sorted(name for name, amount in node.allocatable.items() if amount))
     labels = tuple(sorted(_labels(node, selected).items()))
-    return (
-        node.pool, node.instance_type, node.zone, node.capacity_type, node.price_usd_per_hour, exact, kinds, labels,
-        _taints(node),
-    )  # fmt: skip
+    return node.pool, node.place, node.price_usd_per_hour, exact, kinds, labels, _taints(node)
 
 
 def _labels(node: ReportedNode, selected: AbstractSet[str]) -> dict[str, str]:
@@ -164,9 +155,7 @@ def _shape(name: str, nodes: tuple[ReportedNode, ...], selected: AbstractSet[str
         smallest,
         max_size=UNLIMITED_SIZE,
         provisioner=first.pool,
-        instance_type=first.instance_type,
-        zone=first.zone,
-        capacity_type=first.capacity_type,
+        **first.place._asdict(),
     )
     return StandingShape(group, nodes)
 
@@ -177,11 +166,11 @@ def as_they_stand(found: Iterable[StandingShape], out: AbstractSet[str]) -> tupl
     return tuple(replace(group, max_size=count) for group, count in free if count)
 
 
-def texts_of(objects: Objects) -> frozenset[str]:
-    """Return every text in the objects, but for nodes themselves, that may name a label of nodes."""
+def texts_of(read: DocumentReader) -> frozenset[str]:
+    """Return every text in the objects that were read, but for nodes themselves, that may name a label of nodes."""
     found: set[str] = set()
-    others = (each for each in objects.documents if each.kind != "Node")
-    for document in (*(each.like for each in objects.bound.alike), *others):
+    others = (each for each in read.documents if each.kind != "Node")
+    for document in (*(each.like for each in read.bound.alike), *others):
         _collect(document.body, found)
     return frozenset(found)
 

@@ -61,8 +61,7 @@ def serve(options: argparse.Namespace) -> int:
 
 def _serve(options: argparse.Namespace, settings: Settings) -> int:
     calls = read_recording(options.replay) if options.replay else ()
-    for warning in settings.warnings:
-        warn(warning)
+    warn(*settings.warnings)
     recorder = Recorder(options.record) if options.record else None
     stopping, signals = threading.Event(), list[int]()
     with _signals(stopping, signals):
@@ -150,13 +149,11 @@ def announce(settings: Settings, endpoints: Endpoints, out: Console) -> None:
     """Print the endpoints and the cluster-autoscaler's flags; write cloud-config.yaml and endpoints.json."""
     state = settings.state_directory.resolve()
     if endpoints.provider:
-        out.print(f"provider  {endpoints.provider}", soft_wrap=True)
-    out.print(f"expander  {endpoints.expander}", soft_wrap=True)
+        out.print(f"provider  {endpoints.provider}")
+    out.print(f"expander  {endpoints.expander}")
     scheme = "https" if settings.http_is_secured else "http"
-    out.print(f"page      {scheme}://{endpoints.http}/", soft_wrap=True)
-    out.print(
-        f"http      {scheme}://{endpoints.http}/metrics, /decisions, /increments, /healthz, /readyz", soft_wrap=True
-    )
+    out.print(f"page      {scheme}://{endpoints.http}/")
+    out.print(f"http      {scheme}://{endpoints.http}/metrics, /decisions, /increments, /healthz, /readyz")
     grpc_expander = [
         f"--grpc-expander-url={endpoints.expander}",
         f"--grpc-expander-cert={_client_file(settings, 'ca.crt')}",
@@ -166,19 +163,19 @@ def announce(settings: Settings, endpoints: Endpoints, out: Console) -> None:
         (state / CLOUD_CONFIG).write_text(cloud_config)
         flags = ["--cloud-provider=externalgrpc", f"--cloud-config={state / CLOUD_CONFIG}", "--expander=grpc"]
         _print_flags(out, "these flags", *flags, *grpc_expander, "--balance-similar-node-groups=false")
-        out.print(f"\nand this cloud-config ({state / CLOUD_CONFIG}):", style="bold", soft_wrap=True)
-        out.print("\n".join(f"  {line}" for line in cloud_config.splitlines()), soft_wrap=True)
+        out.print(f"\nand this cloud-config ({state / CLOUD_CONFIG}):", style="bold")
+        out.print("\n".join(f"  {line}" for line in cloud_config.splitlines()))
         alone = (
             "One with a cloud provider of its own takes --expander=grpc,least-waste and the two --grpc-expander flags."
         )
-        out.print(f"\n{alone}\n", soft_wrap=True)
+        out.print(f"\n{alone}\n")
     else:
         shadow = settings.answers.mode is ExpanderMode.SHADOW
         first = "--expander=grpc,EXPANDERS_OF_TODAY" if shadow else "--expander=grpc,least-waste"
         _print_flags(out, "these flags beside those of its cloud provider", first, *grpc_expander)
         out.print()
     if settings.drive is Drive.ASSIST:
-        out.print("From 1.36 on, --salvo-scale-up lets it make several choices in one loop.\n", soft_wrap=True)
+        out.print("From 1.36 on, --salvo-scale-up lets it make several choices in one loop.\n")
     sys.stdout.flush()
     # Last: once it exists, everything else is done.
     (state / ENDPOINTS).write_text(json.dumps({**asdict(endpoints), "pid": os.getpid()}) + "\n")
@@ -186,7 +183,7 @@ def announce(settings: Settings, endpoints: Endpoints, out: Console) -> None:
 
 def _print_flags(out: Console, which: str, *flags: str) -> None:
     out.print(f"\nGive the cluster-autoscaler {which}:", style="bold")
-    out.print("\n".join(f"  {flag}" for flag in flags), soft_wrap=True)
+    out.print("\n".join(f"  {flag}" for flag in flags))
 
 
 def _cloud_config(settings: Settings, endpoints: Endpoints) -> str:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from cagrpc.config.schema.tls import TlsPaths
+from cagrpc.config.schema.listen import TlsPaths
 from cagrpc.config.settings import Settings
 from cagrpc.errors import InvalidInput
 from cagrpc.runtime.clock import EpochClock

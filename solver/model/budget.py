@@ -72,6 +72,11 @@ class Budget:
     interruption: Interruption | None = field(default=None, repr=False, compare=False)
     """What may end planning earlier."""
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether planning is to end before its time is up."""
+        return self.interruption is not None and self.interruption.happened
+
     def part(self, share: float) -> Budget:
         """Return this fraction of the time, of either kind."""
         deterministic = self.deterministic_seconds
@@ -113,21 +118,16 @@ class RunningBudget:
         return self.granted.seconds if deterministic is None else deterministic
 
     @property
-    def interrupted(self) -> bool:
-        """Whether planning is to end before its time is up."""
-        return self.granted.interruption is not None and self.granted.interruption.happened
-
-    @property
     def exhausted(self) -> bool:
         """Whether there is nothing left for another plan."""
-        return self.plans_left <= 0 or self.interrupted or (not self.deterministic and self.left_seconds() <= 0)
+        return self.plans_left <= 0 or self.granted.interrupted or (not self.deterministic and self.left_seconds() <= 0)
 
     def elapsed_seconds(self) -> float:
         return self.granted.clock() - self._started
 
     def left_seconds(self, fraction: float = 1.0) -> float:
         """Return the seconds left of the first `fraction` of the usable time; never negative."""
-        if self.interrupted:
+        if self.granted.interrupted:
             return 0.0
         used = self._charged if self.deterministic else self.elapsed_seconds()
         return max(0.0, self.total_seconds * self.until * fraction - used)
@@ -144,11 +144,11 @@ class RunningBudget:
 
     def wall_limit(self, fraction: float = 1.0) -> float | None:
         """Return the limit for solvers that know wall time only: None under a deterministic budget."""
-        return None if self.deterministic and not self.interrupted else self.left_seconds(fraction)
+        return None if self.deterministic and not self.granted.interrupted else self.left_seconds(fraction)
 
     def affords(self, plans: int, share: float) -> bool:
         """Return whether there is enough left for so many plans, each of this share of all that was granted."""
-        if self.interrupted or self.plans_left < plans:
+        if self.granted.interrupted or self.plans_left < plans:
             return False
         return self.deterministic or self.left_seconds() >= plans * share * self.total_seconds
 

@@ -37,7 +37,7 @@ def test_files_describe_what_is_watched(found: list[kubernetes_pb2.Pod], standin
     watched.relist(named(standing), path="/api/v1/nodes")
     watched.relist(named(found))
     reader = DocumentReader(NOW)
-    reader.documents += map(document, (*named(found), *named(standing)))
+    reader.add(map(document, (*named(found), *named(standing))))
     described = reader.read()
     one, of_nodes = comparable(watched.state())
     other, of_others = comparable(described.state)
@@ -84,7 +84,7 @@ def test_job_sets_and_quotas_mean_the_same_in_files(job_set: dict[str, Any], lim
     watched.put(job_set, path=JOB_SETS)
     reader = DocumentReader(NOW)
     of_kinds = (("JobSet", job_set), *(("ResourceQuota", each) for each in limits))
-    reader.documents += (ManifestDocument(kind, {"kind": kind, **each}) for kind, each in of_kinds)
+    reader.add(ManifestDocument(kind, {"kind": kind, **each}) for kind, each in of_kinds)
     described = reader.read().state
     assert not reader.problems
     assert described.waiting_pods == watched.state().waiting_pods

@@ -93,7 +93,7 @@ def test_any_documents_as_provisioners(tmp_path_factory: pytest.TempPathFactory,
 def test_check_never_raises(tmp_path_factory: pytest.TempPathFactory, content: bytes, name: str) -> None:
     path = tmp_path_factory.mktemp("any") / name
     path.write_bytes(content)
-    (checked,) = check_files([path]).files
+    (checked,) = check_files([path])
     assert bool(checked.problems) != bool(checked.summary)
 
 

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from cagrpc.errors import Unavailable
-from cagrpc.inspection import watch
+from cagrpc.inspection import status
 from cagrpc.inspection.client import ServerAddress
-from cagrpc.inspection.watch import Answer, ServerPages, answers, changes, documents, redraw
+from cagrpc.inspection.status import Answer, ServerPages, answers, changes, documents, redraw
 from cagrpc.tables import console
 from tests.support.controlplane.processes import wait_for
 from tests.support.serving import SMALL, Serving, command, configuration, serve
@@ -88,7 +88,7 @@ def test_a_server_is_connected_anew_where_it_stops_responding(monkeypatch: pytes
         assert isinstance(found, ServerPages)
         return found
 
-    monkeypatch.setattr(watch, "pages_of", answer)
+    monkeypatch.setattr(status, "pages_of", answer)
     waited: list[float] = []
     source = answers(connect, waited.append)
     said = [next(source) for _ in range(5)]

@@ -22,16 +22,13 @@ _GROUP = NodeGroup("g", {"cpu": 8000, "memory": 2**34, "pods": 110}, 1.0, instan
 
 def of_files(objects: Objects) -> DocumentReader:
     reader = DocumentReader(NOW, DEFAULT_GANG_LABEL)
-    reader.documents += printed(objects)
+    reader.add(printed(objects))
     return reader
 
 
 def of_lists(objects: Objects) -> DocumentReader:
     reader = DocumentReader(NOW, DEFAULT_GANG_LABEL)
-    found = read_resources(served(objects).client())
-    assert not found.unread
-    reader.documents += found.documents
-    reader.bound, reader.listed = found.bound, found.listed
+    assert not read_resources(served(objects).client(), reader)
     return reader
 
 

@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc.api.core.movability import StaysBecause
+from cagrpc.offline.inputs import Inputs
+from cagrpc.report.anonymise import anonymised
 from cagrpc.report.as_json import as_json
 from cagrpc.report.consolidation import MovingQuestion, values
-from cagrpc.report.make import ReportInputs, make_report
+from cagrpc.report.make import make_report
 from cagrpc.report.model import Consolidation, Report
 from cagrpc.report.page import as_html
 from cagrpc.report.sentences import dollars, step_sentence, way
@@ -27,8 +29,8 @@ EXACT = Budget(60, deterministic_seconds=2.0)
 XLARGE, LARGE = 0.2016, 1.0584
 
 
-def report_of(path: Path, items: list[Document], **more: object) -> Report:
-    return make_report(ReportInputs(files=(written(path / "cluster.json", items),), budget=EXACT, **more))  # type: ignore[arg-type]
+def report_of(path: Path, items: list[Document], **more: tuple[Path, ...] | Path) -> Report:
+    return make_report(Inputs((written(path / "cluster.json", items),), **more), EXACT)  # type: ignore[arg-type]
 
 
 def consolidation(path: Path, items: list[Document]) -> Consolidation:
@@ -151,7 +153,7 @@ def test_the_page_has_the_numbers_of_the_json(tmp_path: Path) -> None:
 
 
 def test_names_of_steps_and_examples_are_replaced(tmp_path: Path) -> None:
-    report = report_of(tmp_path, cluster_of_reasons(), anonymise=True)
+    report = anonymised(report_of(tmp_path, cluster_of_reasons()))
     shown = as_html(report) + json.dumps(as_json(report))
     names = ("free-1", "free-2", "busy", "pod-kept", "single", "keep-one", "shop")
     assert [each for each in names if each in shown] == []
@@ -162,7 +164,7 @@ def test_names_of_steps_and_examples_are_replaced(tmp_path: Path) -> None:
 
 
 def test_what_ran_where_has_to_be_known(tmp_path: Path) -> None:
-    report = make_report(ReportInputs(recording="three-deployments", budget=EXACT))
+    report = make_report(Inputs(recording="three-deployments"), EXACT)
     assert report.consolidation is None
     page = as_html(report)
     assert 'id="consolidation"' not in page
@@ -174,7 +176,7 @@ def test_nodes_whose_pods_are_not_known_are_not_called_empty(tmp_path: Path) -> 
     table = tmp_path / "pods.csv"
     table.write_text("name,cpu_milli,memory_mib,num_gpu,count\nweb,1000,1024,0,3\n")
     cluster = written(tmp_path / "cluster.json", [node("a"), node("b")])
-    assert make_report(ReportInputs(files=(cluster, table), budget=EXACT)).consolidation is None
+    assert make_report(Inputs((cluster, table)), EXACT).consolidation is None
 
 
 def test_pods_go_back_to_a_better_weight(tmp_path: Path) -> None:

@@ -9,16 +9,16 @@ from typing import Any
 
 from hypothesis import given
 
-from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.api.core.movability import MovingRules, StaysBecause
+from cagrpc.cluster.documents import DocumentReader
 from cagrpc.config.prices import price_list
 from cagrpc.controllers.assume_cache.snapshot import Snapshot
 from cagrpc.controllers.consolidation.question import question as question_of_server
 from cagrpc.fleet.catalogue import embedded_catalogue
 from cagrpc.fleet.model import FleetSnapshot, GroupState
+from cagrpc.offline.inputs import ReadInputs
 from cagrpc.report.consolidation import SETTINGS, moving_question
-from cagrpc.report.problem import Offered, ReadCluster, question
-from cagrpc.report.sources import Objects
+from cagrpc.report.problem import ReadCluster, question
 from cagrpc.report.standing import StandingShape
 from solver.consolidation.model import ConsolidationProblem
 from tests.support import drawn_clusters
@@ -55,21 +55,19 @@ def comparable(problem: ConsolidationProblem, out: Mapping[str, object]) -> Any:
 @examples(300)
 @given(clusters())
 def test_the_report_asks_what_a_server_asks(cluster: drawn_clusters.Objects) -> None:
-    objects = Objects()
-    for document in printed(cluster):
-        objects.add(document)
-    offered = Offered(None, _PRICES, gang_label=DEFAULT_GANG_LABEL, now_seconds=NOW)
-    of = ReadCluster.read(objects, offered)
+    reader = DocumentReader(NOW, moving=MovingRules())
+    reader.add(printed(cluster))
+    of = ReadCluster.of(ReadInputs(reader, reader.read(), _PRICES))
     kept = of.first_kept()
     asked = moving_question(of, question(of, kept))
 
     state = watched(cluster, moving=MovingRules()).model.state(with_bound=True)
     theirs = question_of_server(Snapshot(fleet(of.shapes, kept), state), SETTINGS, NOW).problem
 
-    assert {name: here.reschedulable for name, here in of.found.state.bound.items()} == {
+    assert {name: here.reschedulable for name, here in of.read.found.state.bound.items()} == {
         name: here.reschedulable for name, here in state.bound.items()
     }
     assert comparable(asked.problem, kept) == comparable(theirs, kept)
     stays = {each.node.name for each in theirs.nodes if each.kept} - kept.keys()
-    said = {name for name, of in asked.obstacles.items() if {each.because for each in of} != {StaysBecause.GANG}}
+    said = {name for name, of in asked.obstacles.items() if {because for because, _ in of} != {StaysBecause.GANG}}
     assert said == stays

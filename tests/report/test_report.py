@@ -13,15 +13,16 @@ from cagrpc.api.core.constraints import Surroundings
 from cagrpc.api.core.pods import pod_spec
 from cagrpc.cli.main import main
 from cagrpc.cluster.bound_pods import StandingPod, reduced_spec
+from cagrpc.cluster.documents import DocumentReader
 from cagrpc.errors import InvalidInput
-from cagrpc.offline.inputs import Inputs, read_problem
+from cagrpc.offline.inputs import Inputs, read_files, read_problem
 from cagrpc.offline.plan_report import as_json as plan_as_json
 from cagrpc.offline.planning import Planned
+from cagrpc.report.anonymise import anonymised
 from cagrpc.report.as_json import as_json
-from cagrpc.report.make import ReportInputs, make_report
+from cagrpc.report.make import make_report
 from cagrpc.report.model import Cause, Report
 from cagrpc.report.page import as_html
-from cagrpc.report.sources import Objects, read_files
 from solver import Budget, Plan, Problem, Status, solve
 from tests.report.clusters import Document, apart, budget, daemons, half_empty, node, pod, written
 from tests.support.examples import examples
@@ -31,8 +32,8 @@ EXACT = Budget(60, deterministic_seconds=2.0)
 XLARGE, LARGE = 0.2016, 1.0584
 
 
-def report_of(path: Path, items: list[Document], **more: object) -> Report:
-    return make_report(ReportInputs(files=(written(path / "cluster.json", items),), budget=EXACT, **more))  # type: ignore[arg-type]
+def report_of(path: Path, items: list[Document], **more: tuple[Path, ...] | Path) -> Report:
+    return make_report(Inputs((written(path / "cluster.json", items),), **more), EXACT)  # type: ignore[arg-type]
 
 
 def adds_up(report: Report) -> bool:
@@ -137,7 +138,7 @@ def openb_groups(tmp_path: Path) -> Path:
 
 def test_the_planners_own_json_confirms_the_openb_cluster(tmp_path: Path) -> None:
     pods, pools = DATA / "openb-1000.csv", openb_groups(tmp_path)
-    found = as_json(make_report(ReportInputs(files=(pods,), provisioners=(pools,), budget=EXACT)))
+    found = as_json(make_report(Inputs((pods,), (pools,)), EXACT))
     problem = read_problem(Inputs((pods,), (pools,))).problem
     plan = solve(problem, EXACT.part(0.3))
     groups = {group.id: group for group in problem.node_groups}
@@ -163,7 +164,7 @@ def test_what_costs_nothing_because_too_little_time_was_left_is_no_least(
 
     monkeypatch.setattr("cagrpc.report.ladder.solve", serves_nothing)
     (tmp_path / "pods.csv").write_text("name,cpu_milli,memory_mib,num_gpu,count\nweb,500,500,0,2\n")
-    report = make_report(ReportInputs(files=(tmp_path / "pods.csv",), provisioners=(openb_groups(tmp_path),)))
+    report = make_report(Inputs((tmp_path / "pods.csv",), (openb_groups(tmp_path),)), EXACT)
     assert (report.planned.unplaced, report.planned.usd_per_hour) == (2, 0.0)
     assert report.planned.lower_bound_usd_per_hour is report.least_usd_per_hour is None
     assert Cause.UNPROVEN not in [each.cause for each in report.steps]
@@ -171,12 +172,12 @@ def test_what_costs_nothing_because_too_little_time_was_left_is_no_least(
 
 
 def test_a_recording_shows_what_was_ordered(tmp_path: Path) -> None:
-    report = make_report(ReportInputs(recording="three-deployments", budget=EXACT))
+    report = make_report(Inputs(recording="three-deployments"), EXACT)
     assert (report.pods, report.nodes, report.before) == (54, 24, None)
     assert report.present_usd_per_hour is not None
     assert report.planned.usd_per_hour < report.present_usd_per_hour
     recorded = str(DATA / "recordings" / "openb-1165-pods-best-options.jsonl.gz")
-    openb = make_report(ReportInputs(recording=recorded, provisioners=(openb_groups(tmp_path),), budget=EXACT))
+    openb = make_report(Inputs(recording=recorded, provisioners=(openb_groups(tmp_path),)), EXACT)
     assert openb.pods == 605
     assert openb.present_usd_per_hour is None
     assert adds_up(report)
@@ -202,19 +203,21 @@ def test_the_command_writes_a_page_that_needs_nothing_else(tmp_path: Path, capsy
 def test_large_lists_are_read_object_by_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     items = [*half_empty(), pod("wörter", "n1")]
     path = written(tmp_path / "cluster.json", items)
-    whole = read_files([path])
-    monkeypatch.setattr("cagrpc.report.sources._LARGE_BYTES", 0)
-    monkeypatch.setattr("cagrpc.report.sources._CHUNK_BYTES", 7)
-    pieces = read_files([path])
-    assert [each.body for each in pieces.documents] == [each.body for each in whole.documents]
+    whole, pieces = DocumentReader(), DocumentReader()
+    read_files([path], [], whole)
+    monkeypatch.setattr("cagrpc.api.files.documents._LARGE_BYTES", 0)
+    monkeypatch.setattr("cagrpc.api.files.lists._CHUNK_BYTES", 7)
+    read_files([path], [], pieces)
+    assert pieces.documents == whole.documents
     assert pods_of(pieces) == pods_of(whole)
+    assert not pieces.problems
     path.write_text(path.read_text()[:-20])
-    with pytest.raises(InvalidInput, match="no JSON list"):
-        read_files([path])
+    read_files([path], [], pieces)
+    assert "no JSON list" in pieces.problems[0]
 
 
-def pods_of(objects: Objects) -> list[list[StandingPod]]:
-    return [each.pods for each in objects.bound.alike]
+def pods_of(read: DocumentReader) -> list[list[StandingPod]]:
+    return [each.pods for each in read.bound.alike]
 
 
 def test_a_reduced_pod_is_planned_as_the_whole_one() -> None:
@@ -244,7 +247,7 @@ def test_nothing_of_the_cluster_is_in_an_anonymised_report(
     keeps = budget(kept_by, app, 0, namespace)
     table = path / "prices.csv"
     table.write_text(f"instance_type,usd_per_hour\n{kind},1\n")
-    report = report_of(path, [*nodes, *pods, unplaced, keeps], prices=table, anonymise=True)
+    report = anonymised(report_of(path, [*nodes, *pods, unplaced, keeps], prices=table))
     shown = as_html(report) + json.dumps(as_json(report))
     assert [word for word in words if word in shown] == []
     assert "type-1" in shown

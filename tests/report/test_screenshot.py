@@ -6,7 +6,8 @@ import os
 import subprocess
 from pathlib import Path
 
-from cagrpc.report.make import ReportInputs, make_report
+from cagrpc.offline.inputs import Inputs
+from cagrpc.report.make import make_report
 from cagrpc.report.page import as_html
 from solver import Budget
 from tests.report.clusters import half_empty, written
@@ -20,8 +21,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 def in_browser(chromium: str, directory: Path, *flags: str) -> str:
     page = directory / "report.html"
     cluster = written(directory / "cluster.json", half_empty())
-    inputs = ReportInputs(files=(cluster,), budget=Budget(60, deterministic_seconds=1.0))
-    page.write_text(as_html(make_report(inputs)))
+    page.write_text(as_html(make_report(Inputs((cluster,)), Budget(60, deterministic_seconds=1.0))))
     command = [chromium, *COMMON_FLAGS, f"--user-data-dir={directory / 'user'}", *flags, page.as_uri()]
     return subprocess.run(command, capture_output=True, text=True, timeout=AMPLE_SECONDS, check=True).stdout
 

@@ -13,9 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cagrpc.config.schema.http import HttpAccess
-from cagrpc.config.schema.listen import Address
-from cagrpc.config.schema.tls import TlsPaths
+from cagrpc.config.schema.listen import Address, HttpAccess, TlsPaths
 from cagrpc.config.settings import Settings
 from cagrpc.errors import InvalidInput
 from cagrpc.server.server import Server

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.openmetrics import parser as openmetrics
 
-from cagrpc.config.schema.tls import TlsPaths
+from cagrpc.config.schema.listen import TlsPaths
 from cagrpc.server.server import Server
 from cagrpc.services.http.metrics import Metrics
 from tests.support.serving import settings_of_everything

@@ -16,8 +16,7 @@ import pytest
 from cryptography import x509
 from prometheus_client.parser import text_string_to_metric_families
 
-from cagrpc.config.schema.listen import Address
-from cagrpc.config.schema.tls import TlsPaths
+from cagrpc.config.schema.listen import Address, TlsPaths
 from cagrpc.errors import InvalidInput
 from cagrpc.runtime.clock import EpochSeconds, epoch
 from cagrpc.server.rotation import RENEW_SECONDS, CertificateController, CertificateFiles

@@ -16,6 +16,7 @@ import yaml
 
 from cagrpc.api.core.selectors import DEFAULT_NAMESPACE
 from cagrpc.api.encoding.json_documents import Problems, mapping
+from cagrpc.api.files import lists
 from solver.model import CPU, MEMORY, PodSet, PodSpec
 from solver.model.quantities import pluralize
 
@@ -26,6 +27,8 @@ MOST_LEVELS = 500
 """Far more than Kubernetes' types nest; the C parser would overflow its stack on hundreds of thousands."""
 MOST_VALUES = 10_000_000
 """How many values a YAML document with aliases has, counting each use of one."""
+_LARGE_BYTES = 8 * 1024 * 1024
+"""Smaller files are read at once, and so that lines are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +78,12 @@ def read_text(path: Path, problems: Problems) -> str | None:
 
 
 def rows(
-    path: Path, text: str, required: Sequence[str], optional: Sequence[str], problems: Problems
+    path: Path, required: Sequence[str], optional: Sequence[str], problems: Problems
 ) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield each non-empty row of a CSV text: its location (`file: line 2`) and its stripped cells by column."""
+    """Yield each non-empty row of a CSV file: its location (`file: line 2`) and its stripped cells by column."""
+    text = read_text(path, problems)
+    if text is None:
+        return
     reader = csv.reader(StringIO(text, newline=""), strict=True)
     expected = f"{','.join(required)}{''.join(f'[,{column}]' for column in optional)}"
     try:
@@ -102,9 +108,20 @@ def rows(
         problems.append(f"{path}: line {reader.line_num}: is not CSV: {error}")
 
 
-def documents(path: Path, text: str, problems: Problems) -> Iterator[ManifestDocument]:
-    """Yield every object in a YAML (one or many documents) or JSON text, with lists expanded; empty documents are
-    skipped."""
+def documents(path: Path, problems: Problems) -> Iterator[ManifestDocument]:
+    """Yield every object in a file of YAML (one or many documents) or JSON, with lists expanded; empty documents are
+    skipped. A large list in JSON is read object by object."""
+    if path.suffix.lower() == ".json" and path.is_file() and path.stat().st_size > _LARGE_BYTES:
+        try:
+            with path.open("rb") as file:
+                for index, (kind, body) in enumerate(lists.items(file)):
+                    yield from _opened_item(f"{path}[0]", index, kind, body, problems)
+        except (OSError, ValueError, RecursionError) as error:
+            problems.append(f"{path}: is no JSON list of Kubernetes objects: {error!s:.200}")
+        return
+    text = read_text(path, problems)
+    if text is None:
+        return
     try:
         for index, body in enumerate(_bodies(path, text, problems)):
             if body is not None:
@@ -205,12 +222,16 @@ def _opened(place: str, body: Any, problems: Problems) -> Iterator[ManifestDocum
         problems.append(f"{place}: has no kind; expected a Kubernetes object with apiVersion, kind and metadata")
     elif kind.endswith("List") and isinstance(body.get("items"), list):
         for index, item in enumerate(body["items"]):
-            if isinstance(item, Mapping) and kind != "List":
-                item = {"kind": kind.removesuffix("List"), **item}  # noqa: PLW2901 - a PodList's items have no kind
-            yield from _opened(f"{place}.items[{index}]", item, problems)
+            yield from _opened_item(place, index, kind, item, problems)
     else:
         document = ManifestDocument(place, body)
         yield ManifestDocument(f"{place} ({kind} {document.namespace}/{document.name})", body)
+
+
+def _opened_item(place: str, index: int, kind: str, item: Any, problems: Problems) -> Iterator[ManifestDocument]:
+    if isinstance(item, Mapping) and kind not in ("", "List"):
+        item = {"kind": kind.removesuffix("List"), **item}  # a PodList's items have no kind
+    yield from _opened(f"{place}.items[{index}]", item, problems)
 
 
 NVIDIA_GPU = "nvidia.com/gpu"
@@ -220,10 +241,10 @@ _MIB = 1024 * 1024
 _MOST_DIGITS = 9  # a million cores, a pebibyte, a billion pods
 
 
-def pods_of_table(path: Path, text: str, problems: Problems) -> list[PodSet]:
+def pods_of_table(path: Path, problems: Problems) -> list[PodSet]:
     """Return the pod sets of a table; rows of equal requests become one, named after the first."""
     found: dict[PodSpec, PodSet] = {}
-    for place, row in rows(path, text, _COLUMNS, ("count",), problems):
+    for place, row in rows(path, _COLUMNS, ("count",), problems):
         cpu_milli, memory_mib, gpus = (_number(place, row, column, problems) for column in _COLUMNS[1:])
         count = _number(place, row, "count", problems) if row.get("count") else 1
         requests = {CPU: cpu_milli, MEMORY: memory_mib * _MIB, NVIDIA_GPU: gpus}

@@ -13,11 +13,9 @@ from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER
 from cagrpc.backends import registry
 from cagrpc.config.schema.devices import DevicesForm
 from cagrpc.config.schema.expander import ExpanderForm
-from cagrpc.config.schema.http import HttpAccess
 from cagrpc.config.schema.kubernetes import Kubernetes
-from cagrpc.config.schema.listen import Listen
+from cagrpc.config.schema.listen import HttpAccess, Listen, Tls
 from cagrpc.config.schema.provisioners import ProvisionerEntry
-from cagrpc.config.schema.tls import Tls
 from cagrpc.controllers.settings import (
     ConsolidationMode,
     ConsolidationSettings,

@@ -117,11 +117,6 @@ class NodePool(Document):
     spec: NodePoolSpec
     status: Ignored = None
 
-    @property
-    def name(self) -> str:
-        """metadata.name."""
-        return self.metadata.name
-
     def provisioner(self) -> Provisioner:
         """Return the fleet's value."""
         template = self.spec.template
@@ -174,11 +169,6 @@ class ProvisionerV1Alpha5(Document):
     spec: ProvisionerSpec
     status: Ignored = None
 
-    @property
-    def name(self) -> str:
-        """metadata.name."""
-        return self.metadata.name
-
     def provisioner(self) -> Provisioner:
         """Return the fleet's value."""
         spec = self.spec
@@ -192,7 +182,3 @@ class ProvisionerV1Alpha5(Document):
             limits=spec.limits.resources if spec.limits else {},
             name_label=PROVISIONER_NAME_LABEL,
         )
-
-    def warnings(self) -> Sequence[str]:
-        """Return none: every field is either read or Karpenter's own."""
-        return ()

@@ -16,9 +16,9 @@ from pydantic.json_schema import SkipJsonSchema
 
 from cagrpc.api.autoscaler.options import AutoscalingOptions
 from cagrpc.config.schema import karpenter
-from cagrpc.config.schema.recorded import read_recorded_groups, refuse_unknown
+from cagrpc.config.schema.recorded import read_recorded_groups
 from cagrpc.controllers.settings import ProvisionerDisruption
-from cagrpc.errors import InvalidConfiguration, did_you_mean
+from cagrpc.errors import attempt, did_you_mean
 from cagrpc.fleet.catalogue import DEFAULT_ZONE, Catalogue, Offering
 from cagrpc.fleet.fields import (
     Allocatable,
@@ -156,11 +156,15 @@ class NodeGroupFile(Form):
     def _valid_file(cls, file: str, info: ValidationInfo) -> str:
         directory = (info.context or {}).get(DIRECTORY)
         if directory is not None:
-            try:
-                recorded = read_recorded_groups(directory / file)
-                refuse_unknown(directory / file, info.data.get("ids") or (), [each.group.id for each in recorded])
-            except InvalidConfiguration as error:
-                raise ValueError("; ".join(error.problems)) from error
+            problems: list[str] = []
+            recorded = attempt(problems, lambda: read_recorded_groups(directory / file))
+            known = [each.id for each in recorded or ()]
+            absent = [name for name in info.data.get("ids") or () if name not in known]
+            problems = problems or [
+                f'{directory / file}: has no group "{name}"{did_you_mean(name, known)}' for name in absent
+            ]
+            if problems:
+                raise ValueError("; ".join(problems))
         return file
 
 

@@ -1,0 +1,96 @@
+"""JSON lists of Kubernetes objects, as kubectl and the API server write them, read object by object, however large they
+are."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+_CHUNK_BYTES = 4 * 1024 * 1024
+
+
+def items(file: BinaryIO) -> Iterator[tuple[str, Any]]:
+    """Yield the items of one v1.List or PodList, each with the kind of the list as far as it was said before, with at
+    most a few megabytes of text at a time. Raises ValueError for anything else."""
+    text = _Text(file)
+    text.expect("{")
+    kind, empty = "", text.accept("}")
+    while not empty:
+        name = text.value()
+        text.expect(":")
+        if name == "items":
+            yield from ((kind, each) for each in _values(text))
+        else:
+            found = text.value()
+            kind = found if name == "kind" and isinstance(found, str) else kind
+        if text.accept("}"):
+            break
+        text.expect(",")
+
+
+def _values(text: _Text) -> Iterator[Any]:
+    text.expect("[")
+    empty = text.accept("]")
+    while not empty:
+        yield text.value()
+        if text.accept("]"):
+            return
+        text.expect(",")
+
+
+class _Text:
+    """JSON as it is read, value by value."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._decode = codecs.getincrementaldecoder("utf-8-sig")()
+        self._json = json.JSONDecoder()
+        self._buffer = ""
+        self._at = 0
+        self._ended = False
+
+    def value(self) -> Any:
+        """Return the value that comes next."""
+        while True:
+            self._skip()
+            try:
+                found, end = self._json.raw_decode(self._buffer, self._at)
+            except ValueError:
+                if not self._more():
+                    raise
+                continue
+            if end == len(self._buffer) and self._more():
+                continue  # a number may go on
+            self._at = end
+            return found
+
+    def expect(self, character: str) -> None:
+        if not self.accept(character):
+            shown = self._buffer[self._at : self._at + 20]
+            raise ValueError(f"expected {character!r}, found {shown!r}")
+
+    def accept(self, character: str) -> bool:
+        self._skip()
+        if self._buffer[self._at : self._at + 1] != character:
+            return False
+        self._at += 1
+        return True
+
+    def _skip(self) -> None:
+        while True:
+            while self._at < len(self._buffer) and self._buffer[self._at] in " \t\r\n":
+                self._at += 1
+            if self._at < len(self._buffer) or not self._more():
+                return
+
+    def _more(self) -> bool:
+        """Read on; return whether there was anything."""
+        if self._ended:
+            return False
+        data = self._file.read(_CHUNK_BYTES)
+        self._ended = not data
+        self._buffer = self._buffer[self._at :] + self._decode.decode(data, final=self._ended)
+        self._at = 0
+        return not self._ended
