@@ -14,8 +14,7 @@ from cagrpc.controllers.admission_checks.controller import AdmissionCheckControl
 from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.consolidation.controller import ConsolidationController
 from cagrpc.controllers.consolidation.question import Observer
-from cagrpc.controllers.consolidation.queue import DisruptionQueue
-from cagrpc.controllers.consolidation.undoing import UnfinishedStep
+from cagrpc.controllers.consolidation.queue import DisruptionQueue, UnfinishedStep
 from cagrpc.controllers.events import EventRecorder, EventSource, Note
 from cagrpc.controllers.placement.controller import PlacementController
 from cagrpc.controllers.placement.metrics import ReleasedTraces

@@ -16,7 +16,6 @@ from cagrpc.api.provisioning.objects import POD_TEMPLATES, REQUESTS
 from cagrpc.cluster.view.objects import Named
 from cagrpc.cluster.view.sinks import Followed, TableSink
 from cagrpc.cluster.view.workloads import Values
-from cagrpc.controllers.admission_checks.checks import KUEUES_NAME
 from cagrpc.controllers.admission_checks.model import (
     OWNED,
     WORKLOAD_UID,
@@ -25,6 +24,7 @@ from cagrpc.controllers.admission_checks.model import (
     own_request,
     own_template,
 )
+from cagrpc.controllers.admission_checks.reconcile import KUEUES_NAME
 from cagrpc.errors import InvalidInput
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.envelopes import Encoding

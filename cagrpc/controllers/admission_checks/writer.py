@@ -8,8 +8,8 @@ from typing import Any
 
 from cagrpc.api.kueue import GROUP, PENDING, Check, CheckUpdate, KueueWorkload, active_patch, checks_patch, collection
 from cagrpc.api.provisioning.objects import API_VERSION
-from cagrpc.controllers.admission_checks.checks import Activity
 from cagrpc.controllers.admission_checks.model import CheckWrites, Creation, Removal, owned_by
+from cagrpc.controllers.admission_checks.reconcile import Activity
 from cagrpc.controllers.events import Note, ObjectRef
 from cagrpc.errors import CagrpcError, Conflict, FailedPrecondition, InvalidInput, NotFound
 from cagrpc.kube.client.client import Client

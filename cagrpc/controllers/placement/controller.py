@@ -24,8 +24,7 @@ from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.assume_cache.placements import DesiredPlacements, PlacedPods
 from cagrpc.controllers.placement.handover import may_move, most_promising, repack, swap
 from cagrpc.controllers.placement.metrics import WaitMetrics
-from cagrpc.controllers.placement.nominations import Nominations
-from cagrpc.controllers.placement.waiting import Patience
+from cagrpc.controllers.placement.nominations import Nominations, Patience
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import ExpectedPod, FleetSnapshot, Phase, PodKey
 from cagrpc.kube.client.client import Client

@@ -31,8 +31,10 @@ from cagrpc.controllers.provisioning.model import ProvisioningRequest, is_ours
 from cagrpc.controllers.provisioning.observation import (
     GoneNodes,
     LostRoom,
+    ReconcileResult,
     RequestReader,
     RequestsObservation,
+    bookings_of,
     increment_of,
 )
 from cagrpc.controllers.provisioning.progress import (
@@ -45,7 +47,6 @@ from cagrpc.controllers.provisioning.progress import (
     RequestPhase,
     advance,
 )
-from cagrpc.controllers.provisioning.result import ReconcileResult, bookings_of
 from cagrpc.controllers.provisioning.scenario import scenario_of
 from cagrpc.controllers.provisioning.store import RequestStore
 from cagrpc.controllers.provisioning.writing import RequestMetrics, Writing, WrittenRequests

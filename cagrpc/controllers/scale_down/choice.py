@@ -22,8 +22,7 @@ from cagrpc.controllers.assume_cache.snapshot import Snapshot
 from cagrpc.controllers.scale_down.constraints import keys_kept_out_of, required
 from cagrpc.controllers.scale_down.crowd import Crowd
 from cagrpc.controllers.scale_down.known import FleetNode, ReviewedNodes
-from cagrpc.controllers.scale_down.relocation import Pods, Relocation, movable, reserve, seen_by_waiting
-from cagrpc.controllers.scale_down.room import Room
+from cagrpc.controllers.scale_down.relocation import Pods, Relocation, Room, movable, reserve, seen_by_waiting
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.runtime.clock import MonotonicClock
 from solver.model import CPU, Budget, PodSet, PodSpec

@@ -20,7 +20,7 @@ from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.view import shares
 from cagrpc.cluster.view.classes import SelectingTerms
 from cagrpc.cluster.view.context import NAMESPACES
-from cagrpc.cluster.view.workload_tree import MOST_LEVELS, MOST_WITH_CLAIMS, MOST_WORKLOADS
+from cagrpc.cluster.view.expected import MOST_LEVELS, MOST_WITH_CLAIMS, MOST_WORKLOADS
 from solver.model import HOSTNAME, Operator, PodAffinityTerm, PodSelector, Requirement
 from solver.model.eligibility import selects
 from tests.support.controllers.cluster_objects import REPLICA_SETS, STATEFUL_SETS, Fed, node, pod
