@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from cagrpc.api.core.runtime_classes import RuntimeClass, read_runtime_class, runtime_class_name, with_runtime_class
+from cagrpc.api.core.runtime_classes import RuntimeClass, runtime_class_name, with_runtime_class
 from cagrpc.api.core.selectors import (
     NAMESPACE_NAME,
     Conditions,
@@ -19,12 +19,10 @@ from cagrpc.api.core.selectors import (
     named_and_matching,
     named_namespaces,
 )
-from cagrpc.api.encoding.json_documents import Problems, mapping
 from cagrpc.api.encoding.messages import known_to_message, message_to_dict, parse
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.view.objects import Named
 from cagrpc.cluster.view.references import Reference, References
-from cagrpc.errors import InvalidInput
 from solver.model import Labels, Operator, Requirement
 from solver.model.eligibility import matches_requirement
 
@@ -46,16 +44,6 @@ def read_namespace(data: bytes) -> Named[ObservedNamespace]:
     metadata = parse(kubernetes_pb2.Namespace, data).metadata
     labels = {key: metadata.labels[key] for key in metadata.labels}
     return Named(metadata.name, ObservedNamespace(labels, metadata.HasField("deletionTimestamp")))
-
-
-def runtime_class(document: dict[str, Any]) -> Named[RuntimeClass]:
-    """Decode a RuntimeClass. Raises InvalidInput for an invalid one."""
-    problems: Problems = []
-    name = str(mapping(document, "metadata", "", problems).get("name") or "")
-    found = read_runtime_class(document, problems)
-    if problems:
-        raise InvalidInput(f"RuntimeClass {name}: {'; '.join(problems)}")
-    return Named(name, found)
 
 
 class _ByLabel:

@@ -10,7 +10,7 @@ from threading import Lock
 from typing import Any, Generic, TypeVar
 
 from cagrpc.api import kueue as wire
-from cagrpc.api.encoding.json_documents import mapping
+from cagrpc.api.encoding.json_documents import object_key
 from cagrpc.api.kueue import Check, Flavor, KueueWorkload, RequestConfig
 from cagrpc.api.provisioning.objects import POD_TEMPLATES, REQUESTS
 from cagrpc.cluster.view.objects import Named
@@ -137,7 +137,11 @@ class CheckObjects:
         query: Mapping[str, str] | None = None,
     ) -> Followed[Named[V]]:
         resource = Resource(
-            path, lambda document: _named(document, read), Encoding.JSON, query or {}, optional=path != POD_TEMPLATES
+            path,
+            lambda document: Named(object_key(document), read(document)),
+            Encoding.JSON,
+            query or {},
+            optional=path != POD_TEMPLATES,
         )
         return Followed(resource, TableSink(table, self._lock, resource.name))
 
@@ -219,9 +223,3 @@ def _config(document: dict[str, Any]) -> RequestConfig | str:
         return wire.request_config(document)
     except InvalidInput as error:
         return str(error)
-
-
-def _named(document: dict[str, Any], read: Callable[[dict[str, Any]], V]) -> Named[V]:
-    metadata = mapping(document, "metadata")
-    namespace, name = str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
-    return Named(f"{namespace}/{name}" if namespace else name, read(document))

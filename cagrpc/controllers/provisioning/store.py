@@ -7,7 +7,16 @@ from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any, TypeVar
 
-from cagrpc.api.encoding.json_documents import LARGEST, Problems, epoch_seconds, mapping, members, strings, whole
+from cagrpc.api.encoding.json_documents import (
+    LARGEST,
+    Problems,
+    epoch_seconds,
+    mapping,
+    members,
+    object_key,
+    strings,
+    whole,
+)
 from cagrpc.api.provisioning import objects as wire
 from cagrpc.cluster.view.model import PRIORITY_CLASSES
 from cagrpc.cluster.view.objects import Named
@@ -170,7 +179,7 @@ def read_request(document: dict[str, Any]) -> Named[ProvisioningRequest]:
 
 
 def _template(document: dict[str, Any]) -> Named[wire.TemplatePod | str]:
-    name = _name(document)
+    name = object_key(document)
     try:
         return Named(name, wire.template_pod(document))
     except InvalidInput as error:
@@ -181,10 +190,4 @@ def _provisioning_class(document: dict[str, Any]) -> Named[Service]:
     behaviour, parameters = wire.provisioning_class(document)
     atomic = ClassBehaviour(behaviour) is ClassBehaviour.ATOMIC
     # It is as the proposal's class of that behaviour is: checking reserves nothing.
-    return Named(_name(document), Service(ClassBehaviour(behaviour), atomic, parameters))
-
-
-def _name(document: dict[str, Any]) -> str:
-    metadata = mapping(document, "metadata")
-    namespace, name = str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
-    return f"{namespace}/{name}" if namespace else name
+    return Named(object_key(document), Service(ClassBehaviour(behaviour), atomic, parameters))
