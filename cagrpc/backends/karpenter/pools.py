@@ -17,7 +17,7 @@ from cagrpc.errors import CagrpcError, InvalidConfiguration, InvalidInput, NotFo
 from cagrpc.fleet.catalogue import EPHEMERAL_STORAGE
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.envelopes import Encoding, ObjectIdentity
-from cagrpc.kube.informer.informers import Informer, InformerStore, Reflector
+from cagrpc.kube.informer.informers import Informer, InformerStore
 from cagrpc.kube.informer.resource import Resource
 from solver.model.quantities import amount, parse_quantity
 
@@ -144,7 +144,7 @@ class NodePools(InformerStore):
         self._lock = threading.Lock()
         self._fighting: dict[str, NodePoolState] = {}
         resource = Resource(NODE_POOLS, self._decode, Encoding.JSON)
-        self.informers = (Informer(Reflector(client, resource, self)),)
+        self.informers = (Informer(client, resource, self),)
 
     def _decode(self, document: Any) -> NodePoolState:
         if not isinstance(document, Mapping):

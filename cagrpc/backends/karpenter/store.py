@@ -27,7 +27,7 @@ from cagrpc.fleet.backend import BackendInstance
 from cagrpc.fleet.model import InstanceError, InstanceState
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.envelopes import Encoding, ObjectIdentity
-from cagrpc.kube.informer.informers import Informer, InformerStore, Reflector
+from cagrpc.kube.informer.informers import Informer, InformerStore
 from cagrpc.kube.informer.resource import Resource
 from cagrpc.runtime.clock import EpochClock
 
@@ -114,8 +114,8 @@ class ClaimStore(InformerStore):
         claims = Resource(NODE_CLAIMS, _documents(claim), Encoding.JSON, of_fleet)
         events = Resource(EVENTS, _documents(reason), Encoding.JSON, EVENTS_QUERY)
         self.informers = (
-            Informer(Reflector(client, claims, self)),
-            Informer(Reflector(client, events, self.reasons)),
+            Informer(client, claims, self),
+            Informer(client, events, self.reasons),
         )
 
     # ---- what is read

@@ -94,11 +94,11 @@ class Followed(Generic[K]):
     resource: Resource[K]
     sink: TableSink[K]
 
-    def informer(self, client: Client, *, needed: bool = True) -> Informer:
+    def informer(self, client: Client, *, needed: bool = True) -> Informer[K]:
         """Return its informer, which feeds the sink once it is started."""
-        from cagrpc.kube.informer.informers import Informer, Reflector  # noqa: PLC0415 - files need no client
+        from cagrpc.kube.informer.informers import Informer  # noqa: PLC0415 - files need no client
 
-        return Informer(Reflector(client, self.resource, self.sink), needed, self.sink.left_out)
+        return Informer(client, self.resource, self.sink, needed=needed, refused=self.sink.left_out)
 
 
 def by_uid(of: ObjectIdentity) -> str:

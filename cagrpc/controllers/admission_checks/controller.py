@@ -93,7 +93,7 @@ class AdmissionCheckController(Controller):
         """Return the queue of checks and Workloads."""
         return (self.queue,)
 
-    def informers(self) -> Sequence[Informer]:
+    def informers(self) -> Sequence[Informer[Any]]:
         """Return the informers; none where Kueue is not installed."""
         return self._store.informers if self._store is not None else ()
 

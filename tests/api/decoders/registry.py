@@ -168,13 +168,13 @@ def _followed(whose: str, followed: Followed[Any], look: Callable[[], None]) -> 
 
 
 def _karpenter() -> Iterator[Decoder]:
-    def stores() -> tuple[Informer, ...]:
+    def stores() -> tuple[Informer[Any], ...]:
         client = ApiServer().client()  # nobody calls it
         claims = ClaimStore(client, "cagrpc", 180.0, any_clock(lambda: 1e9))
         return (*claims.informers, *NodePools(client, frozenset({"pool"})).informers)
 
     def read(index: int, data: bytes) -> None:
-        reflector = stores()[index].reflector
+        reflector = stores()[index]
         resource, sink = reflector.resource, reflector.sink
         item = item_of(resource, data)
         decoded = resource.decode(item)
@@ -259,9 +259,9 @@ def _of_autoscaler() -> Iterator[Decoder]:
     text = yaml.safe_dump({"nodeGroups": [{"name": "eks", "health": health, "scaleUp": back_off}]})
     older = "Cluster-autoscaler status at now:\n  Name: a\n  Health: (cloudProviderTarget=1 (minSize=0, maxSize=2))\n"
     seeds = tuple({"data": {"status": each}} for each in (text, older))
-    yield Decoder("an autoscaler's status", lambda data: status.reflector.resource.decode(_object(data)), seeds)
+    yield Decoder("an autoscaler's status", lambda data: status.resource.decode(_object(data)), seeds)
     found = {"data": {"priorities": "10: [spot]"}}
-    read = priorities.reflector.resource.decode
+    read = priorities.resource.decode
     yield Decoder("an autoscaler's priorities", lambda data: read(_object(data)), (found,))
     kept = {"eks": {"times": 1, "at": 5.0, "why": "x", "place": ["a", "b", "spot"]}}
     memory = FailedScaleUps(any_clock(lambda: 9.0))
