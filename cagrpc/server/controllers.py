@@ -28,7 +28,7 @@ from cagrpc.controllers.scale_down.choice import Rules
 from cagrpc.controllers.scale_down.controller import ScaleDownController
 from cagrpc.controllers.settings import ConsolidationMode, ConsolidationSettings, Drive
 from cagrpc.controllers.slack.carriers.buffers import Buffers, served
-from cagrpc.controllers.slack.carriers.carrier import Carrying, Switching, Virtual, choose
+from cagrpc.controllers.slack.carriers.carrier import PlaceholderCarrier, Switching, choose
 from cagrpc.controllers.slack.carriers.objects import Place
 from cagrpc.controllers.slack.carriers.pause import PausePods
 from cagrpc.controllers.slack.controller import SlackController
@@ -140,8 +140,8 @@ def _slack(
     def place() -> Place:
         return Place(namespace, settings.pause_image, book.owner())
 
-    carriers: Mapping[Carrier, Carrying] = {
-        Carrier.VIRTUAL: Virtual(),
+    carriers: Mapping[Carrier, PlaceholderCarrier] = {
+        Carrier.VIRTUAL: PlaceholderCarrier(),
         Carrier.BUFFER: Buffers(client, place, timer=clock, now=now),
         Carrier.PODS: PausePods(client, place, view.pause_pods, timer=clock),
     }

@@ -39,7 +39,7 @@ from cagrpc.cluster.view.objects import Keyed, ObservedPod, PodReader, read_node
 from cagrpc.cluster.view.pods import PodTable
 from cagrpc.cluster.view.references import Reference
 from cagrpc.cluster.view.requirements import Requirements
-from cagrpc.cluster.view.sinks import Followed, Table, TableSink, by_uid
+from cagrpc.cluster.view.sinks import Followed, Table, by_uid
 from cagrpc.cluster.view.slack import SlackTable
 from cagrpc.cluster.view.storage import (
     CAPACITIES,
@@ -409,7 +409,7 @@ class ClusterModel:
         key: Callable[[ObjectIdentity], str] = str,
         listed: Callable[[], object] = lambda: None,
     ) -> Followed[K]:
-        return Followed(resource, TableSink(table, self._lock, resource.name, key, listed))
+        return Followed(resource, table, self._lock, key, listed)
 
     def _of_storage(self) -> Iterable[FollowedKind]:
         """What the volumes of pods depend on. Where it may not be listed, volumes are not planned, and a warning says

@@ -27,6 +27,7 @@ from cagrpc.api.kueue import (
     RequestConfig,
     Retries,
 )
+from cagrpc.api.provisioning.objects import Condition
 from cagrpc.controllers.admission_checks.model import (
     CheckWrites,
     Creation,
@@ -41,7 +42,7 @@ from cagrpc.controllers.admission_checks.model import (
     template_name,
 )
 from cagrpc.controllers.admission_checks.pod_sets import PodSetPods, requested_pods
-from cagrpc.controllers.provisioning.model import Condition, ConditionType, ProvisioningRequest
+from cagrpc.controllers.provisioning.model import ConditionType, ProvisioningRequest
 from cagrpc.controllers.settings import KueueSettings, RetryMode
 from cagrpc.kube.client.client import USER_AGENT
 
@@ -367,29 +368,15 @@ def config_of(check: Check, configs: Mapping[str, RequestConfig | str]) -> Reque
     return f"{CONFIG_KIND} {name} is invalid: {found}" if isinstance(found, str) else found
 
 
-@dataclass(frozen=True, slots=True)
-class Activity:
-    """The wanted condition `Active` of a check that is ours."""
-
-    active: bool
-    reason: str
-    message: str
-
-
-def activity(config: RequestConfig | str) -> Activity:
-    """Return the condition for a check with this configuration, or why it has none."""
+def activity(config: RequestConfig | str) -> tuple[bool, str, str]:
+    """Return status, reason and message of the condition `Active` for a check of ours with this configuration, or why
+    it has none."""
     if isinstance(config, str):
-        return Activity(active=False, reason="BadParametersRef", message=config)
-    return Activity(
-        active=True, reason="Active", message=f"requests of class {config.class_name} are made for Workloads"
-    )
+        return False, "BadParametersRef", config
+    return True, "Active", f"requests of class {config.class_name} are made for Workloads"
 
 
-def differs(check: Check, wanted: Activity) -> bool:
+def differs(check: Check, wanted: tuple[bool, str, str]) -> bool:
     """Return whether the condition has to be written."""
     found = check.active
-    return found is None or (found.status, found.reason, found.message) != (
-        wanted.active,
-        wanted.reason,
-        wanted.message,
-    )
+    return found is None or (found.status, found.reason, found.message) != wanted

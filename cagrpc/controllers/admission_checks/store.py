@@ -14,7 +14,7 @@ from cagrpc.api.encoding.json_documents import object_key
 from cagrpc.api.kueue import Check, Flavor, KueueWorkload, RequestConfig
 from cagrpc.api.provisioning.objects import POD_TEMPLATES, REQUESTS
 from cagrpc.cluster.view.objects import Named
-from cagrpc.cluster.view.sinks import Followed, TableSink
+from cagrpc.cluster.view.sinks import Followed
 from cagrpc.cluster.view.workloads import Values
 from cagrpc.controllers.admission_checks.model import (
     OWNED,
@@ -143,7 +143,7 @@ class CheckObjects:
             query or {},
             optional=path != POD_TEMPLATES,
         )
-        return Followed(resource, TableSink(table, self._lock, resource.name))
+        return Followed(resource, table, self._lock)
 
     def _on_workload(self, before: KueueWorkload | None, after: KueueWorkload | None) -> None:
         if before is not None and (after is None or after.uid != before.uid):

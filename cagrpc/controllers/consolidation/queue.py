@@ -101,7 +101,8 @@ class DisruptionQueue:
         self._displaced = assumed.displaced
         self._settings = settings
         self._clock = clock
-        self._evictions = Evictions(client, clock)
+        self.evictions = Evictions(client, clock)
+        """Of all disruptions, for counting."""
         self._new_nodes = NewNodes(fleet, cluster, assumed.placements, clock, settings.minimum_node_age_seconds)
         self._id = ""
         self._cordons = Cordons(client, cluster)
@@ -121,11 +122,6 @@ class DisruptionQueue:
     def under_way(self) -> Disruption | None:
         """The disruption under way."""
         return self._fleet.snapshot.disruption
-
-    @property
-    def evictions(self) -> Evictions:
-        """Of all disruptions, for counting."""
-        return self._evictions
 
     # ---- for one thread
 
@@ -164,7 +160,7 @@ class DisruptionQueue:
         began = self._clock()
         state = self._cluster.state(with_bound=True)
         self._rests_until = self._clock() + _REST * (self._clock() - began)
-        pods = {uid: pod for uid, pod in pods_to_go(under_way, state).items() if uid not in self._evictions.gone}
+        pods = {uid: pod for uid, pod in pods_to_go(under_way, state).items() if uid not in self.evictions.gone}
         self._displaced.observe(under_way, state, pods.keys())
         self._note_progress(under_way, state, len(pods))
         self._fleet.disruptions.check()
@@ -196,7 +192,7 @@ class DisruptionQueue:
         self._new_nodes.forget()
         self._cordons.forget()
         self._undoing.forget()
-        self._evictions.forget()
+        self.evictions.forget()
         if under_way is None:
             self._displaced.forget()
 
@@ -284,7 +280,7 @@ class DisruptionQueue:
         if not must_go and self._adjusted(under_way, targets, still_there, obstacles(under_way, state, pods)):
             return
         left = len(pods)
-        self.waits_for = self._evictions.problem or f"{pluralize(left, 'pod')} to move, {open_now} to run again"
+        self.waits_for = self.evictions.problem or f"{pluralize(left, 'pod')} to move, {open_now} to run again"
         evictable = [each for each in still_there if may_be_evicted(pods[each.uid], under_way)]
         if not must_go:
             self._displaced.open(under_way, self._opened_next(under_way, evictable, targets, open_now))
@@ -296,10 +292,10 @@ class DisruptionQueue:
             if uid not in known and may_be_evicted(pod, under_way)
         ]
         try:
-            self._evictions.evict(self._next_evictions([*evictable, *strangers], open_now))
+            self.evictions.evict(self._next_evictions([*evictable, *strangers], open_now))
         except Forbidden as error:
             self.undo(str(error))
-        self._displaced.leave(self._evictions.gone)
+        self._displaced.leave(self.evictions.gone)
 
     def _opened_next(
         self, under_way: Disruption, left: Sequence[PodMove], targets: MoveTargets, open_now: int
@@ -312,8 +308,7 @@ class DisruptionQueue:
         found = (new & set(self._assumed.placements.nodes().values())) | self._displaced.open_nodes(under_way)
         closed = [each.target for each in left if each.target in new and each.target not in found]
         busy = open_now or any(
-            (targets.is_open(each) or each.target in found) and not self._evictions.is_refused(each.uid)
-            for each in left
+            (targets.is_open(each) or each.target in found) and not self.evictions.is_refused(each.uid) for each in left
         )
         return frozenset(found | _with_gangs(closed[0], left) & new if closed and not busy else found)
 
@@ -325,7 +320,7 @@ class DisruptionQueue:
             gangs.setdefault(each.gang or f"/{each.uid}", []).append(each)
         found: list[PodMove] = []
         for members in gangs.values():
-            due = [pod for pod in members if self._evictions.is_due(pod.uid)]
+            due = [pod for pod in members if self.evictions.is_due(pod.uid)]
             if due and (len(due) <= room or not (found or open_now)):
                 found += due
                 room -= len(due)

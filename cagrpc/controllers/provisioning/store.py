@@ -20,11 +20,10 @@ from cagrpc.api.encoding.json_documents import (
 from cagrpc.api.provisioning import objects as wire
 from cagrpc.cluster.view.model import PRIORITY_CLASSES
 from cagrpc.cluster.view.objects import Named
-from cagrpc.cluster.view.sinks import Followed, TableSink
+from cagrpc.cluster.view.sinks import Followed
 from cagrpc.cluster.view.workloads import Priorities, Values, priority_class
 from cagrpc.controllers.provisioning.model import (
     OURS,
-    Condition,
     ConditionType,
     ProvisioningRequest,
     RequestedPods,
@@ -67,10 +66,12 @@ class RequestObjects:
         self._expected: frozenset[wire.TemplatePod] | None = frozenset()
         self._kept: frozenset[wire.TemplatePod] = frozenset()
         self.followed: tuple[Followed[Any], ...] = (
-            self._fed(Resource(wire.REQUESTS, read_request, Encoding.JSON, optional=True), self._requests),
-            self._fed(Resource(wire.POD_TEMPLATES, _template, Encoding.JSON), self._templates),
-            self._fed(Resource(PRIORITY_CLASSES, priority_class), self._priorities),
-            self._fed(Resource(wire.CLASSES, _provisioning_class, Encoding.JSON, optional=True), self._classes),
+            Followed(Resource(wire.REQUESTS, read_request, Encoding.JSON, optional=True), self._requests, self._lock),
+            Followed(Resource(wire.POD_TEMPLATES, _template, Encoding.JSON), self._templates, self._lock),
+            Followed(Resource(PRIORITY_CLASSES, priority_class), self._priorities, self._lock),
+            Followed(
+                Resource(wire.CLASSES, _provisioning_class, Encoding.JSON, optional=True), self._classes, self._lock
+            ),
         )
         """The resources to watch; a cluster may not serve optional ones."""
 
@@ -126,9 +127,6 @@ class RequestObjects:
                 self._expected = self._kept | {each for each in found if isinstance(each, wire.TemplatePod)}
             return self._expected
 
-    def _fed(self, resource: Resource[Named[V]], table: Values[V]) -> Followed[Named[V]]:
-        return Followed(resource, TableSink(table, self._lock, resource.name))
-
     def _changed(self, _before: object, _after: object) -> None:
         self._in_order = self._expected = None
 
@@ -169,7 +167,7 @@ def read_request(document: dict[str, Any]) -> Named[ProvisioningRequest]:
         created_at_seconds=float(epoch_seconds(metadata.get("creationTimestamp"))),
         resource_version=str(metadata.get("resourceVersion") or ""),
         generation=whole(metadata, "generation", "metadata", [], 1, LARGEST, default=1),
-        conditions={each.type: Condition(*each) for each in wire.conditions(status)},
+        conditions={each.type: each for each in wire.conditions(status)},
         others=tuple(each for each, _ in conditions if str(each.get("type")) not in OURS),
         details=strings(status, "provisioningClassDetails", "status", []),
         deleting=bool(metadata.get("deletionTimestamp")),

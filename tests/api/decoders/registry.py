@@ -151,18 +151,18 @@ def _reconcile(found: ChecksObservation) -> None:
 
 
 def _followed(whose: str, followed: Followed[Any], look: Callable[[], None]) -> Decoder:
-    resource, sink = followed.resource, followed.sink
+    resource = followed.resource
 
     def read(data: bytes) -> None:
         item = item_of(resource, data)
         decoded = resource.decode(item)
         try:
-            sink.applied(decoded)
-            assert not sink.left_out, "the table could not take it"
+            followed.applied(decoded)
+            assert not followed.left_out, "the table could not take it"
             look()
         finally:
-            sink.replaced(())
-        sink.deleted(identity(resource.encoding, item))
+            followed.replaced(())
+        followed.deleted(identity(resource.encoding, item))
 
     return Decoder(f"{whose} {resource.path}", read, _SEEDS[resource.path.rpartition("/")[2]])
 

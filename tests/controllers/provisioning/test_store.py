@@ -16,7 +16,7 @@ class _Fed(RequestObjects):
 
     def put(self, path: str, *objects: Any) -> None:
         for each in objects:
-            self._followed(path).sink.applied(self._followed(path).resource.decode(each))
+            self._followed(path).applied(self._followed(path).resource.decode(each))
 
     def _followed(self, path: str) -> Any:
         (found,) = (each for each in self.followed if each.resource.path == path)

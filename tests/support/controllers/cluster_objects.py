@@ -47,16 +47,16 @@ class Fed:
     def put(self, *objects: Message | dict[str, Any], path: str = PODS) -> None:
         followed = self._by_path[path]
         for each in objects:
-            followed.sink.applied(followed.resource.decode(_raw(each)))
+            followed.applied(followed.resource.decode(_raw(each)))
 
     def drop(self, *objects: Message | dict[str, Any], path: str = PODS) -> None:
         followed = self._by_path[path]
         for each in objects:
-            followed.sink.deleted(identity(followed.resource.encoding, _raw(each)))
+            followed.deleted(identity(followed.resource.encoding, _raw(each)))
 
     def relist(self, objects: Iterable[Message | dict[str, Any]], path: str = PODS) -> None:
         followed = self._by_path[path]
-        followed.sink.replaced(followed.resource.decode(_raw(each)) for each in objects)
+        followed.replaced(followed.resource.decode(_raw(each)) for each in objects)
 
     def nodes(self, *nodes: kubernetes_pb2.Node) -> None:
         self.put(*nodes, path=NODES)

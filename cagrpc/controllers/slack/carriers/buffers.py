@@ -76,7 +76,7 @@ def served(client: Client) -> bool:
 
 
 class Buffers(WritingCarrier):
-    """The carrier `buffer`."""
+    """The carrier `buffer`. CA does not report where its pods are, so the slack's own placement applies."""
 
     def __init__(
         self,
@@ -88,9 +88,6 @@ class Buffers(WritingCarrier):
     ) -> None:
         super().__init__(client, place, timer)
         self._now = now
-
-    def placements(self) -> None:
-        """Return None: CA does not report where its pods are, so the slack's own placement applies."""
 
     def _next(self, shapes: Sequence[SlackShape], place: Place) -> CarrierUpdate:
         existing = self._list(place.buffers())

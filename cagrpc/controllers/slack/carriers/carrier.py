@@ -1,12 +1,11 @@
-"""The protocol of carriers; the carrier `virtual`, which writes nothing since only the planner knows of placeholders;
-the base of those that write to the cluster; and switching between carriers. Those that write list their objects, write
-the difference, and repeat until there is none: all state is in the cluster, so that another process can take over."""
+"""The base of carriers, that of those which write to the cluster, and switching between carriers. Those that write list
+their objects, write the difference, and repeat until there is none: all state is in the cluster, so that another
+process can take over."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
 from cagrpc.controllers.assume_cache.slack import SlackState
 from cagrpc.controllers.slack.carriers.objects import SELECTOR, CarrierUpdate, Object, Place, Verb, Write
@@ -24,40 +23,26 @@ CHOOSE_SECONDS = 60.0
 """How often the carrier is chosen again."""
 
 
-class Carrying(Protocol):
-    """A carrier of placeholders. For one thread."""
+class PlaceholderCarrier:
+    """A carrier of placeholders; by itself it is the carrier `virtual`, which writes nothing, since only the planner
+    knows of placeholders. For one thread."""
 
     def carry(self, state: SlackState) -> bool:
         """Write what differs from the state, and return whether all of it is carried now. It is called again where not,
         and where it raises Unavailable or Conflict."""
-        ...
+        del state
+        return True
 
     def placements(self) -> Placement | None:
         """Return the placement where another component decides it; None where the slack's own placement applies."""
-        ...
+        return None
 
     def withdraw(self) -> None:
         """Delete all that this carrier has written: called once another one carries. Raises Unavailable or Conflict; it
         is called again then."""
-        ...
 
 
-class Virtual:
-    """The carrier `virtual`."""
-
-    def carry(self, state: SlackState) -> bool:
-        """Do nothing: the planner knows of placeholders."""
-        del state
-        return True
-
-    def placements(self) -> None:
-        """Return None: the slack's own placement applies."""
-
-    def withdraw(self) -> None:
-        """Do nothing: nothing was written."""
-
-
-class WritingCarrier(ABC):
+class WritingCarrier(PlaceholderCarrier, ABC):
     """The loop of listing and writing. For one thread."""
 
     def __init__(self, client: Client, place: Callable[[], Place], timer: MonotonicClock = monotonic) -> None:
@@ -69,8 +54,6 @@ class WritingCarrier(ABC):
         self._compare_at = 0.0
 
     def carry(self, state: SlackState) -> bool:
-        """Write what differs from the state, and return whether all of it is carried now. Raises what the client
-        raises."""
         shapes = tuple(shape for shape in state.shapes if shape.count)
         if shapes == self._carried and self._timer() < self._compare_at:
             return True
@@ -81,7 +64,6 @@ class WritingCarrier(ABC):
         return True
 
     def withdraw(self) -> None:
-        """Delete all that this carrier has written. Raises what the client raises."""
         self._carried = None
         self._settle(())
 
@@ -134,7 +116,7 @@ class Switching:
 
     def __init__(
         self,
-        carriers: Mapping[Carrier, Carrying],
+        carriers: Mapping[Carrier, PlaceholderCarrier],
         choose: Callable[[], Carrier],
         *,
         timer: MonotonicClock = monotonic,
@@ -168,11 +150,6 @@ class Switching:
     def placements(self) -> Placement | None:
         """Return the placement of the chosen carrier; None before it is known."""
         return None if self.carrier is None else self._carriers[self.carrier].placements()
-
-    def withdraw(self) -> None:
-        """Withdraw all carriers."""
-        for each in self._carriers.values():
-            each.withdraw()
 
     def _chosen(self) -> Carrier:
         now = self._timer()
