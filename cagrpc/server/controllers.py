@@ -27,10 +27,7 @@ from cagrpc.controllers.runtime import Runtime
 from cagrpc.controllers.scale_down.choice import Rules
 from cagrpc.controllers.scale_down.controller import ScaleDownController
 from cagrpc.controllers.settings import ConsolidationMode, ConsolidationSettings, Drive
-from cagrpc.controllers.slack.carriers.buffers import Buffers, served
-from cagrpc.controllers.slack.carriers.carrier import PlaceholderCarrier, Switching, choose
-from cagrpc.controllers.slack.carriers.objects import Place
-from cagrpc.controllers.slack.carriers.pause import PausePods
+from cagrpc.controllers.slack.carriers import Buffers, PausePods, Place, PlaceholderCarrier, Switching, choose, served
 from cagrpc.controllers.slack.controller import SlackController
 from cagrpc.controllers.slack.model import Carrier, SlackSettings
 from cagrpc.controllers.slack.record import SlackObject

@@ -16,9 +16,7 @@ from cagrpc.controllers.assume_cache.slack import SlackState
 from cagrpc.controllers.provisioning.model import ConditionType
 from cagrpc.controllers.provisioning.store import RequestStore
 from cagrpc.controllers.settings import JournalKind
-from cagrpc.controllers.slack.carriers.buffers import Buffers
-from cagrpc.controllers.slack.carriers.objects import Place, replica_set_body
-from cagrpc.controllers.slack.carriers.pause import PausePods
+from cagrpc.controllers.slack.carriers import Buffers, PausePods, Place, replica_set_body
 from cagrpc.controllers.slack.record import SlackObject
 from cagrpc.errors import Unavailable
 from cagrpc.kube.client.client import Client

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cagrpc.api.encoding.json_documents import mapping, members
-from cagrpc.backends.cluster_api.bodies import ClusterIdentity, selector
-from cagrpc.backends.cluster_api.kinds import Collection
+from cagrpc.backends.cluster_api.bodies import ClusterIdentity, Collection, selector
 from cagrpc.cluster.markers import NODE_GROUP, TOKEN
 from cagrpc.errors import ErrorKind, InvalidInput, Unavailable
 from cagrpc.fleet.model import InstanceError, InstanceState

@@ -33,15 +33,16 @@ from cagrpc.controllers.admission_checks.model import (
     Creation,
     OwnRequest,
     OwnTemplate,
+    PodSetPods,
     Purpose,
     Removal,
     pod_set_updates,
     request_body,
     request_name,
+    requested_pods,
     template_body,
     template_name,
 )
-from cagrpc.controllers.admission_checks.pod_sets import PodSetPods, requested_pods
 from cagrpc.controllers.provisioning.model import ConditionType, ProvisioningRequest
 from cagrpc.controllers.settings import KueueSettings, RetryMode
 from cagrpc.kube.client.client import USER_AGENT

@@ -23,9 +23,8 @@ from cagrpc.controllers.assume_cache.snapshot import Snapshot
 from cagrpc.controllers.consolidation.holds import Hold, Holds, in_words, increments_in_flight, needs, notes
 from cagrpc.controllers.events import EventRecorder
 from cagrpc.controllers.provisioning.model import namespace_of
-from cagrpc.controllers.scale_down.choice import AT_MINIMUM, IN_FLIGHT, booked_for
+from cagrpc.controllers.scale_down.choice import AT_MINIMUM, IN_FLIGHT, TO_BE_DELETED, booked_for
 from cagrpc.controllers.scale_down.constraints import is_constrained_by_others, required
-from cagrpc.controllers.scale_down.known import TO_BE_DELETED
 from cagrpc.controllers.settings import ConsolidationPolicy, ConsolidationSettings, RepairRule, share
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import DisruptedNode, FleetSnapshot

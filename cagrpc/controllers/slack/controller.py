@@ -20,7 +20,7 @@ from cagrpc.cluster.view.view import ClusterView
 from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.assume_cache.slack import SlackState, target_of
 from cagrpc.controllers.runtime import Runtime
-from cagrpc.controllers.slack.carriers.carrier import Switching
+from cagrpc.controllers.slack.carriers import Switching
 from cagrpc.controllers.slack.demand import ShapesOfNodes, over_share, targets
 from cagrpc.controllers.slack.model import SlackSettings
 from cagrpc.controllers.slack.record import SlackMetrics, SlackObject, as_json

@@ -12,13 +12,12 @@ from typing import Annotated
 from pydantic import Field
 
 from cagrpc.backends.plugin import (
-    BackendContext,
     BackendPlugin,
     CatalogueRequest,
     CatalogueSource,
     Configured,
     Inventory,
-    OpenBackend,
+    OpenedLater,
     ReadCatalogue,
     unknown_names,
 )
@@ -62,7 +61,7 @@ class Ec2Fields(Form):
 
 @dataclass(frozen=True, slots=True)
 class Ec2Settings:
-    """`BackendSettings` of EC2."""
+    """What the backend is opened with."""
 
     cluster_name: str
     region: str | None
@@ -70,18 +69,6 @@ class Ec2Settings:
     launched_instances: TokenRate
     parameters: AllParameters
     groups: tuple[NodeGroup, ...]
-
-    def open(self, context: BackendContext) -> OpenBackend:
-        opened: OpenBackend = import_module("cagrpc_ec2.opening").open_backend(
-            context,
-            cluster_name=self.cluster_name,
-            region=self.region,
-            endpoint_url=self.endpoint_url,
-            launched_instances=self.launched_instances,
-            parameters=self.parameters,
-            groups=self.groups,
-        )
-        return opened
 
 
 def _read_catalogue(wanted: CatalogueRequest) -> ReadCatalogue:
@@ -102,16 +89,17 @@ class Ec2Plugin(BackendPlugin):
         if written is None:
             raise InvalidConfiguration(["backend.ec2: found nothing, expected cluster_name and launch_template"])
         parameters = AllParameters(written, written.provisioners, written.node_groups)
-        found = [
+        wrong = [
             *unknown_names("backend.ec2", written.provisioners, written.node_groups, inventory),
             *_problems(parameters, inventory),
         ]
-        if found:
-            raise InvalidConfiguration(found)
+        if wrong:
+            raise InvalidConfiguration(wrong)
         rate = TokenRate(written.launch_burst_instances, written.launch_instances_per_second)
-        return Configured(
-            Ec2Settings(written.cluster_name, written.region, written.endpoint_url, rate, parameters, inventory.groups)
+        found = Ec2Settings(
+            written.cluster_name, written.region, written.endpoint_url, rate, parameters, inventory.groups
         )
+        return Configured(OpenedLater("cagrpc_ec2.opening", found))
 
 
 def _problems(parameters: AllParameters, inventory: Inventory) -> Iterator[str]:
