@@ -348,12 +348,6 @@ class Expressions:
         with self._lock:
             return len(self._short)
 
-    def known(self) -> tuple[object, ...]:
-        """Return what is kept; nothing once nobody uses anything."""
-        with self._lock:
-            used = (item for item in self._kept if item not in self._unused)
-            return (*used, *self._needs, *self._users, *self._short, *self._unread, *self._of_owners)
-
 
 def _bytes_of(item: Hashable) -> int:
     return len(item) + _BYTES_BESIDE_TEXT if isinstance(item, str) else _BYTES_OF_SELECTOR

@@ -352,10 +352,6 @@ class DeviceTable:
         """Return the devices of instance types, of nodes that stand or have stood."""
         return dict(self._of_types)
 
-    def known(self) -> tuple[object, ...]:
-        """Return what is remembered of pods."""
-        return (*self._users, *self._shares, *self._uses, *self._expressions.known())
-
 
 def _selectors_of(key: Hashable) -> Reference:
     return "selectors of", key

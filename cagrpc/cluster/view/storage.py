@@ -321,10 +321,6 @@ class Storage:
         """Return the other pods that use a claim, or may."""
         return (self._users.get(claim) or _NOBODY).others(pod)
 
-    def known(self) -> tuple[object, ...]:
-        """Return what is remembered of pods."""
-        return (*self._users, *self._used, *self._templates, *self._waiting, *self._waits_for)
-
 
 @dataclass(slots=True)
 class _Lookups:

@@ -51,18 +51,20 @@ class ChecksObservation:
     templates: tuple[OwnTemplate, ...]
 
 
-class CheckObjects:
-    """The objects in memory, without I/O. Thread-safe."""
+class CheckStore(InformerStore):
+    """The objects, kept up to date by informers from `start` to `stop`. Thread-safe."""
 
     def __init__(
         self,
+        client: Client,
         version: str,
         *,
-        workload_changed: Callable[[str], None] = lambda _: None,
-        check_changed: Callable[[str], None] = lambda _: None,
+        workload_changed: Callable[[str], None],
+        check_changed: Callable[[str], None],
     ) -> None:
         """`version` is that of Kueue's API. Both callbacks get the key or name of what is to be reconciled, under the
         lock: they may call nothing here."""
+        self.version = version
         self._lock = Lock()
         self._workload_changed = workload_changed
         self._check_changed = check_changed
@@ -83,6 +85,7 @@ class CheckObjects:
             self._follow(REQUESTS, own_request, self._requests, _OURS),
             self._follow(POD_TEMPLATES, own_template, self._templates, _OURS),
         )
+        self.informers = tuple(each.informer(client) for each in self.followed)
 
     def observe(self, key: str) -> ChecksObservation | None:
         """Return a Workload with its context; None where there is no such Workload."""
@@ -180,22 +183,6 @@ class CheckObjects:
     def _all_workloads(self) -> None:
         for key in self._workloads.of:
             self._workload_changed(key)
-
-
-class CheckStore(CheckObjects, InformerStore):
-    """The same, kept up to date by informers from `start` to `stop`. Thread-safe."""
-
-    def __init__(
-        self,
-        client: Client,
-        version: str,
-        *,
-        workload_changed: Callable[[str], None],
-        check_changed: Callable[[str], None],
-    ) -> None:
-        super().__init__(version, workload_changed=workload_changed, check_changed=check_changed)
-        self.version = version
-        self.informers = tuple(each.informer(client) for each in self.followed)
 
 
 class _Index(Generic[V]):

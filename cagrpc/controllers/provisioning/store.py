@@ -51,10 +51,11 @@ class Template:
     priority: int = 0
 
 
-class RequestObjects:
-    """The objects, fed one by one; no I/O. Thread-safe."""
+class RequestStore(InformerStore):
+    """The objects, kept up to date by informers from `start` to `stop`. Thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, client: Client) -> None:
+        self.client = client
         self._lock = Lock()
         self._requests: Values[ProvisioningRequest] = Values(self._changed)
         self._templates: Values[wire.TemplatePod | str] = Values(self._template_changed)
@@ -74,6 +75,11 @@ class RequestObjects:
             ),
         )
         """The resources to watch; a cluster may not serve optional ones."""
+        self.informers = tuple(
+            # without the right to list ProvisioningClasses we do without them
+            each.informer(client, needed=each.resource.path != wire.CLASSES)
+            for each in self.followed
+        )
 
     def requests(self) -> tuple[ProvisioningRequest, ...]:
         """Return all requests, oldest first."""
@@ -133,19 +139,6 @@ class RequestObjects:
     def _template_changed(self, _before: object, _after: object) -> None:
         self._expected = None
         self._read.clear()
-
-
-class RequestStore(RequestObjects, InformerStore):
-    """The objects, kept up to date by informers from `start` to `stop`. Thread-safe."""
-
-    def __init__(self, client: Client) -> None:
-        super().__init__()
-        self.client = client
-        self.informers = tuple(
-            # without the right to list ProvisioningClasses we do without them
-            each.informer(client, needed=each.resource.path != wire.CLASSES)
-            for each in self.followed
-        )
 
 
 def read_request(document: dict[str, Any]) -> Named[ProvisioningRequest]:

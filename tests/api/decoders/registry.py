@@ -31,10 +31,10 @@ from cagrpc.cluster.view.objects import PodReader
 from cagrpc.cluster.view.sinks import Followed
 from cagrpc.controllers.admission_checks.model import ATTEMPT, OWNED, WORKLOAD_UID
 from cagrpc.controllers.admission_checks.reconcile import reconcile
-from cagrpc.controllers.admission_checks.store import CheckObjects, ChecksObservation
+from cagrpc.controllers.admission_checks.store import ChecksObservation, CheckStore
 from cagrpc.controllers.autoscaler import AutoscalerConfigMaps
 from cagrpc.controllers.provisioning import conditions
-from cagrpc.controllers.provisioning.store import RequestObjects
+from cagrpc.controllers.provisioning.store import RequestStore
 from cagrpc.controllers.settings import AutoscalerConfigMapSettings, KueueSettings
 from cagrpc.errors import CagrpcError, InvalidInput
 from cagrpc.fleet.catalogue import embedded_catalogue
@@ -117,7 +117,7 @@ def _view() -> Iterator[Decoder]:
 
 
 def _requests() -> Iterator[Decoder]:
-    objects = RequestObjects()
+    objects = RequestStore(ApiServer().client())
 
     def look() -> None:
         objects.expected()
@@ -132,7 +132,7 @@ def _requests() -> Iterator[Decoder]:
 
 
 def _kueue() -> Iterator[Decoder]:
-    objects = CheckObjects("v1beta2")
+    objects = CheckStore(ApiServer().client(), "v1beta2", workload_changed=lambda _: None, check_changed=lambda _: None)
 
     def look() -> None:
         for key in objects.workload_keys():
