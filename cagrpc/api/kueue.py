@@ -112,15 +112,11 @@ class Check:
     controller: str
     parameters: tuple[str, str, str] | None = None
     """API group, kind and name of its configuration; None where it has none."""
-    conditions: tuple[Condition, ...] = ()
+    active: Condition | None = None
     generation: int = 1
     raw_conditions: tuple[Mapping[str, Any], ...] = ()
     status_writers: frozenset[str] = frozenset()
     """Field managers that have written to its status."""
-
-    @property
-    def active(self) -> Condition | None:
-        return next((each for each in self.conditions if each.type == ACTIVE), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +215,7 @@ def check(document: Mapping[str, Any]) -> Check:
         **_identity(metadata),
         controller=str(spec.get("controllerName") or ""),
         parameters=(parts[0], parts[1], parts[2]) if named else None,
-        conditions=conditions(status),
+        active=next((each for each in conditions(status) if each.type == ACTIVE), None),
         generation=whole(metadata, "generation", "metadata", [], 1, LARGEST, default=1),
         raw_conditions=tuple(each for each, _ in members(status, "conditions", "status", problems)),
         status_writers=_writers(metadata, "status"),

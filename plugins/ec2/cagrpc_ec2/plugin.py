@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -13,12 +12,11 @@ from pydantic import Field
 
 from cagrpc.backends.plugin import (
     BackendPlugin,
-    CatalogueRequest,
     CatalogueSource,
     Configured,
     Inventory,
     OpenedLater,
-    ReadCatalogue,
+    later,
     unknown_names,
 )
 from cagrpc.errors import InvalidConfiguration
@@ -71,16 +69,11 @@ class Ec2Settings:
     groups: tuple[NodeGroup, ...]
 
 
-def _read_catalogue(wanted: CatalogueRequest) -> ReadCatalogue:
-    read: ReadCatalogue = import_module("cagrpc_ec2.account").read_catalogue(wanted)
-    return read
-
-
 class Ec2Plugin(BackendPlugin):
     name = "ec2"
     backend_fields = Ec2Fields
     kubernetes_fields = None
-    catalogue_source = CatalogueSource("aws", _read_catalogue)
+    catalogue_source = CatalogueSource("aws", later("cagrpc_ec2.account", "read_catalogue"))
 
     def configure(self, backend: Form, kubernetes: Form | None, directory: Path, inventory: Inventory) -> Configured:
         del kubernetes, directory  # it has no fields and no files there
