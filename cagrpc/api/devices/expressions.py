@@ -332,11 +332,6 @@ class Expressions:
     # For people
 
     @property
-    def bytes(self) -> int:
-        """Of what is in use."""
-        return self._bytes
-
-    @property
     def most_used(self) -> float:
         """What the owner that uses most of its share uses of it."""
         with self._lock:

@@ -76,7 +76,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def figures(there: Fed) -> tuple[int, int]:
     """Return the bytes in use, and how many pods have no room."""
-    return there.model._devices._expressions.bytes, there.model.shares()[1]
+    return there.model._devices._expressions._bytes, there.model.shares()[1]
 
 
 def reading(texts: Iterable[str]) -> int:
