@@ -109,13 +109,13 @@ class View:
         self._nodes, self._pods = followed[NODES], followed[PODS]
         self._groups, self._instances = groups, instances
         marked = (self._node(each, scale_down_steps.MARKED) for each in instances)
-        self._nodes.sink.replaced(map(self._nodes.resource.decode, marked))
+        self._nodes.replaced(map(self._nodes.resource.decode, marked))
         names = [node_name(each) for each in instances]
         self.standing = list(objects.pods(names, PODS_OF_A_NODE * len(names)))
-        self._pods.sink.replaced(self._pods.resource.decode(_pod(each, each.node)) for each in self.standing)
+        self._pods.replaced(self._pods.resource.decode(_pod(each, each.node)) for each in self.standing)
         for path, each in followed.items():
             if path not in (NODES, PODS):
-                each.sink.replaced(())
+                each.replaced(())
 
     def _node(self, instance_id: str, annotations: Mapping[str, str]) -> bytes:
         document = objects.node_document(self._groups[self._instances[instance_id]], instance_id, held=False)
@@ -125,13 +125,13 @@ class View:
         return known_to_message(kubernetes_pb2.Node, document).SerializeToString()
 
     def annotate(self, instance_id: str, annotations: Mapping[str, str]) -> None:
-        self._nodes.sink.applied(self._nodes.resource.decode(self._node(instance_id, annotations)))
+        self._nodes.applied(self._nodes.resource.decode(self._node(instance_id, annotations)))
 
     def put(self, each: objects.Standing, node: str) -> None:
-        self._pods.sink.applied(self._pods.resource.decode(_pod(each, node)))
+        self._pods.applied(self._pods.resource.decode(_pod(each, node)))
 
     def drop(self, each: objects.Standing) -> None:
-        self._pods.sink.deleted(ObjectIdentity(each.name, "", each.name))
+        self._pods.deleted(ObjectIdentity(each.name, "", each.name))
 
     def state(self, *, without: AbstractSet[PodKey] = frozenset()) -> ClusterState:
         return self.model.state(without)

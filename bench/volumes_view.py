@@ -41,12 +41,12 @@ class Followed:
 
     def relist(self, objects: Iterable[Any], path: str) -> None:
         followed = self._by_path[path]
-        followed.sink.replaced(map(followed.resource.decode, objects))
+        followed.replaced(map(followed.resource.decode, objects))
 
     def change(self, objects: Iterable[Any], path: str) -> None:
         followed = self._by_path[path]
         for each in objects:
-            followed.sink.applied(followed.resource.decode(each))
+            followed.applied(followed.resource.decode(each))
 
 
 def cluster(pods: int) -> Objects:

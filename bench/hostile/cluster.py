@@ -44,16 +44,16 @@ class FedCluster:
         followed = self._by_path[path]
         for each in objects:
             self.written_bytes += len(_sent(each))
-            followed.sink.applied(followed.resource.decode(_raw(each)))
+            followed.applied(followed.resource.decode(_raw(each)))
 
     def drop(self, *objects: Object, path: str = PODS) -> None:
         followed = self._by_path[path]
         for each in objects:
-            followed.sink.deleted(identity(followed.resource.encoding, _raw(each)))
+            followed.deleted(identity(followed.resource.encoding, _raw(each)))
 
     def relist(self, objects: Iterable[Object], path: str) -> None:
         followed = self._by_path[path]
-        followed.sink.replaced(followed.resource.decode(_raw(each)) for each in objects)
+        followed.replaced(followed.resource.decode(_raw(each)) for each in objects)
 
     def state(self, *, with_bound: bool = False) -> ClusterState:
         return self._model.state(with_bound=with_bound)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cagrpc.api.encoding.json_documents import LARGEST, mapping, members, whole
-from cagrpc.api.provisioning.objects import ConditionParts, condition_body, conditions
+from cagrpc.api.provisioning.objects import Condition, condition_body, conditions
 
 GROUP = "autoscaling.x-k8s.io"
 API_VERSION, KIND = f"{GROUP}/v1beta1", "CapacityBuffer"
@@ -62,7 +62,7 @@ def status_patch(document: Mapping[str, Any], wanted: BufferStatus, now_seconds:
     found = mapping(document, "status")
     before = next((each for each in conditions(found) if each.type == READY), None)
     others = [dict(each) for each, _ in members(found, "conditions", "status", []) if each.get("type") != READY]
-    ready = ConditionParts(READY, wanted.ready, _SET, _MESSAGE, now_seconds)
+    ready = Condition(READY, wanted.ready, _SET, _MESSAGE, now_seconds)
     if before is not None and before.status == wanted.ready:
         ready = ready._replace(since_seconds=before.since_seconds)
     return {

@@ -21,7 +21,7 @@ from cagrpc.api.encoding.json_documents import (
     timestamp,
     whole,
 )
-from cagrpc.api.provisioning.objects import ConditionParts, conditions, cut
+from cagrpc.api.provisioning.objects import Condition, condition_body, conditions, cut
 from cagrpc.errors import InvalidInput, in_one_line
 
 T = TypeVar("T")
@@ -43,7 +43,6 @@ SIMILAR_REQUIREMENTS = "IdenticalWorkloadSchedulingRequirements"
 
 _LARGEST = 2**31 - 1
 _LONGEST_MESSAGE = 32_768
-_LONGEST_REASON = 1024
 
 
 def collection(version: str, resource: str) -> str:
@@ -113,15 +112,11 @@ class Check:
     controller: str
     parameters: tuple[str, str, str] | None = None
     """API group, kind and name of its configuration; None where it has none."""
-    conditions: tuple[ConditionParts, ...] = ()
+    active: Condition | None = None
     generation: int = 1
     raw_conditions: tuple[Mapping[str, Any], ...] = ()
     status_writers: frozenset[str] = frozenset()
     """Field managers that have written to its status."""
-
-    @property
-    def active(self) -> ConditionParts | None:
-        return next((each for each in self.conditions if each.type == ACTIVE), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +215,7 @@ def check(document: Mapping[str, Any]) -> Check:
         **_identity(metadata),
         controller=str(spec.get("controllerName") or ""),
         parameters=(parts[0], parts[1], parts[2]) if named else None,
-        conditions=conditions(status),
+        active=next((each for each in conditions(status) if each.type == ACTIVE), None),
         generation=whole(metadata, "generation", "metadata", [], 1, LARGEST, default=1),
         raw_conditions=tuple(each for each, _ in members(status, "conditions", "status", problems)),
         status_writers=_writers(metadata, "status"),
@@ -319,14 +314,7 @@ def active_patch(of: Check, active: bool, reason: str, message: str, now_seconds
     """Return a merge patch of an AdmissionCheck's status that sets `Active` and leaves other conditions unchanged."""
     before = of.active
     since = before.since_seconds if before is not None and before.status == active else now_seconds
-    condition = {
-        "type": ACTIVE,
-        "status": "True" if active else "False",
-        "reason": cut(reason, _LONGEST_REASON),
-        "message": cut(message, _LONGEST_MESSAGE),
-        "lastTransitionTime": timestamp(since),
-        "observedGeneration": of.generation,
-    }
+    condition = condition_body(Condition(ACTIVE, active, reason, message, since), of.generation)
     others = [dict(each) for each in of.raw_conditions if each.get("type") != ACTIVE]
     return {
         "metadata": {"resourceVersion": of.resource_version, "uid": of.uid},

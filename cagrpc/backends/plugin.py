@@ -43,6 +43,7 @@ __all__ = [
     "OpenedLater",
     "ReadCatalogue",
     "SectionSource",
+    "later",
     "unknown_names",
 ]
 
@@ -122,6 +123,15 @@ class BackendSettings(Protocol):
         ...
 
 
+def later(module: str, function: str) -> Callable[..., Any]:
+    """Return a function of a module that is imported only when it is called."""
+
+    def call(*given: Any) -> Any:
+        return getattr(import_module(module), function)(*given)
+
+    return call
+
+
 @dataclass(frozen=True, slots=True)
 class OpenedLater:
     """`BackendSettings` over plain values: what opens the backend is imported only then, and may import the values."""
@@ -131,7 +141,7 @@ class OpenedLater:
     settings: Any
 
     def open(self, context: BackendContext) -> OpenBackend:
-        opened: OpenBackend = import_module(self.module).open_backend(self.settings, context)
+        opened: OpenBackend = later(self.module, "open_backend")(self.settings, context)
         return opened
 
 

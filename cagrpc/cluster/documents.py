@@ -262,7 +262,7 @@ class DocumentReader:
         model.state()  # what the nodes tell of their instance types is known once they were shown
         for each in self._decoded[NODES][0]:
             if each.key not in kept:
-                followed[NODES].sink.deleted(ObjectIdentity("", "", each.key))
+                followed[NODES].deleted(ObjectIdentity("", "", each.key))
         state, placeholders = self._divided(self._state(model, copies, with_bound=False))
         return Described(state, placeholders, tuple(self._warnings(state, Counter())))
 
@@ -288,21 +288,21 @@ class DocumentReader:
     def _fill(self, followed: Mapping[str, Followed[Any]], objects: Mapping[str, tuple[Sequence[Any], bool]]) -> None:
         """Put all objects, and all pods that are not bound."""
         for path, (found, all_) in objects.items():
-            sink = followed[path].sink
+            sink = followed[path]
             if all_:
                 sink.replaced(found)
             else:
                 for each in found:
                     sink.applied(each)
         for seen in self._waiting:
-            followed[PODS].sink.applied(seen)
+            followed[PODS].applied(seen)
 
     def _put_bound(self, followed: Followed[ObservedPod], found: Iterable[_Bound]) -> Mapping[str, list[Any]]:
         """Put the first of pods that are alike; return the others, by its key."""
         copies = {}
         for seen, _, pods in found:
             (ref, node), *others = pods
-            followed.sink.applied(seen if ref == seen.ref else replace(seen, key=ref.uid, ref=ref, node=node))
+            followed.applied(seen if ref == seen.ref else replace(seen, key=ref.uid, ref=ref, node=node))
             copies[ref.uid] = others
         return copies
 
@@ -319,7 +319,7 @@ class DocumentReader:
             "status": found.body["status"],
         }
         seen = reader.read(known_to_message(kubernetes_pb2.Pod, body).SerializeToString())
-        followed.sink.applied(replace(seen, key=ref.uid, ref=ref, pending=None))
+        followed.applied(replace(seen, key=ref.uid, ref=ref, pending=None))
         return {ref.uid: others}
 
     def _state(

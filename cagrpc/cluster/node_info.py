@@ -112,11 +112,6 @@ class NodeInfo:
         return self._devices
 
     @property
-    def requested(self) -> Resources:
-        """What everybody who is assumed here requests, `pods` included."""
-        return requested(pods for assumed in self._assumed.values() for pods in assumed)
-
-    @property
     def reservations(self) -> tuple[Reservation, ...]:
         """Everything that is assumed here, by owner and spec."""
         return tuple(
@@ -259,10 +254,6 @@ class ClusterCapacity:
     def get(self, name: str) -> NodeInfo | None:
         return self[name] if name in self._nodes else None
 
-    def node(self, name: str) -> Node:
-        """Return the planner's node (`NodeInfo.node`). Raises KeyError for one that is not there."""
-        return self._infos[name].node() if name in self._infos else _without_debts(self._nodes[name])
-
     @property
     def nodes(self) -> tuple[Node, ...]:
         """The planner's, in the order in which they came."""
@@ -274,7 +265,8 @@ class ClusterCapacity:
     @property
     def reservations(self) -> Reservations:
         """Everything that is assumed, by the nodes that have any of it."""
-        return {name: self._infos[name].reservations for name in self._nodes if self._has_owners(name)}
+        infos = self._infos
+        return {name: infos[name].reservations for name in self._nodes if name in infos and infos[name].owners}
 
     def assume(self, reservations: Reservations) -> None:
         """Give room to the owners; those of nodes that are not there are passed over."""
@@ -287,11 +279,3 @@ class ClusterCapacity:
         """Free all room of the owner, on whatever nodes it is."""
         for info in self._infos.values():
             info.forget(owner)
-
-    def remove(self, name: str) -> None:
-        """Drop a node with all that is assumed on it."""
-        self._nodes.pop(name, None)
-        self._infos.pop(name, None)
-
-    def _has_owners(self, name: str) -> bool:
-        return name in self._infos and bool(self._infos[name].owners)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from threading import RLock
 from typing import Any
 
@@ -42,10 +42,6 @@ class Shortage:
     until_seconds: float
     cause: str
     """What the latest increment that failed said."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Return it as `/plans` has it."""
-        return asdict(self)
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Shortage:

@@ -17,7 +17,7 @@ from cagrpc.errors import InvalidInput
 from cagrpc.fleet.group_ids import GroupPattern
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.envelopes import Encoding, ObjectIdentity
-from cagrpc.kube.informer.informers import Informer, Reflector
+from cagrpc.kube.informer.informers import Informer
 from cagrpc.kube.informer.resource import Resource
 from cagrpc.runtime.controller import Controller, Json
 
@@ -131,7 +131,7 @@ class AutoscalerConfigMaps(Controller):
     def __init__(self, client: Client, settings: AutoscalerConfigMapSettings) -> None:
         self._sizes: _Value[Mapping[str, GroupSize]] = _Value({})
         self._priorities = _Value(GroupPriorities())
-        self._informers = [
+        self._informers: list[Informer[Any]] = [
             _informer(client, settings.namespace, settings.status_config_map, "status", read_status, self._sizes),
             _informer(
                 client,
@@ -153,7 +153,7 @@ class AutoscalerConfigMaps(Controller):
         """Return the priority expander's priorities."""
         return self._priorities.now
 
-    def informers(self) -> Sequence[Informer]:
+    def informers(self) -> Sequence[Informer[Any]]:
         return self._informers
 
     def status(self) -> Json:
@@ -162,7 +162,7 @@ class AutoscalerConfigMaps(Controller):
 
 def _informer(
     client: Client, namespace: str, name: str, key: str, read: Callable[[str], T], sink: _Value[T]
-) -> Informer:
+) -> Informer[T]:
     def decode(document: Mapping[str, Any]) -> T:
         data = document.get("data")
         text = data.get(key) if isinstance(data, dict) else None
@@ -172,4 +172,4 @@ def _informer(
 
     query = {"fieldSelector": f"metadata.name={name}"}
     resource = Resource(f"/api/v1/namespaces/{namespace}/configmaps", decode, Encoding.JSON, query)
-    return Informer(Reflector(client, resource, sink), needed=False)
+    return Informer(client, resource, sink, needed=False)

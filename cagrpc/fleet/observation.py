@@ -91,13 +91,8 @@ class ClusterObserver:
 
     @property
     def problems(self) -> Mapping[str, str | None]:
-        """`problem` as that of `cluster`; empty where there is none."""
+        """Why the `cluster` is unreachable, None where it is reachable; empty where there is none."""
         return {} if self._nodes is None else {"cluster": self._reason}
-
-    @property
-    def problem(self) -> str | None:
-        """Why the cluster is unreachable; None where it is reachable, or there is none."""
-        return self._reason
 
     def observe(self, backend: DebouncedListing) -> Observation:
         """Return the backend's list together with the Ready Nodes of now. Raises `Unavailable` for the backend."""

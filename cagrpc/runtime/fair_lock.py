@@ -17,11 +17,6 @@ class FairLock:
         """One for each who waits, released when it is handed over."""
         self._held = False
 
-    @property
-    def waiting(self) -> int:
-        """Return how many wait for it."""
-        return len(self._waiting)
-
     def acquire(self) -> None:
         with self._lock:
             if not self._held:

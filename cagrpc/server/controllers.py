@@ -14,8 +14,7 @@ from cagrpc.controllers.admission_checks.controller import AdmissionCheckControl
 from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.consolidation.controller import ConsolidationController
 from cagrpc.controllers.consolidation.question import Observer
-from cagrpc.controllers.consolidation.queue import DisruptionQueue
-from cagrpc.controllers.consolidation.undoing import UnfinishedStep
+from cagrpc.controllers.consolidation.queue import DisruptionQueue, UnfinishedStep
 from cagrpc.controllers.events import EventRecorder, EventSource, Note
 from cagrpc.controllers.placement.controller import PlacementController
 from cagrpc.controllers.placement.metrics import ReleasedTraces
@@ -28,10 +27,7 @@ from cagrpc.controllers.runtime import Runtime
 from cagrpc.controllers.scale_down.choice import Rules
 from cagrpc.controllers.scale_down.controller import ScaleDownController
 from cagrpc.controllers.settings import ConsolidationMode, ConsolidationSettings, Drive
-from cagrpc.controllers.slack.carriers.buffers import Buffers, served
-from cagrpc.controllers.slack.carriers.carrier import Carrying, Switching, Virtual, choose
-from cagrpc.controllers.slack.carriers.objects import Place
-from cagrpc.controllers.slack.carriers.pause import PausePods
+from cagrpc.controllers.slack.carriers import Buffers, PausePods, Place, PlaceholderCarrier, Switching, choose, served
 from cagrpc.controllers.slack.controller import SlackController
 from cagrpc.controllers.slack.model import Carrier, SlackSettings
 from cagrpc.controllers.slack.record import SlackObject
@@ -141,8 +137,8 @@ def _slack(
     def place() -> Place:
         return Place(namespace, settings.pause_image, book.owner())
 
-    carriers: Mapping[Carrier, Carrying] = {
-        Carrier.VIRTUAL: Virtual(),
+    carriers: Mapping[Carrier, PlaceholderCarrier] = {
+        Carrier.VIRTUAL: PlaceholderCarrier(),
         Carrier.BUFFER: Buffers(client, place, timer=clock, now=now),
         Carrier.PODS: PausePods(client, place, view.pause_pods, timer=clock),
     }

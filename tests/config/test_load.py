@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cagrpc.api.autoscaler.options import AutoscalingOptions
+from cagrpc.backends.plugin import OpenedLater
 from cagrpc.backends.simulated.behaviour import Behaviour
 from cagrpc.backends.simulated.plugin import SimulatedSettings
 from cagrpc.config.files import load_provisioners
@@ -282,8 +283,9 @@ def test_a_file_of_provisioners_named_twice_is_read_once(tmp_path: Path) -> None
 
 def test_behaviours_of_the_simulation() -> None:
     settings = parse(GROUP + "backend: {simulated: {'*': {boot: 1s}, g: {stock: 3}, m7i.xlrge: {stock: 0}}}")
-    assert isinstance(settings.backend, SimulatedSettings)
-    assert settings.backend.behaviours == {
+    assert isinstance(settings.backend, OpenedLater)
+    assert isinstance(settings.backend.settings, SimulatedSettings)
+    assert settings.backend.settings.behaviours == {
         "*": Behaviour(boot_seconds=1.0),
         "g": Behaviour(stock=3),
         "m7i.xlrge": Behaviour(stock=0),

@@ -120,7 +120,7 @@ def test_what_are_no_priorities(text: str) -> None:
 def test_both_are_followed_and_nothing_waits_for_them() -> None:
     with api_server() as store:
         followed = AutoscalerConfigMaps(store.client(), AutoscalerConfigMapSettings(namespace="ca"))
-        status, priorities = (each.reflector for each in followed.informers())
+        status, priorities = followed.informers()
     assert {each.resource.path for each in (status, priorities)} == {"/api/v1/namespaces/ca/configmaps"}
     assert [each.resource.query["fieldSelector"] for each in (status, priorities)] == [
         "metadata.name=cluster-autoscaler-status", "metadata.name=cluster-autoscaler-priority-expander",

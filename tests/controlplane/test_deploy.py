@@ -10,15 +10,13 @@ from typing import Any
 import pytest
 import urllib3
 
-from cagrpc.api.provisioning.objects import ConditionParts, request_path, status_patch
+from cagrpc.api.provisioning.objects import Condition, request_path, status_patch
 from cagrpc.config.load import load_settings
 from cagrpc.controllers.assume_cache.slack import SlackState
 from cagrpc.controllers.provisioning.model import ConditionType
 from cagrpc.controllers.provisioning.store import RequestStore
 from cagrpc.controllers.settings import JournalKind
-from cagrpc.controllers.slack.carriers.buffers import Buffers
-from cagrpc.controllers.slack.carriers.objects import Place, replica_set_body
-from cagrpc.controllers.slack.carriers.pause import PausePods
+from cagrpc.controllers.slack.carriers import Buffers, PausePods, Place, replica_set_body
 from cagrpc.controllers.slack.record import SlackObject
 from cagrpc.errors import Unavailable
 from cagrpc.kube.client.client import Client
@@ -260,7 +258,7 @@ def test_provisioning_requests_need_no_more(deployed: Cluster, client: Client) -
         wait_for(lambda: store.synced and len(store.requests()) == 1, "the request is known")
         (found,) = store.requests()
         status = request_path(found.namespace, found.name, "status")
-        decided = ConditionParts(ConditionType.PROVISIONED, status=True, reason="Test", message="", since_seconds=0.0)
+        decided = Condition(ConditionType.PROVISIONED, status=True, reason="Test", message="", since_seconds=0.0)
         client.patch(status, status_patch((decided,), {"nodes": "1"}, resource_version=found.resource_version))
         wait_for(lambda: store.requests()[0].details == {"nodes": "1"}, "its status is written")
         client.delete(request_path(found.namespace, found.name), uid=found.uid)

@@ -10,8 +10,8 @@ import pytest
 
 from cagrpc.api.core.consumption import CLASS_KEYS, CONSUME_KEYS
 from cagrpc.api.kueue import PENDING, READY, REJECTED, RETRY
-from cagrpc.controllers.admission_checks.checks import FIRST_NAME, KUEUES_NAME
 from cagrpc.controllers.admission_checks.controller import AdmissionCheckController
+from cagrpc.controllers.admission_checks.reconcile import FIRST_NAME, KUEUES_NAME
 from cagrpc.controllers.events import EventRecorder, EventSource, Note
 from cagrpc.controllers.settings import KueueSettings, RetryMode
 from cagrpc.kube.client.client import Client

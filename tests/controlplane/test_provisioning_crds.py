@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cagrpc.api.provisioning.objects import ConditionParts, request_path, status_patch
+from cagrpc.api.provisioning.objects import Condition, request_path, status_patch
 from cagrpc.controllers.provisioning.model import ConditionType, Service
 from cagrpc.controllers.provisioning.store import RequestStore, Template
 from cagrpc.controllers.settings import ClassBehaviour
@@ -179,7 +179,7 @@ def test_a_status_that_is_written_is_read_again(namespace: Cluster, client: Clie
     store.start()
     wait_for(lambda: store.synced and len(store.requests()) == 1, "the request is known")
     (before,) = store.requests()
-    parts = ConditionParts("Accepted", True, "Accepted", "ready in about 40 s", 1767323045.0)
+    parts = Condition("Accepted", True, "Accepted", "ready in about 40 s", 1767323045.0)
     at = request_path(before.namespace, before.name, "status")
     patch = status_patch(
         [parts], {"nodes": "2", "attempts": "1"}, resource_version=before.resource_version, generation=1

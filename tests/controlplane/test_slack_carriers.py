@@ -11,10 +11,15 @@ import pytest
 from cagrpc.api import capacity_buffers
 from cagrpc.api.core.slack import PRIORITY_CLASS
 from cagrpc.controllers.assume_cache.slack import SlackState
-from cagrpc.controllers.slack.carriers.buffers import Buffers
-from cagrpc.controllers.slack.carriers.carrier import CHOOSE_SECONDS, LOOK_SECONDS, Switching
-from cagrpc.controllers.slack.carriers.objects import STRATEGY, Place
-from cagrpc.controllers.slack.carriers.pause import PausePods
+from cagrpc.controllers.slack.carriers import (
+    CHOOSE_SECONDS,
+    LOOK_SECONDS,
+    STRATEGY,
+    Buffers,
+    PausePods,
+    Place,
+    Switching,
+)
 from cagrpc.controllers.slack.model import Carrier
 from cagrpc.errors import Unavailable
 from cagrpc.kube.client.client import Client

@@ -12,7 +12,7 @@ from cagrpc.runtime.fair_lock import FairLock
 
 def waiter(lock: FairLock, work: Callable[[], object]) -> threading.Thread:
     """Return a thread that waits for the lock, and does that while it holds it."""
-    before = lock.waiting
+    before = len(lock._waiting)
 
     def run() -> None:
         with lock:
@@ -20,7 +20,7 @@ def waiter(lock: FairLock, work: Callable[[], object]) -> threading.Thread:
 
     found = threading.Thread(target=run, daemon=True)
     found.start()
-    while lock.waiting == before:  # until it waits
+    while len(lock._waiting) == before:  # until it waits
         threading.Event().wait(0.001)
     return found
 
@@ -57,4 +57,4 @@ def test_what_fails_while_it_is_held_gives_it_up() -> None:
     with pytest.raises(StopIteration), lock:
         next(iter(()))
     with lock:
-        assert lock.waiting == 0
+        assert not lock._waiting

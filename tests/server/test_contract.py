@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from cagrpc.controllers.consolidation.undoing import UnfinishedStep
+from cagrpc.controllers.consolidation.queue import UnfinishedStep
 from cagrpc.fleet.journal import SqliteJournal
 from cagrpc.fleet.model import DisruptedNode, Disruption, DisruptionPhase
 from cagrpc.fleet.records import Changes

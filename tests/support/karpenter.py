@@ -216,4 +216,4 @@ def _show(sink: Any, decode: Callable[[Any], Any], document: Document, *, there:
 
 def _synced(store: InformerStore) -> None:
     for each in store.informers:
-        each.reflector.synced = True
+        each.synced = True

@@ -13,7 +13,7 @@ from cagrpc.controllers.consolidation.holds import Hold, Needs
 from cagrpc.controllers.consolidation.status import PublishedPlan, Shown, in_full
 from cagrpc.controllers.fleet import group_as_json, increment_as_json
 from cagrpc.controllers.planning.records import LeftOut, Ordered, PlanRecord
-from cagrpc.controllers.slack.page import as_json as slack_as_json
+from cagrpc.controllers.slack.record import as_json as slack_as_json
 from cagrpc.fleet.model import (
     GroupState,
     IncrementNode,

@@ -271,8 +271,7 @@ class World:
         now = self._logged, len(informers), self.problem, frozenset(self.late)
         if now == self._all_delivered:
             return
-        for informer in informers:
-            reflector = getattr(informer, "reflector", None)
+        for reflector in informers:
             if isinstance(reflector, Reflector):
                 reflector.problem = self.problem
                 if self.problem is None and reflector.resource.path.rpartition("/")[2] not in self.late:
@@ -398,4 +397,4 @@ def _decoded(reflector: Reflector[Any], objects: Iterable[tuple[str, Document]])
         try:
             yield reflector.resource.decode(_encoded(reflector, path, document))
         except errors.InvalidInput as error:
-            reflector.left_out.add(identity(Encoding.JSON, document), error)
+            reflector.undecoded.add(identity(Encoding.JSON, document), error)

@@ -142,7 +142,7 @@ def eviction_facts(pod: kubernetes_pb2.Pod, scheduler: str = "") -> EvictionFact
     annotations = metadata.annotations
     owner = next((each for each in metadata.ownerReferences if each.controller), None)
     deleted = metadata.HasField("deletionTimestamp")
-    return _facts(
+    found = EvictionFacts(
         annotations.get(SAFE_TO_EVICT, ""),
         _until(annotations.get(DO_NOT_DISRUPT, ""), pod.status.startTime.seconds),
         _local_volumes(spec, annotations.get(SAFE_TO_EVICT_LOCAL_VOLUMES, "")),
@@ -151,22 +151,12 @@ def eviction_facts(pod: kubernetes_pb2.Pod, scheduler: str = "") -> EvictionFact
         float(metadata.deletionTimestamp.seconds) if deleted else 0.0,
         scheduler,
     )
+    return ORDINARY if found == ORDINARY else _interned(found)
 
 
 @lru_cache(maxsize=_MOST_KNOWN)
-def _facts(
-    safe_to_evict: str,
-    do_not_disrupt_until_seconds: float,
-    local_volumes: tuple[str, ...],
-    controlled: bool,
-    ends: bool,
-    ends_at_seconds: float,
-    scheduler: str,
-) -> EvictionFacts:
-    found = EvictionFacts(
-        safe_to_evict, do_not_disrupt_until_seconds, local_volumes, controlled, ends, ends_at_seconds, scheduler
-    )
-    return ORDINARY if found == ORDINARY else found
+def _interned(found: EvictionFacts) -> EvictionFacts:
+    return found
 
 
 def _until(text: str, started_at_seconds: int) -> float:

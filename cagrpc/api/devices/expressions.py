@@ -332,11 +332,6 @@ class Expressions:
     # For people
 
     @property
-    def bytes(self) -> int:
-        """Of what is in use."""
-        return self._bytes
-
-    @property
     def most_used(self) -> float:
         """What the owner that uses most of its share uses of it."""
         with self._lock:
@@ -347,12 +342,6 @@ class Expressions:
         """For how many users there is no room."""
         with self._lock:
             return len(self._short)
-
-    def known(self) -> tuple[object, ...]:
-        """Return what is kept; nothing once nobody uses anything."""
-        with self._lock:
-            used = (item for item in self._kept if item not in self._unused)
-            return (*used, *self._needs, *self._users, *self._short, *self._unread, *self._of_owners)
 
 
 def _bytes_of(item: Hashable) -> int:

@@ -183,6 +183,13 @@ def whole(
     return default
 
 
+def object_key(document: Mapping[str, Any]) -> str:
+    """Return the `namespace/name` of an object; its name where it has no namespace."""
+    metadata = mapping(document, "metadata")
+    namespace, name = str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
+    return f"{namespace}/{name}" if namespace else name
+
+
 def _kind(value: Any) -> str:
     return "a list" if isinstance(value, list) else f"{value!r:.40}"
 

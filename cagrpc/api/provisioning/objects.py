@@ -71,7 +71,7 @@ def pod_sets(spec: Mapping[str, Any], problems: Problems) -> tuple[tuple[str, in
     return tuple(read)
 
 
-class ConditionParts(NamedTuple):
+class Condition(NamedTuple):
     """A metav1.Condition."""
 
     type: str
@@ -83,10 +83,10 @@ class ConditionParts(NamedTuple):
     """The time of the last transition of `status`, since the epoch."""
 
 
-def conditions(status: Mapping[str, Any]) -> tuple[ConditionParts, ...]:
+def conditions(status: Mapping[str, Any]) -> tuple[Condition, ...]:
     """Return the readable conditions of `status.conditions`."""
     return tuple(
-        ConditionParts(
+        Condition(
             str(found["type"]),
             found.get("status") == "True",
             str(found.get("reason") or ""),
@@ -99,7 +99,7 @@ def conditions(status: Mapping[str, Any]) -> tuple[ConditionParts, ...]:
 
 
 def status_patch(
-    conditions: Iterable[ConditionParts],
+    conditions: Iterable[Condition],
     details: Mapping[str, str],
     *,
     others: Iterable[Mapping[str, Any]] = (),
@@ -123,7 +123,7 @@ def status_patch(
     return {**metadata, "status": status}
 
 
-def condition_body(parts: ConditionParts, generation: int = 0) -> dict[str, Any]:
+def condition_body(parts: Condition, generation: int = 0) -> dict[str, Any]:
     """Return a metav1.Condition, its texts cut to the server's limits."""
     observed = {"observedGeneration": generation} if generation else {}
     return {

@@ -16,8 +16,16 @@ from collections.abc import Mapping, Sequence
 
 from cagrpc import errors
 from cagrpc.api.encoding.json_documents import mapping
-from cagrpc.backends.cluster_api.bodies import ClusterIdentity, MachineTemplate, Sources, clones, machine, name_of
-from cagrpc.backends.cluster_api.kinds import Collection, Kinds
+from cagrpc.backends.cluster_api.bodies import (
+    ClusterIdentity,
+    Collection,
+    Kinds,
+    MachineTemplate,
+    Sources,
+    clones,
+    machine,
+    name_of,
+)
 from cagrpc.backends.cluster_api.objects import OwnObject, OwnObjects, complaint_of, error_of, provider_id, state_of
 from cagrpc.backends.cluster_api.plugin import ClusterApiSettings, MachineSource
 from cagrpc.backends.plugin import BackendContext, OpenBackend

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cagrpc.api.encoding.json_documents import mapping, members, strings
-from cagrpc.backends.cluster_api.kinds import CORE, TEMPLATE, Kinds, reference
+from cagrpc.backends.cluster_api.bodies import CORE, TEMPLATE, Kinds, reference
 from cagrpc.backends.cluster_api.plugin import Reference
 from cagrpc.backends.plugin import ImportedSections
 from cagrpc.errors import CagrpcError, InvalidInput

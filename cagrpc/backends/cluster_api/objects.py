@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from cagrpc.api.encoding.json_documents import mapping, members
-from cagrpc.backends.cluster_api.bodies import ClusterIdentity, selector
-from cagrpc.backends.cluster_api.kinds import Collection
+from cagrpc.backends.cluster_api.bodies import ClusterIdentity, Collection, selector
 from cagrpc.cluster.markers import NODE_GROUP, TOKEN
 from cagrpc.errors import ErrorKind, InvalidInput, Unavailable
 from cagrpc.fleet.model import InstanceError, InstanceState
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.envelopes import Encoding
-from cagrpc.kube.informer.informers import Informer, Reflector
+from cagrpc.kube.informer.informers import Informer
 from cagrpc.kube.informer.resource import Resource
 from cagrpc.kube.informer.written import Document, WrittenObjects
 from cagrpc.runtime.clock import MonotonicClock
@@ -192,7 +191,7 @@ class OwnObjects:
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._stores: dict[Collection, WrittenObjects] = {}
-        self._informers: dict[Collection, Informer] = {}
+        self._informers: dict[Collection, Informer[Document]] = {}
         self._follow(clusters, {"fieldSelector": f"metadata.name={cluster}"}, _any)
         self.follow(machines)
 
@@ -274,7 +273,7 @@ class OwnObjects:
                 return
             store = self._stores[collection] = WrittenObjects(self._clock)
             resource = Resource(collection.path, decode, Encoding.JSON, query)
-            informer = self._informers[collection] = Informer(Reflector(self._client, resource, store))
+            informer = self._informers[collection] = Informer(self._client, resource, store)
         informer.start()
 
 

@@ -6,28 +6,23 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
 from cagrpc.backends.plugin import (
     BackendPlugin,
     Configured,
-    ImportedSections,
     Inventory,
     OpenedLater,
     SectionSource,
+    later,
     unknown_names,
 )
 from cagrpc.errors import InvalidConfiguration
 from cagrpc.forms import Duration, FilePath, Form, NotWritten, Section
 from solver.model import NodeGroup
-
-if TYPE_CHECKING:  # not needed to check a configuration
-    from cagrpc.kube.client.client import Client
-
 
 ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$")]
 
@@ -169,16 +164,11 @@ class ClusterApiFields(Form):
     cluster_api: ClusterApiForm | None = None
 
 
-def _read(client: Client, cluster: str, namespace: str) -> ImportedSections:
-    read: ImportedSections = import_module("cagrpc.backends.cluster_api.importing").read(client, cluster, namespace)
-    return read
-
-
 class ClusterApiPlugin(BackendPlugin):
     name = "cluster_api"
     backend_fields = ClusterApiFields
     kubernetes_fields = None
-    cluster_source = SectionSource("machine-deployments", _read)
+    cluster_source = SectionSource("machine-deployments", later("cagrpc.backends.cluster_api.importing", "read"))
 
     def configure(self, backend: Form, kubernetes: Form | None, directory: Path, inventory: Inventory) -> Configured:
         form = backend.cluster_api if isinstance(backend, ClusterApiFields) else None

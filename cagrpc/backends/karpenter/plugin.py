@@ -5,19 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
 from cagrpc.backends.plugin import (
     BackendPlugin,
     Configured,
-    ImportedSections,
     Inventory,
     OpenedLater,
     SectionSource,
+    later,
     unknown_names,
 )
 from cagrpc.errors import InvalidConfiguration
@@ -25,10 +24,6 @@ from cagrpc.fleet.catalogue import DEFAULT_ZONE
 from cagrpc.fleet.provisioners import NODEPOOL_LABEL
 from cagrpc.forms import Duration, Form, Section
 from solver.model import NodeGroup, Taint
-
-if TYPE_CHECKING:  # not needed to check a configuration
-    from cagrpc.kube.client.client import Client
-
 
 UNAVAILABLE_OFFERINGS_SECONDS = 180.0
 """Karpenter's AWS provider launches nothing of an offering for so long after a shortage of it (its pkg/cache,
@@ -114,16 +109,11 @@ class KarpenterFields(Form):
     karpenter: KarpenterForm | None = None
 
 
-def _read(client: Client, name: str, namespace: str) -> ImportedSections:
-    found: ImportedSections = import_module("cagrpc.backends.karpenter.importing").read(client, name, namespace)
-    return found
-
-
 class KarpenterPlugin(BackendPlugin):
     name = "karpenter"
     backend_fields = KarpenterFields
     kubernetes_fields = None
-    cluster_source = SectionSource("node-pools", _read)
+    cluster_source = SectionSource("node-pools", later("cagrpc.backends.karpenter.importing", "read"))
 
     def configure(self, backend: Form, kubernetes: Form | None, directory: Path, inventory: Inventory) -> Configured:
         del directory  # it names no files

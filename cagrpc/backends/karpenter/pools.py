@@ -13,11 +13,11 @@ from typing import Any
 
 from cagrpc.api.encoding.json_documents import mapping, members, texts
 from cagrpc.backends.karpenter.plugin import NodeClass
-from cagrpc.errors import CagrpcError, InvalidConfiguration, InvalidInput, NotFound
+from cagrpc.errors import CagrpcError, InvalidConfiguration, NotFound
 from cagrpc.fleet.catalogue import EPHEMERAL_STORAGE
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.envelopes import Encoding, ObjectIdentity
-from cagrpc.kube.informer.informers import Informer, InformerStore, Reflector
+from cagrpc.kube.informer.informers import Informer, InformerStore
 from cagrpc.kube.informer.resource import Resource
 from solver.model.quantities import amount, parse_quantity
 
@@ -143,13 +143,8 @@ class NodePools(InformerStore):
         self._names = names
         self._lock = threading.Lock()
         self._fighting: dict[str, NodePoolState] = {}
-        resource = Resource(NODE_POOLS, self._decode, Encoding.JSON)
-        self.informers = (Informer(Reflector(client, resource, self)),)
-
-    def _decode(self, document: Any) -> NodePoolState:
-        if not isinstance(document, Mapping):
-            raise InvalidInput("expected an object")
-        return node_pool(document)
+        resource = Resource(NODE_POOLS, node_pool, Encoding.JSON)
+        self.informers = (Informer(client, resource, self),)
 
     @property
     def fighting(self) -> Mapping[str, NodePoolState]:

@@ -4,9 +4,8 @@ reason, and which offerings are short. Follows the API server; nothing is create
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
 
 from cagrpc.backends.karpenter.claims import (
     EVENTS,
@@ -22,16 +21,13 @@ from cagrpc.backends.karpenter.claims import (
     unexplained_error,
 )
 from cagrpc.cluster.markers import FLEET_LABEL
-from cagrpc.errors import InvalidInput
 from cagrpc.fleet.backend import BackendInstance
 from cagrpc.fleet.model import InstanceError, InstanceState
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.envelopes import Encoding, ObjectIdentity
-from cagrpc.kube.informer.informers import Informer, InformerStore, Reflector
+from cagrpc.kube.informer.informers import Informer, InformerStore
 from cagrpc.kube.informer.resource import Resource
 from cagrpc.runtime.clock import EpochClock
-
-T = TypeVar("T")
 
 REASON_SECONDS = 2.0
 """How long a NodeClaim's end waits for the Event with its reason, which Karpenter sends beside the deletion."""
@@ -111,11 +107,11 @@ class ClaimStore(InformerStore):
         self._deleted: set[str] = set()
         """That we have deleted, and that are not gone yet."""
         of_fleet = {"labelSelector": f"{FLEET_LABEL}={fleet}"}
-        claims = Resource(NODE_CLAIMS, _documents(claim), Encoding.JSON, of_fleet)
-        events = Resource(EVENTS, _documents(reason), Encoding.JSON, EVENTS_QUERY)
+        claims = Resource(NODE_CLAIMS, claim, Encoding.JSON, of_fleet)
+        events = Resource(EVENTS, reason, Encoding.JSON, EVENTS_QUERY)
         self.informers = (
-            Informer(Reflector(client, claims, self)),
-            Informer(Reflector(client, events, self.reasons)),
+            Informer(client, claims, self),
+            Informer(client, events, self.reasons),
         )
 
     # ---- what is read
@@ -289,12 +285,3 @@ class ClaimStore(InformerStore):
 def _of_failed(failed: Failed) -> BackendInstance:
     found = failed.claim
     return BackendInstance(found.token, found.token, found.node_group, InstanceState.CREATING, failed.error)
-
-
-def _documents(decode: Callable[[Mapping[str, Any]], T]) -> Callable[[Any], T]:
-    def checked(document: Any) -> T:
-        if not isinstance(document, Mapping):
-            raise InvalidInput("expected an object")
-        return decode(document)
-
-    return checked

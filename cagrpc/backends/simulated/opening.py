@@ -4,15 +4,14 @@ time; their meaning is in `behaviour`."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cagrpc.backends.plugin import OpenBackend
+from cagrpc.backends.plugin import BackendContext, OpenBackend
 from cagrpc.backends.simulated.backend import SimulatedBackend
 from cagrpc.backends.simulated.behaviour import EVERYWHERE, Behaviour, behaviour_from_json, behaviour_to_json
+from cagrpc.backends.simulated.plugin import SimulatedSettings
 from cagrpc.errors import InvalidConfiguration, did_you_mean
 from cagrpc.fleet.model import FleetSnapshot
-from cagrpc.runtime.clock import EpochClock
 from cagrpc.runtime.controller import Controller, JsonPage
 
 if TYPE_CHECKING:
@@ -69,21 +68,12 @@ def _parsed(written: Mapping[str, Any]) -> dict[str, Behaviour | None]:
     return parsed
 
 
-def open_backend(
-    path: Path,
-    clock: EpochClock,
-    behaviours: Mapping[str, Behaviour | None],
-    known: Collection[str],
-    *,
-    nodes: bool,
-    changed: Callable[[], None] = lambda: None,
-) -> OpenBackend:
-    """Open the file. `known` are the existing node groups and instance types; with `nodes`, instances become Nodes
-    where there is a cluster, and `changed` is called when one has become Ready. Raises InvalidConfiguration and
+def open_backend(settings: SimulatedSettings, context: BackendContext) -> OpenBackend:
+    """Open the file. `context.changed` is called when a Node has become Ready. Raises InvalidConfiguration and
     Unavailable."""
-    backend = SimulatedBackend(path, clock=clock)
+    backend = SimulatedBackend(settings.file or context.state_directory / "simulated.sqlite", clock=context.clock)
     try:
-        page = configure(backend, behaviours, known)
+        page = configure(backend, settings.behaviours, settings.known)
     except BaseException:
         backend.close()
         raise
@@ -91,7 +81,7 @@ def open_backend(
     def controllers(client: Client, snapshot: Callable[[], FleetSnapshot]) -> Sequence[Controller]:
         from cagrpc.backends.simulated.nodes.controller import NodeController  # noqa: PLC0415 - of a cluster, as the client
 
-        return [NodeController(client, backend, snapshot, changed=changed)] if nodes else []
+        return [NodeController(client, backend, snapshot, changed=context.changed)] if settings.nodes else []
 
     pages = {"/simulation": JsonPage(page.get, page.put)}
     return OpenBackend(backend, backend.close, pages, controllers, follows_clock=True)

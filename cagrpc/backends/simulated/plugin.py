@@ -6,13 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
 
-from cagrpc.backends.plugin import BackendContext, BackendPlugin, Configured, Inventory, OpenBackend
+from cagrpc.backends.plugin import BackendPlugin, Configured, Inventory, OpenedLater
 from cagrpc.backends.simulated.behaviour import EVERYWHERE, Behaviour
 from cagrpc.errors import did_you_mean
 from cagrpc.forms import FilePath, Form
@@ -37,7 +36,7 @@ class SimulatedNodesField(Form):
 
 @dataclass(frozen=True, slots=True)
 class SimulatedSettings:
-    """`BackendSettings` of the simulated backend."""
+    """What the backend is opened with."""
 
     behaviours: Mapping[str, Behaviour | None]
     known: AbstractSet[str]
@@ -45,18 +44,7 @@ class SimulatedSettings:
     file: Path | None
     """None for the default in the state directory."""
     nodes: bool
-    """Whether instances become Nodes of the cluster."""
-
-    def open(self, context: BackendContext) -> OpenBackend:
-        opened: OpenBackend = import_module("cagrpc.backends.simulated.opening").open_backend(
-            self.file or context.state_directory / "simulated.sqlite",
-            context.clock,
-            self.behaviours,
-            self.known,
-            nodes=self.nodes,
-            changed=context.changed,
-        )
-        return opened
+    """Whether instances become Nodes of the cluster, where there is one."""
 
 
 class SimulatedPlugin(BackendPlugin):
@@ -74,4 +62,5 @@ class SimulatedPlugin(BackendPlugin):
         ]
         file = None if backend.file is None else directory / backend.file
         nodes = isinstance(kubernetes, SimulatedNodesField) and kubernetes.simulated_nodes
-        return Configured(SimulatedSettings(backend.simulated, inventory.names, file, nodes), warnings)
+        settings = SimulatedSettings(backend.simulated, inventory.names, file, nodes)
+        return Configured(OpenedLater("cagrpc.backends.simulated.opening", settings), warnings)

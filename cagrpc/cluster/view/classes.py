@@ -108,10 +108,6 @@ class SelectingTerms(Generic[W]):
             self._find(term)
         return self._selecting
 
-    def known(self) -> tuple[object, ...]:
-        """Return what is remembered; nothing once there are neither terms nor classes."""
-        return self._selecting, self._by, self._of, self._others, self._at, self._waiting, self._new
-
     def _find(self, term: PodAffinityTerm) -> None:
         alternatives = lookups(term.selector)
         if not alternatives:

@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from cagrpc.api.core.runtime_classes import RuntimeClass, read_runtime_class, runtime_class_name, with_runtime_class
+from cagrpc.api.core.runtime_classes import RuntimeClass, runtime_class_name, with_runtime_class
 from cagrpc.api.core.selectors import (
     NAMESPACE_NAME,
     Conditions,
@@ -19,12 +19,10 @@ from cagrpc.api.core.selectors import (
     named_and_matching,
     named_namespaces,
 )
-from cagrpc.api.encoding.json_documents import Problems, mapping
 from cagrpc.api.encoding.messages import known_to_message, message_to_dict, parse
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.view.objects import Named
 from cagrpc.cluster.view.references import Reference, References
-from cagrpc.errors import InvalidInput
 from solver.model import Labels, Operator, Requirement
 from solver.model.eligibility import matches_requirement
 
@@ -46,16 +44,6 @@ def read_namespace(data: bytes) -> Named[ObservedNamespace]:
     metadata = parse(kubernetes_pb2.Namespace, data).metadata
     labels = {key: metadata.labels[key] for key in metadata.labels}
     return Named(metadata.name, ObservedNamespace(labels, metadata.HasField("deletionTimestamp")))
-
-
-def runtime_class(document: dict[str, Any]) -> Named[RuntimeClass]:
-    """Decode a RuntimeClass. Raises InvalidInput for an invalid one."""
-    problems: Problems = []
-    name = str(mapping(document, "metadata", "", problems).get("name") or "")
-    found = read_runtime_class(document, problems)
-    if problems:
-        raise InvalidInput(f"RuntimeClass {name}: {'; '.join(problems)}")
-    return Named(name, found)
 
 
 class _ByLabel:
@@ -109,8 +97,16 @@ Matching = tuple[tuple[str, ...], bool]
 """The namespaces that certainly meet conditions, sorted, and whether those are all."""
 
 
-class _Followed:
-    """The Namespaces that are known, and which of them meet conditions that pods depend on, as they change."""
+class _NamespacesVersion:
+    """What is known of Namespaces until one changes."""
+
+    def __init__(self, context: ReadingContext) -> None:
+        self.matching = context.matching
+
+
+class ReadingContext:
+    """The Namespaces that are known, and which of them meet conditions that pods depend on, as they change; and the
+    RuntimeClasses."""
 
     def __init__(self, references: References) -> None:
         self._references = references
@@ -118,9 +114,13 @@ class _Followed:
         self._listed = False
         self._matching: dict[Conditions, Matching] = {}
         self._most = 100
+        self._namespaces = _NamespacesVersion(self)
+        self._runtime_classes: dict[str, RuntimeClass] = {}
 
-    def labels(self, name: str) -> Labels | None:
-        return self._known.all.get(name)
+    def namespaces(self) -> KnownNamespaces:
+        """Return the Namespaces that are known; the same value until one changes. For readers under the lock."""
+        self._forget_unread()
+        return self._namespaces
 
     def matching(self, conditions: Conditions) -> Matching:
         found = self._matching.get(conditions)
@@ -133,96 +133,27 @@ class _Followed:
         self.matching(conditions)
         return _reference(conditions)
 
-    def put(self, name: str, labels: Labels | None) -> None:
-        """Set the labels of a Namespace; None removes it."""
-        before = self._known.all.get(name, {})
-        self._known.put(name, labels)
-        after = self._known.all.get(name, {})
-        changed = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
-        for conditions, found in self._matching.items():
-            if not before or not after or any(each.key in changed for each in conditions):
-                self._update(conditions, found, name)
-
-    def listed(self) -> bool:
-        """From now on the Namespaces that are known are all; return whether that is new."""
-        if self._listed:
-            return False
-        self._listed = True
-        for conditions, found in self._matching.items():
-            self._set(conditions, found, self._meeting(conditions))
-        return True
-
-    def _update(self, conditions: Conditions, found: Matching, name: str) -> None:
-        """Update what meets the conditions by the one namespace that has changed."""
-        if name in named_namespaces(conditions):
-            self._set(conditions, found, self._meeting(conditions))
-            return
-        labels = self._known.all.get(name)
-        meets = labels is not None and all(matches_requirement(each, labels) for each in conditions)
-        names, complete = found
-        at = bisect_left(names, name)
-        met = at < len(names) and names[at] == name
-        if meets != met:
-            rest = names[at + met :]
-            self._set(conditions, found, ((*names[:at], name, *rest) if meets else names[:at] + rest, complete))
-
-    def _set(self, conditions: Conditions, before: Matching, after: Matching) -> None:
-        if before != after:
-            self._matching[conditions] = after
-            self._references.changed(_reference(conditions))
-
-    def _meeting(self, conditions: Conditions) -> Matching:
-        found = self._known.meeting(conditions)
-        others, certain = named_and_matching(conditions, self._known.all)
-        complete = certain and (self._listed or bool(named_namespaces(conditions)))
-        return (tuple(sorted({*found, *others})) if others else found), complete
-
-    def forget_unread(self) -> None:
-        """Forget conditions that nobody depends on any more, now and then."""
-        if len(self._matching) > self._most:
-            there = self._matching.items()
-            read = {each: found for each, found in there if self._references.is_read(_reference(each))}
-            self._matching, self._most = read, 2 * len(read) + 100
-
-
-def _reference(conditions: Conditions) -> Reference:
-    return "namespaces", conditions
-
-
-class _NamespacesVersion:
-    """What is known of Namespaces until one changes."""
-
-    def __init__(self, followed: _Followed) -> None:
-        self.matching = followed.matching
-
-
-class ReadingContext:
-    def __init__(self, references: References) -> None:
-        self._references = references
-        self._followed = _Followed(references)
-        self._namespaces = _NamespacesVersion(self._followed)
-        self._runtime_classes: dict[str, RuntimeClass] = {}
-        self.follow = self._followed.follow
-
-    def namespaces(self) -> KnownNamespaces:
-        """Return the Namespaces that are known; the same value until one changes. For readers under the lock."""
-        self._followed.forget_unread()
-        return self._namespaces
-
     def put_namespace(self, name: str, found: ObservedNamespace | None) -> None:
         """Set a Namespace; None removes it."""
-        labels = None if found is None else found.labels
-        self._followed.forget_unread()
-        known = self._followed.labels(name)
-        if known == (None if labels is None else {**labels, NAMESPACE_NAME: name}):
+        self._forget_unread()
+        before = self._known.all.get(name)
+        if before == (None if found is None else {**found.labels, NAMESPACE_NAME: name}):
             return
-        self._followed.put(name, labels)
-        self._namespaces = _NamespacesVersion(self._followed)
+        self._known.put(name, None if found is None else found.labels)
+        was, now = before or {}, self._known.all.get(name, {})
+        changed = {key for key in was.keys() | now.keys() if was.get(key) != now.get(key)}
+        for conditions, matching in self._matching.items():
+            if not was or not now or any(each.key in changed for each in conditions):
+                self._update(conditions, matching, name)
+        self._namespaces = _NamespacesVersion(self)
 
     def namespaces_listed(self) -> None:
         """From now on the Namespaces that are known are all."""
-        if self._followed.listed():
-            self._namespaces = _NamespacesVersion(self._followed)
+        if not self._listed:
+            self._listed = True
+            for conditions, found in self._matching.items():
+                self._set(conditions, found, self._meeting(conditions))
+            self._namespaces = _NamespacesVersion(self)
 
     def put_runtime_class(self, name: str, found: RuntimeClass | None) -> None:
         """Set a RuntimeClass; None removes it."""
@@ -252,3 +183,39 @@ class ReadingContext:
             return False
         pod.spec.CopyFrom(known_to_message(kubernetes_pb2.PodSpec, spec))
         return True
+
+    def _update(self, conditions: Conditions, found: Matching, name: str) -> None:
+        """Update what meets the conditions by the one namespace that has changed."""
+        if name in named_namespaces(conditions):
+            self._set(conditions, found, self._meeting(conditions))
+            return
+        labels = self._known.all.get(name)
+        meets = labels is not None and all(matches_requirement(each, labels) for each in conditions)
+        names, complete = found
+        at = bisect_left(names, name)
+        met = at < len(names) and names[at] == name
+        if meets != met:
+            rest = names[at + met :]
+            self._set(conditions, found, ((*names[:at], name, *rest) if meets else names[:at] + rest, complete))
+
+    def _set(self, conditions: Conditions, before: Matching, after: Matching) -> None:
+        if before != after:
+            self._matching[conditions] = after
+            self._references.changed(_reference(conditions))
+
+    def _meeting(self, conditions: Conditions) -> Matching:
+        found = self._known.meeting(conditions)
+        others, certain = named_and_matching(conditions, self._known.all)
+        complete = certain and (self._listed or bool(named_namespaces(conditions)))
+        return (tuple(sorted({*found, *others})) if others else found), complete
+
+    def _forget_unread(self) -> None:
+        """Forget conditions that nobody depends on any more, now and then."""
+        if len(self._matching) > self._most:
+            there = self._matching.items()
+            read = {each: found for each, found in there if self._references.is_read(_reference(each))}
+            self._matching, self._most = read, 2 * len(read) + 100
+
+
+def _reference(conditions: Conditions) -> Reference:
+    return "namespaces", conditions

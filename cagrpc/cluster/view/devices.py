@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import ChainMap, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -50,15 +50,11 @@ from cagrpc.api.devices.objects import (
     resource_slice,
 )
 from cagrpc.api.devices.selectors import Matcher, Selector, needs
-from cagrpc.api.encoding.json_documents import Problems, mapping
 from cagrpc.cluster.state import ClusterNode, oldest_first
 from cagrpc.cluster.view.classes import CountedSet
-from cagrpc.cluster.view.objects import Named, ObservedPod, PodStage
+from cagrpc.cluster.view.objects import ObservedPod, PodStage
 from cagrpc.cluster.view.references import Reference, References
-from cagrpc.cluster.view.workloads import KeyedValues, Values
-from cagrpc.errors import InvalidInput, in_one_line
-from cagrpc.kube.client.envelopes import Encoding
-from cagrpc.kube.informer.resource import Resource
+from cagrpc.cluster.view.workloads import FollowedKind, KeyedValues, Values
 from cagrpc.runtime.clock import MonotonicClock, monotonic
 from cagrpc.runtime.priority_map import PriorityMap
 from solver.model import Labels, PodSpec
@@ -78,30 +74,6 @@ class _Use(NamedTuple):
     selectors: tuple[Selector, ...]
     attributes: frozenset[str]
     keys: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class FollowedKind:
-    """A resource of the group, and how its objects are read."""
-
-    resource: Resource[Any]
-    table: Values[Any]
-    listed: Callable[[], object]
-    """To be called whenever the table has all objects."""
-
-
-def _reader(read: Callable[[Mapping[str, Any], Problems], Any]) -> Callable[[dict[str, Any]], Named[Any]]:
-    def named(document: dict[str, Any]) -> Named[Any]:
-        problems: Problems = []
-        found = read(document, problems)
-        metadata = mapping(document, "metadata")
-        namespace, name = str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
-        key = f"{namespace}/{name}" if namespace else name
-        if problems:
-            raise InvalidInput(f"{key}: {in_one_line(problems)}")
-        return Named(key, found)
-
-    return named
 
 
 class DeviceTable:
@@ -147,16 +119,15 @@ class DeviceTable:
 
     def kinds(self) -> Iterable[FollowedKind]:
         """Return what to follow; a cluster serves some of it, or nothing."""
-        for plural, read, tables in (
-            ("resourceclaims", resource_claim, self._claims),
-            ("resourceclaimtemplates", resource_claim_template, self._templates),
-            ("deviceclasses", device_class, self._classes),
-            ("resourceslices", resource_slice, self._slices),
+        for plural, kind, read, tables in (
+            ("resourceclaims", "ResourceClaim", resource_claim, self._claims),
+            ("resourceclaimtemplates", "ResourceClaimTemplate", resource_claim_template, self._templates),
+            ("deviceclasses", "DeviceClass", device_class, self._classes),
+            ("resourceslices", "ResourceSlice", resource_slice, self._slices),
         ):
             for version, table in zip(VERSIONS, tables, strict=True):
                 path = f"/apis/{GROUP}/{version}/{plural}"
-                resource = Resource(path, _reader(read), Encoding.JSON, optional=True)
-                yield FollowedKind(resource, table, partial(self._has_listed, plural))
+                yield FollowedKind(path, kind, read, table, partial(self._has_listed, plural))
 
     def _has_listed(self, plural: str) -> None:
         """From now on what is not in the tables of a kind is not in the cluster."""
@@ -380,10 +351,6 @@ class DeviceTable:
     def of_types(self) -> Mapping[str, NodeDevices]:
         """Return the devices of instance types, of nodes that stand or have stood."""
         return dict(self._of_types)
-
-    def known(self) -> tuple[object, ...]:
-        """Return what is remembered of pods."""
-        return (*self._users, *self._shares, *self._uses, *self._expressions.known())
 
 
 def _selectors_of(key: Hashable) -> Reference:

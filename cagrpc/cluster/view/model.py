@@ -12,9 +12,10 @@ from threading import Lock
 from time import sleep
 from typing import Any, TypeVar
 
+from cagrpc.api.core import volumes
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, GangCount
 from cagrpc.api.core.movability import MovingRules
-from cagrpc.api.core.runtime_classes import RuntimeClass
+from cagrpc.api.core.runtime_classes import RuntimeClass, read_runtime_class
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
 from cagrpc.api.devices.objects import Device
 from cagrpc.api.provisioning.objects import TemplatePod
@@ -30,16 +31,15 @@ from cagrpc.cluster.view.context import (
     ObservedNamespace,
     ReadingContext,
     read_namespace,
-    runtime_class,
 )
 from cagrpc.cluster.view.devices import with_devices
 from cagrpc.cluster.view.expected import ExpectedPods, PlanningTriggers
 from cagrpc.cluster.view.nodes import NodeTable
-from cagrpc.cluster.view.objects import Keyed, Named, ObservedPod, PodReader, read_node
+from cagrpc.cluster.view.objects import Keyed, ObservedPod, PodReader, read_node, reader_of
 from cagrpc.cluster.view.pods import PodTable
 from cagrpc.cluster.view.references import Reference
 from cagrpc.cluster.view.requirements import Requirements
-from cagrpc.cluster.view.sinks import Followed, Table, TableSink, by_uid
+from cagrpc.cluster.view.sinks import Followed, Table, by_uid
 from cagrpc.cluster.view.slack import SlackTable
 from cagrpc.cluster.view.storage import (
     CAPACITIES,
@@ -47,13 +47,6 @@ from cagrpc.cluster.view.storage import (
     CLASSES,
     DRIVERS,
     VOLUMES,
-    csi_node,
-    read_attachment,
-    read_capacity,
-    read_claim,
-    read_class,
-    read_driver,
-    read_volume,
 )
 from cagrpc.cluster.view.templates import DaemonSetTable, TemplateTable, daemon_set
 from cagrpc.cluster.view.waiting import Waiting
@@ -61,6 +54,7 @@ from cagrpc.cluster.view.workloads import (
     EVENTS,
     FAILED_CREATE,
     FailedCreates,
+    FollowedKind,
     KeyedValues,
     Priorities,
     Values,
@@ -170,14 +164,20 @@ class ClusterModel:
                 listed=self._context.namespaces_listed,
             ),
             self._fed(
-                Resource(RUNTIME_CLASSES, runtime_class, Encoding.JSON, optional=True),
+                Resource(RUNTIME_CLASSES, reader_of("RuntimeClass", read_runtime_class), Encoding.JSON, optional=True),
                 KeyedValues(self._runtime_class_changed),
             ),
             self._fed(Resource("/apis/apps/v1/daemonsets", daemon_set), self._daemon_sets),
             self._fed(Resource(PRIORITY_CLASSES, priority_class), self._priorities),
             self._fed(Resource(POD_DISRUPTION_BUDGETS, disruption_budget, optional=True), self._budgets),
-            *self._of_storage(),
-            *(self._fed(each.resource, each.table, listed=each.listed) for each in self._devices.kinds()),
+            *(
+                self._fed(
+                    Resource(each.path, reader_of(each.kind, each.read), Encoding.JSON, optional=True),
+                    each.table,
+                    listed=each.listed,
+                )
+                for each in (*self._of_storage(), *self._devices.kinds())
+            ),
             *(self._workloads(gang_label, schedulers, namespace) if expects or slack is not None else ()),
             *(
                 self._fed(
@@ -409,31 +409,24 @@ class ClusterModel:
         key: Callable[[ObjectIdentity], str] = str,
         listed: Callable[[], object] = lambda: None,
     ) -> Followed[K]:
-        return Followed(resource, TableSink(table, self._lock, resource.name, key, listed))
+        return Followed(resource, table, self._lock, key, listed)
 
-    def _of_storage(self) -> Iterator[Followed[Any]]:
+    def _of_storage(self) -> Iterable[FollowedKind]:
         """What the volumes of pods depend on. Where it may not be listed, volumes are not planned, and a warning says
         so."""
-        storage = self._storage
-        of_pods: tuple[tuple[str, Callable[[dict[str, Any]], Named[Any]], Callable[[Any, Any], None]], ...] = (
-            (CLASSES, read_class, storage.put_class),
-            (VOLUMES, read_volume, storage.put_volume),
-            (CLAIMS, read_claim, storage.put_claim),
-        )
-        for path, read, put in of_pods:
-            yield self._fed(
-                Resource(path, read, Encoding.JSON, optional=True), Values(put), listed=partial(storage.listed, path)
-            )
-        room = storage.room
-        for path, reader, table in ((CAPACITIES, read_capacity, room.capacities), (DRIVERS, read_driver, room.drivers)):
-            resource: Resource[Any] = Resource(path, reader, Encoding.JSON, optional=True)
-            yield self._fed(resource, table, listed=partial(room.listed, path))
-        limits = Resource("/apis/storage.k8s.io/v1/csinodes", csi_node, Encoding.JSON, optional=True)
-        yield self._fed(limits, KeyedValues(lambda name, _, limits: self._nodes.put_limits(name, limits)))
-        attachments = Resource(
-            "/apis/storage.k8s.io/v1/volumeattachments", read_attachment, Encoding.JSON, optional=True
-        )
-        yield self._fed(attachments, Values(self._nodes.put_attachment))
+        storage, room, nodes = self._storage, self._storage.room, self._nodes
+        limits = KeyedValues[dict[str, int]](lambda name, _, limits: nodes.put_limits(name, limits))
+        csi = "/apis/storage.k8s.io/v1"
+        for path, kind, read, table, listed in (
+            (CLASSES, "StorageClass", volumes.storage_class, Values(storage.put_class), storage.listed),
+            (VOLUMES, "PersistentVolume", volumes.volume, Values(storage.put_volume), storage.listed),
+            (CLAIMS, "PersistentVolumeClaim", volumes.claim, Values(storage.put_claim), storage.listed),
+            (CAPACITIES, "CSIStorageCapacity", volumes.storage_capacity, room.capacities, room.listed),
+            (DRIVERS, "CSIDriver", volumes.keeps_count, room.drivers, room.listed),
+            (f"{csi}/csinodes", "CSINode", volumes.attach_limits, limits, str),
+            (f"{csi}/volumeattachments", "VolumeAttachment", volumes.attachment, Values(nodes.put_attachment), str),
+        ):
+            yield FollowedKind(path, kind, read, table, partial(listed, path))
 
     def _workloads(self, gang_label: str, schedulers: AbstractSet[str], namespace: str) -> Iterator[Followed[Any]]:
         def fed(path: str, kind: str) -> Followed[Any]:

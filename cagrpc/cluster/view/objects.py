@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import lru_cache
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from cagrpc.api.core.movability import DO_NOT_DISRUPT, EvictionFacts, eviction_facts
 from cagrpc.api.core.nodes import START_UP_TAINT, node_of_document
@@ -16,12 +16,13 @@ from cagrpc.api.core.pods import Pod, PodDecoder, UnreadablePod, unread
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER
 from cagrpc.api.core.selectors import KnownNamespaces, NoNamespaces
 from cagrpc.api.core.slack import SHAPE, Mark, is_pause_pod, mark
+from cagrpc.api.encoding.json_documents import Problems, mapping, object_key
 from cagrpc.api.encoding.messages import message_to_dict, parse
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.api.provisioning.objects import cut
 from cagrpc.cluster.markers import PLACEMENT_FIELD_MANAGER, SCALE_DOWN_DISABLED, SCALE_DOWN_DISABLED_BY_US, TOKEN
 from cagrpc.cluster.state import ClusterNode, ConsumerStage, NodeCondition, PendingPod, PodRef
-from cagrpc.errors import InvalidInput
+from cagrpc.errors import InvalidInput, in_one_line
 
 V = TypeVar("V")
 
@@ -115,6 +116,20 @@ class Named(Generic[V]):
 
     key: str
     value: V
+
+
+def reader_of(kind: str, read: Callable[[Mapping[str, Any], Problems], V]) -> Callable[[Mapping[str, Any]], Named[V]]:
+    """Return a decoder of objects of a kind in JSON shape by their keys. It raises InvalidInput for an invalid one."""
+
+    def named(document: Mapping[str, Any]) -> Named[V]:
+        problems: Problems = []
+        mapping(document, "metadata", "", problems)
+        found, key = read(document, problems), object_key(document)
+        if problems:
+            raise InvalidInput(f"{kind} {key}: {in_one_line(problems)}")
+        return Named(key, found)
+
+    return named
 
 
 class PodReader:

@@ -91,7 +91,3 @@ class References:
             return 1
         self._left_out.discard(reader)
         return found or 1
-
-    def known(self) -> tuple[object, ...]:
-        """Return what is remembered; nothing once nobody refers to anything."""
-        return (*self._of, *self._readers, *self._again, *self._due, *self._changed)

@@ -111,7 +111,3 @@ class ConstraintShares:
     def left_out(self) -> int:
         """How many pods are left out."""
         return sum(map(len, self._left_out.values()))
-
-    def known(self) -> tuple[object, ...]:
-        """Return what is remembered; nothing once there are no pods."""
-        return self._counts, self._weights, self._left_out

@@ -1,10 +1,8 @@
-"""How tables are fed: a sink between a reflector and a table, and the resource that it follows. The cluster's tables
-are in `model`."""
+"""How tables are fed: a sink between the reflector of a resource and a table. The cluster's tables are in `model`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
@@ -28,25 +26,32 @@ class Table(Protocol[K_contra]):
     def drop(self, key: str, /) -> None: ...
 
 
-class TableSink(Generic[K]):
-    """Feeds a table from a reflector, under a lock that is held for one object at a time. An object that the table
-    rejects is not in it, and affects no other."""
+class Followed(Generic[K]):
+    """A resource, and the table that a reflector of it feeds, under a lock that is held for one object at a time. An
+    object that the table rejects is not in it, and affects no other."""
 
     def __init__(
         self,
+        resource: Resource[K],
         table: Table[K],
         lock: Lock,
-        kind: str,
         key: Callable[[ObjectIdentity], str] = str,
         listed: Callable[[], object] = lambda: None,
     ) -> None:
-        """`kind` is for the log; `key` gives the table's key of a deleted object; `listed` is called, under the lock,
-        whenever the table has all objects."""
+        """`key` gives the table's key of a deleted object; `listed` is called, under the lock, whenever the table has
+        all objects."""
+        self.resource = resource
         self._listed = listed
         self._table = table
         self._lock = lock
         self._key = key
-        self.left_out: UnreadableObjects[str] = UnreadableObjects(kind)
+        self.left_out: UnreadableObjects[str] = UnreadableObjects(resource.name)
+
+    def informer(self, client: Client, *, needed: bool = True) -> Informer[K]:
+        """Return its informer, which feeds the table once it is started."""
+        from cagrpc.kube.informer.informers import Informer  # noqa: PLC0415 - files need no client
+
+        return Informer(client, self.resource, self, needed=needed, refused=self.left_out)
 
     def replaced(self, objects: Iterable[K]) -> None:
         there: set[str] = set()
@@ -85,20 +90,6 @@ class TableSink(Generic[K]):
             self._table.drop(key)
         except Exception as error:  # noqa: BLE001 - the same
             self.left_out.add(key, error)
-
-
-@dataclass(frozen=True, slots=True)
-class Followed(Generic[K]):
-    """A resource, and the sink that it feeds."""
-
-    resource: Resource[K]
-    sink: TableSink[K]
-
-    def informer(self, client: Client, *, needed: bool = True) -> Informer:
-        """Return its informer, which feeds the sink once it is started."""
-        from cagrpc.kube.informer.informers import Informer, Reflector  # noqa: PLC0415 - files need no client
-
-        return Informer(Reflector(client, self.resource, self.sink), needed, self.sink.left_out)
 
 
 def by_uid(of: ObjectIdentity) -> str:

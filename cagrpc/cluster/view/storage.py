@@ -25,29 +25,19 @@ from cagrpc.api.core.volume_binding import (
     demand,
 )
 from cagrpc.api.core.volumes import (
-    Attachment,
     Reach,
     StorageCapacity,
     StorageClass,
     Volume,
     VolumeClaim,
     VolumeClaimSpec,
-    attach_limits,
-    attachment,
-    claim,
     claim_to_be_made,
-    keeps_count,
     reach,
-    storage_capacity,
-    storage_class,
-    volume,
 )
-from cagrpc.api.encoding.json_documents import Problems, mapping
 from cagrpc.cluster.state import oldest_first
-from cagrpc.cluster.view.objects import Named, ObservedPod, PodStage
+from cagrpc.cluster.view.objects import ObservedPod, PodStage
 from cagrpc.cluster.view.references import Reference, References
 from cagrpc.cluster.view.workloads import Values
-from cagrpc.errors import InvalidInput, in_one_line
 
 CAPACITIES = "/apis/storage.k8s.io/v1/csistoragecapacities"
 DRIVERS = "/apis/storage.k8s.io/v1/csidrivers"
@@ -61,34 +51,6 @@ _NOTHING = VolumeDemand()
 _NOBODY = ClaimUsers()
 
 
-@dataclass(frozen=True, slots=True)
-class CsiDriver:
-    name: str
-    keeps_count: bool
-    """Whether its CSIStorageCapacities are looked at."""
-
-
-def read_capacity(document: dict[str, Any]) -> Named[StorageCapacity]:
-    """Decode a CSIStorageCapacity. Raises InvalidInput for an invalid one."""
-    problems: Problems = []
-    metadata = mapping(document, "metadata", "", problems)
-    key = f"{metadata.get('namespace') or 'default'}/{metadata.get('name')}"
-    found = storage_capacity(document, problems)
-    if problems:
-        raise InvalidInput(f"CSIStorageCapacity {key}: {in_one_line(problems)}")
-    return Named(key, found)
-
-
-def read_driver(document: dict[str, Any]) -> Named[CsiDriver]:
-    """Decode a CSIDriver. Raises InvalidInput for an invalid one."""
-    problems: Problems = []
-    name = str(mapping(document, "metadata", "", problems).get("name") or "")
-    found = CsiDriver(name, keeps_count(document, problems))
-    if problems:
-        raise InvalidInput(f"CSIDriver {name}: {in_one_line(problems)}")
-    return Named(name, found)
-
-
 class StorageRoom:
     """The tables, and `reach`, once both have been listed: before, there is room everywhere."""
 
@@ -97,7 +59,8 @@ class StorageRoom:
         self.capacities: Values[StorageCapacity] = Values(
             lambda *both: self._changed(each and each.class_name for each in both)
         )
-        self.drivers: Values[CsiDriver] = Values(lambda *_: self._changed(self._classes()))
+        self.drivers: Values[bool] = Values(lambda *_: self._changed(self._classes()))
+        """Whether the CSIStorageCapacities of a driver are looked at."""
         self._unlisted = {CAPACITIES, DRIVERS}
         self._answers: dict[tuple[StorageClass, int], Reach] = {}
         self._unsettled: set[str] = set()
@@ -133,8 +96,7 @@ class StorageRoom:
         self._unsettled.clear()
 
     def _now(self, of: StorageClass, size: int) -> Reach:
-        driver = None if self._unlisted else self.drivers.of.get(of.provisioner)
-        if driver is None or not driver.keeps_count:
+        if self._unlisted or not self.drivers.of.get(of.provisioner):
             return None
         return reach(self.capacities.of.values(), of.name, size)
 
@@ -147,47 +109,6 @@ class StorageRoom:
 
 def _reference(of: StorageClass, size: int) -> Reference:
     return "room", f"{of.name} {size}"
-
-
-def read_claim(document: dict[str, Any]) -> Named[VolumeClaim]:
-    """Decode a PersistentVolumeClaim. Raises InvalidInput for an invalid one."""
-    problems: Problems = []
-    found = claim(document, problems)
-    return Named(found.key, _valid(found, "PersistentVolumeClaim", found.key, problems))
-
-
-def read_volume(document: dict[str, Any]) -> Named[Volume]:
-    """Decode a PersistentVolume. Raises InvalidInput for an invalid one."""
-    problems: Problems = []
-    found = volume(document, problems)
-    return Named(found.name, _valid(found, "PersistentVolume", found.name, problems))
-
-
-def read_class(document: dict[str, Any]) -> Named[StorageClass]:
-    """Decode a StorageClass. Raises InvalidInput for an invalid one."""
-    problems: Problems = []
-    found = storage_class(document, problems)
-    return Named(found.name, _valid(found, "StorageClass", found.name, problems))
-
-
-def csi_node(document: dict[str, Any]) -> Named[dict[str, int]]:
-    """Return how many volumes each driver may attach to a node. Raises InvalidInput for an invalid CSINode."""
-    problems: Problems = []
-    name = str(mapping(document, "metadata", "", problems).get("name") or "")
-    return Named(name, _valid(attach_limits(document, problems), "CSINode", name, problems))
-
-
-def read_attachment(document: dict[str, Any]) -> Named[Attachment]:
-    """Decode a VolumeAttachment. Raises InvalidInput for an invalid one."""
-    problems: Problems = []
-    name = str(mapping(document, "metadata", "", problems).get("name") or "")
-    return Named(name, _valid(attachment(document, problems), "VolumeAttachment", name, problems))
-
-
-def _valid(found: Any, kind: str, name: str, problems: Problems) -> Any:
-    if problems:
-        raise InvalidInput(f"{kind} {name}: {in_one_line(problems)}")
-    return found
 
 
 class Storage:
@@ -399,10 +320,6 @@ class Storage:
     def users(self, claim: str, pod: Hashable) -> OtherUsers:
         """Return the other pods that use a claim, or may."""
         return (self._users.get(claim) or _NOBODY).others(pod)
-
-    def known(self) -> tuple[object, ...]:
-        """Return what is remembered of pods."""
-        return (*self._users, *self._used, *self._templates, *self._waiting, *self._waits_for)
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from typing import Any
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -43,7 +44,7 @@ class ClusterView(ClusterModel, Controller):
         self._informers = tuple(by_path.values())
         self._node_informer = by_path[NODES]
 
-    def informers(self) -> tuple[Informer, ...]:
+    def informers(self) -> tuple[Informer[Any], ...]:
         """Return what it follows, needed for planning or not."""
         return self._informers
 

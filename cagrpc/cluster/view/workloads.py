@@ -85,6 +85,17 @@ class KeyedValues(Values[V]):
             self._tell(key, before, None)
 
 
+class FollowedKind(NamedTuple):
+    """A kind of objects that are read from JSON; a cluster may not serve it."""
+
+    path: str
+    kind: str
+    read: Callable[[Mapping[str, Any], Problems], Any]
+    table: Values[Any]
+    listed: Callable[[], object]
+    """Called whenever the table has all objects."""
+
+
 def _name(metadata: kubernetes_pb2.ObjectMeta) -> str:
     return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
 

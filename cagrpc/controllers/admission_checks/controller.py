@@ -1,5 +1,5 @@
 """The admission check controller: watches the cluster, reconciles one Workload or check at a time, and writes what
-`reconcile` and `checks` decide. All state is in the cluster, so that another process can take over at any time.
+`reconcile` decides. All state is in the cluster, so that another process can take over at any time.
 
 A decision on an object that has changed since is not written: status patches carry the resource version, deletions the
 UID, and each created object has a unique name, so that it is created once.
@@ -15,8 +15,15 @@ from prometheus_client import Counter
 from prometheus_client.registry import Collector
 
 from cagrpc.api.kueue import GROUP, VERSIONS, Check, RequestConfig
-from cagrpc.controllers.admission_checks.checks import KUEUES_NAME, Claim, activity, claim, config_of, differs
-from cagrpc.controllers.admission_checks.reconcile import reconcile
+from cagrpc.controllers.admission_checks.reconcile import (
+    KUEUES_NAME,
+    Claim,
+    activity,
+    claim,
+    config_of,
+    differs,
+    reconcile,
+)
 from cagrpc.controllers.admission_checks.store import ChecksObservation, CheckStore
 from cagrpc.controllers.admission_checks.writer import CheckWriter
 from cagrpc.controllers.events import Note, ObjectRef
@@ -86,7 +93,7 @@ class AdmissionCheckController(Controller):
         """Return the queue of checks and Workloads."""
         return (self.queue,)
 
-    def informers(self) -> Sequence[Informer]:
+    def informers(self) -> Sequence[Informer[Any]]:
         """Return the informers; none where Kueue is not installed."""
         return self._store.informers if self._store is not None else ()
 

@@ -1,5 +1,5 @@
-"""The decision for one Workload: which requests to create and to delete, and the new states and messages of its checks.
-Pure; reading and writing are in `controller` and `writer`.
+"""The decision for one Workload: which requests to create and to delete, and the new states and messages of its checks;
+and for one AdmissionCheck: whether it is ours, and active. Pure; reading and writing are in `controller` and `writer`.
 
 Source: Kueue's KEP-1136 in both of its versions, and where they leave something open Kueue's own controller. Different
 here: requests are deleted at once when the Workload has lost its quota, and when they were created for an earlier
@@ -13,23 +13,39 @@ from dataclasses import dataclass
 from typing import Any
 
 from cagrpc.api.encoding.json_documents import timestamp
-from cagrpc.api.kueue import PENDING, READY, REJECTED, RETRY, CheckUpdate, Flavor, KueueWorkload, RequestConfig, Retries
+from cagrpc.api.kueue import (
+    CONFIG_KIND,
+    GROUP,
+    PENDING,
+    READY,
+    REJECTED,
+    RETRY,
+    Check,
+    CheckUpdate,
+    Flavor,
+    KueueWorkload,
+    RequestConfig,
+    Retries,
+)
+from cagrpc.api.provisioning.objects import Condition
 from cagrpc.controllers.admission_checks.model import (
     CheckWrites,
     Creation,
     OwnRequest,
     OwnTemplate,
+    PodSetPods,
     Purpose,
     Removal,
     pod_set_updates,
     request_body,
     request_name,
+    requested_pods,
     template_body,
     template_name,
 )
-from cagrpc.controllers.admission_checks.pod_sets import PodSetPods, requested_pods
-from cagrpc.controllers.provisioning.model import Condition, ConditionType, ProvisioningRequest
+from cagrpc.controllers.provisioning.model import ConditionType, ProvisioningRequest
 from cagrpc.controllers.settings import KueueSettings, RetryMode
+from cagrpc.kube.client.client import USER_AGENT
 
 
 def asked(request: str, attempt: int, retries: Retries) -> str:
@@ -293,3 +309,75 @@ def _removal(of: OwnRequest | OwnTemplate) -> Removal:
     if isinstance(of, OwnTemplate):
         return Removal("podtemplates", of.namespace, of.name, of.uid)
     return Removal("provisioningrequests", of.request.namespace, of.request.name, of.request.uid)
+
+
+FIRST_NAME = "ProvisioningRequestController"
+"""The controllerName of the KEP's first version, which is always ours: Kueue itself does not use it."""
+KUEUES_NAME = f"{GROUP}/provisioning-request"
+"""The controllerName of Kueue's own controller; also its name as a field manager."""
+
+GRACE_SECONDS = 30.0
+"""Kueue's own controller, if it runs, has set a check's condition within this time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Whether a check is ours to answer."""
+
+    ours: bool
+    refusal: str = ""
+    """Why it is not, though its controllerName is the configured one."""
+    again_seconds: float | None = None
+    """When to ask again, where it is not known yet."""
+
+
+def claim(check: Check, settings: KueueSettings, *, kueue_writes: bool, known_seconds: float) -> Claim:
+    """Return whether a check is ours. `kueue_writes`: Kueue's own controller has been observed to write to Workloads.
+    `known_seconds`: how long ago the check was first observed. Kueue's controller sets `Active` on each new check of
+    its name, so one that is still without it after the grace period has no other controller."""
+    if check.controller not in (settings.controller_name, FIRST_NAME):
+        return Claim(ours=False)
+    if check.controller != KUEUES_NAME:
+        return Claim(ours=True)
+    by_another = check.active is not None and USER_AGENT not in check.status_writers
+    if kueue_writes or by_another:
+        return Claim(
+            ours=False,
+            refusal=(
+                f"AdmissionCheck {check.name} is left to Kueue: its own controller for {KUEUES_NAME} runs, as it does"
+                " wherever there are ProvisioningRequests, and cannot be switched off. Make an AdmissionCheck with"
+                f' another controllerName, such as "{KueueSettings().controller_name}", and write that in'
+                " kueue.controller_name"
+            ),
+        )
+    if check.active is None and known_seconds < GRACE_SECONDS:
+        return Claim(ours=False, again_seconds=GRACE_SECONDS - known_seconds)
+    return Claim(ours=True)
+
+
+def config_of(check: Check, configs: Mapping[str, RequestConfig | str]) -> RequestConfig | str:
+    """Return the configuration that a check refers to, or why there is none. `configs` by name, or why one is
+    invalid."""
+    if check.parameters is None:
+        return f"spec.parameters: missing; name a {CONFIG_KIND}"
+    group, kind, name = check.parameters
+    if (group, kind) != (GROUP, CONFIG_KIND):
+        return f"spec.parameters: found {kind} of {group or 'no group'}, expected {CONFIG_KIND} of {GROUP}"
+    found = configs.get(name)
+    if found is None:
+        return f"there is no {CONFIG_KIND} {name}"
+    return f"{CONFIG_KIND} {name} is invalid: {found}" if isinstance(found, str) else found
+
+
+def activity(config: RequestConfig | str) -> tuple[bool, str, str]:
+    """Return status, reason and message of the condition `Active` for a check of ours with this configuration, or why
+    it has none."""
+    if isinstance(config, str):
+        return False, "BadParametersRef", config
+    return True, "Active", f"requests of class {config.class_name} are made for Workloads"
+
+
+def differs(check: Check, wanted: tuple[bool, str, str]) -> bool:
+    """Return whether the condition has to be written."""
+    found = check.active
+    return found is None or (found.status, found.reason, found.message) != wanted

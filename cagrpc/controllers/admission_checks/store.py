@@ -10,13 +10,12 @@ from threading import Lock
 from typing import Any, Generic, TypeVar
 
 from cagrpc.api import kueue as wire
-from cagrpc.api.encoding.json_documents import mapping
+from cagrpc.api.encoding.json_documents import object_key
 from cagrpc.api.kueue import Check, Flavor, KueueWorkload, RequestConfig
 from cagrpc.api.provisioning.objects import POD_TEMPLATES, REQUESTS
 from cagrpc.cluster.view.objects import Named
-from cagrpc.cluster.view.sinks import Followed, TableSink
+from cagrpc.cluster.view.sinks import Followed
 from cagrpc.cluster.view.workloads import Values
-from cagrpc.controllers.admission_checks.checks import KUEUES_NAME
 from cagrpc.controllers.admission_checks.model import (
     OWNED,
     WORKLOAD_UID,
@@ -25,6 +24,7 @@ from cagrpc.controllers.admission_checks.model import (
     own_request,
     own_template,
 )
+from cagrpc.controllers.admission_checks.reconcile import KUEUES_NAME
 from cagrpc.errors import InvalidInput
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.envelopes import Encoding
@@ -51,18 +51,20 @@ class ChecksObservation:
     templates: tuple[OwnTemplate, ...]
 
 
-class CheckObjects:
-    """The objects in memory, without I/O. Thread-safe."""
+class CheckStore(InformerStore):
+    """The objects, kept up to date by informers from `start` to `stop`. Thread-safe."""
 
     def __init__(
         self,
+        client: Client,
         version: str,
         *,
-        workload_changed: Callable[[str], None] = lambda _: None,
-        check_changed: Callable[[str], None] = lambda _: None,
+        workload_changed: Callable[[str], None],
+        check_changed: Callable[[str], None],
     ) -> None:
         """`version` is that of Kueue's API. Both callbacks get the key or name of what is to be reconciled, under the
         lock: they may call nothing here."""
+        self.version = version
         self._lock = Lock()
         self._workload_changed = workload_changed
         self._check_changed = check_changed
@@ -83,6 +85,7 @@ class CheckObjects:
             self._follow(REQUESTS, own_request, self._requests, _OURS),
             self._follow(POD_TEMPLATES, own_template, self._templates, _OURS),
         )
+        self.informers = tuple(each.informer(client) for each in self.followed)
 
     def observe(self, key: str) -> ChecksObservation | None:
         """Return a Workload with its context; None where there is no such Workload."""
@@ -137,9 +140,13 @@ class CheckObjects:
         query: Mapping[str, str] | None = None,
     ) -> Followed[Named[V]]:
         resource = Resource(
-            path, lambda document: _named(document, read), Encoding.JSON, query or {}, optional=path != POD_TEMPLATES
+            path,
+            lambda document: Named(object_key(document), read(document)),
+            Encoding.JSON,
+            query or {},
+            optional=path != POD_TEMPLATES,
         )
-        return Followed(resource, TableSink(table, self._lock, resource.name))
+        return Followed(resource, table, self._lock)
 
     def _on_workload(self, before: KueueWorkload | None, after: KueueWorkload | None) -> None:
         if before is not None and (after is None or after.uid != before.uid):
@@ -178,22 +185,6 @@ class CheckObjects:
             self._workload_changed(key)
 
 
-class CheckStore(CheckObjects, InformerStore):
-    """The same, kept up to date by informers from `start` to `stop`. Thread-safe."""
-
-    def __init__(
-        self,
-        client: Client,
-        version: str,
-        *,
-        workload_changed: Callable[[str], None],
-        check_changed: Callable[[str], None],
-    ) -> None:
-        super().__init__(version, workload_changed=workload_changed, check_changed=check_changed)
-        self.version = version
-        self.informers = tuple(each.informer(client) for each in self.followed)
-
-
 class _Index(Generic[V]):
     """Values by the UID of the Workload that they were created for."""
 
@@ -219,9 +210,3 @@ def _config(document: dict[str, Any]) -> RequestConfig | str:
         return wire.request_config(document)
     except InvalidInput as error:
         return str(error)
-
-
-def _named(document: dict[str, Any], read: Callable[[dict[str, Any]], V]) -> Named[V]:
-    metadata = mapping(document, "metadata")
-    namespace, name = str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
-    return Named(f"{namespace}/{name}" if namespace else name, read(document))

@@ -8,7 +8,6 @@ from typing import Any
 
 from cagrpc.api.kueue import GROUP, PENDING, Check, CheckUpdate, KueueWorkload, active_patch, checks_patch, collection
 from cagrpc.api.provisioning.objects import API_VERSION
-from cagrpc.controllers.admission_checks.checks import Activity
 from cagrpc.controllers.admission_checks.model import CheckWrites, Creation, Removal, owned_by
 from cagrpc.controllers.events import Note, ObjectRef
 from cagrpc.errors import CagrpcError, Conflict, FailedPrecondition, InvalidInput, NotFound
@@ -54,11 +53,11 @@ class CheckWriter:
             self._remove(removal)
         return written
 
-    def write_active(self, version: str, check: Check, wanted: Activity) -> None:
-        """Set the condition `Active` of an AdmissionCheck."""
+    def write_active(self, version: str, check: Check, wanted: tuple[bool, str, str]) -> None:
+        """Set the condition `Active` of an AdmissionCheck to this status, reason and message."""
         path = f"{collection(version, 'admissionchecks')}/{check.name}/status"
-        self._client.patch(path, active_patch(check, wanted.active, wanted.reason, wanted.message, self._clock()))
-        self._count("checks_active" if wanted.active else "checks_inactive")
+        self._client.patch(path, active_patch(check, *wanted, self._clock()))
+        self._count("checks_active" if wanted[0] else "checks_inactive")
 
     def _answer(self, workload: KueueWorkload, updates: Mapping[str, CheckUpdate]) -> bool:
         before = {str(each.get("name")): each for each in workload.checks}

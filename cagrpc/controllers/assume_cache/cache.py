@@ -35,26 +35,15 @@ class AssumeCache:
         self.placements = Placements()
         self.displaced = DisplacedPods(self.placements, cluster, clock)
         self.labels = AssumedLabels(clock)
-        self._requests = AssumedRequests(unknown="starting" if serves_requests else "")
-        self._slack, self._placeholders = NO_SLACK, NO_SLACK.reservations()
-
-    @property
-    def requests(self) -> AssumedRequests:
-        """What ProvisioningRequests hold; nothing while that is unknown."""
-        return self._requests
-
-    @property
-    def slack(self) -> SlackState:
-        """The placeholders."""
-        return self._slack
-
-    def assume_requests(self, found: AssumedRequests) -> None:
-        """Assume what all requests hold, instead of what was assumed for them before."""
-        self._requests = found
+        self.requests = AssumedRequests(unknown="starting" if serves_requests else "")
+        """What all ProvisioningRequests hold, as their controller found it last; nothing while that is unknown."""
+        self.slack = NO_SLACK
+        """The placeholders, as they were assumed last."""
+        self._placeholders = NO_SLACK.reservations()
 
     def assume_slack(self, state: SlackState) -> None:
         """Assume these placeholders, instead of those before."""
-        self._slack, self._placeholders = state, state.reservations()
+        self.slack, self._placeholders = state, state.reservations()
 
     def active_shortages(self, fleet: FleetSnapshot) -> tuple[Shortage, ...]:
         """Return the shortages that are not over, those among them that this snapshot of the fleet shows."""
@@ -71,7 +60,7 @@ class AssumeCache:
             self.labels.seen(cluster),
             desired,
             displaced,
-            self._requests,
+            self.requests,
             self._placeholders,
             self.active_shortages(fleet),
         )

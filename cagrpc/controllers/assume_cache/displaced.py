@@ -64,8 +64,6 @@ class DisplacedPods:
         self._still_there: tuple[PodMove, ...] = ()
         self._assumed: set[PodKey] = set()
         """Pods that have got a place here once; one that has lost it is the planner's."""
-        self.elsewhere = 0
-        """Successors of the disruption under way that are bound to another node than was planned."""
 
     def forget(self) -> None:
         """Forget everything: no disruption is under way."""
@@ -175,7 +173,6 @@ class DisplacedPods:
         self._id = disruption_id
         self._specs, self._of, self._still_there, self._assumed = {}, {}, (), set()
         self._progress.clear()
-        self.elsewhere = 0
 
     def _went(self, disruption: Disruption, there: AbstractSet[str]) -> dict[str, _Workload]:
         found: dict[str, _Workload] = {}
@@ -208,7 +205,6 @@ class DisplacedPods:
                         elsewhere[workload] += 1
         for workload, count in elsewhere.items():
             del self._of[workload].open[-count:]
-        self.elsewhere = elsewhere.total()
         for move in disruption.moves:
             if move.workload in like:
                 self._specs.setdefault(move.uid, like[move.workload])

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 from cagrpc.cluster.fleet_capacity import deleting_instances
 from cagrpc.cluster.state import ClusterState
-from cagrpc.controllers.consolidation.forceful import MOST_UNHEALTHY_PERCENT
-from cagrpc.controllers.consolidation.question import ConsolidationQuestion
+from cagrpc.controllers.consolidation.question import MOST_UNHEALTHY_PERCENT, ConsolidationQuestion
 from cagrpc.controllers.settings import ConsolidationSettings, NodeBudget, share
 from cagrpc.fleet.model import FleetSnapshot
 from solver.consolidation.model import ConsolidationProblem, ConsolidationStep, DisruptionReason

@@ -21,6 +21,11 @@ is not Ready, all old nodes have to stay, somebody lifts a cordon, or it makes n
 cluster is not known nothing happens, and the deadline is put off by as long. Of nodes that go whatever happens
 (`FORCEFUL`) pods are evicted all the same, and the planner finds room.
 
+When a step is undone, cordons are lifted where pods are left, and of the nodes without pods, old and new, those go that
+nobody needs, once every pod that was evicted runs again; a node that is younger than the minimum age goes when it is
+older, as any other empty one. Of one that evicted nothing only cordons are lifted; its new nodes are withdrawn, but
+where some are there already.
+
 Rights: get and patch nodes; create pods/eviction.
 """
 
@@ -36,7 +41,7 @@ from itertools import islice
 from cagrpc.cluster.state import ClusterState, PodsOnNode, ReschedulablePod
 from cagrpc.cluster.view.view import ClusterView
 from cagrpc.controllers.assume_cache.cache import AssumeCache
-from cagrpc.controllers.consolidation.evictions import Cordons, Evictions
+from cagrpc.controllers.consolidation.evictions import Cordons, Evictions, uncordon
 from cagrpc.controllers.consolidation.question import ConsolidationQuestion
 from cagrpc.controllers.consolidation.targets import (
     Adjustment,
@@ -51,15 +56,15 @@ from cagrpc.controllers.consolidation.targets import (
     standing_of,
     with_those_that_came,
 )
-from cagrpc.controllers.consolidation.undoing import Undoing
 from cagrpc.controllers.settings import ConsolidationSettings
-from cagrpc.errors import FailedPrecondition
+from cagrpc.errors import FailedPrecondition, Unavailable
 from cagrpc.fleet.disruptions import DisruptionSpec
 from cagrpc.fleet.fleet import Fleet
-from cagrpc.fleet.model import Disruption, DisruptionPhase, IncrementSpec, PodMove
+from cagrpc.fleet.model import DisruptedNode, Disruption, DisruptionPhase, IncrementSpec, InstanceState, Phase, PodMove
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.failures import Forbidden
 from cagrpc.runtime.clock import MonotonicClock, monotonic
+from cagrpc.runtime.controller import Controller
 from cagrpc.runtime.progress import DEADLINE_SECONDS, LONGEST_FACTOR, Progress, Turn
 from solver.consolidation.model import FORCEFUL, ConsolidationStep
 from solver.model import PodClass
@@ -96,7 +101,8 @@ class DisruptionQueue:
         self._displaced = assumed.displaced
         self._settings = settings
         self._clock = clock
-        self._evictions = Evictions(client, clock)
+        self.evictions = Evictions(client, clock)
+        """Of all disruptions, for counting."""
         self._new_nodes = NewNodes(fleet, cluster, assumed.placements, clock, settings.minimum_node_age_seconds)
         self._id = ""
         self._cordons = Cordons(client, cluster)
@@ -116,11 +122,6 @@ class DisruptionQueue:
     def under_way(self) -> Disruption | None:
         """The disruption under way."""
         return self._fleet.snapshot.disruption
-
-    @property
-    def evictions(self) -> Evictions:
-        """Of all disruptions, for counting."""
-        return self._evictions
 
     # ---- for one thread
 
@@ -159,7 +160,7 @@ class DisruptionQueue:
         began = self._clock()
         state = self._cluster.state(with_bound=True)
         self._rests_until = self._clock() + _REST * (self._clock() - began)
-        pods = {uid: pod for uid, pod in pods_to_go(under_way, state).items() if uid not in self._evictions.gone}
+        pods = {uid: pod for uid, pod in pods_to_go(under_way, state).items() if uid not in self.evictions.gone}
         self._displaced.observe(under_way, state, pods.keys())
         self._note_progress(under_way, state, len(pods))
         self._fleet.disruptions.check()
@@ -191,7 +192,7 @@ class DisruptionQueue:
         self._new_nodes.forget()
         self._cordons.forget()
         self._undoing.forget()
-        self._evictions.forget()
+        self.evictions.forget()
         if under_way is None:
             self._displaced.forget()
 
@@ -279,7 +280,7 @@ class DisruptionQueue:
         if not must_go and self._adjusted(under_way, targets, still_there, obstacles(under_way, state, pods)):
             return
         left = len(pods)
-        self.waits_for = self._evictions.problem or f"{pluralize(left, 'pod')} to move, {open_now} to run again"
+        self.waits_for = self.evictions.problem or f"{pluralize(left, 'pod')} to move, {open_now} to run again"
         evictable = [each for each in still_there if may_be_evicted(pods[each.uid], under_way)]
         if not must_go:
             self._displaced.open(under_way, self._opened_next(under_way, evictable, targets, open_now))
@@ -291,10 +292,10 @@ class DisruptionQueue:
             if uid not in known and may_be_evicted(pod, under_way)
         ]
         try:
-            self._evictions.evict(self._next_evictions([*evictable, *strangers], open_now))
+            self.evictions.evict(self._next_evictions([*evictable, *strangers], open_now))
         except Forbidden as error:
             self.undo(str(error))
-        self._displaced.leave(self._evictions.gone)
+        self._displaced.leave(self.evictions.gone)
 
     def _opened_next(
         self, under_way: Disruption, left: Sequence[PodMove], targets: MoveTargets, open_now: int
@@ -307,8 +308,7 @@ class DisruptionQueue:
         found = (new & set(self._assumed.placements.nodes().values())) | self._displaced.open_nodes(under_way)
         closed = [each.target for each in left if each.target in new and each.target not in found]
         busy = open_now or any(
-            (targets.is_open(each) or each.target in found) and not self._evictions.is_refused(each.uid)
-            for each in left
+            (targets.is_open(each) or each.target in found) and not self.evictions.is_refused(each.uid) for each in left
         )
         return frozenset(found | _with_gangs(closed[0], left) & new if closed and not busy else found)
 
@@ -320,7 +320,7 @@ class DisruptionQueue:
             gangs.setdefault(each.gang or f"/{each.uid}", []).append(each)
         found: list[PodMove] = []
         for members in gangs.values():
-            due = [pod for pod in members if self._evictions.is_due(pod.uid)]
+            due = [pod for pod in members if self.evictions.is_due(pod.uid)]
             if due and (len(due) <= room or not (found or open_now)):
                 found += due
                 room -= len(due)
@@ -428,3 +428,138 @@ def _with_open_targets(moves: Iterable[PodMove], targets: MoveTargets) -> list[P
     all_moves = list(moves)
     shut = {each.gang for each in all_moves if each.gang and not targets.is_open(each)}
     return [each for each in all_moves if targets.is_open(each) and each.gang not in shut]
+
+
+PATIENCE_SECONDS = 300.0
+"""How long it waits at least for the successors of pods that were evicted, which may need any node. After that, and
+once the scheduler has passed them over or binds nobody any more, all nodes stay."""
+
+
+WHY = "consolidation is off"
+
+
+class Undoing:
+    """Undoes the disruption under way. For one thread."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        cordons: Cordons,
+        assumed: AssumeCache,
+        new_nodes: NewNodes,
+        settings: ConsolidationSettings,
+        clock: MonotonicClock,
+    ) -> None:
+        self._fleet = fleet
+        self._cordons = cordons
+        self._assumed = assumed
+        self._clock = clock
+        self._new_nodes = new_nodes
+        self._minimum_node_age_seconds = settings.minimum_node_age_seconds
+        self._turn: Turn | None = None
+        """Of the successors, with the scheduler."""
+
+    def forget(self) -> None:
+        """Forget how long it has taken: another disruption begins."""
+        self._turn = None
+
+    def withdraw(self, under_way: Disruption, why: str) -> bool:
+        """Withdraw the new nodes, but where some are there already. Return whether none comes any more."""
+        status = self._new_nodes.status(under_way)
+        if status is not None and not self._new_nodes.may_be_withdrawn(status):
+            return False
+        if under_way.increment_id:
+            self._fleet.withdraw(under_way.increment_id, why)
+        return True
+
+    def advance(self, under_way: Disruption, state: ClusterState) -> str:
+        """Do what is due. Return what it waits for; empty once it is undone."""
+        now = self._clock()
+        scheduler = self._assumed.placements.scheduler
+        self._turn = self._turn or Turn(now, scheduler.served)
+        self._turn.before = max(self._turn.before, state.waiting_pods)
+        patient = not self._turn.is_over(scheduler, DEADLINE_SECONDS, now, least_seconds=PATIENCE_SECONDS)
+        status = self._new_nodes.status(under_way)
+        coming = status is not None and status.phase in (Phase.PLANNED, Phase.CREATING)
+        if coming and not self.withdraw(under_way, under_way.message):
+            return "new nodes, the first of which are there"
+        if status is not None and status.phase is Phase.READY:
+            return "new nodes to be released"
+        moved = under_way.moving_since_seconds is not None
+        nodes = standing_of((*under_way.nodes, *under_way.new_nodes), state)
+        empty: AbstractSet[str] = frozenset()
+        if moved and patient:
+            waiting = self._assumed.displaced.open_count
+            if not waiting:
+                taken = self._assumed.snapshot(self._fleet.snapshot, state)
+                empty = self._running(nodes) - needed(taken, self._assumed.placements) - self._young(state)
+            self._cordons.write(nodes, empty, under_way.id)
+            if waiting:
+                return f"{pluralize(waiting, 'evicted pod')} to run again"
+            if not self._cordons.are_as_written([each for each in nodes if each.name in empty]):
+                return "cordons to be seen"
+        else:
+            self._cordons.write(nodes, empty, under_way.id)
+        self._end(under_way, [each for each in nodes if each.name in empty])
+        return ""
+
+    def _end(self, under_way: Disruption, empty: Iterable[DisruptedNode]) -> None:
+        ended, doomed = replace(under_way, phase=DisruptionPhase.UNDONE), list(empty)
+        try:
+            self._fleet.disruptions.change(ended, delete=[each.instance_id for each in doomed])
+        except FailedPrecondition as error:
+            log.warning("disruption %s: its empty nodes stay: %s", under_way.id, error)
+            self._cordons.write(doomed, frozenset(), under_way.id)
+            self._fleet.disruptions.change(ended)
+
+    def _young(self, state: ClusterState) -> set[str]:
+        """Return the names of nodes that are younger than the minimum age."""
+        since = self._fleet.disruptions.now() - self._minimum_node_age_seconds
+        return {each.node.name for each in state.nodes if each.created_at_seconds > since}
+
+    def _running(self, nodes: Iterable[DisruptedNode]) -> set[str]:
+        """Return the names of those of the nodes whose instances run."""
+        running = {
+            instance.id
+            for group in self._fleet.snapshot.groups.values()
+            for instance in group.instances
+            if instance.state is InstanceState.RUNNING
+        }
+        return {each.name for each in nodes if each.instance_id in running}
+
+
+class UnfinishedStep(Controller):
+    """Undoes what is under way where consolidation is off, as far as that goes without knowing who is bound where: the
+    view remembers that only for consolidation. Nodes that are empty then are the autoscaler's to take away again; pods
+    that were evicted are the scheduler's and the planner's, as any others. It may be repeated, so that a process that
+    ends anywhere is continued by the next."""
+
+    name = "a step of consolidation that is under way"
+    every_seconds = 5.0
+
+    def __init__(self, client: Client, fleet: Fleet, cluster: ClusterView) -> None:
+        self._client = client
+        self._fleet = fleet
+        self._cluster = cluster
+
+    def step(self) -> None:
+        """Undo it. Raises Unavailable where cluster or journal are out of reach."""
+        under_way = self._fleet.snapshot.disruption
+        if under_way is None:
+            return
+        problem = self._cluster.problem
+        if problem is not None:
+            raise Unavailable(problem)
+        self._fleet.disruptions.check()
+        if not self._any_is_there(under_way):
+            self._fleet.withdraw(under_way.increment_id, f"the disruption that it is for is undone: {WHY}")
+        for each in (*under_way.nodes, *under_way.new_nodes):
+            uncordon(self._client, each.name)
+        self._fleet.disruptions.change(replace(under_way, phase=DisruptionPhase.UNDONE, message=WHY))
+        log.warning("disruption %s is undone: %s", under_way.id, WHY, extra={"disruption": under_way.id})
+
+    def _any_is_there(self, under_way: Disruption) -> bool:
+        """Return whether there is a Node of its increment, or nothing to withdraw."""
+        status = next((each for each in self._fleet.snapshot.increments if each.id == under_way.increment_id), None)
+        known = self._cluster.node_names()
+        return status is None or any(each.instance_id in known for each in status.nodes)

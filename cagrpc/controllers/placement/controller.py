@@ -24,8 +24,7 @@ from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.assume_cache.placements import DesiredPlacements, PlacedPods
 from cagrpc.controllers.placement.handover import may_move, most_promising, repack, swap
 from cagrpc.controllers.placement.metrics import WaitMetrics
-from cagrpc.controllers.placement.nominations import Nominations
-from cagrpc.controllers.placement.waiting import Patience
+from cagrpc.controllers.placement.nominations import Nominations, Patience
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import ExpectedPod, FleetSnapshot, Phase, PodKey
 from cagrpc.kube.client.client import Client
@@ -231,7 +230,7 @@ class PlacementController(Controller):
         is_new = snapshot is not self._targets.snapshot or self._placements.version != self._placements_version
         taken = self._note_left(self._targets, pods)
         given_up = self._patience.over(pods, self._targets.nodes, held)
-        self._lose(given_up)
+        self._placements.lose(given_up)
         if is_new or taken or given_up or now >= self._checked_at + CHECK_SECONDS:
             self._reconcile(snapshot, self._held)
             self._nominate_all()
@@ -316,15 +315,12 @@ class PlacementController(Controller):
                 placed.why_lost(specs[uid], desired.pods[uid]) for uid in sorted(lost, key=str)[:_MOST_LOGGED]
             )
             log.info("%s lost the planned place: %s", pluralize(len(lost), "pod"), some)
-        self._lose(lost)
+        self._placements.lose(lost)
 
     def _nominated_by_others(self, keys: Iterable[PodKey]) -> frozenset[str]:
         """Return the UIDs of those of these pods whose nomination is not ours to change."""
         pods = self._cluster.pending(key for key in keys if isinstance(key, str))
         return frozenset(uid for uid, pod in pods.items() if pod.nominated_node and not pod.nominated_by_us)
-
-    def _lose(self, uids: Collection[PodKey]) -> None:
-        self._placements.lose(uids)
 
     def _note_left(self, targets: Targets, pods: Mapping[str, PendingPod]) -> bool:
         """Note the places of pods that are no longer pending: bound, or gone. Return whether one was bound elsewhere

@@ -12,9 +12,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from cagrpc.api.encoding.json_documents import epoch_seconds, timestamp, whole_number
-from cagrpc.api.provisioning.objects import MOST_POD_SETS, MOST_PODS, cut
+from cagrpc.api.provisioning.objects import MOST_POD_SETS, MOST_PODS, Condition, cut
 from cagrpc.cluster.markers import booking_label
-from cagrpc.controllers.provisioning.model import Condition, ConditionType, ProvisioningRequest
+from cagrpc.controllers.provisioning.model import ConditionType, ProvisioningRequest
 from cagrpc.controllers.settings import ClassBehaviour
 from cagrpc.fleet.model import FleetSnapshot, IncrementStatus, Phase
 from cagrpc.runtime.back_off import BackOff

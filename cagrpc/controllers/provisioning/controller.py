@@ -31,8 +31,10 @@ from cagrpc.controllers.provisioning.model import ProvisioningRequest, is_ours
 from cagrpc.controllers.provisioning.observation import (
     GoneNodes,
     LostRoom,
+    ReconcileResult,
     RequestReader,
     RequestsObservation,
+    bookings_of,
     increment_of,
 )
 from cagrpc.controllers.provisioning.progress import (
@@ -45,7 +47,6 @@ from cagrpc.controllers.provisioning.progress import (
     RequestPhase,
     advance,
 )
-from cagrpc.controllers.provisioning.result import ReconcileResult, bookings_of
 from cagrpc.controllers.provisioning.scenario import scenario_of
 from cagrpc.controllers.provisioning.store import RequestStore
 from cagrpc.controllers.provisioning.writing import RequestMetrics, Writing, WrittenRequests
@@ -177,7 +178,7 @@ class ProvisioningController(Controller):
         finally:
             if self._seen is None:  # until then nobody plans, unless it cannot be known what requests hold
                 unknown = self.waits_for if self._store.problem is None else ""
-                self._assumed.assume_requests(AssumedRequests(unknown=unknown))
+                self._assumed.requests = AssumedRequests(unknown=unknown)
 
     def _step(self) -> None:
         hindrance = self._store.problem or self._cluster.problem or self._fleet.problem
@@ -258,7 +259,7 @@ class ProvisioningController(Controller):
         for uid, why in self._lost_room.why(observed, actions, bookings, booked).items():
             actions[uid] = self._next(observed, replace(states[uid], lost=why))
         seen = self._seen = ReconcileResult(observed, actions, bookings, booked)
-        self._assumed.assume_requests(seen.assumed())
+        self._assumed.requests = seen.assumed()
         return seen
 
     def _next(self, observed: RequestsObservation, state: ManagedRequest) -> Action:

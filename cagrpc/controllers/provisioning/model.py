@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from cagrpc.api.provisioning.objects import Condition
 from cagrpc.controllers.settings import ClassBehaviour
 from cagrpc.durations import duration_seconds
 from cagrpc.errors import in_one_line
@@ -57,18 +58,6 @@ class ConditionType(StrEnum):
 
 OURS = frozenset(map(str, ConditionType))
 """Their names."""
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """metav1.Condition."""
-
-    type: str
-    status: bool
-    reason: str
-    message: str
-    since_seconds: float
-    """Of the last change of `status`, since the epoch."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,23 @@ from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any, TypeVar
 
-from cagrpc.api.encoding.json_documents import LARGEST, Problems, epoch_seconds, mapping, members, strings, whole
+from cagrpc.api.encoding.json_documents import (
+    LARGEST,
+    Problems,
+    epoch_seconds,
+    mapping,
+    members,
+    object_key,
+    strings,
+    whole,
+)
 from cagrpc.api.provisioning import objects as wire
 from cagrpc.cluster.view.model import PRIORITY_CLASSES
 from cagrpc.cluster.view.objects import Named
-from cagrpc.cluster.view.sinks import Followed, TableSink
+from cagrpc.cluster.view.sinks import Followed
 from cagrpc.cluster.view.workloads import Priorities, Values, priority_class
 from cagrpc.controllers.provisioning.model import (
     OURS,
-    Condition,
     ConditionType,
     ProvisioningRequest,
     RequestedPods,
@@ -43,10 +51,11 @@ class Template:
     priority: int = 0
 
 
-class RequestObjects:
-    """The objects, fed one by one; no I/O. Thread-safe."""
+class RequestStore(InformerStore):
+    """The objects, kept up to date by informers from `start` to `stop`. Thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, client: Client) -> None:
+        self.client = client
         self._lock = Lock()
         self._requests: Values[ProvisioningRequest] = Values(self._changed)
         self._templates: Values[wire.TemplatePod | str] = Values(self._template_changed)
@@ -58,12 +67,19 @@ class RequestObjects:
         self._expected: frozenset[wire.TemplatePod] | None = frozenset()
         self._kept: frozenset[wire.TemplatePod] = frozenset()
         self.followed: tuple[Followed[Any], ...] = (
-            self._fed(Resource(wire.REQUESTS, read_request, Encoding.JSON, optional=True), self._requests),
-            self._fed(Resource(wire.POD_TEMPLATES, _template, Encoding.JSON), self._templates),
-            self._fed(Resource(PRIORITY_CLASSES, priority_class), self._priorities),
-            self._fed(Resource(wire.CLASSES, _provisioning_class, Encoding.JSON, optional=True), self._classes),
+            Followed(Resource(wire.REQUESTS, read_request, Encoding.JSON, optional=True), self._requests, self._lock),
+            Followed(Resource(wire.POD_TEMPLATES, _template, Encoding.JSON), self._templates, self._lock),
+            Followed(Resource(PRIORITY_CLASSES, priority_class), self._priorities, self._lock),
+            Followed(
+                Resource(wire.CLASSES, _provisioning_class, Encoding.JSON, optional=True), self._classes, self._lock
+            ),
         )
         """The resources to watch; a cluster may not serve optional ones."""
+        self.informers = tuple(
+            # without the right to list ProvisioningClasses we do without them
+            each.informer(client, needed=each.resource.path != wire.CLASSES)
+            for each in self.followed
+        )
 
     def requests(self) -> tuple[ProvisioningRequest, ...]:
         """Return all requests, oldest first."""
@@ -117,28 +133,12 @@ class RequestObjects:
                 self._expected = self._kept | {each for each in found if isinstance(each, wire.TemplatePod)}
             return self._expected
 
-    def _fed(self, resource: Resource[Named[V]], table: Values[V]) -> Followed[Named[V]]:
-        return Followed(resource, TableSink(table, self._lock, resource.name))
-
     def _changed(self, _before: object, _after: object) -> None:
         self._in_order = self._expected = None
 
     def _template_changed(self, _before: object, _after: object) -> None:
         self._expected = None
         self._read.clear()
-
-
-class RequestStore(RequestObjects, InformerStore):
-    """The objects, kept up to date by informers from `start` to `stop`. Thread-safe."""
-
-    def __init__(self, client: Client) -> None:
-        super().__init__()
-        self.client = client
-        self.informers = tuple(
-            # without the right to list ProvisioningClasses we do without them
-            each.informer(client, needed=each.resource.path != wire.CLASSES)
-            for each in self.followed
-        )
 
 
 def read_request(document: dict[str, Any]) -> Named[ProvisioningRequest]:
@@ -160,7 +160,7 @@ def read_request(document: dict[str, Any]) -> Named[ProvisioningRequest]:
         created_at_seconds=float(epoch_seconds(metadata.get("creationTimestamp"))),
         resource_version=str(metadata.get("resourceVersion") or ""),
         generation=whole(metadata, "generation", "metadata", [], 1, LARGEST, default=1),
-        conditions={each.type: Condition(*each) for each in wire.conditions(status)},
+        conditions={each.type: each for each in wire.conditions(status)},
         others=tuple(each for each, _ in conditions if str(each.get("type")) not in OURS),
         details=strings(status, "provisioningClassDetails", "status", []),
         deleting=bool(metadata.get("deletionTimestamp")),
@@ -170,7 +170,7 @@ def read_request(document: dict[str, Any]) -> Named[ProvisioningRequest]:
 
 
 def _template(document: dict[str, Any]) -> Named[wire.TemplatePod | str]:
-    name = _name(document)
+    name = object_key(document)
     try:
         return Named(name, wire.template_pod(document))
     except InvalidInput as error:
@@ -181,10 +181,4 @@ def _provisioning_class(document: dict[str, Any]) -> Named[Service]:
     behaviour, parameters = wire.provisioning_class(document)
     atomic = ClassBehaviour(behaviour) is ClassBehaviour.ATOMIC
     # It is as the proposal's class of that behaviour is: checking reserves nothing.
-    return Named(_name(document), Service(ClassBehaviour(behaviour), atomic, parameters))
-
-
-def _name(document: dict[str, Any]) -> str:
-    metadata = mapping(document, "metadata")
-    namespace, name = str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
-    return f"{namespace}/{name}" if namespace else name
+    return Named(object_key(document), Service(ClassBehaviour(behaviour), atomic, parameters))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.registry import Collector
 
-from cagrpc.api.provisioning.objects import ConditionParts, request_path, status_patch
+from cagrpc.api.provisioning.objects import request_path, status_patch
 from cagrpc.controllers.events import EventRecorder, Note
 from cagrpc.controllers.provisioning import conditions
 from cagrpc.controllers.provisioning.conditions import Change
@@ -152,11 +152,7 @@ class Writing:
     def _write(self, request: ProvisioningRequest, change: Change) -> str:
         result = conditions.merged(request, change, self._now())
         body = status_patch(
-            [
-                ConditionParts(c.type, c.status, c.reason, c.message, c.since_seconds)
-                for c in result.conditions.values()
-                if c.type in OURS
-            ],
+            [each for each in result.conditions.values() if each.type in OURS],
             result.details,
             others=request.others,
             details_before=request.details,

@@ -1,6 +1,7 @@
 """Which nodes the autoscaler may scale down, so that the order of weights holds and no node comes up again for a
 removed one: those whose pods all fit elsewhere on nodes of the same or a higher weight, wherever the scheduler puts
-them. Pure. Nodes are annotated by `controller`; places are found by `relocation` and `crowd`.
+them. Pure. Nodes are annotated by `controller`; places are found by `relocation`. What is known of nodes is kept from
+review to review: of one that has not changed nothing is found anew.
 
 CA may remove several nodes at once, so the candidates may all go together: each one's pods are placed on what is left,
 and count there when the next one is evaluated. The lowest weights go first, then the highest unused cost.
@@ -12,6 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import islice
 from math import inf
 
 import numpy as np
@@ -20,14 +23,138 @@ from cagrpc.cluster.node_info import RequestOwner, Reservations, merged
 from cagrpc.cluster.state import ClusterNode, ClusterState
 from cagrpc.controllers.assume_cache.snapshot import Snapshot
 from cagrpc.controllers.scale_down.constraints import keys_kept_out_of, required
-from cagrpc.controllers.scale_down.crowd import Crowd
-from cagrpc.controllers.scale_down.known import FleetNode, ReviewedNodes
-from cagrpc.controllers.scale_down.relocation import Pods, Relocation, movable, reserve, seen_by_waiting
-from cagrpc.controllers.scale_down.room import Room
-from cagrpc.fleet.model import FleetSnapshot
+from cagrpc.controllers.scale_down.relocation import Pods, Relocation, Room, movable, reserve, seen_by_waiting
+from cagrpc.fleet.model import FleetSnapshot, Instance, InstanceState
 from cagrpc.runtime.clock import MonotonicClock
-from solver.model import CPU, Budget, PodSet, PodSpec
-from solver.reduction.node_columns import NodeColumns
+from solver.model import CPU, MEMORY, PODS, Budget, DeviceClaim, PodSet, PodSpec, Resources
+from solver.model.allocation import allocate
+from solver.model.eligibility import on_nodes
+from solver.reduction.node_columns import Bools, NodeColumns, amount_of
+
+TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
+"""CA's taint on a node that it drains (upstream: utils/taints)."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetNode:
+    """A node of the fleet."""
+
+    node: ClusterNode
+    group: str
+    """The id of its node group."""
+    used: float
+    """CA's utilisation: of the GPUs where there are any, otherwise the larger of cpu and memory."""
+
+    @property
+    def name(self) -> str:
+        return self.node.node.name
+
+
+class ReviewedNodes:
+    """All nodes as of the last update, and names of those of which something is so. For one thread."""
+
+    def __init__(self, utilisation: float) -> None:
+        """Below this utilisation CA may find a node underutilized."""
+        self._utilisation = utilisation
+        self.nodes: tuple[ClusterNode, ...] = ()
+        self.of: dict[str, ClusterNode] = {}
+        self.ours: dict[str, FleetNode] = {}
+        """Nodes of the fleet."""
+        self.low: set[str] = set()
+        """Of these, nodes that CA may find underutilized."""
+        self.leaving: set[str] = set()
+        """Nodes that CA drains, or that are not Ready, which CA handles: their pods need other places."""
+        self.held: set[str] = set()
+        """Nodes with our start-up taint."""
+        self.foreign: set[str] = set()
+        """Nodes that somebody else has annotated."""
+        self.marked: set[str] = set()
+        """Nodes that we have."""
+        self.keeping_out: set[str] = set()
+        """Nodes with pods whose anti-affinity reaches beyond their node."""
+        self._sets = (self.low, self.leaving, self.held, self.foreign, self.marked, self.keeping_out)
+        self._group_of_instance: Mapping[str, str] = {}
+        self._allocatable: dict[str, Resources] = {}
+        """Of each group, what pods may use of a node."""
+        self._measured: dict[str, tuple[tuple[str, int], ...]] = {}
+        """Of each group, the amounts by which CA measures how much of a node is used."""
+        self._deleting: dict[str, tuple[tuple[Instance, ...], frozenset[str]]] = {}
+        """Of the groups: the instances, and the ids of those that are being deleted."""
+
+    def update(self, nodes: tuple[ClusterNode, ...], fleet: FleetSnapshot) -> AbstractSet[str]:
+        """Bring it up to date, and return the names of nodes that are gone."""
+        changed = [] if nodes is self.nodes else [each for each in nodes if self.of.get(each.node.name) is not each]
+        now = {group: state.group.allocatable for group, state in fleet.groups.items()}
+        groups = {group for group in {**now, **self._allocatable} if now.get(group) != self._allocatable.get(group)}
+        if groups or fleet.group_of_instance is not self._group_of_instance:
+            known = (each for each in nodes if self.of.get(each.node.name) is each)
+            changed += [each for each in known if self._changes_group(each, fleet, groups)]
+        self._measured.update((group, _measured(now[group])) for group in groups if group in now)
+        for each in changed:
+            self._learn(each, self._group(each, fleet))
+        gone = self.of.keys() - {each.node.name for each in nodes} if len(self.of) > len(nodes) else frozenset()
+        for name in gone:
+            self._forget(name)
+        self.nodes, self._allocatable, self._group_of_instance = nodes, now, fleet.group_of_instance
+        return gone
+
+    def deleting(self, fleet: FleetSnapshot) -> frozenset[str]:
+        """Return the ids of instances that are on their way out."""
+        for group, state in fleet.groups.items():
+            if self._deleting.get(group, (None,))[0] is not state.instances:
+                ids = frozenset(each.id for each in state.instances if each.state is InstanceState.DELETING)
+                self._deleting[group] = state.instances, ids
+        return frozenset[str]().union(*(self._deleting[group][1] for group in fleet.groups))
+
+    def named(self, instances: AbstractSet[str]) -> set[str]:
+        """Return the names of the nodes of these instances."""
+        return {name for name, each in self.of.items() if each.provider_id in instances} if instances else set()
+
+    def _group(self, each: ClusterNode, fleet: FleetSnapshot) -> str:
+        """Return the id of its node group; empty for a node that is not of the fleet."""
+        group = fleet.group_of_instance.get(each.provider_id, "")
+        return group if group in fleet.groups else ""
+
+    def _changes_group(self, each: ClusterNode, fleet: FleetSnapshot, changed: AbstractSet[str]) -> bool:
+        before, group = self.ours.get(each.node.name), self._group(each, fleet)
+        return group in changed or group != (before.group if before is not None else "")
+
+    def _learn(self, each: ClusterNode, group: str) -> None:
+        name = each.node.name
+        if name in self.of:
+            self._forget(name)
+        self.of[name] = each
+        if group:
+            free = each.node.free
+            used = max((1 - free.get(resource, 0) / amount for resource, amount in self._measured[group]), default=0.0)
+            self.ours[name] = FleetNode(each, group, used)
+            if used < self._utilisation:
+                self.low.add(name)
+        if not each.ready or any(taint.key == TO_BE_DELETED for taint in each.node.taints):
+            self.leaving.add(name)
+        if each.held:
+            self.held.add(name)
+        if each.scale_down_disabled_by_us:
+            self.marked.add(name)
+        elif each.scale_down_disabled:
+            self.foreign.add(name)
+        specs = (pods.spec for pods in (*each.movable, *each.node.running))
+        if any(keys_kept_out_of(spec) for spec in specs if spec.pod_anti_affinity):
+            self.keeping_out.add(name)
+
+    def _forget(self, name: str) -> None:
+        self.of.pop(name, None)
+        self.ours.pop(name, None)
+        for names in self._sets:
+            names.discard(name)
+
+
+def _measured(allocatable: Resources) -> tuple[tuple[str, int], ...]:
+    """Return the amounts by which CA measures how much of such a node is used."""
+    gpus = [name for name, amount in allocatable.items() if name.endswith("/gpu") and amount]
+    amounts = ((name, allocatable.get(name, 0)) for name in gpus or (CPU, MEMORY))
+    return tuple((name, amount) for name, amount in amounts if amount)
+
 
 IN_USE = "in use: above the scale-down utilization threshold"
 IN_FLIGHT = "an increment in flight counts on it"
@@ -317,3 +444,103 @@ def _pods(node: ClusterNode) -> Counter[PodSpec]:
     for each in node.movable:
         found[each.spec] += each.count
     return found
+
+
+_Alike = tuple[PodSpec, tuple[DeviceClaim, ...]]
+"""What pods may be on the same nodes by: their `on_nodes`, and their claims."""
+_Requests = Mapping[str, int]
+_AT_FIRST = 512
+"""How many nodes are looked at before all others: mostly they are enough."""
+
+
+class Crowd:
+    """Pods that are scheduled at the same time, and the nodes with what is free before any of them is bound, by
+    position: whether all pods fit, whichever nodes the scheduler chooses.
+
+    There is a way to place them all. The scheduler has another, and could leave fragments that are too small for the
+    last pod: then a node would come up again for it. So the condition is stricter: no order and no choice of nodes may
+    leave a pod without room. A node with room for a pod is closed to it only after so many other pods have been bound
+    there that too little is left; where closing all nodes takes more pods than there are, one stays open.
+    """
+
+    def __init__(self, columns: NodeColumns) -> None:
+        self._columns = columns
+        self._there: Bools = np.ones(len(columns), dtype=bool)
+        self._count = 0
+        self._largest: dict[str, int] = {PODS: 1}
+        self._hardest: dict[_Alike, tuple[_Requests, ...]] = {}
+        """Of pods that may be on the same nodes the requests that no other ones exceed: where these fit, all do."""
+        self._served: dict[tuple[DeviceClaim, ...], dict[int, bool]] = {}
+
+    def add(self, pods: Pods) -> None:
+        """Add pods to be scheduled."""
+        self._count, self._largest, self._hardest = self._with(pods)
+
+    def remove(self, position: int) -> None:
+        """Remove a node."""
+        self._there[position] = False
+
+    def has_room(self, pods: Pods, without: int) -> bool:
+        """Return whether all pods, these included, are sure to fit if the node `without` goes. Constraints between pods
+        are ignored."""
+        count, largest, hardest = self._with(pods)
+        self._there[without], there = False, self._there[without]
+        try:
+            return all(
+                self._stays_open(alike, requests, largest, count)
+                for alike, several in hardest.items()
+                for requests in several
+            )
+        finally:
+            self._there[without] = there
+
+    def _with(self, pods: Pods) -> tuple[int, dict[str, int], dict[_Alike, tuple[_Requests, ...]]]:
+        """Return the number of pods, the largest request of each resource, and the hardest to place, these included."""
+        largest, hardest = {**self._largest}, {**self._hardest}
+        for spec in pods:
+            requests = {PODS: 1, **dict(spec.requests)}
+            for resource, amount in requests.items():
+                largest[resource] = max(largest.get(resource, 0), amount)
+            alike = _on_nodes(spec), spec.claims
+            others = hardest.get(alike, ())
+            if not any(_exceeds(other, requests) for other in others):
+                hardest[alike] = (*(other for other in others if not _exceeds(requests, other)), requests)
+        return self._count + sum(pods.values()), largest, hardest
+
+    def _stays_open(self, alike: _Alike, requests: _Requests, largest: _Requests, count: int) -> bool:
+        """Return whether it takes at least so many pods, of the largest size in every resource, to leave no node with
+        room for this one."""
+        spec, claims = alike
+        open_to = self._there & self._columns.admits(spec)
+        takes = 0
+        for part in (slice(0, _AT_FIRST), slice(_AT_FIRST, None)):
+            open_ = open_to[part]
+            comers = np.full(len(open_), np.iinfo(np.int64).max)
+            for resource in requests:
+                left = self._columns.free(resource)[part] - amount_of(requests, resource)
+                open_ &= left >= 0
+                comers = np.minimum(comers, left // max(1, amount_of(largest, resource)) + 1)
+            if claims:  # whichever pod is bound first may have the devices
+                found = (position + (part.start or 0) for position in np.flatnonzero(open_).tolist())
+                serving = (position for position in found if self._serves(claims, position))
+                takes += sum(1 for _ in islice(serving, count - takes))
+            else:
+                takes += int(comers[open_].sum())
+            if takes >= count:
+                return True
+        return False
+
+    def _serves(self, claims: tuple[DeviceClaim, ...], position: int) -> bool:
+        """Return whether a node has the devices for these claims."""
+        answers = self._served.setdefault(claims, {})
+        if position not in answers:
+            answers[position] = allocate(self._columns.nodes[position].devices, claims) is not None
+        return answers[position]
+
+
+def _exceeds(one: _Requests, other: _Requests) -> bool:
+    """Return whether one asks for at least as much of everything as the other."""
+    return all(one.get(resource, 0) >= amount for resource, amount in other.items())
+
+
+_on_nodes = lru_cache(maxsize=10_000)(on_nodes)

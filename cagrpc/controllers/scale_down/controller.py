@@ -24,13 +24,13 @@ from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.scale_down.choice import (
     BOOKED,
     BUDGET,
+    ReviewedNodes,
     Rules,
     Verdicts,
     all_stay,
     booked_for,
     choose,
 )
-from cagrpc.controllers.scale_down.known import ReviewedNodes
 from cagrpc.errors import Conflict
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import FleetSnapshot

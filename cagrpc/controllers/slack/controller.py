@@ -20,11 +20,10 @@ from cagrpc.cluster.view.view import ClusterView
 from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.assume_cache.slack import SlackState, target_of
 from cagrpc.controllers.runtime import Runtime
-from cagrpc.controllers.slack.carriers.carrier import Switching
+from cagrpc.controllers.slack.carriers import Switching
 from cagrpc.controllers.slack.demand import ShapesOfNodes, over_share, targets
 from cagrpc.controllers.slack.model import SlackSettings
-from cagrpc.controllers.slack.page import SlackMetrics, as_json
-from cagrpc.controllers.slack.record import SlackObject
+from cagrpc.controllers.slack.record import SlackMetrics, SlackObject, as_json
 from cagrpc.errors import CagrpcError
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import FleetSnapshot

@@ -7,7 +7,6 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Iterable, Iterator, Sized
-from dataclasses import dataclass
 from threading import Event as Signal
 from threading import Lock, Thread
 from typing import Any, Generic, Protocol, TypeVar
@@ -112,7 +111,7 @@ class Reflector(Generic[T]):
         self._unreadable = 0
         """Lists caused by undecodable events since a watch ended without one."""
         self.name = resource.name
-        self.left_out: UnreadableObjects[ObjectIdentity] = UnreadableObjects(self.name)
+        self.undecoded: UnreadableObjects[ObjectIdentity] = UnreadableObjects(self.name)
         """Objects that cannot be decoded."""
 
     def start(self) -> None:
@@ -199,7 +198,7 @@ class Reflector(Generic[T]):
         if not self.synced:
             _log.debug("%s: the cluster does not serve %s", self.name, self.resource.path)
         self.sink.replaced(())
-        self.left_out.only(())
+        self.undecoded.only(())
         self.synced = True
         self._failures = 0
         self._works()
@@ -241,12 +240,12 @@ class Reflector(Generic[T]):
                 except Exception as error:  # noqa: BLE001 - it must not affect other objects
                     of = self._identity(item)
                     left_out.add(of)
-                    self.left_out.add(of, error)
+                    self.undecoded.add(of, error)
                 else:
                     yield decoded
             token = current.continue_token
             if not token:
-                self.left_out.only(left_out)
+                self.undecoded.only(left_out)
                 return
             if self._stopped.is_set():
                 raise Unavailable(f"{self.name}: stopped while listing")
@@ -303,7 +302,7 @@ class Reflector(Generic[T]):
                 request = request_info("GET", self.resource.path, {"watch": "1"})
                 raise failure(self._client.server, request, status.code, status)
             case WatchEventType.DELETED:
-                self.left_out.discard(change.of)
+                self.undecoded.discard(change.of)
                 self.sink.deleted(change.of)
             case WatchEventType.ADDED | WatchEventType.MODIFIED:
                 self._changed(change)
@@ -313,50 +312,34 @@ class Reflector(Generic[T]):
         try:
             decoded = self.resource.decode(change.item)
         except Exception as error:  # noqa: BLE001 - as in lists
-            self.left_out.add(change.of, error)
+            self.undecoded.add(change.of, error)
             self.sink.deleted(change.of)
         else:
-            self.left_out.discard(change.of)
+            self.undecoded.discard(change.of)
             self.sink.applied(decoded)
 
 
-@dataclass(frozen=True, slots=True)
-class Informer:
+class Informer(Reflector[T]):
     """One followed resource, as `cagrpc.runtime.health.SyncedResource`."""
 
-    reflector: Reflector[Any]
-    needed: bool = True
-    """If false, the process works without it while it cannot be listed."""
-    refused: Sized = ()
-    """Objects that the sink could not accept."""
-
-    @property
-    def name(self) -> str:
-        return self.reflector.name
-
-    @property
-    def synced(self) -> bool:
-        return self.reflector.synced
-
-    @property
-    def problem(self) -> str | None:
-        return self.reflector.problem
+    def __init__(
+        self, client: Client, resource: Resource[T], sink: Sink[T], *, needed: bool = True, refused: Sized = ()
+    ) -> None:
+        """If it is not `needed`, the process works without it while it cannot be listed. `refused` are objects that the
+        sink could not accept."""
+        super().__init__(client, resource, sink)
+        self.needed = needed
+        self._refused = refused
 
     @property
     def left_out(self) -> int:
-        return len(self.reflector.left_out) + len(self.refused)
-
-    def start(self) -> None:
-        self.reflector.start()
-
-    def stop(self, wait_seconds: float) -> None:
-        self.reflector.stop(wait_seconds)
+        return len(self.undecoded) + len(self._refused)
 
 
 class InformerStore:
     """Base class of stores that informers keep up to date between `start` and `stop`."""
 
-    informers: tuple[Informer, ...]
+    informers: tuple[Informer[Any], ...]
 
     def start(self) -> None:
         for each in self.informers:

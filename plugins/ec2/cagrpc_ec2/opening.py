@@ -1,11 +1,16 @@
-"""Open the EC2 backend: make a client of boto3, and verify what can be verified of launch templates before the first
-order."""
+"""Open the EC2 backend: make a client of boto3, and verify what can be read of launch templates before the first order.
+A template may be changed later, so this finds mistakes at the start and promises nothing; user data may hold secrets
+and is never shown."""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import boto3
@@ -17,9 +22,9 @@ from cagrpc.errors import InvalidConfiguration
 from cagrpc_ec2.api import Ec2Api
 from cagrpc_ec2.backend import Ec2Backend
 from cagrpc_ec2.faults import ApiError
-from cagrpc_ec2.parameters import AllParameters, LaunchTemplate
-from cagrpc_ec2.rates import CallRates, TokenRate, documented_rates
-from cagrpc_ec2.templates import TemplateUse, sets_start_up_taint, template_problems
+from cagrpc_ec2.parameters import ON_DEMAND, AllParameters, LaunchTemplate, capacity_type, is_karpenters
+from cagrpc_ec2.plugin import Ec2Settings
+from cagrpc_ec2.rates import CallRates, documented_rates
 from solver.model import NodeGroup
 
 _log = logging.getLogger(__name__)
@@ -30,24 +35,19 @@ READ_SECONDS = 60.0
 
 
 def open_backend(
+    settings: Ec2Settings,
     context: BackendContext,
     *,
-    cluster_name: str,
-    region: str | None,
-    endpoint_url: str | None,
-    launched_instances: TokenRate,
-    parameters: AllParameters,
-    groups: Sequence[NodeGroup],
     sleep: Callable[[float], None] = time.sleep,
     read_seconds: float = READ_SECONDS,
 ) -> OpenBackend:
-    """Open the backend. Raises `InvalidConfiguration` with every problem that the launch templates of `groups` have,
-    and `Unavailable`."""
-    client = _client(region, endpoint_url, read_seconds)
+    """Open the backend. Raises `InvalidConfiguration` with every problem that the launch templates of its node groups
+    have, and `Unavailable`."""
+    client = _client(settings.region, settings.endpoint_url, read_seconds)
     try:
-        api = Ec2Api(client, CallRates(documented_rates(launched_instances), context.clock, sleep))
-        _verify_templates(api, parameters, groups, has_cluster=context.client is not None)
-        return OpenBackend(Ec2Backend(api, cluster_name, parameters, context.clock), client.close)
+        api = Ec2Api(client, CallRates(documented_rates(settings.launched_instances), context.clock, sleep))
+        _verify_templates(api, settings.parameters, settings.groups, has_cluster=context.client is not None)
+        return OpenBackend(Ec2Backend(api, settings.cluster_name, settings.parameters, context.clock), client.close)
     except BaseException:
         client.close()
         raise
@@ -110,3 +110,46 @@ def _uses(parameters: AllParameters, groups: Sequence[NodeGroup]) -> Mapping[Lau
             if own.subnets is not None:
                 with_subnets.add(own.launch_template)
     return {template: TemplateUse(tuple(found), template in with_subnets) for template, found in of_template.items()}
+
+
+_MOST_USER_DATA_BYTES = 1_000_000
+"""Of user data that was compressed; EC2 takes 16 KiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateUse:
+    """What a launch template is used for."""
+
+    groups: tuple[NodeGroup, ...]
+    chooses_subnets: bool
+    """Whether launches name a subnet."""
+
+
+def template_problems(data: Mapping[str, Any], use: TemplateUse) -> Iterator[str]:
+    """Yield why launches with a template's content would be refused, or be other than ordered."""
+    if not data.get("ImageId"):
+        yield "has no image (ImageId)"
+    if data.get("NetworkInterfaces") and use.chooses_subnets:
+        yield (
+            "has network interfaces, beside which EC2 takes no subnet; put their subnet into the template and leave "
+            "out subnets, or put the security groups into SecurityGroupIds"
+        )
+    market = (data.get("InstanceMarketOptions") or {}).get("MarketType")
+    bought = [group.id for group in use.groups if capacity_type(group) == ON_DEMAND]
+    if market and bought:
+        yield f'has market type "{market}", which node groups on demand would be launched with: {", ".join(bought[:3])}'
+    for specification in data.get("TagSpecifications", ()):
+        for tag in specification.get("Tags", ()):
+            if is_karpenters(str(tag.get("Key", ""))):
+                yield f'has the tag "{tag["Key"]}", by which Karpenter would terminate the instances as its own'
+
+
+def sets_start_up_taint(data: Mapping[str, Any]) -> bool:
+    """Return whether the taint is in the user data, as far as it can be read. It may be in the image as well."""
+    try:
+        content = base64.b64decode(data.get("UserData") or "", validate=False)
+        if content.startswith(b"\x1f\x8b"):
+            content = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(content, _MOST_USER_DATA_BYTES)
+    except (binascii.Error, zlib.error):
+        return False
+    return START_UP_TAINT.encode() in content

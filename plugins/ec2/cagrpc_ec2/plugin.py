@@ -5,21 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
 
 from cagrpc.backends.plugin import (
-    BackendContext,
     BackendPlugin,
-    CatalogueRequest,
     CatalogueSource,
     Configured,
     Inventory,
-    OpenBackend,
-    ReadCatalogue,
+    OpenedLater,
+    later,
     unknown_names,
 )
 from cagrpc.errors import InvalidConfiguration
@@ -62,7 +59,7 @@ class Ec2Fields(Form):
 
 @dataclass(frozen=True, slots=True)
 class Ec2Settings:
-    """`BackendSettings` of EC2."""
+    """What the backend is opened with."""
 
     cluster_name: str
     region: str | None
@@ -71,29 +68,12 @@ class Ec2Settings:
     parameters: AllParameters
     groups: tuple[NodeGroup, ...]
 
-    def open(self, context: BackendContext) -> OpenBackend:
-        opened: OpenBackend = import_module("cagrpc_ec2.opening").open_backend(
-            context,
-            cluster_name=self.cluster_name,
-            region=self.region,
-            endpoint_url=self.endpoint_url,
-            launched_instances=self.launched_instances,
-            parameters=self.parameters,
-            groups=self.groups,
-        )
-        return opened
-
-
-def _read_catalogue(wanted: CatalogueRequest) -> ReadCatalogue:
-    read: ReadCatalogue = import_module("cagrpc_ec2.account").read_catalogue(wanted)
-    return read
-
 
 class Ec2Plugin(BackendPlugin):
     name = "ec2"
     backend_fields = Ec2Fields
     kubernetes_fields = None
-    catalogue_source = CatalogueSource("aws", _read_catalogue)
+    catalogue_source = CatalogueSource("aws", later("cagrpc_ec2.account", "read_catalogue"))
 
     def configure(self, backend: Form, kubernetes: Form | None, directory: Path, inventory: Inventory) -> Configured:
         del kubernetes, directory  # it has no fields and no files there
@@ -102,16 +82,17 @@ class Ec2Plugin(BackendPlugin):
         if written is None:
             raise InvalidConfiguration(["backend.ec2: found nothing, expected cluster_name and launch_template"])
         parameters = AllParameters(written, written.provisioners, written.node_groups)
-        found = [
+        wrong = [
             *unknown_names("backend.ec2", written.provisioners, written.node_groups, inventory),
             *_problems(parameters, inventory),
         ]
-        if found:
-            raise InvalidConfiguration(found)
+        if wrong:
+            raise InvalidConfiguration(wrong)
         rate = TokenRate(written.launch_burst_instances, written.launch_instances_per_second)
-        return Configured(
-            Ec2Settings(written.cluster_name, written.region, written.endpoint_url, rate, parameters, inventory.groups)
+        found = Ec2Settings(
+            written.cluster_name, written.region, written.endpoint_url, rate, parameters, inventory.groups
         )
+        return Configured(OpenedLater("cagrpc_ec2.opening", found))
 
 
 def _problems(parameters: AllParameters, inventory: Inventory) -> Iterator[str]:

@@ -31,10 +31,10 @@ from cagrpc.cluster.view.objects import PodReader
 from cagrpc.cluster.view.sinks import Followed
 from cagrpc.controllers.admission_checks.model import ATTEMPT, OWNED, WORKLOAD_UID
 from cagrpc.controllers.admission_checks.reconcile import reconcile
-from cagrpc.controllers.admission_checks.store import CheckObjects, ChecksObservation
+from cagrpc.controllers.admission_checks.store import ChecksObservation, CheckStore
 from cagrpc.controllers.autoscaler import AutoscalerConfigMaps
 from cagrpc.controllers.provisioning import conditions
-from cagrpc.controllers.provisioning.store import RequestObjects
+from cagrpc.controllers.provisioning.store import RequestStore
 from cagrpc.controllers.settings import AutoscalerConfigMapSettings, KueueSettings
 from cagrpc.errors import CagrpcError, InvalidInput
 from cagrpc.fleet.catalogue import embedded_catalogue
@@ -117,7 +117,7 @@ def _view() -> Iterator[Decoder]:
 
 
 def _requests() -> Iterator[Decoder]:
-    objects = RequestObjects()
+    objects = RequestStore(ApiServer().client())
 
     def look() -> None:
         objects.expected()
@@ -132,7 +132,7 @@ def _requests() -> Iterator[Decoder]:
 
 
 def _kueue() -> Iterator[Decoder]:
-    objects = CheckObjects("v1beta2")
+    objects = CheckStore(ApiServer().client(), "v1beta2", workload_changed=lambda _: None, check_changed=lambda _: None)
 
     def look() -> None:
         for key in objects.workload_keys():
@@ -151,30 +151,30 @@ def _reconcile(found: ChecksObservation) -> None:
 
 
 def _followed(whose: str, followed: Followed[Any], look: Callable[[], None]) -> Decoder:
-    resource, sink = followed.resource, followed.sink
+    resource = followed.resource
 
     def read(data: bytes) -> None:
         item = item_of(resource, data)
         decoded = resource.decode(item)
         try:
-            sink.applied(decoded)
-            assert not sink.left_out, "the table could not take it"
+            followed.applied(decoded)
+            assert not followed.left_out, "the table could not take it"
             look()
         finally:
-            sink.replaced(())
-        sink.deleted(identity(resource.encoding, item))
+            followed.replaced(())
+        followed.deleted(identity(resource.encoding, item))
 
     return Decoder(f"{whose} {resource.path}", read, _SEEDS[resource.path.rpartition("/")[2]])
 
 
 def _karpenter() -> Iterator[Decoder]:
-    def stores() -> tuple[Informer, ...]:
+    def stores() -> tuple[Informer[Any], ...]:
         client = ApiServer().client()  # nobody calls it
         claims = ClaimStore(client, "cagrpc", 180.0, any_clock(lambda: 1e9))
         return (*claims.informers, *NodePools(client, frozenset({"pool"})).informers)
 
     def read(index: int, data: bytes) -> None:
-        reflector = stores()[index].reflector
+        reflector = stores()[index]
         resource, sink = reflector.resource, reflector.sink
         item = item_of(resource, data)
         decoded = resource.decode(item)
@@ -259,9 +259,9 @@ def _of_autoscaler() -> Iterator[Decoder]:
     text = yaml.safe_dump({"nodeGroups": [{"name": "eks", "health": health, "scaleUp": back_off}]})
     older = "Cluster-autoscaler status at now:\n  Name: a\n  Health: (cloudProviderTarget=1 (minSize=0, maxSize=2))\n"
     seeds = tuple({"data": {"status": each}} for each in (text, older))
-    yield Decoder("an autoscaler's status", lambda data: status.reflector.resource.decode(_object(data)), seeds)
+    yield Decoder("an autoscaler's status", lambda data: status.resource.decode(_object(data)), seeds)
     found = {"data": {"priorities": "10: [spot]"}}
-    read = priorities.reflector.resource.decode
+    read = priorities.resource.decode
     yield Decoder("an autoscaler's priorities", lambda data: read(_object(data)), (found,))
     kept = {"eks": {"times": 1, "at": 5.0, "why": "x", "place": ["a", "b", "spot"]}}
     memory = FailedScaleUps(any_clock(lambda: 9.0))

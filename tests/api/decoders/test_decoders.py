@@ -96,7 +96,7 @@ def test_no_event_keeps_the_views_lock_for_long(decoder: Decoder, chooser: rando
     for each in _OF_VIEW:
         followed = fed.followed(each.name.removeprefix(_VIEW))
         for seed in each.raw_seeds():
-            followed.sink.applied(followed.resource.decode(item_of(followed.resource, seed)))
+            followed.applied(followed.resource.decode(item_of(followed.resource, seed)))
     followed = fed.followed(decoder.name.removeprefix(_VIEW))
     for draw in (partial(hostile.grown, times=1_000), hostile.changed, partial(hostile.grown, times=1_000)):
         try:
@@ -104,19 +104,19 @@ def test_no_event_keeps_the_views_lock_for_long(decoder: Decoder, chooser: rando
             decoded = followed.resource.decode(item)
         except InvalidInput:
             continue
-        taken = steps(partial(followed.sink.applied, decoded))
+        taken = steps(partial(followed.applied, decoded))
         assert taken <= _MOST_STEPS
     fed.state()
     fed.model.arrivals()
     for seed in decoder.raw_seeds():
         gone = identity(followed.resource.encoding, item_of(followed.resource, seed))
-        assert steps(partial(followed.sink.deleted, gone)) <= _MOST_STEPS
+        assert steps(partial(followed.deleted, gone)) <= _MOST_STEPS
 
 
 def _put(fed: Fed, decoder: Decoder, seed: Any) -> None:
     followed = fed.followed(decoder.name.removeprefix(_VIEW))
     with suppress(InvalidInput):
-        followed.sink.applied(followed.resource.decode(seed.SerializeToString() if isinstance(seed, Message) else seed))
+        followed.applied(followed.resource.decode(seed.SerializeToString() if isinstance(seed, Message) else seed))
 
 
 def _of_others(seed: Any, number: int) -> Any:
@@ -156,7 +156,7 @@ def test_an_event_costs_the_same_whatever_others_have(decoder: Decoder, beside_o
         for seed in decoder.seeds:
             _put(fed, decoder, seed)
             raw = seed.SerializeToString() if isinstance(seed, Message) else seed
-            followed.sink.deleted(identity(followed.resource.encoding, raw))
+            followed.deleted(identity(followed.resource.encoding, raw))
 
     few, many = (steps(partial(come_and_go, fed)) for fed in beside_others)
     assert many <= 1.2 * few + 100

@@ -10,7 +10,7 @@ from cagrpc.api.core.consumption import CLASS_KEYS, CONSUME_KEYS, Consumption, c
 from cagrpc.api.core.pods import PodDecoder
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.api.provisioning.objects import (
-    ConditionParts,
+    Condition,
     TemplatePod,
     conditions,
     pod_sets,
@@ -69,8 +69,8 @@ def test_what_cannot_be_meant_is_told_with_its_path(found: Any, problem: str) ->
 
 def test_conditions_are_read_as_they_are_written() -> None:
     written = (
-        ConditionParts("Accepted", True, "Accepted", "soon", 1767323045.0),
-        ConditionParts("Provisioned", False, "CapacityIsNotFound", "", 1767323046.0),
+        Condition("Accepted", True, "Accepted", "soon", 1767323045.0),
+        Condition("Provisioned", False, "CapacityIsNotFound", "", 1767323046.0),
     )
     patch = status_patch(written, {"nodes": "2"}, resource_version="7", generation=3)
     assert patch["metadata"] == {"resourceVersion": "7"}
@@ -83,7 +83,7 @@ def test_conditions_are_read_as_they_are_written() -> None:
 
 def test_conditions_of_others_are_read_as_far_as_they_can_be() -> None:
     found = conditions({"conditions": [{"type": "A", "status": "Unknown"}, {"status": "True"}, "no condition"]})
-    assert found == (ConditionParts("A", False, "", "", 0.0),)
+    assert found == (Condition("A", False, "", "", 0.0),)
     assert conditions({"conditions": "none"}) == ()
 
 
@@ -93,7 +93,7 @@ def test_details_that_are_gone_are_taken_away_and_others_are_whole() -> None:
 
 
 def test_what_is_too_long_for_the_server_is_cut() -> None:
-    patch = status_patch([ConditionParts("T", True, "r" * 2000, "m" * 40_000, 0.0)], {"a": "d" * 40_000})["status"]
+    patch = status_patch([Condition("T", True, "r" * 2000, "m" * 40_000, 0.0)], {"a": "d" * 40_000})["status"]
     (condition,) = patch["conditions"]
     assert (len(condition["reason"]), len(condition["message"])) == (1024, 32768)
     assert patch["provisioningClassDetails"]["a"].endswith("d…")

@@ -14,8 +14,7 @@ import pytest
 from cagrpc import errors
 from cagrpc.api.core.nodes import START_UP_TAINT
 from cagrpc.backends.cluster_api.backend import ClusterApiBackend, open_backend
-from cagrpc.backends.cluster_api.bodies import name_of
-from cagrpc.backends.cluster_api.kinds import Kinds
+from cagrpc.backends.cluster_api.bodies import Kinds, name_of
 from cagrpc.backends.cluster_api.plugin import ClusterApiSettings, MachineSource, Reference
 from cagrpc.backends.plugin import BackendContext
 from cagrpc.cluster.markers import FLEET_LABEL, TOKEN

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 
 from cagrpc.backends.cluster_api.backend import ClusterApiBackend
-from cagrpc.backends.cluster_api.kinds import Kinds
+from cagrpc.backends.cluster_api.bodies import Kinds
 from cagrpc.backends.cluster_api.plugin import ClusterApiSettings, MachineSource
 from cagrpc.backends.plugin import OpenBackend
 from cagrpc.testing import Ability, BackendConformance, Cloud

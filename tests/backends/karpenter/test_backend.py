@@ -336,7 +336,7 @@ def test_what_the_api_server_refuses_is_misconfigured(api: ApiServer, backend: K
 def test_before_everything_is_listed_nothing_is_known(api: ApiServer) -> None:
     backend = PlayedKarpenter(api, FakeClock()).open(settings_for(A))
     for informer in backend._store.informers:
-        informer.reflector.synced = False
+        informer.synced = False
     with pytest.raises(errors.Unavailable, match="not listed yet"):
         backend.list_instances()
 

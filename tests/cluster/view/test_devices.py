@@ -11,7 +11,7 @@ from cagrpc.api.devices.objects import Device
 from cagrpc.api.gen import kubernetes_pb2
 from solver.model import PodSpec
 from tests.cluster.view.test_expected import replica_set, template
-from tests.support.controllers.cluster_objects import REPLICA_SETS, Fed, node, pod
+from tests.support.controllers.cluster_objects import REPLICA_SETS, Fed, node, of_devices, pod
 from tests.support.devices import (
     API,
     CLAIMS,
@@ -89,7 +89,7 @@ def test_nodes_have_devices_only_while_somebody_asks_for_them() -> None:
     assert counts(there) == [(4, 0)]
     there.drop(asks)
     assert counts(there) == []
-    assert not there.model._devices.known()
+    assert not any(of_devices(there.model))
 
 
 def test_slices_that_change_are_read_again_and_an_incomplete_pool_has_nothing() -> None:
@@ -169,7 +169,7 @@ def test_pods_to_come_ask_for_the_devices_of_their_template() -> None:
     assert counts(there) == [(4, 0)]
     there.drop(made, path=REPLICA_SETS)
     assert not there.state().waiting
-    assert not there.model._devices.known()
+    assert not any(of_devices(there.model))
 
 
 def test_a_pod_that_runs_needs_its_devices_elsewhere_too() -> None:
@@ -197,7 +197,7 @@ def test_another_in_the_stead_of_a_pod_that_runs_asks_for_what_its_template_says
     there.drop(claim_template(), path=TEMPLATES)
     assert moved().unschedulable == "ResourceClaimTemplate default/t is not found"
     there.drop(templated("p"))
-    assert not there.model._devices.known()
+    assert not any(of_devices(there.model))
 
 
 def test_an_extended_resource_of_a_pod_that_runs_is_asked_for_elsewhere_as_the_class_has_it() -> None:
@@ -220,7 +220,7 @@ def test_an_extended_resource_of_a_pod_that_runs_is_asked_for_elsewhere_as_the_c
     assert bound().claims == ()
     assert dict(bound().requests)["example.com/gpu"] == 2
     there.drop(asks)
-    assert not there.model._devices.known()
+    assert not any(of_devices(there.model))
 
 
 def test_an_extended_resource_that_a_class_backs_follows_the_class() -> None:

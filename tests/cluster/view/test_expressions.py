@@ -14,7 +14,7 @@ from cagrpc.api.devices.cel import Expression, reading_steps
 from cagrpc.api.devices.objects import MOST_ALTERNATIVES, MOST_SELECTOR_BYTES
 from cagrpc.api.gen import kubernetes_pb2
 from solver.model import PodSpec
-from tests.support.controllers.cluster_objects import Fed, node, pod
+from tests.support.controllers.cluster_objects import Fed, node, of_devices, pod
 from tests.support.devices import CLAIMS, CLASSES, DRIVER, SLICES, TEMPLATES, claim_spec, claim_template, device_class
 from tests.support.devices import gpus as slice_of
 
@@ -76,7 +76,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def figures(there: Fed) -> tuple[int, int]:
     """Return the bytes in use, and how many pods have no room."""
-    return there.model._devices._expressions.bytes, there.model.shares()[1]
+    return there.model._devices._expressions._bytes, there.model.shares()[1]
 
 
 def reading(texts: Iterable[str]) -> int:
@@ -134,7 +134,7 @@ def test_what_is_kept_goes_with_the_last_pod_that_uses_it(read: list[str]) -> No
     there.drop(pods[1])
     there.state()
     assert figures(there) == (0, 0)
-    assert not there.model._devices.known()
+    assert not any(of_devices(there.model))
     assert not there.model._devices._expressions._kept
     asking(there, "again", "1 > 0")
     there.state()

@@ -16,7 +16,7 @@ from cagrpc.api.kueue import Retries
 from cagrpc.cluster.exclusion import Exclusion
 from cagrpc.cluster.view.model import NODES
 from cagrpc.cluster.view.objects import Named, ObservedPod, PodReader, PodStage
-from cagrpc.cluster.view.sinks import TableSink
+from cagrpc.cluster.view.sinks import Followed
 from cagrpc.cluster.view.workloads import Values, quota
 from cagrpc.controllers.admission_checks.model import ATTEMPT, purpose_of
 from cagrpc.controllers.provisioning.conditions import ATTEMPTS, CONSUMED, attempts_of, consumed_of, merged, retry_at
@@ -24,6 +24,7 @@ from cagrpc.controllers.provisioning.conditions import failed as failure
 from cagrpc.controllers.provisioning.store import read_request
 from cagrpc.errors import InvalidInput
 from cagrpc.kube.client.envelopes import ObjectIdentity
+from cagrpc.kube.informer.resource import Resource
 from solver.model import PODS, Budget, NodeGroup, Problem
 from solver.planning.solve import solve
 from tests.support.controllers.cluster_objects import REPLICA_SETS, Fed, comparable, node, pod
@@ -106,8 +107,8 @@ def test_workloads_that_own_each_other_are_looked_at_once() -> None:
 # ---- tables
 
 
-def _sink(table: Values[int]) -> TableSink[Named[int]]:
-    return TableSink(table, Lock(), "numbers")
+def _sink(table: Values[int]) -> Followed[Named[int]]:
+    return Followed(Resource("/api/v1/numbers", lambda number: Named("", number)), table, Lock())
 
 
 def test_what_a_table_cannot_take_is_not_in_it_and_keeps_nothing_out(caplog: pytest.LogCaptureFixture) -> None:

@@ -20,10 +20,10 @@ from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.view import shares
 from cagrpc.cluster.view.classes import SelectingTerms
 from cagrpc.cluster.view.context import NAMESPACES
-from cagrpc.cluster.view.workload_tree import MOST_LEVELS, MOST_WITH_CLAIMS, MOST_WORKLOADS
+from cagrpc.cluster.view.expected import MOST_LEVELS, MOST_WITH_CLAIMS, MOST_WORKLOADS
 from solver.model import HOSTNAME, Operator, PodAffinityTerm, PodSelector, Requirement
 from solver.model.eligibility import selects
-from tests.support.controllers.cluster_objects import REPLICA_SETS, STATEFUL_SETS, Fed, node, pod
+from tests.support.controllers.cluster_objects import REPLICA_SETS, STATEFUL_SETS, Fed, node, pod, remembered
 from tests.support.namespaces import Namespaces
 from tests.support.steps import steps
 
@@ -431,7 +431,7 @@ def test_the_terms_that_select_a_pod_that_waits_are_these(events: list[Any], dat
             assert index.may_be_matched(who) is bool(matched)
     for each in there:
         (found.end if isinstance(each, _Class) else found.remove)(each)
-    assert not any(found.known())
+    assert not any(remembered(found))
 
 
 # ---- caps

@@ -14,7 +14,7 @@ from cagrpc.cluster.view.storage import CAPACITIES, CLAIMS, CLASSES, DRIVERS, VO
 from solver.model import HOSTNAME, PodSpec
 from solver.model.eligibility import why_not_eligible
 from tests.cluster.view.test_expected import metadata, replica_set, template
-from tests.support.controllers.cluster_objects import REPLICA_SETS, STATEFUL_SETS, Fed, node, pod
+from tests.support.controllers.cluster_objects import REPLICA_SETS, STATEFUL_SETS, Fed, node, pod, remembered
 from tests.support.storage import EBS, LOCAL, ZONE, attachment, claim, csi_node, storage_class, volume
 
 CSI_NODES, ATTACHMENTS = "/apis/storage.k8s.io/v1/csinodes", "/apis/storage.k8s.io/v1/volumeattachments"
@@ -166,7 +166,9 @@ def test_a_pod_is_read_again_when_its_claim_its_volume_or_its_class_changes() ->
     there.drop(claim("c", "v"), path=CLAIMS)
     assert "not found" in reason(there)
     there.drop(using("p", "c"))
-    assert there.model._references.known() == there.model._storage.known() == ()
+    assert not any(remembered(there.model._references))
+    storage = there.model._storage
+    assert not any((storage._users, storage._used, storage._templates, storage._waiting, storage._waits_for))
 
 
 def test_a_volume_that_is_to_be_made_follows_its_class() -> None:

@@ -27,7 +27,7 @@ def test_what_is_not_followed_is_not_late() -> None:
     with fake_api() as api:
         client = api.client()
         view = ClusterView(client)
-        (nodes,) = (each.reflector for each in view.informers() if each.name == "nodes")
+        (nodes,) = (each for each in view.informers() if each.name == "nodes")
         nodes.synced = True
         assert view.ready_instances() == frozenset()
         nodes.problem = "it cannot be reached"

@@ -110,7 +110,7 @@ def test_the_condition_is_written_once_and_leaves_others() -> None:
         world.check(**set_by("cagrpc", active=False))
         world.play(KueueWorld.restart, 300)
         found = known(world)
-        assert [each.type for each in found.conditions] == ["Other", "Active"]
+        assert [each["type"] for each in found.raw_conditions] == ["Other", "Active"]
         assert found.active is not None
         assert found.active.status
         assert found.raw_conditions[-1]["observedGeneration"] == 2

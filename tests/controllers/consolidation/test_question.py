@@ -9,8 +9,7 @@ from cagrpc.api.core.movability import Kept, StaysBecause
 from cagrpc.api.core.pods import NOWHERE
 from cagrpc.cluster.state import ClusterNode, ClusterState, PodRef, PodsOnNode, ReschedulablePod
 from cagrpc.controllers.assume_cache.snapshot import Snapshot
-from cagrpc.controllers.consolidation.forceful import ForcefulDisruption, ForcefulDisruptions
-from cagrpc.controllers.consolidation.question import question
+from cagrpc.controllers.consolidation.question import ForcefulDisruption, ForcefulDisruptions, question
 from cagrpc.controllers.settings import ConsolidationSettings
 from cagrpc.fleet.model import FleetSnapshot, GroupState, Instance, InstanceState
 from solver.consolidation.model import DisruptionReason, validate_consolidation

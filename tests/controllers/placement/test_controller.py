@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from cagrpc.controllers.placement.controller import CHECK_SECONDS, LEFT_SECONDS
-from cagrpc.controllers.placement.nominations import FORBIDDEN_SECONDS
-from cagrpc.controllers.placement.waiting import REST_SECONDS, SEEN_SECONDS
+from cagrpc.controllers.placement.nominations import FORBIDDEN_SECONDS, REST_SECONDS, SEEN_SECONDS
 from cagrpc.fleet.model import IncrementSpec, Phase, Placement
 from cagrpc.runtime.progress import DEADLINE_SECONDS
 from tests.support.api_server import ApiServer, Refusal, api_server

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from cagrpc.api.core.nodes import START_UP_TAINT
-from cagrpc.controllers.placement.dedication import taint_value
-from cagrpc.controllers.placement.release import AGAIN_SECONDS
+from cagrpc.controllers.placement.release import AGAIN_SECONDS, taint_value
 from cagrpc.fleet.model import Phase
 from cagrpc.runtime.progress import DEADLINE_SECONDS
 from tests.support.api_server import PODS, ApiServer, Refusal, RefusedOnce, api_server

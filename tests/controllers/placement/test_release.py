@@ -344,13 +344,13 @@ def test_an_increment_that_is_taken_back_while_it_is_let_go_is_no_trouble(scene:
 
 def test_nodes_for_requests_stay_held_until_it_is_known_who_still_asks(scene: Scene) -> None:
     scene.run()
-    scene.assumed.assume_requests(AssumedRequests(unknown="starting"))
+    scene.assumed.requests = AssumedRequests(unknown="starting")
     increment, _ = _requested(scene)
     assert scene.phase() is Phase.DONE  # the one that is for pods
     scene.run()
     assert scene.fleet.increment(increment).phase is Phase.READY
     assert scene.fleet.snapshot.held_instances
-    scene.assumed.assume_requests(AssumedRequests())
+    scene.assumed.requests = AssumedRequests()
     scene.run()
     assert scene.fleet.increment(increment).phase is Phase.DONE
 

@@ -5,18 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from cagrpc.api.provisioning.objects import POD_TEMPLATES, REQUESTS
-from cagrpc.controllers.provisioning.store import RequestObjects
+from cagrpc.controllers.provisioning.store import RequestStore
+from tests.support.api_server import ApiServer
 
 _CREATED = "2026-01-02T03:04:05Z"
 _CONTAINERS = [{"name": "main", "resources": {"requests": {"cpu": "2"}}}]
 
 
-class _Fed(RequestObjects):
-    """RequestObjects whose reflectors are a test."""
+class _Fed(RequestStore):
+    """A store whose reflectors are a test."""
+
+    def __init__(self) -> None:
+        super().__init__(ApiServer().client())
 
     def put(self, path: str, *objects: Any) -> None:
         for each in objects:
-            self._followed(path).sink.applied(self._followed(path).resource.decode(each))
+            self._followed(path).applied(self._followed(path).resource.decode(each))
 
     def _followed(self, path: str) -> Any:
         (found,) = (each for each in self.followed if each.resource.path == path)

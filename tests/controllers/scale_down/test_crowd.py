@@ -8,7 +8,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cagrpc.controllers.scale_down.crowd import Crowd
+from cagrpc.controllers.scale_down.choice import Crowd
 from cagrpc.controllers.scale_down.relocation import Pods
 from solver.model import Node, PodSpec
 from solver.reduction.node_columns import NodeColumns

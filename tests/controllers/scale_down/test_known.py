@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc.cluster.state import ClusterNode
-from cagrpc.controllers.scale_down.known import TO_BE_DELETED, ReviewedNodes
+from cagrpc.controllers.scale_down.choice import TO_BE_DELETED, ReviewedNodes
 from cagrpc.fleet.model import FleetSnapshot, GroupState, Instance, InstanceState
 from solver.model import (
     HOSTNAME,

@@ -279,7 +279,7 @@ def test_no_object_can_fail_a_list_or_a_watch(poison: str, caplog: pytest.LogCap
         kept, reflector, _ = _follow(api)
     assert kept.objects == {"a": "1", "b": "3"}
     assert reflector.synced
-    assert (kept.lists, len(reflector.left_out)) == (1, 2)
+    assert (kept.lists, len(reflector.undecoded)) == (1, 2)
     assert _watches(api) == ["1", "3"]
     assert caplog.text.count("default/p is left out") == caplog.text.count("default/q is left out") == 1
 
@@ -301,7 +301,7 @@ def test_an_object_that_changes_and_cannot_be_read_is_not_there_and_nothing_is_l
     assert kept.objects == {"b": "1"}
     assert kept.lists == 1
     assert _watches(api) == ["1", "90"]
-    assert len(reflector.left_out) == (change == "MODIFIED")
+    assert len(reflector.undecoded) == (change == "MODIFIED")
 
 
 def test_what_is_left_out_is_told_once_and_counted_while_it_is_there(caplog: pytest.LogCaptureFixture) -> None:
@@ -312,11 +312,11 @@ def test_what_is_left_out_is_told_once_and_counted_while_it_is_there(caplog: pyt
         watched(changed("MODIFIED", _poisoned("q", "3"))),
     ) as api:
         _, reflector, _ = _follow(api)
-    assert len(reflector.left_out) == 2
+    assert len(reflector.undecoded) == 2
     assert caplog.text.count("p is left out") == caplog.text.count("q is left out") == 1
     with fake_api(listed(_poisoned("p"), version="1"), watched(changed("DELETED", _poisoned("p", "2")))) as api:
         _, reflector, _ = _follow(api)
-    assert len(reflector.left_out) == 0
+    assert len(reflector.undecoded) == 0
 
 
 def test_a_change_of_which_nothing_can_be_read_is_listed_again_less_and_less(caplog: pytest.LogCaptureFixture) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from cagrpc.errors import InvalidConfiguration, Unavailable
+from cagrpc_ec2.opening import TemplateUse, sets_start_up_taint, template_problems
 from cagrpc_ec2.parameters import LaunchTemplate
-from cagrpc_ec2.templates import TemplateUse, sets_start_up_taint, template_problems
 from solver.model import NodeGroup
 from tests.support.ec2.emulator import USER_DATA
 from tests.support.ec2.world import Ec2World, group

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cagrpc.backends.plugin import OpenedLater
 from cagrpc.config.load import parse_settings
 from cagrpc.errors import InvalidConfiguration
 from cagrpc_ec2.parameters import CapacityReservation, LaunchTemplate
@@ -57,8 +58,9 @@ def directory(tmp_path: Path) -> Path:
 
 def settings(directory: Path, backend: str) -> Ec2Settings:
     found = parse_settings(PROVISIONERS + backend, "c.yaml", directory).backend
-    assert isinstance(found, Ec2Settings)
-    return found
+    assert isinstance(found, OpenedLater)
+    assert isinstance(found.settings, Ec2Settings)
+    return found.settings
 
 
 def problems(directory: Path, backend: str) -> list[str]:

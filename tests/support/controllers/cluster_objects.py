@@ -47,16 +47,16 @@ class Fed:
     def put(self, *objects: Message | dict[str, Any], path: str = PODS) -> None:
         followed = self._by_path[path]
         for each in objects:
-            followed.sink.applied(followed.resource.decode(_raw(each)))
+            followed.applied(followed.resource.decode(_raw(each)))
 
     def drop(self, *objects: Message | dict[str, Any], path: str = PODS) -> None:
         followed = self._by_path[path]
         for each in objects:
-            followed.sink.deleted(identity(followed.resource.encoding, _raw(each)))
+            followed.deleted(identity(followed.resource.encoding, _raw(each)))
 
     def relist(self, objects: Iterable[Message | dict[str, Any]], path: str = PODS) -> None:
         followed = self._by_path[path]
-        followed.sink.replaced(followed.resource.decode(_raw(each)) for each in objects)
+        followed.replaced(followed.resource.decode(_raw(each)) for each in objects)
 
     def nodes(self, *nodes: kubernetes_pb2.Node) -> None:
         self.put(*nodes, path=NODES)
@@ -87,8 +87,8 @@ class Fed:
             classes._by_identity._with_key,
             classes._by_identity._in_namespace,
             classes.gangs,
-            *classes._selecting.known(),
-            *classes.shares.known(),
+            *remembered(classes._selecting),
+            *remembered(classes.shares),
         )
         expected = self.model._expected
         if expected is not None:
@@ -199,3 +199,17 @@ def apart(app: str) -> dict[str, Any]:
     )
     required = kubernetes_pb2.PodAntiAffinity(requiredDuringSchedulingIgnoredDuringExecution=[term])
     return {"affinity": kubernetes_pb2.Affinity(podAntiAffinity=required)}
+
+
+def remembered(by: object) -> list[Any]:
+    """Return the tables, sets and lists of what something remembers."""
+    return [each for each in vars(by).values() if isinstance(each, dict | set | list)]
+
+
+def of_devices(model: ClusterModel) -> list[Any]:
+    """Return what the model remembers of the devices that pods ask for."""
+    devices = model._devices
+    kept = devices._expressions
+    used = [item for item in kept._kept if item not in kept._unused]
+    tables = kept._needs, kept._users, kept._short, kept._unread, kept._of_owners
+    return [devices._users, devices._shares, devices._uses, used, *tables]

@@ -72,9 +72,9 @@ class FedView:
         of, data = (PODS, pod_bytes(document)) if "/pods/" in path else (NODES, node_bytes(document))
         followed = self._followed[of]
         if there:
-            followed.sink.applied(followed.resource.decode(data))
+            followed.applied(followed.resource.decode(data))
         else:
-            followed.sink.deleted(identity(followed.resource.encoding, data))
+            followed.deleted(identity(followed.resource.encoding, data))
 
     def _check(self) -> None:
         if self.unknown:

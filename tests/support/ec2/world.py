@@ -14,6 +14,7 @@ from cagrpc.fleet.backend import Backend, BackendInstance, Order, OrderedInstanc
 from cagrpc.kube.client.client import Client
 from cagrpc_ec2.opening import open_backend
 from cagrpc_ec2.parameters import AllParameters, CapacityReservation, LaunchParameters, LaunchTemplate
+from cagrpc_ec2.plugin import Ec2Settings
 from cagrpc_ec2.rates import LAUNCHED_INSTANCES, TokenRate
 from solver.model import NodeGroup
 from tests.support.clocks import any_clock
@@ -113,13 +114,8 @@ class Ec2World:
     ) -> OpenBackend:
         """Open a backend that the caller closes."""
         return open_backend(
+            Ec2Settings(cluster_name, REGION, self.url, launched_instances, self.parameters, tuple(groups)),
             BackendContext(self._directory, any_clock(self.clock), Mock(spec=Client) if has_cluster else None),
-            cluster_name=cluster_name,
-            region=REGION,
-            endpoint_url=self.url,
-            launched_instances=launched_instances,
-            parameters=self.parameters,
-            groups=groups,
             sleep=self.sleep,
             read_seconds=read_seconds,
         )

@@ -29,7 +29,7 @@ from cagrpc.errors import CagrpcError, Conflict, FailedPrecondition, NotFound
 from cagrpc.fleet.backend import Backend, BackendInstance
 from cagrpc.fleet.model import FleetSnapshot, InstanceState
 from cagrpc.kube.client.client import Client, PatchKind
-from cagrpc.kube.informer.informers import Informer, Reflector
+from cagrpc.kube.informer.informers import Informer
 from cagrpc.kube.informer.resource import Resource
 from cagrpc.kube.nodes import NODES, lift
 from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
@@ -95,8 +95,8 @@ class NodeController(Controller):
         self.pods = BoundPods(self._pod_changed)
         self.leases = NodeLeases(client, self.nodes.get, duration_seconds=lease_seconds, now=now, clock=clock)
         self._informers = (
-            Informer(Reflector(client, NODE_RESOURCE, self.nodes)),
-            Informer(Reflector(client, POD_RESOURCE, self.pods)),
+            Informer(client, NODE_RESOURCE, self.nodes),
+            Informer(client, POD_RESOURCE, self.pods),
         )
 
     @property
@@ -109,7 +109,7 @@ class NodeController(Controller):
         """Return the queues of Nodes with their pods, and of Leases."""
         return self.queue, self.leases.queue
 
-    def informers(self) -> Sequence[Informer]:
+    def informers(self) -> Sequence[Informer[Any]]:
         """Return the informers of its Nodes and of bound pods."""
         return self._informers
 

@@ -1,1 +1,0 @@
-"""Carriers of placeholders: the planner alone, CapacityBuffers, or pause pods."""
