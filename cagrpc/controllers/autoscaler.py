@@ -19,12 +19,16 @@ from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.envelopes import Encoding, ObjectIdentity
 from cagrpc.kube.informer.informers import Informer
 from cagrpc.kube.informer.resource import Resource
+from cagrpc.runtime.clock import MonotonicClock, monotonic
 from cagrpc.runtime.controller import Controller, Json
 
 T = TypeVar("T")
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MOST_WEIGHT = 100
+_LEAST_PRIORITY = -1
+_STALE_SECONDS = 600.0
+"""The autoscaler writes its status in each of its loops; one that it has not written for so long is of another time."""
 _LONGEST_REASON = 200
 _BACKED_OFF = "Backoff"
 _UNLIKE = (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
@@ -93,13 +97,14 @@ class GroupPriorities:
 
 def read_priorities(text: str) -> GroupPriorities:
     """Return the priorities of the key `priorities`, a mapping of priorities to regular expressions (upstream:
-    expander/priority). Those from 1 to 100 are weights as they are; where one is not, only their order counts. Raises
-    InvalidInput."""
+    expander/priority); one below -1 is never used there. Those from 1 to 100 are weights as they are; where one is not,
+    only their order counts. Raises InvalidInput."""
     try:
         document = yaml.load(text, Loader=_LOADER)  # noqa: S506 - a safe loader
-        read = {int(priority): tuple(map(GroupPattern, some)) for priority, some in document.items()}
+        every = {int(priority): _patterns(some) for priority, some in document.items()}
     except (yaml.YAMLError, *_UNLIKE) as error:
         raise InvalidInput(f"has no priorities that can be read: {error!s:.200}") from error
+    read = {priority: some for priority, some in every.items() if priority >= _LEAST_PRIORITY}
     as_they_are = all(1 <= each <= _MOST_WEIGHT for each in read)
     order = {priority: min(_MOST_WEIGHT, rank) for rank, priority in enumerate(sorted(read), 1)}
     return GroupPriorities(
@@ -107,17 +112,25 @@ def read_priorities(text: str) -> GroupPriorities:
     )
 
 
+def _patterns(written: Any) -> tuple[GroupPattern, ...]:
+    if not isinstance(written, list | None):
+        raise TypeError(f"found {written!r:.80}, expected a list of regular expressions")
+    return tuple(map(GroupPattern, written or ()))
+
+
 class _Value(Generic[T]):
     """The sink of one ConfigMap's informer: what it says now."""
 
-    def __init__(self, none: T) -> None:
+    def __init__(self, none: T, clock: MonotonicClock) -> None:
         self.now = self._none = none
+        self.at_seconds = clock()
+        self._clock = clock
 
     def replaced(self, objects: Iterable[T]) -> None:
         self.applied(next(iter(objects), self._none))
 
     def applied(self, obj: T) -> None:
-        self.now = obj
+        self.now, self.at_seconds = obj, self._clock()
 
     def deleted(self, of: ObjectIdentity) -> None:  # noqa: ARG002 - it follows one object
         self.now = self._none
@@ -128,9 +141,12 @@ class AutoscalerConfigMaps(Controller):
 
     name = "following the cluster-autoscaler's ConfigMaps"
 
-    def __init__(self, client: Client, settings: AutoscalerConfigMapSettings) -> None:
-        self._sizes: _Value[Mapping[str, GroupSize]] = _Value({})
-        self._priorities = _Value(GroupPriorities())
+    def __init__(
+        self, client: Client, settings: AutoscalerConfigMapSettings, clock: MonotonicClock = monotonic
+    ) -> None:
+        self._clock = clock
+        self._sizes: _Value[Mapping[str, GroupSize]] = _Value({}, clock)
+        self._priorities = _Value(GroupPriorities(), clock)
         self._informers: list[Informer[Any]] = [
             _informer(client, settings.namespace, settings.status_config_map, "status", read_status, self._sizes),
             _informer(
@@ -145,8 +161,8 @@ class AutoscalerConfigMaps(Controller):
 
     @property
     def sizes(self) -> Mapping[str, GroupSize]:
-        """Return what the status says of node groups, by id."""
-        return self._sizes.now
+        """Return what the status says of node groups, by id; nothing where it has not been written for long."""
+        return self._sizes.now if self._clock() < self._sizes.at_seconds + _STALE_SECONDS else {}
 
     @property
     def priorities(self) -> GroupPriorities:

@@ -69,6 +69,11 @@ class BatchSettings(Section):
     window_seconds: Annotated[float, _UpToAnHour] = 30.0
     """And at the latest so long after the first veto. The autoscaler asks once a loop, every 10 s by default."""
 
+    def __post_init__(self) -> None:
+        if self.window_seconds < self.idle_seconds:
+            window, idle = duration_text(self.window_seconds), duration_text(self.idle_seconds)
+            raise ValueError(f'window: found "{window}", expected at least idle, "{idle}"')
+
 
 @dataclass(frozen=True, slots=True)
 class AnswerRules:

@@ -133,6 +133,8 @@ def settings_from(options: argparse.Namespace) -> Settings:
         settings = replace(
             settings, requests=replace(settings.requests, booking_seconds=seconds_of_flag(options.booking, "--booking"))
         )
+    if options.provider_address and settings.provider is None:
+        raise InvalidInput("--provider-address: the configuration has provider: {enabled: false}")
     return replace(
         settings,
         provider=settings.provider and _address(options.provider_address, settings.provider),

@@ -78,7 +78,8 @@ def fault(spec: PodSpec, labels: Labels, taints: Sequence[Taint], name: str) -> 
     if out_of_reach:
         return f"{out_of_reach} of its volumes and claims cannot be reached there"
     if not is_selected(spec, labels, name):
-        return "its node selector or node affinity does not match"
+        missing = [f"{key}={value}" for key, value in spec.node_selector if labels.get(key) != value]
+        return f"its node selector asks for {missing[0]}" if missing else "its node affinity does not match"
     return None if tolerated(spec.tolerations, taints, HARD) else "it does not tolerate a taint there"
 
 

@@ -51,6 +51,21 @@ def test_an_expander_alone_has_nothing_that_is_of_nodes_of_its_own() -> None:
     assert "found drive: plan, slack, limits with provider: {enabled: false}; these are of nodes of" in found
 
 
+@pytest.mark.parametrize(
+    ("expander", "problem"),
+    [
+        ("{batch: {}, autoscaler_version: '1.31'}", 'expander: autoscaler_version: found "1.31" with batch, expected'),
+        ("{batch: {idle: 1m}}", 'expander.batch: window: found "30s", expected at least idle, "1m"'),
+        ("{spread: {}}", "expander.spread"),
+        ("{spread: {'(': 1}}", "is no regular expression"),
+        ("{veto_partial_gangs: true}", "expander.veto_partial_gangs needs the section kubernetes"),
+        ("{config_maps: {}}", "expander.config_maps are in a cluster and need the section kubernetes"),
+    ],
+)
+def test_answers_that_cannot_be_given(expander: str, problem: str) -> None:
+    assert problem in " ".join(problems(f"{GROUP}expander: {expander}"))
+
+
 def test_the_smallest_configuration_and_its_defaults(tmp_path: Path) -> None:
     settings = parse(GROUP, tmp_path)
     assert [str(a) for a in (settings.provider, settings.expander, settings.http)] == [

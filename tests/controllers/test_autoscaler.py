@@ -12,6 +12,7 @@ from cagrpc.controllers.settings import AutoscalerConfigMapSettings
 from cagrpc.errors import InvalidInput
 from cagrpc.kube.client.envelopes import ObjectIdentity
 from tests.support.api_server import api_server
+from tests.support.clocks import any_clock
 from tests.support.examples import examples
 
 YAML = """\
@@ -102,7 +103,7 @@ def test_priorities_beyond_the_weights_keep_their_order() -> None:
     assert [found.weight(each) for each in ("high", "low", "none", "unnamed")] == [3, 2, 1, 0]
 
 
-@given(st.dictionaries(st.integers(-50, 50_000), st.sampled_from("abcdef"), min_size=1, max_size=6))
+@given(st.dictionaries(st.integers(-1, 50_000), st.sampled_from("abcdef"), min_size=1, max_size=6))
 @examples(30)
 def test_a_higher_priority_is_never_a_lower_weight(written: dict[int, str]) -> None:
     found = read_priorities(yaml.safe_dump({priority: [name] for priority, name in written.items()}))
@@ -111,15 +112,22 @@ def test_a_higher_priority_is_never_a_lower_weight(written: dict[int, str]) -> N
     assert sorted(highest, key=highest.__getitem__) == sorted(highest, key=found.weight)
 
 
-@pytest.mark.parametrize("text", ["", "5", "a: [b]", "5: ['(']", "5: 5", "x: ["])
+def test_priorities_that_have_no_expressions_or_are_never_used() -> None:
+    found = read_priorities("10:\n20: [a]\n-2: [b]\n")
+    assert [found.weight(each) for each in "ab"] == [20, 0]
+
+
+@pytest.mark.parametrize("text", ["", "5", "a: [b]", "5: ['(']", "5: 5", "5: spot", "x: ["])
 def test_what_are_no_priorities(text: str) -> None:
     with pytest.raises(InvalidInput, match="has no priorities that can be read"):
         read_priorities(text)
 
 
 def test_both_are_followed_and_nothing_waits_for_them() -> None:
+    now = [0.0]
     with api_server() as store:
-        followed = AutoscalerConfigMaps(store.client(), AutoscalerConfigMapSettings(namespace="ca"))
+        settings = AutoscalerConfigMapSettings(namespace="ca")
+        followed = AutoscalerConfigMaps(store.client(), settings, any_clock(lambda: now[0]))
         status, priorities = followed.informers()
     assert {each.resource.path for each in (status, priorities)} == {"/api/v1/namespaces/ca/configmaps"}
     assert [each.resource.query["fieldSelector"] for each in (status, priorities)] == [
@@ -130,6 +138,10 @@ def test_both_are_followed_and_nothing_waits_for_them() -> None:
     priorities.sink.applied(priorities.resource.decode({"data": {"priorities": "7: [spot]"}}))
     assert followed.status() == {"autoscaler_node_groups": 2, "autoscaler_priorities": 1}
     assert followed.priorities.weight("eks-spot-a") == 7
+    now[0] += 601.0
+    assert followed.sizes == {}, "it is of another time"
+    status.sink.applied(status.resource.decode({"data": {"status": YAML}}))
+    assert len(followed.sizes) == 2
     status.sink.deleted(ObjectIdentity("1", "ca", "cluster-autoscaler-status"))
     assert followed.sizes == {}
     with pytest.raises(InvalidInput, match="has no key priorities"):

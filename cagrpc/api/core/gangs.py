@@ -59,6 +59,11 @@ def gang_name(kind: GangKind, namespace: str, name: str) -> str:
     return f"{kind} {namespace}/{name}"
 
 
+def is_of_request(gang: str) -> bool:
+    """Return whether a gang is the pods of a ProvisioningRequest."""
+    return gang.startswith(f"{GangKind.PROVISIONING_REQUEST} ")
+
+
 def gang_of_pod(
     namespace: str,
     labels: Mapping[str, str],

@@ -114,6 +114,9 @@ class Configuration(Form):
             raise ValueError("provisioners: found none, expected at least one, or provider: {enabled: false}")
         return self
 
+    def _has_on(self, name: str) -> bool:
+        return name in self.model_fields_set and bool(getattr(self, name).enabled)
+
     @model_validator(mode="after")
     def _goes_with_a_provider(self) -> Self:
         if self.provider.enabled:
@@ -126,6 +129,9 @@ class Configuration(Form):
             "devices": bool(self.devices),
             "limits": bool(self.limits),
             "backend": "backend" in self.model_fields_set,
+            "listen.provider": "provider" in self.listen.model_fields_set,
+            "provisioning_requests": self._has_on("provisioning_requests"),
+            "kueue": self._has_on("kueue"),
         }
         if found := [name for name, there in written.items() if there]:
             raise ValueError(
@@ -144,6 +150,11 @@ class Configuration(Form):
     def _config_maps_are_in_a_cluster(self) -> Self:
         if self.expander.config_maps is not None and self.kubernetes is None:
             raise ValueError("expander.config_maps are in a cluster and need the section kubernetes; found none")
+        if self.expander.veto_partial_gangs and self.kubernetes is None:
+            raise ValueError(
+                "expander.veto_partial_gangs needs the section kubernetes, found none; a request does not say which"
+                " members of a gang run already"
+            )
         return self
 
     @model_validator(mode="after")

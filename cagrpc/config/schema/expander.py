@@ -3,9 +3,9 @@ provider of its own."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from cagrpc.controllers.settings import AnswerRules, AutoscalerConfigMapSettings, BatchSettings, ExpanderMode
 from cagrpc.fleet.group_ids import GroupPattern
@@ -13,6 +13,7 @@ from cagrpc.fleet.prices import PriceRule
 from cagrpc.forms import FilePath, Form
 
 _FIRST_WITH_VETOES = 32
+_Shares = Annotated[dict[str, Annotated[float, Field(gt=0, le=1000)]], Field(min_length=1)]
 
 
 class ExpanderForm(Form):
@@ -25,7 +26,7 @@ class ExpanderForm(Form):
     capacity_type. Where it has no row the catalogue's price applies."""
     price_rule: PriceRule = Field(default_factory=PriceRule)
     """Prices a node by its CPU, memory and GPUs where neither the table nor the catalogue has a price."""
-    spread: Literal["even"] | dict[str, Annotated[float, Field(gt=0, le=1000)]] | None = None
+    spread: Literal["even"] | _Shares | None = None
     """Whether scale-ups are shared out over node groups of one weight that cost about the same (within 5 %): `even`, or
     shares by regular expressions over ids. The default is that the cheapest is chosen."""
     batch: BatchSettings | None = None
@@ -54,13 +55,23 @@ class ExpanderForm(Form):
         shares = {"": 1.0} if isinstance(self.spread, str) else self.spread
         return tuple((GroupPattern(source), share) for source, share in shares.items())
 
+    @model_validator(mode="after")
+    def _vetoes_are_known(self) -> Self:
+        asked = [name for name in ("batch", "veto_partial_gangs") if getattr(self, name)]
+        if asked and self.autoscaler_version is not None and not self._knows_vetoes:
+            raise ValueError(
+                f'autoscaler_version: found "{self.autoscaler_version}" with {" and ".join(asked)}, expected 1.32 or'
+                " newer; an older one takes an empty answer for a choice at random"
+            )
+        return self
+
+    @property
+    def _knows_vetoes(self) -> bool:
+        version = self.autoscaler_version
+        return version is not None and int(version.split(".")[1]) >= _FIRST_WITH_VETOES
+
     def rules(self) -> AnswerRules:
         """Return what is answered."""
-        version = self.autoscaler_version
         return AnswerRules(
-            self.mode,
-            self._shares(),
-            self.batch,
-            self.veto_partial_gangs,
-            knows_vetoes=version is not None and int(version.split(".")[1]) >= _FIRST_WITH_VETOES,
+            self.mode, self._shares(), self.batch, self.veto_partial_gangs, knows_vetoes=self._knows_vetoes
         )

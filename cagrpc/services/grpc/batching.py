@@ -4,8 +4,6 @@ every 10 s; an empty answer makes it wait for the next one. So Karpenter waits u
 from __future__ import annotations
 
 from collections.abc import Iterable
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from threading import Lock
 
 from cagrpc.api.core.pods import Pod
@@ -13,36 +11,45 @@ from cagrpc.controllers.settings import BatchSettings
 from cagrpc.runtime.clock import EpochClock
 from solver.model.quantities import pluralize
 
-
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    began_at_seconds: float
-    pods: AbstractSet[str] = frozenset()
-    """Those that are decided on; empty as long as the batch is open."""
+_FINISHED_SECONDS = 600.0
+"""A pod that is still offered so long after it was decided on is of no batch any more."""
+_MOST_PODS = 200_000
 
 
 class Batching:
-    """Thread-safe. Pods are by key."""
+    """Pods are by key, and each waits for itself, whoever else asks meanwhile. Thread-safe."""
 
     def __init__(self, settings: BatchSettings, clock: EpochClock) -> None:
         self._settings = settings
         self._clock = clock
-        self._batch: _Batch | None = None
+        self._vetoed: dict[str, float] = {}
+        """When they were vetoed first,"""
+        self._decided: dict[str, float] = {}
+        """and when they were decided on, oldest first."""
         self._lock = Lock()
 
     def why_wait(self, pods: Iterable[Pod]) -> str:
         """Return why no choice is made yet among options for these pods, for people; empty where one is. While pods of
         a batch that is decided on are still offered, no other is waited for."""
         found = {pod.key: pod.created_at_seconds for pod in pods}
-        now = self._clock()
+        now, window = self._clock(), self._settings.window_seconds
         with self._lock:
-            if self._batch is not None and self._batch.pods & found.keys():
+            _forget(self._vetoed, now - window - _FINISHED_SECONDS)
+            _forget(self._decided, now - _FINISHED_SECONDS)
+            if self._decided.keys() & found.keys():
                 return ""
-            if self._batch is None or self._batch.pods:
-                self._batch = _Batch(now)
-            left = self._batch.began_at_seconds + self._settings.window_seconds - now
+            since = min((self._vetoed[key] for key in found if key in self._vetoed), default=now)
             young = sum(now - created < self._settings.idle_seconds for created in found.values())
-            if not young or left <= 0:
-                self._batch = _Batch(now, frozenset(found))
+            if not young or now - since >= window:
+                for key in found:
+                    self._vetoed.pop(key, None)
+                    self._decided[key] = now
                 return ""
-        return f"waits for more pods: {pluralize(young, 'pod')} came just now; for {left:.0f} s more at most"
+            for key in found:
+                self._vetoed.setdefault(key, now)
+        return f"waits for more pods: {pluralize(young, 'pod')} came just now; for {since + window - now:.0f} s at most"
+
+
+def _forget(times: dict[str, float], before: float) -> None:
+    while times and (next(iter(times.values())) < before or len(times) > _MOST_PODS):
+        del times[next(iter(times))]

@@ -100,6 +100,9 @@ class OfferedGroups:
         another cloud provider, also those without a template."""
         self.snapshot = snapshot
         names = dict.fromkeys(each.node_group for each in request.options)
+        most = dict.fromkeys(names, 0)
+        for each in request.options:
+            most[each.node_group] = max(most[each.node_group], each.node_count)
         self._of_templates: dict[str, TemplateGroup] = {}
         self.groups: dict[str, NodeGroup] = {}
         """As they are planned, by id."""
@@ -117,7 +120,7 @@ class OfferedGroups:
                 found = templates.read(name, request.templates[name])
             self._of_templates[name] = found
             if found.group is not None:
-                self.groups[name] = found.group
+                self.groups[name] = _with_room(found.group, most[name])
 
     def is_foreign(self, name: str) -> bool:
         """Return whether the group is of the autoscaler's own cloud provider."""
@@ -148,6 +151,12 @@ class OfferedGroups:
         if name in self._of_templates:
             return self._of_templates[name].why_not
         return "is not a node group of this fleet, and the request has no template of it"
+
+
+def _with_room(group: NodeGroup, node_count: int) -> NodeGroup:
+    """Return the group with room for so many nodes: the autoscaler estimates within the room of the group and of those
+    that are similar to it, and its status may be some seconds old."""
+    return replace(group, max_size=max(group.max_size, group.target_size + max(0, node_count)))
 
 
 def why_left_out(option: Option, offered: OfferedGroups, schedulers: AbstractSet[str] = DEFAULT_SCHEDULERS) -> str:
@@ -355,7 +364,7 @@ class Expander:
         ]
         foreign = [each for each in request.options if offered.is_foreign(each.node_group)]
         if foreign:
-            self.failed.backed_off(settings.templates.sizes)
+            self.failed.backed_off(settings.templates.sizes, self._places_of_backed_off(request))
             self.failed.offered({pod.key for option in foreign for pod in option.pods})
         postponed = self._postponed(gangs.offers, left_out, offered)
         left_out = [why or postponed.get(at, "") for at, why in enumerate(left_out)]
@@ -380,7 +389,7 @@ class Expander:
             answered, reason = [chosen], ranking.ranked[best].reason
         else:
             answered, reason = foreign, _veto_reason(considered)
-            if self._guards_gangs(request, gangs.offers, foreign):
+            if self._guards_gangs(request, gangs.offers, foreign, unknown):
                 answered = []
             elif foreign:
                 reason = f"the choice is the autoscaler's next expander's: {reason}"
@@ -413,8 +422,18 @@ class Expander:
         self._decisions.record(decision, wanted, waiting_since_seconds=since, of_fleet=of_fleet)
         if chosen is not None and not shadow and offered.is_foreign(chosen.node_group):
             self.failed.chosen(chosen.node_group, wanted, offered.place(chosen.node_group))
+        if chosen is not None and offered.is_foreign(chosen.node_group):
             self._spreading.chosen(chosen.node_group, chosen.node_count)
         return wire.answer(answered, reason if chosen else "") if answered else wire.VETO
+
+    def _places_of_backed_off(self, request: wire.Request) -> Mapping[str, NodePlace]:
+        """Return where the groups are that the autoscaler has just backed off from, by their templates."""
+        templates, places = self._settings.templates, {}
+        for name in self.failed.not_noted(templates.sizes):
+            found = templates.read(name, request.templates[name]).group if name in request.templates else None
+            if found is not None:
+                places[name] = NodePlace(found.instance_type, found.zone, found.capacity_type)
+        return places
 
     def _may_veto(self, request: wire.Request) -> bool:
         """Return whether the autoscaler takes an empty answer for a veto; up to 1.31 it chooses at random."""
@@ -426,10 +445,14 @@ class Expander:
             return ""
         return self._batching.why_wait(pod for offer in open_ for pod in offer.option.pods if pod.key in offer.wanted)
 
-    def _guards_gangs(self, request: wire.Request, offers: Sequence[OptionDemand], foreign: Sequence[Option]) -> bool:
+    def _guards_gangs(
+        self, request: wire.Request, offers: Sequence[OptionDemand], foreign: Sequence[Option], unknown: str
+    ) -> bool:
         """Return whether every option of another cloud provider would serve a part of a gang and nothing else, and that
         is to be vetoed."""
         if not foreign or not self._settings.answers.veto_partial_gangs or not self._may_veto(request):
+            return False
+        if self._cluster is None or unknown:  # which members run already is not known
             return False
         names = {each.node_group for each in foreign}
         return all(offer.why_left_out for offer in offers if offer.option.node_group in names)
@@ -445,7 +468,8 @@ class Expander:
         if len(peers) < 2:
             return best, ""
         found = self._spreading.least_used(peers, open_, self._settings.templates.sizes)
-        return found, f"shared out over {len(peers)} node groups that are as good"
+        shadow = self._settings.answers.mode is ExpanderMode.SHADOW
+        return found, f"{'would be ' if shadow else ''}shared out over {len(peers)} node groups that are as good"
 
     def _postponed(
         self, offers: Sequence[OptionDemand], left_out: Sequence[str], offered: OfferedGroups
@@ -453,12 +477,13 @@ class Expander:
         """Return why options come after others, by position: the last scale-ups of their groups, or of their kin,
         failed, and each of their pods is served by another option that may be chosen. Kin comes before a group that
         failed itself."""
+        set_backs = self.failed.set_backs()
         failed: dict[int, SetBack] = {}
         of_kin: dict[int, SetBack] = {}
         served: set[str] = set()
         for position, (offer, why) in enumerate(zip(offers, left_out, strict=True)):
             name = offer.option.node_group
-            found = self.failed.of(name, offered.place(name)) if not why and offered.is_foreign(name) else None
+            found = set_backs.of(name, offered.place(name)) if not why and offered.is_foreign(name) else None
             if found is not None:
                 (failed if found.group == name else of_kin)[position] = found
             elif not why:
@@ -526,7 +551,7 @@ class Expander:
         wanted = [offer.wanted for offer in open_]
         to_plan, pod_counts = problem(options, gangs.demand(open_), wanted, offered, self._clock())
         candidates = [
-            _candidate(offer.option, offered.groups[offer.option.node_group], counts)
+            ScaleUpCandidate(offer.option.node_group, offer.option.node_count, counts)
             for offer, counts in zip(open_, pod_counts, strict=True)
         ]
         left = answer_by - self._monotonic()
@@ -539,17 +564,6 @@ class Expander:
         # Best first; the scores carry the candidates they are of.
         ranks = {id(score.candidate): Ranked(place, score.vector, score.reason) for place, score in enumerate(scores)}
         return tuple(ranks[id(candidate)] for candidate in candidates)
-
-
-def _candidate(option: Option, group: NodeGroup, pod_counts: Mapping[int, int]) -> ScaleUpCandidate:
-    """Return what comes of an option: of one that would exceed the group's maximum, which the autoscaler cuts, the part
-    below it, with as large a part of the pods."""
-    left = group.max_size - group.target_size
-    if option.node_count <= left:
-        return ScaleUpCandidate(group.id, option.node_count, pod_counts)
-    return ScaleUpCandidate(
-        group.id, left, {index: count * left // option.node_count for index, count in pod_counts.items()}
-    )
 
 
 def _said(found: SetBack, name: str) -> str:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +49,7 @@ class Failures:
     """Of the scale-ups of one group."""
 
     times: int
-    """In a row."""
+    """In a row; 0 once its nodes have come."""
     at_seconds: float
     """The last time, since the epoch."""
     why: str = _OFFERED_AGAIN
@@ -59,18 +59,12 @@ class Failures:
     @property
     def until_seconds(self) -> float:
         """Until when others come first."""
-        return self.at_seconds + _BACK_OFF.seconds(self.times)
+        return self.at_seconds + (_BACK_OFF.seconds(self.times) if self.times else 0.0)
 
     @property
     def kin_until_seconds(self) -> float:
         """Until when others come before its kin."""
-        return self.at_seconds + OF_KIN * _BACK_OFF.seconds(self.times)
-
-    def is_kin(self, place: NodePlace) -> bool:
-        """Return whether nodes of a place have the same capacity type, and the same instance type or zone."""
-        same_type = place.instance_type and place.instance_type == self.place.instance_type
-        same_zone = place.zone and place.zone == self.place.zone
-        return place.capacity_type == self.place.capacity_type and bool(same_type or same_zone)
+        return self.at_seconds + OF_KIN * (self.until_seconds - self.at_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +75,30 @@ class SetBack:
     """The group whose scale-up failed: itself, or one of its kin."""
     failures: Failures
     until_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SetBacks:
+    """The groups that others come before, at one moment."""
+
+    failed: Mapping[str, Failures]
+    until_of_kin: Mapping[tuple[str, str, str], SetBack]
+    """By capacity type and instance type, and by capacity type and zone (`_kinds`)."""
+
+    def of(self, group: str, place: NodePlace) -> SetBack | None:
+        """Return why other groups come before one; None where they do not. Its kin has the same capacity type, and the
+        same instance type or zone."""
+        if group in self.failed:
+            return SetBack(group, self.failed[group], self.failed[group].until_seconds)
+        kin = (self.until_of_kin[each] for each in _kinds(place) if each in self.until_of_kin)
+        return max(kin, key=lambda each: each.until_seconds, default=None)
+
+
+def _kinds(place: NodePlace) -> Iterator[tuple[str, str, str]]:
+    if place.instance_type:
+        yield place.capacity_type, "type", place.instance_type
+    if place.zone:
+        yield place.capacity_type, "zone", place.zone
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +119,7 @@ class FailedScaleUps:
         self._clock = clock
         self._choices: deque[_ChosenGroup] = deque(maxlen=_MOST_CHOICES)
         self._failed: dict[str, Failures] = {}
-        self._backed_off: AbstractSet[str] = frozenset()
+        self._backed_off: AbstractSet[str] | None = None
         self._sizes: Mapping[str, GroupSize] | None = None
         self._lock = Lock()
         self.version = 0
@@ -137,8 +155,10 @@ class FailedScaleUps:
 
     def _succeed(self, choice: _ChosenGroup) -> None:
         failed = self._failed.get(choice.group)
-        if failed is not None and failed.at_seconds <= choice.at_seconds:
-            self._forget(choice.group)
+        if failed is not None and failed.times and failed.at_seconds <= choice.at_seconds:
+            # It stays as one that has not failed, lest another replica's word of the failure comes back.
+            self._failed[choice.group] = replace(failed, times=0, at_seconds=self._clock())
+            self.version += 1
 
     def _forget(self, group: str) -> None:
         del self._failed[group]
@@ -154,43 +174,46 @@ class FailedScaleUps:
             del self._failed[next(iter(self._failed))]
         self.version += 1
 
-    def backed_off(self, sizes: Mapping[str, GroupSize]) -> None:
+    def backed_off(self, sizes: Mapping[str, GroupSize], places: Mapping[str, NodePlace]) -> None:
         """Note what the autoscaler's status says: a group that it has backed off from failed, once for each time that
-        it begins to."""
+        it begins to. `places` are those of groups, as far as they are known."""
         now = self._clock()
         with self._lock:
-            if sizes is self._sizes:
+            if sizes is self._sizes or not sizes:
                 return
             self._sizes = sizes
             backed_off = {name: size.back_off for name, size in sizes.items() if size.back_off}
-            begun = backed_off.keys() - self._backed_off
-            places = {each.group: each.place for each in self._choices if each.group in begun}
+            begun = backed_off.keys() - (self._backed_off or frozenset())
+            if self._backed_off is None:  # since before this process: what was kept counts it already
+                begun = {name for name in begun if name not in self._failed}
+            known = {**{each.group: each.place for each in self._choices}, **places}
             self._choices = deque((each for each in self._choices if each.group not in begun), _MOST_CHOICES)
             for name in sorted(begun):
                 before = self._failed.get(name)
                 if before is None or now - before.at_seconds >= FIRST_SECONDS / 2:  # else it was seen by its pods
-                    self._fail(name, now, backed_off[name], places.get(name, _NOWHERE))
+                    self._fail(name, now, backed_off[name], known.get(name, _NOWHERE))
             self._backed_off = frozenset(backed_off)
 
-    def of(self, group: str, place: NodePlace = _NOWHERE) -> SetBack | None:
-        """Return why other groups come before one; None where they do not."""
-        now = self._clock()
+    def not_noted(self, sizes: Mapping[str, GroupSize]) -> Sequence[str]:
+        """Return the groups that the status says are backed off from, and that were not when it was noted last."""
         with self._lock:
-            found = self._failed.get(group)
-            if found is not None and now < found.until_seconds:
-                return SetBack(group, found, found.until_seconds)
-            kin = (
-                SetBack(name, each, each.kin_until_seconds)
-                for name, each in self._failed.items()
-                if now < each.kin_until_seconds and each.is_kin(place)
-            )
-            return max(kin, key=lambda each: each.until_seconds, default=None)
+            if sizes is self._sizes:
+                return ()
+            noted = self._backed_off or frozenset()
+            return [name for name, size in sizes.items() if size.back_off and name not in noted]
 
-    def set_back(self) -> Mapping[str, Failures]:
-        """Return the groups that others come before, by id."""
+    def set_backs(self) -> SetBacks:
+        """Return the groups that others come before, and which kin."""
         now = self._clock()
         with self._lock:
-            return {name: each for name, each in self._failed.items() if now < each.until_seconds}
+            failed = dict(self._failed)
+        of_kin: dict[tuple[str, str, str], SetBack] = {}
+        for name, each in failed.items():
+            found = SetBack(name, each, each.kin_until_seconds)
+            for kind in _kinds(each.place) if now < found.until_seconds else ():
+                if kind not in of_kin or of_kin[kind].until_seconds < found.until_seconds:
+                    of_kin[kind] = found
+        return SetBacks({name: each for name, each in failed.items() if now < each.until_seconds}, of_kin)
 
     def as_json(self) -> dict[str, Any]:
         """Return what has to outlive the process."""
@@ -201,17 +224,24 @@ class FailedScaleUps:
             }
 
     def restore(self, kept: Any) -> None:
-        """Take up what `as_json` returned in another process; what is malformed is left out, what happened since is
-        kept."""
+        """Take up what `as_json` returned in another process; what is malformed is left out. Of one group the later
+        failure counts, in a row with all that came before."""
         now = self._clock()
         with self._lock:
             for name, each in list(kept.items())[:_MOST_GROUPS] if isinstance(kept, dict) else ():
                 found = _failures(each)
                 if found is None or not now - FORGOTTEN_SECONDS < found.at_seconds <= now:
                     continue
-                if name not in self._failed and len(self._failed) < _MOST_GROUPS:
-                    self._failed[name] = found
-                    self.version += 1
+                own = self._failed.get(name)
+                if own is None and len(self._failed) >= _MOST_GROUPS:
+                    continue
+                self._failed[name] = found if own is None else _merged(own, found)
+
+
+def _merged(own: Failures, other: Failures) -> Failures:
+    later, earlier = (own, other) if own.at_seconds >= other.at_seconds else (other, own)
+    times = max(later.times, earlier.times) if later.times else 0
+    return replace(later, times=times, place=later.place if later.place != _NOWHERE else earlier.place)
 
 
 def _failures(kept: Any) -> Failures | None:
@@ -220,4 +250,4 @@ def _failures(kept: Any) -> Failures | None:
         place = NodePlace(*(str(each)[:_LONGEST_LABEL] for each in kept["place"]))
     except (KeyError, OverflowError, TypeError, ValueError):
         return None
-    return Failures(times, at, why, place) if times >= 1 and math.isfinite(at) else None
+    return Failures(times, at, why, place) if times >= 0 and math.isfinite(at) else None

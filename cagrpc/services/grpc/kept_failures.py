@@ -1,6 +1,6 @@
 """Keeps what is remembered of failed scale-ups beyond the process: in a ConfigMap where there is a cluster, else in a
-file of the state directory. It is read once, and written when it has changed; until it could be read nothing is
-written."""
+file of the state directory. Replicas share the ConfigMap: it is read once a minute and before each write, and of
+each group the later word counts."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ CONFIG_MAP = "cagrpc-failed-scale-ups"
 FILE = "failed-scale-ups.json"
 _KEY = "failures"
 _MOST_SHOWN = 20
+_STEPS_PER_READ = 12
+"""What other replicas have learned is read once a minute."""
 
 
 class Keeping(Protocol):
@@ -90,18 +92,22 @@ class KeptFailures(Controller):
         self._kept = kept
         self._written: int | None = None
         """Its version; None as long as what was kept is not read."""
+        self._steps = 0
 
     def step(self) -> None:
-        if self._written is None:
-            self._failed.restore(_parsed(self._kept.read()))
-            self._written = 0
-        version = self._failed.version
-        if version != self._written:
-            self._kept.write(json.dumps(self._failed.as_json(), separators=(",", ":")))
-            self._written = version
+        self._steps += 1
+        if self._failed.version == self._written and self._steps % _STEPS_PER_READ:
+            return
+        # Others keep theirs in the same place: what they wrote is taken up before it is written over.
+        version, kept = self._failed.version, _parsed(self._kept.read())
+        self._failed.restore(kept)
+        found = self._failed.as_json()
+        if found != kept:
+            self._kept.write(json.dumps(found, separators=(",", ":")))
+        self._written = version
 
     def status(self) -> Json:
-        found = self._failed.set_back()
+        found = self._failed.set_backs().failed
         shown: dict[str, Any] = {
             name: {
                 "times": each.times,
@@ -131,5 +137,5 @@ class _GroupsSetBack(Collector):
         yield GaugeMetricFamily(
             "cagrpc_expander_groups_set_back",
             "Node groups of another cloud provider that other groups come before, as their last scale-up failed.",
-            value=len(self._failed.set_back()),
+            value=len(self._failed.set_backs().failed),
         )

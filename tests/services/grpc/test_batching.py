@@ -19,7 +19,8 @@ BATCH = BatchSettings(IDLE, WINDOW)
 
 
 def house_of(rules: AnswerRules) -> House:
-    options = {"templates": TemplateGroups(catalogue=embedded_catalogue()), "answers": rules}
+    templates = TemplateGroups(catalogue=embedded_catalogue())
+    options = {"templates": templates, "answers": rules, "serves_requests": False}
     return House(FleetHarness(groups=[group("ours")]), expander_options=options)
 
 
@@ -47,7 +48,7 @@ def test_it_waits_until_no_pod_has_come_for_a_while(house: House) -> None:
     house.harness.clock.now = 1_000.0
     assert ask(house, "a") == []
     (decision,) = house.decisions.latest()
-    assert decision.reason == "waits for more pods: 1 pod came just now; for 30 s more at most"
+    assert decision.reason == "waits for more pods: 1 pod came just now; for 30 s at most"
     house.harness.clock.advance(10)
     assert ask(house, "abc", age=IDLE - 1) == []
     house.harness.clock.advance(10)
@@ -75,6 +76,34 @@ def test_while_pods_of_a_batch_are_left_nobody_waits_for_others(house: House) ->
     assert ask(house, "bc") == ["eks-small"]
     house.harness.clock.advance(10)
     assert ask(house, "cd") == []
+
+
+def test_who_asks_beside_makes_nobody_wait_longer(house: House) -> None:
+    """Another autoscaler, whose pods have waited already, asks between two loops of the first."""
+    house.harness.clock.now = 1_000.0
+    answers = []
+    for number in range(4):
+        answers.append(ask(house, "abcdefg"[: number + 1]))
+        house.harness.clock.advance(5)
+        assert ask(house, "xyz"[number % 3], age=IDLE) == ["eks-small"]
+        house.harness.clock.advance(5)
+    assert answers == [[], [], [], ["eks-small"]]
+
+
+def test_pods_that_were_deleted_are_no_reason_not_to_wait_for_others(house: House) -> None:
+    house.harness.clock.now = 1_000.0
+    assert ask(house, "a") == []
+    house.harness.clock.advance(3_600)
+    assert ask(house, "bc") == []
+
+
+def test_pods_of_a_provisioning_request_are_all_there(house: House) -> None:
+    house.harness.clock.now = 1_000.0
+    message = kubernetes_pb2.Pod.FromString(created("a", 1_000.0))
+    message.metadata.annotations["autoscaling.x-k8s.io/consume-provisioning-request"] = "r"
+    request = asking(option("eks", 1, [message.SerializeToString()]))
+    request.nodeBytesMap["eks"] = M7
+    assert answered(house, request) == ["eks"]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from cagrpc.services.grpc.failed_scale_ups import (
     FailedScaleUps,
     Failures,
 )
-from cagrpc.services.grpc.kept_failures import FILE, InConfigMap, InFile, KeptFailures
+from cagrpc.services.grpc.kept_failures import _STEPS_PER_READ, FILE, InConfigMap, InFile, KeptFailures
 from cagrpc.services.grpc.template_groups import TemplateGroups
 from tests.services.grpc.test_template_groups import LARGE, M7, answered, ask
 from tests.services.grpc.test_template_groups import PODS as EVERY
@@ -31,6 +31,7 @@ from tests.support.examples import examples
 from tests.support.fleet import FakeClock, FleetHarness, group
 from tests.support.grpc_servers import House, asking, option
 
+NOWHERE = NodePlace("", "", "")
 CONFIG_MAPS = "/api/v1/namespaces/cagrpc/configmaps"
 PODS = {f"p{number}" for number in range(10)}
 
@@ -52,7 +53,7 @@ def fail(memory: FailedScaleUps, clock: FakeClock, name: str = "g") -> None:
 
 
 def times(memory: FailedScaleUps, name: str = "g") -> int:
-    found = memory.of(name)
+    found = memory.set_backs().of(name, NOWHERE)
     return 0 if found is None else found.failures.times
 
 
@@ -62,12 +63,12 @@ def test_a_group_whose_pods_are_offered_again_is_set_back_for_longer_each_time(
     lasted = []
     for number in range(1, 7):
         fail(memory, clock)
-        found = memory.of("g")
+        found = memory.set_backs().of("g", NOWHERE)
         assert found is not None
         assert found.failures.times == number
         lasted.append(found.until_seconds - clock.now)
         clock.now = found.until_seconds
-        assert memory.of("g") is None
+        assert memory.set_backs().of("g", NOWHERE) is None
     assert lasted == [FIRST_SECONDS * 2**n for n in range(4)] + [LONGEST_SECONDS] * 2
 
 
@@ -142,7 +143,7 @@ def test_it_is_bounded_whatever_is_asked(asked: list[tuple[int, set[int], float]
         memory.chosen(f"g{name}", map(str, pods))
         clock.now += later
         memory.offered(set(map(str, pods)))
-        found = memory.of(f"g{name}")
+        found = memory.set_backs().of(f"g{name}", NOWHERE)
         assert found is None or clock.now < found.until_seconds <= clock.now + LONGEST_SECONDS
 
 
@@ -165,10 +166,10 @@ def test_kin_comes_later_for_a_quarter_of_the_time(
     memory.chosen("g", PODS, HERE)
     clock.now += SETTLED_SECONDS
     memory.offered(PODS)
-    found = memory.of("kin", place)
+    found = memory.set_backs().of("kin", place)
     assert (found is not None and found.until_seconds == clock.now + OF_KIN * FIRST_SECONDS) is is_kin
     clock.now += OF_KIN * FIRST_SECONDS
-    assert memory.of("kin", place) is None
+    assert memory.set_backs().of("kin", place) is None
     assert times(memory) == 1
 
 
@@ -179,23 +180,23 @@ def status(**back_off: str) -> dict[str, GroupSize]:
 def test_a_back_off_counts_once_each_time_that_it_begins(memory: FailedScaleUps, clock: FakeClock) -> None:
     memory.chosen("g", PODS, HERE)
     for _ in range(3):
-        memory.backed_off(status(g="OutOfResources: none left", h=""))
-    found = memory.of("g")
+        memory.backed_off(status(g="OutOfResources: none left", h=""), {})
+    found = memory.set_backs().of("g", NOWHERE)
     assert found is not None
     assert (found.failures.times, found.failures.why, found.failures.place) == (1, "OutOfResources: none left", HERE)
-    assert memory.of("h") is None
+    assert memory.set_backs().of("h", NOWHERE) is None
     clock.now += SETTLED_SECONDS
     memory.offered(PODS)  # the same failure, seen by its pods
     assert times(memory) == 1
     clock.now += FIRST_SECONDS
-    memory.backed_off(status(g=""))
-    memory.backed_off(status(g="again"))
+    memory.backed_off(status(g=""), {})
+    memory.backed_off(status(g="again"), {})
     assert times(memory) == 2
 
 
 def test_a_back_off_that_was_seen_by_its_pods_does_not_count_again(memory: FailedScaleUps, clock: FakeClock) -> None:
     fail(memory, clock)
-    memory.backed_off(status(g="OutOfResources"))
+    memory.backed_off(status(g="OutOfResources"), {})
     assert times(memory) == 1
 
 
@@ -214,8 +215,57 @@ def test_it_outlives_the_process(memory: FailedScaleUps, clock: FakeClock, tmp_p
     after = FailedScaleUps(clock)
     again = KeptFailures(after, InFile(tmp_path))
     again.step()
-    assert (after.as_json(), after.of("g")) == (memory.as_json(), memory.of("g"))
+    assert (after.as_json(), after.set_backs().of("g", NOWHERE)) == (
+        memory.as_json(),
+        memory.set_backs().of("g", NOWHERE),
+    )
     assert again.status()["failed_scale_ups"]["g"]["why"] == "its pods were offered again"
+
+
+def test_replicas_take_up_what_others_have_learned(clock: FakeClock, tmp_path: Path) -> None:
+    one, other = FailedScaleUps(clock), FailedScaleUps(clock)
+    keep_one, keep_other = (KeptFailures(each, InFile(tmp_path)) for each in (one, other))
+    fail(one, clock, "a")
+    keep_one.step()
+    fail(other, clock, "b")
+    keep_other.step()
+    assert set(other.set_backs().failed) == {"a", "b"}
+    for _ in range(_STEPS_PER_READ):
+        keep_one.step()
+    assert one.as_json() == other.as_json()
+    one.chosen("a", {"later"})
+    clock.now += REMEMBERED_SECONDS
+    one.offered({"others"})  # the nodes of the later choice came
+    keep_one.step()
+    for _ in range(_STEPS_PER_READ):
+        keep_other.step()
+    assert times(one, "a") == times(other, "a") == 0
+
+
+def test_a_back_off_that_began_before_a_restart_counts_once(
+    memory: FailedScaleUps, clock: FakeClock, tmp_path: Path
+) -> None:
+    for _ in range(3):
+        memory.backed_off(status(g="none left"), {})
+        clock.now += FIRST_SECONDS
+        memory.backed_off(status(g=""), {})
+    KeptFailures(memory, InFile(tmp_path)).step()
+    after = FailedScaleUps(clock)
+    after.backed_off(status(g="none left"), {})  # before what was kept is read
+    KeptFailures(after, InFile(tmp_path)).step()
+    assert times(after) == 3
+    again = FailedScaleUps(clock)
+    KeptFailures(again, InFile(tmp_path)).step()
+    again.backed_off(status(g="none left"), {})
+    assert times(again) == 3
+
+
+def test_a_status_that_goes_away_for_a_while_is_no_end_of_a_back_off(memory: FailedScaleUps, clock: FakeClock) -> None:
+    memory.backed_off(status(g="none left"), {})
+    clock.now += FIRST_SECONDS - 1
+    memory.backed_off({}, {})
+    memory.backed_off(status(g="none left"), {})
+    assert times(memory) == 1
 
 
 @pytest.mark.parametrize(
@@ -224,7 +274,7 @@ def test_it_outlives_the_process(memory: FailedScaleUps, clock: FakeClock, tmp_p
         "no JSON",
         "[]",
         '{"g": 5}',
-        '{"g": {"times": 0, "at": 0, "why": "", "place": ["", "", ""]}}',
+        '{"g": {"times": -1, "at": 0, "why": "", "place": ["", "", ""]}}',
         '{"g": {"times": 1, "at": 1e999, "why": "", "place": ["", "", ""]}}',
         '{"g": {"times": 1, "at": 0, "why": "", "place": []}}',
     ],

@@ -177,22 +177,23 @@ def test_a_cluster_knows_more_of_a_gang_than_the_request(count: GangCount | None
 
 
 @pytest.mark.parametrize(
-    ("rules", "older", "outcome"),
+    ("rules", "older", "known", "outcome"),
     [
-        pytest.param(AnswerRules(veto_partial_gangs=True), False, "veto", id="asked for"),
-        pytest.param(AnswerRules(veto_partial_gangs=True, knows_vetoes=True), True, "veto", id="of 1.32"),
-        pytest.param(AnswerRules(veto_partial_gangs=True), True, "passed_on", id="of one that may be older"),
-        pytest.param(AnswerRules(), False, "passed_on", id="not asked for"),
+        pytest.param(AnswerRules(veto_partial_gangs=True), False, True, "veto", id="asked for"),
+        pytest.param(AnswerRules(veto_partial_gangs=True), False, False, "passed_on", id="others may run already"),
+        pytest.param(AnswerRules(veto_partial_gangs=True, knows_vetoes=True), True, True, "veto", id="of 1.32"),
+        pytest.param(AnswerRules(veto_partial_gangs=True), True, True, "passed_on", id="of one that may be older"),
+        pytest.param(AnswerRules(), False, True, "passed_on", id="not asked for"),
     ],
 )
 def test_parts_of_gangs_on_groups_of_another_cloud_are_vetoed_where_that_is_asked_for(
-    rules: AnswerRules, older: bool, outcome: str
+    rules: AnswerRules, older: bool, known: bool, outcome: str
 ) -> None:
     gang = [_member(str(index)) for index in range(4)]
     request = asking(option("eks-a", 1, gang[:2]), option("eks-b", 1, gang[2:]))
     node = template(NodeGroup("t", {"cpu": 4000, "memory": 2**34, "pods": 110}, 0.0))
     (request.nodeMap if older else request.nodeBytesMap).update({"eks-a": node, "eks-b": node})
-    with House(_harness(), expander_options={"answers": rules}) as house:
+    with House(_harness(), expander_options={"answers": rules}, cluster=_Cluster() if known else None) as house:
         answer = house.advice.ok("BestOptions", request)
         (decision,) = house.decisions.latest()
     assert decision.outcome == outcome

@@ -10,14 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cagrpc.api.autoscaler.expander import reduced
+from cagrpc.api.autoscaler.expander import decode, reduced
 from cagrpc.api.core.nodes import template
 from cagrpc.api.gen import expander_pb2, kubernetes_pb2
 from cagrpc.controllers.autoscaler import GroupSize, read_priorities
 from cagrpc.fleet.catalogue import embedded_catalogue
 from cagrpc.fleet.group_ids import GroupPattern
+from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.fleet.prices import PriceRule
 from cagrpc.fleet.provisioners import Provisioner
+from cagrpc.services.grpc.expander import OfferedGroups
 from cagrpc.services.grpc.template_groups import LARGEST_TEMPLATE_BYTES, TemplateGroups
 from solver.model import NodeGroup, Operator, Requirement, Taint, TaintEffect
 from tests.support.examples import examples
@@ -157,19 +159,15 @@ def test_the_autoscalers_own_priorities_are_weights_of_groups_that_no_provisione
         assert answered(found, both) == ["eks-small"]
 
 
-def test_what_is_above_a_groups_maximum_will_not_come() -> None:
-    """Of the cheaper group one node is left, for one of four pods; as CA estimates, it would serve all of them."""
-    templates = {"dear": node("m7i.8xlarge", 32), "full soon": M7}
-    request = ask(templates, count=1)
-    request.options[1].nodeCount = 4
-    with house_beside(ConfigMaps()) as found:
-        assert answered(found, request) == ["full soon"]
-        (decision,) = found.decisions.latest()
-        assert "for 4 pods" in decision.reason
-    with house_beside(ConfigMaps({"full soon": GroupSize(9, 10)})) as found:
-        answered(found, request)
-        (decision,) = found.decisions.latest()
-    assert "1 node at 0.2016 $/h for 1 pod" in "; ".join(each.reason for each in decision.options)
+@pytest.mark.parametrize(
+    ("count", "most"), [(1, 10), (4, 13)], ids=["within its maximum", "more than that, which similar groups take"]
+)
+def test_the_rest_is_planned_within_the_sizes_that_are_known(count: int, most: int) -> None:
+    config_maps: Any = ConfigMaps({"eks": GroupSize(9, 10)})
+    request = decode(ask({"eks": M7}, count=count).SerializeToString(), lambda: False)
+    templates = TemplateGroups(catalogue=embedded_catalogue(), config_maps=config_maps)
+    (found,) = OfferedGroups(request, FleetSnapshot(0, {}, (), {}), templates).groups.values()
+    assert (found.target_size, found.max_size) == (9, most)
 
 
 @pytest.mark.parametrize("size", [GroupSize(10, 10), GroupSize(11, 10), GroupSize(-1, 10)])
