@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from cagrpc.config.check import check_files
 from cagrpc.config.load import load_settings
@@ -23,8 +24,10 @@ from cagrpc.services.grpc.kept_failures import InConfigMap, KeptFailures
 from cagrpc.services.http.access import ACCESS_REVIEWS, TOKEN_REVIEWS
 from tests.packaging.test_chart import KARPENTER, container_of, rights, roles
 from tests.support.api_server import ApiServer
+from tests.support.commands import ROOT, blocks, commands, words
 from tests.support.controlplane.helm import CHART, Document, Helm, names, only
 
+GUIDE = ROOT / "docs" / "guides" / "three-steps.md"
 MODES = ("expander", "shadow")
 OWN_CONFIG_MAPS = "/api/v1/namespaces/cagrpc/configmaps"
 VERBS = {"GET": "get", "POST": "create", "PATCH": "patch"}
@@ -212,6 +215,38 @@ def test_the_notes_have_the_flags(helm: Helm, mode: str, others: str) -> None:
     assert f"  --expander=grpc,{others}\n  --grpc-expander-url=cagrpc.cagrpc.svc:8087\n" in notes
     assert "--cloud-provider" not in notes
     assert ("records what it would have chosen" in notes) is (mode == "shadow")
+
+
+# ---- the guide
+
+
+def test_each_step_of_the_guide_installs_what_it_says(helm: Helm, tmp_path: Path) -> None:
+    text = GUIDE.read_text()
+    (values,) = blocks(text, "yaml")
+    (tmp_path / "values.yaml").write_text("\n".join(values))
+    found = []
+    for command in (words(each) for each in commands(text) if each.startswith("helm ")):
+        arguments = [str(tmp_path / each) if each == "values.yaml" else each for each in command[2:]]
+        documents = list(yaml.safe_load_all(helm.run("template", *arguments)))
+        settings = settings_of(documents, tmp_path)
+        assert only(documents, "Certificate", "cagrpc-tls")
+        found.append((settings.provider is None, settings.answers.mode, [each.name for each in settings.provisioners]))
+    assert found == [
+        (True, ExpanderMode.SHADOW, []),
+        (True, ExpanderMode.DECIDE, ["spot", "gpu"]),
+        (False, ExpanderMode.DECIDE, ["general"]),
+    ]
+
+
+def test_the_flags_of_the_guide_are_those_of_the_notes(helm: Helm) -> None:
+    written = [lines for lines in blocks(GUIDE.read_text(), "console") if lines[0].startswith("--")]
+    for lines, mode in zip(written, ("expander", "provider"), strict=True):
+        flags = [line.partition(" ")[0] for line in lines]
+        notes = _notes(helm, mode)
+        for flag in flags:
+            name, _, value = flag.partition("=")
+            told = flag if value.startswith(("grpc", "cagrpc.", "ext", "false")) else name
+            assert f"  {told}" in notes, flag
 
 
 # ---- what is refused
