@@ -50,11 +50,19 @@ MANIFESTS: Mapping[str, Manifest] = {
     "rbac-kueue": Manifest(("rbac-kueue",), "kueue"),
     "rbac-dedicated-nodes": Manifest(("rbac-dedicated-nodes",), "dedicated-nodes"),
     "rbac-consolidation": Manifest(("rbac-consolidation",), "consolidation"),
+    "rbac-expander": Manifest(("rbac-expander",), "expander"),
     "policies": Manifest(("policies",)),
     "flow-schemas": Manifest(("flow-schemas",)),
     "network-policy": Manifest(("network-policy",)),
     "slack": Manifest(("slack",), "slack"),
     "cagrpc": Manifest(("configuration", "service", "simulated-cloud", "deployment"), "simulated"),
+    "expander": Manifest(
+        (
+            *("namespace", "service-account", "rbac", "rbac-expander", "flow-schemas", "network-policy"),
+            *("configuration", "service", "deployment", "pod-disruption-budget"),
+        ),
+        "expander",
+    ),
     "certificates": Manifest(("certificates",), "cert-manager"),
     "monitoring": Manifest(("monitoring",), "monitoring"),
     "ca": Manifest(("cluster-autoscaler",), "try-slack"),
@@ -63,7 +71,7 @@ MANIFESTS: Mapping[str, Manifest] = {
 """By name, without `.yaml`."""
 
 _SET_BY_THE_CHART = {
-    "": ("listen", "state_directory"),
+    "": ("listen", "state_directory", "provider"),
     "Tls": ("directory", "certificate", "key", "client_ca", "insecure"),
     "Kubernetes": ("kubeconfig", "context", "in_cluster", "namespace", "journal"),
     "BackendForm": ("file",),

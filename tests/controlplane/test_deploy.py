@@ -47,6 +47,7 @@ OPTIONAL = (
     "rbac-kueue.yaml",
     "rbac-dedicated-nodes.yaml",
     "rbac-consolidation.yaml",
+    "rbac-expander.yaml",
     "slack.yaml",
 )
 FENCES = ("policies.yaml", "flow-schemas.yaml", "network-policy.yaml")

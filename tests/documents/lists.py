@@ -109,6 +109,28 @@ NOT_RUN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "kubectl create token NAME",
         ),
     },
+    "it needs a cluster-autoscaler with a cloud of its own (tests/packaging/test_chart_modes.py renders it)": {
+        "docs/guides/three-steps.md": (
+            "kubectl create namespace cagrpc",
+            "kubectl label namespace cagrpc pod-security.kubernetes.io/enforce=restricted",
+            (
+                "helm install cagrpc deploy/chart --namespace cagrpc --values deploy/values/shadow.yaml --set"
+                " certManager.enabled=true"
+            ),
+            "kubectl --namespace cagrpc get secret cagrpc-tls -o jsonpath={.data.ca\\.crt} | base64 -d > ca.crt",
+            "kubectl --namespace kube-system create configmap cagrpc-ca --from-file=ca.crt",
+            "kubectl cagrpc status",
+            "kubectl cagrpc explain --last",
+            (
+                "helm upgrade cagrpc deploy/chart --namespace cagrpc --values deploy/values/expander.yaml --values"
+                " values.yaml --set certManager.enabled=true"
+            ),
+            (
+                "helm upgrade cagrpc deploy/chart --namespace cagrpc --values deploy/values/karpenter.yaml --set"
+                " certManager.enabled=true"
+            ),
+        ),
+    },
     "it needs Karpenter or Cluster API in the cluster, with which tests/controlplane/test_karpenter*.py and"
     " test_cluster_api*.py do the same": {
         "docs/guides/karpenter.md": (

@@ -93,12 +93,12 @@ def test_the_configuration_is_one_that_a_server_takes(helm: Helm, tmp_path: Path
     assert (settings.cluster.journal, settings.cluster.namespace) == (JournalKind.CLUSTER, "elsewhere")
     assert settings.cluster.kubeconfig is None
     assert settings.tls is not None
-    mounted = {each["mountPath"] for each in _container(documents)["volumeMounts"]}
+    mounted = {each["mountPath"] for each in container_of(documents)["volumeMounts"]}
     for file in (settings.tls.certificate, settings.tls.key, settings.tls.client_ca):
         assert str(file.parent) in mounted
 
 
-def _container(documents: list[Document]) -> Any:
+def container_of(documents: list[Document]) -> Any:
     (found,) = only(documents, "Deployment")["spec"]["template"]["spec"]["containers"]
     return found
 
@@ -312,7 +312,7 @@ def test_those_of_a_simulated_cloud_are_beside_its_volume(helm: Helm) -> None:
     claim = only(documents, "PersistentVolumeClaim", "cagrpc-cloud")
     assert claim["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
     file = configuration(documents)["backend"]["file"]
-    (mounted,) = [each for each in _container(documents)["volumeMounts"] if file.startswith(f"{each['mountPath']}/")]
+    (mounted,) = [each for each in container_of(documents)["volumeMounts"] if file.startswith(f"{each['mountPath']}/")]
     assert mounted["name"] == "cloud"
 
 
@@ -329,7 +329,7 @@ def test_probes_speak_what_the_http_side_does(helm: Helm) -> None:
     for insecure, scheme in ((False, "HTTPS"), (True, "HTTP")):
         values = {"config": {"http": {"insecure": insecure}}, "monitoring": {"serviceMonitor": {"enabled": True}}}
         documents = helm.template(values)
-        container = _container(documents)
+        container = container_of(documents)
         probes = [container[f"{each}Probe"]["httpGet"]["scheme"] for each in ("startup", "readiness", "liveness")]
         assert probes == [scheme] * 3
         (endpoint,) = only(documents, "ServiceMonitor")["spec"]["endpoints"]
@@ -350,9 +350,9 @@ def test_another_authority_of_clients_is_mounted(helm: Helm) -> None:
 
 def test_an_image_is_named_by_tag_and_digest(helm: Helm) -> None:
     version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
-    assert _container(helm.template({}))["image"] == f"cagrpc:{version}"
+    assert container_of(helm.template({}))["image"] == f"cagrpc:{version}"
     image = {"repository": "registry.example/cagrpc", "tag": "9.9.9", "digest": f"sha256:{'0' * 64}"}
-    assert _container(helm.template({"image": image}))["image"] == f"registry.example/cagrpc:9.9.9@sha256:{'0' * 64}"
+    assert container_of(helm.template({"image": image}))["image"] == f"registry.example/cagrpc:9.9.9@sha256:{'0' * 64}"
 
 
 def test_what_is_added_reaches_the_pod(helm: Helm) -> None:
@@ -367,7 +367,7 @@ def test_what_is_added_reaches_the_pod(helm: Helm) -> None:
             "config": {"catalogue": "/etc/catalogue/prices.csv"},
         }
     )
-    container = _container(documents)
+    container = container_of(documents)
     assert mount in container["volumeMounts"]
     assert container["args"] == ["--config", "/etc/cagrpc/cagrpc.yaml", "--log-level", "debug"]
     assert {"name": "AWS_REGION", "value": "eu-central-1"} in container["env"]
@@ -472,7 +472,7 @@ def test_the_network_policy_lets_in_who_is_named(helm: Helm) -> None:
     spec = only(helm.template(values), "NetworkPolicy")["spec"]
     assert spec["ingress"] == [{"ports": [{"port": "provider"}, {"port": "expander"}], "from": [peer]}]
     assert spec["egress"][0] == {"ports": [{"port": 443}], "to": [peer]}
-    ports = {port["name"] for port in _container(helm.template({}))["ports"]}
+    ports = {port["name"] for port in container_of(helm.template({}))["ports"]}
     assert ports == {"provider", "expander", "http"}
 
 
@@ -501,7 +501,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"podDisruptionBudget": {"enabled": "yes"}}, "got string, want boolean"),
     ({"config": {"drive": "fly"}}, "at '/config/drive': value must be one of 'assist', 'plan'"),
     ({"config": {"drvie": "plan"}}, "at '/config': additional properties 'drvie' not allowed"),
-    ({"config": {"provisioners": None}}, "at '/config': missing property 'provisioners'"),
+    ({"config": {"provisioners": []}}, "at '/config/provisioners': minItems: got 0, want 1"),
     ({"config": {"listen": {"http": "0.0.0.0:80"}}}, "additional properties 'listen' not allowed"),
     ({"config": {"kubernetes": {"namespace": "x"}}}, "additional properties 'namespace' not allowed"),
     ({"config": {"tls": {"insecure": True}}}, "additional properties 'insecure' not allowed"),

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from cagrpc.api.autoscaler import expander as wire
 from cagrpc.api.autoscaler.expander import Option, group
-from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
+from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, is_of_request
 from cagrpc.api.core.nodes import as_planned
 from cagrpc.api.core.pods import Pod
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
@@ -443,7 +443,14 @@ class Expander:
     def _why_wait(self, request: wire.Request, open_: Sequence[OptionDemand]) -> str:
         if self._batching is None or not open_ or not self._may_veto(request):
             return ""
-        return self._batching.why_wait(pod for offer in open_ for pod in offer.option.pods if pod.key in offer.wanted)
+        # Pods of a ProvisioningRequest are all there, and a veto sets the request back for a minute.
+        waiting = [
+            pod
+            for offer in open_
+            for pod in offer.option.pods
+            if pod.key in offer.wanted and not (pod.gang is not None and is_of_request(pod.gang.name))
+        ]
+        return self._batching.why_wait(waiting) if waiting else ""
 
     def _guards_gangs(
         self, request: wire.Request, offers: Sequence[OptionDemand], foreign: Sequence[Option], unknown: str

@@ -14,6 +14,48 @@
 cagrpc.{{ .Release.Namespace }}.svc
 {{- end -}}
 
+{{/* Whether it has nodes of its own; else it is the gRPC expander alone, of a cluster-autoscaler with another provider. */}}
+{{- define "cagrpc.isProvider" -}}
+{{- if eq .Values.mode "provider" -}}true{{- end -}}
+{{- end -}}
+
+{{/* Whether the expander is asked about node groups of another cloud provider. */}}
+{{- define "cagrpc.ranksOthers" -}}
+{{- $groups := list -}}
+{{- range .Values.config.provisioners -}}{{- $groups = concat $groups (.groups | default list) -}}{{- end -}}
+{{- if or (not (include "cagrpc.isProvider" .)) (include "cagrpc.configMaps" .) $groups -}}true{{- end -}}
+{{- end -}}
+
+{{/* Which ConfigMaps of the cluster-autoscaler are read, as JSON; empty for none. The expander alone reads them unless
+     they are null. */}}
+{{- define "cagrpc.configMaps" -}}
+{{- $expander := .Values.config.expander | default dict -}}
+{{- $found := $expander.config_maps -}}
+{{- if not (or (include "cagrpc.isProvider" .) (hasKey $expander "config_maps")) -}}{{- $found = dict -}}{{- end -}}
+{{- if kindIs "map" $found -}}{{- toJson $found -}}{{- end -}}
+{{- end -}}
+
+{{/* Where another cluster-autoscaler runs. */}}
+{{- define "cagrpc.autoscalerNamespace" -}}
+{{- (((.Values.config.expander | default dict).config_maps) | default dict).namespace | default "kube-system" -}}
+{{- end -}}
+
+{{/* Who reaches the gRPC ports: the cluster-autoscaler beside it, or whoever is where another one runs, as its labels
+     are not known. */}}
+{{- define "cagrpc.autoscalerPeers" -}}
+{{- if hasKey .Values.networkPolicy "autoscaler" -}}
+{{- with .Values.networkPolicy.autoscaler -}}{{- toYaml . -}}{{- end -}}
+{{- else if include "cagrpc.isProvider" . -}}
+- podSelector:
+    matchLabels:
+      app.kubernetes.io/name: cluster-autoscaler
+{{- else -}}
+- namespaceSelector:
+    matchLabels:
+      kubernetes.io/metadata.name: {{ include "cagrpc.autoscalerNamespace" . }}
+{{- end -}}
+{{- end -}}
+
 {{/* The fields of its backend name it; of the simulated one there may be none. */}}
 {{- define "cagrpc.backend" -}}
 {{- $backend := .Values.config.backend | default dict -}}
@@ -25,7 +67,7 @@ cagrpc.{{ .Release.Namespace }}.svc
 {{- end -}}
 
 {{- define "cagrpc.isSimulated" -}}
-{{- if eq (include "cagrpc.backend" .) "simulated" -}}true{{- end -}}
+{{- if and (include "cagrpc.isProvider" .) (eq (include "cagrpc.backend" .) "simulated") -}}true{{- end -}}
 {{- end -}}
 
 {{/* Whether instances become Nodes that nobody but cagrpc makes. */}}
@@ -53,7 +95,46 @@ cagrpc.{{ .Release.Namespace }}.svc
 {{- if (.Values.config.http | default dict).insecure -}}true{{- end -}}
 {{- end -}}
 
+{{/* Without provisioners: two node groups that are simulated. */}}
+{{- define "cagrpc.firstLook" -}}
+- name: default
+  weight: 100
+  node_groups:
+    - {id: m7i.large, instance_type: m7i.large}
+    - {id: m7i.4xlarge, instance_type: m7i.4xlarge}
+{{- end -}}
+
+{{/* Refuse what the server would: what is of nodes of its own. */}}
+{{- define "cagrpc.refuseOwnNodes" -}}
+{{- $config := .Values.config -}}
+{{- $consolidation := toString (($config.consolidation | default dict).mode | default "off") -}}
+{{- $found := list -}}
+{{- if eq ($config.drive | default "") "plan" -}}{{- $found = append $found "config.drive: plan" -}}{{- end -}}
+{{- if not (has $consolidation (list "off" "false")) -}}{{- $found = append $found "config.consolidation" -}}{{- end -}}
+{{- if include "cagrpc.hasSlack" . -}}{{- $found = append $found "config.slack" -}}{{- end -}}
+{{- range list "backend" "devices" "limits" -}}
+{{- if index $config . -}}{{- $found = append $found (printf "config.%s" .) -}}{{- end -}}
+{{- end -}}
+{{- if .Values.clusterAutoscaler.enabled -}}{{- $found = append $found "clusterAutoscaler.enabled" -}}{{- end -}}
+{{- if $found -}}
+{{- fail (printf "mode: %s has no nodes of its own, and found %s: leave out what is of nodes, or set mode: provider" .Values.mode (join ", " $found)) -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "cagrpc.configuration" -}}
+{{- $config := deepCopy .Values.config -}}
+{{- if include "cagrpc.isProvider" . -}}
+{{- if not (hasKey $config "provisioners") -}}
+{{- $_ := set $config "provisioners" (include "cagrpc.firstLook" . | fromYamlArray) -}}
+{{- end -}}
+{{- else -}}
+{{- include "cagrpc.refuseOwnNodes" . -}}
+{{- $expander := $config.expander | default dict -}}
+{{- if eq .Values.mode "shadow" -}}{{- $_ := set $expander "mode" "shadow" -}}{{- end -}}
+{{- with include "cagrpc.configMaps" . -}}{{- $_ := set $expander "config_maps" (fromJson .) -}}{{- end -}}
+{{- $_ := set $config "expander" $expander -}}
+{{- $_ := set $config "provider" (dict "enabled" false) -}}
+{{- end -}}
 {{- $clientCa := ternary "/etc/cagrpc-client-ca/ca.crt" "/etc/cagrpc-tls/ca.crt" (not (empty .Values.tls.clientCaSecretName)) -}}
 {{- $own := dict
   "tls" (dict "certificate" "/etc/cagrpc-tls/tls.crt" "key" "/etc/cagrpc-tls/tls.key" "client_ca" $clientCa)
@@ -61,7 +142,7 @@ cagrpc.{{ .Release.Namespace }}.svc
 {{- if include "cagrpc.isSimulated" . -}}
 {{- $_ := set $own "backend" (dict "file" "/var/lib/cagrpc-cloud/simulated.sqlite") -}}
 {{- end -}}
-{{- mergeOverwrite (deepCopy .Values.config) $own | toYaml -}}
+{{- mergeOverwrite $config $own | toYaml -}}
 {{- end -}}
 
 {{/* Of kinds that hold data: they stay, unless that is not wanted. */}}
