@@ -112,7 +112,7 @@ def _listed(client: Client, path: str, kind: str, bound: StandingPods) -> list[M
     for attempt in range(_ATTEMPTS):
         read: list[ManifestDocument | ReducedPod] = []
         try:
-            for body in _pages(client, path):
+            for body in pages(client, path):
                 document = ManifestDocument(f"{path} ({_name(body)})", {"apiVersion": version, **body, "kind": kind})
                 read.append(bound.reduced(document) or document)
         except Expired:
@@ -124,7 +124,8 @@ def _listed(client: Client, path: str, kind: str, bound: StandingPods) -> list[M
     return []
 
 
-def _pages(client: Client, path: str) -> Iterator[Mapping[str, Any]]:
+def pages(client: Client, path: str) -> Iterator[Mapping[str, Any]]:
+    """Yield all objects of a collection, page by page. Raises CagrpcError, also after some of them."""
     token = ""
     while True:
         query = {"limit": str(_PAGE), **({"continue": token} if token else {})}
