@@ -32,8 +32,8 @@ from cagrpc.offline.first_configuration import (
     AutoscalerObjects,
     AutoscalerWorkload,
     ClusterFindings,
-    LabelledNodes,
-    ListedPods,
+    NodeLabelCounts,
+    PodCounts,
 )
 from cagrpc.offline.live import pages
 
@@ -142,7 +142,7 @@ def _workloads(kind: str, documents: Iterable[Document]) -> list[AutoscalerWorkl
     return [autoscaler for each, spec in found if (autoscaler := _autoscaler(kind, each, spec)) is not None]
 
 
-def _pods(documents: Iterable[Document]) -> tuple[ListedPods, Sequence[AutoscalerWorkload]]:
+def _pods(documents: Iterable[Document]) -> tuple[PodCounts, Sequence[AutoscalerWorkload]]:
     """Return what pods say, and those that are a cluster-autoscaler of no workload, such as static ones."""
     count, schedulers, gangs = 0, Counter[str](), Counter[str]()
     alone = []
@@ -156,7 +156,7 @@ def _pods(documents: Iterable[Document]) -> tuple[ListedPods, Sequence[Autoscale
         owners = {owner.get("kind") for owner, _ in members(metadata, "ownerReferences")}
         if owners <= {"Node"} and (autoscaler := _autoscaler("Pod", each, spec)) is not None:
             alone.append(autoscaler)
-    return ListedPods(count, schedulers, gangs), alone
+    return PodCounts(count, schedulers, gangs), alone
 
 
 def _autoscaler(kind: str, document: Document, spec: Document) -> AutoscalerWorkload | None:
@@ -234,7 +234,7 @@ def _node_pools(look: _Look) -> ImportedSections | None:
         return None
 
 
-def _nodes(documents: Iterable[Document]) -> LabelledNodes:
+def _nodes(documents: Iterable[Document]) -> NodeLabelCounts:
     count = 0
     clouds, capacity_types, priced, unpriced = (Counter[str]() for _ in range(4))
     spot: Counter[tuple[str, str]] = Counter()
@@ -250,4 +250,4 @@ def _nodes(documents: Iterable[Document]) -> LabelledNodes:
         if place.instance_type:
             known = priced if prices.of(place) is not None else unpriced
             known[place.instance_type + (" spot" if place.capacity_type == "spot" else "")] += 1
-    return LabelledNodes(count, clouds, capacity_types, spot, priced, unpriced)
+    return NodeLabelCounts(count, clouds, capacity_types, spot, priced, unpriced)

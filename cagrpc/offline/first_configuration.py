@@ -89,7 +89,7 @@ class AutoscalerObjects:
 
 
 @dataclass(frozen=True, slots=True)
-class LabelledNodes:
+class NodeLabelCounts:
     """How many nodes have which labels."""
 
     count: int = 0
@@ -103,7 +103,7 @@ class LabelledNodes:
 
 
 @dataclass(frozen=True, slots=True)
-class ListedPods:
+class PodCounts:
     """How many pods have which schedulers and gangs."""
 
     count: int = 0
@@ -123,8 +123,8 @@ class ClusterFindings:
     autoscalers: Sequence[AutoscalerWorkload] = ()
     objects: AutoscalerObjects = field(default_factory=AutoscalerObjects)
     node_pools: ImportedSections | None = None
-    nodes: LabelledNodes | None = None
-    pods: ListedPods | None = None
+    nodes: NodeLabelCounts | None = None
+    pods: PodCounts | None = None
     api_groups: frozenset[str] = frozenset()
     unread: Sequence[str] = ()
     """What was not found, or could not be read, and why, each a sentence."""
@@ -233,7 +233,7 @@ def _not_yet(found: ClusterFindings, draft: _Draft) -> _Draft:
 
 def _refinements(found: ClusterFindings) -> Iterator[_Together]:
     """Yield what pods say of their schedulers and gangs."""
-    pods = found.pods or ListedPods()
+    pods = found.pods or PodCounts()
     others = {name: count for name, count in pods.schedulers.items() if name != DEFAULT_SCHEDULER}
     if others:
         default = pluralize(pods.schedulers.get(DEFAULT_SCHEDULER, 0), "pod")
@@ -298,7 +298,7 @@ def _provisioners(sections: ImportedSections) -> Iterator[_Together]:
 
 def _examples(found: ClusterFindings, essential: Sequence[SourcedSetting]) -> Iterator[_Block]:
     """Yield weights and prices of another provider's node groups, as comments that are settings without `# `."""
-    nodes = found.nodes or LabelledNodes()
+    nodes = found.nodes or NodeLabelCounts()
     examples = list(_of_priorities(found.objects)) or list(_of_spot(nodes))
     weights = _accepted(essential, [(each,) for each in examples]).settings[len(essential) :]
     if weights:
@@ -322,7 +322,7 @@ def _of_priorities(objects: AutoscalerObjects) -> Iterator[SourcedSetting]:
             )
 
 
-def _of_spot(nodes: LabelledNodes) -> Iterator[SourcedSetting]:
+def _of_spot(nodes: NodeLabelCounts) -> Iterator[SourcedSetting]:
     for (key, value), count in sorted(nodes.spot_labels.items(), key=lambda each: -each[1])[:1]:
         yield SourcedSetting(
             ("provisioners", ITEM),
@@ -403,7 +403,7 @@ def _of_node_pools(found: ClusterFindings) -> Iterator[str]:
         yield from (f"- {each}" for each in found.node_pools.warnings)
 
 
-def _of_nodes(nodes: LabelledNodes) -> Iterator[str]:
+def _of_nodes(nodes: NodeLabelCounts) -> Iterator[str]:
     yield f"- {pluralize(nodes.count, 'node')}, by labels of {_named(nodes.clouds) or 'no cloud'}"
     if nodes.capacity_types:
         yield f"- nodes by capacity type: {_named(nodes.capacity_types)}"

@@ -22,8 +22,8 @@ from cagrpc.offline.first_configuration import (
     AutoscalerObjects,
     AutoscalerWorkload,
     ClusterFindings,
-    LabelledNodes,
-    ListedPods,
+    NodeLabelCounts,
+    PodCounts,
     first_configuration,
 )
 from tests.support.examples import examples
@@ -86,7 +86,7 @@ def test_beside_another_provider_it_is_the_expander_in_shadow() -> None:
     text = written(
         autoscalers=[autoscaler("aws", expander="priority", namespace="autoscaling", status_config_map_name="mine")],
         objects=AutoscalerObjects("autoscaling", "mine", {"a": GroupSize(3, 5, "none left")}, PRIORITIES),
-        pods=ListedPods(5, {"default-scheduler": 4, "volcano": 1}, {"kueue.x-k8s.io/pod-group-name": 2}),
+        pods=PodCounts(5, {"default-scheduler": 4, "volcano": 1}, {"kueue.x-k8s.io/pod-group-name": 2}),
     )
     settings = accepted(text)
     assert settings.provider is None
@@ -105,7 +105,7 @@ def test_beside_another_provider_it_is_the_expander_in_shadow() -> None:
 
 def test_ones_own_priorities_and_spot_nodes_are_examples_that_are_valid() -> None:
     found: dict[str, Any] = {"autoscalers": [autoscaler("aws")]}
-    spot = LabelledNodes(2, spot_labels={("eks.amazonaws.com/capacityType", "SPOT"): 2}, unpriced={"m9.large": 2})
+    spot = NodeLabelCounts(2, spot_labels={("eks.amazonaws.com/capacityType", "SPOT"): 2}, unpriced={"m9.large": 2})
     by_priority = accepted(uncommented(written(**found, nodes=spot, objects=AutoscalerObjects(priorities=PRIORITIES))))
     by_label = written(**found, nodes=spot)
     assert [(each.name, each.weight) for each in by_priority.provisioners] == [("priority-50", 50), ("priority-10", 10)]
@@ -151,7 +151,7 @@ def test_what_a_server_would_refuse_is_a_comment_with_the_reason() -> None:
     none_such = general(
         name="none", requirements=[{"key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": ["x"]}]
     )
-    both = written(node_pools=pools(general(), none_such), pods=ListedPods(1, {"x" * 300: 1}))
+    both = written(node_pools=pools(general(), none_such), pods=PodCounts(1, {"x" * 300: 1}))
     assert {group.provisioner for group in accepted(both).groups} == {"general"}
     assert "there is no provisioner of this name" in both
     assert "#   - {name: none" in both or "#   - name: none" in both
@@ -220,9 +220,9 @@ FOUND = st.builds(
     ),
     node_pools=st.none() | st.lists(ENTRIES, max_size=3).map(lambda found: pools(*found)),
     nodes=st.none()
-    | st.builds(LabelledNodes, st.integers(0, 9), COUNTS, COUNTS,
+    | st.builds(NodeLabelCounts, st.integers(0, 9), COUNTS, COUNTS,
                 st.dictionaries(st.tuples(WORDS, WORDS), st.integers(1, 5), max_size=2), COUNTS, COUNTS),
-    pods=st.none() | st.builds(ListedPods, st.integers(0, 9), COUNTS, COUNTS),
+    pods=st.none() | st.builds(PodCounts, st.integers(0, 9), COUNTS, COUNTS),
     api_groups=st.sampled_from([frozenset(), frozenset({"cagrpc.io", "kueue.x-k8s.io"})]),
     unread=st.lists(WORDS, max_size=3),
 )  # fmt: skip
