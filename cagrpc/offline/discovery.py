@@ -126,10 +126,10 @@ class _Look:
             self.unread.append(f"{path.rpartition('/')[2]} could not be read: {error}")
             return None
 
-    def get(self, path: str) -> Document | None:
-        """Return an object; None where it is not there, or cannot be read."""
+    def get(self, path: str, query: Mapping[str, str] | None = None) -> Document | None:
+        """Return what is at a path; None where nothing is there, or it cannot be read."""
         try:
-            return self.client.get(path)
+            return self.client.get(path, query)
         except NotFound:
             self.unread.append(f"{path}: is not there")
         except CagrpcError as error:
@@ -212,10 +212,16 @@ def _objects(look: _Look, flags: Mapping[str, str]) -> AutoscalerObjects:
 def _said(look: _Look, name: str, key: str, read: Callable[[str], T]) -> T | None:
     """Return what a ConfigMap says under a key; None where it cannot be read."""
     namespace, _, own = name.removeprefix("ConfigMap ").partition("/")
-    document = look.get(f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{quote(own, safe='')}")
-    if document is None:
+    # As a server follows it, which takes the same right.
+    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps"
+    listed = look.get(path, {"fieldSelector": f"metadata.name={own}"})
+    if listed is None:
         return None
-    text = strings(document, "data").get(key)
+    found = [each for each, _ in members(listed, "items") if mapping(each, "metadata").get("name") == own]
+    if not found:
+        look.unread.append(f"{name}: is not there")
+        return None
+    text = strings(found[0], "data").get(key)
     if text is None:
         look.unread.append(f"{name}: has no key {key}")
         return None

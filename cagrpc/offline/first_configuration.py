@@ -20,7 +20,7 @@ from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER
 from cagrpc.backends.plugin import ImportedSections
 from cagrpc.cluster.view.objects import EXPENDABLE_BELOW
 from cagrpc.config.load import parse_settings
-from cagrpc.controllers.autoscaler import GroupSize, Priorities
+from cagrpc.controllers.autoscaler import GroupPriorities, GroupSize
 from cagrpc.controllers.settings import AutoscalerConfigMapSettings
 from cagrpc.durations import duration_seconds, duration_text
 from cagrpc.errors import InvalidConfiguration
@@ -77,7 +77,7 @@ class AutoscalerObjects:
     namespace: str = _DEFAULT_CONFIG_MAPS.namespace
     status_name: str = _DEFAULT_CONFIG_MAPS.status_config_map
     sizes: Mapping[str, GroupSize] | None = None
-    priorities: Priorities | None = None
+    priorities: GroupPriorities | None = None
 
     @property
     def status(self) -> str:
@@ -211,7 +211,11 @@ def _expander(
         *_access(found, journal=False),
         SourcedSetting(("expander", "mode"), "shadow", "a start without risk: every option is answered, unchanged"),
     ]
-    draft = _accepted(essential, [*_refinements(found), *_config_maps(found, autoscaler)])
+    optional = [*_refinements(found), *_config_maps(found, autoscaler)]
+    if autoscaler is not None and autoscaler.version:
+        source = f"{autoscaler.name}: the tag of its image"
+        optional.append((SourcedSetting(("expander", "autoscaler_version"), autoscaler.version, source),))
+    draft = _accepted(essential, optional)
     return _Draft(draft.settings, [*draft.below, *below, *_examples(found, essential)])
 
 
@@ -360,7 +364,8 @@ def _shown(found: ClusterFindings, chosen: AutoscalerWorkload | None) -> Iterato
     sizes = found.objects.sizes
     if sizes:
         groups = {name: each.target_size for name, each in sizes.items()}
-        yield f"- {found.objects.status}: {sum(groups.values())} nodes in {len(sizes)} node groups: {_named(groups)}"
+        nodes, of = pluralize(sum(groups.values()), "node"), pluralize(len(sizes), "node group")
+        yield f"- {found.objects.status}: {nodes} in {of}: {_named(groups)}"
         backed_off = [name for name, each in sizes.items() if each.back_off]
         if backed_off:
             yield f"- {found.objects.status}: backed off from {', '.join(backed_off[:_MOST_NAMED])}"
@@ -383,7 +388,10 @@ def _advice(autoscaler: AutoscalerWorkload) -> Iterator[str]:
     if not autoscaler.has_own_provider and expanders != ["grpc"]:
         yield f"- {autoscaler.name}: --expander has to be grpc alone, else another one goes round the planner"
     if flags.get("balance-similar-node-groups", "false") != "false":
-        yield f"- {autoscaler.name}: with --balance-similar-node-groups it splits what was chosen"
+        yield (
+            f"- {autoscaler.name}: with --balance-similar-node-groups it splits what was chosen; `expander: {{spread:"
+            " even}` shares out instead"
+        )
     cutoff = flags.get("expendable-pods-priority-cutoff", str(EXPENDABLE_BELOW))
     if cutoff != str(EXPENDABLE_BELOW):
         yield (

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from cagrpc.backends.karpenter.pools import NODE_POOLS
 from cagrpc.controllers.autoscaler import GroupSize
 from cagrpc.errors import Unavailable
 from cagrpc.offline.discovery import findings, read_flags
 from cagrpc.offline.first_configuration import AutoscalerWorkload, ClusterFindings, first_configuration
 from tests.support.api_server import NODES, ApiServer, Fault, Refusal
-from tests.support.karpenter import NODE_POOLS
 
 DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS = (
     f"/apis/apps/v1/{each}" for each in ("deployments", "statefulsets", "daemonsets")
@@ -102,7 +102,7 @@ def test_workloads_of_other_kinds(kind: str, name: str) -> None:
         api, kind, "ca", container(image="mirror.example/ours:5", command=["/bin/sh", "-c", "exec /cluster-autoscaler"])
     )
     (found,) = look(api).autoscalers
-    assert (found.name, found.version) == (f"{name} autoscaling/ca", "5.0" if "." in found.version else "")
+    assert (found.name, found.version) == (f"{name} autoscaling/ca", "")  # of an image of somebody's own
 
 
 @pytest.mark.parametrize(("owner", "count"), [("", 1), ("Node", 1), ("ReplicaSet", 0)])
@@ -154,10 +154,9 @@ def test_what_may_not_be_read_is_said() -> None:
 
 def test_objects_that_are_no_objects_stop_nothing() -> None:
     api = ApiServer(*KINDS)
+    odd: list[Any] = [{"spec": 5}, {"spec": {"containers": "x", "template": {"spec": {"containers": [5]}}}}]
     for kind in (DEPLOYMENTS, PODS, NODES, NODE_POOLS):
-        for number, body in enumerate(
-            ({"spec": 5}, {"spec": {"containers": "x", "template": {"spec": {"containers": [5]}}}})
-        ):
+        for number, body in enumerate(odd):
             api.put(f"{kind}/odd-{number}", body)
     api.put(f"{PODS}/odd", {"spec": {"containers": [{"image": 5, "args": "x", "command": [5]}], "schedulerName": 5}})
     found = look(api)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from cagrpc.backends.plugin import ImportedSections
 from cagrpc.config.load import parse_settings
 from cagrpc.config.settings import Settings
-from cagrpc.controllers.autoscaler import GroupSize, Priorities, read_priorities
+from cagrpc.controllers.autoscaler import GroupPriorities, GroupSize, read_priorities
 from cagrpc.controllers.settings import ExpanderMode, JournalKind
 from cagrpc.fleet.group_ids import GroupPattern
 from cagrpc.offline.first_configuration import (
@@ -90,7 +90,9 @@ def test_beside_another_provider_it_is_the_expander_in_shadow() -> None:
     )
     settings = accepted(text)
     assert settings.provider is None
-    assert settings.expander_mode is ExpanderMode.SHADOW
+    assert settings.answers.mode is ExpanderMode.SHADOW
+    assert settings.answers.knows_vetoes
+    assert f"  autoscaler_version: 1.34.0  # {NAME}: the tag of its image\n" in text
     assert settings.config_maps is not None
     assert (settings.config_maps.namespace, settings.config_maps.status_config_map) == ("autoscaling", "mine")
     assert settings.schedulers == {"default-scheduler", "volcano"}
@@ -215,7 +217,7 @@ FOUND = st.builds(
         st.none() | st.dictionaries(WORDS, SIZES, max_size=3),
         st.none()
         | st.lists(st.tuples(st.integers(1, 100), st.lists(PATTERNS, max_size=2).map(tuple)), max_size=3).map(
-            lambda found: Priorities(tuple(found))
+            lambda found: GroupPriorities(tuple(found))
         ),
     ),
     node_pools=st.none() | st.lists(ENTRIES, max_size=3).map(lambda found: pools(*found)),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cagrpc.backends.karpenter.pools import NODE_POOLS
 from cagrpc.cli.main import main
 from cagrpc.config.load import load_settings
 from cagrpc.config.schema.listen import Address
@@ -17,7 +18,6 @@ from tests.backends.karpenter.test_importing import GPU
 from tests.offline.test_discovery import DEPLOYMENTS, KINDS, container, workload
 from tests.support.api_server import ApiServer, api_server
 from tests.support.karpenter import KINDS as KARPENTERS
-from tests.support.karpenter import NODE_POOLS
 from tests.support.serving import ask, kubeconfig_of
 
 FROZEN: dict[str, Any] = {
