@@ -99,7 +99,9 @@ def findings(client: Client, kubeconfig: Path, context: str) -> ClusterFindings:
         node_pools=_node_pools(look),
         nodes=look.read("/api/v1/nodes", _nodes),
         pods=pods,
-        api_groups=frozenset(group for group in API_GROUPS if look.get(f"/apis/{group}") is not None),
+        api_groups=frozenset(
+            each for each in API_GROUPS if look.get(f"/apis/{each}", f"the API group {each}") is not None
+        ),
         unread=tuple(look.unread),
     )
 
@@ -126,14 +128,14 @@ class _Look:
             self.unread.append(f"{path.rpartition('/')[2]} could not be read: {error}")
             return None
 
-    def get(self, path: str, query: Mapping[str, str] | None = None) -> Document | None:
-        """Return what is at a path; None where nothing is there, or it cannot be read."""
+    def get(self, path: str, name: str, query: Mapping[str, str] | None = None) -> Document | None:
+        """Return what is at a path; None where nothing is there, or it cannot be read. `name` is for people."""
         try:
             return self.client.get(path, query)
         except NotFound:
-            self.unread.append(f"{path}: is not there")
+            self.unread.append(f"{name}: is not there")
         except CagrpcError as error:
-            self.unread.append(f"{path} could not be read: {error}")
+            self.unread.append(f"{name} could not be read: {error}")
         return None
 
 
@@ -214,7 +216,7 @@ def _said(look: _Look, name: str, key: str, read: Callable[[str], T]) -> T | Non
     namespace, _, own = name.removeprefix("ConfigMap ").partition("/")
     # As a server follows it, which takes the same right.
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps"
-    listed = look.get(path, {"fieldSelector": f"metadata.name={own}"})
+    listed = look.get(path, name, {"fieldSelector": f"metadata.name={own}"})
     if listed is None:
         return None
     found = [each for each, _ in members(listed, "items") if mapping(each, "metadata").get("name") == own]

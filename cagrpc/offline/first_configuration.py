@@ -139,13 +139,12 @@ def first_configuration(found: ClusterFindings) -> str:
         return _text(found, _expander(found, seen, own), own)
     refused: Sequence[_Block] = ()
     if found.node_pools is not None:
-        optional = list(_provisioners(found.node_pools))
-        draft = _accepted(_access(found, journal=True), [*optional, *_refinements(found), *_deadline(ours)])
-        if any(setting.path[0] == "provisioners" for setting in draft.settings):
-            if not found.node_pools.preconditions:
-                return _text(found, draft, ours)
-            return _text(found, _not_yet(found, draft), ours)
-        refused = draft.below
+        pools = _accepted(_access(found, journal=True), list(_provisioners(found.node_pools)))
+        refused = pools.below
+        if any(setting.path[0] == "provisioners" for setting in pools.settings):
+            whole = _accepted(pools.settings, [*_refinements(found), *_deadline(ours)])
+            draft = _Draft(whole.settings, [*refused, *whole.below])
+            return _text(found, _not_yet(draft, found.node_pools) if found.node_pools.preconditions else draft, ours)
     if ours is None and found.objects.sizes:
         seen = f"{found.objects.status}: a cluster-autoscaler that runs out of sight, in a managed control plane say"
         return _text(found, _expander(found, seen, None, refused), None)
@@ -219,16 +218,15 @@ def _expander(
     return _Draft(draft.settings, [*draft.below, *below, *_examples(found, essential)])
 
 
-def _not_yet(found: ClusterFindings, draft: _Draft) -> _Draft:
+def _not_yet(draft: _Draft, pools: ImportedSections) -> _Draft:
     """Return the expander alone, with the provider as a comment below it until the NodePools are frozen."""
-    assert found.node_pools is not None
     why = "NodePools are not frozen: a server with their nodes would not start"
     alone = SourcedSetting(("provider",), {"enabled": False}, why)
     later = {"backend", "provisioners", "increment_deadline"}
     told = [
         "Nodes by Karpenter, once its NodePools are frozen (docs/guides/karpenter.md); a server does not start before.",
         "Then remove the line `provider` above, and `# ` from the lines below these:",
-        *(f"- {each}" for each in found.node_pools.preconditions),
+        *(f"- {each}" for each in pools.preconditions),
     ]
     waits = commented(_lines(each for each in draft.settings if each.path[0] in later))
     settings = [alone, *(each for each in draft.settings if each.path[0] not in later | {"drive"})]

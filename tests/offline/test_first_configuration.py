@@ -66,19 +66,16 @@ def settings_in(text: str) -> Any:
     return yaml.safe_load(text)
 
 
-def uncommented(text: str, without: str = "") -> str:
-    """Return the text after its reader has removed `# ` from the settings in comments."""
-    lines = [line for line in text.splitlines() if not (without and line.startswith(without))]
-    is_setting = re.compile(r"# ( +)?([a-z_]+:( |$)|- |[a-z0-9.-]+: )")
-    blocks = "\n".join(lines).split("\n\n")
-    return "\n\n".join(_without_hashes(block) if any(map(is_setting.match, block.splitlines())) else block
-                       for block in blocks)  # fmt: skip
+def uncommented(text: str, without: str = "\0") -> str:
+    """Return the text after its reader has removed `# ` from provisioners and backend, and the line `without`."""
+    blocks = "\n".join(line for line in text.splitlines() if not line.startswith(without)).split("\n\n")
+    return "\n\n".join(map(_uncommented, blocks))
 
 
-def _without_hashes(block: str) -> str:
-    begins = re.compile(r"# (backend|provisioners):")
+def _uncommented(block: str) -> str:
     lines = block.splitlines()
-    at = next((number for number, line in enumerate(lines) if begins.match(line)), len(lines))
+    begins = [number for number, line in enumerate(lines) if re.match(r"# (backend|provisioners):", line)]
+    at = begins[0] if begins else len(lines)
     return "\n".join([*lines[:at], *(line.removeprefix("# ") for line in lines[at:])])
 
 
@@ -160,6 +157,7 @@ def test_what_a_server_would_refuse_is_a_comment_with_the_reason() -> None:
     assert "# Left out, as a server would refuse it: schedulers[1]" in both
     alone = written(node_pools=pools(none_such))
     assert accepted(alone).provider is None
+    assert alone.count("# Left out") == 1
     assert "there is no provisioner of this name" in alone
 
 
@@ -220,7 +218,12 @@ FOUND = st.builds(
             lambda found: GroupPriorities(tuple(found))
         ),
     ),
-    node_pools=st.none() | st.lists(ENTRIES, max_size=3).map(lambda found: pools(*found)),
+    node_pools=st.none()
+    | st.builds(
+        lambda found, thawed: pools(*found, thawed=thawed),
+        st.lists(ENTRIES, max_size=3),
+        st.lists(WORDS, max_size=2).map(tuple),
+    ),
     nodes=st.none()
     | st.builds(NodeLabelCounts, st.integers(0, 9), COUNTS, COUNTS,
                 st.dictionaries(st.tuples(WORDS, WORDS), st.integers(1, 5), max_size=2), COUNTS, COUNTS),
