@@ -162,6 +162,8 @@ class ImportedSections:
     """Sections in YAML shape."""
     warnings: Sequence[str] = ()
     """What could not be read, and what somebody has to decide."""
+    preconditions: Sequence[str] = ()
+    """What has to change in the cluster before a server starts with them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
-"""`cagrpc config`: check files as a server or `cagrpc plan` would read them, print the JSON schema, and read sections
-from a cluster."""
+"""`cagrpc config`: write a first configuration from what a cluster shows, check files as a server or `cagrpc plan`
+would read them, print the JSON schema, and read sections from a cluster."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import argparse
 from contextlib import closing
 from pathlib import Path
 
-from cagrpc.output import complain, say, warn
+from cagrpc.cli import flags
+from cagrpc.output import complain, say, warn, writing
 
-SUMMARY = "check configuration files, print their JSON schema, or read sections from a cluster"
+SUMMARY = "write a first configuration, check files, print their JSON schema, or read sections from a cluster"
 DETAILS = ""
 
 
@@ -18,6 +19,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     check = actions.add_parser("check", help="read the files as `serve` would and report every error")
     check.add_argument("files", type=Path, nargs="+", metavar="FILE")
     actions.add_parser("schema", help="print the JSON schema of the configuration")
+    first = actions.add_parser(
+        "init", help="write a first configuration from what a cluster shows, which is only listed; each line says why"
+    )
+    flags.add_cluster(first, "of the cluster, and of the configuration")
+    first.add_argument("--output", type=Path, metavar="FILE", help="a new file (default: stdout)")
     read = actions.add_parser("import", help="print sections that are read from a cluster, such as its node groups")
     read.add_argument("source", metavar="SOURCE", help="machine-deployments (Cluster API) or node-pools (Karpenter)")
     read.add_argument("--kubeconfig", type=Path, required=True, metavar="FILE", help="of the cluster")
@@ -34,6 +40,8 @@ def run(options: argparse.Namespace) -> int:
     if options.action == "schema":
         say(schema_text().rstrip("\n"))
         return 0
+    if options.action == "init":
+        return _init(options)
     if options.action == "import":
         return _import(options)
     checked = check_files(options.files)
@@ -46,6 +54,28 @@ def run(options: argparse.Namespace) -> int:
         if not file.problems:
             say(f"{file.path}: {file.kind}, valid: {file.summary}")
     return 2 if any(file.problems for file in checked) else 0
+
+
+def _init(options: argparse.Namespace) -> int:
+    """Look at the cluster, and write what it comes to. A file that is there stays as it is."""
+    from cagrpc.errors import InvalidInput
+
+    kubeconfig = flags.cluster(options)
+    if kubeconfig is None:
+        raise InvalidInput("config init: give the cluster's --kubeconfig")
+    if options.output is not None and options.output.exists():
+        raise InvalidInput(f"{options.output}: is there already; name a new file, or remove it")
+    from cagrpc.offline.discovery import discover
+    from cagrpc.offline.first_configuration import first_configuration
+
+    text = first_configuration(discover(kubeconfig, options.context))
+    if options.output is None:
+        say(text.rstrip("\n"))
+        return 0
+    with writing(), options.output.open("x", encoding="utf-8") as file:
+        file.write(text)
+    say(f"{options.output}: written; `cagrpc serve --config {options.output}` serves it")
+    return 0
 
 
 def _import(options: argparse.Namespace) -> int:

@@ -47,6 +47,14 @@ def place_of(labels: Labels) -> NodePlace:
     return NodePlace(_first(labels, _TYPES), _first(labels, _ZONES), capacity_type)
 
 
+def capacity_type_label(labels: Labels) -> tuple[str, str] | None:
+    """Return the label, its key and value, by which a node says its capacity type; None where none says it."""
+    if labels.get(CAPACITY_TYPE):
+        return CAPACITY_TYPE, labels[CAPACITY_TYPE]
+    said = (key for key, values in _CAPACITY_TYPES.items() if labels.get(key, "") in values)
+    return next(((key, labels[key]) for key in said), None)
+
+
 def _first(labels: Labels, keys: Iterable[str]) -> str:
     return next((labels[key] for key in keys if labels.get(key)), "")
 

@@ -114,7 +114,7 @@ def _listed(client: Client, path: str, kind: str, bound: StandingPods) -> list[M
     for attempt in range(_ATTEMPTS):
         read: list[ManifestDocument | ReducedPod] = []
         try:
-            for body in _pages(client, path):
+            for body in pages(client, path):
                 place = f"{path} ({identity(Encoding.JSON, body)})"
                 document = ManifestDocument(place, {"apiVersion": version, **body, "kind": kind})
                 read.append(bound.reduced(document) or document)
@@ -127,7 +127,8 @@ def _listed(client: Client, path: str, kind: str, bound: StandingPods) -> list[M
     return []
 
 
-def _pages(client: Client, path: str) -> Iterator[Mapping[str, Any]]:
+def pages(client: Client, path: str) -> Iterator[Mapping[str, Any]]:
+    """Yield all objects of a collection, page by page. Raises CagrpcError, also after some of them."""
     token = ""
     while True:
         query = {"limit": str(_PAGE), **({"continue": token} if token else {})}

@@ -23,6 +23,7 @@ COMMANDS = (
     "config",
     "config check",
     "config schema",
+    "config init",
 )
 DATA = Path(__file__).parents[2] / "cagrpc" / "data"
 

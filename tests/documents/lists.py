@@ -131,6 +131,9 @@ NOT_RUN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             ),
         ),
     },
+    "it needs a cluster, which tests/offline/test_discovery.py plays": {
+        "docs/guides/connect.md": ("cagrpc config init --kubeconfig ~/.kube/config --output first.yaml",),
+    },
     "it needs Karpenter or Cluster API in the cluster, with which tests/controlplane/test_karpenter*.py and"
     " test_cluster_api*.py do the same": {
         "docs/guides/karpenter.md": (

@@ -55,7 +55,7 @@ def test_the_configuration_is_that_of_the_expander_alone(helm: Helm, tmp_path: P
         assert settings.answers.mode is (ExpanderMode.SHADOW if mode == "shadow" else ExpanderMode.DECIDE)
         assert settings.config_maps == AutoscalerConfigMapSettings()
         assert not settings.provisioners  # one that takes all groups in would hide the autoscaler's own priorities
-    (checked,) = check_files([tmp_path / "cagrpc.yaml"]).files
+    (checked,) = check_files([tmp_path / "cagrpc.yaml"])
     assert (checked.summary, checked.warnings) == ("an expander alone", ())
 
 
@@ -115,7 +115,7 @@ def requests_of(settings: Settings) -> Iterable[NamedRight]:
         controllers = [cluster.view, *leader.controllers]
         for informer in (each for controller in controllers for each in controller.informers()):
             assert isinstance(informer, Informer)
-            resource = informer.reflector.resource
+            resource = informer.resource
             field, _, name = resource.query.get("fieldSelector", "").partition("=")
             assert field in ("", "metadata.name")
             for verb in ("list", "watch"):

@@ -9,7 +9,7 @@ from typing import Any
 
 from cagrpc.api.encoding.json_documents import mapping, members, strings
 from cagrpc.backends.karpenter.plugin import NodeClass
-from cagrpc.backends.karpenter.pools import NODE_POOLS, disk_bytes, is_zero
+from cagrpc.backends.karpenter.pools import NODE_POOLS, NodePoolState, disk_bytes, explained, is_zero, node_pool
 from cagrpc.backends.plugin import ImportedSections
 from cagrpc.durations import duration_seconds
 from cagrpc.errors import InvalidInput, NotFound
@@ -32,6 +32,7 @@ def read(client: Client, name: str, namespace: str) -> ImportedSections:
     warnings: list[str] = []
     provisioners: list[dict[str, Any]] = []
     parameters: dict[str, dict[str, Any]] = {}
+    states: list[NodePoolState] = []
     for document, _ in members(listed, "items"):
         found = str(mapping(document, "metadata").get("name"))
         if name and found != name:
@@ -44,6 +45,7 @@ def read(client: Client, name: str, namespace: str) -> ImportedSections:
                 " name with node_groups whose min_size is that number"
             )
             continue
+        states.append(node_pool(document))
         parameters[found] = _parameters(spec)
         node_class = parameters[found]["node_class"]
         disk = disk_bytes(client, NodeClass(*(str(node_class.get(key, "")) for key in ("group", "kind", "name"))))
@@ -51,7 +53,7 @@ def read(client: Client, name: str, namespace: str) -> ImportedSections:
     if not provisioners:
         raise InvalidInput("; ".join([f"{client.server} has no NodePool {name}".rstrip() + " to read", *warnings]))
     backend = {"karpenter": {"provisioners": parameters}}
-    return ImportedSections({"provisioners": provisioners, "backend": backend}, warnings)
+    return ImportedSections({"provisioners": provisioners, "backend": backend}, warnings, explained(states))
 
 
 def _provisioner(name: str, spec: Document, place: str, warnings: list[str], disk: int | None) -> dict[str, Any]:

@@ -70,6 +70,11 @@ def test_a_server_reads_what_the_cluster_has(api: ApiServer, tmp_path: Path) -> 
         'NodePool "gpu": spec.template.spec.requirements[1].minValues is left out',
         'NodePool "static": is static (spec.replicas: 3) and left out',
     ]
+    assert [each.partition(": found")[0] for each in found.preconditions if "gpu" in each] == [
+        'NodePool "gpu": spec.limits',
+        'NodePool "gpu": spec.disruption.budgets: expected one of nodes "0" at all times, so that it disrupts no node',
+        'NodePool "gpu": spec.disruption.consolidateAfter',
+    ]
     text = yaml.safe_dump({**found.sections, "kubernetes": {"in_cluster": True}, "consolidation": {}})
     settings = parse_settings(text, "c.yaml", tmp_path)
     by_provisioner = {group.provisioner: group for group in settings.groups}
