@@ -63,11 +63,18 @@ def parse_settings(text: str, name: str, directory: Path) -> Settings:
     catalogue = reader.catalogue(sections.get("catalogue"), directory)
     configuration = reader.validated(_CONFIGURATION, raw, "", provisioners.context(catalogue, directory))
     reader.warn_of_old_names()
+    if isinstance(raw, Mapping) and not raw.get("provisioners", ()) and not _is_alone(raw):
+        reader.problems.append("provisioners: found none, expected at least one, or provider: {enabled: false}")
     written = sections.get("provisioners")
     entries = reader.opened(written if isinstance(written, list) else [], "provisioners", directory, catalogue)
     if configuration is None or catalogue is None or reader.problems:
         raise InvalidConfiguration(reader.problems)
     return _settings(configuration, entries, catalogue, directory, reader)
+
+
+def _is_alone(raw: Mapping[Any, Any]) -> bool:
+    provider = raw.get("provider")
+    return isinstance(provider, Mapping) and provider.get("enabled") is False
 
 
 def _settings(

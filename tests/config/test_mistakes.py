@@ -235,7 +235,7 @@ def test_every_error_at_once_each_with_its_path() -> None:
         pytest.param("# nothing\n", "c.yaml: has 0 documents", id="a comment"),
         pytest.param("a: 1\n---\nb: 2", "c.yaml: has 2 documents", id="two documents"),
         pytest.param("[]", "the file: found [], expected a mapping", id="a list"),
-        pytest.param("{}", "the file: provisioners: found none, expected at least one", id="nothing in it"),
+        pytest.param("{}", "provisioners: found none, expected at least one", id="nothing in it"),
         pytest.param("a: b: c", "c.yaml:1:5: is not YAML: mapping values are not allowed here", id="syntax"),
         pytest.param("a: 1\nb: [2\n", "c.yaml:3:1: is not YAML: while parsing a flow sequence", id="an open list"),
         pytest.param("a:\n\t- 1", "c.yaml:2:1: is not YAML: ", id="a tab"),

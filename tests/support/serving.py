@@ -110,7 +110,7 @@ def settings_of_everything(directory: Path, api_server: str) -> Settings:
     backend: Any = settings.backend
     return replace(
         settings,
-        backend=replace(backend, nodes=True),
+        backend=replace(backend, settings=replace(backend.settings, nodes=True)),
         drive=Drive.PLAN,
         cluster=ClusterSettings(kubeconfig_of(directory, api_server), journal=JournalKind.SQLITE),
         requests=RequestSettings(),

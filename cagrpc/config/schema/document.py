@@ -108,12 +108,6 @@ class Configuration(Form):
             )
         return seconds
 
-    @model_validator(mode="after")
-    def _provider_has_provisioners(self) -> Self:
-        if self.provider.enabled and not self.provisioners:
-            raise ValueError("provisioners: found none, expected at least one, or provider: {enabled: false}")
-        return self
-
     def _has_on(self, name: str) -> bool:
         return name in self.model_fields_set and bool(getattr(self, name).enabled)
 
