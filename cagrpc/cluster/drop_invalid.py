@@ -1,5 +1,5 @@
-"""The one way from controllers to the planner: problems with invalid pods, Nodes or DaemonSets are planned without
-these, so that they are in nobody's way."""
+"""Problems with invalid pods, Nodes or DaemonSets are planned without these, so that they are in nobody's way: what any
+tenant may create stops nobody else's plan."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """A pod's effective requests, by Kubernetes' rules for containers, init containers, sidecars, pod-level resources,
-overhead and resizes in place; and helpers that read JSON-shaped documents and report each problem with its path."""
+overhead and resizes in place."""
 
 from __future__ import annotations
 

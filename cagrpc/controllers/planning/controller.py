@@ -208,7 +208,9 @@ class PlanningController(Controller):
         tracing.child("solving", began_at, solved_at)
         tracing.child("checking", solved_at, self._now())
         assigned, shortages = assign_pods(plan, asked), snapshot.shortages
-        unplaced = reasons.left_out(plan, asked, shortages)
+        not_valid, not_valid_pods = reasons.invalid(planned.dropped, asked)
+        assigned = replace(assigned, unplaced={**assigned.unplaced, **not_valid_pods})
+        unplaced = {**reasons.left_out(plan, asked, shortages), **not_valid}
         recorded = self._left_out(unplaced, assigned.unplaced, backing_off)
         with tracing.span("committing"):
             outcome = self._apply(assigned, inputs, record.id, plan.certificate.gap)

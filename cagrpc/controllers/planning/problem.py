@@ -1,7 +1,7 @@
 """From the cluster and the fleet to the planner's question: pods that nothing serves yet, what is free for them, and
-which nodes may be opened. Pure. Which pods are served is `placement`'s, what becomes of the plan `increments`'s.
+which nodes may be opened. Pure. Which pods are served is the assume cache's, what becomes of the plan `increments`'s.
 
-Free is the room on Ready Nodes and on nodes in flight (`placement.placed_pods`), less that of served pods that still
+Free is the room on Ready Nodes and on nodes in flight (`assume_cache.placements`), less that of served pods that still
 exist. A pod that is gone leaves its room to others, its own replacement among them.
 """
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from cagrpc import errors
+from cagrpc.cluster.drop_invalid import faults
 from cagrpc.cluster.shortages import Shortage, could_hold, offering
 from cagrpc.cluster.shortages import left_out as describe
 from cagrpc.cluster.state import IncompleteGang, PodRef
@@ -19,14 +20,16 @@ from cagrpc.controllers.events import Note, pod_object
 from cagrpc.controllers.planning.increments import AssignedPods, format_deltas
 from cagrpc.controllers.planning.problem import Question
 from cagrpc.controllers.planning.records import LeftOut, Rounds
+from cagrpc.errors import in_one_line
 from cagrpc.fleet.model import IncrementSpec, IncrementStatus
 from solver import explain
 from solver.explanation.choices import reached, without
 from solver.explanation.kinds import advice
 from solver.explanation.model import Explanation, WhyLimited
-from solver.model import Budget, NodeGroup, Plan, PodClass, Problem
+from solver.model import Budget, NodeGroup, Plan, PodClass, PodSet, Problem
 from solver.model.budget import Interruption
 from solver.model.errors import NotCompiledError
+from solver.model.plan import class_key
 
 CONTROLLER, ACTION = "cagrpc.io/planner", "Planning"
 """`reportingController` and `action` of the planner's Events."""
@@ -69,6 +72,17 @@ def left_out(
                 cls.example, each.count, (*short, *_elsewhere(each.reasons, short)), gang=cls.gang
             )
     return found
+
+
+def invalid(dropped: Iterable[PodSet], asked: Question) -> tuple[dict[int, LeftOut], dict[int, tuple[PodRef, ...]]]:
+    """Return pods that were planned without, as no problem may have them, and who they are: as if by class, under
+    numbers that no class has."""
+    found, pods = {}, {}
+    for number, each in enumerate(each for each in dropped if not each.placeholder):
+        sentence = f"it cannot be planned: {in_one_line(faults(Problem((each,))))}"
+        found[-1 - number] = LeftOut(each.name, each.count, (sentence,), gang=each.gang)
+        pods[-1 - number] = asked.pods.get(class_key(each), ())
+    return found, pods
 
 
 def _elsewhere(reasons: Iterable[str], short: tuple[str, ...]) -> Iterator[str]:

@@ -8,11 +8,16 @@ from dataclasses import replace
 import pytest
 
 from cagrpc.backends.simulated.behaviour import Behaviour
+from cagrpc.cluster.drop_invalid import ValidPlan
+from cagrpc.controllers.planning import controller, reasons
 from cagrpc.fleet.model import IncrementSpec
+from solver import solve
 from solver.model import (
+    Budget,
     Limit,
     PodSelector,
     PodSpec,
+    Problem,
     Taint,
     TaintEffect,
     Toleration,
@@ -84,6 +89,28 @@ def test_pods_get_events_of_what_is_planned_for_them_or_why_nothing_is(
     assert {(each.uid, each.warning, each.labels["cagrpc.io/plan"]) for each in not_planned} == {(left, True, plan)}
     moved = [each for each in caplog.records if each.name == "cagrpc.fleet.ledger"]
     assert {(each.__dict__["increment"], each.__dict__["plan"]) for each in moved} == {(status.id, plan)}
+
+
+def test_a_pod_that_no_problem_may_have_is_told_why(new_world: NewWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What readers let through and the solver refuses; today's readers let nothing of the kind through."""
+
+    def without_the_large(problem: Problem, budget: Budget) -> ValidPlan:
+        large = tuple(each for each in problem.pod_sets if dict(each.spec.requests)["cpu"] > 50_000)
+        left = replace(problem, pod_sets=tuple(each for each in problem.pod_sets if each not in large))
+        return ValidPlan(left, solve(left, budget), large)
+
+    monkeypatch.setattr(controller, "solve_valid", without_the_large)
+    monkeypatch.setattr(reasons, "faults", lambda _: ("its cpu is too much",))
+    world = new_world()
+    (served,) = world.cluster.add()
+    (invalid,) = world.cluster.add(cpu=99_000)
+    world.run(SOON)
+    assert [each.uid for each in world.events("Planned")] == [served]
+    (told,) = world.events("NotPlanned")
+    assert (told.uid, told.text) == (invalid, "it cannot be planned: its cpu is too much")
+    (plan,) = world.page("/plans")
+    (left,) = plan["unplaced"]
+    assert (left["count"], left["reasons"]) == (1, [told.text])
 
 
 def test_pods_of_a_gang_get_events_of_how_many_it_still_needs_and_it_is_recorded_once(new_world: NewWorld) -> None:
