@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, Self
 
 from pydantic import Field
 
 from cagrpc.fleet.catalogue import CAPACITY_TYPE, DEFAULT_CAPACITY_TYPE, INSTANCE_TYPE, NVIDIA_GPU, ZONE, Catalogue
 from cagrpc.forms import Section
-from solver.model import CPU, MEMORY, Labels, Resources
+from solver.model import CPU, MEMORY, Labels, NodeGroup, Resources
 
 _ZONES = (ZONE, "failure-domain.beta.kubernetes.io/zone")
 _TYPES = (INSTANCE_TYPE, "beta.kubernetes.io/instance-type")
@@ -32,11 +32,16 @@ _Dollars = Annotated[float, Field(ge=0, le=1_000_000)]
 
 
 class NodePlace(NamedTuple):
-    """What a price is of; an empty text stands for any zone or capacity type."""
+    """What a price is of; an empty text stands for any zone or capacity type, and for what is not known."""
 
-    instance_type: str
-    zone: str
-    capacity_type: str
+    instance_type: str = ""
+    zone: str = ""
+    capacity_type: str = ""
+
+    @classmethod
+    def of_group(cls, group: NodeGroup) -> Self:
+        """Return where the nodes of a group are."""
+        return cls(group.instance_type, group.zone, group.capacity_type)
 
 
 def place_of(labels: Labels) -> NodePlace:

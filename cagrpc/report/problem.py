@@ -71,7 +71,7 @@ class ReadCluster:
         if self.read.expanded is None:
             return tuple(each.group for each in self.shapes)
         groups = self.read.expanded.groups
-        prices = (self.read.prices.overrides(NodePlace(of.instance_type, of.zone, of.capacity_type)) for of in groups)
+        prices = (self.read.prices.overrides(NodePlace.of_group(of)) for of in groups)
         priced = zip(groups, prices, strict=True)
         return tuple(each if price is None else replace(each, price_usd_per_hour=price) for each, price in priced)
 

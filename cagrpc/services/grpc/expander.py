@@ -129,7 +129,7 @@ class OfferedGroups:
     def place(self, name: str) -> NodePlace:
         """Return where the nodes of a group are, as far as it is known."""
         found = self.groups.get(name)
-        return NodePlace(found.instance_type, found.zone, found.capacity_type) if found else NodePlace("", "", "")
+        return NodePlace.of_group(found) if found else NodePlace()
 
     def limits(self, names: Iterable[str]) -> tuple[Limit, ...]:
         """Return the limits of our fleet where one of these groups is of it."""
@@ -420,10 +420,10 @@ class Expander:
         since = min((at for at in created if at > 0), default=None)
         of_fleet = not shadow and (not foreign or (chosen is not None and chosen not in foreign))
         self._decisions.record(decision, wanted, waiting_since_seconds=since, of_fleet=of_fleet)
-        if chosen is not None and not shadow and offered.is_foreign(chosen.node_group):
-            self.failed.chosen(chosen.node_group, wanted, offered.place(chosen.node_group))
         if chosen is not None and offered.is_foreign(chosen.node_group):
             self._spreading.chosen(chosen.node_group, chosen.node_count)
+            if not shadow:
+                self.failed.chosen(chosen.node_group, wanted, offered.place(chosen.node_group))
         return wire.answer(answered, reason if chosen else "") if answered else wire.VETO
 
     def _places_of_backed_off(self, request: wire.Request) -> Mapping[str, NodePlace]:
@@ -432,7 +432,7 @@ class Expander:
         for name in self.failed.not_noted(templates.sizes):
             found = templates.read(name, request.templates[name]).group if name in request.templates else None
             if found is not None:
-                places[name] = NodePlace(found.instance_type, found.zone, found.capacity_type)
+                places[name] = NodePlace.of_group(found)
         return places
 
     def _may_veto(self, request: wire.Request) -> bool:

@@ -41,7 +41,7 @@ OF_KIN = 0.25
 _OFFERED_AGAIN = "its pods were offered again"
 _MOST_CHOICES, _MOST_PODS, _MOST_GROUPS = 256, 200, 500
 _LONGEST_TEXT, _LONGEST_LABEL = 300, 63
-_NOWHERE = NodePlace("", "", "")
+_NOWHERE = NodePlace()
 
 
 @dataclass(frozen=True, slots=True)
