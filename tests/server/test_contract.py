@@ -48,6 +48,8 @@ NAMES = (
     "Kueue's admission checks",
     "writing Events of cagrpc.io/provisioning-request",
     "the life of simulated nodes",
+    "following the cluster-autoscaler's ConfigMaps",
+    "keeping failed scale-ups",
 )
 """All that there are, in their order."""
 

@@ -27,6 +27,7 @@ from cagrpc.config.load import load_settings
 from cagrpc.config.schema.listen import Address
 from cagrpc.config.settings import Settings
 from cagrpc.controllers.settings import (
+    AutoscalerConfigMapSettings,
     ClusterSettings,
     ConsolidationSettings,
     Drive,
@@ -105,7 +106,7 @@ def kubeconfig_of(directory: Path, server: str) -> Path:
 
 
 def settings_of_everything(directory: Path, api_server: str) -> Settings:
-    """Return `settings_of` with a cluster and every controller."""
+    """Return `settings_of` with a cluster and every controller; the cluster has a cluster-autoscaler of its own too."""
     settings = settings_of(directory)
     backend: Any = settings.backend
     return replace(
@@ -117,6 +118,7 @@ def settings_of_everything(directory: Path, api_server: str) -> Settings:
         kueue=KueueSettings(),
         slack=SlackSettings(),
         consolidation=ConsolidationSettings(),
+        config_maps=AutoscalerConfigMapSettings(),
     )
 
 
