@@ -14,7 +14,11 @@ from cagrpc.replay.identities import Identities
 from cagrpc.replay.recording import BEST_OPTIONS, Call
 
 ALLOWED_EXCEPTIONS: Mapping[tuple[str, str, str], str] = {
-    ("NodeGroupGetOptions", "UNIMPLEMENTED", "OK"): "the group has autoscaling options of its own",
+    (
+        "NodeGroupGetOptions",
+        "UNIMPLEMENTED",
+        "OK",
+    ): "CA takes its defaults where there are no options",
     ("NodeGroupTemplateNodeInfo", "UNIMPLEMENTED", "OK"): "a template is always a whole node",
 }
 """(method, recorded code, actual code) -> why that is right."""
@@ -117,7 +121,10 @@ def _gpu_label(_: Call, response: bytes, __: ReplayedFleet) -> str:
 
 def _options(call: Call, response: bytes, _: ReplayedFleet) -> str:
     defaults = parse(pb.NodeGroupAutoscalingOptionsRequest, call.request).defaults
-    options = parse(pb.NodeGroupAutoscalingOptionsResponse, response).nodeGroupAutoscalingOptions
+    answer = parse(pb.NodeGroupAutoscalingOptionsResponse, response)
+    if not answer.HasField("nodeGroupAutoscalingOptions"):
+        return ""  # CA takes its defaults
+    options = answer.nodeGroupAutoscalingOptions
     answered = {each.name for each, _ in options.ListFields()}
     zeroed = [each.name for each, _ in defaults.ListFields() if each.name not in answered]
     return f"options that CA would read as zero: {', '.join(zeroed)}" if zeroed else ""

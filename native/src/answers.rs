@@ -1,13 +1,11 @@
 //! Ready answers of one snapshot of the fleet, and how often and how fast each was given.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use hyper::header::HeaderValue;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -21,15 +19,9 @@ const ENTRY_BYTES: usize = 128; // what an entry takes besides
 
 /// An answer as it goes out.
 pub struct Ready {
-    pub outcome: Outcome,
+    /// The message with its length before it, as it is framed.
+    pub message: Bytes,
     series: Arc<Series>,
-}
-
-pub enum Outcome {
-    /// A message with its length before it, as it is framed.
-    Message(Bytes),
-    /// A code, and its details as they are written in a header.
-    Refusal(i32, HeaderValue),
 }
 
 impl Ready {
@@ -38,10 +30,9 @@ impl Ready {
     }
 }
 
-/// Calls of one method that ended with one code.
+/// Calls of one method.
 struct Series {
     method: String,
-    code: String,
     /// By the first bound, in seconds, that the duration does not exceed; the last has no bound.
     bounds: Arc<[f64]>,
     buckets: Vec<AtomicU64>,
@@ -97,14 +88,13 @@ impl Store {
         self.table.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn series(&self, method: &str, code: &str) -> Arc<Series> {
+    fn series(&self, method: &str) -> Arc<Series> {
         let mut all = self.series.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = all.iter().find(|s| s.method == method && s.code == code) {
+        if let Some(found) = all.iter().find(|s| s.method == method) {
             return found.clone();
         }
         let made = Arc::new(Series {
             method: method.to_owned(),
-            code: code.to_owned(),
             bounds: self.bounds.clone(),
             buckets: (0..=self.bounds.len()).map(|_| AtomicU64::new(0)).collect(),
             nanoseconds: AtomicU64::new(0),
@@ -119,17 +109,12 @@ impl Store {
         framed.put_u8(0);
         framed.put_u32(length);
         framed.put_slice(answer);
-        Ok(Arc::new(Ready { outcome: Outcome::Message(framed.freeze()), series: self.series(method, "OK") }))
+        Ok(Arc::new(Ready { message: framed.freeze(), series: self.series(method) }))
     }
 
     /// Keep an answer, if the version is still current and there is room.
     fn keep(&self, version: u64, method: &str, key: &[u8], ready: Arc<Ready>) {
-        let size = ENTRY_BYTES
-            + key.len()
-            + match &ready.outcome {
-                Outcome::Message(bytes) => bytes.len(),
-                Outcome::Refusal(_, details) => details.len(),
-            };
+        let size = ENTRY_BYTES + key.len() + ready.message.len();
         let mut table = self.write();
         if table.version != version || key.len() > LONGEST_KEY_BYTES || table.bytes + size > MOST_BYTES {
             return;
@@ -189,15 +174,6 @@ impl Answers {
         Ok(())
     }
 
-    /// Have a refusal ready: a code by its number and its name, with details.
-    fn refuse(&self, version: u64, method: &str, key: &[u8], code: i32, name: &str, details: &str) -> PyResult<()> {
-        let details = HeaderValue::from_str(&percent_encoded(details))
-            .map_err(|error| PyValueError::new_err(error.to_string()))?;
-        let ready = Ready { outcome: Outcome::Refusal(code, details), series: self.store.series(method, name) };
-        self.store.keep(version, method, key, Arc::new(ready));
-        Ok(())
-    }
-
     /// Have the answers to many keys ready at once: `answer_of` has the name of each key's answer in `answers`; keys
     /// without one have none.
     fn fill(
@@ -231,27 +207,14 @@ impl Answers {
         Ok(())
     }
 
-    /// Every series so far: method, code, calls by bucket, and the seconds of all of them.
-    fn counts(&self) -> Vec<(String, String, Vec<u64>, f64)> {
+    /// Every series so far: method, calls by bucket, and the seconds of all of them.
+    fn counts(&self) -> Vec<(String, Vec<u64>, f64)> {
         let all = self.store.series.read().unwrap_or_else(PoisonError::into_inner);
         let counted = |series: &Arc<Series>| {
             let buckets = series.buckets.iter().map(|each| each.load(Relaxed)).collect();
             let took = Duration::from_nanos(series.nanoseconds.load(Relaxed));
-            (series.method.clone(), series.code.clone(), buckets, took.as_secs_f64())
+            (series.method.clone(), buckets, took.as_secs_f64())
         };
         all.iter().map(counted).collect()
     }
-}
-
-/// As gRPC writes a status's details in a header.
-fn percent_encoded(text: &str) -> String {
-    let mut written = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if (0x20..0x7f).contains(&byte) && byte != b'%' {
-            written.push(byte.into());
-        } else {
-            let _ = write!(written, "%{byte:02X}"); // a String takes all
-        }
-    }
-    written
 }

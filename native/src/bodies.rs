@@ -14,7 +14,7 @@ pub enum Reply {
     /// A message, and then the trailers of a call that went well.
     Message(Bytes),
     Trailers,
-    /// Nothing more to come: the status was in the headers.
+    /// Nothing more to come.
     Nothing,
     Forwarded(Incoming),
 }

@@ -17,5 +17,5 @@ mod cagrpc_native {
 
     /// Of this module with `cagrpc.services.grpc.native`: another number means that it was built for another cagrpc.
     #[pymodule_export]
-    const INTERFACE: u32 = 2;
+    const INTERFACE: u32 = 3;
 }

@@ -21,7 +21,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
-use crate::answers::{Outcome, Ready, Store};
+use crate::answers::{Ready, Store};
 use crate::bodies::{self, Received, Reply, receive};
 use crate::connections::{Admitted, Connections, Progress, UnderWay};
 
@@ -280,16 +280,8 @@ impl Client {
 }
 
 fn response(ready: &Ready) -> Response<Reply> {
-    let mut response = Response::new(match &ready.outcome {
-        Outcome::Message(bytes) => Reply::Message(bytes.clone()),
-        Outcome::Refusal(..) => Reply::Nothing,
-    });
-    let headers = response.headers_mut();
-    headers.insert("content-type", HeaderValue::from_static("application/grpc"));
-    if let Outcome::Refusal(code, details) = &ready.outcome {
-        headers.insert("grpc-status", (*code).into());
-        headers.insert("grpc-message", details.clone());
-    }
+    let mut response = Response::new(Reply::Message(ready.message.clone()));
+    response.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc"));
     response
 }
 

@@ -85,10 +85,10 @@ class _Watched:
         """As the autoscaler does in a loop of its own."""
         with self.serving.provider() as provider:
             provider._call("Refresh", pb.RefreshRequest(), pb.RefreshResponse)
-            (node_group,) = provider.node_groups()
-            options = pb.NodeGroupAutoscalingOptionsRequest(id=node_group)
+            of_nobody = pb.PricingNodePriceRequest(node=pb.ExternalGrpcNode(name="not-ours"))
+            of_nobody.endTimestamp.seconds = 3600
             with pytest.raises(grpc.RpcError) as refusal:
-                provider._call("NodeGroupGetOptions", options, pb.NodeGroupAutoscalingOptionsResponse)
+                provider._call("PricingNodePrice", of_nobody, pb.PricingNodePriceResponse)
             assert refusal.value.code() is grpc.StatusCode.UNIMPLEMENTED
         credentials = grpc.ssl_channel_credentials(self.authority.read_bytes())
         with grpc.secure_channel(self.serving.endpoints["expander"], credentials) as channel:

@@ -257,7 +257,7 @@ MEANINGLESS: Mapping[str, tuple[Call, str, Message | None, str]] = {
     "zeroed options": (
         call("NodeGroupGetOptions", DEFAULTS, None, "UNIMPLEMENTED"),
         "OK",
-        pb.NodeGroupAutoscalingOptionsResponse(),
+        pb.NodeGroupAutoscalingOptionsResponse(nodeGroupAutoscalingOptions=pb.NodeGroupAutoscalingOptions()),
         "read as zero: scaleDownUtilizationThreshold",
     ),
     "a choice that nobody offered": (
@@ -290,11 +290,12 @@ def test_bytes_that_are_no_message_are_found() -> None:
     assert "NodeGroupsResponse" in verdict.problem
 
 
-def test_options_of_its_own_are_an_allowed_exception() -> None:
-    answer = pb.NodeGroupAutoscalingOptionsResponse(nodeGroupAutoscalingOptions=DEFAULTS.defaults)
+@pytest.mark.parametrize("options", [None, DEFAULTS.defaults], ids=["none", "its own"])
+def test_an_answer_to_options_is_an_allowed_exception(options: pb.NodeGroupAutoscalingOptions | None) -> None:
+    answer = pb.NodeGroupAutoscalingOptionsResponse(nodeGroupAutoscalingOptions=options)
     recorded = call("NodeGroupGetOptions", DEFAULTS, None, "UNIMPLEMENTED")
     verdict = judge(recorded, "OK", answer.SerializeToString(), ReplayedFleet(Identities([])))
-    assert (verdict.problem, verdict.exception) == ("", "the group has autoscaling options of its own")
+    assert (verdict.problem, verdict.exception) == ("", "CA takes its defaults where there are no options")
 
 
 def test_a_deleted_instance_may_take_a_moment_to_go() -> None:

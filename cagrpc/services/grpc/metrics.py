@@ -56,7 +56,7 @@ class _Together(Collector):
     def collect(self) -> Iterator[Metric]:
         more: dict[tuple[str, str, str, str], float] = {}
         for each in self._ready():
-            labels = each.method, each.code
+            labels = each.method, "OK"
             self._calls.labels(*labels)  # the series, where there is none yet
             self._seconds.labels(*labels)
             calls = sum(each.by_bucket)

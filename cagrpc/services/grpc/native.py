@@ -27,7 +27,7 @@ from cagrpc.services.tls import LiveTls, ServerTls
 
 log = logging.getLogger(__name__)
 
-INTERFACE = 2
+INTERFACE = 3
 """The interface of the wheel's module that this one uses."""
 
 _CONNECTION = "cagrpc-connection"
@@ -81,16 +81,11 @@ class NativeAnswers(ReadyAnswers):
     def put(self, version: int, method: str, key: bytes, answer: bytes) -> None:
         self.native.put(version, method, key, answer)
 
-    def refuse(self, version: int, method: str, key: bytes, code: grpc.StatusCode, details: str) -> None:
-        self.native.refuse(version, method, key, code.value[0], code.name, details)
-
     def fill(self, version: int, method: str, answer_of: Mapping[str, str], answers: Mapping[str, bytes]) -> None:
         self.native.fill(version, method, dict(answer_of), dict(answers))
 
     def calls(self) -> Iterable[ReadyCalls]:
-        return [
-            ReadyCalls(method, code, tuple(buckets), seconds) for method, code, buckets, seconds in self.native.counts()
-        ]
+        return [ReadyCalls(method, tuple(buckets), seconds) for method, buckets, seconds in self.native.counts()]
 
 
 @dataclass(frozen=True, slots=True)

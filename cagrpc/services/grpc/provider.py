@@ -37,7 +37,7 @@ from cagrpc.fleet.model import (
 from cagrpc.runtime import tracing
 from cagrpc.services.decisions import ExpanderChoice
 from cagrpc.services.grpc.ready import ReadyAnswers
-from cagrpc.services.grpc.status import CallContext, Method, on_messages, status_of, with_name
+from cagrpc.services.grpc.status import CallContext, Method, on_messages
 from solver.model import PODS, NodeGroup, PodSpec
 from solver.model.eligibility import why_not_eligible
 
@@ -185,12 +185,7 @@ class Provider:
             if answer is None:
                 if request is None:
                     request = parse(request_type, data)
-                try:
-                    answer = read(request, memo.snapshot).SerializeToString()
-                except NotImplementedByDesign as error:
-                    code, details = status_of(error)
-                    self._ready.refuse(memo.snapshot.version, *key, code, with_name(call.method, details))
-                    raise
+                answer = read(request, memo.snapshot).SerializeToString()
                 if len(memo.answers) < _MOST_MEMOISED:
                     memo.answers[key] = answer
                     self._ready.put(memo.snapshot.version, *key, answer)
@@ -239,12 +234,12 @@ class Provider:
 
     def _get_options(self, request: pb.NodeGroupAutoscalingOptionsRequest, snapshot: FleetSnapshot) -> Message:
         changed = self._options.get(_state(snapshot, request.id).group.id)
-        if changed is None:
-            # Any answer makes CA 1.36.1 take the node start-up time for 0 (kubernetes/autoscaler#10245).
-            raise NotImplementedByDesign(f"node group {request.id} has CA's own options")
-        if not request.HasField("defaults"):
-            # CA takes an answer verbatim: without its defaults we could only answer zeros.
-            raise NotImplementedByDesign(f"node group {request.id}: the request carries no defaults to change")
+        # CA takes options verbatim: without its defaults we could only answer zeros.
+        if changed is None or not request.HasField("defaults"):
+            # Every CA takes its defaults where an answer has no options. CA 1.28 and older take UNIMPLEMENTED for a
+            # failure, after which they never scale down; options make CA 1.36.1 take the node start-up time for 0
+            # (kubernetes/autoscaler#10245).
+            return pb.NodeGroupAutoscalingOptionsResponse()
         answer = provider.options(request.defaults, changed)
         return pb.NodeGroupAutoscalingOptionsResponse(nodeGroupAutoscalingOptions=answer)
 

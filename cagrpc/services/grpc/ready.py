@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-import grpc
-
 
 @dataclass(frozen=True, slots=True)
 class ReadyCalls:
-    """Calls that were answered so, by method and code."""
+    """Calls of one method that were answered so, all with OK."""
 
     method: str
-    code: str
     by_bucket: tuple[int, ...]
     """How many took no longer than each bound of `cagrpc.services.grpc.metrics`, and no less than the one before; the
     last are those that took longer than all."""
@@ -32,9 +29,6 @@ class ReadyAnswers:
 
     def put(self, version: int, method: str, key: bytes, answer: bytes) -> None:
         """Have the answer to a request ready; ignored where there is a newer snapshot."""
-
-    def refuse(self, version: int, method: str, key: bytes, code: grpc.StatusCode, details: str) -> None:
-        """Have a refusal ready."""
 
     def fill(self, version: int, method: str, answer_of: Mapping[str, str], answers: Mapping[str, bytes]) -> None:
         """Have the answers to many keys ready: `answer_of` has the name of each key's answer in `answers`."""

@@ -96,11 +96,11 @@ def _defaults() -> pb.NodeGroupAutoscalingOptions:
     return defaults
 
 
-def test_options_of_a_group_with_default_options_are_unimplemented() -> None:
+def test_no_options_of_a_group_with_default_options_are_answered_so_that_the_autoscaler_takes_its_own() -> None:
     with _house(options={"b": AutoscalingOptions()}) as house:
         for group_id in ("a", "b"):
             request = pb.NodeGroupAutoscalingOptionsRequest(id=group_id, defaults=_defaults())
-            assert house.ca.code("NodeGroupGetOptions", request)[0] == "UNIMPLEMENTED"
+            assert house.ca.ok("NodeGroupGetOptions", request) == pb.NodeGroupAutoscalingOptionsResponse()
 
 
 def test_configured_options_echo_the_defaults_and_are_never_zeroed() -> None:
@@ -114,9 +114,10 @@ def test_configured_options_echo_the_defaults_and_are_never_zeroed() -> None:
         assert options.MaxNodeProvisionTime.duration == 900 * 10**9
 
 
-def test_options_without_defaults_to_echo_are_unimplemented() -> None:
+def test_no_options_are_answered_where_there_are_no_defaults_to_echo() -> None:
     with _house(options={"a": AutoscalingOptions(scale_down_unneeded_seconds=60)}) as house:
-        assert house.ca.code("NodeGroupGetOptions", pb.NodeGroupAutoscalingOptionsRequest(id="a"))[0] == "UNIMPLEMENTED"
+        answer = house.ca.ok("NodeGroupGetOptions", pb.NodeGroupAutoscalingOptionsRequest(id="a"))
+        assert answer == pb.NodeGroupAutoscalingOptionsResponse()
 
 
 def test_a_template_is_a_whole_node_in_both_generations() -> None:
