@@ -73,7 +73,6 @@ class Leader:
                     planner_drives=settings.drive is Drive.PLAN,
                     serves_requests=settings.requests is not None,
                     gang_label=cluster.settings.gang_label if cluster is not None else DEFAULT_GANG_LABEL,
-                    schedulers=settings.schedulers,
                     templates=TemplateGroups(
                         settings.provisioners, settings.catalogue, settings.prices, settings.price_rule, followed
                     ),

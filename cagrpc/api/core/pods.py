@@ -40,7 +40,6 @@ from cagrpc.api.core.constraints import (
 from cagrpc.api.core.consumption import Consumption, consumption
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, GangMembership, gang_of_pod
 from cagrpc.api.core.resources import effective_requests
-from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER
 from cagrpc.api.core.selectors import (
     DEFAULT_NAMESPACE,
     Conditions,
@@ -211,8 +210,6 @@ class Pod:
     """Its annotations of a ProvisioningRequest, one of which may be missing."""
     created_at_seconds: int = 0
     """The time of its creation since the epoch; 0 where unknown."""
-    scheduler: str = DEFAULT_SCHEDULER
-    """Who is to bind it."""
     namespace_selectors: frozenset[Conditions] = field(default=frozenset(), compare=False)
     """The conditions on labels of Namespaces that its spec depends on."""
     warning: str = field(default="", compare=False)
@@ -523,7 +520,6 @@ def _pod(message: kubernetes_pb2.Pod, labels: Labels, gang_label: str, consuming
         placeholder=placeholder,
         consumes=consumes,
         created_at_seconds=metadata.creationTimestamp.seconds,
-        scheduler=message.spec.schedulerName or DEFAULT_SCHEDULER,
         warning=f"pod {name}: {in_one_line(problems)}" if problems else "",
     )
 

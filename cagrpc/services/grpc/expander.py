@@ -25,7 +25,6 @@ from cagrpc.api.autoscaler.expander import Option, group
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, is_of_request
 from cagrpc.api.core.nodes import as_planned
 from cagrpc.api.core.pods import Pod
-from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
 from cagrpc.cluster.released_pods import ReleasedPods
 from cagrpc.controllers.settings import AnswerRules, ExpanderMode
 from cagrpc.errors import InvalidInput
@@ -159,7 +158,7 @@ def _with_room(group: NodeGroup, node_count: int) -> NodeGroup:
     return replace(group, max_size=max(group.max_size, group.target_size + max(0, node_count)))
 
 
-def why_left_out(option: Option, offered: OfferedGroups, schedulers: AbstractSet[str] = DEFAULT_SCHEDULERS) -> str:
+def why_left_out(option: Option, offered: OfferedGroups) -> str:
     """Return why an option must not be chosen, for people; empty where it may. An increase by CA's estimate has to fit:
     CA scales by that, whatever is answered."""
     if unknown := offered.why_unknown(option.node_group):
@@ -169,27 +168,24 @@ def why_left_out(option: Option, offered: OfferedGroups, schedulers: AbstractSet
     snapshot = offered.snapshot
     state = snapshot.groups.get(option.node_group)
     if state is None:  # of the autoscaler's own, which offers no group that is full
-        return _why_no_demand(option.pods, snapshot, schedulers)
+        return _why_no_demand(option.pods, snapshot)
     wanted = state.target_size + option.node_count
     if wanted > state.group.max_size:
         return f"would have {pluralize(wanted, 'node')}, above the group's maximum of {state.group.max_size}"
     if broken := limits_broken(snapshot.limits, state.group, option.node_count):
         return f"would break limits: {'; '.join(broken)}"
-    return _why_no_demand(option.pods, snapshot, schedulers)
+    return _why_no_demand(option.pods, snapshot)
 
 
-def _why_no_demand(pods: Sequence[Pod], snapshot: FleetSnapshot, schedulers: AbstractSet[str]) -> str:
-    ours = [pod for pod in pods if pod.scheduler in schedulers]
-    if pods and not ours:
-        names = ", ".join(sorted({pod.scheduler[:_LONGEST_NAME] for pod in pods})[:_MOST_NAMES])
-        return f"all of its pods are of schedulers that are not planned for ({names}); name them in `schedulers`"
+def _why_no_demand(pods: Sequence[Pod], snapshot: FleetSnapshot) -> str:
     # New nodes are not for pods that consume ProvisioningRequests. A CA that knows requests
-    # (--enable-provisioning-requests) does not offer those at all.
-    others = [pod for pod in ours if not pod.consumer]
+    # (--enable-provisioning-requests) does not offer those at all. Which schedulers' pods count is CA's choice
+    # (--bypassed-scheduler-names).
+    others = [pod for pod in pods if not pod.consumer]
     if pods and not others:
         return "all of its pods consume ProvisioningRequests, which have room of their own"
     if others and all(pod.key in snapshot.in_flight_pods for pod in others):
-        beside = "" if len(others) == len(ours) else " or consume ProvisioningRequests"
+        beside = "" if len(others) == len(pods) else " or consume ProvisioningRequests"
         return f"all of its pods are served by an increment in flight{beside}"
     return ""
 
@@ -252,8 +248,6 @@ class ExpanderSettings:
     """Whether pods that consume ProvisioningRequests have their room from those; else they are a gang, since nobody
     else would see to them."""
     gang_label: str = DEFAULT_GANG_LABEL
-    schedulers: AbstractSet[str] = DEFAULT_SCHEDULERS
-    """Pods of others do not count."""
     templates: TemplateGroups = field(default_factory=TemplateGroups)
     """What is known of node groups of the autoscaler's own cloud provider."""
 
@@ -359,9 +353,7 @@ class Expander:
             lambda: self._monotonic() > read_by,
             has_fleet=self._fleet is not None,
         )
-        left_out = [
-            why_left_out(offer.option, offered, settings.schedulers) or offer.why_left_out for offer in gangs.offers
-        ]
+        left_out = [why_left_out(offer.option, offered) or offer.why_left_out for offer in gangs.offers]
         foreign = [each for each in request.options if offered.is_foreign(each.node_group)]
         if foreign:
             self.failed.backed_off(settings.templates.sizes, self._places_of_backed_off(request))
@@ -514,15 +506,15 @@ class Expander:
     def _known(self, options: Sequence[wire.Option]) -> tuple[FleetSnapshot, OfferedGangs, str]:
         """Return the fleet's snapshot, with pods that were just released as if they were in flight, and the gangs; and
         what to say where the cluster's part in them is missing."""
-        snapshot, schedulers = self._snapshot, self._settings.schedulers
+        snapshot = self._snapshot
         try:
             if self._released_pods is not None and (released := self._released_pods(snapshot)):
                 snapshot = replace(snapshot, in_flight_pods=snapshot.in_flight_pods | released)
-            return snapshot, OfferedGangs(options, snapshot.in_flight_pods, self._cluster, schedulers), ""
+            return snapshot, OfferedGangs(options, snapshot.in_flight_pods, self._cluster), ""
         except Exception as error:  # a failed call would make CA choose at random
             log.exception("asking the cluster's view failed; %d options are judged without it", len(options))
             missing = f"judged without the cluster's view, which failed with {type(error).__name__}"
-            return snapshot, OfferedGangs(options, snapshot.in_flight_pods, schedulers=schedulers), missing
+            return snapshot, OfferedGangs(options, snapshot.in_flight_pods), missing
 
     def _ranking(
         self,

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 from cagrpc.api.autoscaler.expander import Option
 from cagrpc.api.core.gangs import Division, divide, incomplete
 from cagrpc.api.core.pods import Pod
-from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
 from cagrpc.fleet.model import PodKey
 from solver.model.quantities import pluralize
 
@@ -36,8 +35,8 @@ class OptionDemand:
 
     option: Option
     wanted: frozenset[str]
-    """Keys of the pods that it serves: not those that are served already, that consume ProvisioningRequests, that are
-    of a scheduler that is not planned for, or whose gang it would serve a part of."""
+    """Keys of the pods that it serves: not those that are served already, that consume ProvisioningRequests, or
+    whose gang it would serve a part of."""
     gangs: Mapping[str, AbstractSet[str]] = field(default_factory=dict)
     """The keys of those that are in gangs, by gang."""
     uncounted: str = ""
@@ -50,23 +49,20 @@ class OptionDemand:
 
 
 class OfferedGangs:
-    """The gangs of one request. `in_flight` are keys of pods that are served already; pods of other `schedulers` do not
-    count."""
+    """The gangs of one request. `in_flight` are keys of pods that are served already."""
 
     def __init__(
         self,
         options: Sequence[Option],
         in_flight: AbstractSet[PodKey] = frozenset(),
         known: ClusterView | None = None,
-        schedulers: AbstractSet[str] = DEFAULT_SCHEDULERS,
     ) -> None:
         offered: defaultdict[str, dict[str, Pod]] = defaultdict(dict)
         for option in options:
             for pod in option.pods:
-                if pod.gang is not None and pod.scheduler in schedulers:
+                if pod.gang is not None:
                     offered[pod.gang.name].setdefault(pod.key, pod)
         self._in_flight = in_flight
-        self._schedulers = schedulers
         self._divisions = {gang: _division(gang, pods, in_flight, known) for gang, pods in offered.items()}
         self._needed = {gang: sum(count for _, count in division.whole) for gang, division in self._divisions.items()}
         shares = [self._share(option) for option in options]
@@ -110,7 +106,7 @@ class OfferedGangs:
 
     def demand(self, open_: Sequence[OptionDemand]) -> tuple[Pod, ...]:
         """Return the pods of all options as the planner is to see them: without those of incomplete gangs, those in
-        flight, those of other schedulers and those that consume ProvisioningRequests; of a gang with a minimum so many
+        flight and those that consume ProvisioningRequests; of a gang with a minimum so many
         are the gang as must be whole, such as all of the `open_` offers that are for the gang serve. Where these have
         too few in common, its pods are ranked as ordinary ones."""
         whole = self._whole(open_)
@@ -121,7 +117,7 @@ class OfferedGangs:
         return tuple(found.values())
 
     def _served(self, pod: Pod) -> bool:
-        return pod.consumer or pod.key in self._in_flight or pod.scheduler not in self._schedulers
+        return pod.consumer or pod.key in self._in_flight
 
     def _waits(self, pod: Pod) -> bool:
         return pod.gang is not None and self._divisions[pod.gang.name].missing > 0

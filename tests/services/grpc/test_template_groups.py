@@ -217,9 +217,6 @@ def test_where_nothing_can_be_said_the_next_expander_chooses_among_all_in_the_au
         (decision,) = found.decisions.latest()
         assert (decision.chosen, decision.passed_on, decision.outcome) == ("", True, "passed_on")
         assert decision.reason.startswith("the choice is the autoscaler's next expander's: no option may be taken")
-        others = asking(option("a", 1, [pod("x", scheduler="volcano")]))
-        others.nodeBytesMap.update({"a": M7})
-        assert answered(found, others) == ["a"]
 
 
 def test_an_id_or_an_amount_of_any_size_spoils_no_other_option() -> None:
