@@ -17,7 +17,7 @@ from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, gang_of_pod, incomplete
 from cagrpc.api.core.movability import MovingRules
 from cagrpc.api.core.nodes import node_of_document
 from cagrpc.api.core.pods import is_placeholder, pod_spec
-from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER, DEFAULT_SCHEDULERS
+from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER, DEFAULT_SCHEDULERS, EXPENDABLE_BELOW
 from cagrpc.api.core.selectors import NoNamespaces, PodIdentity
 from cagrpc.api.core.slack import PLACEHOLDER
 from cagrpc.api.core.volumes import pod_volumes, with_templates
@@ -32,7 +32,7 @@ from cagrpc.cluster.markers import NAMESPACE
 from cagrpc.cluster.node_info import PlaceholderOwner, Reservation, Reservations
 from cagrpc.cluster.state import ClusterState, PodRef
 from cagrpc.cluster.view.model import NODES, POD_GROUPS, PODS, ClusterModel, ModelSettings
-from cagrpc.cluster.view.objects import EXPENDABLE_BELOW, MIRROR, Named, ObservedPod, PodReader, PodStage
+from cagrpc.cluster.view.objects import MIRROR, Named, ObservedPod, PodReader, PodStage
 from cagrpc.cluster.view.sinks import Followed
 from cagrpc.cluster.view.workloads import REPLICATED_JOB, let_in, quota, replicated_jobs
 from cagrpc.errors import InvalidInput

@@ -138,6 +138,8 @@ class ClusterNode:
     movable: tuple[RunningPods, ...] = ()
     """Those of its pods that would have to go elsewhere if it went: all but DaemonSets', mirror and finished pods.
     Their specs have all that the constraints of any pod can see; `node.running` has what pods that wait see."""
+    expendable: tuple[RunningPods, ...] = ()
+    """Those of `movable` of a priority below the cluster-autoscaler's cutoff, for which it keeps no node."""
     scale_down_disabled: str = ""
     """The value of the scale-down-disabled annotation; empty where there is none."""
     scale_down_disabled_by_us: bool = False

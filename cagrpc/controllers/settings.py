@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, Wit
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.api.core.movability import MovingRules
+from cagrpc.api.core.schedulers import EXPENDABLE_BELOW
 from cagrpc.cluster.markers import NAMESPACE
 from cagrpc.durations import duration_text
 from cagrpc.fleet.fields import LabelKey
@@ -126,6 +127,8 @@ class ClusterSettings:
     """Where the Lease is."""
     journal: JournalKind = JournalKind.CLUSTER
     gang_label: str = DEFAULT_GANG_LABEL
+    expendable_below: int = EXPENDABLE_BELOW
+    """For pods of a lower priority no node is added, and none is kept from scale-down."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,15 +10,15 @@ nothing is known of nodes that could be ordered, and a fleet that is made up wou
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
-from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER
+from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER, EXPENDABLE_BELOW
 from cagrpc.backends.plugin import ImportedSections
-from cagrpc.cluster.view.objects import EXPENDABLE_BELOW
 from cagrpc.config.load import parse_settings
 from cagrpc.controllers.autoscaler import GroupPriorities, GroupSize
 from cagrpc.controllers.settings import AutoscalerConfigMapSettings
@@ -35,6 +35,7 @@ _DEFAULT_PROVISION_SECONDS = 900.0
 """CA's own --max-node-provision-time."""
 _DEFAULT_DEADLINE_SECONDS = 600.0
 _OF_PROVISION_TIME = 2 / 3
+_CUTOFF = "expendable-pods-priority-cutoff"
 _MOST_NAMED = 8
 """Instance types, groups and others that a comment names."""
 _ORDER = ("provider", "drive", "kubernetes", "schedulers", "backend", "provisioners", "expander", "increment_deadline")
@@ -234,7 +235,7 @@ def _not_yet(draft: _Draft, pools: ImportedSections) -> _Draft:
 
 
 def _refinements(found: ClusterFindings) -> Iterator[_Together]:
-    """Yield what pods say of their schedulers and gangs."""
+    """Yield what pods say of their schedulers and gangs, and the cluster-autoscaler of those that are expendable."""
     pods = found.pods or PodCounts()
     others = {name: count for name, count in pods.schedulers.items() if name != DEFAULT_SCHEDULER}
     if others:
@@ -245,6 +246,12 @@ def _refinements(found: ClusterFindings) -> Iterator[_Together]:
     if pods.gang_labels and DEFAULT_GANG_LABEL not in pods.gang_labels:
         label, count = max(pods.gang_labels.items(), key=lambda each: (each[1], each[0]))
         yield (SourcedSetting(("kubernetes", "gang_label"), label, f"{pluralize(count, 'pod')}: metadata.labels"),)
+    for autoscaler in found.autoscalers:
+        cutoff = autoscaler.flags.get(_CUTOFF, str(EXPENDABLE_BELOW))
+        if cutoff != str(EXPENDABLE_BELOW) and re.fullmatch(r"-?[0-9]+", cutoff):
+            path = ("kubernetes", "expendable_pods_priority_cutoff")
+            yield (SourcedSetting(path, int(cutoff), f"{autoscaler.name}: --{_CUTOFF}"),)
+            return
 
 
 def _config_maps(found: ClusterFindings, autoscaler: AutoscalerWorkload | None) -> Iterator[_Together]:
@@ -389,12 +396,6 @@ def _advice(autoscaler: AutoscalerWorkload) -> Iterator[str]:
         yield (
             f"- {autoscaler.name}: with --balance-similar-node-groups it splits what was chosen; `expander: {{spread:"
             " even}` shares out instead"
-        )
-    cutoff = flags.get("expendable-pods-priority-cutoff", str(EXPENDABLE_BELOW))
-    if cutoff != str(EXPENDABLE_BELOW):
-        yield (
-            f"- {autoscaler.name}: --expendable-pods-priority-cutoff={cutoff}, and cagrpc plans no pods below"
-            f" {EXPENDABLE_BELOW}"
         )
 
 

@@ -38,6 +38,7 @@ class ClusterConnection:
             ModelSettings(
                 gang_label=access.gang_label,
                 schedulers=settings.schedulers,
+                expendable_below=access.expendable_below,
                 namespace=access.namespace,
                 slack=settings.slack.exclude if settings.slack is not None else None,
                 expects=settings.drive is Drive.PLAN and settings.planner.expected_pods,

@@ -177,7 +177,7 @@ def test_one_that_asks_for_a_provider_and_has_no_node_pools() -> None:
                                            expendable_pods_priority_cutoff="-5")])  # fmt: skip
     assert f"provider: {{enabled: false}}  # {NAME} asks for one, but no NodePool" in text
     assert "it splits what was chosen" in text
-    assert "--expendable-pods-priority-cutoff=-5, and cagrpc plans no pods below -10" in text
+    assert f"  expendable_pods_priority_cutoff: -5  # {NAME}: --expendable-pods-priority-cutoff\n" in text
 
 
 SIZES = st.builds(GroupSize, st.integers(0, 9), st.integers(0, 9), st.text(max_size=9))

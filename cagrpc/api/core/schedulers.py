@@ -1,4 +1,4 @@
-"""Which schedulers' pods are planned, by default. Whether a pod is one of them is for those who read pods."""
+"""Which pods are planned, by default. Whether a pod is one of them is for those who read pods."""
 
 from __future__ import annotations
 
@@ -6,3 +6,7 @@ DEFAULT_SCHEDULER = "default-scheduler"
 """The scheduler of pods that name none."""
 
 DEFAULT_SCHEDULERS = frozenset({DEFAULT_SCHEDULER})
+
+EXPENDABLE_BELOW = -10
+"""The default of CA's --expendable-pods-priority-cutoff: for pods of a lower priority no node is added, and none is
+kept."""

@@ -16,7 +16,7 @@ from cagrpc.api.core import volumes
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, GangCount
 from cagrpc.api.core.movability import MovingRules
 from cagrpc.api.core.runtime_classes import RuntimeClass, read_runtime_class
-from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
+from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS, EXPENDABLE_BELOW
 from cagrpc.api.devices.objects import Device
 from cagrpc.api.provisioning.objects import TemplatePod
 from cagrpc.cluster.exclusion import Exclusion
@@ -97,6 +97,8 @@ class ModelSettings:
     gang_label: str = DEFAULT_GANG_LABEL
     schedulers: AbstractSet[str] = DEFAULT_SCHEDULERS
     """Pods of other schedulers are not planned."""
+    expendable_below: int = EXPENDABLE_BELOW
+    """Nor are pods of a lower priority, and no node is kept for them."""
     namespace: str = NAMESPACE
     """The namespace of cagrpc's own objects."""
     slack: Exclusion | None = None
@@ -123,7 +125,8 @@ class ClusterModel:
         self._lock = Lock()
         self._expected_templates: Callable[[], frozenset[TemplatePod]] = frozenset
         self._now = now
-        self._nodes = NodeTable()
+        self._nodes = NodeTable(settings.expendable_below)
+        self._expendable_below = settings.expendable_below
         self._slack = None if slack is None else SlackTable(slack)
         classes = Classes()
         self._triggers = PlanningTriggers(clock)
@@ -132,7 +135,8 @@ class ClusterModel:
         self._storage, self._devices = requirements.storage, requirements.devices
         self._context = ReadingContext(self._references)
         # Each reader is for one thread: this one is used under the lock.
-        again = PodReader(gang_label, schedulers, namespace, self._context.namespaces, evictions=moving is not None)
+        pods = partial(PodReader, gang_label, schedulers, namespace, expendable_below=settings.expendable_below)
+        again = pods(self._context.namespaces, evictions=moving is not None)
         self._reader, self._workload_reader = again, WorkloadReader(again, self._context)
         self._expected = (
             ExpectedPods(classes, clock, now, self._triggers, requirements, settings.progress_deadline_seconds)
@@ -154,7 +158,7 @@ class ClusterModel:
         self._budgets = DisruptionBudgets()
         self._pod_groups: tuple[Values[int | None], ...] = tuple(Values() for _ in POD_GROUPS)
         # Those of the reflectors know no Namespaces: whoever selects these is read once more.
-        reader = PodReader(gang_label, schedulers, namespace, evictions=moving is not None)
+        reader = pods(evictions=moving is not None)
         self.followed: tuple[Followed[Any], ...] = (
             self._fed(Resource(NODES, read_node), self._nodes),
             self._fed(Resource(PODS, reader.read), self._pods, by_uid),
@@ -178,7 +182,7 @@ class ClusterModel:
                 )
                 for each in (*self._of_storage(), *self._devices.kinds())
             ),
-            *(self._workloads(gang_label, schedulers, namespace) if expects or slack is not None else ()),
+            *(self._workloads(pods) if expects or slack is not None else ()),
             *(
                 self._fed(
                     Resource(f"/apis/{api_version}/podgroups", pod_group_of(api_version), Encoding.JSON, optional=True),
@@ -350,6 +354,7 @@ class ClusterModel:
                 self._min_counts(),
                 now_seconds=self._now(),
                 without=without,
+                expendable_below=self._expendable_below,
             )
             pods = waiting.pods()
             makers = {pod.workload for each in pods for pod in each.pods} if self._expected is not None else ()
@@ -428,10 +433,9 @@ class ClusterModel:
         ):
             yield FollowedKind(path, kind, read, table, partial(listed, path))
 
-    def _workloads(self, gang_label: str, schedulers: AbstractSet[str], namespace: str) -> Iterator[Followed[Any]]:
+    def _workloads(self, pods: Callable[[], PodReader]) -> Iterator[Followed[Any]]:
         def fed(path: str, kind: str) -> Followed[Any]:
-            pods = PodReader(gang_label, schedulers, namespace)
-            read = partial(WorkloadReader(pods, self._context).read, kind)  # each is for one reflector's thread
+            read = partial(WorkloadReader(pods(), self._context).read, kind)  # each is for one reflector's thread
             optional = path == JOB_SETS
             encoding = Encoding.JSON if optional else Encoding.PROTOBUF
             return self._fed(Resource(path, read, encoding, optional=optional), Values(self._changed))

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from cagrpc.api.core.nodes import INSTANCE_TYPE, UNSCHEDULABLE, left
+from cagrpc.api.core.schedulers import EXPENDABLE_BELOW
 from cagrpc.api.core.selectors import LabelProjection
 from cagrpc.api.core.volume_binding import with_attachments, without_attachments
 from cagrpc.api.core.volumes import Attachment
@@ -92,8 +93,9 @@ class NodeUse:
         self.seen = seen
         self._changed.add(self.name)
 
-    def shown(self, seen: ObservedNode, sight: Sight, drivers: frozenset[str]) -> ClusterNode:
-        """Return the node as planning reads it. `drivers` are those that attach volumes of any pod."""
+    def shown(self, seen: ObservedNode, sight: Sight, drivers: frozenset[str], expendable_below: int) -> ClusterNode:
+        """Return the node as planning reads it. `drivers` are those that attach volumes of any pod; pods of a priority
+        below `expendable_below` are expendable."""
         node = seen.bare.node
         used, daemons = self._with_daemons(node)
         attached = Counter(driver for driver, _ in {**self._volumes, **self.attachments})
@@ -109,6 +111,9 @@ class NodeUse:
             seen.bare,
             node=replace(node, free=left(offered, used), running=_as_pods(running)),
             movable=_whole(self.movable, sight.labels),
+            expendable=_whole(
+                {of: count for of, count in self.movable.items() if of.key.priority < expendable_below}, sight.labels
+            ),
             attach_limits=self.limits,
         )
 
@@ -168,7 +173,13 @@ class ShownNodes:
     def __contains__(self, name: str) -> bool:
         return name in self._of
 
-    def update(self, changed: Iterable[tuple[str, NodeUse | None]], sight: Sight, drivers: frozenset[str]) -> None:
+    def update(
+        self,
+        changed: Iterable[tuple[str, NodeUse | None]],
+        sight: Sight,
+        drivers: frozenset[str],
+        expendable_below: int,
+    ) -> None:
         """Make these anew; one that is gone, or is no Node yet, is not shown."""
         self.sight, self.drivers, any_changed = sight, drivers, False
         new: list[str] = []
@@ -177,7 +188,7 @@ class ShownNodes:
             if use is not None and use.seen is not None:
                 if name not in self._of:
                     new.append(name)
-                self._of[name] = use.shown(use.seen, sight, drivers)
+                self._of[name] = use.shown(use.seen, sight, drivers, expendable_below)
             elif self._of.pop(name, None) is not None:
                 del self._names[bisect_left(self._names, name)]
         if new:
@@ -189,11 +200,13 @@ class ShownNodes:
 class NodeTable:
     """The table of nodes, by name."""
 
-    def __init__(self) -> None:
+    def __init__(self, expendable_below: int = EXPENDABLE_BELOW) -> None:
+        """Pods of a priority below `expendable_below` are expendable."""
         self._uses: dict[str, NodeUse] = {}
         self._changed: set[str] = set()
         """Names of nodes that have changed since they were shown."""
         self._shown = ShownNodes()
+        self._expendable_below = expendable_below
         self._ready: frozenset[str] | None = None
         self._held: dict[str, str] | None = None
         self._names: dict[str, str] | None = None
@@ -328,7 +341,7 @@ class NodeTable:
             changed.update(self._uses)
         elif shown.sight != sight:
             changed.update(name for of in differing(shown.sight, sight) for name in of.on_nodes)
-        shown.update(((name, self._uses.get(name)) for name in changed), sight, drivers)
+        shown.update(((name, self._uses.get(name)) for name in changed), sight, drivers, self._expendable_below)
         self._shown = shown
         return shown.nodes
 

@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from cagrpc.api.core.movability import DO_NOT_DISRUPT, EvictionFacts, eviction_facts
 from cagrpc.api.core.nodes import START_UP_TAINT, node_of_document
 from cagrpc.api.core.pods import Pod, PodDecoder, UnreadablePod, unread
-from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER
+from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER, EXPENDABLE_BELOW
 from cagrpc.api.core.selectors import KnownNamespaces, NoNamespaces
 from cagrpc.api.core.slack import SHAPE, Mark, is_pause_pod, mark
 from cagrpc.api.encoding.json_documents import Problems, mapping, object_key
@@ -26,8 +26,6 @@ from cagrpc.errors import InvalidInput, in_one_line
 
 V = TypeVar("V")
 
-EXPENDABLE_BELOW = -10
-"""CA's --expendable-pods-priority-cutoff: nothing is scaled up for pods of less priority."""
 _LONGEST_WARNING = 500
 MIRROR = "kubernetes.io/config.mirror"
 """The annotation of a static pod's mirror."""
@@ -143,11 +141,13 @@ class PodReader:
         namespaces: Callable[[], KnownNamespaces] = NoNamespaces,
         *,
         evictions: bool = False,
+        expendable_below: int = EXPENDABLE_BELOW,
     ) -> None:
         """Pods of other schedulers than these are never planned. `namespace` is cagrpc's own, where the slack's pause
         pods are. `namespaces` returns the Namespaces that are known (`PodDecoder`). With `evictions` it reads what
-        keeps bound pods on their nodes."""
+        keeps bound pods on their nodes. Pods of a priority below `expendable_below` are not planned."""
         self._evictions = evictions
+        self._expendable_below = expendable_below
         self._gang_label = gang_label
         self._schedulers = schedulers
         self.namespace = namespace
@@ -219,7 +219,7 @@ class PodReader:
                 return None if going or spec.schedulingGates else PodStage.DAEMON
             return PodStage.FIXED if daemon or going or MIRROR in metadata.annotations else PodStage.MOVABLE
         scheduled_by_us = (spec.schedulerName or DEFAULT_SCHEDULER) in self._schedulers
-        if going or daemon or not scheduled_by_us or spec.priority < EXPENDABLE_BELOW:
+        if going or daemon or not scheduled_by_us or spec.priority < self._expendable_below:
             return None
         return PodStage.HELD_BACK if spec.schedulingGates else PodStage.WAITING
 

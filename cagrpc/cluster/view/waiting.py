@@ -11,7 +11,6 @@ from cagrpc.api.core.gangs import divide
 from cagrpc.api.core.selectors import PodProjection
 from cagrpc.cluster.state import IncompleteGang, PodRef, WaitingPods, oldest_first
 from cagrpc.cluster.view.classes import Classes, EquivalenceClass, Gang
-from cagrpc.cluster.view.objects import EXPENDABLE_BELOW
 from cagrpc.cluster.view.workloads import Priorities
 from cagrpc.fleet.model import PodKey
 from solver.model import PodSet, PodSpec
@@ -21,8 +20,8 @@ _Alike = tuple[PodSpec, int, str | None]
 
 
 class Waiting:
-    """The pods to plan at `now_seconds` (since the epoch), without those whose keys are in `without`: these count as
-    served."""
+    """The pods to plan at `now_seconds` (since the epoch), without those whose keys are in `without`, which count as
+    served, and those of a priority below `expendable_below`."""
 
     def __init__(
         self,
@@ -33,12 +32,14 @@ class Waiting:
         *,
         now_seconds: float,
         without: AbstractSet[PodKey],
+        expendable_below: int,
     ) -> None:
         self.incomplete: tuple[IncompleteGang, ...] = ()
         self._classes = classes
         self._seen = seen
         self._priorities = priorities
         self._now = int(now_seconds)
+        self._expendable_below = expendable_below
         self._alike: defaultdict[_Alike, list[Sequence[PodRef]]] = defaultdict(list)
         self._add_all(pod_groups, without)
 
@@ -94,7 +95,7 @@ class Waiting:
 
     def _add(self, of: EquivalenceClass, gang: str | None, refs: Sequence[PodRef]) -> None:
         priority = self._priority(of)
-        if refs and priority is not None and priority >= EXPENDABLE_BELOW:
+        if refs and priority is not None and priority >= self._expendable_below:
             self._alike[of.planned(self._seen), priority, gang].append(refs)
 
     def _priority(self, of: EquivalenceClass) -> int | None:

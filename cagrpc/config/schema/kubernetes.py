@@ -7,6 +7,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
+from cagrpc.api.core.schedulers import EXPENDABLE_BELOW
 from cagrpc.backends import registry
 from cagrpc.controllers.settings import ClusterSettings, JournalKind
 from cagrpc.fleet.fields import LabelKey
@@ -42,6 +43,9 @@ class Kubernetes(registry.kubernetes_fields(), ClusterAccessForm):  # type: igno
 
     gang_label: LabelKey = DEFAULT_GANG_LABEL
     """Pods with the same value of this label (or Volcano's annotation) are useful only together."""
+    expendable_pods_priority_cutoff: int = EXPENDABLE_BELOW
+    """As the cluster-autoscaler's flag of this name: for pods of a lower priority no node is added, and none is kept
+    from scale-down."""
 
     def settings(self) -> ClusterSettings:
         """Return the settings, without what is a backend's."""
@@ -51,4 +55,5 @@ class Kubernetes(registry.kubernetes_fields(), ClusterAccessForm):  # type: igno
             namespace=self.namespace,
             journal=self.journal,
             gang_label=self.gang_label,
+            expendable_below=self.expendable_pods_priority_cutoff,
         )

@@ -126,7 +126,14 @@ class ReviewedNodes:
         self.of[name] = each
         if group:
             free = each.node.free
-            used = max((1 - free.get(resource, 0) / amount for resource, amount in self._measured[group]), default=0.0)
+            # CA leaves expendable pods out of what is used.
+            more = Counter[str]()
+            for pods in each.expendable:
+                more.update({resource: asked * pods.count for resource, asked in pods.spec.requests})
+            used = max(
+                (1 - (free.get(resource, 0) + more[resource]) / amount for resource, amount in self._measured[group]),
+                default=0.0,
+            )
             self.ours[name] = FleetNode(each, group, used)
             if used < self._utilisation:
                 self.low.add(name)
@@ -375,8 +382,8 @@ class _Removals:
         sets = [replace(each.pod_set, spec=required(each.pod_set.spec), gang=None) for each in cluster.waiting]
         homeless: Counter[PodSpec] = Counter()
         for name in self._leaving:
-            for pods in self._known.of[name].movable:
-                homeless[required(pods.spec)] += pods.count
+            for spec, count in _pods(self._known.of[name]).items():
+                homeless[required(spec)] += count
         sets += [PodSet(f"of nodes that leave, {n}", *each) for n, each in enumerate(homeless.items())]
         relocation = Relocation(self._room, self._keeping_out, movable if homeless else seen_by_waiting)
         budget = self._rules.budget or Budget(self._rules.waiting_seconds)
@@ -440,10 +447,13 @@ class _Removals:
 
 
 def _pods(node: ClusterNode) -> Counter[PodSpec]:
+    """Return the pods that need other places if the node goes: all but the expendable ones."""
     found: Counter[PodSpec] = Counter()
     for each in node.movable:
         found[each.spec] += each.count
-    return found
+    for each in node.expendable:
+        found[each.spec] -= each.count
+    return +found
 
 
 _Alike = tuple[PodSpec, tuple[DeviceClaim, ...]]

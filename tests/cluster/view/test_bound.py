@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -222,3 +223,21 @@ def test_what_others_are_has_their_number() -> None:
     (others,) = _bound(fed)["n1"].others
     assert isinstance(others, RunningPods)
     assert others.count == 3
+
+
+@pytest.mark.parametrize(("cutoff", "expendable"), [(-10, ["a"]), (-11, []), (5, ["a", "b"])])
+def test_which_pods_are_expendable_is_configured(cutoff: int, expendable: list[str]) -> None:
+    """What waits is not planned, and what runs needs no other place."""
+    fed = Fed(expendable_below=cutoff)
+    fed.nodes(node("n1"))
+    for on in ("", "n1"):
+        fed.put(
+            pod(f"a{on}", node=on, labels={"is": "a"}, priority=-11),
+            pod(f"b{on}", node=on, labels={"is": "b"}, priority=-10),
+        )
+    state = fed.model.state()
+    named = {f"uid-{each}" for each in ("a", "b")}
+    assert {ref.uid for each in state.waiting for ref in each.pods} == named - {f"uid-{each}" for each in expendable}
+    (shown,) = state.nodes
+    assert sum(each.count for each in shown.movable) == 2
+    assert sum(each.count for each in shown.expendable) == len(expendable)

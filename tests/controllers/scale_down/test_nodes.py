@@ -93,6 +93,16 @@ def comes(name: str, *, released: bool) -> Do:
     return lambda world: world.order(name, released=released)
 
 
+def of_priority(name: str, priority: int, *pods: int) -> Do:
+    """Pods of a priority are bound to a node."""
+
+    def do(world: Standing) -> None:
+        for uid in world.bind(name, *pods):
+            world.api.change(world.cluster.paths[uid], spec={"priority": priority})
+
+    return do
+
+
 def booked(name: str, count: int, *more: int) -> Do:
     """A request books room on a node, to which then more pods come."""
 
@@ -294,6 +304,12 @@ CASES = [
          {"leaves-a": no_room(100)}, theirs=["in-b", "below-b"]),
     Case("and there is another zone", {"in-b": [], "in-a": [], "below-b": [apart(100, ZONE)], "leaves-a": [DB]}, {},
          theirs=["in-a", "in-b", "below-b"]),
+    Case("expendable pods need no room elsewhere and do not count in what is used", {"low": [], "high": [1000]}, {},
+         theirs=["high"], do=[of_priority("low", -11, 3000)]),
+    Case("beside them other pods count", {"low": [1000], "high": [1000]}, {"low": no_room(10)},
+         theirs=["high"], do=[of_priority("low", -11, 2000), of_priority("high", 0, 2500)]),
+    Case("pods at the cutoff are not expendable", {"low": [], "high": [1000]}, {"low": IN_USE},
+         theirs=["high"], do=[of_priority("low", -10, 3000)]),
     Case("a spread over zones",
          {"in-a": [SPREAD_OVER_ZONES], "in-b": [SPREAD_OVER_ZONES], "leaves-a": [SPREAD_OVER_ZONES]},
          {}, theirs=["in-a", "in-b"]),
