@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from cagrpc import errors
@@ -131,8 +132,15 @@ def _over_limits(state: FleetState, increment: IncrementSpec) -> list[str]:
     return problems
 
 
-def admit_deletion(state: FleetState, group_id: str, instance_ids: Sequence[str], now: float) -> Changes:
+def admit_deletion(
+    state: FleetState,
+    group_id: str,
+    instance_ids: Sequence[str],
+    now: float,
+    unregistered: AbstractSet[str] = frozenset(),
+) -> Changes:
     """Return the changes of deleting these instances of the group; empty where all are being deleted or gone already.
+    Those that are `unregistered` never became Nodes: they may go at the group's minimum, which is then filled up again.
 
     Raises `NotFound` for an unknown group or instance, `InvalidInput` for an instance of another group (with all
     invalid ids), and `FailedPrecondition` where fewer healthy nodes than the minimum would remain.
@@ -142,6 +150,7 @@ def admit_deletion(state: FleetState, group_id: str, instance_ids: Sequence[str]
     unknown: list[str] = []
     foreign: list[str] = []
     wanted: dict[str, Instance] = {}
+    registered: set[str] = set()
     for instance_id in dict.fromkeys(instance_ids):
         owner = _owner(state, instance_id)
         if owner is None:
@@ -152,13 +161,14 @@ def admit_deletion(state: FleetState, group_id: str, instance_ids: Sequence[str]
             instance = listed.get(instance_id) or listed.get(_present_id(state, instance_id))
             if instance is not None and instance.state is not InstanceState.DELETING:
                 wanted[instance.id] = instance  # once, also where it is named by both of its ids
+                registered |= set() if instance_id in unregistered else {instance.id}
     if unknown or foreign:
         kind = errors.InvalidInput if foreign else errors.NotFound
         raise kind(f"node group {group_id}: nothing was deleted: " + "; ".join([*foreign, *unknown]))
     healthy = [instance for instance in wanted.values() if instance.error is None]
     failed_listed = sum(instance.error is not None for instance in listed.values())
     left = state.view.targets.get(group_id, 0) - failed_listed - len(healthy)
-    if healthy and left < group.min_size:
+    if left < group.min_size and any(instance.id in registered for instance in healthy):
         raise errors.FailedPrecondition(
             f"node group {group_id}: deleting {pluralize(len(healthy), 'instance')} would leave"
             f" {pluralize(left, 'node')}, fewer than its minimum of {group.min_size}"

@@ -16,6 +16,7 @@ import logging
 import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import is_
@@ -225,15 +226,19 @@ class Fleet:
                 self._wake()
         return [each if isinstance(each, errors.CagrpcError) else self.increment(each.id) for each in found]
 
-    def delete_instances(self, node_group_id: str, instance_ids: Sequence[str]) -> None:
+    def delete_instances(
+        self, node_group_id: str, instance_ids: Sequence[str], *, unregistered: AbstractSet[str] = frozenset()
+    ) -> None:
         """Delete all of these instances of this group, or none: journalled and out of the target at once, deleted by
-        the next `reconcile`. An instance that is being deleted, or is gone, is skipped and lowers nothing.
+        the next `reconcile`. An instance that is being deleted, or is gone, is skipped and lowers nothing. Those that
+        are `unregistered` never became Nodes; they may go at the group's minimum, and others are ordered for them.
 
         Raises `NotFound`, `InvalidInput` (an instance of another group), `FailedPrecondition` (below the group's
         minimum) or `Unavailable`, with nothing changed.
         """
         with self._ledger.changing(wait_seconds=_LOCK_SECONDS):
-            self._ledger.commit(admission.admit_deletion(self._state(), node_group_id, instance_ids, self._clock()))
+            state, now = self._state(), self._clock()
+            self._ledger.commit(admission.admit_deletion(state, node_group_id, instance_ids, now, unregistered))
             self._publish()
         self._wake()
 

@@ -108,6 +108,21 @@ def test_the_minimum_is_kept() -> None:
     fleet.delete_instances("a", ids[:2])
 
 
+def test_an_instance_that_never_became_a_node_goes_at_the_minimum_and_is_replaced() -> None:
+    harness, fleet = _running({"a": 1}, min_size=2)
+    first, second, third = harness.backend.ids("a")
+    fleet.delete_instances("a", [first])
+    with pytest.raises(errors.FailedPrecondition, match="would leave 0 nodes, fewer than its minimum of 2"):
+        fleet.delete_instances("a", [second, third], unregistered={third})
+    fleet.delete_instances("a", [third], unregistered={third})
+    fleet.reconcile()
+    harness.backend.finish_deletes()
+    fleet.reconcile()
+    assert harness.backend.executed_deletes == [first, third]
+    assert targets(fleet.snapshot) == {"a": 2}
+    assert len(harness.backend.ids("a")) == 2
+
+
 def test_failed_instances_do_not_stand_in_for_the_minimum_and_may_always_go() -> None:
     harness, fleet = _running({"b": 1}, min_size=2)
     (first, second, *_) = harness.backend.ids("a")

@@ -105,6 +105,8 @@ def _share(spec: PodSpec, group: NodeGroup) -> float | None:
     return group.price_usd_per_hour * max(shares, default=0.0)
 
 
+_FAKE_NODE_REASON, _UNREGISTERED = "k8s.io/cluster-autoscaler/fake-node-reason", "unregistered"
+"""The annotation by which CA says of an instance that it has no Node (upstream: cloudprovider.FakeNode)."""
 SERVICE = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider"
 
 
@@ -304,7 +306,13 @@ class Provider:
         if "" in ids:
             raise InvalidInput(f"node group {request.id}: a node to delete has neither providerID nor name")
         if ids:
-            self._fleet.delete_instances(request.id, ids)
+            # An instance that never became a Node is no part of a minimum (kubernetes/autoscaler#6650).
+            unregistered = {
+                provider.instance_id(node)
+                for node in request.nodes
+                if node.annotations.get(_FAKE_NODE_REASON) == _UNREGISTERED
+            }
+            self._fleet.delete_instances(request.id, ids, unregistered=unregistered)
         return pb.NodeGroupDeleteNodesResponse()
 
     def _decrease_target(self, request: pb.NodeGroupDecreaseTargetSizeRequest, call: CallContext) -> Message:

@@ -90,7 +90,7 @@ class _Recording:
         self.applied.append((increment, refusal_wait_seconds))
         return IncrementStatus("i", increment, Phase.PLANNED)
 
-    def delete_instances(self, *_: object) -> None:
+    def delete_instances(self, *_: object, **__: object) -> None:
         raise RuntimeError("a bug")
 
     def decrease_target(self, *_: object) -> None:

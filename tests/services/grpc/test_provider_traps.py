@@ -189,6 +189,22 @@ def test_delete_nodes_refuses_what_is_not_ours(group_id: str, nodes: list[pb.Ext
         assert targets(house.fleet.snapshot) == {"a": 2}
 
 
+def test_at_the_minimum_an_unregistered_instance_goes_and_a_registered_one_stays() -> None:
+    with House(FleetHarness(groups=[group("a", min_size=1)])) as house:
+        house.fleet.reconcile()
+        (instance,) = house.harness.backend.ids()
+        house.harness.backend.boot(instance)
+        house.fleet.reconcile()
+        request = pb.NodeGroupDeleteNodesRequest(id="a", nodes=[_node(instance)])
+        code, details = house.ca.code("NodeGroupDeleteNodes", request)
+        assert (code, "fewer than its minimum of 1" in details) == ("FAILED_PRECONDITION", True)
+        request.nodes[0].annotations["k8s.io/cluster-autoscaler/fake-node-reason"] = "unregistered"
+        house.ca.ok("NodeGroupDeleteNodes", request)
+        house.fleet.reconcile()
+        assert house.harness.backend.executed_deletes == [instance]
+        assert targets(house.fleet.snapshot) == {"a": 1}
+
+
 def test_delete_nodes_of_endless_ids_is_not_found_and_names_several_of_them() -> None:
     with House(FleetHarness(groups=[group("a")])) as house:
         nodes = [_node(f"{index} " + "é中" * 3000) for index in range(20)]
