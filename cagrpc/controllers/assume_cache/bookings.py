@@ -248,8 +248,8 @@ class AssumedRequests:
     """`Booked.places` of the bookings."""
     consumers: Mapping[str, Sequence[Consumer]] = field(default_factory=dict)
     """By UID of a request that has places: the pods that consume it."""
-    due: Mapping[str, int] = field(default_factory=dict)
-    """The number of requests that are to be decided now, by namespace."""
+    waiting: Mapping[str, Sequence[tuple[PodSpec, ...]]] = field(default_factory=dict)
+    """Of each namespace, the pods of requests that wait for room, whenever these are to be tried next."""
     unknown: str = ""
     """Why it is not known yet what they hold, so that nobody plans; empty where it is known, or cannot be."""
 

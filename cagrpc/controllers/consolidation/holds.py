@@ -49,13 +49,15 @@ class Needs:
 def needs(
     state: ClusterState,
     snapshot: FleetSnapshot,
-    requests_due: Mapping[str, int],
+    requests: Mapping[str, Sequence[tuple[PodSpec, ...]]],
     left_out: AbstractSet[PodKey] = frozenset(),
     in_flight: Mapping[str, int] | None = None,
 ) -> Mapping[str, Needs]:
     """Return who needs room, by namespace: of the pods only where a node of the cluster or of the fleet could serve one
-    of the namespace's. `requests_due` counts ProvisioningRequests by namespace; `left_out` are pods for which the
-    latest planning round found no room: they need none of what is there. `in_flight` counts increments by namespace."""
+    of the namespace's. `requests` are the pods of ProvisioningRequests that wait, by namespace. Those count all of
+    whose pods a node could serve, also before their next attempt is due, since they are tried when room is made.
+    `left_out` are pods for which the latest planning round found no room: they need none of what is there. `in_flight`
+    counts increments by namespace."""
     increments = in_flight or {}
     waiting: defaultdict[str, list[PodRef]] = defaultdict(list)
     specs: defaultdict[str, dict[PodSpec, None]] = defaultdict(dict)
@@ -68,12 +70,13 @@ def needs(
     served = {
         name for name, of in specs.items() if any(_is_served(each, state, snapshot) for each in islice(of, _MOST_SPECS))
     }
+    asking = {name: count for name, of in requests.items() if (count := _servable(of, state, snapshot))}
     found = {}
-    for name in sorted({*served, *requests_due, *increments}):
+    for name in sorted({*served, *asking, *increments}):
         pods = waiting[name] if name in served else []
         expected = sum(pod.is_expected for pod in pods)
         first = min((pod for pod in pods if not pod.is_expected), key=oldest_first, default=None)
-        found[name] = Needs(len(pods) - expected, expected, requests_due.get(name, 0), increments.get(name, 0), first)
+        found[name] = Needs(len(pods) - expected, expected, asking.get(name, 0), increments.get(name, 0), first)
     return found
 
 
@@ -87,6 +90,13 @@ def increments_in_flight(state: ClusterState, snapshot: FleetSnapshot, requests:
         known = {requests.get(uid, "") for uid in each.requests} | {pods.get(key, "") for key in each.pods}
         found.update(known - {""} or {""})
     return found
+
+
+def _servable(requests: Sequence[tuple[PodSpec, ...]], state: ClusterState, snapshot: FleetSnapshot) -> int:
+    """Return how many of a namespace's requests could be served."""
+    specs = dict.fromkeys(spec for of in requests for spec in of)
+    served = {each for each in islice(specs, _MOST_SPECS) if _is_served(each, state, snapshot)}
+    return sum(served.issuperset(of) for of in requests)
 
 
 def _is_served(spec: PodSpec, state: ClusterState, snapshot: FleetSnapshot) -> bool:

@@ -426,7 +426,7 @@ class Observer:
         """Return why only nodes that must go may be taken away."""
         requests = self._assumed.requests
         coming = increments_in_flight(state, snapshot, {each.uid: namespace_of(each.key) for each in requests.bookings})
-        needing = needs(state, snapshot, requests.due, self._assumed.left_out, coming)
+        needing = needs(state, snapshot, requests.waiting, self._assumed.left_out, coming)
         self.holding = self._holds.holding(needing, now)
         for note in notes(self.holding, now):
             self._events.event(note)

@@ -11,8 +11,9 @@ from dataclasses import replace
 from cagrpc.api.provisioning.objects import API_VERSION, KIND
 from cagrpc.cluster.node_info import ClusterCapacity, Reservations
 from cagrpc.cluster.state import ClusterState, Consumer, ConsumerStage
-from cagrpc.controllers.assume_cache.bookings import Booking, book
+from cagrpc.controllers.assume_cache.bookings import Booked, Booking, book
 from cagrpc.controllers.events import Note, ObjectRef, pod_object
+from cagrpc.controllers.provisioning import conditions
 from cagrpc.controllers.provisioning.model import ProvisioningRequest
 from cagrpc.controllers.provisioning.observation import RequestsObservation
 from cagrpc.controllers.provisioning.progress import ManagedRequest, Pods, RequestPhase
@@ -53,6 +54,20 @@ def notes(observed: RequestsObservation, reservations: Reservations, is_ours: Ca
             yield from _of_another_class(request, pending)
             yield from _too_many(ours, consumers)
             yield from _gone(ours, pending, room)
+
+
+def replacements_without_room(observed: RequestsObservation, uids: Iterable[str], booked: Booked) -> dict[str, int]:
+    """Return how many pods wait in vain for the capacity of each of these requests (UIDs), all of whose pods had come,
+    and which have lost nodes since: they replace pods of those nodes, and nothing else provides for them."""
+    room, found = _FreeCapacity(observed.state, booked.reservations), {}
+    for uid in uids:
+        request = observed.ours[uid].request
+        consumers = observed.consumers.get(request.key, ())
+        pending = [each for each in consumers if _waits(each, observed.at_seconds)]
+        lost = len(observed.booked.get(uid, ())) < conditions.reported_nodes(request)
+        if pending and lost and (short := room.short(request, pending)):
+            found[uid] = short
+    return found
 
 
 def _waits(each: Consumer, now: float) -> bool:

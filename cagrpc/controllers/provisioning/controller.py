@@ -256,7 +256,9 @@ class ProvisioningController(Controller):
             if why := shares.why_not(observed.ours[uid]):
                 actions[uid] = self._next(observed, replace(states[uid], over_share=why))
         booked = observed.snapshot.book(bookings)
-        for uid, why in self._lost_room.why(observed, actions, bookings, booked).items():
+        through = [uid for uid, each in actions.items() if each.phase is RequestPhase.CONSUMED]
+        replacements = consumers.replacements_without_room(observed, through, booked)
+        for uid, why in self._lost_room.why(observed, actions, bookings, booked, replacements).items():
             actions[uid] = self._next(observed, replace(states[uid], lost=why))
         seen = self._seen = ReconcileResult(observed, actions, bookings, booked)
         self._assumed.requests = seen.assumed()

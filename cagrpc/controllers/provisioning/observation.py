@@ -225,9 +225,15 @@ class LostRoom:
         self._since: dict[str, float] = {}
 
     def why(
-        self, observed: RequestsObservation, actions: Mapping[str, Action], bookings: Sequence[Booking], booked: Booked
+        self,
+        observed: RequestsObservation,
+        actions: Mapping[str, Action],
+        bookings: Sequence[Booking],
+        booked: Booked,
+        replacements: Mapping[str, int],
     ) -> dict[str, str]:
-        """Return the message for each request (UID) whose capacity is lost."""
+        """Return the message for each request (UID) whose capacity is lost. `replacements` are how many pods of
+        requests that had all of theirs wait in vain, by UID."""
         short = {
             uid: count
             for uid, count in booked.short.items()
@@ -237,12 +243,17 @@ class LostRoom:
             taken = overfull(bookings, observed.state)
             short = {uid: count for uid, count in short.items() if uid in taken or lacks_nodes(observed, uid)}
         now = self._clock()
-        self._since = {uid: self._since.get(uid, now) for uid in short}
+        self._since = {uid: self._since.get(uid, now) for uid in (*short, *replacements)}
         lost = {}
-        for uid, count in short.items():
-            if now >= self._since[uid] + REVOKE_SECONDS:
+        for uid, since in self._since.items():
+            if now < since + REVOKE_SECONDS:
+                continue
+            if uid in short:
                 missing = sum(count for _, count in actions[uid].holds)
-                lost[uid] = f"no room is left for {count} of its {pluralize(missing, 'pod')} still to come"
+                lost[uid] = f"no room is left for {short[uid]} of its {pluralize(missing, 'pod')} still to come"
+            else:
+                more = pluralize(replacements[uid], "pod")
+                lost[uid] = f"nodes were lost after all of its pods had come; no room is left for {more} in their place"
         return lost
 
 
@@ -356,8 +367,16 @@ class ReconcileResult:
                 for uid, ours in observed.ours.items()
                 if uid in places and ours.request.key in observed.consumers
             },
-            Counter(observed.requests[uid].namespace for uid, each in self.actions.items() if each.wants),
+            self._waiting(),
         )
+
+    def _waiting(self) -> Mapping[str, Sequence[tuple[PodSpec, ...]]]:
+        found: defaultdict[str, list[tuple[PodSpec, ...]]] = defaultdict(list)
+        for uid, each in self.actions.items():
+            ours = self.observed.ours[uid]
+            if each.phase is RequestPhase.WAITING and isinstance(ours.pods, Pods):
+                found[ours.request.namespace].append(tuple(spec for spec, _ in ours.pods.sets))
+        return found
 
     def _booked_nodes(self) -> Mapping[str, str]:
         """Return the nodes with reservations, and for which request (namespace/name)."""

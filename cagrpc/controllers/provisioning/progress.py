@@ -377,10 +377,10 @@ def _provisioned(state: ManagedRequest, at: ReconcileContext) -> Action:
     came = {index: count for index, count in state.consumed.items() if count}
     counted = conditions.consumption(came) if came != conditions.consumed_of(request) else None
     missing = _missing(state)
-    if isinstance(pods, Pods) and not missing:
-        return Action(RequestPhase.CONSUMED, counted)
     if state.lost:
         return Action(RequestPhase.PROVISIONED, conditions.both(counted, conditions.capacity_revoked(state.lost)))
+    if isinstance(pods, Pods) and not missing:
+        return Action(RequestPhase.CONSUMED, counted)
     provisioned_at = request.conditions[ConditionType.PROVISIONED].since_seconds
     longest = provisioned_at + LONGEST_FACTOR * seconds
     if at.now >= min(longest, max(provisioned_at, state.came_at_seconds) + seconds):

@@ -88,6 +88,20 @@ def test_what_is_kept_for_successors_is_no_room_for_a_request(scenes: Callable[.
     assert scene.pods_by_node() == {target: 3}
 
 
+def test_a_request_that_waits_for_its_next_attempt_holds_it_too(scenes: Callable[..., _Scene]) -> None:
+    """Freed nodes are what it is tried with."""
+    scene = scenes(1)
+    (old,) = scene.stand("big")
+    scene.cluster.workload("web", 4, on=[old])
+    scene.request("r", ("job", 5), of=UPSTREAM_CHECK)
+    scene.run(20)
+    assert scene.condition("r", "Provisioned")["status"] == "False"
+    scene.begin()
+    scene.run(5)
+    (held,) = scene.shown["held_by"]
+    assert (held["namespace"], held["requests"]) == ("ns", 1)
+
+
 def test_nor_are_nodes_that_go(scenes: Callable[..., _Scene]) -> None:
     """Nobody has seen the cordon yet."""
     scene = scenes(1)

@@ -178,6 +178,39 @@ def test_nodes_that_are_lost_after_all_was_consumed_revoke_nothing(make: Make) -
     assert world.condition("r", "CapacityRevoked") is None
 
 
+def test_pods_that_replace_those_of_lost_nodes_revoke_the_capacity_where_they_find_no_room(make: Make) -> None:
+    """Kueue's own tests expect it, "to prevent replacement pods being stuck"."""
+    world = make(group("a"))
+    for name in "rs":
+        world.request(name, ("web", 8))
+        world.run(LONG)
+        world.consume(name, 8)
+        world.run(5)
+    (lost, *_) = sorted(world.labelled(str(world.document("r")["metadata"]["uid"])))
+    world.cluster.vanish(lost)
+    world.consume("r", 1)
+    world.run(REVOKED_AFTER_SECONDS / 2)
+    assert world.condition("r", "CapacityRevoked") is None
+    world.run(2 * REVOKED_AFTER_SECONDS)
+    assert world.message("r", "CapacityRevoked") == (
+        "nodes were lost after all of its pods had come; no room is left for 1 pod in their place"
+    )
+    assert world.condition("s", "CapacityRevoked") is None
+
+
+def test_pods_that_replace_others_revoke_nothing_where_there_is_room(make: Make) -> None:
+    world = make(group("a"))
+    uid = world.request("r", ("web", 6))
+    world.run(LONG)
+    pods = world.consume("r", 6)
+    world.run(5)
+    world.cluster.vanish(max(world.labelled(uid), key=list(map(world.cluster.node_of, pods)).count))
+    world.cluster.scheduling = False
+    world.consume("r", 1)
+    world.run(3 * REVOKED_AFTER_SECONDS)
+    assert world.condition("r", "CapacityRevoked") is None
+
+
 def test_a_checked_request_is_answered_once_and_keeps_nothing(make: Make) -> None:
     world = make(group("a"))
     world.request("old", ("web", 2))
