@@ -58,7 +58,7 @@ def main() -> None:
         requests, fleet = Measured(decider.step, profile), Measured(world.fleet.reconcile, profile)
         vars(decider)["step"], vars(world.fleet)["reconcile"] = requests, fleet
         steps = 0
-        while not steps or world.assumed.requests.due or not decider.records():
+        while not steps or world.assumed.requests.waiting or not decider.records():
             world.step()
             world.clock.advance(1.0)
             steps += 1

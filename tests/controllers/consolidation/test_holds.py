@@ -135,7 +135,10 @@ def test_a_node_that_must_go_is_replaced_while_pods_wait(full: Scenes) -> None:
 def test_requests_that_need_room_hold_it_too(full: Scenes) -> None:
     scene = full()
     served, too_large = PodSpec((("cpu", NOT_ORDERED),)), PodSpec((("cpu", NOT_ORDERED + 1),))
-    asked = {"other": [(served,), (served, too_large), (served, served)], "none": [(too_large,)]}
+    asked: dict[str, list[tuple[PodSpec, ...]]] = {
+        "other": [(served,), (served, too_large), (served, served)],
+        "none": [(too_large,)],
+    }
     found = needs(scene.view.state(), scene.fleet.snapshot, asked)
     text = "ProvisioningRequests need room: 2 (namespace other until 1970-01-01T00:01:00Z at the latest)"
     assert in_words(Holds().holding(found, 0.0)) == (text,)
