@@ -74,7 +74,7 @@ test-long: programs $(FUZZING) $(PROTOS) $(NATIVE) kernels ## the nightly set: K
 	CAGRPC_REQUIRE_PROGRAMS=1 $(PYTEST) -m long
 	HYPOTHESIS_PROFILE=nightly $(PYTEST) -m "hypothesis and not cluster and not long"
 
-programs: | $(BIN)/python ## build what `make test-cluster` runs, Kubernetes and kubectl, or say what the machine lacks for its tests
+programs: | $(BIN)/python ## build what `make test-cluster` runs, Kubernetes, kubectl and the oracle over its scheduler, or say what the machine lacks for its tests
 	$(BIN)/python -m tests.support.controlplane.binaries
 
 manifests: $(DEVELOPMENT) $(PROTOS) ## render the plain manifests of deploy/ from the chart, and the configuration's part of its schema

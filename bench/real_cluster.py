@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,12 +22,10 @@ from tests.support.serving import started_process
 _FLAGS = (
     "--expander=grpc",
     "--balance-similar-node-groups=false",
-    "--leader-elect=false",
     "--write-status-configmap=false",
     "--scan-interval=5s",
     "--scale-down-unneeded-time=20s",  # quicker than cagrpc: whatever it may take it takes
     "--scale-down-delay-after-add=10s",
-    "--v=2",
 )
 
 
@@ -72,33 +71,40 @@ def measured(run: Callable[[Live], int], *, verbose: bool = False) -> int:
 
 
 @contextmanager
-def real_autoscaler(live: Live, program: Path) -> Iterator[Path]:
-    """Run an unmodified cluster-autoscaler, as `docs/guides/connect.md` has it."""
-    certificates = live.serving.certificates
-    address = live.serving.endpoints["provider"]
-    cloud: Mapping[str, str] = {
-        "address": address,
-        "cert": str(certificates / "client.crt"),
-        "key": str(certificates / "client.key"),
-        "cacert": str(certificates / "ca.crt"),
-    }
-    path, log = live.directory / "cloud-config.yaml", live.directory / "cluster-autoscaler.log"
-    path.write_text(yaml.safe_dump(dict(cloud)))
+def real_autoscaler(
+    live: Live, program: Path, flags: Sequence[str] = (), environment: Mapping[str, str] | None = None
+) -> Iterator[Path]:
+    """Run an unmodified cluster-autoscaler beside, and give the path of its log: without `flags` as
+    `docs/guides/connect.md` has it."""
+    log = live.directory / "cluster-autoscaler.log"
     command = [
         str(program),
         f"--kubeconfig={live.cluster.plane.kubeconfig()}",
-        "--cloud-provider=externalgrpc",
-        f"--cloud-config={path}",
         f"--grpc-expander-url={live.serving.endpoints['expander']}",
-        f"--grpc-expander-cert={certificates / 'ca.crt'}",
+        f"--grpc-expander-cert={live.serving.certificates / 'ca.crt'}",
+        "--leader-elect=false",
         "--address=127.0.0.1:0",
-        *_FLAGS,
+        "--v=2",
+        *(flags or _external_provider(live)),
     ]
     with log.open("w") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output)
+        process = subprocess.Popen(command, stdout=output, stderr=output, env={**os.environ, **(environment or {})})
     try:
         yield log
         assert process.poll() is None, f"the cluster-autoscaler has ended:\n{log.read_text()[-4000:]}"
     finally:
         process.terminate()
         process.wait(30)
+
+
+def _external_provider(live: Live) -> tuple[str, ...]:
+    certificates = live.serving.certificates
+    cloud: Mapping[str, str] = {
+        "address": live.serving.endpoints["provider"],
+        "cert": str(certificates / "client.crt"),
+        "key": str(certificates / "client.key"),
+        "cacert": str(certificates / "ca.crt"),
+    }
+    path = live.directory / "cloud-config.yaml"
+    path.write_text(yaml.safe_dump(dict(cloud)))
+    return "--cloud-provider=externalgrpc", f"--cloud-config={path}", *_FLAGS

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from cagrpc.api.core.nodes import START_UP_TAINT
 from cagrpc.errors import did_you_mean
 from cagrpc.fleet.backend import Backend
+from cagrpc.fleet.backend_records import BackendRecords
 from cagrpc.fleet.catalogue import Catalogue
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.forms import Form
@@ -37,6 +38,7 @@ __all__ = [
     "CatalogueRequest",
     "CatalogueSource",
     "Configured",
+    "FoundGroup",
     "ImportedSections",
     "Inventory",
     "OpenBackend",
@@ -80,6 +82,19 @@ def unknown_names(
                 yield f"{where}: there is no {kind} of this name{did_you_mean(name, known)}"
 
 
+@dataclass(frozen=True, slots=True)
+class FoundGroup:
+    """A node group as its cloud tells it. Its weight, price and limits are the provisioner's that takes it in."""
+
+    id: str
+    min_size: int
+    max_size: int
+    template: bytes
+    """A serialised v1.Node: what a new node of it is like."""
+    price_usd_per_hour: float | None = None
+    """None where the cloud tells none."""
+
+
 def _no_controllers(client: Client, snapshot: Callable[[], FleetSnapshot]) -> Sequence[Controller]:
     del client, snapshot
     return ()
@@ -95,6 +110,9 @@ class OpenBackend:
     """HTTP pages by path."""
     controllers: Callable[[Client, Callable[[], FleetSnapshot]], Sequence[Controller]] = _no_controllers
     """Return the controllers that the leader runs for the backend's instances in the client's cluster."""
+    node_groups: Callable[[], Sequence[FoundGroup]] | None = None
+    """Of a backend whose cloud has the node groups (`BackendPlugin.finds_node_groups`): return those of the last list,
+    and the same object for as long as nothing has changed."""
     follows_clock: bool = False
     """Whether its instances change by the clock that it was opened with, and by nothing else: a replay then need not
     wait for them."""
@@ -112,6 +130,10 @@ class BackendContext:
     """A client of the cluster that is served; None without the section `kubernetes`."""
     changed: Callable[[], None] = lambda: None
     """Called by a backend that learns of something between two lists: the fleet lists soon after."""
+    records: BackendRecords | None = None
+    """What the backend keeps in the journal, for a cloud that keeps no tokens; None in a process without one."""
+    node_names: Callable[[], Mapping[str, str]] = dict
+    """Returns the names of the cluster's Nodes by the ids of their instances; none without a cluster."""
 
 
 class BackendSettings(Protocol):
@@ -220,6 +242,9 @@ class BackendPlugin(Protocol):
     """Its fields in the section `backend`. A configuration that sets one of them selects this backend."""
     kubernetes_fields: type[Form] | None
     """Its fields in the section `kubernetes`."""
+    finds_node_groups: bool = False
+    """Whether its cloud has the node groups, so that provisioners have none of their own: they take in those that are
+    found (`OpenBackend.node_groups`)."""
 
     def configure(self, backend: Form, kubernetes: Form | None, directory: Path, inventory: Inventory) -> Configured:
         """Return the settings of two validated sections, each with the fields declared above (and those of other

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, create_model, model_validator
 
 from cagrpc.backends.cluster_api.plugin import ClusterApiPlugin
+from cagrpc.backends.externalgrpc.plugin import ExternalGrpcPlugin
 from cagrpc.backends.karpenter.plugin import KarpenterPlugin
 from cagrpc.backends.plugin import BackendPlugin, CatalogueSource, SectionSource
 from cagrpc.backends.simulated.plugin import SimulatedPlugin
@@ -104,7 +105,7 @@ def _package(point: EntryPoint) -> str:
     return "?" if point.dist is None else f"{point.dist.name} {point.dist.version}"
 
 
-OWN: tuple[BackendPlugin, ...] = (SimulatedPlugin(), ClusterApiPlugin(), KarpenterPlugin())
+OWN: tuple[BackendPlugin, ...] = (SimulatedPlugin(), ClusterApiPlugin(), KarpenterPlugin(), ExternalGrpcPlugin())
 """The first is the default."""
 BACKEND_PACKAGES: Mapping[str, str] = {"ec2": "cagrpc-ec2"}
 """The package of this repository that brings a field of the section `backend`. Who uses the field without the package

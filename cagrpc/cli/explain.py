@@ -57,7 +57,7 @@ def _plan(options: argparse.Namespace) -> int:
 
     def work(by: Interruption) -> tuple[Planned, Explanation]:
         planned = plan(read.problem, replace(read.budget, interruption=by), limited=False)
-        return planned, explain_plan(planned)
+        return planned, explain_plan(planned, read.widen)
 
     found, code = interruptible(work)
     flags.show(

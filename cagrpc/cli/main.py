@@ -25,6 +25,7 @@ COMMANDS = (
     "plan",
     "explain",
     "report",
+    "observe",
     "replay",
     "certs",
     "catalogue",

@@ -40,7 +40,7 @@ from cagrpc.fleet.model import PodKey
 from cagrpc.kube.client.envelopes import Encoding, ObjectIdentity
 from cagrpc.runtime.clock import EpochSeconds, monotonic
 from solver.model import PODS as PODS_RESOURCE
-from solver.model import PodSet, Resources
+from solver.model import PodSet, Resources, Taint
 from solver.model.quantities import pluralize
 
 _REPLICATED = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController")
@@ -105,9 +105,9 @@ _NOT_OF_NODES = {
     "PodDisruptionBudget",
 }
 _SAY_WHERE = ("PersistentVolumeClaim", "StorageClass")
-_OF_PODS = (
-    *_REPLICATED, *_JOBS, _JOB_SET, "Pod", "PodTemplate", "PodGroup", "ProvisioningRequest", "ResourceQuota"
-)  # fmt: skip
+WITH_PODS = frozenset({*_REPLICATED, *_JOBS, _JOB_SET, "Pod", "ProvisioningRequest"})
+"""Kinds of which each object has pods, or asks for some."""
+_OF_PODS = (*WITH_PODS, "PodTemplate", "PodGroup", "ResourceQuota")
 """Kinds that say which pods should be, where it is known which are."""
 _OF_NO_PODS = ("Event", "Secret", "ConfigMap", "Lease", "Endpoints", "EndpointSlice", "Service", "ServiceAccount")
 """What a dump of a cluster has besides, which is passed over where it is read what runs."""
@@ -168,6 +168,7 @@ class DocumentReader:
         self._by_kind: defaultdict[str, list[ManifestDocument]] = defaultdict(list)
         self._admission = Admission()
         self._devices: Mapping[str, tuple[Device, ...]] | None = None
+        self._startup_taints: AbstractSet[Taint] = frozenset()
         self._decoded: dict[str, tuple[Sequence[Any], bool]] = {}
         """Objects other than pods, and whether they are all that there are, by path."""
         self._waiting: list[ObservedPod] = []
@@ -200,9 +201,14 @@ class DocumentReader:
             else:
                 self.out_of_place[document.kind] += 1
 
-    def read(self, devices: Mapping[str, tuple[Device, ...]] | None = None) -> Described:
-        """Return the cluster; what is wrong is in `problems`. `devices` are configured of new nodes, by node group."""
-        self._devices = devices
+    def read(
+        self,
+        devices: Mapping[str, tuple[Device, ...]] | None = None,
+        startup_taints: AbstractSet[Taint] = frozenset(),
+    ) -> Described:
+        """Return the cluster; what is wrong is in `problems`. `devices` are configured of new nodes, by node group;
+        nodes lose `startup_taints` by themselves."""
+        self._devices, self._startup_taints = devices, startup_taints
         if self.moving is not None and self.bound:
             self._those_read = [each for each in self.documents if each.kind not in _OF_PODS]
             self._those_read += _daemon_sets(self._those_read, self.bound)
@@ -279,7 +285,13 @@ class DocumentReader:
 
     def _model(self, moving: MovingRules | None) -> tuple[ClusterModel, Mapping[str, Followed[Any]]]:
         model = ClusterModel(
-            ModelSettings(gang_label=self.gang_label, schedulers=self.schedulers, devices=self._devices, moving=moving),
+            ModelSettings(
+                gang_label=self.gang_label,
+                schedulers=self.schedulers,
+                devices=self._devices,
+                moving=moving,
+                startup_taints=self._startup_taints,
+            ),
             monotonic,
             lambda: EpochSeconds(self.now_seconds),
         )
@@ -666,7 +678,7 @@ class DocumentReader:
     def _mirrors(self) -> Mapping[str, Resources]:
         found: defaultdict[str, Counter[str]] = defaultdict(Counter)
         for seen, body, pods in self._bound:
-            if MIRROR in mapping(body["metadata"], "annotations") and seen.stage is PodStage.FIXED:
+            if MIRROR in mapping(body["metadata"], "annotations") and seen.stage in (PodStage.FIXED, PodStage.ENDING):
                 for _, node in pods:
                     found[node].update({**dict(seen.pod.spec.requests), PODS_RESOURCE: 1})
         return found
@@ -701,10 +713,10 @@ class DocumentReader:
         if self.out_of_place:
             yield (
                 "objects other than nodes and pods bound to them in files of --nodes were ignored:"
-                f" {_counted(self.out_of_place)}; pass the pods to plan with --pods"
+                f" {counted(self.out_of_place)}; pass the pods to plan with --pods"
             )
         if self._ignored:
-            yield f"objects that planning does not read were ignored: {_counted(self._ignored)}"
+            yield f"objects that planning does not read were ignored: {counted(self._ignored)}"
 
     def _of_pods(self) -> Iterator[str]:
         if self._volumes_of and self.listed is None and not self._says_where:
@@ -791,5 +803,6 @@ def _has_claims(spec: Mapping[str, Any]) -> bool:
     return bool(pod_volumes(spec, "", "", []))
 
 
-def _counted(kinds: Counter[str]) -> str:
+def counted(kinds: Counter[str]) -> str:
+    """Return how many objects there are of each kind, for people."""
     return ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))

@@ -6,8 +6,8 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 
+import solver
 from cagrpc.errors import in_one_line
-from solver import solve
 from solver.model import Budget, Plan, PodSet, Problem
 from solver.model.errors import ProblemError
 from solver.model.validation import validate
@@ -54,9 +54,11 @@ class ValidPlan:
 def solve_valid(problem: Problem, budget: Budget) -> ValidPlan:
     """Plan the problem, where it is invalid without what makes it so."""
     try:
-        return ValidPlan(problem, solve(problem, budget))
+        return ValidPlan(problem, solver.solve(problem, budget))
     except ProblemError as error:
         log.warning("planning without what is invalid: %s", in_one_line(error.problems))
     left = drop_invalid(problem)
     valid = {id(each) for each in left.pod_sets}
-    return ValidPlan(left, solve(left, budget), tuple(each for each in problem.pod_sets if id(each) not in valid))
+    return ValidPlan(
+        left, solver.solve(left, budget), tuple(each for each in problem.pod_sets if id(each) not in valid)
+    )

@@ -251,6 +251,11 @@ class ClusterCapacity:
             info = self._infos[name] = NodeInfo(self._nodes[name])
         return info
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The nodes' names, in the order in which they came."""
+        return tuple(self._nodes)
+
     def get(self, name: str) -> NodeInfo | None:
         return self[name] if name in self._nodes else None
 

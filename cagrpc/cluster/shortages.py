@@ -17,7 +17,7 @@ from cagrpc.api.encoding.json_documents import timestamp
 from cagrpc.fleet.model import FleetSnapshot, IncrementStatus, Phase
 from cagrpc.runtime.back_off import BackOff
 from cagrpc.runtime.clock import EpochClock
-from solver.model import Labels, NodeGroup, PodSpec, Resources, Taint
+from solver.model import Labels, NodeGroup, PodSpec, PossibleGroups, Resources, Taint
 from solver.model.allocation import why_not_allocated
 from solver.model.eligibility import why_not_eligible
 
@@ -69,13 +69,28 @@ def would_take(spec: PodSpec, labels: Labels, taints: Sequence[Taint], allocatab
     return fits and why_not_eligible(spec, labels, taints, name) is None
 
 
-def left_out(shortages: Iterable[Shortage]) -> str:
+def after_shortages(shortages: Iterable[Shortage], groups: Sequence[NodeGroup]) -> tuple[PossibleGroups, ...]:
+    """Return the node groups of these offerings, which are there once the shortages are over."""
+    found = ((each, tuple(group for group in groups if offering(group) == each.offering)) for each in shortages)
+    return tuple(
+        PossibleGroups(
+            each.offering,
+            f"backed off after a shortage until {until(each)}{_cause(each)}",
+            f"wait until {until(each)}, when {each.offering} is tried again",
+            mine,
+        )
+        for each, mine in sorted(found, key=lambda of: (of[0].until_seconds, of[0].offering))
+        if mine
+    )
+
+
+def backed_off(shortages: Iterable[Shortage]) -> str:
     """Return the offerings that are left out, with until when and what was said of them, in a sentence; those that come
     back first are named first."""
     found = sorted(set(shortages), key=lambda each: (each.until_seconds, each.offering))
     rest = len(found) - _MOST_NAMED
     names = ", ".join(f"{each.offering} until {until(each)}{_cause(each)}" for each in found[:_MOST_NAMED])
-    return f"left out after a shortage: {names}{f' and {rest} more' if rest > 0 else ''}"
+    return f"backed off after a shortage: {names}{f' and {rest} more' if rest > 0 else ''}"
 
 
 def until(shortage: Shortage) -> str:

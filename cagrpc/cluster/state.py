@@ -16,7 +16,7 @@ from cagrpc.api.devices.matching import NodeDevices, NodeMatching
 from cagrpc.api.devices.objects import Device
 from cagrpc.api.devices.selectors import Matcher
 from cagrpc.fleet.model import ExpectedPod, PodKey
-from solver.model import Node, PodSet, PodSpec, RunningPods
+from solver.model import Node, PodSet, PodSpec, Resources, RunningPods
 from solver.slack.model import Copies, Placement, PodCount
 
 if TYPE_CHECKING:  # not needed to check a configuration
@@ -153,6 +153,8 @@ class ClusterNode:
     what our own NodeClaims say do not count."""
     conditions: tuple[NodeCondition, ...] = ()
     """The conditions of its Node, one of a type."""
+    capacity: Resources = field(default_factory=dict)
+    """What it counts against limits; empty where its Node does not say it."""
 
     @property
     def is_to_stay(self) -> bool:

@@ -94,6 +94,9 @@ def _configuration(path: Path) -> CheckedFile:
     assumed = sum(group.allocatable.get(EPHEMERAL_STORAGE) == DEFAULT_STORAGE for group in settings.groups)
     storage = f"; 17Gi of ephemeral-storage are assumed for {assumed}, where nothing says it" if assumed else ""
     summary = f"{_tiers(settings.groups)}; {shown} shown to CA{storage}" if settings.provider else "an expander alone"
+    if settings.finds_node_groups:
+        takers = pluralize(len(settings.provisioners), "provisioner")
+        summary = f"{takers} for the node groups that the backend finds"
     return CheckedFile(path, "configuration", summary, warnings=settings.warnings)
 
 

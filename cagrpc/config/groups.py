@@ -18,8 +18,8 @@ from cagrpc.fleet.catalogue import (
     ARCH,
     CAPACITY_TYPE,
     GPU_NAME,
+    GPU_VENDORS,
     INSTANCE_TYPE,
-    NVIDIA_GPU,
     OS,
     ZONE,
     Catalogue,
@@ -65,9 +65,11 @@ def expand_all(
     gpu_label: str = "",
     autoscaling: AutoscalingOptions | None = None,
     has_nodes: bool = True,
+    catalogued: bool = True,
 ) -> Expanded:
     """Return the node groups of all provisioners, in order, and what goes with them; add duplicate ids to `problems`.
-    Groups with NVIDIA GPUs get `gpu_label` unless they have it. Unless the fleet `has_nodes` there are no groups."""
+    Groups with GPUs get `gpu_label` unless they have it. Unless the fleet `has_nodes` there are no groups, and unless
+    they are `catalogued` only explicit ones."""
     made: list[Provisioner] = []
     groups: list[NodeGroup] = []
     limits: list[Limit] = []
@@ -82,7 +84,8 @@ def expand_all(
         entries = (form and form.node_groups) or ()
         of_groups = {each.id: each.autoscaling for each in entries if isinstance(each, provisioners.NodeGroupForm)}
         of_provisioner = None if form is None else form.autoscaling
-        expanded, found = expand(provisioner, catalogue, cluster_limits) if has_nodes else ((), ())
+        expands = has_nodes and (catalogued or bool(provisioner.node_groups))
+        expanded, found = expand(provisioner, catalogue, cluster_limits) if expands else ((), ())
         warnings.extend(found)
         for group in expanded:
             if group.id in places:
@@ -185,8 +188,9 @@ def _with_shape(form: provisioners.NodeGroupForm) -> NodeGroup:
 
 
 def _with_gpu_label(group: NodeGroup, gpu_label: str) -> NodeGroup:
-    """Return the group with the GPU label if it has NVIDIA GPUs: CA takes a node with the label but without GPUs for
+    """Return the group with the GPU label if it has GPUs: CA takes a node with the label but without GPUs for
     unready."""
-    if not gpu_label or not group.allocatable.get(NVIDIA_GPU) or gpu_label in group.labels:
+    vendor = next((name for resource, name in GPU_VENDORS.items() if group.allocatable.get(resource)), "")
+    if not gpu_label or not vendor or gpu_label in group.labels:
         return group
-    return replace(group, labels={**group.labels, gpu_label: group.labels.get(GPU_NAME, "nvidia")})
+    return replace(group, labels={**group.labels, gpu_label: group.labels.get(GPU_NAME, vendor)})

@@ -85,6 +85,8 @@ def _settings(
     reader: FileReader,
 ) -> Settings:
     cluster_limits = written.limits
+    plugin = registry.chosen(written.backend)
+    finds = getattr(plugin, "finds_node_groups", False)
     expanded = expand_all(
         entries,
         catalogue,
@@ -93,6 +95,7 @@ def _settings(
         gpu_label=written.gpu_label,
         autoscaling=written.autoscaling,
         has_nodes=written.provider.enabled,
+        catalogued=not finds,
     )
     for group_id, options in expanded.options.items():
         longest = options.max_node_provision_seconds
@@ -122,7 +125,6 @@ def _settings(
             "autoscaling: cluster-autoscaler 1.36.1 sets the start-up time of nodes to 0 for a group with options of "
             "its own (kubernetes/autoscaler#10245); its booting nodes do not count as upcoming"
         )
-    plugin = registry.chosen(written.backend)
     startup_taints = {each.name: each.startup_taints for each in expanded.provisioners if each.startup_taints}
     inventory = Inventory(expanded.groups, catalogue, startup_taints)
     backend = plugin.configure(written.backend, written.kubernetes, directory, inventory)
@@ -132,7 +134,8 @@ def _settings(
             "expander.mode: shadow answers options of your own node groups too, whatever gangs and limits say; it is"
             " for a cluster-autoscaler with a cloud provider of its own"
         )
-    if written.provider.enabled and not expanded.groups and not any(each.groups for each in expanded.provisioners):
+    takes_in = finds or any(each.groups for each in expanded.provisioners)
+    if written.provider.enabled and not expanded.groups and not takes_in:
         warnings.append("provisioners: there is not one node group, so nothing can scale up")
     consolidation = written.consolidation
     if consolidation is not None:
@@ -172,6 +175,7 @@ def _settings(
         price_rule=written.expander.price_rule,
         config_maps=written.expander.config_maps,
         provisioners=expanded.provisioners,
+        finds_node_groups=finds and written.provider.enabled,
         consolidation=consolidation,
         warnings=tuple(warnings),
     )

@@ -78,6 +78,8 @@ class Settings:
     """None where the autoscaler's ConfigMaps are not read."""
     provisioners: tuple[Provisioner, ...] = ()
     """Which take such groups in."""
+    finds_node_groups: bool = False
+    """Whether the backend finds the node groups: then `groups` are none, and those of other clouds are our own."""
     tracing: bool = False
     """Whether spans are made and sent."""
     warnings: tuple[str, ...] = ()
@@ -85,7 +87,8 @@ class Settings:
     @property
     def ranks_groups_of_others(self) -> bool:
         """Return whether it is configured that the expander is asked about groups of other cloud providers."""
-        return self.provider is None or self.config_maps is not None or any(each.groups for each in self.provisioners)
+        takes_in = any(each.groups for each in self.provisioners) and not self.finds_node_groups
+        return self.provider is None or self.config_maps is not None or takes_in
 
     @property
     def http_is_secured(self) -> bool:

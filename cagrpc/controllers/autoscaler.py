@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Generic, TypeVar
 
-import yaml
-
+from cagrpc.api.files.documents import values
 from cagrpc.controllers.settings import AutoscalerConfigMapSettings
 from cagrpc.errors import InvalidInput
 from cagrpc.fleet.group_ids import GroupPattern
@@ -24,7 +23,6 @@ from cagrpc.runtime.controller import Controller, Json
 
 T = TypeVar("T")
 
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MOST_WEIGHT = 100
 _LEAST_PRIORITY = -1
 _STALE_SECONDS = 600.0
@@ -51,11 +49,19 @@ def read_status(text: str) -> Mapping[str, GroupSize]:
     if re.match(r"Cluster-autoscaler status at ", text):
         return _of_text(text)
     try:
-        document = yaml.load(text, Loader=_LOADER)  # noqa: S506 - a safe loader
-        groups = (document or {}).get("nodeGroups") or ()
+        groups = (_document(text) or {}).get("nodeGroups") or ()
         return {str(each["name"]): _group_size(each) for each in groups}
-    except (yaml.YAMLError, *_UNLIKE) as error:
+    except _UNLIKE as error:
         raise InvalidInput(f"is no status of a cluster-autoscaler: {error!r:.200}") from error
+
+
+def _document(text: str) -> Any:
+    """Return what the first document of a text in YAML says. Raises ValueError where it is none."""
+    problems: list[str] = []
+    found = next(values("it", text, problems), None)
+    if problems:
+        raise ValueError(problems[0])
+    return found
 
 
 def _group_size(group: Mapping[str, Any]) -> GroupSize:
@@ -100,9 +106,8 @@ def read_priorities(text: str) -> GroupPriorities:
     expander/priority); one below -1 is never used there. Those from 1 to 100 are weights as they are; where one is not,
     only their order counts. Raises InvalidInput."""
     try:
-        document = yaml.load(text, Loader=_LOADER)  # noqa: S506 - a safe loader
-        every = {int(priority): _patterns(some) for priority, some in document.items()}
-    except (yaml.YAMLError, *_UNLIKE) as error:
+        every = {int(priority): _patterns(some) for priority, some in _document(text).items()}
+    except _UNLIKE as error:
         raise InvalidInput(f"has no priorities that can be read: {error!s:.200}") from error
     read = {priority: some for priority, some in every.items() if priority >= _LEAST_PRIORITY}
     as_they_are = all(1 <= each <= _MOST_WEIGHT for each in read)

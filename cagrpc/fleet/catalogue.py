@@ -38,6 +38,15 @@ WELL_KNOWN_LABELS = frozenset(
 """Labels that only instance types and offerings define; a provisioner cannot add them."""
 
 NVIDIA_GPU = "nvidia.com/gpu"
+GPU_VENDORS: Mapping[str, str] = {
+    NVIDIA_GPU: "nvidia",
+    "habana.ai/gaudi": "intel-gaudi",
+    "gpu.intel.com/xe": "intel",
+    "amd.com/gpu": "amd",
+    "microsoft.com/directx": "directx",
+}
+"""The resources that CA knows as GPUs (GPUVendorResourceNames), and what a node's GPU is called where nothing says
+more."""
 EPHEMERAL_STORAGE = "ephemeral-storage"
 DEFAULT_ZONE = "zone-a"
 """Where the catalogue has no zone."""

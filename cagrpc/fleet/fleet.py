@@ -33,6 +33,7 @@ from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, IncrementStatus, Or
 from cagrpc.fleet.observation import ClusterObserver, Observation
 from cagrpc.fleet.orders import BackendOrders, Waiter
 from cagrpc.fleet.orphans import Orphans
+from cagrpc.fleet.provisioners import Widen, as_it_is
 from cagrpc.fleet.records import Changes, IncrementRecord
 from cagrpc.fleet.serial_backend import DebouncedListing, SerialBackend, SingleFlight, Submit
 from cagrpc.runtime.clock import EpochClock, SteadyClock
@@ -56,7 +57,16 @@ def _in_thread(work: Callable[[], None]) -> object:
     return thread
 
 
-def _show_all(groups: Sequence[NodeGroup], targets: Mapping[str, int]) -> Sequence[str]:
+@dataclass(frozen=True, slots=True)
+class FoundGroups:
+    """Node groups that the backend has found, and the limits over them."""
+
+    groups: Sequence[NodeGroup]
+    limits: Sequence[Limit]
+
+
+def show_all(groups: Sequence[NodeGroup], targets: Mapping[str, int]) -> Sequence[str]:
+    """Show every group to CA."""
     del targets
     return [group.id for group in groups]
 
@@ -67,12 +77,17 @@ class FleetSettings:
 
     groups: Sequence[NodeGroup]
     limits: Sequence[Limit] = ()
-    shown: Shown = _show_all
+    shown: Shown = show_all
     """Which groups CA sees."""
+    found: Callable[[], FoundGroups] | None = None
+    """Where the backend finds the groups: returns those of its last list, the same object until something changes. They
+    take the place of `groups` and `limits`."""
     autoscaler_may_grow: bool = True
     """Where it may not (`drive: plan`), CA gets no more than minimum sizes."""
     increment_deadline_seconds: float = 600.0
     failed_listing_seconds: float = 600.0
+    widen: Widen = as_it_is
+    """Adds the node groups that would be there if provisioners allowed more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +141,9 @@ class Fleet:
         self._orphans = Orphans(nodes, deadline)
         self._autoscaler_may_grow = settings.autoscaler_may_grow
         self._shown = settings.shown
+        self._find = settings.found
+        self._found: FoundGroups | None = None
+        self.widen = settings.widen
         self._clock = clock
         self._times = lifecycle.Times(deadline=deadline, failed_listing=settings.failed_listing_seconds)
         self._submit = submit
@@ -333,6 +351,7 @@ class Fleet:
         with self._ledger.changing():
             self._observed = observed
             try:
+                self._follow_groups()
                 now = self._clock()
                 while changes := lifecycle.advance(
                     self._ledger.contents, observed, self._served.configured, now, self._times
@@ -346,6 +365,15 @@ class Fleet:
                 self._ledger.probe(only_when_due=True)
             finally:
                 self._publish()
+
+    def _follow_groups(self) -> None:
+        """Serve the groups that the backend has found; those that went are served until their nodes are gone."""
+        found = self._find() if self._find is not None else None
+        if found is None or found is self._found:
+            return
+        self._ledger.commit(to_journal(found.groups, found.limits, self._ledger.contents.groups))
+        configured = {group.id: group for group in found.groups}
+        self._served, self._found = served(configured, found.limits, self._ledger.contents.groups), found
 
     def _view(self) -> View:
         observed = self._observed or self._cluster.unobserved()
@@ -433,6 +461,7 @@ class Fleet:
         shows = self._index.version, self._ledger.contents.disruptions, served, self._orphans.found
         if len(shows) == len(self._shows) and all(map(is_, shows, self._shows)):
             return
+        same_groups = bool(self._shows) and self._shows[2] is served
         self._shows = shows
         self._snapshot = snapshot(
             before,
@@ -442,6 +471,7 @@ class Fleet:
             served.limits,
             self._shown,
             self._orphans.found,
+            same_groups=same_groups,
         )
         if self._snapshot is not before:
             self._published(self._snapshot.version)

@@ -369,12 +369,17 @@ def snapshot(
     limits: Sequence[Limit],
     shown: Shown,
     orphans: Sequence[BackendInstance] = (),
+    *,
+    same_groups: bool = False,
 ) -> FleetSnapshot:
     """Return the next snapshot; the same object as `previous` where nothing changed. Unchanged groups stay the same
-    objects too, so that readers may cache what they derived from them. `index` is that of these records."""
+    objects too, so that readers may cache what they derived from them. `index` is that of these records. With
+    `same_groups` the groups are those that `previous` was made of."""
     seen, flight = index.view, index.flight
     states = {
-        group_id: _state(previous.groups.get(group_id), group, seen.targets.get(group_id, 0), seen.instances)
+        group_id: _state(
+            previous.groups.get(group_id), group, seen.targets.get(group_id, 0), seen.instances, same_group=same_groups
+        )
         for group_id, group in groups.items()
     }
     in_flight = [record for record in contents.increments.values() if record.phase.in_flight]
@@ -397,13 +402,21 @@ def snapshot(
 
 
 def _state(
-    previous: GroupState | None, group: NodeGroup, target: int, instances: Mapping[str, tuple[Instance, ...]]
+    previous: GroupState | None,
+    group: NodeGroup,
+    target: int,
+    instances: Mapping[str, tuple[Instance, ...]],
+    *,
+    same_group: bool,
 ) -> GroupState:
     found = instances.get(group.id, ())
     same = previous is not None and (previous.instances is found or previous.instances == found)
-    if previous is not None and same and previous.target_size == target:
+    same = same and previous is not None and previous.target_size == target
+    if previous is not None and same and same_group:
         return previous
     # Where more exist than allowed (the maximum was lowered, or the group is no longer configured), that is its
     # maximum.
     shown = replace(group, target_size=target, max_size=max(group.max_size, target))
+    if previous is not None and same and previous.group == shown:
+        return previous
     return GroupState(group=shown, target_size=target, instances=found)

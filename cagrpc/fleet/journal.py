@@ -14,7 +14,17 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from cagrpc import errors
-from cagrpc.fleet.records import DELETIONS, DISRUPTIONS, GROUPS, INCREMENTS, KINDS, Changes, Contents, RecordKind
+from cagrpc.fleet.records import (
+    BACKEND,
+    DELETIONS,
+    DISRUPTIONS,
+    GROUPS,
+    INCREMENTS,
+    KINDS,
+    Changes,
+    Contents,
+    RecordKind,
+)
 from cagrpc.fleet.sqlite_file import FileKind, explained, open_file, transaction
 
 
@@ -60,6 +70,7 @@ _KIND = FileKind(
         " instance_id TEXT UNIQUE NOT NULL, record TEXT NOT NULL);"
         "CREATE TABLE IF NOT EXISTS node_groups (id TEXT PRIMARY KEY, record TEXT NOT NULL);"
         "CREATE TABLE IF NOT EXISTS disruptions (id TEXT PRIMARY KEY, record TEXT NOT NULL);"
+        "CREATE TABLE IF NOT EXISTS backend (id TEXT PRIMARY KEY, record TEXT NOT NULL);"
         "CREATE TABLE IF NOT EXISTS probes (place INTEGER PRIMARY KEY, content BLOB NOT NULL)"
     ),
     exclusive=True,
@@ -71,6 +82,7 @@ _TABLES: Mapping[RecordKind[Any], tuple[str, str, str]] = {
     DELETIONS: ("deletions", "instance_id", "position"),
     GROUPS: ("node_groups", "id", "id"),
     DISRUPTIONS: ("disruptions", "id", "id"),
+    BACKEND: ("backend", "id", "id"),
 }
 """Where records of each kind are: table, column of the key, and the column whose order they are read in."""
 

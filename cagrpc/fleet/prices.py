@@ -76,12 +76,14 @@ class PriceList:
             self._offered[NodePlace(name, each.zone, each.capacity_type)] = each.price_usd_per_hour
             self._everywhere[name, each.capacity_type].add(each.price_usd_per_hour)
 
-    def of(self, place: NodePlace) -> float | None:
-        """Return the price of a node; None where it is not known. The table's most exact row comes first, then the
-        catalogue's offering, then that of other zones if it costs the same in all of them."""
+    def of(self, place: NodePlace, told_usd_per_hour: float | None = None) -> float | None:
+        """Return the price of a node; None where it is not known. The table's most exact row comes first, then what its
+        cloud has told, then the catalogue's offering, then that of other zones if it costs the same in all of them."""
         place = place._replace(capacity_type=place.capacity_type or DEFAULT_CAPACITY_TYPE)
         if (found := self.overrides(place)) is not None:
             return found
+        if told_usd_per_hour is not None:
+            return told_usd_per_hour
         if place in self._offered:
             return self._offered[place]
         everywhere = self._everywhere.get((place.instance_type, place.capacity_type), set())
@@ -98,6 +100,14 @@ def _widening(place: NodePlace) -> Iterable[NodePlace]:
     yield place._replace(capacity_type="")
     yield place._replace(zone="")
     yield place._replace(zone="", capacity_type="")
+
+
+class NodePrice(NamedTuple):
+    """What a node costs."""
+
+    usd_per_hour: float
+    estimated: bool
+    """Whether no price is known, so that the rule's stands for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,3 +130,16 @@ class PriceRule(Section):
             + gpus * self.usd_per_gpu_hour
         )
         return whole * (self.spot_factor if capacity_type == "spot" else 1.0)
+
+
+class NodePrices:
+    """A price for every node, of which it says whether it is known."""
+
+    def __init__(self, known: PriceList, rule: PriceRule | None = None) -> None:
+        self._known = known
+        self._rule = rule or PriceRule()
+
+    def of(self, place: NodePlace, has: Resources, told_usd_per_hour: float | None = None) -> NodePrice:
+        """Return the price of a node there that has this, of which its cloud may have told one."""
+        known = self._known.of(place, told_usd_per_hour)
+        return NodePrice(self._rule.price(has, place.capacity_type) if known is None else known, known is None)

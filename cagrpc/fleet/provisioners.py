@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from cagrpc.fleet.catalogue import EPHEMERAL_STORAGE, WELL_KNOWN_LABELS, Catalogue, Offering
@@ -25,19 +25,40 @@ from solver.model import (
     Limit,
     NodeGroup,
     Operator,
+    Plan,
+    PodSpec,
+    PossibleGroups,
+    Problem,
     Requirement,
     Resources,
     Taint,
 )
 from solver.model.capacity import most_nodes
-from solver.model.eligibility import matches_requirement
+from solver.model.eligibility import matches_requirement, untolerated, why_not_eligible
 
 NODEPOOL_LABEL = "karpenter.sh/nodepool"
 """The label with a node's provisioner, as in karpenter.sh/v1; also for provisioners in cagrpc's own format."""
 PROVISIONER_NAME_LABEL = "karpenter.sh/provisioner-name"
 """The label of karpenter.sh/v1alpha5 that says the same."""
+_POOLS = (
+    NODEPOOL_LABEL,
+    PROVISIONER_NAME_LABEL,
+    "eks.amazonaws.com/nodegroup",
+    "alpha.eksctl.io/nodegroup-name",
+    "cloud.google.com/gke-nodepool",
+    "kubernetes.azure.com/agentpool",
+    "agentpool",
+    "kops.k8s.io/instancegroup",
+    "cluster.x-k8s.io/deployment-name",
+)
+"""Labels with the provisioner, NodePool or node pool of a node."""
 
 _MIB, _GIB = 2**20, 2**30
+
+
+def pool_of(labels: Labels) -> str:
+    """Return the provisioner, NodePool or node pool of a node; empty where it has none."""
+    return next((labels[key] for key in _POOLS if labels.get(key)), "")
 
 
 def storage_of_disk(disk_bytes: int) -> int:
@@ -56,6 +77,7 @@ _SYNONYMS = {
     "beta.kubernetes.io/os": "kubernetes.io/os",
     "beta.kubernetes.io/instance-type": "node.kubernetes.io/instance-type",
     "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
 }
 
 
@@ -93,6 +115,14 @@ class Provisioner:
             return any(each.matches(group_id) for each in self.groups)
         conditions = (each.requirement for each in _conditions(self))
         return set(self.taints) <= set(taints) and all(matches_requirement(each, labels) for each in conditions)
+
+
+def startup_taints(provisioners: Iterable[Provisioner]) -> frozenset[Taint]:
+    """Return the taints that nodes of these provisioners register with and lose; those are not among them that nodes of
+    another one keep."""
+    of = tuple(provisioners)
+    starting = frozenset(taint for each in of for taint in each.startup_taints)
+    return starting - {taint for each in of for taint in each.taints}
 
 
 def group_of(group_id: str, offering: Offering) -> NodeGroup:
@@ -134,13 +164,7 @@ def expand(
     else:
         warnings += unmet
         offerings = [] if custom is None else _matching(catalogue.offerings, conditions, warnings)
-        chosen = [
-            group_of(
-                f"{provisioner.name}/{offering.instance_type.name}/{offering.zone}/{offering.capacity_type}",
-                offering,
-            )
-            for offering in offerings
-        ]
+        chosen = [group_of(f"{provisioner.name}/{'/'.join(_place(each))}", each) for each in offerings]
     groups = tuple(_finished(group, provisioner, labels) for group in chosen)
     limits = (Limit("provisioner", provisioner.limits), Limit("cluster", cluster_limits or {}))
     if groups and not any(max(group.min_size, most_nodes(group, limits)) for group in groups):
@@ -153,7 +177,19 @@ def limit_of(provisioner: Provisioner, groups: Sequence[NodeGroup]) -> Limit | N
     if not provisioner.limits:
         return None
     ids = frozenset(group.id for group in groups)
-    return Limit(f"provisioner {provisioner.name}", dict(provisioner.limits), node_groups=ids)
+    return Limit(_limit_name(provisioner), dict(provisioner.limits), node_groups=ids)
+
+
+def _limit_name(provisioner: Provisioner) -> str:
+    return f"provisioner {provisioner.name}"
+
+
+def _place(offering: Offering) -> tuple[str, str, str]:
+    return offering.instance_type.name, offering.zone, offering.capacity_type
+
+
+def _stock_name(place: tuple[str, str, str]) -> str:
+    return f"offering {'/'.join(place)}"
 
 
 def shared_stock(catalogue: Catalogue, groups: Sequence[NodeGroup]) -> tuple[Limit, ...]:
@@ -164,12 +200,74 @@ def shared_stock(catalogue: Catalogue, groups: Sequence[NodeGroup]) -> tuple[Lim
         drawn[group.instance_type, group.zone, group.capacity_type].add(group.id)
     limits = []
     for offering in catalogue.offerings:
-        place = (offering.instance_type.name, offering.zone, offering.capacity_type)
+        place = _place(offering)
         if offering.available is not None and len(drawn[place]) > 1:
-            limits.append(
-                Limit(f"offering {'/'.join(place)}", {NODES: offering.available}, node_groups=frozenset(drawn[place]))
-            )
+            limits.append(Limit(_stock_name(place), {NODES: offering.available}, node_groups=frozenset(drawn[place])))
     return tuple(limits)
+
+
+Widen = Callable[[Problem, Plan], Problem]
+"""From a problem and its plan to the problem with the node groups that would be there if provisioners allowed more."""
+
+
+def as_it_is(problem: Problem, plan: Plan) -> Problem:
+    """Return the problem itself: nothing is known of provisioners."""
+    del plan
+    return problem
+
+
+_MOST_WIDENED, _MOST_TRIED = 3, 500
+"""Widenings of a provisioner for one class of pods, and offerings that are looked at for them, the cheapest first."""
+
+
+def widened(provisioners: Sequence[Provisioner], catalogue: Catalogue, problem: Problem, plan: Plan) -> Problem:
+    """Return the problem with the node groups that provisioners would have if their requirements allowed one more
+    value, or as few more as it takes, and that would take pods which the plan does not serve. Provisioners with
+    explicit node groups have no others."""
+    specs = dict.fromkeys(plan.pod_classes[each.pod_class].spec for each in plan.unplaced)
+    possible = {each.advice: each for each in problem.possible}
+    for spec in specs:
+        fitting = [
+            offering
+            for offering in sorted(catalogue.offerings, key=lambda each: each.price_usd_per_hour)
+            if all(offering.instance_type.allocatable.get(name, 0) >= amount for name, amount in spec.requests)
+            and all(offering.labels.get(k) == v for k, v in spec.node_selector if k in WELL_KNOWN_LABELS)
+        ]
+        for provisioner in provisioners:
+            for each in _widened(provisioner, fitting[:_MOST_TRIED], spec):
+                possible.setdefault(each.advice, each)
+    return replace(problem, possible=tuple(possible.values()))
+
+
+def _widened(provisioner: Provisioner, offerings: Sequence[Offering], spec: PodSpec) -> list[PossibleGroups]:
+    conditions = _conditions(provisioner)
+    custom = _custom_labels(provisioner, conditions, [])
+    if provisioner.node_groups is not None or custom is None or untolerated(provisioner.taints, spec.tolerations):
+        return []
+    asked = [each for each in conditions if each.requirement.key in WELL_KNOWN_LABELS]
+    labels = {**custom, **provisioner.labels}
+    found: defaultdict[tuple[tuple[_Condition, str], ...], list[Offering]] = defaultdict(list)
+    for offering in offerings:
+        own = {**labels, **offering.labels, provisioner.name_label: provisioner.name}
+        unmet = [each for each in asked if not matches_requirement(each.requirement, own)]
+        known = all(each.requirement.key in own for each in unmet)
+        if unmet and known and why_not_eligible(spec, own, ()) is None:
+            found[tuple((each, own[each.requirement.key]) for each in unmet)].append(offering)
+    fewest = min(map(len, found), default=0)
+    return [
+        PossibleGroups(
+            f"provisioner {provisioner.name}",
+            " and ".join(f"{condition} does not allow {value}" for condition, value in unmet),
+            f"let {' and '.join(f'{condition} allow {value}' for condition, value in unmet)} in provisioner"
+            f" {provisioner.name}",
+            tuple(
+                _finished(group_of(f"{provisioner.name}/{'/'.join(_place(each))}", each), provisioner, labels)
+                for each in mine
+            ),
+            (_limit_name(provisioner), *(_stock_name(_place(each)) for each in mine)),
+        )
+        for unmet, mine in [each for each in found.items() if len(each[0]) == fewest][:_MOST_WIDENED]
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
-"""The content of the journal as plain values: increments with their members, deletions, node groups, disruptions, and
-changes. Storage is in `journal`, decisions are in `lifecycle` and `admission`; here are the records, the set of them in
-force, and what JSON says of them, which every journal shares."""
+"""The content of the journal as plain values: increments with their members, deletions, node groups, disruptions, what
+a backend keeps, and changes. Storage is in `journal`, decisions are in `lifecycle` and `admission`; here are the
+records, the set of them in force, and what JSON says of them, which every journal shares."""
 
 from __future__ import annotations
 
@@ -141,6 +141,14 @@ class GroupRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class BackendRecord:
+    """What a backend has to remember of its orders where the cloud does not: JSON, which only that backend reads."""
+
+    key: str
+    value: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Changes:
     """The changes of one transaction: records replace those of the same id, forgotten ids are removed."""
 
@@ -152,6 +160,8 @@ class Changes:
     forgotten_groups: tuple[str, ...] = ()
     disruptions: tuple[Disruption, ...] = ()
     forgotten_disruptions: tuple[str, ...] = ()
+    backend: tuple[BackendRecord, ...] = ()
+    forgotten_backend: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return self != Changes()
@@ -175,12 +185,22 @@ class Contents:
     """All records in force, increments in order of creation. Immutable: `after` returns the next one, at a cost
     proportional to the changed increments, because a day's records may have many thousands of members."""
 
-    __slots__ = ("_next_number", "by_instance", "by_token", "deletions", "disruptions", "groups", "increments")
+    __slots__ = (
+        "_next_number",
+        "backend",
+        "by_instance",
+        "by_token",
+        "deletions",
+        "disruptions",
+        "groups",
+        "increments",
+    )
 
     increments: Mapping[str, IncrementRecord]
     deletions: Mapping[str, DeletionRecord]
     groups: Mapping[str, GroupRecord]
     disruptions: Mapping[str, Disruption]
+    backend: Mapping[str, BackendRecord]
     by_token: Mapping[str, MemberRef]
     by_instance: Mapping[str, MemberRef]
     """Members by every id under which they are or were listed: the instance's, and the token."""
@@ -191,18 +211,23 @@ class Contents:
         deletions: Iterable[DeletionRecord] = (),
         groups: Iterable[GroupRecord] = (),
         disruptions: Iterable[Disruption] = (),
+        backend: Iterable[BackendRecord] = (),
     ) -> None:
-        self.increments, self.deletions, self.groups, self.disruptions = {}, {}, {}, {}
+        self.increments, self.deletions, self.groups, self.disruptions, self.backend = {}, {}, {}, {}, {}
         self.by_token, self.by_instance = {}, {}
         self._next_number = 0
         in_order = sorted(disruptions, key=lambda each: each.created_at_seconds)
-        self._take(Changes(tuple(increments), tuple(deletions), tuple(groups), disruptions=tuple(in_order)))
+        self._take(
+            Changes(
+                tuple(increments), tuple(deletions), tuple(groups), disruptions=tuple(in_order), backend=tuple(backend)
+            )
+        )
 
     def after(self, changes: Changes) -> Contents:
         """Return these records with the changes applied; new increments come last."""
         result = Contents()
         result.increments, result.deletions, result.groups = self.increments, self.deletions, self.groups
-        result.disruptions = self.disruptions
+        result.disruptions, result.backend = self.disruptions, self.backend
         result.by_token, result.by_instance = self.by_token, self.by_instance
         result._next_number = self._next_number
         result._take(changes)
@@ -411,5 +436,8 @@ GROUPS: RecordKind[GroupRecord] = RecordKind(
 DISRUPTIONS: RecordKind[Disruption] = RecordKind(
     "disruptions", "disruption", lambda record: record.id, asdict, _disruption
 )
-KINDS: tuple[RecordKind[Any], ...] = (INCREMENTS, DELETIONS, GROUPS, DISRUPTIONS)
+BACKEND: RecordKind[BackendRecord] = RecordKind(
+    "backend", "backend record", lambda record: record.key, asdict, lambda stored: BackendRecord(**stored)
+)
+KINDS: tuple[RecordKind[Any], ...] = (INCREMENTS, DELETIONS, GROUPS, DISRUPTIONS, BACKEND)
 """The kinds in the order of the parameters of `Contents`."""

@@ -14,11 +14,13 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from cagrpc.api.core.gangs import incomplete
 from cagrpc.api.encoding.json_documents import timestamp
-from cagrpc.cluster.shortages import Shortage, left_out
+from cagrpc.cluster.shortages import Shortage, backed_off
 from cagrpc.errors import Unavailable
 from cagrpc.inspection.client import ServerAddress, get_json, get_list
 from cagrpc.tables import table
+from solver.explanation.model import NOT_YET, sentence
 from solver.model.plan import gap_words
 from solver.model.quantities import pluralize
 
@@ -105,14 +107,14 @@ def _rounds(plans: Sequence[Mapping[str, Any]]) -> Any:
 
 def _print_left_out(plan: Mapping[str, Any], out: Console) -> None:
     for each in plan["unplaced"][:_LEFT_OUT]:
-        why = "; ".join((*each["reasons"], *each["ways"]))
+        why = sentence("; ".join(each["reasons"]), each["ways"] or (NOT_YET,))  # earlier servers may have none
         out.print(f"not planned: {pluralize(each['count'], 'pod')} like {each['example']}: {why}")
     if plan.get("limited"):
         out.print(plan["limited"]["text"])
     for each in plan["incomplete_gangs"][:_LEFT_OUT]:
-        out.print(f"not planned: gang {each['gang']} has {each['pods']} of {each['needed']} pods")
+        out.print(f"not planned: {incomplete(each['gang'], each['pods'], each['needed'])}")
     for each in plan["shortages"][:_LEFT_OUT]:
-        out.print(left_out([Shortage.from_json(each)]))
+        out.print(backed_off([Shortage.from_json(each)]))
 
 
 def groups_text(deltas: Mapping[str, int]) -> str:

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,35 +18,22 @@ from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
 from cagrpc.api.devices.objects import Device
 from cagrpc.api.encoding.json_documents import Problems
 from cagrpc.api.files.documents import documents, pods_of_table
-from cagrpc.cluster.documents import Described, DocumentReader
+from cagrpc.cluster.documents import WITH_PODS, Described, DocumentReader, counted
+from cagrpc.cluster.drop_invalid import drop_invalid, faults
+from cagrpc.cluster.state import ClusterNode
 from cagrpc.config.files import load_devices, load_provisioners
 from cagrpc.config.groups import Expanded
 from cagrpc.config.prices import price_list
-from cagrpc.controllers.assume_cache.snapshot import Snapshot
-from cagrpc.controllers.planning.problem import question
+from cagrpc.controllers.planning.problem import beside
 from cagrpc.durations import seconds_of_flag
 from cagrpc.errors import InvalidConfiguration, InvalidInput, attempt
 from cagrpc.fleet.catalogue import Catalogue, embedded_catalogue, read_catalogue
-from cagrpc.fleet.model import FleetSnapshot, GroupState
 from cagrpc.fleet.prices import PriceList
-from cagrpc.fleet.provisioners import NODEPOOL_LABEL
+from cagrpc.fleet.provisioners import NODEPOOL_LABEL, Widen, as_it_is, pool_of, startup_taints, widened
 from cagrpc.offline.previous import read_previous
 from solver import Budget, Problem
-from solver.model import NODES, Labels, Limit, Node, NodeGroup, PodSet
-
-_POOLS = (
-    NODEPOOL_LABEL,
-    "karpenter.sh/provisioner-name",
-    "eks.amazonaws.com/nodegroup",
-    "alpha.eksctl.io/nodegroup-name",
-    "cloud.google.com/gke-nodepool",
-    "kubernetes.azure.com/agentpool",
-    "agentpool",
-    "kops.k8s.io/instancegroup",
-    "cluster.x-k8s.io/deployment-name",
-)
-"""Labels with the provisioner, NodePool or node pool of a node."""
-
+from solver.model import NODES, Limit, NodeGroup, PodSet, PodSpec
+from solver.model.quantities import pluralize
 
 if TYPE_CHECKING:
     from cagrpc.offline.live import Unread
@@ -53,15 +41,11 @@ if TYPE_CHECKING:
 _MOST_PROBLEMS = 10
 
 
-def pool_of(labels: Labels) -> str:
-    """Return the provisioner, NodePool or node pool of a node; empty where it has none."""
-    return next((labels[key] for key in _POOLS if labels.get(key)), "")
-
-
-def with_nodes(limits: Sequence[Limit], groups: Sequence[NodeGroup], nodes: Iterable[Node]) -> tuple[Limit, ...]:
-    """Return the limits of these node groups with what existing nodes take of them, by their provisioners."""
+def with_nodes(limits: Sequence[Limit], groups: Sequence[NodeGroup], nodes: Iterable[ClusterNode]) -> tuple[Limit, ...]:
+    """Return the limits of these node groups with what existing nodes take of them, by their provisioners: of each
+    resource the capacity, as of new nodes, where it is known."""
     provisioner_of = {each.id: each.provisioner for each in groups}
-    standing = [(pool_of(each.labels), {**each.allocatable, NODES: 1}) for each in nodes]
+    standing = [(pool_of(of.node.labels), {**of.node.allocatable, **of.capacity, NODES: 1}) for of in nodes]
     found = []
     for limit in limits:
         mine = None if limit.node_groups is None else {provisioner_of.get(each) for each in limit.node_groups}
@@ -115,6 +99,7 @@ class ReadInputs:
     unread: Sequence[Unread] = ()
     left_out: Sequence[str] = ()
     """Of a running cluster, in which one object stops nothing: what could not be read."""
+    widen: Widen = as_it_is
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +107,7 @@ class ReadProblem:
     problem: Problem
     budget: Budget
     warnings: tuple[str, ...]
+    widen: Widen
 
 
 def inputs_of(options: Any, kubeconfig: Path | None) -> Inputs:
@@ -154,6 +140,12 @@ def read_problem(inputs: Inputs, budget: str = "1s") -> ReadProblem:
     now_seconds = time.time()  # noqa: TID251 - pods' ages
     read = read_inputs(inputs, DocumentReader(now_seconds, inputs.gang_label, inputs.schedulers), problems)
     pod_sets = [*read.tables, *(each.pod_set for each in read.found.state.waiting)]
+    files = tuple(map(str, inputs.pods))
+    kinds = Counter(each.kind for each in read.reader.documents if each.place.startswith(files))
+    if inputs.kubeconfig is None and not problems and not pod_sets and not kinds.keys() & WITH_PODS:
+        problems.append(
+            f"{', '.join(files)}: found {counted(kinds) or 'nothing'}; expected Pods, Deployments, Jobs or the like"
+        )
     earlier = inputs.previous
     previous = attempt(problems, lambda: read_previous(earlier, pod_sets)) if earlier else None
     expanded = read.expanded
@@ -161,15 +153,17 @@ def read_problem(inputs: Inputs, budget: str = "1s") -> ReadProblem:
         raise InvalidConfiguration(problems)
     warnings = [f"{each.resource}: {each.meaning}" for each in read.unread if not each.meaning.startswith("none")]
     warnings += (*read.found.warnings, *expanded.warnings, *read.left_out)
-    limits = expanded.limits
-    if inputs.kubeconfig is not None:
-        limits = with_nodes(limits, expanded.groups, [each.node for each in read.found.state.nodes])
-    elif limits and read.found.state.nodes:
+    nodes = read.found.state.nodes
+    limits = with_nodes(expanded.limits, expanded.groups, nodes)
+    unknown = [each.node.name for each in nodes if not pool_of(each.node.labels)]
+    if limits and unknown:
         warnings.append(
-            "the limits of provisioners count only new nodes here: the provisioners of the nodes in --nodes are unknown"
+            f"the limits of provisioners do not count {pluralize(len(unknown), 'node')} without a label that says whose"
+            f" they are, for example {unknown[0]}; Karpenter's is {NODEPOOL_LABEL}"
         )
-    problem = problem_of(read.found, expanded.groups, limits, read.tables)
-    return ReadProblem(replace(problem, previous=previous), Budget(seconds), tuple(warnings))
+    problem, beyond = as_can_be_planned(problem_of(read.found, expanded.groups, limits, read.tables))
+    warnings += beyond
+    return ReadProblem(replace(problem, previous=previous), Budget(seconds), tuple(warnings), read.widen)
 
 
 def read_inputs(inputs: Inputs, reader: DocumentReader, problems: Problems) -> ReadInputs:
@@ -194,12 +188,13 @@ def read_inputs(inputs: Inputs, reader: DocumentReader, problems: Problems) -> R
     named, groups = inputs.devices, expanded.groups if expanded is not None else ()
     if named is not None and expanded is not None:
         devices = attempt(problems, lambda: load_devices(named, groups, known)) or {}
-    found = reader.read(devices)
+    found = reader.read(devices, startup_taints(expanded.provisioners) if expanded is not None else frozenset())
     unreadable = list(dict.fromkeys(reader.problems))  # a template may be used twice
     if inputs.kubeconfig is None:
         problems += unreadable
         unreadable = []
-    return ReadInputs(reader, found, prices, expanded, tables, unread, tuple(_left_out(unreadable)))
+    widen = partial(widened, expanded.provisioners, known) if expanded is not None else as_it_is
+    return ReadInputs(reader, found, prices, expanded, tables, unread, tuple(_left_out(unreadable)), widen)
 
 
 def _read_live(
@@ -235,15 +230,29 @@ def problem_of(
     found: Described, groups: Sequence[NodeGroup], limits: Sequence[Limit], tables: Sequence[PodSet] = ()
 ) -> Problem:
     """Return the problem of a cluster beside these node groups, of which no node stands."""
-    states = {each.id: GroupState(each, each.target_size) for each in groups}
-    snapshot = Snapshot(FleetSnapshot(0, states, (), {}, limits=tuple(limits)), found.state)
-    problem = question(snapshot, found.state, snapshot.placed()).problem
-    least = {each.id: each.min_size for each in groups}
-    return replace(
-        problem,
-        pod_sets=(*tables, *problem.pod_sets, *found.placeholders),
-        node_groups=tuple(replace(each, min_size=least[each.id]) for each in problem.node_groups),
-    )
+    problem = beside(found.state, groups, limits)
+    return replace(problem, pod_sets=(*tables, *problem.pod_sets, *found.placeholders))
+
+
+def as_can_be_planned(problem: Problem) -> tuple[Problem, list[str]]:
+    """Return the problem in which valid objects that are beyond what is planned with leave out themselves alone: pods
+    are unserved with that reason, Nodes and DaemonSets are not there, and are named."""
+    if not faults(problem):
+        return problem, []
+    kept = drop_invalid(problem)
+    valid = set(map(id, kept.pod_sets))
+    pods = (each if id(each) in valid else _beyond(each) for each in problem.pod_sets)
+    gone = [each for each in problem.nodes if each not in kept.nodes]
+    said = [f"left out: node {each.name}: {fault}" for each in gone for fault in faults(Problem((), nodes=(each,)))]
+    of_daemons = (faults(Problem((), daemon_sets=(each,))) for each in problem.daemon_sets)
+    said += [f"left out: {fault}" for found in of_daemons for fault in found]
+    return replace(kept, pod_sets=tuple(pods)), said
+
+
+def _beyond(pods: PodSet) -> PodSet:
+    found = faults(Problem((pods,)))
+    why = "; ".join(each.removeprefix(f"pod set {pods.name}: ") for each in found)
+    return replace(pods, spec=PodSpec(unschedulable=f"beyond what is planned with: {why}"))
 
 
 def _left_out(problems: Sequence[str]) -> Iterator[str]:

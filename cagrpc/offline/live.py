@@ -69,7 +69,7 @@ def read_live(
     `catalogue`, its own provisioners. Raises InvalidInput, and Unavailable where nodes or pods are not listed."""
     with closing(Client.connect(kubeconfig, context)) as client:
         unread = read_resources(client, reader)
-        return unread, None if catalogue is None else _provisioners(client, catalogue)
+        return unread, None if catalogue is None else provisioners_of(client, catalogue)
 
 
 def read_resources(client: Client, reader: DocumentReader) -> tuple[Unread, ...]:
@@ -142,8 +142,9 @@ def pages(client: Client, path: str) -> Iterator[Mapping[str, Any]]:
             return
 
 
-def _provisioners(client: Client, catalogue: Catalogue) -> Expanded:
-    """Return those that the cluster has for a backend of ours: NodePools, or MachineDeployments."""
+def provisioners_of(client: Client, catalogue: Catalogue) -> Expanded:
+    """Return those that the cluster has for a backend of ours: NodePools, or MachineDeployments. Raises InvalidInput
+    where there are none that could be read."""
     why = []
     for source in cluster_sources().values():
         try:

@@ -13,12 +13,12 @@ from cagrpc.tables import table
 from solver import Explanation, PodClass
 from solver.explanation.choices import difference_json, difference_words, limited_json, limited_words
 from solver.explanation.kinds import advice, reason
-from solver.explanation.model import Alternative, Constraint, ConstraintChange, Way, WhyGroup, WhyUnserved
+from solver.explanation.model import Alternative, Constraint, ConstraintChange, WhyGroup
+from solver.explanation.waiting import OTHERS, core_of, ways_of
 from solver.model import Relaxed
+from solver.model.capacity import without_room
 from solver.model.plan import at_least_words, proof_words
 from solver.model.quantities import format_quantity, pluralize
-
-_OTHERS = "pods of the same or a higher priority take the room"
 
 
 def as_json(planned: Planned) -> dict[str, Any]:
@@ -57,6 +57,7 @@ def as_json(planned: Planned) -> dict[str, Any]:
         "existing": [{"node": n.node, "pods": _by_class(n.pods)} for n in plan.existing],
         "unplaced": [{"class": u.pod_class, "count": u.count, "reasons": list(u.reasons)} for u in plan.unplaced],
         **({"limited": limited_json(planned.limited)} if planned.limited else {}),
+        **({"daemons_without_room": waiting} if (waiting := list(daemons_without_room(planned))) else {}),
         **({"relaxed": [_relaxed_json(each) for each in plan.relaxed]} if plan.relaxed else {}),
     }
 
@@ -100,7 +101,22 @@ def print_plan(planned: Planned, out: Console) -> None:
     )
     if planned.limited is not None:
         out.print(limited_words(planned.limited))
+    for each in daemons_without_room(planned):
+        out.print(f"warning: {each}")
     out.print(sentence_of_cost(planned))
+
+
+def daemons_without_room(planned: Planned) -> Iterator[str]:
+    """Yield what DaemonSets will not run on nodes that the plan opens, as these have no room for their pods."""
+    found: dict[str, list[str]] = {}
+    for increment in planned.plan.increments:
+        group = planned.groups[increment.node_group]
+        for spec in without_room(group, planned.problem.daemon_sets):
+            asked = ", ".join(f"{name} {format_quantity(name, amount)}" for name, amount in spec.requests)
+            found.setdefault(asked, []).append(group.id)
+    for asked, groups in found.items():
+        named = f"{groups[0]} and {pluralize(len(groups) - 1, 'other node group')}" if len(groups) > 1 else groups[0]
+        yield f"new nodes of {named} have no room for a DaemonSet's pod that requests {asked}, and run without it"
 
 
 def sentence_of_cost(planned: Planned) -> str:
@@ -168,6 +184,7 @@ def explanation_as_json(planned: Planned, explanation: Explanation) -> dict[str,
                     {"proven": way.proven, "changes": [_change_json(change) for change in way.changes]}
                     for way in why.ways
                 ],
+                "would_serve": list(ways_of(why)),
             }
             for why in explanation.unserved
         ],
@@ -201,7 +218,7 @@ def explanation_as_json(planned: Planned, explanation: Explanation) -> dict[str,
 
 def _constraint_json(constraint: Constraint) -> dict[str, Any]:
     if not isinstance(constraint, ConstraintChange):
-        return {"kind": "others", "subject": "", "key": "", "amount": None, "class": None, "text": _OTHERS}
+        return {"kind": "others", "subject": "", "key": "", "amount": None, "class": None, "text": OTHERS}
     return _of_change(constraint, {"amount": constraint.before}, reason(constraint))
 
 
@@ -283,32 +300,8 @@ def _unserved(explanation: Explanation) -> Any:
     result = table("What is not served", "what", "fit", "what keeps it out", "what would serve it")
     for why in explanation.unserved:
         what = f"gang {why.name}" if why.gang else f"pods like {why.name}"
-        result.add_row(what, f"{why.fit} of {why.pods}", "\n".join(_core_lines(why)), "\n".join(_way_lines(why)))
+        result.add_row(what, f"{why.fit} of {why.pods}", "\n".join(core_of(why)), "\nor ".join(ways_of(why)))
     return result
-
-
-def _core_lines(why: WhyUnserved) -> Iterator[str]:
-    if why.servable:
-        yield "nothing: the plan was made in too little time"
-    elif not why.core:
-        yield "there is nothing that it could run on" if why.proven else "not known: the time was up"
-    yield from (reason(each) if isinstance(each, ConstraintChange) else _OTHERS for each in why.core)
-    if why.core and not why.proven:
-        yield "(not proven: the time was up)"
-
-
-def _way_lines(why: WhyUnserved) -> Iterator[str]:
-    if why.servable:
-        yield "a larger --budget"
-    for position, way in enumerate(why.ways):
-        yield ("or " if position else "") + _way_words(way)
-    if why.ways and why.in_place:
-        yield "(with the other pods where the plan has them)"
-
-
-def _way_words(way: Way) -> str:
-    words = ", and ".join(advice(change) for change in way.changes)
-    return words if way.proven else f"{words} (less may do)"
 
 
 def _chosen(explanation: Explanation) -> Any:

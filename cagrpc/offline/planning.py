@@ -12,6 +12,7 @@ from typing import TypeVar
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from cagrpc.errors import CagrpcError, InvalidConfiguration
+from cagrpc.fleet.provisioners import Widen, as_it_is
 from cagrpc.tables import console
 from solver import Budget, Explanation, NodeGroup, Plan, PlanRejectedError, Problem, ProblemError, explain, solve
 from solver.explanation.choices import can_bind, reached, without
@@ -56,10 +57,12 @@ def plan(problem: Problem, budget: Budget, *, limited: bool = True) -> Planned:
     )
 
 
-def explain_plan(planned: Planned) -> Explanation:
-    """Return the explanation of the plan, within `TIMES_THE_BUDGET` its budget."""
+def explain_plan(planned: Planned, widen: Widen = as_it_is) -> Explanation:
+    """Return the explanation of the plan, within `TIMES_THE_BUDGET` its budget; `widen` adds node groups that could be
+    there."""
     budget = replace(planned.budget, seconds=planned.budget.seconds * TIMES_THE_BUDGET, workers=1)
-    return _watched("explaining the plan", lambda _: explain(planned.problem, planned.plan, budget))
+    problem = widen(planned.problem, planned.plan)
+    return _watched("explaining the plan", lambda _: explain(problem, planned.plan, budget))
 
 
 def _watched(task: str, work: Callable[[TellProgress | None], T]) -> T:

@@ -49,12 +49,16 @@ class Ladder:
     least_usd_per_hour: float | None
     """No plan for these pods costs less, whatever the rules; None where nothing is proven."""
     empty: tuple[ReportedNode, ...]
+    rounds: tuple[tuple[RepackingQuestion, Plan], ...]
+    """The questions that were asked, and their best plans: the nodes of pods that one does not serve are kept in the
+    next."""
 
 
 def climb(cluster: ReadCluster, budget: Budget) -> Ladder:
     """Plan all steps within the budget."""
     nodes = cluster.nodes
-    asked, plan = _best(cluster, budget)
+    rounds = _best(cluster, budget)
+    asked, plan = rounds[-1]
     free = [each for each in nodes if each.name not in asked.kept]
     present = sum(each.price_usd_per_hour or 0.0 for each in free) if nodes else None
     empty = tuple(each for each in free if cluster.packed and not each.movable)
@@ -91,20 +95,22 @@ def climb(cluster: ReadCluster, budget: Budget) -> Ladder:
     least = None if plan.certificate.unserved_unproven and not bound else proven(cost, min(bound, cost))
     if least is not None:
         steps.append(Contribution(Cause.UNPROVEN, cost - least, least))
-    return Ladder(asked, present, plan, same_nodes, tuple(steps), least, empty)
+    return Ladder(asked, present, plan, same_nodes, tuple(steps), least, empty, rounds)
 
 
-def _best(cluster: ReadCluster, budget: Budget) -> tuple[RepackingQuestion, Plan]:
-    """Return the question with a plan that serves all its pods. Nodes of pods that no node group takes are kept."""
+def _best(cluster: ReadCluster, budget: Budget) -> tuple[tuple[RepackingQuestion, Plan], ...]:
+    """Return questions with their plans, the last one with a plan that serves all its pods. Nodes of pods that a plan
+    does not serve are kept in the next question."""
     kept = cluster.first_kept()
-    for rounds in range(_MOST_ROUNDS):
+    rounds: list[tuple[RepackingQuestion, Plan]] = []
+    while True:
         asked = question(cluster, kept)
         plan = _solved(asked.problem, budget.part(_BEST))
+        rounds.append((asked, plan))
         stuck = asked.nodes_of_unserved(plan) - kept.keys()
-        if not stuck or rounds == _MOST_ROUNDS - 1:
-            break
-        kept = {**kept, **dict.fromkeys(stuck, KeptBecause.NO_GROUP)}
-    return asked, plan
+        if not stuck or len(rounds) == _MOST_ROUNDS:
+            return tuple(rounds)
+        kept = {**kept, **dict.fromkeys(stuck, KeptBecause.NO_PLACE)}
 
 
 def _relaxations(problem: Problem) -> Iterator[tuple[Cause, Problem, bool]]:

@@ -13,6 +13,7 @@ from cagrpc.api.encoding.json_documents import Problems
 from cagrpc.cluster.documents import DocumentReader
 from cagrpc.cluster.state import PodRef
 from cagrpc.errors import InvalidConfiguration, InvalidInput
+from cagrpc.fleet.provisioners import Widen
 from cagrpc.offline.inputs import Inputs, read_inputs
 from cagrpc.report.consolidation import consolidated, moving_question
 from cagrpc.report.ladder import CONSOLIDATION, HAVING, Ladder, climb
@@ -27,6 +28,7 @@ from cagrpc.report.model import (
     KeptNodes,
     NameKind,
     PodsOfWorkload,
+    PodsWithoutPlace,
     Report,
     Saving,
     Share,
@@ -38,9 +40,13 @@ from cagrpc.report.sentences import SHOWN_AS_NONE
 from cagrpc.report.standing import ReportedNode, StandingShape
 from solver import Budget, Plan, PodSpec
 from solver.explanation.choices import reached
+from solver.explanation.explain import explain_unserved
+from solver.explanation.waiting import kind_words, why_waiting, with_ways
 
 _MOST_NAMED = 10
 _MOST_WORKLOADS = 5
+_EXPLAINED = 0.2
+"""Of the budget and beside its other shares, for what a plan does not serve."""
 
 
 def make_report(inputs: Inputs, budget: Budget) -> Report:
@@ -68,8 +74,14 @@ def make_report(inputs: Inputs, budget: Budget) -> Report:
     if cluster.packed and reader.bound and ladder.present_usd_per_hour:
         moving = moving_question(cluster, ladder.question)
         consolidation = consolidated(moving, cluster.nodes, budget.part(CONSOLIDATION))
+    without_place = tuple(_without_place(ladder, read.widen, budget.part(_EXPLAINED)))
     report = _composed(source, cluster, ladder, consolidation, time.perf_counter() - started)
-    return replace(report, warnings=(*warnings, *report.warnings), interrupted=budget.interrupted)
+    return replace(
+        report,
+        warnings=(*warnings, *report.warnings),
+        without_place=without_place,
+        interrupted=budget.interrupted,
+    )
 
 
 def _source(inputs: Inputs) -> str:
@@ -143,6 +155,28 @@ def _composed(
         not_read=tuple(read.unread),
         warnings=(*(read.expanded.warnings if read.expanded else ()), *read.left_out, *question.warnings),
     )
+
+
+def _without_place(ladder: Ladder, widen: Widen, budget: Budget) -> Iterator[PodsWithoutPlace]:
+    """Yield the pods that a plan does not serve, with why, and what would serve them."""
+    known: set[str] = set()
+    for asked, plan in ladder.rounds:
+        waiting = why_waiting(plan)
+        if not waiting:
+            continue
+        explained = explain_unserved(widen(asked.problem, plan), plan, budget)
+        causes = {index: each.core for each in explained for index in each.pod_classes}
+        for index, each in with_ways(waiting, explained).items():
+            pods = asked.pods.get(each.example, ())
+            name = _name_of(pods[0]) if pods else each.example
+            if each.example not in known:
+                known.add(each.example)
+                yield PodsWithoutPlace(
+                    _workload(name, each.count),
+                    tuple(dict.fromkeys(kind_words(cause) for cause in causes.get(index, ()))),
+                    tuple(ClusterName(NameKind.REASON, text) for text in each.reasons),
+                    tuple(ClusterName(NameKind.WAY, text) for text in each.ways),
+                )
 
 
 def _dollars(nodes: Iterable[ReportedNode]) -> float:

@@ -31,7 +31,7 @@ class KeptBecause(StrEnum):
     NO_PRICE = "no price"
     CONTROL_PLANE = "control plane"
     OTHER_SCHEDULER = "pods of another scheduler"
-    NO_GROUP = "pods that no node group may or can take"
+    NO_PLACE = "pods for which no place was found"
 
 
 class NameKind(StrEnum):
@@ -49,6 +49,8 @@ class NameKind(StrEnum):
     NODE = "node"
     POD = "pod"
     BUDGET = "budget"
+    REASON = "reason"
+    WAY = "way"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -203,6 +205,20 @@ class BestPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class PodsWithoutPlace:
+    """Pods that no plan was found for: they have no place in the best one, or their nodes are kept because of them."""
+
+    pods: PodsOfWorkload
+    """The workload of one of them, and how many they are."""
+    causes: tuple[str, ...]
+    """The kinds of constraints that keep them out together, such as "node selector"; empty where they are not known."""
+    reasons: tuple[ClusterName, ...]
+    """Each cause in a sentence."""
+    ways: tuple[ClusterName, ...]
+    """What would serve them, each sufficient, and each tried by planning; where there is nothing, why."""
+
+
+@dataclass(frozen=True, slots=True)
 class DisruptedNodes:
     """A step of consolidation: nodes that go together, once the new ones are there."""
 
@@ -300,6 +316,7 @@ class Report:
     not_read: tuple[Unread, ...]
     warnings: tuple[str, ...]
     """Empty in an anonymised report, which counts them."""
+    without_place: tuple[PodsWithoutPlace, ...] = ()
     left_out_warnings: int = 0
     interrupted: bool = False
     """Whether planning ended before its time: the plans are the best ones until then."""

@@ -79,7 +79,7 @@ class ReadCluster:
         """Return the limits, with what kept nodes take of them."""
         if self.read.expanded is None:
             return ()
-        standing = (each.seen.node for each in self.nodes if each.name in kept)
+        standing = (each.seen for each in self.nodes if each.name in kept)
         return with_nodes(self.read.expanded.limits, self.read.expanded.groups, standing)
 
     def first_kept(self) -> dict[str, KeptBecause]:

@@ -12,11 +12,11 @@ from typing import Any
 from cagrpc.api.core.nodes import ARCH, INSTANCE_TYPE, OS, ZONE
 from cagrpc.cluster.documents import Described, DocumentReader
 from cagrpc.cluster.node_info import Reservation
-from cagrpc.cluster.state import ClusterNode, PodsOnNode
+from cagrpc.cluster.state import ClusterNode, ClusterState, PodsOnNode
 from cagrpc.controllers.settings import DEFAULT_INTERRUPTION_TAINTS
-from cagrpc.fleet.prices import NodePlace, PriceList, place_of
-from cagrpc.offline.inputs import pool_of
-from solver.model import HOSTNAME, PODS, UNLIMITED_SIZE, NodeGroup, PodSpec, Resources, Taint
+from cagrpc.fleet.prices import NodePlace, NodePrices, PriceList, place_of
+from cagrpc.fleet.provisioners import pool_of
+from solver.model import HOSTNAME, PODS, UNLIMITED_SIZE, Labels, NodeGroup, PodSpec, Resources, Taint
 
 _CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 _PASSING = (
@@ -121,6 +121,31 @@ def shapes(nodes: Iterable[ReportedNode], selected: AbstractSet[str]) -> tuple[S
         named[name] += 1
         found.append(_shape(f"{name}#{named[name]}" if named[name] > 1 else name, tuple(group), selected))
     return tuple(found)
+
+
+def groups_that_stand(state: ClusterState, prices: NodePrices) -> tuple[tuple[NodeGroup, ...], frozenset[str]]:
+    """Return the node groups that the nodes of a cluster show, without limit, and which of them have no price that is
+    known. A label counts if all nodes of one pool, instance type, zone and capacity type have it alike."""
+    nodes, estimated = [], set()
+    for each in state.nodes:
+        place, pool = place_of(each.node.labels), pool_of(each.node.labels)
+        price = prices.of(place, each.node.allocatable)
+        nodes.append(ReportedNode(each, PodsOnNode(), pool, place, price.usd_per_hour))
+        if price.estimated:
+            estimated.add((pool, place))
+    workers = [each for each in nodes if not each.control_plane]
+    found = shapes(workers, _shared_labels(workers))
+    unpriced = (each.group.id for each in found if (each.nodes[0].pool, each.nodes[0].place) in estimated)
+    return tuple(each.group for each in found), frozenset(unpriced)
+
+
+def _shared_labels(nodes: Iterable[ReportedNode]) -> frozenset[str]:
+    """Return the keys of labels that never differ between nodes of one pool and place."""
+    of: defaultdict[tuple[str, NodePlace], list[Labels]] = defaultdict(list)
+    for node in nodes:
+        of[node.pool, node.place].append(node.seen.node.labels)
+    keys = {key for some in of.values() for labels in some for key in labels}
+    return frozenset(key for key in keys if all(len({each.get(key) for each in some}) == 1 for some in of.values()))
 
 
 def _key(node: ReportedNode, selected: AbstractSet[str]) -> tuple[object, ...]:

@@ -7,6 +7,7 @@ from cagrpc.cluster.view.model import ModelSettings
 from cagrpc.cluster.view.view import ClusterView
 from cagrpc.config.settings import Settings
 from cagrpc.controllers.settings import ClusterSettings, Drive, JournalKind
+from cagrpc.fleet.provisioners import startup_taints
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.metrics import ApiRequestMetrics
 from cagrpc.kube.lease import LeaderElection
@@ -46,6 +47,7 @@ class ClusterConnection:
                 devices=settings.devices,
                 labels_of_groups={each.id: group_labels(each) for each in settings.groups},
                 moving=settings.consolidation.moving if settings.consolidation is not None else None,
+                startup_taints=startup_taints(settings.provisioners),
             ),
             clock=clock,
             now=now,

@@ -41,15 +41,25 @@ _ANSWER_SECONDS = 10.0
 """Of a request that evicts or cordons; one that is not answered is made again."""
 
 
+def assume_cache(settings: Settings, cluster: ClusterConnection, runtime: Runtime) -> AssumeCache:
+    """Return the one of the process."""
+    serves_requests = settings.provider is not None and settings.requests is not None
+    shortages = Shortages(settings.planner.shortage_seconds, runtime.now)
+    return AssumeCache(cluster.view, shortages, runtime.clock, serves_requests=serves_requests)
+
+
 def cluster_controllers(
-    settings: Settings, cluster: ClusterConnection, fleet: Fleet, backend: OpenBackend, runtime: Runtime
+    settings: Settings,
+    cluster: ClusterConnection,
+    fleet: Fleet,
+    backend: OpenBackend,
+    assumed: AssumeCache,
+    runtime: Runtime,
 ) -> list[Controller]:
     """Return the controllers in the order in which they are started and stopped."""
     view, client = cluster.view, cluster.client
     planner, now, clock = settings.planner, runtime.now, runtime.clock
     events = partial(_events, cluster, now)
-    shortages = Shortages(planner.shortage_seconds, now)
-    assumed = AssumeCache(view, shortages, clock, serves_requests=settings.requests is not None)
     built: list[Controller] = []
     if settings.requests is not None:
         store = RequestStore(client)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import solver
@@ -16,22 +18,29 @@ from cagrpc.backends.plugin import BackendContext
 from cagrpc.config.settings import Settings
 from cagrpc.controllers import fleet as fleet_controller
 from cagrpc.controllers.fleet import FleetController, IncrementMetrics
-from cagrpc.controllers.settings import Drive
-from cagrpc.fleet.fleet import Fleet, FleetListeners, FleetSettings
+from cagrpc.controllers.kept import InConfigMap, InFile, Keeping
+from cagrpc.controllers.settings import Drive, ExpanderMode
+from cagrpc.fleet.backend_records import BackendRecords
+from cagrpc.fleet.fleet import Fleet, FleetListeners, FleetSettings, show_all
 from cagrpc.fleet.journal import Journal
-from cagrpc.runtime.clock import SteadyClock
+from cagrpc.fleet.prices import NodePrices, PriceList
+from cagrpc.fleet.provisioners import widened
+from cagrpc.runtime.clock import EpochClock, SteadyClock
 from cagrpc.runtime.controller import Controller
 from cagrpc.runtime.heartbeat import Heartbeat
+from cagrpc.server.found_groups import GroupFinder
 from cagrpc.services.decisions import DecisionLog
-from cagrpc.services.grpc import expander, provider
-from cagrpc.services.grpc.kept_failures import InConfigMap, InFile, Keeping, KeptFailures
+from cagrpc.services.grpc import expander, kept_failures, provider
+from cagrpc.services.grpc.kept_failures import KeptFailures
 from cagrpc.services.grpc.ready import ReadyAnswers
 from cagrpc.services.grpc.template_groups import TemplateGroups
 from solver.model import Budget, Problem
 from solver.model.plan import ScaleUpCandidate, Score
 
 if TYPE_CHECKING:
+    from cagrpc.controllers.assume_cache.cache import AssumeCache
     from cagrpc.controllers.autoscaler import AutoscalerConfigMaps
+    from cagrpc.controllers.episodes.controller import EpisodeController
     from cagrpc.server.cluster import ClusterConnection
 
 FLEET_PATIENCE_SECONDS = 600.0
@@ -58,11 +67,15 @@ class Leader:
         self.time_can_pass = False
         """Whether everything that happens follows from the fleet's clock, so that nobody need wait."""
         self.controllers: list[Controller] = []
+        self._assumed = None if cluster is None else _assume_cache(settings, cluster, now)
         with ExitStack() as undo:
+            followed = _config_maps(settings, cluster)
+            templates = TemplateGroups(
+                settings.provisioners, settings.catalogue, settings.prices, settings.price_rule, followed
+            )
             if journal is not None:
                 undo.callback(journal.close)
-                self._open_fleet(settings, journal, decisions, cluster, ready or ReadyAnswers(), undo)
-            followed = _config_maps(settings, cluster)
+                self._open_fleet(settings, journal, decisions, cluster, ready or ReadyAnswers(), templates, undo)
             self.expander = expander.Expander(
                 self.fleet,
                 _rank,
@@ -73,18 +86,19 @@ class Leader:
                     planner_drives=settings.drive is Drive.PLAN,
                     serves_requests=settings.requests is not None,
                     gang_label=cluster.settings.gang_label if cluster is not None else DEFAULT_GANG_LABEL,
-                    templates=TemplateGroups(
-                        settings.provisioners, settings.catalogue, settings.prices, settings.price_rule, followed
-                    ),
+                    templates=templates,
                 ),
-                cluster.view if cluster is not None else None,
+                self._assumed,
                 clock=now,
             )
             undo.callback(self.expander.close)
             if followed is not None:
                 self.controllers.append(followed)
             if settings.ranks_groups_of_others:
-                self.controllers.append(KeptFailures(self.expander.failed, _kept(settings, cluster)))
+                kept = _kept(settings, cluster, kept_failures.CONFIG_MAP, kept_failures.KEY, kept_failures.FILE)
+                self.controllers.append(KeptFailures(self.expander.failed, kept))
+            if cluster is not None and settings.answers.mode is ExpanderMode.SHADOW:
+                self.controllers.append(_episodes(settings, cluster, followed, self.expander, now))
             self._undo = undo.pop_all()
 
     def _open_fleet(
@@ -94,12 +108,19 @@ class Leader:
         decisions: DecisionLog,
         cluster: ClusterConnection | None,
         ready: ReadyAnswers,
+        templates: TemplateGroups,
         undo: ExitStack,
     ) -> None:
         now, wake = self._clock, threading.Event()
-        client = None if cluster is None else cluster.client
-        backend = settings.backend.open(BackendContext(settings.state_directory, now, client, wake.set))
+        context = BackendContext(settings.state_directory, now, changed=wake.set, records=BackendRecords(journal))
+        if cluster is not None:
+            context = replace(context, client=cluster.client, node_names=cluster.view.node_names)
+        backend = settings.backend.open(context)
         undo.callback(backend.close)
+        finder = None
+        if backend.node_groups is not None:
+            whole = [each for each in settings.limits if each.node_groups is None]
+            finder = GroupFinder(backend.node_groups, templates, settings.provisioners, whole)
         self.time_can_pass = backend.follows_clock and cluster is None
         heartbeat = Heartbeat(fleet_controller.NAME, FLEET_PATIENCE_SECONDS)
         increments = IncrementMetrics()
@@ -107,9 +128,11 @@ class Leader:
             FleetSettings(
                 settings.groups,
                 settings.limits,
-                settings.shown,
+                settings.shown if finder is None else show_all,
+                finder,
                 autoscaler_may_grow=settings.drive is not Drive.PLAN,
                 increment_deadline_seconds=settings.increment_deadline_seconds,
+                widen=partial(widened, settings.provisioners, settings.catalogue),
             ),
             backend.backend,
             journal,
@@ -125,11 +148,11 @@ class Leader:
             ready=ready,
         )
         self.controllers.append(FleetController(self.fleet, heartbeat, backend.pages, wake, increments))
-        if cluster is not None:
+        if cluster is not None and self._assumed is not None:
             from cagrpc.controllers.runtime import Runtime
             from cagrpc.server.controllers import cluster_controllers
 
-            self.controllers += cluster_controllers(settings, cluster, self.fleet, backend, Runtime(now))
+            self.controllers += cluster_controllers(settings, cluster, self.fleet, backend, self._assumed, Runtime(now))
 
     @property
     def problem(self) -> str:
@@ -156,6 +179,13 @@ def _rank(problem: Problem, candidates: Sequence[ScaleUpCandidate], budget: Budg
     return solver.rank(problem, candidates, budget)
 
 
+def _assume_cache(settings: Settings, cluster: ClusterConnection, now: EpochClock) -> AssumeCache:
+    from cagrpc.controllers.runtime import Runtime
+    from cagrpc.server.controllers import assume_cache
+
+    return assume_cache(settings, cluster, Runtime(now))
+
+
 def _config_maps(settings: Settings, cluster: ClusterConnection | None) -> AutoscalerConfigMaps | None:
     if settings.config_maps is None or cluster is None:
         return None
@@ -164,10 +194,32 @@ def _config_maps(settings: Settings, cluster: ClusterConnection | None) -> Autos
     return AutoscalerConfigMaps(cluster.client, settings.config_maps)
 
 
-def _kept(settings: Settings, cluster: ClusterConnection | None) -> Keeping:
+def _episodes(
+    settings: Settings,
+    cluster: ClusterConnection,
+    followed: AutoscalerConfigMaps | None,
+    asked: expander.Expander,
+    now: EpochClock,
+) -> EpisodeController:
+    """Return what compares the autoscaler with what would have been planned."""
+    from cagrpc.controllers.episodes import controller
+    from cagrpc.controllers.runtime import Runtime
+
+    return controller.EpisodeController(
+        cluster.client,
+        cluster.view,
+        asked.asked,
+        lambda: followed.sizes if followed is not None else {},
+        _kept(settings, cluster, controller.CONFIG_MAP, controller.KEY, controller.FILE),
+        NodePrices(settings.prices or PriceList(settings.catalogue), settings.price_rule),
+        Runtime(now),
+    )
+
+
+def _kept(settings: Settings, cluster: ClusterConnection | None, config_map: str, key: str, file: str) -> Keeping:
     if cluster is not None:
-        return InConfigMap(cluster.client, cluster.settings.namespace)
-    return InFile(settings.state_directory)
+        return InConfigMap(cluster.client, cluster.settings.namespace, config_map, key)
+    return InFile(settings.state_directory / file)
 
 
 def _timing(budget_seconds: float) -> expander.Timing:

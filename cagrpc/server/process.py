@@ -20,12 +20,14 @@ from pathlib import Path
 
 from rich.console import Console
 
+from cagrpc.api.core.nodes import is_of_starting
 from cagrpc.config.load import load_default_settings, load_settings
 from cagrpc.config.schema.listen import Address, parse_address
 from cagrpc.config.settings import Settings
 from cagrpc.controllers.settings import Drive, ExpanderMode
 from cagrpc.durations import seconds_of_flag
 from cagrpc.errors import CagrpcError, InvalidInput
+from cagrpc.fleet.provisioners import startup_taints
 from cagrpc.output import complain, say, warn
 from cagrpc.replay.recorder import Recorder
 from cagrpc.replay.recording import Call, read_recording
@@ -164,7 +166,13 @@ def announce(settings: Settings, endpoints: Endpoints, out: Console) -> None:
         cloud_config = _cloud_config(settings, endpoints)
         (state / CLOUD_CONFIG).write_text(cloud_config)
         flags = ["--cloud-provider=externalgrpc", f"--cloud-config={state / CLOUD_CONFIG}", "--expander=grpc"]
-        _print_flags(out, "these flags", *flags, *grpc_expander, "--balance-similar-node-groups=false")
+        starting = sorted({taint.key for taint in startup_taints(settings.provisioners) if not is_of_starting(taint)})
+        flags += [
+            *grpc_expander,
+            "--balance-similar-node-groups=false",
+            *(f"--startup-taint={key}" for key in starting),
+        ]
+        _print_flags(out, "these flags", *flags)
         out.print(f"\nand this cloud-config ({state / CLOUD_CONFIG}):", style="bold")
         out.print("\n".join(f"  {line}" for line in cloud_config.splitlines()))
         alone = (

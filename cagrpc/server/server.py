@@ -53,7 +53,9 @@ _BY_NODE = {provider.SERVICE: provider.BY_NODE, expander.SERVICE: ()}
 """Methods whose answers are ready by node. The expander's are all decisions; it has the native front all the same."""
 
 _EMPTY_PAGES: Mapping[str, JsonPage] = {
-    **dict.fromkeys(("/nodegroups", "/increments", "/plans", "/provisioningrequests"), JsonPage(lambda: JsonList(()))),
+    **dict.fromkeys(
+        ("/nodegroups", "/increments", "/plans", "/provisioningrequests", "/episodes"), JsonPage(lambda: JsonList(()))
+    ),
     "/slack": JsonPage(dict),
     "/consolidation": JsonPage(dict),
 }
@@ -127,7 +129,7 @@ class Server:
                 # Before all else: the process that holds the journal is the only server of its state directory.
                 self._become_leader(SqliteJournal(settings.state_directory / "journal.sqlite"))
             undo.callback(self._stop_leading)
-            self._rpc_servers = self._listen(listeners, recorder, undo)
+            self._rpc_servers = self._listen(addresses, listeners, recorder, undo)
             site = Site(
                 Metrics(self._collectors),
                 lambda: {**self._decisions.pages(), **_EMPTY_PAGES, **self._runner.pages()},
@@ -197,11 +199,13 @@ class Server:
         http = _reached(self._settings.http, self._http.port)
         return Endpoints(reached.get(provider.SERVICE, ""), reached[expander.SERVICE], http)
 
-    def _listen(self, listeners: Listeners, recorder: Recorder | None, undo: ExitStack) -> tuple[RpcServer, ...]:
+    def _listen(
+        self, addresses: Mapping[str, Address], listeners: Listeners, recorder: Recorder | None, undo: ExitStack
+    ) -> tuple[RpcServer, ...]:
         files = self._settings.tls
         names_of = {provider.SERVICE: files.client_names if files is not None else (), expander.SERVICE: ()}
         servers = []
-        for name, address in _addresses(self._settings).items():
+        for name, address in addresses.items():
             gate = self._gates[name]
             server = RpcServer(
                 name,

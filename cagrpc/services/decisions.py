@@ -14,6 +14,7 @@ from typing import Any
 from prometheus_client import Counter, Histogram
 from prometheus_client.registry import Collector
 
+from cagrpc.errors import FailedPrecondition
 from cagrpc.runtime.clock import EpochClock
 from cagrpc.runtime.controller import JsonList, JsonPage
 
@@ -127,6 +128,8 @@ class DecisionLog:
         self._ring: deque[Decision] = deque()
         self._options = 0  # of those in the ring
         self._waiting: tuple[str, ExpanderChoice, float] | None = None
+        self._refused: tuple[frozenset[str], str, float] = frozenset(), "", 0.0
+        """Groups of a veto that the autoscaler may not have understood, and why."""
         self._lock = Lock()
 
     def record(
@@ -137,10 +140,12 @@ class DecisionLog:
         waiting_since_seconds: float | None = None,
         usual: bool = False,
         of_fleet: bool = True,
+        refused: frozenset[str] = frozenset(),
     ) -> None:
         """Retain and log a decision. `pods` are the keys of those that the chosen option serves, the oldest created
         at `waiting_since_seconds`. CA executes one option a loop, so a new decision replaces a choice that was not
-        taken; one that is not `of_fleet`, but about another autoscaler's groups, replaces none. A `usual` one, which is
+        taken; one that is not `of_fleet`, but about another autoscaler's groups, replaces none. Of the groups that are
+        `refused` no increase may follow: up to 1.31 CA takes a veto for all options. A `usual` one, which is
         the same every time, is logged at debug level."""
         counted = islice((pod for pod in pods if len(pod) <= LONGEST_KEY), MOST_PODS)
         choice = ExpanderChoice(frozenset(counted), decision.reason, waiting_since_seconds)
@@ -151,6 +156,7 @@ class DecisionLog:
                 self._options -= len(self._ring.popleft().options)
             if of_fleet:
                 self._waiting = (decision.chosen, choice, self._clock()) if decision.chosen else None
+                self._refused = refused, decision.reason, self._clock()
         self._counter.labels(decision.outcome, decision.ranked_by).inc()
         self._seconds.labels(decision.ranked_by).observe(decision.elapsed_seconds)
         self._observe(decision)
@@ -163,8 +169,12 @@ class DecisionLog:
 
     def take_choice(self, node_group: str) -> ExpanderChoice | None:
         """Return the latest choice, once, if it is this node group and still in time; with those of its pods that are
-        pending."""
+        pending. Raises FailedPrecondition where the group has just been vetoed, by a veto that CA may not have
+        understood."""
         with self._lock:
+            refused, why, refused_at_seconds = self._refused
+            if node_group in refused and self._clock() - refused_at_seconds <= CHOICE_SECONDS:
+                raise FailedPrecondition(f"node group {node_group}: the expander has just vetoed it: {why}")
             if self._waiting is None or self._waiting[0] != node_group:
                 return None
             _, choice, at_seconds = self._waiting

@@ -1,16 +1,33 @@
-"""What prevents new nodes: sizes and limits, as constraints that explanations can remove and change. Constraints of
-pods are in `pods`."""
+"""What prevents new nodes: sizes, limits and node groups that are not there, as constraints that explanations can
+remove and change. Constraints of pods are in `pods`."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice, product
 
 from solver.explanation.model import ConstraintChange, ConstraintKind
 from solver.explanation.pods import amount_text
-from solver.model import PODS, Limit, NodeGroup, Plan, PodClass, Problem
-from solver.model.quantities import pluralize
+from solver.model import (
+    PODS,
+    Limit,
+    Node,
+    NodeGroup,
+    Operator,
+    Plan,
+    PodClass,
+    PodSpec,
+    PossibleGroups,
+    Problem,
+    Requirement,
+)
+from solver.model.allocation import why_not_allocated
+from solver.model.capacity import new_node
+from solver.model.eligibility import matches_requirement, why_not_eligible
+from solver.model.quantities import format_quantity, pluralize, resource_words
 from solver.model.validation import MAX_COUNT
 
 _LARGEST = 2**62
@@ -113,6 +130,92 @@ def _limit_steps(change: ConstraintChange, problem: Problem) -> tuple[int, int]:
     return above % step or step, step
 
 
+# Node groups that are not there
+
+
+def fits(spec: PodSpec, node: Node) -> bool:
+    """Return whether such a node takes the pod alone."""
+    if why_not_eligible(spec, node.labels, node.taints, node.name) or why_not_allocated(node.devices, spec.claims):
+        return False
+    return all(node.free.get(name, 0) >= amount for name, amount in ((PODS, 1), *spec.requests))
+
+
+def possible(problem: Problem, classes: Sequence[PodClass]) -> Iterator[ConstraintChange]:
+    """Yield the node groups that could be there and would take pods of these classes."""
+    for each in problem.possible:
+        nodes = [new_node(group, problem.daemon_sets) for group in each.node_groups]
+        if any(fits(cls.spec, node) for cls in classes for node in nodes):
+            yield ConstraintChange(POSSIBLE, each.subject, each.advice, part=each)
+
+
+def made_for(problem: Problem, classes: Sequence[PodClass]) -> Iterator[ConstraintChange]:
+    """Yield a new node group for each class that one can be described for: with the labels that its pods ask of nodes,
+    and of the size that they need beside DaemonSets."""
+    of_daemons: Counter[str] = Counter()
+    for spec in problem.daemon_sets:
+        of_daemons.update(dict(spec.requests))
+    most = sum(pods.count for pods in problem.pod_sets) + len(problem.daemon_sets)
+    for cls in classes:
+        labels = labels_for(cls.spec)
+        if labels is not None:
+            size = {name: amount + of_daemons[name] for name, amount in cls.spec.requests}
+            group = NodeGroup(f"for {cls.example}", {**of_daemons, **size, PODS: most}, 0.0, labels=labels)
+            words = [f"{format_quantity(name, amount)} {resource_words(name)}" for name, amount in size.items()]
+            words += [f"the label {key}={value}" for key, value in sorted(labels.items())]
+            advice = f"add a node group whose nodes have {' and '.join(words) or 'any size'}"
+            found = PossibleGroups(f"pods like {cls.example}", "there is no such node group", advice, (group,))
+            yield ConstraintChange(POSSIBLE, found.subject, advice, part=found)
+
+
+_MOST_CHOICES = 64
+"""Choices of one term of each condition on nodes, of which labels are tried."""
+
+
+def labels_for(spec: PodSpec) -> dict[str, str] | None:
+    """Return labels of a node that the pod may run on; None where none are found."""
+    conditions = (*(() if spec.affinity is None else (spec.affinity,)), *spec.node_terms)
+    for terms in islice(product(*conditions), _MOST_CHOICES):
+        requirements = [each for term in terms for each in term.match_expressions]
+        labels = dict(spec.node_selector)
+        for each in requirements:
+            mine = [other for other in requirements if other.key == each.key]
+            values = (value for value in _values(each) if all(matches_requirement(o, {each.key: value}) for o in mine))
+            if each.key not in labels and (value := next(values, None)) is not None:
+                labels[each.key] = value
+        if why_not_eligible(spec, labels, ()) is None:
+            return labels
+    return None
+
+
+def _values(requirement: Requirement) -> Iterator[str]:
+    """Yield values that may meet a requirement; none where the label need not be there."""
+    if requirement.operator in (Operator.NOT_IN, Operator.DOES_NOT_EXIST):
+        return
+    yield from requirement.values
+    yield from (str(int(each) + step) for each in requirement.values if each.isdecimal() for step in (1, -1))
+    yield "true"
+
+
+def _have(problem: Problem, change: ConstraintChange) -> Problem:
+    assert isinstance(change.part, PossibleGroups)
+    known = {group.id for group in problem.node_groups}
+    new = tuple(group for group in change.part.node_groups if group.id not in known)
+    ids, named = frozenset(group.id for group in new), change.part.limits
+    limits = (
+        replace(each, node_groups=each.node_groups | ids)
+        if each.name in named and each.node_groups is not None
+        else each
+        for each in problem.limits
+    )
+    return replace(problem, node_groups=(*problem.node_groups, *new), limits=tuple(limits))
+
+
+def _missing(change: ConstraintChange) -> str:
+    assert isinstance(change.part, PossibleGroups)
+    return f"{change.part.reason} ({change.subject})"
+
+
+POSSIBLE = "node_groups"
 LIMIT = ConstraintKind(
     "limit",
     _limits,
@@ -131,6 +234,7 @@ MAX_SIZE = ConstraintKind(
     reached=_size_reached,
 )
 KINDS = (
+    ConstraintKind(POSSIBLE, possible, _missing, lambda c: c.key, edit_problem=_have),
     LIMIT,
     MAX_SIZE,
     ConstraintKind(

@@ -11,15 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from solver.explanation.capacity import LIMIT, MAX_SIZE
+from solver.explanation.capacity import LIMIT, MAX_SIZE, fits
 from solver.explanation.kinds import apply, reason
 from solver.explanation.model import Alternative, ConstraintChange, Difference, WhyGroup, WhyLimited
 from solver.explanation.question import LARGEST_SHARE
 from solver.model import PODS, NodeGroup, NodeGroupIncrease, Plan, Problem, Status
-from solver.model.allocation import why_not_allocated
 from solver.model.budget import Budget, RunningBudget
 from solver.model.capacity import new_node
-from solver.model.eligibility import why_not_eligible
 from solver.model.quantities import pluralize
 from solver.planning.solve import solve
 
@@ -106,10 +104,7 @@ def _candidates(problem: Problem, plan: Plan, mine: NodeGroup) -> Iterator[NodeG
 
 def may_hold(problem: Problem, plan: Plan, group: NodeGroup, index: int) -> bool:
     """Return whether a new node of the group has room for a pod of the class."""
-    spec, node = plan.pod_classes[index].spec, new_node(group, problem.daemon_sets)
-    if why_not_eligible(spec, node.labels, node.taints) is not None or why_not_allocated(node.devices, spec.claims):
-        return False
-    return all(node.free.get(name, 0) >= amount for name, amount in ((PODS, 1), *spec.requests))
+    return fits(plan.pod_classes[index].spec, new_node(group, problem.daemon_sets))
 
 
 def _price(problem: Problem, plan: Plan, group: NodeGroup, pods: Mapping[int, int]) -> float:

@@ -14,12 +14,13 @@ from solver.model import (
     PodAffinityTerm,
     PodClass,
     PodSpec,
+    PossibleGroups,
     Problem,
     Taint,
     TopologySpread,
 )
 
-Part = Taint | HostPort | PodAffinityTerm | TopologySpread | DeviceRequest | None
+Part = Taint | HostPort | PodAffinityTerm | TopologySpread | DeviceRequest | PossibleGroups | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class ConstraintChange:
     pods: PodClass | None = field(default=None, hash=False)
     """The class whose pods are changed; None where a node group or a limit is."""
     part: Part = None
-    """The taint that is tolerated, or the term that is dropped or loosened."""
+    """The taint that is tolerated, the term that is dropped or loosened, or the node groups that come."""
 
     @property
     def whole(self) -> int:
@@ -130,6 +131,30 @@ class WhyUnserved:
     """Whether it could be served without any change: the plan was made in too little time."""
     in_place: bool
     """Whether served pods were assumed to stay where the plan has them, as in large plans."""
+
+
+NOT_YET = "not known yet"
+
+
+@dataclass(frozen=True, slots=True)
+class WhyWaiting:
+    """Pods of one class that a plan does not serve."""
+
+    example: str
+    count: int
+    reasons: tuple[str, ...]
+    """Each cause in a sentence, the most telling first."""
+    ways: tuple[str, ...] = (NOT_YET,)
+    """What would serve them, each sufficient, and each tried by planning; where there is none, why. Never empty."""
+    gang: str | None = None
+
+    def __str__(self) -> str:
+        return sentence("; ".join(self.reasons), self.ways)
+
+
+def sentence(why: str, ways: Iterable[str]) -> str:
+    """Return why something waits, with what would serve it."""
+    return f"{why}. What would serve it: {'; or '.join(ways)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -239,7 +239,7 @@ KINDS = (
         "unschedulable",
         _having("unschedulable", lambda spec: spec.unschedulable),
         lambda c: f"{like(c)} cannot be scheduled for now: {_unschedulable_text(c)}",
-        None,
+        lambda c: f"resolve what keeps {like(c)} waiting: {_unschedulable_text(c)}",
         edit_pods=lambda spec, _: replace(spec, unschedulable=""),
     ),
     ConstraintKind(

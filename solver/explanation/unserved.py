@@ -23,11 +23,12 @@ from typing import TypeVar
 from ortools.sat.python import cp_model
 
 from solver.explanation import devices
-from solver.explanation.kinds import KINDS, offered, removals
+from solver.explanation.capacity import POSSIBLE, made_for, possible
+from solver.explanation.kinds import KINDS, apply, offered, removals
 from solver.explanation.model import KEPT_PODS, Constraint, ConstraintChange, Way, WhyUnserved
 from solver.explanation.pods import REQUEST
 from solver.explanation.question import LARGEST_SHARE, Oracle, ServiceQuestion, TrialResult, UnservedClaim, question
-from solver.model import PODS, Node, Plan, PodSet, PodSpec, Problem
+from solver.model import PODS, Node, Plan, PodSet, PodSpec, PossibleGroups, Problem
 from solver.model.budget import RunningBudget
 from solver.model.capacity import new_node, remaining
 from solver.model.eligibility import why_not_eligible
@@ -112,7 +113,8 @@ class _Place:
 class _Counting:
     def __init__(self, question: ServiceQuestion, constraints: Sequence[Constraint]) -> None:
         self._model = Model()
-        self._problem = question.problem
+        have = [c for c in constraints if isinstance(c, ConstraintChange) and isinstance(c.part, PossibleGroups)]
+        self._problem = apply(question.problem, have)
         self._literals = {constraint: self._model.new_bool_var("") for constraint in constraints}
         self._claims = len(question.claim.classes)
         self._changes = [
@@ -127,6 +129,11 @@ class _Counting:
             (c.kind, c.subject, c.key): c for c in constraints if isinstance(c, ConstraintChange) and c.pods is None
         }
         self._opened = {g.id: self._model.new_int_var(0, self._pods(), "") for g in self._problem.node_groups}
+        for change in have:
+            there = {group.id for group in question.problem.node_groups}
+            for group in apply(question.problem, [change]).node_groups:
+                if group.id not in there:
+                    self._while(change, self._model.add(self._opened[group.id] == 0))
         self._bound_nodes()
         placed: list[list[cp_model.IntVar]] = [[] for _ in self._problem.pod_sets]
         for place in self._places():
@@ -241,7 +248,9 @@ def _changed(spec: PodSpec, changes: Sequence[ConstraintChange]) -> PodSpec:
 
 _MOST_WAYS = 8
 _ASKING = (REQUEST.name, devices.REQUEST.name)
-"""Kinds of changes to what pods request."""
+"""Kinds of changes to what pods request,"""
+_SELECTING = ("node_selector", "node_affinity")
+"""and to which nodes they select."""
 _ROUNDS = 3
 
 
@@ -272,7 +281,8 @@ def why_unserved(problem: Problem, plan: Plan, claim: UnservedClaim, budget: Run
 
 
 def _constraints(asked: ServiceQuestion) -> tuple[Constraint, ...]:
-    changes = removals(asked.problem, asked.claim.classes)
+    classes = asked.claim.classes
+    changes = removals(apply(asked.problem, possible(asked.problem, classes)), classes)
     return (*changes, KEPT_PODS) if asked.in_place or asked.problem != asked.alone else changes
 
 
@@ -313,8 +323,24 @@ def _ways(oracle: Oracle, changes: Sequence[ConstraintChange], core: Sequence[Co
     if not found:
         found = [together for change in asking for together in _asking_little_less(oracle, change, conditions)]
     found += [[c] for c in asking]
-    for together in found or _together(oracle, changes):
+    found = _widened(oracle, found, conditions) or found or _together(oracle, changes)
+    if not found:
+        asked = oracle.question
+        found = _together(oracle, [*changes, *made_for(asked.problem, asked.claim.classes)])[:1]
+    for together in found:
         yield _shrunk(oracle, together)
+
+
+def _widened(
+    oracle: Oracle, found: Sequence[Sequence[ConstraintChange]], conditions: Sequence[ConstraintChange]
+) -> list[Sequence[ConstraintChange]]:
+    """Return those of the ways in which pods keep what they select of nodes, or others, where node groups that could be
+    there serve them so; none where no such groups do."""
+    keeping = [c for c in conditions if c.kind not in _SELECTING]
+    if not any(c.kind == POSSIBLE for c in keeping):
+        return []
+    kept = [together for together in found if not any(c.kind in _SELECTING for c in together)]
+    return kept or (_together(oracle, keeping) if found else [])
 
 
 def _together(oracle: Oracle, changes: Sequence[ConstraintChange]) -> list[Sequence[ConstraintChange]]:
@@ -394,7 +420,7 @@ def _smallest(oracle: Oracle, change: ConstraintChange, others: Sequence[Constra
     """Return the smallest amount that serves, with the other changes as they are. Expects that `change` does."""
     if change.after is None:
         return change
-    kind, problem = KINDS[change.kind], oracle.question.problem
+    kind, problem = KINDS[change.kind], apply(oracle.question.problem, [*others, change])
     found = _bisected(oracle, _Scale(change, *kind.steps(change, problem)), others)
     less = found.lessened()
     if less is not None and oracle.ask([*others, less]).served:  # smaller changes than the steps' can matter
@@ -408,7 +434,7 @@ def _bisected(oracle: Oracle, scale: _Scale, others: Sequence[ConstraintChange])
         answer = oracle.ask([*others, change])
         if answer.plan is None:
             return None
-        amount = KINDS[change.kind].reached(change, oracle.question.problem, answer.plan)
+        amount = KINDS[change.kind].reached(change, apply(oracle.question.problem, others), answer.plan)
         least = change.whole if amount is None else amount
         return min(scale.number(change.whole), max(0, scale.number(least)))
 

@@ -77,6 +77,18 @@ def less_daemons(allocatable: Resources, daemons: Iterable[PodSpec]) -> dict[str
     return free
 
 
+def without_room(group: NodeGroup, daemon_sets: Iterable[PodSpec]) -> list[PodSpec]:
+    """Return those of the DaemonSets' pods that may run on new nodes of the group, and that these have no room for."""
+    free, waiting = dict(group.allocatable), []
+    for spec in daemon_sets:
+        if why_not_eligible(spec, group.labels, group.taints) is None:
+            left = less_daemons(free, [spec])
+            if left == free:
+                waiting.append(spec)
+            free = left
+    return waiting
+
+
 def with_devices(devices: tuple[Devices, ...], daemons: Iterable[PodSpec]) -> tuple[list[PodSpec], tuple[Devices, ...]]:
     """Return those of the daemons whose claims a node's devices serve, and what they leave of the devices; where one
     may get any of several kinds of devices, none of them is counted on."""

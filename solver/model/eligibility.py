@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from solver.model import (
+    HOSTNAME,
     HostPort,
     Labels,
     NodeSelectorTerm,
@@ -24,6 +25,7 @@ from solver.model import (
     TaintEffect,
     Toleration,
     TopologySpread,
+    WhenUnsatisfiable,
 )
 
 _INTEGER = re.compile("[+-]?[0-9]+")
@@ -133,24 +135,35 @@ def untolerated(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> T
 
 def why_not_eligible(spec: PodSpec, labels: Labels, taints: Sequence[Taint], node_name: str = "") -> str | None:
     """None where the pod may run on such a node, otherwise the first reason why not, for people."""
+    return next(all_why_not_eligible(spec, labels, taints, node_name), None)
+
+
+def all_why_not_eligible(spec: PodSpec, labels: Labels, taints: Sequence[Taint], node_name: str = "") -> Iterator[str]:
+    """Every reason why the pod may not run on such a node, for people."""
     if spec.unschedulable:
-        return spec.unschedulable
+        yield spec.unschedulable
     for key, value in spec.node_selector:
         if labels.get(key) != value:
-            return f"node selector {key}={value} not met"
+            yield f"node selector {key}={value} not met"
     if spec.affinity is not None and not any(matches_term(term, labels, node_name) for term in spec.affinity):
-        return "required node affinity not met"
+        yield "required node affinity not met"
     for terms in spec.node_terms:
         if not any(matches_term(term, labels, node_name) for term in terms):
-            return f"out of reach of its volumes or devices, which need {node_terms_text(terms)}"
-    taint = untolerated(taints, spec.tolerations)
-    return None if taint is None else f"taint {taint} not tolerated"
+            yield f"out of reach of its volumes or devices, which need {node_terms_text(terms)}"
+    for taint in taints:
+        if untolerated((taint,), spec.tolerations) is not None:
+            yield f"taint {taint} not tolerated"
 
 
 def counts_domain(
     spread: TopologySpread, spec: PodSpec, labels: Labels, taints: Sequence[Taint], node_name: str = ""
 ) -> bool:
-    """Whether a spread counts the domain of such a node, by its nodeAffinityPolicy and nodeTaintsPolicy."""
+    """Whether a spread of the pod counts such a node and what is on it: by nodeAffinityPolicy and nodeTaintsPolicy, and
+    where it is required only if the node has the keys of all required spreads of the pod."""
+    if spread.when_unsatisfiable is WhenUnsatisfiable.DO_NOT_SCHEDULE:
+        hard = (s.topology_key for s in spec.topology_spread if s.when_unsatisfiable is spread.when_unsatisfiable)
+        if any(key not in labels for key in hard if key != HOSTNAME):
+            return False
     asked = PodSpec(node_selector=spec.node_selector, affinity=spec.affinity)
     if spread.honor_node_affinity and why_not_eligible(asked, labels, (), node_name) is not None:
         return False

@@ -279,11 +279,30 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
+class PossibleGroups:
+    """Node groups that a problem does not have, and what it takes to have them: nothing is planned on them. Reasons
+    name them, and what would serve pods is tried with them."""
+
+    subject: str
+    """What would have to change: the offering, the provisioner."""
+    reason: str
+    """Why they are not there, for people: "backed off after a shortage until 2026-11-29T01:00:00Z"."""
+    advice: str
+    """The change that it takes, in the imperative."""
+    node_groups: tuple[NodeGroup, ...] = field(hash=False)
+    limits: tuple[str, ...] = ()
+    """The limits that would count them, by name; others count them where they name their ids, or count all."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunningPods:
     """Pods on a node that stands: what constraints between pods see of them. Their requests are in `Node.free`."""
 
     spec: PodSpec
     count: int = 1
+    ending: bool = False
+    """Whether they are being deleted: affinity and anti-affinity see them as long as they are there, topology spread
+    does not."""
 
 
 @dataclass(frozen=True, slots=True)

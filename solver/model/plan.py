@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from solver.model.objective import Goal, StageValue
-from solver.model.objects import Limit, Node, NodeGroup, PodSet, PodSpec
+from solver.model.objects import Limit, Node, NodeGroup, PodSet, PodSpec, PossibleGroups
 from solver.model.quantities import pluralize
 
 _SHOWN_AS_NONE = 0.00005
@@ -219,6 +219,8 @@ class Problem:
     previous: Plan | None = None
     """The plan before, not yet applied: planning starts from it, and of plans that are equally good the one that
     changes least is taken (disruption, the last objective)."""
+    possible: tuple[PossibleGroups, ...] = ()
+    """Node groups that could be there. No plan depends on them, only what is said of pods that it does not serve."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,7 +189,7 @@ def _spread(spread: TopologySpread, spec: PodSpec) -> Iterator[str]:
         yield f"{name}: min_domains {spread.min_domains} is not between 1 and {MAX_COUNT}"
     if spread.min_domains > 1 and spread.when_unsatisfiable is WhenUnsatisfiable.SCHEDULE_ANYWAY:
         yield f"{name}: min_domains {spread.min_domains} needs DoNotSchedule, found ScheduleAnyway"
-    if spread.selector.namespaces is not None and spread.selector.namespaces != (spec.namespace,):
+    if spread.selector.namespaces not in (None, (), (spec.namespace,)):
         found = list(spread.selector.namespaces)
         yield f"{name}: namespaces {found}, but only the pod's own ({spec.namespace}) is counted"
     yield from _selector(name, spread.selector)
@@ -235,7 +235,7 @@ def validate(problem: Problem, budget: Budget | None = None) -> None:
     for pod_set in problem.pod_sets:
         faults.extend(_pod_set(pod_set))
         faults.extend(specs.faults(f"pod set {pod_set.name}", pod_set.spec))
-    for group in problem.node_groups:
+    for group in (*problem.node_groups, *(group for each in problem.possible for group in each.node_groups)):
         faults.extend(_node_group(group))
         faults.extend(device_faults(f"node group {group.id}: devices", group.devices))
     for node in problem.nodes:

@@ -22,6 +22,7 @@ from solver.model.quantities import pluralize
 from solver.model.validation import validate
 from solver.planning.search import Columns, choose, find_columns
 from solver.planning.warm_up import while_small
+from solver.reduction.enough_nodes import with_enough_nodes
 from solver.reduction.objective import stages
 from solver.reduction.reduce import reduce
 from solver.reduction.reduced import MICROS, Demand, Kind, Reduced, price_micros
@@ -53,7 +54,7 @@ def _rank(problem: Problem, candidates: Sequence[ScaleUpCandidate], budget: Budg
     running = RunningBudget(budget)
     validate(problem, budget)
     _validate(problem, candidates)
-    problem = _coarse(replaced(problem, within_share(problem)))
+    problem = _coarse(with_enough_nodes(replaced(problem, within_share(problem))))
     full = reduce(problem, domains=False)
     shared = find_columns(full, running, _FIRST_SHARE)
     finish = _planned(shared, running) if shared.complete else _relaxed(full, shared, running)

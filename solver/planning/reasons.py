@@ -5,7 +5,7 @@ constraints exactly stand in the way, and what would help, is found by `solver.e
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, cached_property
@@ -23,48 +23,18 @@ from solver.model import (
     PlacedOnNode,
     PodSpec,
     Problem,
-    Resources,
     Unplaced,
     WhenUnsatisfiable,
 )
 from solver.model.allocation import after_pods, allocate, why_not_allocated
 from solver.model.capacity import new_node, remaining, room_of
-from solver.model.eligibility import on_nodes, ports_collide
+from solver.model.eligibility import ports_collide
 from solver.model.quantities import format_quantity, pluralize, resource_words
 from solver.reduction.devices import is_planned
 from solver.reduction.node_columns import NodeColumns
 from solver.reduction.reduced import Bools, Demand, Ints, Reduced
 from solver.reduction.selecting import PodsByLabel
 from solver.reduction.terms import RunningPodIndex, Sort, Term, helpers, is_host, terms_of
-
-
-class Misfits:
-    """Sentences on why groups and nodes do not fit, and of how many each is true; of a single one, of which."""
-
-    def __init__(self, groups: Sequence[NodeGroup], nodes: Sequence[Node]) -> None:
-        self._groups, self._nodes = groups, nodes
-        self._counts: Counter[str] = Counter()
-        self._single: dict[str, str] = {}
-
-    def add(self, sentence: str, count: int, position: int | None) -> None:
-        """Add places; a single one by its position, groups first."""
-        self._counts[sentence] += count
-        if position is not None:
-            node = position - len(self._groups)
-            name = f"node group {self._groups[position].id}" if node < 0 else f"node {self._nodes[node].name}"
-            self._single[sentence] = name
-
-    def add_nodes(self, sentence: str, nodes: Bools) -> None:
-        """Add the nodes of a mask."""
-        count = int(nodes.sum())
-        self.add(sentence, count, len(self._groups) + int(np.argmax(nodes)) if count == 1 else None)
-
-    def sentences(self) -> Iterator[str]:
-        """Yield the sentences, those of most places first."""
-        for sentence, count in sorted((+self._counts).items(), key=lambda item: (-item[1], item[0])):
-            where = self._single[sentence] if count == 1 else f"{count} nodes or node groups"
-            yield f"{sentence} ({where})"
-
 
 _MOST_GROUPS_NAMED = 3
 
@@ -91,25 +61,6 @@ def limits_reached(problem: Problem, deltas: Mapping[str, int]) -> dict[str, tup
     return {group_id: tuple(sentences) for group_id, sentences in found.items()}
 
 
-def too_small(spec: PodSpec, groups: Sequence[tuple[Resources, Resources]], *, alone: bool) -> Iterator[str]:
-    """Yield which resource is short on all eligible groups, and the most there is of it. Of each group its nodes'
-    allocatable, and what DaemonSets leave of it. `alone`: the pod requires nothing of other pods."""
-    if not groups:
-        return
-    asked: Resources = {**dict(spec.requests), PODS: 1}
-    for resource, amount in asked.items():
-        most = max(free.get(resource, 0) for _, free in groups)
-        if amount > most:
-            beside = " beside DaemonSets" if most < max(whole.get(resource, 0) for whole, _ in groups) else ""
-            yield (
-                f"needs {format_quantity(resource, amount)} {resource_words(resource)}, "
-                f"the largest eligible node has {format_quantity(resource, most)}{beside}"
-            )
-    each_somewhere = all(any(free.get(r, 0) >= a for _, free in groups) for r, a in asked.items())
-    if each_somewhere and alone:
-        yield f"no eligible node has all it needs together ({pluralize(len(groups), 'node group')} too small)"
-
-
 BESIDE_OTHERS = "its resource claims may find no devices beside those of the pods that are served"
 _ENTANGLED = "its resource claims can be met in more ways than are planned: one request may take what another needs"
 
@@ -121,15 +72,14 @@ class DeviceReasons:
         """`specs` by class index; `placed` are the plan's pods on existing nodes."""
         self._problem, self._specs = problem, specs
         self._placed = {each.node: each.pods for each in placed}
-        self._new: dict[str, tuple[Devices, ...]] = {}
         self._known: dict[tuple[tuple[Devices, ...], tuple[DeviceClaim, ...]], str | None] = {}
         self._left: dict[str, tuple[Devices, ...]] = {}
 
-    def why_not(self, where: NodeGroup | Node, claims: tuple[DeviceClaim, ...]) -> str | None:
+    def why_not(self, node: Node, claims: tuple[DeviceClaim, ...]) -> str | None:
         """Return why a node, empty but for what runs there, does not serve the claims; None where it does."""
         if not claims:
             return None
-        key = (self._devices(where), claims)
+        key = (node.devices, claims)
         if key not in self._known:
             reason = why_not_allocated(*key)
             self._known[key] = reason or (None if is_planned(*key) else _ENTANGLED)
@@ -139,13 +89,6 @@ class DeviceReasons:
         """Return per existing node whether the plan's pods leave it too few devices for one more pod."""
         return np.array([allocate(self._after_plan(node), claims) is None for node in self._problem.nodes], dtype=bool)
 
-    def _devices(self, where: NodeGroup | Node) -> tuple[Devices, ...]:
-        if isinstance(where, Node):
-            return where.devices
-        if where.id not in self._new:
-            self._new[where.id] = new_node(where, self._problem.daemon_sets).devices
-        return self._new[where.id]
-
     def _after_plan(self, node: Node) -> tuple[Devices, ...]:
         if node.name not in self._left:
             pods = self._placed.get(node.name, {})
@@ -154,10 +97,12 @@ class DeviceReasons:
         return self._left[node.name]
 
 
-_MOST_REASONS = 6
+_MOST_REASONS = 10
 _MOST_CONSTRAINTS_NAMED = 5
 """Constraints of one pod in one reason."""
-_UNKNOWN = ("no place was found beside the pods that are served",)
+NO_PLACE_FOUND = "no place was found beside the pods that are served"
+"""The reason where there is no other."""
+OUT_OF_TIME = "the time for planning was over before a place was found"
 
 
 def unplaced(
@@ -173,7 +118,7 @@ def unplaced(
     colocation = _CoLocationReasons(reduced, missing)
     places = _Places(reduced, {increment.node_group: increment.delta for increment in increments}, placed, colocation)
     return tuple(
-        Unplaced(demand.index, count, tuple(_reasons(reduced, demand, places))[:_MOST_REASONS] or _UNKNOWN)
+        Unplaced(demand.index, count, tuple(_reasons(reduced, demand, places))[:_MOST_REASONS] or (NO_PLACE_FOUND,))
         for demand, count in sorted(missing.items(), key=lambda item: item[0].index)
     )
 
@@ -183,12 +128,13 @@ def _reasons(reduced: Reduced, demand: Demand, places: _Places) -> Iterator[str]
     if spec.unschedulable:
         yield spec.unschedulable
         return
-    if not problem.node_groups and not problem.nodes:
+    if not (problem.node_groups or problem.nodes or problem.possible):
         yield "there is no node group to open, and no node"
         return
     if demand.gang is not None:
         yield from _gang(reduced, demand)
         yield from places.most_of_gang(demand)
+    yield from places.missing(spec)
     kinds = np.asarray(reduced.fits[:, list(demand.rows)].any(axis=1), dtype=bool)
     if places.colocation.without_helpers(spec):
         asked = _joined(between_pods(PodSpec(pod_affinity=spec.pod_affinity)))
@@ -342,7 +288,8 @@ _SORTS = {Sort.AFFINITY: "pod affinity", Sort.SPREAD: "spread"}
 
 
 class _Places:
-    """Groups and nodes, compared once for all classes: there may be thousands of both."""
+    """Groups and nodes, compared once for all classes: there may be thousands of both. Groups that are not to be had
+    come after the others, then nodes."""
 
     def __init__(
         self,
@@ -354,7 +301,11 @@ class _Places:
         problem = reduced.problem
         self._reduced = reduced
         self.colocation = colocation
-        self._groups = sorted(problem.node_groups, key=lambda g: g.id)
+        possible = {group.id: each.reason for each in problem.possible for group in each.node_groups}
+        self._groups = [
+            *sorted(problem.node_groups, key=lambda g: g.id),
+            *(group for each in problem.possible for group in each.node_groups),
+        ]
         self._nodes = problem.nodes
         of_groups = {name: kind.index for kind in reduced.kinds for name in kind.groups}
         of_nodes = {name: kind.index for kind in reduced.kinds for name in kind.nodes}
@@ -364,22 +315,24 @@ class _Places:
         self._reached = limits_reached(problem, deltas)
         self._full = {g.id for g in self._groups if g.target_size + deltas.get(g.id, 0) >= g.max_size}
         self._exhausted: dict[bytes, tuple[str, ...]] = {}
-        self._open_groups = np.array([g.id not in self._full and not self._reached[g.id] for g in self._groups], bool)
-        self._daemon_sets, self._limits = problem.daemon_sets, problem.limits
-        self._new_nodes: dict[str, Resources] = {}
+        self._open_groups = np.array(
+            [g.id not in self._full and not self._reached.get(g.id) for g in self._groups], bool
+        )
+        self._limits = problem.limits
         self._used = _used(reduced.demands, problem.nodes, placed)
         self._devices = DeviceReasons(problem, {d.index: d.spec for d in reduced.demands}, placed)
-        self._columns = NodeColumns([*(Node("", {}, g.labels, g.taints) for g in self._groups), *self._nodes])
-        self._causes: dict[object, tuple[list[str], Ints]] = {}
+        self._columns = NodeColumns([*(new_node(g, problem.daemon_sets) for g in self._groups), *self._nodes])
+        self._missing = [possible.get(group.id) for group in self._groups]
+        self._latest: tuple[PodSpec | None, dict[str, Bools]] = (None, {})
+        """The causes of the class that is looked at; of all together they would fill the memory."""
 
     def relevant(self, spec: PodSpec) -> PodSpec:
-        """Return the spec without what excludes it from no place: all that it requires of other pods where no place is
-        eligible anyway, host ports that are free, and affinity that `without_helpers` reports."""
-        eligible = self._eligibility(spec)[1] < 0
-        if not eligible.any():
+        """Return the spec without what excludes it from no place: all that it requires of other pods where no place
+        would take it alone, host ports that are free, and affinity that `without_helpers` reports."""
+        excluded = self._excluded(spec)
+        if excluded.all():
             return PodSpec()
-        nodes = eligible[len(self._groups) :]
-        ports = tuple(port for port in spec.host_ports if self.colocation.takes(port, nodes))
+        ports = tuple(port for port in spec.host_ports if self.colocation.takes(port, ~excluded[len(self._groups) :]))
         return replace(
             spec, host_ports=ports, pod_affinity=() if self.colocation.without_helpers(spec) else spec.pod_affinity
         )
@@ -394,7 +347,7 @@ class _Places:
         """Return per node whether the plan leaves too little room for one more pod."""
         short = np.zeros(len(self._nodes), dtype=bool)
         for name, asked in (*spec.requests, (PODS, 1)):
-            short |= self._amounts(name) - self._used.get(name, 0) < asked
+            short |= self._columns.free(name)[len(self._groups) :] - self._used.get(name, 0) < asked
         return short | self._devices.taken(spec.claims) if spec.claims else short
 
     def exhausted(self, spec: PodSpec, kinds: Bools) -> Iterator[str]:
@@ -438,53 +391,74 @@ class _Places:
             fitting = f"of {named(groups)}, which pods like {demand.example} fit"
             yield f"{fitting}, there may be at most {pluralize(room, 'more node')}{by}"
 
+    def missing(self, spec: PodSpec) -> Iterator[str]:
+        """Yield why groups are not to be had that would take such a pod alone."""
+        open_groups = ~self._excluded(spec)[: len(self._groups)]
+        for reason in dict.fromkeys(filter(None, self._missing)):
+            here = open_groups & np.array([each == reason for each in self._missing], dtype=bool)
+            if here.any():
+                yield f"{reason} ({self._where(np.append(here, np.zeros(len(self._nodes), dtype=bool)))})"
+
     def misfits(self, spec: PodSpec, kinds: Bools) -> Iterator[str]:
-        """Yield why a class does not fit the other groups and nodes, with their numbers."""
-        sentences, cause = self._eligibility(spec)
-        found = Misfits(self._groups, self._nodes)
-        for number, count in enumerate(np.bincount(cause[cause >= 0], minlength=len(sentences)).tolist()):
-            found.add(sentences[number], count, int(np.argmax(cause == number)) if count == 1 else None)
-        groups = len(self._groups)
-        open_nodes = (cause[groups:] < 0) & ~_of_kinds(kinds, self._node_kinds)
-        for name, asked in (*spec.requests, (PODS, 1)) if open_nodes.any() else ():
-            short = open_nodes & (self._amounts(name) < asked)
-            found.add_nodes(f"not enough {resource_words(name)} free on existing nodes", short)
-            open_nodes &= ~short
+        """Yield every cause for which groups and nodes do not take such a pod, and of how many each is true, those of
+        most first; of a single one, of which. A place with several causes counts for each."""
+        found = dict(self._causes_of(spec))
+        nodes = np.append(np.zeros(len(self._groups), dtype=bool), ~_of_kinds(kinds, self._node_kinds))
+        left = ~self._excluded(spec) & nodes
         without_helpers = self.colocation.without_helpers(spec)
-        for sentence, where in self.colocation.without(spec) if open_nodes.any() else ():
+        for sentence, on_nodes_ in self.colocation.without(spec) if left.any() else ():
+            where = np.append(np.zeros(len(self._groups), dtype=bool), on_nodes_)
             if not without_helpers:  # already reported for all nodes
-                found.add_nodes(sentence, open_nodes & where)
-            open_nodes &= ~where
-        found.add_nodes("excluded by pods that run on existing nodes", open_nodes)
-        if not kinds.any():
-            eligible = [self._groups[i] for i in np.flatnonzero(cause[:groups] < 0)]
-            sizes = [(group.allocatable, self._new_node(group)) for group in eligible]
-            yield from too_small(spec, sizes, alone=not any(between_pods(spec)))
-        yield from found.sentences()
+                found[sentence] = left & where
+            left &= ~where
+        found["excluded by pods that run there"] = left
+        counts = {sentence: int(where.sum()) for sentence, where in found.items()}
+        for sentence in sorted(found, key=lambda each: (-counts[each], each)):
+            if counts[sentence]:
+                yield f"{sentence} ({self._where(found[sentence])})"
 
-    def _new_node(self, group: NodeGroup) -> Resources:
-        """Return what a new node of the group has beside DaemonSets."""
-        if group.id not in self._new_nodes:
-            self._new_nodes[group.id] = new_node(group, self._daemon_sets).free
-        return self._new_nodes[group.id]
+    def _where(self, places: Bools) -> str:
+        """Return which places these are: a single group or node by name, of several how many of how many."""
+        parts = []
+        for kind, names, here in (
+            ("node group", [group.id for group in self._groups], places[: len(self._groups)]),
+            ("node", [node.name for node in self._nodes], places[len(self._groups) :]),
+        ):
+            count = int(here.sum())
+            if count == 1:
+                parts.append(f"{kind} {names[int(np.argmax(here))]}")
+            elif count:
+                parts.append(f"{count} of {len(names)} {kind}s")
+        return " and ".join(parts)
 
-    def _amounts(self, resource: str) -> Ints:
-        return self._columns.free(resource)[len(self._groups) :]
+    def _excluded(self, spec: PodSpec) -> Bools:
+        """Return which places would not take such a pod even if the plan had nothing else."""
+        excluded = np.zeros(len(self._columns), dtype=bool)
+        for where in self._causes_of(spec).values():
+            excluded |= where
+        return excluded
 
-    def _eligibility(self, spec: PodSpec) -> tuple[list[str], Ints]:
-        """Return sentences, and per group and node the number of the one that excludes the pod, or -1."""
-        who = (on_nodes(spec), spec.claims)
-        if who not in self._causes:
-            sentences, causes = self._columns.causes(spec)
-            numbers = {sentence: number for number, sentence in enumerate(sentences)}
-            for position in np.flatnonzero(causes < 0).tolist() if spec.claims else ():
-                node = position - len(self._groups)
-                where = self._groups[position] if node < 0 else self._nodes[node]
-                reason = self._devices.why_not(where, spec.claims)
+    def _causes_of(self, spec: PodSpec) -> dict[str, Bools]:
+        """Return every cause that is of a place alone, beside what runs there, and the places that it excludes."""
+        if self._latest[0] is not spec:
+            found = dict(self._columns.causes(spec))
+            for name, asked in (*spec.requests, (PODS, 1)):
+                short = self._columns.free(name) < asked
+                if short.any():
+                    found[self._too_little(name, asked, short)] = short
+            for position, node in enumerate(self._columns.nodes) if spec.claims else ():
+                reason = self._devices.why_not(node, spec.claims)
                 if reason is not None:
-                    causes[position] = numbers.setdefault(reason, len(numbers))
-            self._causes[who] = list(numbers), causes
-        return self._causes[who]
+                    found.setdefault(reason, np.zeros(len(self._columns), dtype=bool))[position] = True
+            self._latest = spec, found
+        return self._latest[1]
+
+    def _too_little(self, name: str, asked: int, short: Bools) -> str:
+        most = int(self._columns.free(name)[short].max())
+        whole = (each.allocatable.get(name, 0) for each, here in zip(self._groups, short, strict=False) if here)
+        beside = " beside DaemonSets" if max(whole, default=0) >= asked else ""
+        needs = f"needs {format_quantity(name, asked)} {resource_words(name)}"
+        return f"{needs}, at most {format_quantity(name, most)} is free{beside}"
 
 
 def _used(demands: Sequence[Demand], nodes: Sequence[Node], placed: Sequence[PlacedOnNode]) -> dict[str, Ints]:

@@ -2,8 +2,8 @@
 
 Refuse an invalid problem (`validate`), leave out preferences and pods whose constraints are too much work
 (`within_share`) and nodes that the others cannot need (`with_enough_nodes`), reduce the rest to classes and kinds
-(`reduce`), search (`search`), write the plan in the terms of the problem (`write_plan`, `reasons`), and let the
-independent checker pass it (`check`).
+(`reduce`), search (`search`), write the plan in the terms of the problem (`write_plan`, `reasons`), settle what is left
+of single pods (`settled`), and let the independent checker pass it (`check`).
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from solver.model.validation import validate
 from solver.planning import reasons, write_plan
 from solver.planning.progress import SILENT, SearchProgress
 from solver.planning.search import SearchResult, optimise
+from solver.planning.settling import settled
 from solver.planning.warm_up import while_small
 from solver.reduction.enough_nodes import with_enough_nodes
 from solver.reduction.objective import breaks_ties, dollars
@@ -81,7 +82,7 @@ def _solved(problem: Problem, budget: RunningBudget, progress: SearchProgress = 
     outcome = optimise(reduced, budget, _MAIN_SHARE if tiered else 1.0, progress)
     cost = sum(outcome.values[s] for s in outcome.values if s.goal is Goal.COST)
     priority = max(0, cost - _cost_with_equal_weights(outcome, budget)) if tiered and cost else 0
-    plan = _plan(problem, outcome, priority, budget)
+    plan = settled(problem, _plan(problem, outcome, priority, budget))
     check(problem, plan)
     return plan
 

@@ -12,10 +12,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from solver.model import HostPort, PodSpec
-from solver.model.eligibility import EVERY_ADDRESS, counts_domain
+from solver.model import HostPort
+from solver.model.eligibility import EVERY_ADDRESS
 from solver.reduction.rows import Layout
-from solver.reduction.rules import Apart, Beside, OneDomain, Rows, Rule, Spread, SpreadDomain
+from solver.reduction.rules import Apart, Beside, OneDomain, Rows, Rule, Spread, SpreadDomain, WithFirst
 from solver.reduction.terms import Sort, Term, is_host
 
 
@@ -95,13 +95,13 @@ def _takes(ip: str, address: str) -> bool:
 def _shares(layout: Layout) -> Iterator[Counter]:
     """Of a term over hostnames: how many of its own carriers a node may have."""
     for term in _terms(layout, host=True):
-        most = _most(term)
+        most = _most(layout, term)
         if most is None:
             continue
         takes: Counts[int] = Counts()
         for row, part in layout.carrying[term]:
             takes[row] += part.pods if layout.counts_itself(part, term) else 0
-        running = layout.standing.counted(term)
+        running = layout.running(term)
         left = {place: max(0, most - count) for place, count in running.items()}
         yield Counter(f"{term.sort} over hostnames", +takes, most, left)
 
@@ -110,10 +110,10 @@ def _terms(layout: Layout, *, host: bool) -> list[Term]:
     return [term for term in layout.terms if is_host(term) is host]
 
 
-def _most(term: Term) -> int | None:
+def _most(layout: Layout, term: Term) -> int | None:
     """Counted pods that a node with a carrier, itself counted, may have."""
     if term.sort is Sort.SPREAD and term.spread is not None:
-        return term.spread.max_skew
+        return term.spread.max_skew + layout.least_on_nodes(term)
     return 1 if term.sort is Sort.ANTI else None
 
 
@@ -135,7 +135,7 @@ def exclusions(layout: Layout) -> tuple[NodeExclusion, ...]:
     """Those that counters do not express already."""
     found = []
     for term in _terms(layout, host=True):
-        most = _most(term)
+        most = _most(layout, term)
         if most is None:
             continue
         counted = _counted(layout, layout.counted[term])
@@ -148,7 +148,7 @@ def exclusions(layout: Layout) -> tuple[NodeExclusion, ...]:
 
 
 def _exclusion(layout: Layout, term: Term, carriers: frozenset[int], counted: Rows, most: int) -> NodeExclusion:
-    left = {place: most - running for place, running in layout.standing.counted(term).items()}
+    left = {place: most - running for place, running in layout.running(term).items()}
     return NodeExclusion(carriers, counted, most, left)
 
 
@@ -177,9 +177,9 @@ def rules(layout: Layout) -> tuple[Rule, ...]:
 
 def _by_domain(layout: Layout, term: Term, rows: Rows) -> dict[str, Rows]:
     """The rows in each domain of the term's key."""
-    if term.key not in layout.keys:
+    if layout.key_of(term) not in layout.keys:
         return {}
-    position = layout.keys.index(term.key)
+    position = layout.keys.index(layout.key_of(term))
     found: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for number, pods in rows:
         site = layout.rows[number].site
@@ -204,54 +204,104 @@ def _apart(layout: Layout, term: Term) -> Iterator[Rule]:
 
 def _together(layout: Layout, term: Term) -> Iterator[Rule]:
     running = layout.domains_with(term)
-    if not running:
-        mine = _by_domain(layout, term, _units(_carriers(layout, term, counted=True)))
-        if len(mine) > 1:
-            yield OneDomain(tuple(mine.values()))
+    if not layout.has_started(term):
+        starting = _starting_together(layout, term)
+        if starting and starting[0] is term:
+            together = frozenset(row for each in starting for row in _carriers(layout, each, counted=True))
+            mine = _by_domain(layout, term, _units(together))
+            if len(mine) > 1:
+                yield OneDomain(tuple(mine.values()))
+        yield from _with_first(layout, term)
     waiting: dict[frozenset[int], set[int]] = defaultdict(set)
     for row, part in layout.carrying[term]:
-        if not layout.counts_itself(part, term):
-            waiting[layout.helpers(part.spec, term)].add(row)
-    for classes, carriers in waiting.items():
-        helping = _by_domain(layout, term, _counted(layout, classes))
-        for value, mine_here in _by_domain(layout, term, _units(carriers)).items():
+        if layout.counts_itself(part, term):
+            continue
+        helping = layout.helpers(part.spec, term)
+        if helping == layout.counted[term]:
+            waiting[helping].add(row)
+        else:
+            yield from _beside_others(layout, term, row, part.spec)
+    for classes, rows in waiting.items():
+        helping_rows = _by_domain(layout, term, _counted(layout, classes))
+        for value, mine_here in _by_domain(layout, term, _units(rows)).items():
             if value not in running:
-                yield Beside(mine_here, helping.get(value, ()))
+                yield Beside(mine_here, helping_rows.get(value, ()))
+
+
+def _with_first(layout: Layout, term: Term) -> Iterator[Rule]:
+    """Pods that the term counts without binding them may be there before its carriers, or nominated, which counts."""
+    own = {part.spec for _, part in layout.carrying[term] if layout.counts_itself(part, term)}
+    others = _counted(layout, layout.counted[term] - own)
+    by_domain = _by_domain(layout, term, others)
+    anywhere = tuple(each for rows in by_domain.values() for each in rows)
+    for value, carriers in _by_domain(layout, term, _units(_carriers(layout, term, counted=True))).items():
+        if anywhere and by_domain.get(value, ()) != anywhere:
+            yield WithFirst(carriers, by_domain.get(value, ()), anywhere)
+
+
+def _starting_together(layout: Layout, term: Term) -> list[Term]:
+    """The terms over the same key of which each counts the carriers of all others, so that whichever pod comes first
+    decides for all of them; the term among them."""
+
+    def own(each: Term) -> set[int]:
+        return {part.spec for _, part in layout.carrying[each] if layout.counts_itself(part, each)}
+
+    mine = own(term)
+    if not mine:
+        return []
+    return [
+        each
+        for each in layout.terms
+        if each is term
+        or (
+            (each.sort, each.key) == (term.sort, term.key)
+            and not layout.has_started(each)
+            and not layout.counted[term].isdisjoint(own(each))
+            and not layout.counted[each].isdisjoint(mine)
+        )
+    ]
+
+
+def _beside_others(layout: Layout, term: Term, row: int, spec: int) -> Iterator[Rule]:
+    """For a carrier that some of those that it needs wait for: those that do so elsewhere help all the same."""
+    site = layout.rows[row].site
+    for value, mine in _by_domain(layout, term, _units([row])).items():
+        if value in layout.domains_with(term) or site is None:
+            continue
+        rows = _by_domain(layout, term, _counted(layout, layout.counted[term])).get(value, ())
+        helping = []
+        for number, pods in rows:
+            there, parts = layout.rows[number].site, layout.rows[number].parts
+            if there is not None and not any(layout.waits_for((each.spec, there), (spec, site)) for each in parts):
+                helping.append((number, pods))
+        yield Beside(mine, tuple(helping))
 
 
 def _spread(layout: Layout, term: Term) -> Iterator[Rule]:
     spread = term.spread
     if spread is None:
         return
-    carriers_of: dict[tuple[str, ...], set[int]] = defaultdict(set)
-    known: dict[object, tuple[str, ...]] = {}
-    values_of: dict[int, tuple[str, ...]] = {}  # by class, which has many rows and may be large to compare
-    for row, part in layout.carrying[term]:
-        if part.spec not in values_of:
-            asked = layout.specs[part.spec]
-            alike = (asked.node_selector, asked.affinity, asked.tolerations)
-            if alike not in known:
-                known[alike] = _spread_domains(layout, asked, term)
-            values_of[part.spec] = known[alike]
-        carriers_of[values_of[part.spec]].add(row)
+    carriers = layout.carrying[term]
+    mine = _by_domain(layout, term, _units({row for row, _ in carriers}))
     counted = _by_domain(layout, term, _counted(layout, layout.counted[term]))
     running: dict[str | None, int] = defaultdict(int)
-    for place, pods in layout.standing.counted(term).items():
+    for place, pods in layout.running(term).items():
         running[layout.domain(term.key)[place]] += pods
-    for values, carriers in carriers_of.items():
-        mine = _by_domain(layout, term, _units(carriers))
-        domains = (SpreadDomain(mine.get(v, ()), counted.get(v, ()), running[v]) for v in values)
-        yield Spread(tuple(domains), spread.max_skew, len(values) < spread.min_domains)
+    values = _spread_domains(layout, term)
+    domains = (SpreadDomain(mine.get(v, ()), counted.get(v, ()), running[v]) for v in values)
+    yield Spread(tuple(domains), spread.max_skew, len(values) < spread.min_domains)
 
 
-def _spread_domains(layout: Layout, asked: PodSpec, term: Term) -> tuple[str, ...]:
-    """The domains that a class spreads over, by what it requires itself: a preference it keeps narrows none."""
-    spread = term.spread
+def _spread_domains(layout: Layout, term: Term) -> tuple[str, ...]:
+    """The domains that a spread counts, by what its carriers require: a preference they keep narrows none. A group
+    counts while it can grow; for a required spread only one on whose nodes carriers could be."""
     found: set[str] = set()
-    for place, value in zip(layout.places, layout.domain(term.key), strict=True):
-        if value is None or value in found or not place.can_hold or spread is None:
+    included, values = layout.included(term), layout.domain(term.key)
+    for place in sorted(range(len(values)), key=lambda each: not layout.places[each].name):
+        value, where = values[place], layout.places[place]
+        if value is None or value in found or not included[place] or not where.can_hold:
             continue
-        if counts_domain(spread, asked, place.labels, place.taints, place.name):
+        if where.name or not term.is_hard or layout.can_start(term, place):
             found.add(value)
     return tuple(sorted(found))
 

@@ -11,7 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from solver.model import Node, PodSpec, Resources
-from solver.model.eligibility import node_label_keys, on_nodes, read_node_names, why_not_eligible
+from solver.model.eligibility import (
+    all_why_not_eligible,
+    node_label_keys,
+    on_nodes,
+    read_node_names,
+    why_not_eligible,
+)
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
@@ -29,6 +35,7 @@ class NodeColumns:
         self._labels: dict[str, Ints] = {}
         self._kinds: dict[tuple[str, ...], tuple[Ints, Ints]] = {}
         self._verdicts: dict[PodSpec, _Verdicts] = {}
+        self._causes: dict[PodSpec, dict[str, Bools]] = {}
         self._of_object: dict[int, tuple[PodSpec, _Verdicts]] = {}
         """By the id of a spec, which is held so that no other one has it: hashing takes longer than all the rest."""
 
@@ -52,22 +59,29 @@ class NodeColumns:
         """Return why such a pod may not run on one node, None where it may; no other node is looked at."""
         return self._verdicts_on(spec).at(position)
 
-    def causes(self, spec: PodSpec) -> tuple[list[str], Ints]:
-        """Return sentences, and per node the number of the one that excludes such a pod, or -1."""
-        numbers: dict[str | None, int] = {None: -1}
-        found, kinds = self._verdicts_on(spec).of_kinds
-        causes = np.array([numbers.setdefault(each, len(numbers) - 1) for each in found], dtype=np.int64)[kinds]
-        return [sentence for sentence in numbers if sentence is not None], causes
+    def causes(self, spec: PodSpec) -> dict[str, Bools]:
+        """Return every reason why such a pod may not run on some nodes, and on which."""
+        asked = on_nodes(spec)
+        if asked not in self._causes:
+            kinds, first = self._kinds_for(asked)
+            found: dict[str, Bools] = {}
+            for kind, node in enumerate(self.nodes[position] for position in first):
+                for cause in all_why_not_eligible(asked, node.labels, node.taints, node.name):
+                    found.setdefault(cause, np.zeros(len(first), dtype=bool))[kind] = True
+            self._causes[asked] = {cause: excluded[kinds] for cause, excluded in found.items()}
+        return self._causes[asked]
 
     def _verdicts_on(self, spec: PodSpec) -> _Verdicts:
         known = self._of_object.get(id(spec))
         if known is None:
             asked = on_nodes(spec)
             if asked not in self._verdicts:
-                kinds, first = self.alike(node_label_keys([asked]), names=read_node_names([asked]))
-                self._verdicts[asked] = _Verdicts(asked, self.nodes, kinds, first)
+                self._verdicts[asked] = _Verdicts(asked, self.nodes, *self._kinds_for(asked))
             known = self._of_object[id(spec)] = spec, self._verdicts[asked]
         return known[1]
+
+    def _kinds_for(self, asked: PodSpec) -> tuple[Ints, Ints]:
+        return self.alike(node_label_keys([asked]), names=read_node_names([asked]))
 
     def alike(self, labels: Iterable[str], *, names: bool = False) -> tuple[Ints, Ints]:
         """Return a number for each node, the same for nodes with equal taints and values of these labels, and the first

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from solver.model import PODS, HostPort, Labels, Limit, NodeGroup, PodSpec, Problem, Resources, Taint
-from solver.model.capacity import less_daemons, remaining, with_devices
+from solver.model.capacity import less_daemons, remaining, room_of, with_devices
 from solver.model.eligibility import node_label_keys, read_node_names, why_not_eligible
 from solver.model.plan import ClassKey, class_key
 from solver.reduction.device_rows import device_rows
@@ -82,8 +82,11 @@ class _NodeTemplates:
                 mine, devices = with_devices(group.devices, mine)
                 ports = frozenset(port for spec in mine for port in spec.host_ports)
             self.daemons.append(mine)
-            can_hold = group.max_size > group.target_size
-            self.places.append(NodeTemplate("", group.labels, group.taints, (), ports, can_hold, devices))
+            can_hold = room_of(group, problem.limits)[0] > 0
+            room = less_daemons(group.allocatable, mine)
+            self.places.append(
+                NodeTemplate("", group.labels, group.taints, (), ports, can_hold, devices, room, tuple(mine))
+            )
         for node in self.nodes:
             ports = frozenset(port for each in node.running for port in each.spec.host_ports)
             self.places.append(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from operator import itemgetter
@@ -20,7 +20,8 @@ from operator import itemgetter
 import numpy as np
 import numpy.typing as npt
 
-from solver.model import HOSTNAME, Devices, HostPort, Labels, PodSpec, RunningPods, Taint
+from solver.model import HOSTNAME, PODS, Devices, HostPort, Labels, PodSpec, Resources, RunningPods, Taint
+from solver.model.eligibility import counts_domain, why_not_eligible
 from solver.reduction.selecting import PodsByLabel
 from solver.reduction.terms import (
     RunningPodIndex,
@@ -147,6 +148,10 @@ class NodeTemplate:
     """False for a group that cannot grow."""
     devices: tuple[Devices, ...] = ()
     """Free ones."""
+    room: Resources = field(default_factory=dict)
+    """What a new node has for pods."""
+    daemons: tuple[PodSpec, ...] = ()
+    """DaemonSets' pods that a new node gets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +212,74 @@ class Layout:
         self._domains: dict[str, list[str | None]] = {}
         self._closed: dict[tuple[int, int], bytes] = {}
         self._domain_codes: dict[str, Ints] = {}
+        self._included: dict[object, Bools] = {}
+        self._key_of: dict[Term, str] = {}
+        self._waited_for: dict[tuple[int, int], frozenset[tuple[int, int]]] = {}
+        self._counted_keys: dict[str, list[str]] = {}
         self._open: dict[tuple[Term, bool, bool], Bools | None] = {}
+
+    # Which nodes count
+
+    def included(self, term: Term) -> Bools:
+        """Per place: whether a spread counts it."""
+        spread, asked = term.spread, term.asked
+        assert spread is not None
+        assert asked is not None
+        key = asked, spread.honor_node_affinity, spread.honor_node_taints, term.is_hard
+        if key not in self._included:
+            found = [counts_domain(spread, asked, each.labels, each.taints, each.name) for each in self.places]
+            self._included[key] = np.array(found, dtype=bool)
+        return self._included[key]
+
+    def running(self, term: Term) -> Mapping[int, int]:
+        """Place -> pods that the term counts there; places without any are left out."""
+        counted = self.standing.counted(term)
+        if term.sort is not Sort.SPREAD or not counted:
+            return counted
+        included = self.included(term)
+        return {place: pods for place, pods in counted.items() if included[place]}
+
+    def key_of(self, term: Term) -> str:
+        """The topology key by whose domains planned pods are told apart: the term's own, unless some that it counts may
+        be on nodes that it does not count."""
+        if term.sort is not Sort.SPREAD or is_host(term):
+            return term.key
+        if term not in self._key_of:
+            self._key_of[term] = self._counted_key(term)
+        return self._key_of[term]
+
+    def _counted_key(self, term: Term) -> str:
+        if self.counted[term].issubset(self._carriers[term]):
+            return term.key
+        plain = self.domain(term.key)
+        counted = [value if here else None for value, here in zip(plain, self.included(term), strict=True)]
+        if counted == plain:
+            return term.key
+        key = next((each for each in self._counted_keys.get(term.key, ()) if self._domains[each] == counted), "")
+        if not key:
+            known = self._counted_keys.setdefault(term.key, [])
+            key = f"{term.key} where it counts, {len(known)}"
+            known.append(key)
+            self._domains[key] = counted
+        return key
+
+    def can_start(self, term: Term, place: int) -> bool:
+        """Whether some carrier of a spread could be on a new node of a group."""
+        where = self.places[place]
+        return where.can_hold and any(
+            why_not_eligible(self.specs[spec], where.labels, where.taints) is None
+            and all(where.room.get(name, 0) >= asked for name, asked in (*self.specs[spec].requests, (PODS, 1)))
+            for spec in self._carriers[term]
+        )
+
+    @cached_property
+    def _carriers(self) -> Mapping[Term, Sequence[int]]:
+        """Term -> the classes that carry it, with all their preferences."""
+        found: dict[Term, list[int]] = {term: [] for term in self.terms}
+        for spec, versions in enumerate(self.variants):
+            for term in versions[0].terms:
+                found[term].append(spec)
+        return found
 
     # What classes ask of each other and of what runs
 
@@ -265,7 +337,7 @@ class Layout:
     @cached_property
     def keys(self) -> tuple[str, ...]:
         """Topology keys over which it matters where planned pods go."""
-        return tuple(sorted({term.key for term in self.terms if not is_host(term) and self._moves(term)}))
+        return tuple(sorted({self.key_of(term) for term in self.terms if not is_host(term) and self._moves(term)}))
 
     @cached_property
     def sites(self) -> tuple[tuple[str | None, ...], ...]:
@@ -275,7 +347,8 @@ class Layout:
     @cached_property
     def _site_of(self) -> list[tuple[str | None, ...]]:
         """Per place."""
-        return [tuple(place.labels.get(key) for key in self.keys) for place in self.places]
+        values = [self.domain(key) for key in self.keys]
+        return [tuple(of[place] for of in values) for place in range(len(self.places))]
 
     @cached_property
     def site_numbers(self) -> Ints:
@@ -286,7 +359,7 @@ class Layout:
     @cached_property
     def _moving(self) -> frozenset[Term]:
         """Terms over these keys."""
-        return frozenset(term for term in self.counted if term.key in self.keys)
+        return frozenset(term for term in self.counted if self.key_of(term) in self.keys)
 
     @cached_property
     def _moved(self) -> frozenset[int]:
@@ -371,12 +444,30 @@ class Layout:
 
     def starts_anywhere(self, part: RowPart, term: Term) -> bool:
         """Whether the carrier's first pod may go anywhere and the others must follow it."""
-        return self.counts_itself(part, term) and not self.domains_with(term)
+        return self.counts_itself(part, term) and not self.has_started(term)
+
+    def has_started(self, term: Term) -> bool:
+        """Whether a pod runs that the term of affinity counts, on a node with any key of its carriers' terms."""
+        counted = self.standing.counted(term)
+        return any(self.domain(key)[place] is not None for key in term.keys or (term.key,) for place in counted)
 
     def domains_with(self, term: Term) -> frozenset[str]:
         """The domains in which a pod that the term counts runs."""
         domains = self.domain(term.key)
         return frozenset(value for value in (domains[p] for p in self.standing.counted(term)) if value is not None)
+
+    def least_on_nodes(self, term: Term) -> int:
+        """How many counted pods run on each node at least that a required spread over hostnames counts; 0 where one
+        more node could come."""
+        if not term.is_hard or term.spread is None:
+            return 0
+        places = np.flatnonzero(self.included(term)).tolist()
+        if any(not self.places[place].name and self.places[place].can_hold for place in places):
+            return 0
+        standing, running = [place for place in places if self.places[place].name], self.running(term)
+        if len(standing) < term.spread.min_domains:
+            return 0
+        return min((running.get(place, 0) for place in standing), default=0)
 
     def _moves(self, term: Term) -> bool:
         """Whether what a term asks for depends on where planned pods go."""
@@ -427,25 +518,69 @@ class Layout:
 
     def _open_by(self, part: RowPart, term: Term) -> Bools | None:
         """The places that a term leaves open to its carrier, None for all."""
-        own, running = self.counts_itself(part, term), self.standing.counted(term)
-        alone = term.sort is Sort.AFFINITY and not own and not self.helpers(part.spec, term)
+        own, running = self.counts_itself(part, term), self.running(term)
+        alone = term.sort is Sort.AFFINITY and not own and not self._can_be_helped(part.spec, term)
         key = term, own, alone
         if key not in self._open:
             self._open[key] = self._opened(term, running, own=own, alone=alone)
         return self._open[key]
 
+    def _can_be_helped(self, spec: int, term: Term) -> bool:
+        if self.helpers(spec, term):
+            return True
+        # Those that wait for it need not where what they need runs.
+        others = (each for other in self.counted[term] for each in self.variants[other][-1].terms)
+        return not is_host(term) and any(each.sort is Sort.AFFINITY and self.domains_with(each) for each in others)
+
+    def waits_for(self, who: tuple[int, int], for_whom: tuple[int, int]) -> bool:
+        """Whether pods of a class on a site wait, over however many others, for those of another one: both are (index
+        of the class, index of the site). Those whose affinity counts a pod that runs there wait for nobody."""
+        if who not in self._waited_for:
+            seen: set[tuple[int, int]] = set()
+            ahead = [who]
+            while ahead:
+                new = {each for each in self._needed_by(*ahead.pop()) if each not in seen}
+                seen |= new
+                ahead.extend(new)
+            self._waited_for[who] = frozenset(seen)
+        return for_whom in self._waited_for[who]
+
+    def _needed_by(self, spec: int, site: int) -> Iterator[tuple[int, int]]:
+        for term in self.variants[spec][-1].terms:
+            if term.sort is not Sort.AFFINITY or spec in self.counted[term]:
+                continue
+            alike = [site]
+            if term.key in self.keys:
+                at = self.keys.index(term.key)
+                value = self.sites[site][at]
+                if value in self.domains_with(term):
+                    continue
+                alike = [number for number, values in enumerate(self.sites) if values[at] == value]
+            yield from ((other, number) for other in self.counted[term] for number in alike)
+
     def _opened(self, term: Term, running: Mapping[int, int], *, own: bool, alone: bool) -> Bools | None:
         if term.sort is Sort.ANTI:
-            return ~self._sharing(term.key, running) if running else None
+            beside = self._sharing(term.key, running) | self._with_daemons(term)
+            return ~beside if beside.any() else None
         result = None if is_host(term) else self._codes(term.key) >= 0
         if term.sort is Sort.AFFINITY:
-            if alone or (own and self.domains_with(term)):
+            if alone or (own and self.has_started(term)):
                 beside = self._sharing(term.key, running)
                 result = beside if result is None else result & beside
         elif is_host(term) and term.spread is not None:
-            most = term.spread.max_skew - own
+            most = term.spread.max_skew + self.least_on_nodes(term) - own
             full = [place for place, count in running.items() if count > most]
             result = ~self._sharing(term.key, full) if full else None
+        return result
+
+    def _with_daemons(self, term: Term) -> Bools:
+        """Per place: whether a new node there gets a DaemonSet's pod that the term counts."""
+        result, known = np.zeros(len(self.places), dtype=bool), dict[tuple[PodSpec, ...], bool]()
+        for number, place in enumerate(self.places):
+            if place.daemons and (is_host(term) or term.key in place.labels):
+                if place.daemons not in known:
+                    known[place.daemons] = any(term.counts(spec) for spec in place.daemons)
+                result[number] = known[place.daemons]
         return result
 
     def _codes(self, key: str) -> Ints:

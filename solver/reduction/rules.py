@@ -125,6 +125,26 @@ class OneDomain:
 
 
 @dataclass(frozen=True, slots=True)
+class WithFirst:
+    """Affinity of pods to themselves in one domain, where none runs yet: with any carrier in it, at least one of the
+    others that it counts, if any of these is placed at all."""
+
+    carriers: Rows
+    here: Rows
+    anywhere: Rows
+
+    def parts(self) -> tuple[Rows, ...]:
+        """As of `Apart`."""
+        return self.carriers, self.here, self.anywhere
+
+    def emit(self, linear: Linear, terms_of: Terms) -> None:
+        carriers, anywhere = terms_of(self.carriers), terms_of(self.anywhere)
+        if carriers and anywhere:
+            both = [(linear.whether_any(terms), -1) for terms in (carriers, anywhere)]
+            linear.constrain([*terms_of(self.here), *both], -1, None)
+
+
+@dataclass(frozen=True, slots=True)
 class SpreadDomain:
     carriers: Rows
     counted: Rows
@@ -158,8 +178,8 @@ class Spread:
             emptiest = [(level, -1)]
             for domain, terms in zip(self.domains, counted, strict=True):
                 linear.constrain([*terms, (level, -1)], -domain.running, None)
-        for domain, terms in zip(self.domains, counted, strict=True):
-            carriers = terms_of(domain.carriers)
+        for domain in self.domains:
+            carriers, terms = terms_of(domain.carriers), terms_of(domain.counted)
             if not carriers:
                 continue
             if {row for row, _ in domain.counted} <= {row for row, _ in domain.carriers} and (
@@ -173,4 +193,4 @@ class Spread:
             linear.constrain([*terms, *emptiest, (present, spare)], None, self.max_skew - domain.running + spare)
 
 
-Rule = Apart | Beside | OneDomain | Spread
+Rule = Apart | Beside | OneDomain | WithFirst | Spread

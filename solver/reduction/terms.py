@@ -25,6 +25,8 @@ from solver.model import (
 from solver.model.eligibility import required_affinity, selects, tolerates
 from solver.reduction.selecting import PodsByLabel
 
+_NOBODY = PodSelector(None)
+
 
 class Sort(StrEnum):
     AFFINITY = "affinity"
@@ -40,11 +42,22 @@ class Term:
     key: str
     selector: PodSelector
     spread: TopologySpread | None = None
+    asked: PodSpec | None = None
+    """Of a spread: what of its carriers decides which nodes count."""
+    keys: tuple[str, ...] = ()
+    """Of affinity: the topology keys of all terms that the scheduler takes together. A first pod may go anywhere only
+    while nothing that they count is on a node with any of these keys."""
     _hash: int = field(init=False, repr=False, compare=False)
     """Terms are looked up again and again, and are made of much."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.sort, self.key, self.selector, self.spread)))
+        hashed = hash((self.sort, self.key, self.selector, self.spread, self.asked, self.keys))
+        object.__setattr__(self, "_hash", hashed)
+
+    @property
+    def is_hard(self) -> bool:
+        """Whether it is a spread that is required, not preferred."""
+        return self.spread is not None and self.spread.when_unsatisfiable is WhenUnsatisfiable.DO_NOT_SCHEDULE
 
     def __hash__(self) -> int:
         return self._hash
@@ -60,8 +73,13 @@ def _selects(selector: PodSelector, namespace: str, labels: tuple[tuple[str, str
 
 def terms_of(spec: PodSpec) -> tuple[Term, ...]:
     """The required terms that a pod carries, each once."""
+    affinity = required_affinity(spec)
+    together = tuple(sorted({t.topology_key for t in affinity if not t.alone}))
     found = (
-        *(Term(Sort.AFFINITY, t.topology_key, t.selector) for t in required_affinity(spec)),
+        *(
+            Term(Sort.AFFINITY, t.topology_key, t.selector, keys=(t.topology_key,) if t.alone else together)
+            for t in affinity
+        ),
         *(Term(Sort.ANTI, t.topology_key, t.selector) for t in spec.pod_anti_affinity),
         *(_spread(spec, s) for s in spec.topology_spread if s.when_unsatisfiable is WhenUnsatisfiable.DO_NOT_SCHEDULE),
     )
@@ -69,13 +87,18 @@ def terms_of(spec: PodSpec) -> tuple[Term, ...]:
 
 
 def _spread(spec: PodSpec, spread: TopologySpread) -> Term:
-    """As if it were required; only pods of the carrier's own namespace are counted."""
+    """Only pods of the carrier's own namespace are counted."""
     selector, hard = spread.selector, WhenUnsatisfiable.DO_NOT_SCHEDULE
     if selector.namespaces != (spec.namespace,):
         selector = replace(selector, namespaces=(spec.namespace,))
-    if spread.when_unsatisfiable is not hard:
-        spread = replace(spread, when_unsatisfiable=hard)
-    return Term(Sort.SPREAD, spread.topology_key, selector, spread)
+    keys = {s.topology_key for s in spec.topology_spread if s.when_unsatisfiable is hard}
+    asked = PodSpec(
+        node_selector=spec.node_selector if spread.honor_node_affinity else (),
+        affinity=spec.affinity if spread.honor_node_affinity else None,
+        tolerations=spec.tolerations if spread.honor_node_taints else (),
+        topology_spread=tuple(TopologySpread(key, 1, _NOBODY) for key in sorted(keys)),
+    )
+    return Term(Sort.SPREAD, spread.topology_key, selector, spread, asked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +145,7 @@ def variants(spec: PodSpec, known: dict[Term, Term], *, soft_taints: bool) -> tu
 
 
 def preferences(spec: PodSpec, *, soft_taints: bool) -> Iterator[Preference]:
-    """First given up first: Karpenter's order."""
+    """First given up first: kinds in Karpenter's order, of each the lightest first: the heaviest is kept longest."""
     if not spec.preferences_left_out:
         yield from _of_pod(spec)
     if soft_taints:
@@ -132,10 +155,10 @@ def preferences(spec: PodSpec, *, soft_taints: bool) -> Iterator[Preference]:
 def _of_pod(spec: PodSpec) -> Iterator[Preference]:
     for sort in (Sort.AFFINITY, Sort.ANTI):
         mine = [p for p in spec.preferred_pods if p.anti is (sort is Sort.ANTI)]
-        for pods in sorted(mine, key=lambda p: -p.weight):
+        for pods in sorted(mine, key=lambda p: p.weight):
             key = pods.term.topology_key
-            yield Preference(f"preferred pod {sort} over {key}", term=Term(sort, key, pods.term.selector))
-    for nodes in sorted(spec.preferred_nodes, key=lambda p: -p.weight):
+            yield Preference(f"preferred pod {sort} over {key}", term=Term(sort, key, pods.term.selector, keys=(key,)))
+    for nodes in sorted(spec.preferred_nodes, key=lambda p: p.weight):
         if nodes.term.match_expressions or nodes.term.match_fields:  # an empty one asks for nothing
             asked = ", ".join(r.key for r in (*nodes.term.match_expressions, *nodes.term.match_fields))
             yield Preference(f"preferred node affinity on {asked}", nodes=nodes.term)
@@ -162,9 +185,12 @@ class RunningPodIndex:
 
     def __init__(self, running: Sequence[Sequence[RunningPods]]) -> None:
         self._at: dict[PodSpec, Counter[int]] = defaultdict(Counter)
+        self._ending: dict[PodSpec, Counter[int]] = defaultdict(Counter)
         for place, pods in enumerate(running):
             for each in pods:
                 self._at[each.spec][place] += each.count
+                if each.ending:
+                    self._ending[each.spec][place] += each.count
         self._specs = tuple(self._at)
         self._selecting = PodsByLabel(enumerate(self._specs))
         self._counted: dict[Term, Counter[int]] = {}
@@ -174,8 +200,11 @@ class RunningPodIndex:
         if term not in self._counted:
             total: Counter[int] = Counter()
             for number in sorted(self._selecting.selected(term.selector)):
-                total.update(self._at[self._specs[number]])
-            self._counted[term] = total
+                spec = self._specs[number]
+                total.update(self._at[spec])
+                if term.sort is Sort.SPREAD and spec in self._ending:
+                    total.subtract(self._ending[spec])  # which the scheduler's spread passes over
+            self._counted[term] = +total
         return self._counted[term]
 
     def guards(self) -> Mapping[Term, frozenset[int]]:

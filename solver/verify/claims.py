@@ -56,7 +56,7 @@ def constraints_of(
     """Return the required constraints of a class, then its preferences in order. `given_up` holds (number of
     preferences, pods) as the plan reports it: a pod that gives up n gives up the first n."""
     required = [
-        *(CheckedConstraint(index, Rule.AFFINITY, None, placed, term) for term in _required_affinity(spec)),
+        *(CheckedConstraint(index, Rule.AFFINITY, None, placed, term) for term in required_affinity(spec)),
         *(CheckedConstraint(index, Rule.ANTI_AFFINITY, None, placed, term) for term in spec.pod_anti_affinity),
         *_spreads(index, spec, WhenUnsatisfiable.DO_NOT_SCHEDULE, None, placed),
     ]
@@ -67,7 +67,7 @@ def constraints_of(
     return [*required, *preferred]
 
 
-def _required_affinity(spec: PodSpec) -> Iterator[PodAffinityTerm]:
+def required_affinity(spec: PodSpec) -> Iterator[PodAffinityTerm]:
     """Yield the required terms: the kube-scheduler lets each count only pods that the selectors of all of them match,
     but those of claims, which are no terms of the pod."""
     selectors = [term.selector for term in spec.pod_affinity if not term.alone]
@@ -85,13 +85,13 @@ def _preferences(index: int, spec: PodSpec) -> list[CheckedConstraint]:
     of_taints = CheckedConstraint(index, Rule.TAINTS, 0, 0)
     if spec.preferences_left_out:
         return [of_taints]
-    heaviest = sorted(spec.preferred_pods, key=lambda each: -each.weight)
+    lightest = sorted(spec.preferred_pods, key=lambda each: each.weight)
     return [
-        *(CheckedConstraint(index, Rule.AFFINITY, 0, 0, each.term) for each in heaviest if not each.anti),
-        *(CheckedConstraint(index, Rule.ANTI_AFFINITY, 0, 0, each.term) for each in heaviest if each.anti),
+        *(CheckedConstraint(index, Rule.AFFINITY, 0, 0, each.term) for each in lightest if not each.anti),
+        *(CheckedConstraint(index, Rule.ANTI_AFFINITY, 0, 0, each.term) for each in lightest if each.anti),
         *(
             CheckedConstraint(index, Rule.NODES, 0, 0, nodes=each)
-            for each in sorted(spec.preferred_nodes, key=lambda each: -each.weight)
+            for each in sorted(spec.preferred_nodes, key=lambda each: each.weight)
             if each.term.match_expressions or each.term.match_fields  # an empty one asks for nothing
         ),
         *_spreads(index, spec, WhenUnsatisfiable.SCHEDULE_ANYWAY, 0, 0),

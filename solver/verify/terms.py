@@ -8,7 +8,7 @@ pod (`docs/reference/constraints.md`).
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from solver.model import (
@@ -27,6 +27,7 @@ from solver.model import (
 )
 from solver.verify.claims import CheckedConstraint, Rule, constraints_of
 from solver.verify.filters import counts
+from solver.verify.order import hard_keys, includes, stuck
 from solver.verify.places import CheckedNodes, CheckedPlaces, Domain
 
 _Identity = tuple[str, tuple[tuple[str, str], ...]]
@@ -306,17 +307,34 @@ class Judge:
         if constraint.rule is Rule.ANTI_AFFINITY:
             return lambda domain: sum(sums.get(domain, (0, 0))) - own <= 0
         assert constraint.spread is not None
-        most = constraint.spread.max_skew + self._emptiest(constraint, constraint.spread, sums)
-        return lambda domain: sum(sums.get(domain, (0, 0))) <= most
+        spread, spec = constraint.spread, self._places.specs[constraint.pod_class]
+        found = self._spread_counts(term, spread, spec)
+        most = spread.max_skew + self._emptiest(constraint, spread, found)
+        return lambda domain: found.get(domain, 0) <= most
 
-    def _emptiest(self, constraint: CheckedConstraint, spread: TopologySpread, sums: dict[Domain, list[int]]) -> int:
+    def _spread_counts(self, term: PodAffinityTerm, spread: TopologySpread, spec: PodSpec) -> Mapping[Domain, int]:
+        """Return the counted pods by domain, of nodes that count: planned ones, and running ones that stay."""
+        found: Counter[Domain] = Counter()
+        counted, keys = self._tally.counted_classes(term), hard_keys(spec)
+        for place in self._places.all:
+            domain = place.domain(term.topology_key)
+            if domain is None or not includes(spread, spec, keys, place.where, place.name):
+                continue
+            nodes = 1 if domain == place.index else place.count
+            found[domain] += nodes * sum(place.pods.get(index, 0) for index in counted)
+            for running in place.running:
+                if not running.ending and self._tally.counts(term, running.spec):
+                    found[domain] += running.count
+        return found
+
+    def _emptiest(self, constraint: CheckedConstraint, spread: TopologySpread, sums: Mapping[Domain, int]) -> int:
         """Return the number of counted pods in the emptiest domain."""
         if spread.topology_key == HOSTNAME:
             return 0  # a new node is always an empty domain
         domains = self._domains_of(constraint, spread)
-        if len(domains) < spread.min_domains or len(sums) < len(domains):
+        if len(domains) < spread.min_domains:
             return 0
-        return min((sum(sums.get(domain, (0, 0))) for domain in domains), default=0)
+        return min((sums.get(domain, 0) for domain in domains), default=0)
 
     def _domains_of(self, constraint: CheckedConstraint, spread: TopologySpread) -> frozenset[str]:
         """Return the domains of existing nodes and of groups below their maximum, less those that the spread's policies
@@ -365,13 +383,16 @@ def faults_between_pods(problem: Problem, plan: Plan, places: CheckedPlaces) -> 
     judge = Judge(problem, places, [constraint for mine in constraints.values() for constraint in mine])
     for index, mine in constraints.items():
         for constraint in mine:
-            if constraint.rank is None:
+            if constraint.rank is None and constraint.rule is Rule.ANTI_AFFINITY:
                 for place, _ in judge.broken(constraint):
                     yield f"{place}: class {index} breaks its {constraint}"
         yield from _preferences(
             places.placed[index], [constraint for constraint in mine if constraint.rank is not None], judge
         )
     yield from judge.of_running_pods()
+    for (index, at), pods in stuck(problem, places, [cls.priority for cls in plan.pod_classes]).items():
+        asked = ", ".join(str(each) for each in constraints[index] if each.rank is None)
+        yield f"{places.all[at]}: no order of placing pods gets {pods} of class {index} there, which has {asked}"
 
 
 def _relaxed(

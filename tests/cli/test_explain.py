@@ -57,10 +57,12 @@ def test_the_json(inputs: list[str], capsys: pytest.CaptureFixture[str]) -> None
     (why,) = said["unserved"]
     assert list(why) == [
         "name", "gang", "classes", "pods", "unserved", "fit", "servable", "proven", "in_place", "core", "ways",
+        "would_serve",
     ]  # fmt: skip
     assert (why["pods"], why["unserved"], why["fit"], why["proven"]) == (5, 3, 2, True)
     assert all(list(each) == ["kind", "subject", "key", "amount", "class", "text"] for each in why["core"])
     assert {"toleration", "limit"} <= {each["kind"] for each in why["core"]}
+    assert len(why["would_serve"]) == len(why["ways"])
     for way in why["ways"]:
         assert list(way) == ["proven", "changes"]
         assert all(list(c) == ["kind", "subject", "key", "from", "to", "class", "text"] for c in way["changes"])

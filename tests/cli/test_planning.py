@@ -344,3 +344,24 @@ def test_explain_last_before_anything_was_decided(tmp_path: Path, started: Calla
     done = cagrpc("explain", "--last", "--http", server.endpoints["http"])
     assert (done.returncode, done.stdout) == (1, "")
     assert "has decided nothing yet" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["plan", "explain"])
+@pytest.mark.parametrize(("text", "found"), [("", "nothing"), (PROVISIONERS, "2 NodePool"), (NODES, "1 Node")])
+def test_files_without_a_pod_are_an_error_that_says_what_they_hold(
+    inputs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, text: str, found: str
+) -> None:
+    (tmp_path / "no-pods.yaml").write_text(text)
+    inputs[1] = str(tmp_path / "no-pods.yaml")
+    assert main([command, *inputs]) == 2
+    assert f"no-pods.yaml: found {found}; expected Pods, Deployments, Jobs or the like" in capsys.readouterr().err
+
+
+def test_pods_that_none_is_to_be_made_of_are_no_error(inputs: list[str], tmp_path: Path) -> None:
+    template = "{spec: {containers: [{name: c}]}}"
+    text = (
+        f"{{apiVersion: apps/v1, kind: Deployment, metadata: {{name: x}}, spec: {{replicas: 0, template: {template}}}}}"
+    )
+    (tmp_path / "none.yaml").write_text(text)
+    inputs[1] = str(tmp_path / "none.yaml")
+    assert main(["plan", *inputs]) == 0

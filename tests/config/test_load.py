@@ -191,6 +191,31 @@ def test_a_node_group_of_a_shape_given_by_hand() -> None:
     assert group.labels["cagrpc.io/gpu"] == "nvidia", "CA is to wait for the GPUs of its nodes"
 
 
+@pytest.mark.parametrize(
+    ("resource", "label"),
+    [
+        ("amd.com/gpu", "amd"),
+        ("habana.ai/gaudi", "intel-gaudi"),
+        ("gpu.intel.com/xe", "intel"),
+        ("microsoft.com/directx", "directx"),
+        ("example.com/fpga", None),
+    ],
+)
+def test_the_gpu_label_is_on_groups_with_whatever_the_autoscaler_knows_as_gpus(
+    resource: str, label: str | None
+) -> None:
+    settings = parse(
+        f"""
+        provisioners:
+          - name: p
+            node_groups:
+              - {{id: g, allocatable: {{cpu: 4, memory: 16Gi, pods: 110, {resource}: 1}}, price_usd_per_hour: 1}}
+        """
+    )
+    (group,) = settings.groups
+    assert group.labels.get("cagrpc.io/gpu") == label
+
+
 def test_the_gpu_label_is_on_groups_with_nvidia_gpus_and_on_no_other() -> None:
     settings = parse(
         """

@@ -128,8 +128,8 @@ def test_other_increments_and_other_times_are_news(writer: Any, clock: FakeClock
     for note in (
         _note(1, "increment 12345678: a+1", "Planned"),
         _note(1, "increment 87654321: a+1", "Planned"),
-        _note(1, "left out after a shortage: a until 2026-11-23T12:00:00Z"),
-        _note(1, "left out after a shortage: a until 2026-11-23T12:05:00Z"),
+        _note(1, "backed off after a shortage: a until 2026-11-23T12:00:00Z"),
+        _note(1, "backed off after a shortage: a until 2026-11-23T12:05:00Z"),
     ):
         events.event(note)
         events.write_due()

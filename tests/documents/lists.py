@@ -49,6 +49,9 @@ NOT_RUN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "taskset --cpu-list 0 make test PYTEST_ARGS=--numprocesses auto --random-order",
             "make fuzz",
             ".venv/bin/python -m tests.api.decoders.fuzz build/fuzz/crash-…",
+            ".venv/bin/python -m bench.hunt --seconds 600 --into build/hunt",
+            ".venv/bin/python -m bench.hunt --replay build/hunt/*.json",
+            ".venv/bin/python -m tests.oracle < questions.jsonl",
         ),
         "docs/reference/performance.md": (
             "make bench",
@@ -133,6 +136,14 @@ NOT_RUN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "it needs a cluster, which tests/offline/test_discovery.py plays": {
         "docs/guides/connect.md": ("cagrpc config init --kubeconfig ~/.kube/config --output first.yaml",),
+    },
+    "it needs a cluster (tests/offline/test_observing.py), or what one has kept (tests/cli/test_observe.py)": {
+        "docs/reference/episodes.md": (
+            "cagrpc observe --kubeconfig ~/.kube/config --for 8h --to report.html report.md",
+            "kubectl -n cagrpc get configmap cagrpc-episodes -o jsonpath={.data.episodes} > shadow.json",
+            "cagrpc observe --from shadow.json --to report.md",
+            "cagrpc observe --from shadow.json --plan-again",
+        ),
     },
     "it needs Karpenter or Cluster API in the cluster, with which tests/controlplane/test_karpenter*.py and"
     " test_cluster_api*.py do the same": {

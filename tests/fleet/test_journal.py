@@ -14,6 +14,7 @@ import pytest
 
 from cagrpc import errors
 from cagrpc.errors import ErrorKind
+from cagrpc.fleet.backend_records import BackendRecords
 from cagrpc.fleet.journal import Journal, SqliteJournal
 from cagrpc.fleet.model import (
     DisruptedNode,
@@ -398,3 +399,25 @@ def test_damaged_records_are_all_named(tmp_path: Path) -> None:
     assert "increment bad" in str(raised.value)
     assert "deletion x://1" in str(raised.value)
     journal.close()
+
+
+def test_what_a_backend_keeps_is_there_for_the_next_process(opener: Opener) -> None:
+    journal = opener()
+    kept = BackendRecords(journal)
+    assert kept.read() == {}
+    kept.write({"pool/a": {"target": 3, "tokens": ["t-1", "t-2"]}, "pool/b": {}})
+    journal.commit(Changes(increments=(_record("one"),)))
+    kept.write({"pool/b": None, "pool/a": {"target": 4}})
+    journal.close()
+    after = opener()
+    assert BackendRecords(after).read() == {"pool/a": {"target": 4}}
+    assert after.read().increments.keys() == {"one"}
+
+
+def test_what_a_backend_keeps_is_refused_to_who_leads_no_more(opener: Opener) -> None:
+    journal = opener()
+    kept = BackendRecords(journal)
+    kept.read()
+    journal.close()
+    with pytest.raises(errors.Unavailable):
+        kept.write({"a": {}})

@@ -13,9 +13,13 @@ from cagrpc.fleet.provisioners import (
     expand,
     group_of,
     limit_of,
+    startup_taints,
     storage_of_disk,
+    widened,
 )
 from solver import solve
+from solver.explanation.explain import explain
+from solver.explanation.waiting import ways_of
 from solver.model import (
     UNLIMITED_SIZE,
     Budget,
@@ -358,3 +362,71 @@ def test_a_label_that_a_group_has_from_the_start_is_not_late() -> None:
     )
     assert {group.post_registration_labels for group in groups} == {frozenset()}
     assert {group.labels["x"] for group in groups} == {"z"}
+
+
+def said_of(pod: PodSpec, *provisioners: Provisioner) -> list[tuple[str, ...]]:
+    """What would serve the pod, of what provisioners could have; each is planned."""
+    groups = [group for each in provisioners for group in expand(each, CATALOGUE)[0]]
+    limits = tuple(limit for each in provisioners if (limit := limit_of(each, groups)) is not None)
+    problem = Problem((PodSet("ns/web", pod, 1),), tuple(groups), limits=limits)
+    budget = Budget(deterministic_seconds=5.0)
+    plan = solve(problem, budget)
+    found = explain(widened(provisioners, CATALOGUE, problem, plan), plan, budget).unserved
+    return [ways_of(why) for why in found]
+
+
+IN_A = Requirement(ZONE, Operator.IN, ("zone-a",))
+OF_SMALL = Requirement(TYPE, Operator.IN, ("m5.large",))
+LARGER_TYPE = f"let requirements[0] ({TYPE} In [m5.large]) allow m6i.4xlarge in provisioner p"
+WIDER_ZONE = f"let requirements[0] ({ZONE} In [zone-a]) allow zone-b in provisioner p"
+
+
+@pytest.mark.parametrize(
+    ("pod", "provisioner", "ways"),
+    [
+        pytest.param(
+            PodSpec((("cpu", 1000),), node_selector=((ZONE, "zone-b"),)),
+            Provisioner("p", requirements=(IN_A,)),
+            [(WIDER_ZONE,)],
+            id="another zone, and not the selector",
+        ),
+        pytest.param(
+            PodSpec((("cpu", 8000),)),
+            Provisioner("p", requirements=(OF_SMALL,)),
+            [(LARGER_TYPE,)],
+            id="a larger type",
+        ),
+        pytest.param(
+            PodSpec((("cpu", 3000),), node_selector=((ARCH, "arm64"),)),
+            Provisioner("p", requirements=(Requirement(ARCH, Operator.NOT_IN, ("arm64",)),)),
+            [(f"let requirements[0] ({ARCH} NotIn [arm64]) allow arm64 in provisioner p",)],
+            id="what is excluded",
+        ),
+        pytest.param(
+            PodSpec((("cpu", 8000),)),
+            Provisioner("p", requirements=(OF_SMALL,), limits={"cpu": 4000}),
+            [(f"{LARGER_TYPE}, and raise the cpu of limit provisioner p from 4 to 16",)],
+            id="with its limit",
+        ),
+        pytest.param(
+            PodSpec((("cpu", 8000),)),
+            Provisioner("p", node_groups=(group_of("own", CATALOGUE.offerings[0]),)),
+            [("lower the cpu request of pods like ns/web from 8 to 2",)],
+            id="explicit groups have no others",
+        ),
+    ],
+)
+def test_what_a_provisioner_could_have_is_tried_before_it_is_said(
+    pod: PodSpec, provisioner: Provisioner, ways: list[tuple[str, ...]]
+) -> None:
+    found = said_of(pod, provisioner)
+    assert [each[:1] for each in found] == ways
+    assert not any("node selector" in way for each in found for way in each)
+
+
+def test_startup_taints_are_those_of_all_provisioners_that_no_node_keeps() -> None:
+    agent, slow = Taint("agent", TaintEffect.NO_EXECUTE, "true"), Taint("slow", TaintEffect.NO_SCHEDULE)
+    starting = Provisioner("a", startup_taints=(agent, slow))
+    assert startup_taints([starting]) == {agent, slow}
+    assert startup_taints([starting, Provisioner("b", taints=(slow,))]) == {agent}
+    assert startup_taints([starting, Provisioner("b", taints=(replace(slow, value="x"),))]) == {agent, slow}

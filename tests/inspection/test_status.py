@@ -86,7 +86,7 @@ def test_a_round_with_what_it_left_out() -> None:
     text = printed(READY, [], [plan])
     for told in ("1970-01-01T01:00:00Z", "1.5000", "1.25%", "m7i.large+3 (rolled-back)", "m7i.large+1 (done) 4 times"):
         assert told in text
-    assert "not planned: 2 pods like default/a: needs 9 cpu; add 1 cpu\n" in text
-    assert "not planned: gang default/g has 3 of 5 pods\n" in text
-    assert "left out after a shortage: m7i.large/zone-a until 1970-01-01T01:01:00Z (no capacity)\n" in text
+    assert "not planned: 2 pods like default/a: needs 9 cpu. What would serve it: add 1 cpu\n" in text
+    assert "not planned: gang default/g is not complete: it has 3 of 5 pods\n" in text
+    assert "backed off after a shortage: m7i.large/zone-a until 1970-01-01T01:01:00Z (no capacity)\n" in text
     assert "limited: node group a may have 1 node; without it 1 pod more is served\n" in text

@@ -12,6 +12,7 @@ import pytest
 
 from cagrpc.cli.main import main
 from cagrpc.cluster.documents import followed_kinds
+from cagrpc.cluster.state import ClusterNode
 from cagrpc.offline.inputs import Inputs, read_problem, with_nodes
 from cagrpc.offline.live import OF_MOVING_PODS
 from solver.model import NODES, Limit
@@ -124,5 +125,9 @@ def test_nodes_that_stand_take_of_limits(tmp_path: Path) -> None:
         read = read_problem(Inputs((), (), kubeconfig=kubeconfig_of(tmp_path, api.client().server)))
     (limit,) = read.problem.limits
     assert limit.used[NODES] == 1
-    whole = with_nodes([Limit("cluster", {NODES: 9})], (), read.problem.nodes)
+    whole = with_nodes(
+        [Limit("cluster", {NODES: 9})],
+        (),
+        [ClusterNode(each, "", ready=True, held=False) for each in read.problem.nodes],
+    )
     assert Counter(whole[0].used)[NODES] == 2

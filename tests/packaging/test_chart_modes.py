@@ -14,13 +14,16 @@ import yaml
 from cagrpc.config.check import check_files
 from cagrpc.config.load import load_settings
 from cagrpc.config.settings import Settings
+from cagrpc.controllers.episodes.controller import CONFIG_MAP as EPISODES
+from cagrpc.controllers.episodes.controller import EpisodeController
+from cagrpc.controllers.kept import InConfigMap
 from cagrpc.controllers.settings import AutoscalerConfigMapSettings, ExpanderMode
 from cagrpc.kube.informer.informers import Informer
 from cagrpc.runtime.clock import SteadyClock
 from cagrpc.server.cluster import ClusterConnection
 from cagrpc.server.leader import Leader
 from cagrpc.services.decisions import DecisionLog
-from cagrpc.services.grpc.kept_failures import InConfigMap, KeptFailures
+from cagrpc.services.grpc.kept_failures import CONFIG_MAP, KEY, KeptFailures
 from cagrpc.services.http.access import ACCESS_REVIEWS, TOKEN_REVIEWS
 from tests.packaging.test_chart import KARPENTER, container_of, rights, roles
 from tests.support.api_server import ApiServer
@@ -117,15 +120,19 @@ def requests_of(settings: Settings) -> Iterable[NamedRight]:
             assert isinstance(informer, Informer)
             resource = informer.resource
             field, _, name = resource.query.get("fieldSelector", "").partition("=")
-            assert field in ("", "metadata.name")
+            assert field in ("", "metadata.name", "reason")
+            name = "" if field == "reason" else name  # which is no part of a right
             for verb in ("list", "watch"):
                 yield right_of(resource.path, verb, name)
         assert any(isinstance(each, KeptFailures) for each in leader.controllers)
+        in_shadow = any(isinstance(each, EpisodeController) for each in leader.controllers)
     finally:
         leader.close()
-    kept = InConfigMap(cluster.client, settings.cluster.namespace)
-    for text in (kept.read(), "first", "then"):
-        kept.write(text)
+    assert in_shadow is (settings.answers.mode is ExpanderMode.SHADOW)
+    for name in (CONFIG_MAP, *((EPISODES,) if in_shadow else ())):
+        kept = InConfigMap(cluster.client, settings.cluster.namespace, name, KEY)
+        for text in (kept.read(), "first", "then"):
+            kept.write(text)
     for each in store.requests:
         method, _, path = each.partition(" ")
         yield right_of(path, VERBS[method])

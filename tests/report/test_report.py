@@ -93,10 +93,19 @@ def test_nodes_that_cannot_be_compared_stay_on_both_sides(tmp_path: Path) -> Non
         "no price": 1,
         "control plane": 1,
         "pods of another scheduler": 1,
-        "pods that no node group may or can take": 1,
+        "pods for which no place was found": 1,
     }
     assert report.present_usd_per_hour == pytest.approx(XLARGE)
     assert [(str(each.instance_type), each.nodes) for each in report.unpriced] == [("made-here", 1)]
+    (waiting,) = report.without_place
+    assert (str(waiting.pods), waiting.pods.pods, waiting.causes) == ("shop/web", 1, ("node selector",))
+    assert str(waiting.reasons[0]).startswith("node selector kubernetes.io/hostname=tied not met (")
+    assert waiting.ways
+    page, hidden = as_html(report), anonymised(report)
+    assert str(waiting.ways[0]) in page
+    for shown in (as_html(hidden), json.dumps(as_json(hidden))):
+        assert "node selector" in shown
+        assert "tied" not in shown
 
 
 def test_a_table_of_prices_comes_first(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ NAMES = (
     "the life of simulated nodes",
     "following the cluster-autoscaler's ConfigMaps",
     "keeping failed scale-ups",
+    "comparing with the autoscaler",
 )
 """All that there are, in their order."""
 
@@ -192,4 +193,5 @@ def test_members_of_the_status_and_pages_belong_to_one_controller_each(controlle
         "/provisioningrequests",
         "/slack",
         "/consolidation",
+        "/episodes",
     }

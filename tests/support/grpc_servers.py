@@ -13,7 +13,10 @@ import pytest
 from google.protobuf.message import Message
 
 from cagrpc.api.gen import expander_pb2, externalgrpc_pb2, kubernetes_pb2
+from cagrpc.cluster.shortages import Shortages
+from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.fleet.fleet import Fleet
+from cagrpc.runtime.clock import monotonic
 from cagrpc.services.decisions import DecisionLog
 from cagrpc.services.grpc import expander, native, provider
 from cagrpc.services.grpc.expander import Expander, ExpanderSettings, Rank, Timing
@@ -115,7 +118,7 @@ class House:
             self.rank,
             self.decisions,
             ExpanderSettings(timing=self.timing or Timing(), **self.expander_options),
-            self.cluster,
+            self.cluster and AssumeCache(self.cluster, Shortages(600.0, self.harness.clock), monotonic),
             clock=self.harness.clock,
         )
         self.provider = Provider(

@@ -11,8 +11,10 @@ from cagrpc.cluster.state import IncompleteGang
 from cagrpc.controllers.assume_cache.slack import SlackState
 from cagrpc.controllers.consolidation.holds import Hold, Needs
 from cagrpc.controllers.consolidation.status import PublishedPlan, Shown, in_full
+from cagrpc.controllers.episodes.log import as_json as episode_as_json
+from cagrpc.controllers.episodes.model import Ended, Episode, GroupNodes, Outcome
 from cagrpc.controllers.fleet import group_as_json, increment_as_json
-from cagrpc.controllers.planning.records import LeftOut, Ordered, PlanRecord
+from cagrpc.controllers.planning.records import Ordered, PlanRecord
 from cagrpc.controllers.slack.record import as_json as slack_as_json
 from cagrpc.fleet.model import (
     GroupState,
@@ -27,6 +29,7 @@ from cagrpc.fleet.model import (
 from cagrpc.runtime.controller import JsonList, JsonPage
 from cagrpc.services.decisions import ConsideredOption, Decision
 from solver.consolidation.model import ConsolidationPlan
+from solver.explanation.model import WhyWaiting
 from solver.model import NodeGroup, PodSpec
 from solver.slack.model import Role, SlackDemand, SlackShape
 
@@ -52,6 +55,7 @@ class BusyServer:
             "/provisioningrequests": JsonPage(lambda: JsonList(self.requests())),
             "/slack": JsonPage(lambda: slack_as_json(self.slack(), self._text("carrier"), self._text("problem"))),
             "/consolidation": JsonPage(lambda: in_full(self.consolidation())),
+            "/episodes": JsonPage(lambda: JsonList(self.episodes(), episode_as_json)),
         }
 
     def status(self) -> Mapping[str, Any]:
@@ -140,7 +144,7 @@ class BusyServer:
         ]
 
     def rounds(self) -> list[PlanRecord]:
-        left = LeftOut(
+        left = WhyWaiting(
             self._text("ml/trainer"), 8, (self._text("no room"),) * 2, (self._text("raise it"),) * 2, "train"
         )
         return [
@@ -193,6 +197,24 @@ class BusyServer:
         holding = (Hold(self._text(f"tenant-{number}"), AT, AT + 900, Needs(3)) for number in range(self.many))
         plan = PublishedPlan(AT, ConsolidationPlan((), 1.0, 1.0, 0.9, 0.8))
         return Shown("on", self._text("pods wait: 6"), plan, holding=tuple(holding))
+
+    def episodes(self) -> list[Episode]:
+        came = Outcome((GroupNodes(self._text("group-1"), 4, 1.2),), 1, 95.0)
+        planned = Outcome((GroupNodes(self._text("group-0"), 2, 0.9),), 0, 65.0)
+        return [
+            Episode(
+                f"{number}",
+                AT + 60 * number,
+                AT + 60 * number + 50,
+                Ended.QUIET,
+                12,
+                1,
+                came,
+                planned,
+                unknown=(self._text("the price of group-1"),),
+            )
+            for number in range(self.many)
+        ]
 
     def _text(self, text: str) -> str:
         return f"{text}{self.mark}"

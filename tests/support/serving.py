@@ -27,10 +27,12 @@ from cagrpc.config.load import load_settings
 from cagrpc.config.schema.listen import Address
 from cagrpc.config.settings import Settings
 from cagrpc.controllers.settings import (
+    AnswerRules,
     AutoscalerConfigMapSettings,
     ClusterSettings,
     ConsolidationSettings,
     Drive,
+    ExpanderMode,
     JournalKind,
     KueueSettings,
     RequestSettings,
@@ -106,7 +108,8 @@ def kubeconfig_of(directory: Path, server: str) -> Path:
 
 
 def settings_of_everything(directory: Path, api_server: str) -> Settings:
-    """Return `settings_of` with a cluster and every controller; the cluster has a cluster-autoscaler of its own too."""
+    """Return `settings_of` with a cluster and every controller; the cluster has a cluster-autoscaler of its own
+    too, which decides."""
     settings = settings_of(directory)
     backend: Any = settings.backend
     return replace(
@@ -119,6 +122,7 @@ def settings_of_everything(directory: Path, api_server: str) -> Settings:
         slack=SlackSettings(),
         consolidation=ConsolidationSettings(),
         config_maps=AutoscalerConfigMapSettings(),
+        answers=AnswerRules(ExpanderMode.SHADOW),
     )
 
 

@@ -49,7 +49,7 @@ from cagrpc.kube.informer.informers import Reflector
 from cagrpc.runtime.controller import Controller, JsonList
 from cagrpc.runtime.runner import Steps as ControllerSteps
 from cagrpc.server.cluster import ClusterConnection
-from cagrpc.server.controllers import cluster_controllers
+from cagrpc.server.controllers import assume_cache, cluster_controllers
 from cagrpc.services.http.metrics import Metrics
 from solver.model import Budget, Limit, NodeGroup
 from tests.support.api_server import Document
@@ -172,7 +172,9 @@ class World:
         )
         runtime = Runtime(self.clock, self.clock, lambda: self.cpu_seconds, BUDGET, writers=1)
         opened = OpenBackend(self.backend, lambda: None)
-        self.controllers = cluster_controllers(self.settings, connection, self.fleet, opened, runtime)
+        self.controllers = cluster_controllers(
+            self.settings, connection, self.fleet, opened, assume_cache(self.settings, connection, runtime), runtime
+        )
         self._steps = [ControllerSteps(each, self.clock) for each in self.controllers]
 
     def __enter__(self) -> Self:

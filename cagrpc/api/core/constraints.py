@@ -33,7 +33,7 @@ from solver.model import (
     TopologySpread,
     WhenUnsatisfiable,
 )
-from solver.model.eligibility import EVERY_ADDRESS
+from solver.model.eligibility import EVERY_ADDRESS, matches_requirement
 from solver.model.validation import PROTOCOLS
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -62,8 +62,10 @@ def tolerations(spec: Mapping[str, Any], path: str, problems: Problems) -> tuple
         if toleration.get("key") == START_UP_TAINT:
             continue  # our own, of a node that was dedicated to this pod
         operator = toleration.get("operator") or "Equal"
+        if operator in ("Gt", "Lt"):
+            continue  # behind TaintTolerationComparisonOperators, which is off: they tolerate nothing (ToleratesTaint)
         if operator not in ("Equal", "Exists"):
-            problems.append(f"{at}.operator: {operator!r} is not one of Equal, Exists")
+            problems.append(f"{at}.operator: {operator!r} is not one of Equal, Exists, Gt, Lt")
             continue
         found.add(
             Toleration(
@@ -162,7 +164,10 @@ def _namespaces(
     conditions = label_selector(term, "namespaceSelector", path, problems)
     if conditions is None:
         return tuple(sorted(named or {around.identity.namespace}))
-    if not conditions:
+    if not conditions or all(matches_requirement(each, {}) for each in conditions):
+        # As kube-scheduler 1.36 acts: mergeAffinityTermNamespacesIfNotEmpty (plugins/interpodaffinity/plugin.go) takes
+        # the term by value, so that its selector stays, and is compared with no labels at all where pods are counted:
+        # one of nothing but NotIn and DoesNotExist matches every namespace.
         return None
     matching, complete = around.namespaces.matching(conditions)
     if not complete:
@@ -194,13 +199,14 @@ def topology_spread(
             problems.append(f"{at}.minDomains: only with whenUnsatisfiable DoNotSchedule")
         affinity = one_of(constraint, "nodeAffinityPolicy", at, problems, ("Honor", "Ignore"))
         taints = one_of(constraint, "nodeTaintsPolicy", at, problems, ("Ignore", "Honor"))
-        selected = counted_labels(constraint, at, problems, around.identity)
+        # kube-scheduler's countPodsMatchSelector counts nobody by an empty selector, as by none.
+        selected = counted_labels(constraint, at, problems, around.identity) or None
         if key and when and skew:
             found.append(
                 TopologySpread(
                     topology_key=key,
                     max_skew=skew,
-                    selector=PodSelector(selected, (around.identity.namespace,)),
+                    selector=PodSelector(selected, (around.identity.namespace,) if selected else ()),
                     when_unsatisfiable=WhenUnsatisfiable(when),
                     min_domains=domains,
                     honor_node_affinity=affinity == "Honor",

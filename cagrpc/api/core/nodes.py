@@ -23,12 +23,28 @@ ZONES_OF_DRIVERS = (
     "topology.gke.io/zone",
 )
 """Labels with the node's zone that CSI drivers set a moment after it has joined; volumes are tied to nodes by them."""
+REGION = "topology.kubernetes.io/region"
+DEPRECATED_LABELS = {
+    "beta.kubernetes.io/arch": ARCH,
+    "beta.kubernetes.io/os": OS,
+    "beta.kubernetes.io/instance-type": INSTANCE_TYPE,
+    "failure-domain.beta.kubernetes.io/zone": ZONE,
+    "failure-domain.beta.kubernetes.io/region": REGION,
+}
+"""Old names that a node has beside the stable ones, with the same values: a kubelet sets those of architecture and
+operating system, a cloud controller the others."""
+OF_KARPENTER = ("karpenter.sh/nodepool", "karpenter.sh/provisioner-name")
+SET_BY_KARPENTER = ("karpenter.sh/registered", "karpenter.sh/initialized")
+"""Labels that a node of a NodePool has soon after it has joined."""
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", TaintEffect.NO_SCHEDULE)
 """What the node controller sets for spec.unschedulable."""
 
 START_UP_TAINT = "startup-taint.cluster-autoscaler.kubernetes.io/cagrpc-increment"
 """The key of our taint on every new node until it is released. CA knows the prefix: the node is not yet started. With a
 value the node is dedicated to the pods that tolerate it."""
+
+_OF_STARTING = ("startup-taint.cluster-autoscaler.kubernetes.io/", "ignore-taint.cluster-autoscaler.kubernetes.io/")
+"""How the keys of taints begin that CA takes for those of a node that starts, without being told."""
 
 READY = "Ready"
 """The type of the condition that states whether pods can run on a node."""
@@ -38,17 +54,25 @@ _HEALTHY = ("NetworkUnavailable", "MemoryPressure", "DiskPressure", "PIDPressure
 
 
 def group_labels(group: NodeGroup) -> dict[str, str]:
-    """Return the labels of a node of `group` as its kubelet, its cloud and the drivers of its volumes would set them,
-    without the hostname; the group's own labels take precedence. Match selectors against these, or the planner and CA
-    disagree."""
-    labels = {OS: "linux", ARCH: "amd64"}
+    """Return the labels of a node of `group` as its kubelet, its cloud, the drivers of its volumes and Karpenter would
+    set them; the group's own labels take precedence. The hostname is empty: it is there, and nobody knows it yet. Match
+    selectors against these, or the planner and CA disagree."""
+    labels = {HOSTNAME: "", OS: "linux", ARCH: "amd64"}
     if group.instance_type:
         labels[INSTANCE_TYPE] = group.instance_type
     if group.zone:
         labels[ZONE] = group.zone
-    zone = group.labels.get(ZONE, group.zone)
-    of_drivers = dict.fromkeys(ZONES_OF_DRIVERS, zone) if zone else {}
-    return {**labels, **of_drivers, **group.labels}
+    labels |= group.labels
+    if zone := labels.get(ZONE):
+        labels = {**dict.fromkeys(ZONES_OF_DRIVERS, zone), **labels}
+    if any(key in labels for key in OF_KARPENTER):
+        labels = {**dict.fromkeys(SET_BY_KARPENTER, "true"), **labels}
+    return {**{old: labels[new] for old, new in DEPRECATED_LABELS.items() if new in labels}, **labels}
+
+
+def is_of_starting(taint: Taint) -> bool:
+    """Return whether everybody knows by its key that a taint goes by itself once a node has started."""
+    return taint.key.startswith(_OF_STARTING)
 
 
 def as_planned(group: NodeGroup) -> NodeGroup:

@@ -26,8 +26,8 @@ from cagrpc.api.core.volumes import (
     Volume,
     VolumeClaim,
     VolumeClaimSpec,
-    claim_to_be_made,
     driver_of,
+    of_default_class,
 )
 from cagrpc.runtime.priority_map import PriorityMap
 from solver.model import (
@@ -475,8 +475,9 @@ class _Demand:
         if found is None:
             if used.template is None:
                 raise _Waits(f'persistentvolumeclaim "{used.claim}" not found')
-            default = self._objects.default_class() if used.template.class_name is None else None
-            found = claim_to_be_made(key, used.template, default, self._pod.key)
+            found = VolumeClaim(key, used.template, owner=self._pod.key)
+        if found.spec.class_name is None:
+            found = of_default_class(found, self._objects.default_class())
         self._check(used, found)
         bound = self._objects.volume(found.volume) if found.bound else None
         of = self._class(found.spec)

@@ -169,11 +169,12 @@ class PodVolumes:
 NO_VOLUMES = PodVolumes()
 
 
-def claim_to_be_made(key: str, template: VolumeClaimSpec, default: StorageClass | None, owner: str = "") -> VolumeClaim:
-    """Return a claim as it will be made of a template; `default` is the class of one that names none."""
-    if template.class_name is None:
-        template = replace(template, class_name=default.name if default else "")
-    return VolumeClaim(key, template, owner=owner)
+def of_default_class(found: VolumeClaim, default: StorageClass | None) -> VolumeClaim:
+    """Return a claim with the class that it gets where it names none: the default one, which Kubernetes also sets later
+    on a claim that waits for a volume (assignDefaultStorageClass of the volume controller)."""
+    if found.spec.class_name is not None or found.volume:
+        return found
+    return replace(found, spec=replace(found.spec, class_name=default.name if default else ""))
 
 
 def pod_volumes(spec: Mapping[str, Any], name: str, path: str, problems: Problems) -> PodVolumes:

@@ -122,21 +122,26 @@ def documents(path: Path, problems: Problems) -> Iterator[ManifestDocument]:
     text = read_text(path, problems)
     if text is None:
         return
+    for index, body in enumerate(values(str(path), text, problems)):
+        if body is not None:
+            yield from _opened(f"{path}[{index}]", body, problems)
+
+
+def values(place: str, text: str, problems: Problems) -> Iterator[Any]:
+    """Yield what each document of a text in YAML or JSON says, None for an empty one; problems begin with `place`."""
     try:
-        for index, body in enumerate(_bodies(path, text, problems)):
-            if body is not None:
-                yield from _opened(f"{path}[{index}]", body, problems)
+        yield from _bodies(place, text, problems)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         what = ", ".join(part for part in (error.context, error.problem) if part)
-        problems.append(f"{path}: is not YAML: {f'line {mark.line + 1}: ' if mark else ''}{what}")
+        problems.append(f"{place}: is not YAML: {f'line {mark.line + 1}: ' if mark else ''}{what}")
     except yaml.YAMLError as error:
-        problems.append(f"{path}: is not YAML: {' '.join(str(error).split())}")
+        problems.append(f"{place}: is not YAML: {' '.join(str(error).split())}")
     except RecursionError:
-        problems.append(f"{path}: is nested more deeply than any Kubernetes object")
+        problems.append(f"{place}: is nested more deeply than any Kubernetes object")
 
 
-def _bodies(path: Path, text: str, problems: Problems) -> Iterator[Any]:
+def _bodies(place: str, text: str, problems: Problems) -> Iterator[Any]:
     if text.lstrip().startswith("{"):
         try:
             body = json.loads(text)  # much faster than YAML, and what kubectl -o json writes
@@ -146,7 +151,7 @@ def _bodies(path: Path, text: str, problems: Problems) -> Iterator[Any]:
             yield body
             return
     if line := _too_deep(text):
-        problems.append(f"{path}: line {line}: is nested more deeply than any Kubernetes object")
+        problems.append(f"{place}: line {line}: is nested more deeply than any Kubernetes object")
         return
     loader = _LOADER(text)
     aliases = "*" in text
@@ -154,12 +159,12 @@ def _bodies(path: Path, text: str, problems: Problems) -> Iterator[Any]:
         node: Any = loader.get_node()
         line = node.start_mark.line + 1
         if aliases and (problem := _unusable(node)):
-            problems.append(f"{path}: {problem}")
+            problems.append(f"{place}: {problem}")
             return
         try:
             body = loader.construct_document(node)
         except (ValueError, OverflowError, TypeError) as error:  # 2024-13-45; a number of thousands of digits
-            problems.append(f"{path}: the document in line {line}: is not YAML: {error}")
+            problems.append(f"{place}: the document in line {line}: is not YAML: {error}")
             body = None
         yield body
 

@@ -41,7 +41,7 @@ MOST_COMPARED = 32
 
 K = TypeVar("K")
 V = TypeVar("V")
-_SERVED = (PodStage.NOMINATED, PodStage.MOVABLE, PodStage.FIXED, PodStage.SUCCEEDED)
+_SERVED = (PodStage.NOMINATED, PodStage.MOVABLE, PodStage.FIXED, PodStage.ENDING, PodStage.SUCCEEDED)
 
 
 class Identified(Protocol):

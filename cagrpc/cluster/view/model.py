@@ -71,7 +71,7 @@ from cagrpc.kube.client.envelopes import Encoding, ObjectIdentity
 from cagrpc.kube.informer.resource import Resource
 from cagrpc.runtime.clock import EpochClock, MonotonicClock
 from cagrpc.runtime.progress import DEADLINE_SECONDS
-from solver.model import Labels
+from solver.model import Labels, Taint
 from solver.slack.model import Placement
 
 K = TypeVar("K", bound=Keyed)
@@ -113,6 +113,8 @@ class ModelSettings:
     """The labels of such nodes, which are not ready before the devices are published."""
     moving: MovingRules | None = None
     """The rules for moving pods, with which it remembers who is bound."""
+    startup_taints: AbstractSet[Taint] = frozenset()
+    """Those that nodes register with and lose by themselves."""
 
 
 class ClusterModel:
@@ -125,7 +127,7 @@ class ClusterModel:
         self._lock = Lock()
         self._expected_templates: Callable[[], frozenset[TemplatePod]] = frozenset
         self._now = now
-        self._nodes = NodeTable(settings.expendable_below)
+        self._nodes = NodeTable(settings.startup_taints, settings.expendable_below)
         self._expendable_below = settings.expendable_below
         self._slack = None if slack is None else SlackTable(slack)
         classes = Classes()

@@ -17,7 +17,7 @@ from cagrpc.api.core.volumes import Attachment
 from cagrpc.cluster.state import ClusterNode
 from cagrpc.cluster.view.classes import EquivalenceClass, Sight
 from cagrpc.cluster.view.objects import ObservedNode, PodStage
-from solver.model import ATTACHABLE_VOLUMES, PODS, Labels, Node, PodSpec, RunningPods
+from solver.model import ATTACHABLE_VOLUMES, PODS, Labels, Node, PodSpec, RunningPods, Taint
 from solver.model.eligibility import why_not_eligible
 
 K = TypeVar("K")
@@ -31,6 +31,7 @@ class NodeUse:
         "_volumes",
         "attachments",
         "daemons",
+        "ending",
         "fixed",
         "limits",
         "movable",
@@ -47,6 +48,7 @@ class NodeUse:
         self.used: dict[str, int] = {}
         self.movable: dict[EquivalenceClass, int] = {}
         self.fixed: dict[EquivalenceClass, int] = {}
+        self.ending: dict[EquivalenceClass, int] = {}
         self.daemons: dict[EquivalenceClass, int] = {}
         """Still to be bound."""
         self.limits: Mapping[str, int] | None = None
@@ -59,14 +61,15 @@ class NodeUse:
     @property
     def unknown(self) -> bool:
         known = self.seen or self.limits is not None or self.attachments
-        return not (known or self.movable or self.fixed or self.daemons)
+        return not (known or self.movable or self.fixed or self.ending or self.daemons)
 
     def add(self, of: EquivalenceClass, stage: PodStage, pods: int) -> None:
         """Add so many pods, or remove them."""
         self._changed.add(self.name)
         if stage is not PodStage.DAEMON:
             _use(self.used, of, pods)
-        counts = {PodStage.MOVABLE: self.movable, PodStage.DAEMON: self.daemons}.get(stage, self.fixed)
+        by_stage = {PodStage.MOVABLE: self.movable, PodStage.DAEMON: self.daemons, PodStage.ENDING: self.ending}
+        counts = by_stage.get(stage, self.fixed)
         _count(counts, of, pods)
         _count(of.on_nodes, self.name, pods)
 
@@ -101,12 +104,13 @@ class NodeUse:
         attached = Counter(driver for driver, _ in {**self._volumes, **self.attachments})
         used = {**used, **{f"{ATTACHABLE_VOLUMES}{driver}": attached[driver] for driver in drivers}}
         offered = {**node.allocatable, **with_attachments({}, drivers, self.limits or {})}
-        running: dict[PodSpec, int] = {}
-        for counts in (self.movable, self.fixed, daemons):
+        running: dict[tuple[PodSpec, bool], int] = {}
+        for counts in (self.movable, self.fixed, daemons, self.ending):
             for of, count in counts.items():
                 spec = of.runs(sight.seen)
                 if spec is not None:
-                    running[spec] = running.get(spec, 0) + count
+                    key = spec, counts is self.ending
+                    running[key] = running.get(key, 0) + count
         return replace(
             seen.bare,
             node=replace(node, free=left(offered, used), running=_as_pods(running)),
@@ -155,8 +159,8 @@ def _whole(counts: Mapping[EquivalenceClass, int], sight: LabelProjection) -> tu
     return tuple(RunningPods(spec, count) for spec, count in together.values())
 
 
-def _as_pods(counts: Mapping[PodSpec, int]) -> tuple[RunningPods, ...]:
-    return tuple(RunningPods(spec, count) for spec, count in counts.items())
+def _as_pods(counts: Mapping[tuple[PodSpec, bool], int]) -> tuple[RunningPods, ...]:
+    return tuple(RunningPods(spec, count, ending) for (spec, ending), count in counts.items())
 
 
 class ShownNodes:
@@ -200,8 +204,12 @@ class ShownNodes:
 class NodeTable:
     """The table of nodes, by name."""
 
-    def __init__(self, expendable_below: int = EXPENDABLE_BELOW) -> None:
-        """Pods of a priority below `expendable_below` are expendable."""
+    def __init__(
+        self, startup_taints: AbstractSet[Taint] = frozenset(), expendable_below: int = EXPENDABLE_BELOW
+    ) -> None:
+        """Nodes are read without these taints, which they register with and lose. Pods of a priority below
+        `expendable_below` are expendable."""
+        self._startup_taints = startup_taints
         self._uses: dict[str, NodeUse] = {}
         self._changed: set[str] = set()
         """Names of nodes that have changed since they were shown."""
@@ -219,6 +227,10 @@ class NodeTable:
         return [use.name for use in self._uses.values() if use.seen]
 
     def put(self, seen: ObservedNode) -> None:
+        node = seen.bare.node
+        if not self._startup_taints.isdisjoint(node.taints):
+            taints = tuple(each for each in node.taints if each not in self._startup_taints)
+            seen = replace(seen, bare=replace(seen.bare, node=replace(node, taints=taints)))
         use = self.use(seen.key)
         if use.seen == seen:
             return  # a heartbeat
@@ -324,7 +336,11 @@ class NodeTable:
     def fixed(self, sight: LabelProjection) -> Mapping[str, tuple[RunningPods, ...]]:
         """Return the pods that go with their nodes, or come to them, by the name of the node, with all that constraints
         can see of them."""
-        return {use.name: _whole(use.fixed, sight) for use in self._uses.values() if use.seen}
+        return {
+            use.name: _whole(Counter(use.fixed) + Counter(use.ending) if use.ending else use.fixed, sight)
+            for use in self._uses.values()
+            if use.seen
+        }
 
     def shown(
         self,

@@ -11,8 +11,9 @@ from functools import lru_cache
 from typing import Any, Generic, Protocol, TypeVar
 
 from cagrpc.api.core.movability import DO_NOT_DISRUPT, EvictionFacts, eviction_facts
-from cagrpc.api.core.nodes import START_UP_TAINT, node_of_document
+from cagrpc.api.core.nodes import START_UP_TAINT, is_of_starting, node_of_document
 from cagrpc.api.core.pods import Pod, PodDecoder, UnreadablePod, unread
+from cagrpc.api.core.resources import amounts
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER, EXPENDABLE_BELOW
 from cagrpc.api.core.selectors import KnownNamespaces, NoNamespaces
 from cagrpc.api.core.slack import SHAPE, Mark, is_pause_pod, mark
@@ -45,7 +46,9 @@ class PodStage(Enum):
     MOVABLE = auto()
     """Bound, and to be rescheduled if its node is removed."""
     FIXED = auto()
-    """Bound, and removed with its node: a DaemonSet's or a mirror pod; or being deleted."""
+    """Bound, and removed with its node: a DaemonSet's or a mirror pod."""
+    ENDING = auto()
+    """Bound, and being deleted: it is there until it is gone, and topology spread does not count it any more."""
     DAEMON = auto()
     """A DaemonSet's, not yet bound to its node: it takes capacity there if there is enough."""
     SUCCEEDED = auto()
@@ -97,7 +100,7 @@ class ObservedPod:
 @dataclass(frozen=True, slots=True)
 class ObservedNode:
     bare: ClusterNode
-    """The node as if nothing ran there, without our start-up taint."""
+    """The node as if nothing ran there, without taints that go by themselves once it has started."""
     held_at: int
     """The index of our start-up taint among its taints; -1 without it."""
     dedicated: bool
@@ -201,7 +204,7 @@ class PodReader:
             return self._decoder.read(_without_node_affinity(message) if daemon else message), ""
         except UnreadablePod as error:
             pod = unread(data, self._gang_label, placeholders=False)
-            if stage in (PodStage.MOVABLE, PodStage.FIXED):
+            if stage in (PodStage.MOVABLE, PodStage.FIXED, PodStage.ENDING):
                 pod = replace(pod, spec=replace(pod.spec, requests=error.requests))
             return pod, str(error)
 
@@ -217,7 +220,9 @@ class PodReader:
         if node:
             if daemon and not spec.nodeName:
                 return None if going or spec.schedulingGates else PodStage.DAEMON
-            return PodStage.FIXED if daemon or going or MIRROR in metadata.annotations else PodStage.MOVABLE
+            if going:
+                return PodStage.ENDING
+            return PodStage.FIXED if daemon or MIRROR in metadata.annotations else PodStage.MOVABLE
         scheduled_by_us = (spec.schedulerName or DEFAULT_SCHEDULER) in self._schedulers
         if going or daemon or not scheduled_by_us or spec.priority < self._expendable_below:
             return None
@@ -235,7 +240,7 @@ def _planned_stage(by_status: PodStage | None, pod: Pod, *, readable: bool) -> P
 
 def _is_rescheduled(message: kubernetes_pb2.Pod, stage: PodStage | None, *, daemon: bool) -> bool:
     """Return whether the pod is bound, and has to go elsewhere if its node goes, or is being deleted."""
-    bound = stage in (PodStage.MOVABLE, PodStage.FIXED)
+    bound = stage in (PodStage.MOVABLE, PodStage.FIXED, PodStage.ENDING)
     return bound and not daemon and MIRROR not in message.metadata.annotations
 
 
@@ -326,8 +331,9 @@ def read_node(data: bytes) -> ObservedNode:
     """Decode a v1.Node, without invalid fields. Raises InvalidInput for bytes that are none."""
     message = parse(kubernetes_pb2.Node, data)
     metadata = message.metadata
-    node = node_of_document(message_to_dict(message), "", [])
-    taints = tuple(taint for taint in node.taints if taint.key != START_UP_TAINT)
+    document = message_to_dict(message)
+    node = node_of_document(document, "", [])
+    taints = tuple(taint for taint in node.taints if not is_of_starting(taint))
     ready = any(condition.type == "Ready" and condition.status == "True" for condition in message.status.conditions)
     held_at = next((at for at, taint in enumerate(message.spec.taints) if taint.key == START_UP_TAINT), -1)
     bare = ClusterNode(
@@ -343,6 +349,7 @@ def read_node(data: bytes) -> ObservedNode:
         conditions=tuple(
             _condition(each.type, each.status, each.lastTransitionTime.seconds) for each in message.status.conditions
         ),
+        capacity=amounts(mapping(document, "status"), "capacity", "status", [], round_up=False),
     )
     return ObservedNode(bare, held_at, dedicated=held_at >= 0 and bool(message.spec.taints[held_at].value))
 

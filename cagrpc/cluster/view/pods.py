@@ -23,7 +23,7 @@ from cagrpc.runtime.clock import MonotonicClock, MonotonicSeconds
 
 V = TypeVar("V")
 
-_TAKING = (PodStage.NOMINATED, PodStage.MOVABLE, PodStage.FIXED, PodStage.DAEMON)
+_TAKING = (PodStage.NOMINATED, PodStage.MOVABLE, PodStage.FIXED, PodStage.ENDING, PodStage.DAEMON)
 """Stages whose requests are taken from a node."""
 
 

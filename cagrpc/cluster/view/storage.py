@@ -31,7 +31,7 @@ from cagrpc.api.core.volumes import (
     Volume,
     VolumeClaim,
     VolumeClaimSpec,
-    claim_to_be_made,
+    of_default_class,
     reach,
 )
 from cagrpc.cluster.state import oldest_first
@@ -45,7 +45,7 @@ DRIVERS = "/apis/storage.k8s.io/v1/csidrivers"
 CLAIMS = "/api/v1/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
-_RUNNING = (PodStage.MOVABLE, PodStage.FIXED, PodStage.NOMINATED)
+_RUNNING = (PodStage.MOVABLE, PodStage.FIXED, PodStage.ENDING, PodStage.NOMINATED)
 _NOT_LISTED = ("storage", "")
 _NOTHING = VolumeDemand()
 _NOBODY = ClaimUsers()
@@ -127,8 +127,8 @@ class Storage:
         """The users of each claim."""
         self._used: dict[Hashable, tuple[str, ...]] = {}
         self._waiting: defaultdict[str | None, dict[str, None]] = defaultdict(dict)
-        """Claims that pods use and that wait for a volume, by class: None of those that are still to be made of the
-        default class,"""
+        """Claims that pods use and that wait for a volume, by class: None of those that name none, and get the default
+        one."""
         self._waits_for: dict[str, str | None] = {}
         """The class by which each of those claims waits."""
         self._templates: dict[str, VolumeClaimSpec] = {}
@@ -163,7 +163,7 @@ class Storage:
         for each in (before, after):
             if each is not None:
                 self._references.changed(("claim", each.key))
-                self._unsettled.add(each.spec.class_name or "")
+                self._unsettled.add(self._of_default_class(each).spec.class_name or "")
                 self._note_class(each.key)
 
     def put_volume(self, before: Volume | None, after: Volume | None) -> None:
@@ -226,7 +226,7 @@ class Storage:
         self._forget(key, frozenset(claims))
         waits = stage is PodStage.WAITING
         order = oldest_first(seen.ref) if waits else ()
-        user = ClaimUser(seen.pod.name, "" if waits else node, stage is PodStage.FIXED, order)
+        user = ClaimUser(seen.pod.name, "" if waits else node, stage in (PodStage.FIXED, PodStage.ENDING), order)
         for used, each in zip(seen.pod.volumes.claims if counts else (), claims, strict=True):
             if used.template is not None:
                 self._templates[each] = used.template
@@ -269,17 +269,18 @@ class Storage:
         if key not in self._users or asked is None:
             return
         if found is None or not (found.bound or found.volume or found.selected_node):
-            # One that is there has got its class; the default class may still change for one that is to be made.
-            of = asked.class_name if found is None else asked.class_name or ""
-            self._waits_for[key] = of
-            self._waiting[of][key] = None
+            self._waits_for[key] = asked.class_name
+            self._waiting[asked.class_name][key] = None
 
     def _asked_for(self, key: str) -> VolumeClaim | None:
         """Return the claim, or the one that is still to be made for a pod."""
-        template = self._templates.get(key)
-        if key in self.claims or template is None:
-            return self.claims.get(key)
-        return claim_to_be_made(key, template, default_of(self.classes.values()))
+        found, template = self.claims.get(key), self._templates.get(key)
+        if found is None and template is not None:
+            found = VolumeClaim(key, template)
+        return None if found is None else self._of_default_class(found)
+
+    def _of_default_class(self, found: VolumeClaim) -> VolumeClaim:
+        return of_default_class(found, default_of(self.classes.values()))
 
     def resolved(
         self, seen: ObservedPod, stage: PodStage | None, *, first: bool = True

@@ -25,7 +25,7 @@ class AssumeCache:
     ) -> None:
         """`serves_requests` is whether a controller of ProvisioningRequests will say what these hold: until then it is
         unknown."""
-        self._cluster = cluster
+        self.cluster = cluster
         self.planning_lock = FairLock()
         """Held by whoever plans, from the snapshot to what is assumed, so that no room is given away twice."""
         self.shortages = shortages
@@ -54,7 +54,7 @@ class AssumeCache:
         """Return the snapshot of this moment; `cluster` is read after `fleet`. Pods that wait in it take the placements
         of those that they were created for."""
         displaced = self.displaced.reservations(fleet, cluster)  # first: it gives placements to pods that wait
-        desired = self.placements.desired(fleet, self._cluster.nominated_by_us(), cluster)
+        desired = self.placements.desired(fleet, self.cluster.nominated_by_us(), cluster)
         return Snapshot(
             fleet,
             self.labels.seen(cluster),

@@ -232,10 +232,19 @@ class PlacedPods:
             return f"node {name} has not enough free: {free}" if short else f"node {name} no longer admits it"
         return f"node {name}: {lacking}"
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all nodes."""
+        return self._capacity.names
+
+    def admits(self, spec: PodSpec, name: str) -> bool:
+        """Return whether there is room for one such pod on this node."""
+        info = self._capacity.get(name)
+        return info is not None and self._fleet.takes(spec, info)
+
     def take(self, uid: PodKey, spec: PodSpec, name: str) -> bool:
         """Give the pod a place on this node. Return whether there was room for it."""
-        info = self._capacity.get(name)
-        if info is None or not self._fleet.takes(spec, info):
+        if not self.admits(spec, name):
             return False
         self.move(uid, spec, name)
         return True

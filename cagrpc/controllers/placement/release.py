@@ -209,6 +209,8 @@ class ReleaseController(Controller):
         """Of nodes that are released one after the other, when each was tried first, and when the latest was."""
         self._loose: AbstractSet[str] = frozenset()
         """Names of nodes that no increment holds."""
+        self._open_groups: set[str] = set()
+        """Node groups of which it was said that their nodes come without the start-up taint."""
         what = "Ready nodes with the start-up taint that are to lose it now."
         self._unreleased = Gauge("cagrpc_unreleased_nodes", what, registry=None)
         self._unreleased.set_function(self.unreleased)
@@ -250,6 +252,7 @@ class ReleaseController(Controller):
         ready = [each for each in ready if each.id != _withheld(snapshot)]
         if not known:
             ready = [each for each in ready if not each.increment.requests]
+        self._say_where_not_held([each for each in ready if each.id not in self._ready_since], held)
         self._ready_since = {each.id: self._ready_since.get(each.id, now) for each in ready}
         served, waiting = self._placement.progress().served, self._placement.to_be_bound()
         self._turns = {each.id: self._turns.get(each.id) or Turn(now, served) for each in ready}
@@ -269,6 +272,22 @@ class ReleaseController(Controller):
                 problems.append(error)
         if problems:
             raise problems[0]
+
+    def _say_where_not_held(self, newly_ready: Iterable[IncrementStatus], held: Mapping[str, str]) -> None:
+        """Say once of a node group that its nodes come without the start-up taint: whoever makes them does not set it.
+        Such an increment is released as soon as all of its nodes are ready."""
+        for status in newly_ready:
+            groups = {each.node_group for each in status.held} - self._open_groups
+            taken = {each.node_group for each in status.held if each.instance_id in held}
+            for group in sorted(groups - taken):
+                self._open_groups.add(group)
+                _log.warning(
+                    "node group %s: its nodes register without the taint %s:NoSchedule, so pods may take them before"
+                    " all of an increment is there; let its bootstrap configuration register nodes with it",
+                    group,
+                    START_UP_TAINT,
+                    extra={"increment": status.id},
+                )
 
     def _release_all(self, ready: Iterable[IncrementStatus], held: Mapping[str, str]) -> None:
         """Queue the nodes that are due, of all increments together."""

@@ -38,7 +38,7 @@ from cagrpc.controllers.planning.increments import (
 )
 from cagrpc.controllers.planning.problem import Question, question
 from cagrpc.controllers.planning.reasons import Unserved
-from cagrpc.controllers.planning.records import LeftOut, Ordered, PlanRecord, RoundMetrics, Rounds
+from cagrpc.controllers.planning.records import Ordered, PlanRecord, RoundMetrics, Rounds
 from cagrpc.controllers.planning.unschedulable import UnschedulablePods
 from cagrpc.controllers.runtime import Runtime
 from cagrpc.controllers.settings import PlannerSettings
@@ -48,6 +48,8 @@ from cagrpc.runtime import tracing
 from cagrpc.runtime.back_off import BackOff
 from cagrpc.runtime.controller import Controller, Json, JsonList, JsonPage
 from cagrpc.runtime.log_once import LogOnce
+from solver.explanation.model import WhyWaiting
+from solver.explanation.waiting import why_waiting
 from solver.model import Budget, NodeGroup, Plan
 from solver.model.quantities import pluralize
 
@@ -99,7 +101,7 @@ class PlanningController(Controller):
         self._unschedulable = UnschedulablePods(self._rounds, self._clock)
         self._metrics = RoundMetrics(self._rounds)
         self._told = LogOnce()
-        self._unserved = Unserved(self._rounds, self._budget, self._record_all)
+        self._unserved = Unserved(self._rounds, self._budget, fleet.widen, self._record_all)
         self.patience_seconds = settings.step_patience_seconds
 
     def status(self) -> Json:
@@ -207,10 +209,10 @@ class PlanningController(Controller):
         solved_at = began_at + plan.elapsed_seconds
         tracing.child("solving", began_at, solved_at)
         tracing.child("checking", solved_at, self._now())
-        assigned, shortages = assign_pods(plan, asked), snapshot.shortages
+        assigned = assign_pods(plan, asked)
         not_valid, not_valid_pods = reasons.invalid(planned.dropped, asked)
         assigned = replace(assigned, unplaced={**assigned.unplaced, **not_valid_pods})
-        unplaced = {**reasons.left_out(plan, asked, shortages), **not_valid}
+        unplaced = {**why_waiting(plan), **not_valid}
         recorded = self._left_out(unplaced, assigned.unplaced, backing_off)
         with tracing.span("committing"):
             outcome = self._apply(assigned, inputs, record.id, plan.certificate.gap)
@@ -227,9 +229,9 @@ class PlanningController(Controller):
             on_existing=sum(map(len, assigned.existing.values())),
             increments=outcome.ordered,
             unplaced=recorded,
-            shortages=shortages,
+            shortages=snapshot.shortages,
             placeholders=placeholders,
-            unplaced_placeholders=tuple(reasons.left_out(plan, asked, shortages, placeholders=True).values()),
+            unplaced_placeholders=tuple(why_waiting(plan, placeholders=True).values()),
         )
         self._rounds.add(record)
         self._metrics.observe(record, self._now() - record.at_seconds)
@@ -246,8 +248,8 @@ class PlanningController(Controller):
         log.log(level, "round %s: %d pods (%s): %d new nodes, %d pods wait", round_id, pods, why, nodes, waiting)
 
     def _left_out(
-        self, unplaced: Mapping[int, LeftOut], pods: Mapping[int, Iterable[PodRef]], backing_off: Iterable[PodRef]
-    ) -> tuple[LeftOut, ...]:
+        self, unplaced: Mapping[int, WhyWaiting], pods: Mapping[int, Iterable[PodRef]], backing_off: Iterable[PodRef]
+    ) -> tuple[WhyWaiting, ...]:
         """Return what the record of a round is to say of unplaced pods, and let others know which these are."""
         recorded = self._unschedulable.record(unplaced, pods, backing_off)
         self._assumed.left_out = self._unschedulable.keys

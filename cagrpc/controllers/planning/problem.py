@@ -11,11 +11,12 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cagrpc.cluster.shortages import offering
+from cagrpc.cluster.shortages import after_shortages, offering
 from cagrpc.cluster.state import ClusterState, PodRef, oldest_first
 from cagrpc.controllers.assume_cache.placements import PlacedPods
 from cagrpc.controllers.assume_cache.snapshot import Snapshot
-from solver.model import NodeGroup, Plan, PodSet, Problem
+from cagrpc.fleet.model import FleetSnapshot, GroupState
+from solver.model import Limit, NodeGroup, Plan, PodSet, Problem
 from solver.model.plan import ClassKey, class_key
 
 
@@ -28,8 +29,6 @@ class Question:
     """Oldest first. Placeholders have none."""
     coming: frozenset[str]
     """Nodes of the problem that the scheduler does not see yet."""
-    short: tuple[NodeGroup, ...]
-    """Node groups left out after a shortage."""
 
 
 def question(
@@ -55,13 +54,22 @@ def question(
         limits=snapshot.fleet.limits,
         daemon_sets=state.daemon_sets,
         previous=None if previous is None else _without_increments(previous),
+        possible=after_shortages(snapshot.shortages, snapshot.groups),
     )
     return Question(
         problem,
         {key: tuple(sorted(refs, key=oldest_first)) for key, refs in pods.items()},
         placed.in_flight,
-        tuple(group for group in snapshot.groups if offering(group) in snapshot.short),
     )
+
+
+def beside(state: ClusterState, groups: Sequence[NodeGroup], limits: Sequence[Limit]) -> Problem:
+    """Return the problem of the pods that wait in a cluster beside node groups of which no fleet of ours has nodes."""
+    states = {each.id: GroupState(each, each.target_size) for each in groups}
+    snapshot = Snapshot(FleetSnapshot(0, states, (), {}, limits=tuple(limits)), state)
+    problem = question(snapshot, state, snapshot.placed()).problem
+    least = {each.id: each.min_size for each in groups}
+    return replace(problem, node_groups=tuple(replace(each, min_size=least[each.id]) for each in problem.node_groups))
 
 
 def _without_increments(plan: Plan) -> Plan:

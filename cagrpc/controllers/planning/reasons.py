@@ -1,6 +1,6 @@
-"""Why pods are not served, or what serves them: from the plan, from what was left out after a shortage, and, where
-there is time, from the explanations. It is reported in Events on the pods and in `/plans`; `controllers.events` writes
-the former, planning is `controller`'s."""
+"""Why pods are not served, or what serves them, in Events on the pods and in `/plans`: from the plan and, where there
+is time, from its explanation (`solver.explanation.waiting`). `controllers.events` writes the former, planning is
+`controller`'s."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from cagrpc import errors
+from cagrpc.api.core.gangs import incomplete
 from cagrpc.cluster.drop_invalid import faults
-from cagrpc.cluster.shortages import Shortage, could_hold, offering
-from cagrpc.cluster.shortages import left_out as describe
 from cagrpc.cluster.state import IncompleteGang, PodRef
 from cagrpc.controllers.events import Note, pod_object
 from cagrpc.controllers.planning.increments import AssignedPods, format_deltas
 from cagrpc.controllers.planning.problem import Question
-from cagrpc.controllers.planning.records import LeftOut, Rounds
+from cagrpc.controllers.planning.records import Rounds
 from cagrpc.errors import in_one_line
 from cagrpc.fleet.model import IncrementSpec, IncrementStatus
+from cagrpc.fleet.provisioners import Widen
 from solver import explain
 from solver.explanation.choices import reached, without
-from solver.explanation.kinds import advice
-from solver.explanation.model import Explanation, WhyLimited
-from solver.model import Budget, NodeGroup, Plan, PodClass, PodSet, Problem
+from solver.explanation.model import WhyLimited, WhyWaiting, sentence
+from solver.explanation.waiting import with_ways
+from solver.model import Budget, Plan, PodSet, Problem
 from solver.model.budget import Interruption
 from solver.model.errors import NotCompiledError
 from solver.model.plan import class_key
@@ -35,8 +35,6 @@ CONTROLLER, ACTION = "cagrpc.io/planner", "Planning"
 """`reportingController` and `action` of the planner's Events."""
 PLANNED, NOT_PLANNED = "Planned", "NotPlanned"
 """Reasons of these Events."""
-
-_MOST_WAYS = 2
 
 EXPLAIN_SECONDS = 2.0
 """The most that explaining one round may take."""
@@ -58,65 +56,23 @@ def _not_planned(pod: PodRef, text: str) -> Note:
     return Note(pod_object(pod), NOT_PLANNED, text, warning=True)
 
 
-def left_out(
-    plan: Plan, asked: Question, shortages: Sequence[Shortage], *, placeholders: bool = False
-) -> dict[int, LeftOut]:
-    """Return the pods that the plan does not place, by class; with `placeholders` those of the slack instead."""
-    classes = {each.index: each for each in plan.pod_classes}
-    found = {}
-    for each in plan.unplaced:
-        cls = classes[each.pod_class]
-        if cls.placeholder is placeholders:
-            short = _short_for(cls, asked.short, shortages)
-            found[cls.index] = LeftOut(
-                cls.example, each.count, (*short, *_elsewhere(each.reasons, short)), gang=cls.gang
-            )
-    return found
-
-
-def invalid(dropped: Iterable[PodSet], asked: Question) -> tuple[dict[int, LeftOut], dict[int, tuple[PodRef, ...]]]:
+def invalid(dropped: Iterable[PodSet], asked: Question) -> tuple[dict[int, WhyWaiting], dict[int, tuple[PodRef, ...]]]:
     """Return pods that were planned without, as no problem may have them, and who they are: as if by class, under
     numbers that no class has."""
     found, pods = {}, {}
     for number, each in enumerate(each for each in dropped if not each.placeholder):
-        sentence = f"it cannot be planned: {in_one_line(faults(Problem((each,))))}"
-        found[-1 - number] = LeftOut(each.name, each.count, (sentence,), gang=each.gang)
+        why = f"it cannot be planned: {in_one_line(faults(Problem((each,))))}"
+        ways = ("a pod that planning can read",)
+        found[-1 - number] = WhyWaiting(each.name, each.count, (why,), ways, each.gang)
         pods[-1 - number] = asked.pods.get(class_key(each), ())
     return found, pods
 
 
-def _elsewhere(reasons: Iterable[str], short: tuple[str, ...]) -> Iterator[str]:
-    """Yield the reasons of a plan; beside offerings that are left out, they are only about what else there is."""
-    return (f"elsewhere: {reason}" if short else reason for reason in reasons)
-
-
-def _short_for(cls: PodClass, groups: Iterable[NodeGroup], shortages: Iterable[Shortage]) -> tuple[str, ...]:
-    """Return the offerings left out that the pods could run on, in a sentence: the first reason, as nothing was tried
-    there."""
-    names = {offering(group) for group in groups if could_hold(group, cls.spec)}
-    mine = [each for each in shortages if each.offering in names]
-    return (describe(mine),) if mine else ()
-
-
-def explained(unplaced: Mapping[int, LeftOut], explanation: Explanation) -> dict[int, LeftOut]:
-    """Return these with the smallest changes that would serve them."""
-    result = dict(unplaced)
-    for each in explanation.unserved:
-        ways = tuple(", and ".join(map(advice, way.changes)) for way in each.ways[:_MOST_WAYS])
-        for index in each.pod_classes:
-            if index in result:
-                result[index] = replace(result[index], ways=ways)
-    return result
-
-
-def not_planned(unplaced: Mapping[int, LeftOut], assigned: AssignedPods) -> Iterator[Note]:
+def not_planned(unplaced: Mapping[int, WhyWaiting], assigned: AssignedPods) -> Iterator[Note]:
     """Yield notes on unplaced pods, one of every class first: each class has one even where the queue drops some."""
     rows = []
     for index, each in unplaced.items():
-        text = "; ".join(each.reasons) or "no room was found in the time for planning"
-        if each.ways:
-            text = f"{text}. What would serve it: {'; or '.join(each.ways)}"
-        rows.append([_not_planned(pod, text) for pod in assigned.unplaced.get(index, ())])
+        rows.append([_not_planned(pod, str(each)) for pod in assigned.unplaced.get(index, ())])
     yield from _in_turn(rows)
 
 
@@ -124,7 +80,7 @@ def waiting_for_gangs(gangs: Iterable[IncompleteGang]) -> Iterator[Note]:
     """Yield notes on pods of incomplete gangs, one of every gang first."""
     rows = []
     for each in gangs:
-        text = f"gang {each.name} has {each.there} of {each.needed} pods"
+        text = sentence(incomplete(each.name, each.there, each.needed), ["the rest of the gang"])
         rows.append([_not_planned(pod, text) for pod in each.pods])
     return _in_turn(rows)
 
@@ -175,24 +131,28 @@ class _Round:
     problem: Problem
     plan: Plan
     assigned: AssignedPods
-    unplaced: dict[int, LeftOut]
+    unplaced: dict[int, WhyWaiting]
     limited: WhyLimited | None = None
 
 
 class Unserved:
     """What the latest round left out, and what limited it, until that is reported. For one thread."""
 
-    def __init__(self, rounds: Rounds, budget: Budget, record: Callable[[Iterable[Note], str], None]) -> None:
-        """`record` writes Events about a round of this id. `budget` is that of a round; explaining takes no longer."""
+    def __init__(
+        self, rounds: Rounds, budget: Budget, widen: Widen, record: Callable[[Iterable[Note], str], None]
+    ) -> None:
+        """`record` writes Events about a round of this id. `budget` is that of a round; explaining takes no longer.
+        `widen` adds node groups that could be there."""
         self._rounds = rounds
         self._budget = replace(budget, seconds=min(EXPLAIN_SECONDS, budget.seconds))
+        self._widen = widen
         self._record = record
         self._round: _Round | None = None
-        self._explained: tuple[dict[int, LeftOut], dict[int, LeftOut]] = ({}, {})
+        self._explained: tuple[dict[int, WhyWaiting], dict[int, WhyWaiting]] = ({}, {})
         """The unplaced pods that were explained last, without and with their explanations."""
 
     def found(
-        self, record_id: str, problem: Problem, plan: Plan, assigned: AssignedPods, unplaced: dict[int, LeftOut]
+        self, record_id: str, problem: Problem, plan: Plan, assigned: AssignedPods, unplaced: dict[int, WhyWaiting]
     ) -> None:
         """Remember what a round did not place."""
         self._round = _Round(record_id, problem, plan, assigned, unplaced)
@@ -210,7 +170,8 @@ class Unserved:
         budget = replace(self._budget, interruption=at_news)
         known, found = self._explained
         if waiting.unplaced and known != waiting.unplaced:
-            found = explained(waiting.unplaced, explain(waiting.problem, waiting.plan, budget))
+            problem = self._widen(waiting.problem, waiting.plan)
+            found = with_ways(waiting.unplaced, explain(problem, waiting.plan, budget).unserved)
             if at_news.happened:
                 return
             self._explained = (waiting.unplaced, found)

@@ -19,7 +19,7 @@ from cagrpc.cluster.state import IncompleteGang
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.runtime import tracing
 from solver.explanation.choices import limited_json
-from solver.explanation.model import WhyLimited
+from solver.explanation.model import WhyLimited, WhyWaiting
 from solver.model import Plan, Status
 from solver.model.quantities import pluralize
 
@@ -38,7 +38,8 @@ def _without_preferences(plan: Plan) -> Iterator[str]:
     found: Counter[tuple[str, str]] = Counter()
     for each in plan.relaxed:
         if each.reason:
-            found[plan.pod_classes[each.pod_class].spec.namespace, each.reason] += each.count
+            # Where no constraint looks at it, a spec has no namespace.
+            found[plan.pod_classes[each.pod_class].example.partition("/")[0], each.reason] += each.count
     for (namespace, reason), pods in sorted(found.items())[:_MOST_NAMED]:
         yield f"namespace {namespace}: {pluralize(pods, 'pod')} planned without preferences, because {reason}"
     if len(found) > _MOST_NAMED:
@@ -57,18 +58,6 @@ class Ordered:
     phase: str = "refused"
     message: str = ""
     """Why it was refused or rolled back, or what it waits for."""
-
-
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """Pods of a class that a round did not place."""
-
-    example: str
-    count: int
-    reasons: tuple[str, ...]
-    ways: tuple[str, ...] = ()
-    """The smallest changes that would serve them, each sufficient."""
-    gang: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +88,12 @@ class PlanRecord:
     on_existing: int = 0
     """Pods planned onto nodes that exist or are in flight already."""
     increments: tuple[Ordered, ...] = ()
-    unplaced: tuple[LeftOut, ...] = ()
+    unplaced: tuple[WhyWaiting, ...] = ()
     shortages: tuple[Shortage, ...] = ()
     """Offerings that were left out."""
     placeholders: int = 0
     """Of the slack, planned beside the pods: all of them, or where there were no pods those that were left over."""
-    unplaced_placeholders: tuple[LeftOut, ...] = ()
+    unplaced_placeholders: tuple[WhyWaiting, ...] = ()
     incomplete_gangs: tuple[IncompleteGang, ...] = ()
     """Without their pods, which would be many to retain."""
     warnings: tuple[str, ...] = ()
@@ -155,7 +144,7 @@ class Rounds:
         with self._lock:
             self._ring.append(record)
 
-    def explain(self, record_id: str, unplaced: tuple[LeftOut, ...], limited: WhyLimited | None) -> None:
+    def explain(self, record_id: str, unplaced: tuple[WhyWaiting, ...], limited: WhyLimited | None) -> None:
         """Replace the unplaced pods of a round by explained ones, but for those that an earlier one left out and it did
         not plan, and add what limits cost."""
         with self._lock:
@@ -178,7 +167,7 @@ class Rounds:
                 if increments != record.increments:
                     self._ring[number] = replace(record, increments=increments)
 
-    def unplaced(self) -> tuple[LeftOut, ...]:
+    def unplaced(self) -> tuple[WhyWaiting, ...]:
         """Return what the latest round left out."""
         with self._lock:
             return self._ring[-1].unplaced if self._ring else ()

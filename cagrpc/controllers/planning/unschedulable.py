@@ -10,10 +10,11 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from cagrpc.cluster.state import PodRef, WaitingPods
-from cagrpc.controllers.planning.records import LeftOut, Rounds
+from cagrpc.controllers.planning.records import Rounds
 from cagrpc.fleet.model import PodKey
 from cagrpc.runtime.back_off import LONGEST_REST_SECONDS, BackOff, rest_seconds
 from cagrpc.runtime.clock import MonotonicClock
+from solver.explanation.model import WhyWaiting
 
 _CHEAP_SECONDS = 1.0
 """Pods that a round of this length left out are planned again in each of the next ones."""
@@ -68,10 +69,10 @@ class UnschedulablePods:
 
     def record(
         self,
-        unplaced: Mapping[int, LeftOut],
+        unplaced: Mapping[int, WhyWaiting],
         pods: Mapping[int, Iterable[PodRef]],
         backing_off: Iterable[PodRef],
-    ) -> tuple[LeftOut, ...]:
+    ) -> tuple[WhyWaiting, ...]:
         """Return all that the record of a round is to say of unplaced pods: first of those that it planned, which both
         mappings have by class, then what the latest record said of those that it went without."""
         before = self._rounds.unplaced()

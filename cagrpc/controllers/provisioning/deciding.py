@@ -108,7 +108,7 @@ class Deciding:
         alone = [[each] for each in candidates] if len(candidates) > 1 else []
         for asked in (candidates, *alone):
             try:
-                found = decide(asked, scenario, self._budget.part(share))
+                found = decide(asked, scenario, self._budget.part(share), self._fleet.widen)
             except NotCompiledError:  # all wait
                 raise
             except Exception as error:

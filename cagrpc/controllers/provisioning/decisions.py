@@ -8,10 +8,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from cagrpc.api.core.nodes import ZONE
 from cagrpc.cluster.drop_invalid import faults
-from cagrpc.cluster.node_info import NodeInfo, requested
-from cagrpc.cluster.shortages import Shortage, could_hold, left_out
+from cagrpc.cluster.shortages import Shortage, backed_off, could_hold
 from cagrpc.controllers.provisioning.model import Candidate
 from cagrpc.controllers.provisioning.progress import Granted, Refused
 from cagrpc.controllers.provisioning.scenario import (
@@ -38,16 +36,18 @@ from cagrpc.controllers.provisioning.selection import (
 )
 from cagrpc.errors import in_one_line
 from cagrpc.fleet.model import LARGEST_INCREMENT
+from cagrpc.fleet.provisioners import Widen
 from solver import solve
 from solver.explanation.explain import explain_unserved
-from solver.explanation.kinds import advice
-from solver.explanation.pods import REQUEST
-from solver.model import PODS, Budget, Certificate, Node, NodeGroup, Plan, PodClass, Problem, Resources
-from solver.model.allocation import why_not_allocated
+from solver.explanation.model import sentence
+from solver.explanation.waiting import MORE_TIME, MOST_WAYS, ways_of
+from solver.explanation.waiting import OUT_OF_TIME as NOT_EXPLAINED
+from solver.model import Budget, Certificate, NodeGroup, Plan, Problem
 from solver.model.budget import RunningBudget
 from solver.model.capacity import after_plan
 from solver.model.plan import gap
-from solver.model.quantities import format_quantity, pluralize, resource_words
+from solver.model.quantities import pluralize
+from solver.planning.reasons import OUT_OF_TIME
 from solver.reduction.objective import dollars
 
 MOST_AT_ONCE = 128
@@ -58,7 +58,6 @@ _CHOOSING_UNTIL = 0.85
 
 
 _MOST_REASONS = 2
-_MOST_WAYS = 2
 _EXPLAIN_SHARE = 0.2
 """Of the budget, for one request."""
 _FIT_SHARE = 0.05
@@ -70,11 +69,10 @@ def decide(
     candidates: Sequence[Candidate],
     scenario: Scenario,
     budget: Budget,
-    *,
-    advised: bool = True,
+    widen: Widen | None = None,
 ) -> Decisions:
     """Decide atomic requests: each whole or not at all, the highest priority first, then by turn, then the oldest. With
-    `advised` the reasons include what would help."""
+    `widen` the reasons include what would help, node groups among it that could be there."""
     scenario = without_faults(scenario)
     refused: dict[str, Refused] = {}
     ordered = []
@@ -96,22 +94,22 @@ def decide(
         parts = tuple(_part(nodes, choice, groups, found.plan.certificate) for nodes in together(given.new))
     for each in sorted(choice.left, key=lambda left: _rank(left.candidate)):
         early = each.candidate.early
-        why = Refused("", early=True) if early else _refused(each, choice, scenario, running, advised=advised)
+        why = Refused("", early=True) if early else _refused(each, choice, scenario, running, widen)
         bypassed = not why.final and _is_bypassed(each, choice, scenario, running)
         refused[each.candidate.uid] = replace(why, bypassed=bypassed)
     served = frozenset(candidate.uid for candidate in choice.served)
     return Decisions(parts, on_nodes, served, refused, choice.kept_for)
 
 
-def _refused(left: Left, choice: Choice, scenario: Scenario, budget: RunningBudget, *, advised: bool) -> Refused:
+def _refused(left: Left, choice: Choice, scenario: Scenario, budget: RunningBudget, widen: Widen | None) -> Refused:
     """Return the refusal, with its reason."""
-    never = "" if budget.exhausted else _never(left.candidate, scenario, budget, advised=advised)
+    never = "" if budget.exhausted else _never(left.candidate, scenario, budget, widen)
     if never:
         return Refused(never, final=True)
     waits_for = shortages_of(left, choice)
     if waits_for and would_be_served(left, choice, budget):
         return Refused(why_short(waits_for), until_seconds=min(each.until_seconds for each in waits_for))
-    return Refused(why_left(left, choice, budget, waits_for, advised=advised))
+    return Refused(why_left(left, choice, budget, waits_for, widen=widen))
 
 
 def _is_bypassed(left: Left, choice: Choice, scenario: Scenario, budget: RunningBudget) -> bool:
@@ -147,25 +145,26 @@ def _part(
     )
 
 
-def _never(candidate: Candidate, scenario: Scenario, budget: RunningBudget, *, advised: bool) -> str:
+def _never(candidate: Candidate, scenario: Scenario, budget: RunningBudget, widen: Widen | None) -> str:
     """Return why it can never be served; empty where that is not proved."""
     scenario = emptied(scenario)
     found = alone(scenario, candidate, budget)
-    return why_never(candidate, found, budget, advised=advised) if found.proves_it_cannot else ""
+    return why_never(candidate, found, budget, widen) if found.proves_it_cannot else ""
 
 
 def check(candidate: Candidate, scenario: Scenario, budget: Budget) -> Granted | Refused:
     """Return whether all its pods fit on existing nodes, and where. What is said is like `16 of 16 pods fit`, or
-    `12 of 16 pods fit: cpu short by 14 in zone b`."""
+    `12 of 16 fit: needs 4 cpu, at most 2 is free (3 of 5 nodes)`."""
     wrong = faults(Problem(tuple(pods_of([candidate]))))
     if wrong:
         return Refused(in_one_line(wrong))
     scenario = replace(without_faults(scenario), groups=(), limits=())
     found = alone(scenario, candidate, RunningBudget(budget))
+    pods = sum(each.count for each in candidate.pod_sets)
     if found.serves_all:
-        pods = sum(each.count for each in candidate.pod_sets)
         return Granted(f"{pods} of {pods} fit", frozenset(placed.node for placed in found.plan.existing))
-    return Refused(short_of(found))
+    missing = sum(each.count for each in found.plan.unplaced)
+    return Refused(f"{pods - missing} of {pods} fit: {'; '.join(found.reasons[:_MOST_REASONS])}")
 
 
 def shortages_of(left: Left, choice: Choice) -> list[Shortage]:
@@ -187,7 +186,7 @@ def would_be_served(left: Left, choice: Choice, budget: RunningBudget) -> bool:
 
 def why_short(shortages: Sequence[Shortage]) -> str:
     """Return why nothing could be tried for it now."""
-    return f"{left_out(shortages)}; with {_them(shortages)} the whole request would fit"
+    return f"{backed_off(shortages)}; with {_them(shortages)} the whole request would fit"
 
 
 def _them(shortages: Sequence[Shortage]) -> str:
@@ -205,7 +204,12 @@ def _rest(choice: Choice, *, with_short: bool) -> Problem:
 
 
 def why_left(
-    left: Left, choice: Choice, budget: RunningBudget, shortages: Sequence[Shortage] = (), *, advised: bool
+    left: Left,
+    choice: Choice,
+    budget: RunningBudget,
+    shortages: Sequence[Shortage] = (),
+    *,
+    widen: Widen | None = None,
 ) -> str:
     """Return why it is not served now, and what would serve it beside those that are. It would not be served with the
     offerings either that are left out after `shortages`: what is said counts these as there."""
@@ -218,17 +222,17 @@ def why_left(
             f" {LARGEST_INCREMENT}; ask for less, or allow larger nodes"
         )
     if budget.exhausted:
-        return "; ".join(left.reasons[:_MOST_REASONS]) or "no place was found in the time for planning"
-    text = _message(_rest(choice, with_short=bool(shortages)), left.candidate, "now", budget, advised=advised)
-    return f"{left_out(shortages)}; even with {_them(shortages)} {text}" if shortages else text
+        return "; ".join(left.reasons[:_MOST_REASONS]) or OUT_OF_TIME
+    text = _message(_rest(choice, with_short=bool(shortages)), left.candidate, "now", budget, widen)
+    return f"{backed_off(shortages)}; even with {_them(shortages)} {text}" if shortages else text
 
 
-def why_never(candidate: Candidate, found: Attempt, budget: RunningBudget, *, advised: bool) -> str:
+def why_never(candidate: Candidate, found: Attempt, budget: RunningBudget, widen: Widen | None) -> str:
     """Return why it can never be served. `found` is the attempt with everything empty."""
-    return _message(found.problem, candidate, "with all node groups empty and no limit used", budget, advised=advised)
+    return _message(found.problem, candidate, "with all node groups empty and no limit used", budget, widen)
 
 
-def _message(scenario: Problem, candidate: Candidate, when: str, budget: RunningBudget, *, advised: bool) -> str:
+def _message(scenario: Problem, candidate: Candidate, when: str, budget: RunningBudget, widen: Widen | None) -> str:
     """Return the message, such as `7 of 8 pods fit now (7 of 8 of ns/workers): node group b is at its maximum size 9.
     What would serve all of them: raise maxSize of b from 9 to 10`."""
     pods = sum(each.count for each in candidate.pod_sets)
@@ -236,12 +240,11 @@ def _message(scenario: Problem, candidate: Candidate, when: str, budget: Running
     apart = Attempt(problem, solve(problem, budget.next_plan(_FIT_SHARE)))
     missing = sum(each.count for each in apart.plan.unplaced)
     if not missing:
-        return f"the whole request would fit {when}, but no place was found in the time for planning"
+        return f"the whole request would fit {when}, but {OUT_OF_TIME}"
     lacking = ", ".join(_lacking(candidate, apart.plan)) if len(candidate.pod_sets) > 1 else ""
     text = f"{pods - missing} of {pluralize(pods, 'pod')} fit {when}{f' ({lacking})' if lacking else ''}"
     text += f": {'; '.join(apart.reasons[:_MOST_REASONS])}"
-    ways = _ways(scenario, candidate, budget) if advised else []
-    return f"{text}. What would serve all of them: {'; or '.join(ways)}" if ways else text
+    return text if widen is None else sentence(text, _ways(scenario, candidate, budget, widen))
 
 
 def _lacking(candidate: Candidate, plan: Plan) -> Iterator[str]:
@@ -256,82 +259,11 @@ def _lacking(candidate: Candidate, plan: Plan) -> Iterator[str]:
     yield from reversed(found)
 
 
-def _ways(scenario: Problem, candidate: Candidate, budget: RunningBudget) -> list[str]:
-    """Return the smallest changes that would serve it, each sufficient; smaller requests only where nothing else
-    would."""
+def _ways(scenario: Problem, candidate: Candidate, budget: RunningBudget, widen: Widen) -> tuple[str, ...]:
+    """Return what would serve it; never empty."""
     if budget.exhausted or len(scenario.nodes) + len(scenario.node_groups) > _MOST_EXPLAINED:
-        return []
+        return (NOT_EXPLAINED,)
     problem = replace(scenario, pod_sets=tuple(pods_of([candidate], gang=candidate.key)), previous=None)
     plan = solve(problem, budget.next_plan(_FIT_SHARE))
-    if not plan.unplaced:
-        return []
-    ways = [
-        way.changes for each in explain_unserved(problem, plan, budget.next_plan(_EXPLAIN_SHARE)) for way in each.ways
-    ]
-    more = [changes for changes in ways if all(change.kind != REQUEST.name for change in changes)]
-    return [", and ".join(map(advice, changes)) for changes in (more or ways)[:_MOST_WAYS]]
-
-
-def short_of(found: Attempt) -> str:
-    """Return a message such as `12 of 16 fit: cpu short by 14 in zone b`: what the pods without room request of
-    resources of which too little is left on the nodes that they may run on, and that have the devices they claim."""
-    plan, problem = found.plan, found.problem
-    pods = sum(each.count for each in plan.pod_classes)
-    missing = sum(each.count for each in plan.unplaced)
-    left = _left(problem, plan)
-    existing = [NodeInfo(node) for node in problem.nodes]
-    short: dict[str, Counter[str]] = {}
-    others: dict[str, None] = {}
-    for each in plan.unplaced:
-        cls = plan.pod_classes[each.pod_class]
-        nodes = [info.node() for info in existing if info.admits(cls.spec)]
-        nodes = [node for node in nodes if why_not_allocated(node.devices, cls.spec.claims) is None]
-        names = list(_blocking(cls, [left[node.name] for node in nodes]))
-        if names:
-            amounts = short.setdefault(_where(nodes, problem.nodes), Counter())
-            asked = {**dict(cls.spec.requests), PODS: 1}
-            amounts.update({name: asked[name] * each.count for name in names})
-        else:
-            others.update(dict.fromkeys(each.reasons[:1]))
-    amounts_short = [
-        f"{resource_words(name)} short by {format_quantity(name, amount)}{where}"
-        for where, amounts in short.items()
-        for name, amount in amounts.items()
-    ]
-    return f"{pods - missing} of {pods} fit: {', '.join([*amounts_short, *others])}"
-
-
-def _left(problem: Problem, plan: Plan) -> dict[str, Resources]:
-    """Return what the plan leaves free, by node."""
-    left: dict[str, Resources] = {node.name: node.free for node in problem.nodes}
-    for placed in plan.existing:
-        used = requested((plan.pod_classes[index].spec, count) for index, count in placed.pods.items())
-        free = left[placed.node]
-        left[placed.node] = {name: amount - used.get(name, 0) for name, amount in free.items()}
-    return left
-
-
-def _blocking(cls: PodClass, left: Sequence[Resources]) -> Iterator[str]:
-    """Yield resources that block the pods, those short on most nodes first, until every node is accounted for. Yield
-    none where a node has enough of everything: then something else blocks."""
-    asked = (*cls.spec.requests, (PODS, 1))
-    rest = list(left)
-    found = []
-    while rest:
-        counts = {name: sum(free.get(name, 0) < amount for free in rest) for name, amount in asked}
-        name, blocked = max(counts.items(), key=lambda item: item[1])
-        if not blocked:
-            return
-        found.append(name)
-        amount = dict(asked)[name]
-        rest = [free for free in rest if free.get(name, 0) >= amount]
-    yield from found
-
-
-def _where(nodes: Sequence[Node], all_nodes: Sequence[Node]) -> str:
-    """Return the zones of the nodes; empty where one is unknown, or where they are all there are."""
-    zones = {node.labels.get(ZONE, "") for node in nodes}
-    everywhere = {node.labels.get(ZONE, "") for node in all_nodes}
-    if "" in zones or (zones == everywhere and len(zones) > 1):
-        return ""
-    return f" in zone {' and '.join(sorted(zones))}"
+    found = explain_unserved(widen(problem, plan), plan, budget.next_plan(_EXPLAIN_SHARE))
+    return next((ways_of(each)[:MOST_WAYS] for each in found), (MORE_TIME if not plan.unplaced else NOT_EXPLAINED,))

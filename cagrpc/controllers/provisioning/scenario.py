@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from cagrpc.cluster.drop_invalid import drop_invalid
 from cagrpc.cluster.node_info import Reservations, merged, requested
-from cagrpc.cluster.shortages import Shortage, could_hold, offering, would_take
+from cagrpc.cluster.shortages import Shortage, after_shortages, could_hold, offering, would_take
 from cagrpc.cluster.state import ClusterState, ConsumerStage
 from cagrpc.controllers.assume_cache.snapshot import Snapshot
 from cagrpc.controllers.provisioning.model import Candidate
@@ -84,6 +84,7 @@ def problem_of(scenario: Scenario, pod_sets: Iterable[PodSet]) -> Problem:
         scenario.nodes,
         scenario.limits,
         scenario.daemon_sets,
+        possible=after_shortages(dict.fromkeys(scenario.short.values()), scenario.groups),
     )
 
 

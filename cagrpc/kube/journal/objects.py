@@ -4,8 +4,8 @@ Pure: nothing is read or written here. `journal` decides when which object is wr
 schema.
 
 An Increment has the readable part of a record in plain fields, and the whole record (members, pods, placements) packed:
-JSON, compressed, base64. What never changes is in `spec`, the rest in `status`. Deletions, node groups and disruptions
-share FleetRecords, the pages; a record's key determines its page.
+JSON, compressed, base64. What never changes is in `spec`, the rest in `status`. All other records share FleetRecords,
+the pages; a record's key determines its page.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ROOT = "journal"
 """The FleetRecord that says what is in force; see `root`."""
 
 PAGES = tuple(f"page-{number:02d}" for number in range(16))
-"""The FleetRecords of deletions, node groups and disruptions. Their number is part of the stored form."""
+"""The FleetRecords of all records but increments. Their number is part of the stored form."""
 
 LARGEST_BYTES = 1_500_000
 """The size of one object as JSON: etcd takes requests of 1.5 MiB (--max-request-bytes), and the API server adds
@@ -140,7 +140,7 @@ def increment_from(found: Object, moved: Mapping[str, Any] | None = None) -> Inc
 
 
 def page_of(key: str) -> str:
-    """Return the name of the page that keeps the deletion, node group or disruption of this key."""
+    """Return the name of the page that keeps the record of this key, of any kind but an increment."""
     return PAGES[zlib.crc32(key.encode()) % len(PAGES)]
 
 
@@ -235,7 +235,11 @@ def _name(found: Object) -> str:
 
 
 def _page_content(page: Object) -> dict[str, dict[str, Any]]:
-    content = {"disruptions": {}, **unpack(page["spec"]["content"])}  # earlier releases did not write empty ones
+    content = {
+        "disruptions": {},
+        "backend": {},
+        **unpack(page["spec"]["content"]),
+    }  # which earlier releases do not have
     return {kind.plural: dict(content[kind.plural]) for kind in PAGED}
 
 

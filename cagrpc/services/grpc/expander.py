@@ -3,8 +3,8 @@
 Always an answer, and in time: CA gives up after 5 s, and any error makes it choose at random. So the planner runs
 beside the call with a budget, and whatever goes wrong in it, the options are ranked by counts instead, and the decision
 says so. An empty answer is a veto: nothing scales up in this loop. That is for node groups of our fleet alone: of
-those that the autoscaler has from a cloud provider of its own (`template_groups`) all are answered where none is
-chosen, so that its next expander chooses.
+all others, which the autoscaler has from a cloud provider of its own (`template_groups`), all are answered where none
+is chosen, so that its next expander chooses.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -27,27 +27,29 @@ from cagrpc.api.core.nodes import as_planned
 from cagrpc.api.core.pods import Pod
 from cagrpc.cluster.released_pods import ReleasedPods
 from cagrpc.controllers.settings import AnswerRules, ExpanderMode
-from cagrpc.errors import InvalidInput
+from cagrpc.errors import InvalidInput, StillStarting, Unavailable
 from cagrpc.fleet.fleet import Fleet
-from cagrpc.fleet.model import FleetSnapshot
+from cagrpc.fleet.model import FleetSnapshot, PodKey
 from cagrpc.fleet.prices import NodePlace
 from cagrpc.runtime import tracing
 from cagrpc.runtime.clock import EpochClock
 from cagrpc.services.decisions import LONGEST_KEY, ConsideredOption, Decision, DecisionLog
+from cagrpc.services.grpc.asked_groups import AskedGroups
 from cagrpc.services.grpc.batching import Batching
 from cagrpc.services.grpc.failed_scale_ups import FailedScaleUps, SetBack
 from cagrpc.services.grpc.gangs import OfferedGangs, OptionDemand
 from cagrpc.services.grpc.spreading import Spreading
 from cagrpc.services.grpc.status import CallContext, Method
-from cagrpc.services.grpc.template_groups import TemplateGroup, TemplateGroups
-from solver.model import Budget, Limit, NodeGroup, Problem
+from cagrpc.services.grpc.surroundings import NOTHING_AROUND, ClusterSurroundings, surroundings
+from cagrpc.services.grpc.template_groups import TemplateGroup, TemplateGroups, as_estimated
+from solver.model import Budget, Limit, NodeGroup, PodSpec, Problem
 from solver.model.capacity import limits_broken
 from solver.model.errors import NotCompiledError
 from solver.model.plan import ScaleUpCandidate, Score
 from solver.model.quantities import pluralize
 
 if TYPE_CHECKING:  # not needed without a cluster
-    from cagrpc.cluster.view.view import ClusterView
+    from cagrpc.controllers.assume_cache.cache import AssumeCache
 
 log = logging.getLogger(__name__)
 
@@ -92,12 +94,14 @@ class OfferedGroups:
         snapshot: FleetSnapshot,
         templates: TemplateGroups,
         out_of_time: Callable[[], bool] = lambda: False,
-        *,
-        has_fleet: bool = True,
+        around: ClusterSurroundings = NOTHING_AROUND,
     ) -> None:
-        """Once `out_of_time()` is true no further template is read. Where nobody `has_fleet`, all groups are of
-        another cloud provider, also those without a template."""
+        """Once `out_of_time()` is true no further template is read."""
         self.snapshot = snapshot
+        self.around = around
+        self._sizes = templates.sizes
+        self._inferred: dict[str, str] = {}
+        of_group = {each.node_group: each for each in request.options}
         names = dict.fromkeys(each.node_group for each in request.options)
         most = dict.fromkeys(names, 0)
         for each in request.options:
@@ -110,16 +114,15 @@ class OfferedGroups:
                 self.groups[name] = as_planned(snapshot.groups[name].group)
                 continue
             if name not in request.templates:
-                if not has_fleet:
-                    self._of_templates[name] = TemplateGroup(why_not="has no template in the request")
-                continue
-            if len(self._of_templates) >= MOST_FOREIGN or out_of_time():
+                found = TemplateGroup(why_not="is no node group of this fleet, and has no template in the request")
+            elif len(self._of_templates) >= MOST_FOREIGN or out_of_time():
                 found = TemplateGroup(why_not=f"is not read: there are more than {MOST_FOREIGN} groups, or no time")
             else:
                 found = templates.read(name, request.templates[name])
             self._of_templates[name] = found
             if found.group is not None:
-                self.groups[name] = _with_room(found.group, most[name])
+                group, self._inferred[name] = as_estimated(found.group, of_group[name], around.daemon_sets)
+                self.groups[name] = _with_room(group, most[name])
 
     def is_foreign(self, name: str) -> bool:
         """Return whether the group is of the autoscaler's own cloud provider."""
@@ -134,22 +137,31 @@ class OfferedGroups:
         """Return the limits of our fleet where one of these groups is of it."""
         return self.snapshot.limits if any(name in self.snapshot.groups for name in names) else ()
 
-    def estimated(self, names: Iterable[str]) -> str:
-        """Return which of these groups have no price that is known, for people; empty where all have one."""
-        found = [
-            each for each in dict.fromkeys(names) if each in self._of_templates and self._of_templates[each].estimated
-        ]
-        more = f" and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
-        shown = ", ".join(each[:_LONGEST_NAME] for each in found[:_MOST_NAMES])
-        return f"no price is known for {shown}{more}: compared by what their nodes have" if found else ""
+    def is_estimated(self, name: str) -> bool:
+        """Return whether no price of a group is known."""
+        return name in self._of_templates and self._of_templates[name].estimated
+
+    def not_known(self, names: Iterable[str]) -> Iterator[str]:
+        """Yield what is not known of these groups and inferred or passed over, for people."""
+        foreign = [self._of_templates[each] for each in dict.fromkeys(names) if each in self._of_templates]
+        groups = [each.group.id for each in foreign if each.group is not None]
+        if unpriced := [each for each in groups if self.is_estimated(each)]:
+            yield f"no price is known for {_some(unpriced)}: compared by what their nodes have"
+        if inferred := [self._inferred[each] for each in groups if self._inferred[each]]:
+            yield "; ".join(inferred[:_MOST_NAMES])
+        sizes = [each for each in groups if each not in self._sizes]
+        missing = [f"sizes of {_some(sizes)}" if sizes else "", self.around.unknown if groups else ""]
+        if said := "; ".join(filter(None, missing)):
+            yield f"not known: {said}"
 
     def why_unknown(self, name: str) -> str:
         """Return why nothing is known of a group; empty where it is known."""
-        if name in self.groups:
-            return ""
-        if name in self._of_templates:
-            return self._of_templates[name].why_not
-        return "is not a node group of this fleet, and the request has no template of it"
+        return "" if name in self.groups else self._of_templates[name].why_not
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return f"{', '.join(each[:_LONGEST_NAME] for each in names[:_MOST_NAMES])}{more}"
 
 
 def _with_room(group: NodeGroup, node_count: int) -> NodeGroup:
@@ -207,7 +219,8 @@ def problem(
     counts = tuple(Counter(set_of_pod[key] for key in keys) for keys in wanted)
     names = [name for name in dict.fromkeys(each.node_group for each in options) if name in offered.groups]
     groups = tuple(offered.groups[name] for name in names)
-    return Problem(pod_sets, groups, limits=offered.limits(names)), counts
+    around = offered.around
+    return Problem(pod_sets, groups, around.nodes, offered.limits(names), around.daemon_sets), counts
 
 
 def by_counts(offers: Sequence[OptionDemand], offered: OfferedGroups) -> tuple[Ranked, ...]:
@@ -261,27 +274,30 @@ class Expander:
         rank: Rank,
         decisions: DecisionLog,
         settings: ExpanderSettings | None = None,
-        cluster: ClusterView | None = None,
+        assumed: AssumeCache | None = None,
         *,
         clock: EpochClock,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Without a fleet all node groups are of the autoscaler's own cloud provider. `clock` gives seconds since the
         epoch, as the fleet's does, `monotonic` seconds that only grow. Of the cluster, where there is one, it asks for
-        gangs, and which pods wait to be bound whose increment has just been released."""
+        gangs, for nodes and DaemonSets, and which pods wait to be bound whose increment has just been released."""
         self._fleet = fleet
         self._rank = rank
         self._decisions = decisions
         self._clock = clock
         self._settings = settings or ExpanderSettings()
         self._monotonic = monotonic
-        self._cluster = cluster
-        self._released_pods = None if cluster is None else ReleasedPods(cluster, clock)
+        self._assumed = assumed
+        self._cluster = None if assumed is None else assumed.cluster
+        self._released_pods = None if self._cluster is None else ReleasedPods(self._cluster, clock)
         rules = self._settings.answers
         self._batching = None if rules.batch is None else Batching(rules.batch, clock)
         self._spreading = Spreading(rules.shares, clock)
         self.failed = FailedScaleUps(clock)
         """Of node groups of another cloud provider."""
+        self.asked = AskedGroups()
+        """In shadow: what it was asked about, and what it would have chosen."""
         self._observer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="shadow")
         self._shadows = BoundedSemaphore(_MOST_SHADOWS)
         # One planner at a time: two would only halve each other's budget.
@@ -345,14 +361,9 @@ class Expander:
                 data, lambda: self._monotonic() > decode_by, settings.gang_label, consuming=settings.serves_requests
             )
         snapshot, gangs, unknown = self._known(request.options)
+        around = self._around(request, snapshot, lambda: self._monotonic() > decode_by)
         read_by = decode_by + _OF_TEMPLATES * (answer_by - decode_by)  # whatever time pods took
-        offered = OfferedGroups(
-            request,
-            snapshot,
-            settings.templates,
-            lambda: self._monotonic() > read_by,
-            has_fleet=self._fleet is not None,
-        )
+        offered = OfferedGroups(request, snapshot, settings.templates, lambda: self._monotonic() > read_by, around)
         left_out = [why_left_out(offer.option, offered) or offer.why_left_out for offer in gangs.offers]
         foreign = [each for each in request.options if offered.is_foreign(each.node_group)]
         if foreign:
@@ -387,13 +398,12 @@ class Expander:
                 reason = f"the choice is the autoscaler's next expander's: {reason}"
         shadow = settings.answers.mode is ExpanderMode.SHADOW
         by_less = f"ranked by counts: {ranking.why}" if ranking.why else ""
-        estimated = offered.estimated(each.option.node_group for each in open_)
         notes = [
             "in shadow: all options were answered" if shadow else "",
             shared,
             unknown,
             by_less,
-            estimated,
+            *offered.not_known(each.option.node_group for each in open_),
             request.unreadable,
             request.ignored,
         ]
@@ -407,16 +417,31 @@ class Expander:
             passed_on=not chosen and bool(answered),
             shadow=shadow,
         )
+        if shadow:
+            self._note(offered, decision, chosen)
         wanted = frozenset[str]() if best is None else open_[best].wanted
         created = (pod.created_at_seconds for pod in (chosen.pods if chosen else ()) if pod.key in wanted)
         since = min((at for at in created if at > 0), default=None)
         of_fleet = not shadow and (not foreign or (chosen is not None and chosen not in foreign))
-        self._decisions.record(decision, wanted, waiting_since_seconds=since, of_fleet=of_fleet)
+        self._decisions.record(
+            decision,
+            wanted,
+            waiting_since_seconds=since,
+            of_fleet=of_fleet,
+            refused=frozenset(() if answered or self._may_veto(request) else offered.groups),
+        )
         if chosen is not None and offered.is_foreign(chosen.node_group):
             self._spreading.chosen(chosen.node_group, chosen.node_count)
             if not shadow:
                 self.failed.chosen(chosen.node_group, wanted, offered.place(chosen.node_group))
         return wire.answer(answered, reason if chosen else "") if answered else wire.VETO
+
+    def _note(self, offered: OfferedGroups, decision: Decision, chosen: Option | None) -> None:
+        """Note what was asked, and what would have been chosen."""
+        estimated = [name for name in offered.groups if offered.is_estimated(name)]
+        self.asked.note(decision.at_seconds, offered.groups, estimated, offered.limits(offered.groups))
+        if chosen is not None:
+            self.asked.chosen(decision.at_seconds, chosen.node_group, chosen.node_count)
 
     def _places_of_backed_off(self, request: wire.Request) -> Mapping[str, NodePlace]:
         """Return where the groups are that the autoscaler has just backed off from, by their templates."""
@@ -494,14 +519,14 @@ class Expander:
         return {position: _said(found, offers[position].option.node_group) for position, found in later.items()}
 
     def _is_of_another(self, data: bytes) -> bool:
-        """Return whether a request has none of our node groups, and templates of its own."""
+        """Return whether a request has options, and none of our node groups."""
         try:
             request = wire.parse_request(data)
         except InvalidInput:
             return False
         ours = self._snapshot.groups
         names = {option.nodeGroupId for option in request.options}
-        return not names & ours.keys() and any(name in (request.nodeBytesMap or request.nodeMap) for name in names)
+        return bool(names) and not names & ours.keys()
 
     def _known(self, options: Sequence[wire.Option]) -> tuple[FleetSnapshot, OfferedGangs, str]:
         """Return the fleet's snapshot, with pods that were just released as if they were in flight, and the gangs; and
@@ -515,6 +540,25 @@ class Expander:
             log.exception("asking the cluster's view failed; %d options are judged without it", len(options))
             missing = f"judged without the cluster's view, which failed with {type(error).__name__}"
             return snapshot, OfferedGangs(options, snapshot.in_flight_pods), missing
+
+    def _around(
+        self, request: wire.Request, snapshot: FleetSnapshot, out_of_time: Callable[[], bool]
+    ) -> ClusterSurroundings:
+        """Return what the cluster has beside the pods of a request; of those that are served already nothing is free
+        for others."""
+        if self._assumed is None or self._cluster is None:
+            return NOTHING_AROUND
+        if out_of_time():
+            return ClusterSurroundings(unknown=f"{NOTHING_AROUND.unknown}, for want of time")
+        pods = (pod for option in request.options for pod in option.pods)
+        offered: dict[PodKey, PodSpec] = {pod.key: pod.spec for pod in pods if pod.key not in snapshot.in_flight_pods}
+        try:
+            return surroundings(self._assumed.snapshot(snapshot, self._cluster.state()), offered, out_of_time)
+        except (StillStarting, Unavailable) as error:
+            return ClusterSurroundings(unknown=f"{NOTHING_AROUND.unknown}, as {error}")
+        except Exception as error:  # a failed call would make CA choose at random
+            log.exception("reading the cluster's state failed; options are ranked without it")
+            return ClusterSurroundings(unknown=f"{NOTHING_AROUND.unknown}, which failed with {type(error).__name__}")
 
     def _ranking(
         self,

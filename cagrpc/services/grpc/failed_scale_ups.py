@@ -129,11 +129,14 @@ class FailedScaleUps:
         """Note that a group was chosen for these pods."""
         found = frozenset(sorted(pod for pod in pods if len(pod) <= LONGEST_KEY)[:_MOST_PODS])
         with self._lock:
-            # What was chosen for these pods before was not carried out, whatever the reason.
-            kept = (each for each in self._choices if not each.is_mostly_in(found))
+            # What was chosen for these pods before was not carried out, whatever the reason. The same choice made again
+            # is as old as the first one: the autoscaler may ask every second.
+            before = [each for each in self._choices if each.is_mostly_in(found)]
+            since = min((each.at_seconds for each in before if each.group == group), default=self._clock())
+            kept = (each for each in self._choices if each not in before)
             self._choices = deque(kept, _MOST_CHOICES)
             if found:
-                self._choices.append(_ChosenGroup(group, place, found, self._clock()))
+                self._choices.append(_ChosenGroup(group, place, found, since))
 
     def offered(self, pods: AbstractSet[str]) -> None:
         """Note which pods the autoscaler offers: of choices for most of these, no node is coming."""

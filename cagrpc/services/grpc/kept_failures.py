@@ -1,84 +1,27 @@
-"""Keeps what is remembered of failed scale-ups beyond the process: in a ConfigMap where there is a cluster, else in a
-file of the state directory. Replicas share the ConfigMap: it is read once a minute and before each write, and of
-each group the later word counts."""
+"""Keeps what is remembered of failed scale-ups beyond the process. Replicas share the ConfigMap: it is read once a
+minute and before each write, and of each group the later word counts."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from cagrpc.errors import NotFound
+from cagrpc.controllers.kept import Keeping
 from cagrpc.runtime.controller import Controller, Json
 from cagrpc.services.grpc.failed_scale_ups import FailedScaleUps
 
-if TYPE_CHECKING:  # not needed without a cluster
-    from cagrpc.kube.client.client import Client
-
 CONFIG_MAP = "cagrpc-failed-scale-ups"
 FILE = "failed-scale-ups.json"
-_KEY = "failures"
+KEY = "failures"
+"""Of the ConfigMap."""
 _MOST_SHOWN = 20
 _STEPS_PER_READ = 12
 """What other replicas have learned is read once a minute."""
-
-
-class Keeping(Protocol):
-    """Where it is kept: a boundary with two implementations."""
-
-    def read(self) -> str:
-        """Return what was written last; empty where nothing was."""
-        ...
-
-    def write(self, text: str) -> None: ...
-
-
-class InFile:
-    """In the state directory."""
-
-    def __init__(self, directory: Path) -> None:
-        self._path = directory / FILE
-
-    def read(self) -> str:
-        try:
-            return self._path.read_text(encoding="utf-8", errors="replace")
-        except FileNotFoundError:
-            return ""
-
-    def write(self, text: str) -> None:
-        beside = self._path.with_suffix(".new")
-        beside.touch(mode=0o600)
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(self._path)
-
-
-class InConfigMap:
-    """In the namespace of cagrpc."""
-
-    def __init__(self, client: Client, namespace: str) -> None:
-        self._client = client
-        self._collection = f"/api/v1/namespaces/{namespace}/configmaps"
-
-    def read(self) -> str:
-        try:
-            found = self._client.get(f"{self._collection}/{CONFIG_MAP}")
-        except NotFound:
-            return ""
-        return str((found.get("data") or {}).get(_KEY, ""))
-
-    def write(self, text: str) -> None:
-        data = {"data": {_KEY: text}}
-        try:
-            self._client.patch(f"{self._collection}/{CONFIG_MAP}", data)
-        except NotFound:
-            self._client.create(
-                self._collection, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": CONFIG_MAP}, **data}
-            )
 
 
 class KeptFailures(Controller):

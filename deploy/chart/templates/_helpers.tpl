@@ -26,6 +26,11 @@ cagrpc.{{ .Release.Namespace }}.svc
 {{- if or (not (include "cagrpc.isProvider" .)) (include "cagrpc.configMaps" .) $groups -}}true{{- end -}}
 {{- end -}}
 
+{{/* Whether the expander answers every option unchanged, and compares what then came with what would have been planned. */}}
+{{- define "cagrpc.isShadow" -}}
+{{- if or (eq .Values.mode "shadow") (eq ((.Values.config.expander | default dict).mode | default "") "shadow") -}}true{{- end -}}
+{{- end -}}
+
 {{/* Which ConfigMaps of the cluster-autoscaler are read, as JSON; empty for none. The expander alone reads them unless
      they are null. */}}
 {{- define "cagrpc.configMaps" -}}
@@ -33,6 +38,22 @@ cagrpc.{{ .Release.Namespace }}.svc
 {{- $found := $expander.config_maps -}}
 {{- if not (or (include "cagrpc.isProvider" .) (hasKey $expander "config_maps")) -}}{{- $found = dict -}}{{- end -}}
 {{- if kindIs "map" $found -}}{{- toJson $found -}}{{- end -}}
+{{- end -}}
+
+{{/* The keys of taints that nodes of the provisioners register with and lose, of cagrpc's own form and Karpenter's, as
+     flags of the cluster-autoscaler; it knows those with its own prefixes. */}}
+{{- define "cagrpc.startupTaints" -}}
+{{- $keys := list -}}
+{{- range .Values.config.provisioners -}}
+{{- $spec := .spec | default dict -}}
+{{- $template := (($spec.template | default dict).spec) | default dict -}}
+{{- range concat (.startup_taints | default list) ($spec.startupTaints | default list) ($template.startupTaints | default list) -}}
+{{- if not (regexMatch "^(startup|ignore)-taint[.]cluster-autoscaler[.]kubernetes[.]io/" .key) -}}{{- $keys = append $keys .key -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- range $keys | uniq | sortAlpha }}
+- --startup-taint={{ . }}
+{{- end }}
 {{- end -}}
 
 {{/* Where another cluster-autoscaler runs. */}}

@@ -33,6 +33,10 @@ def test_a_template_is_a_whole_node() -> None:
         "node.kubernetes.io/instance-type": "g5.xlarge",
         "topology.kubernetes.io/zone": "zone-b",
         **dict.fromkeys(ZONES_OF_DRIVERS, "zone-b"),
+        "beta.kubernetes.io/os": "linux",
+        "beta.kubernetes.io/arch": "arm64",
+        "beta.kubernetes.io/instance-type": "g5.xlarge",
+        "failure-domain.beta.kubernetes.io/zone": "zone-b",
         "pool": "gpu",
     }
     assert [(t.key, t.value, t.effect) for t in node.spec.taints] == [("nvidia.com/gpu", "present", "NoSchedule")]

@@ -128,7 +128,7 @@ def test_all_problems_of_a_pod_are_told_at_once_with_their_paths() -> None:
         "initContainers": {},
         "nodeSelector": {"a": True},
         "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}},
-        "tolerations": [{"key": "a", "operator": "Lt"}],
+        "tolerations": [{"key": "a", "operator": "Le"}],
     }
     pod_spec(spec, "spec", problems)
     at = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0]"
@@ -143,7 +143,7 @@ def test_all_problems_of_a_pod_are_told_at_once_with_their_paths() -> None:
         f"{at}.matchExpressions[3].values: Exists takes none, found x",
         f"{at}.matchExpressions[4].values: Gt takes one integer, found much",
         f"{at}.matchExpressions[5].values: expected a list of texts, found [5]",
-        "spec.tolerations[0].operator: 'Lt' is not one of Equal, Exists",
+        "spec.tolerations[0].operator: 'Le' is not one of Equal, Exists, Gt, Lt",
     ]
     for start in starts:
         assert any(problem.startswith(start) for problem in problems), (start, problems)

@@ -76,7 +76,7 @@ def test_a_bound_pod_is_on_its_node_whatever_else_it_says(chooser: random.Random
     found.metadata.labels.clear()  # no pause pod
     found.metadata.annotations.pop("podType", None)
     seen = PodReader("gang", {"default-scheduler"}, "cagrpc").read(found.SerializeToString())
-    assert (seen.node, seen.stage) in (("n1", PodStage.MOVABLE), ("n1", PodStage.FIXED))
+    assert (seen.node, seen.stage) in (("n1", PodStage.MOVABLE), ("n1", PodStage.FIXED), ("n1", PodStage.ENDING))
 
 
 # ---- the view's lock

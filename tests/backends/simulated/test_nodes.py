@@ -129,7 +129,11 @@ def test_an_instance_that_runs_registers_as_its_group_says(world: NodesHarness) 
     assert world.names("/nodes/") == {"one"}
     node = world.cluster.node("one")
     assert node["metadata"]["labels"] == {
+        "beta.kubernetes.io/arch": "amd64",
+        "beta.kubernetes.io/instance-type": "g5.xlarge",
+        "beta.kubernetes.io/os": "linux",
         "cagrpc.io/simulated": "true",
+        "failure-domain.beta.kubernetes.io/zone": "a",
         "kubernetes.io/arch": "amd64",
         "kubernetes.io/hostname": "one",
         "kubernetes.io/os": "linux",

@@ -530,7 +530,8 @@ def test_a_pod_whose_terms_come_to_too_many_namespaces_is_left_out_until_there_a
     monkeypatch.setattr(pods, "MOST_NAMESPACES", 20)
     fed = Fed()
     fed.relist([namespace(f"ns{number}") for number in range(11)], NAMESPACES)
-    fed.put(apart("b", without("k"), without("l")))
+    named = {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "Exists"}]}
+    fed.put(apart("b", named, {**named, "matchLabels": {}}))
     (waiting,) = fed.state().waiting
     assert "22 namespaces" in waiting.pod_set.spec.unschedulable
     fed.drop(namespace("ns0"), path=NAMESPACES)

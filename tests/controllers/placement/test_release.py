@@ -403,3 +403,20 @@ def test_nodes_that_are_to_be_released_are_counted(scene: Scene) -> None:
     assert scene.release.unreleased() == 1  # held by nobody
     (metric,) = scene.release.collectors()
     assert [(each.name, each.samples[0].value) for each in metric.collect()] == [("cagrpc_unreleased_nodes", 1)]
+
+
+def test_nodes_that_come_without_the_taint_are_said_once_and_released(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene.run()
+    for _ in range(2):
+        asked = scene.fleet.apply(IncrementSpec({"b": 1})).id
+        scene.fleet.reconcile()
+        (new,) = (i for i in scene.outside.backend.ids("b") if i.removeprefix("scripted://") not in scene.nodes())
+        scene.outside.backend.boot(new)
+        path = f"/api/v1/nodes/{scene.register(new)}"
+        scene.cluster.change(path, spec={"providerID": new, "taints": [OTHER_TAINT]})
+        scene.fleet.reconcile()
+        scene.run()
+        assert scene.fleet.increment(asked).phase is Phase.DONE
+    assert caplog.text.count("node group b: its nodes register without the taint") == 1

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import replace
 
 import pytest
 
+from cagrpc.api.core.gangs import incomplete
+from cagrpc.api.encoding.json_documents import timestamp
 from cagrpc.backends.simulated.behaviour import Behaviour
 from cagrpc.cluster.drop_invalid import ValidPlan
 from cagrpc.controllers.planning import controller, reasons
@@ -107,10 +110,13 @@ def test_a_pod_that_no_problem_may_have_is_told_why(new_world: NewWorld, monkeyp
     world.run(SOON)
     assert [each.uid for each in world.events("Planned")] == [served]
     (told,) = world.events("NotPlanned")
-    assert (told.uid, told.text) == (invalid, "it cannot be planned: its cpu is too much")
+    assert (told.uid, told.text) == (
+        invalid,
+        "it cannot be planned: its cpu is too much. What would serve it: a pod that planning can read",
+    )
     (plan,) = world.page("/plans")
     (left,) = plan["unplaced"]
-    assert (left["count"], left["reasons"]) == (1, [told.text])
+    assert (left["count"], left["reasons"]) == (1, ["it cannot be planned: its cpu is too much"])
 
 
 def test_pods_of_a_gang_get_events_of_how_many_it_still_needs_and_it_is_recorded_once(new_world: NewWorld) -> None:
@@ -120,8 +126,8 @@ def test_pods_of_a_gang_get_events_of_how_many_it_still_needs_and_it_is_recorded
         world.cluster.add(gang="train")
         world.run(LONG)
     assert [(each.uid, each.reason, each.text) for each in world.events()] == [
-        ("uid-1", "NotPlanned", f"gang {GANG} has 1 of 3 pods"),
-        ("uid-2", "NotPlanned", f"gang {GANG} has 2 of 3 pods"),
+        ("uid-1", "NotPlanned", f"{incomplete(GANG, 1, 3)}. What would serve it: the rest of the gang"),
+        ("uid-2", "NotPlanned", f"{incomplete(GANG, 2, 3)}. What would serve it: the rest of the gang"),
     ]
     assert [(each["pods"], each["incomplete_gangs"]) for each in world.page("/plans")] == [
         (0, [{"gang": GANG, "pods": there, "needed": 3}]) for there in (1, 2)
@@ -198,12 +204,11 @@ def test_a_shortage_is_the_first_reason_of_the_pods_that_wait_for_it(new_world: 
     world.run(SOON)
     latest = world.page("/plans")[-1]
     (shortage,), (left,) = latest["shortages"], latest["unplaced"]
+    until = timestamp(math.ceil(shortage["until_seconds"]))
     first, *others = left["reasons"]
-    assert first.startswith(f"left out after a shortage: {shortage['offering']} until ")
-    assert shortage["cause"] in first
-    assert others
-    assert all(each.startswith("elsewhere: ") for each in others), "what is left out is not spoken of as not there"
-    assert not left["ways"], "no way takes the pod's only GPU away"
+    assert first == f"backed off after a shortage until {until} ({shortage['cause']}) (node group gpu)"
+    assert others == [f"needs 1 {gpu}, at most 0 is free (node group plain)"]
+    assert left["ways"] == [f"wait until {until}, when {shortage['offering']} is tried again"]
     assert any(each.text.startswith(first) for each in world.events("NotPlanned"))
 
 

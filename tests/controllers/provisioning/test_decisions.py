@@ -122,11 +122,12 @@ CASES = [
          {"big": "12 of 13 pods fit now (7 of 8 of ns/worker): node group gpu-b is at its maximum size 9"},
          bypassed_once="big", stands=(("worker", 2),)),
     Case("what would serve it", [replace(GPUS, max_size=2), CPUS], {"r": (("worker", 2),)},
-         left={"r": "What would serve all of them: raise maxSize of gpu-b from 2 to 3"}, stands=(("worker", 1),)),
+         left={"r": "What would serve it: raise maxSize of gpu-b from 2 to 3"}, stands=(("worker", 1),)),
     Case("never", [GPUS, CPUS], {"large": (("huge", 1),), "many": (("worker", 10),), "costly": (("head", 20),)},
-         never={"large": "needs 9 cpu, the largest eligible node has",
+         never={"large": "needs 9 cpu, at most ",
                 "many": "9 of 10 pods fit with all node groups empty and no limit used: node group gpu-b is at its"
-                        " maximum size 9. What would serve all of them: raise maxSize of gpu-b from 9 to 10",
+                        " maximum size 9; needs 1 nvidia.com/gpu, at most 0 is free (node group cpu-a). What would"
+                        " serve it: raise maxSize of gpu-b from 9 to 10",
                 "costly": "raise the nodes of limit cpus from 8 to 10"},
          limits=[Limit("cpus", {"nodes": 8}, node_groups=frozenset({"cpu-a"}))], stands=(("worker", 1),)),
     Case("pods that are not valid", [CPUS], {"twice": (("twice", 1),), "b": ONE}, "b",
@@ -277,15 +278,19 @@ ZONES = [node(11_000, labels={ZONE: "b" if number < 4 else "a"}) for number in r
 @pytest.mark.parametrize(
     ("nodes", "pod", "count", "told"),
     [
-        pytest.param(ZONES, IN_B, 16, "12 of 16 fit: cpu short by 14 in zone b", id="what is short, and where"),
+        pytest.param(ZONES, IN_B, 16, "12 of 16 fit: the free room of 4 existing nodes that it fits is taken by other"
+                     f" pods; node selector {ZONE}=b not met (2 of 6 nodes)", id="what is short, and where"),
         pytest.param(ZONES, IN_B, 12, "12 of 12 fit", id="enough"),
-        pytest.param([node(100)], CLAIMS, 1, "0 of 1 fit: no devices for its resource claims (node n0)", id="bare"),
-        pytest.param([node(100)] * 2, CLAIMS, 1, "0 of 1 fit: cpu short by 3500m", id="of a node with devices alone"),
+        pytest.param([node(100)], CLAIMS, 1, "0 of 1 fit: needs 3500m cpu, at most 100m is free (node n0); no"
+                     " devices for its resource claims (node n0)", id="bare"),
+        pytest.param([node(100)] * 2, CLAIMS, 1, "0 of 1 fit: needs 3500m cpu, at most 100m is free (2 of 2"
+                     " nodes); no devices for its resource claims (node n0)", id="of a node with devices alone"),
         pytest.param([node(taints=(TAINT,))], {}, 1,
                      "0 of 1 fit: taint dedicated=gpu:NoSchedule not tolerated (node n0)", id="a taint"),
         pytest.param([], {}, 1, "0 of 1 fit: there is no node group to open, and no node", id="no node"),
         pytest.param([node()], claims("twice"), 1, f"pod set ns/checked: {WRONG}", id="pods that are not valid"),
-        pytest.param([node(9000)], MEMORY, 3, "1 of 3 fit: memory short by 20Gi", id="of memory most is short"),
+        pytest.param([node(9000)], MEMORY, 3, "1 of 3 fit: the free room of 1 existing node that it fits is taken"
+                     " by other pods", id="of memory most is short"),
     ],
 )  # fmt: skip
 def test_a_check_says_what_is_short_and_where(

@@ -41,7 +41,7 @@ def test_a_request_of_which_an_offering_is_short_is_told_so_and_loses_no_attempt
     assert (found["status"], found["reason"]) == ("False", "CapacityIsShort")
     until = world.details("r")["retryAt"]  # the next try is when something can have changed
     ends = epoch_seconds(until)
-    assert found["message"].startswith(f"left out after a shortage: node group gpu until {until} (")
+    assert found["message"].startswith(f"backed off after a shortage: node group gpu until {until} (")
     assert "the whole request would fit" in found["message"]
     assert "no attempt is counted" in found["message"]
     assert "lower" not in found["message"]
@@ -194,7 +194,7 @@ def test_a_request_is_given_up_after_its_validity(make: Make) -> None:
     assert world.condition("r", "Failed") is None
     ends = world.details("r")["retryAt"]
     said = world.message("r", "Provisioned")
-    assert said.startswith("left out after a shortage: node group a until ")
+    assert said.startswith("backed off after a shortage: node group a until ")
     assert said.endswith(
         "; no attempt is counted, and it is"
         f" given up at {ends}, the end of its validity, or tried before where room is made"
@@ -202,7 +202,7 @@ def test_a_request_is_given_up_after_its_validity(make: Make) -> None:
     world.run(30)
     assert world.condition("r", "Failed")["reason"] == "Expired"
     why = world.message("r", "Failed")
-    assert why.startswith(f"not provisioned by {ends}, the end of its validity: left out after a shortage: ")
+    assert why.startswith(f"not provisioned by {ends}, the end of its validity: backed off after a shortage: ")
     assert why.endswith("; with it the whole request would fit"), "what is given up is not tried again"
     asked = len(world.increments())
     world.backend.set_behaviour("*", None)

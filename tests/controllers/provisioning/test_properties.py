@@ -77,10 +77,10 @@ def candidates(draw: st.DrawFn) -> list[Candidate]:
 @given(scenarios(), candidates())
 def test_who_is_served_is_who_can_be_in_their_order(scenario: Scenario, asked: list[Candidate]) -> None:
     """And infeasible is what cannot be served with everything empty."""
-    decided = decide(asked, scenario, BUDGET, advised=False)
+    decided = decide(asked, scenario, BUDGET)
     judge(asked, scenario, decided)
     assert decided.served == served_by_trying(asked, scenario)
-    assert decided == decide(asked[::-1], scenario, BUDGET, advised=False)
+    assert decided == decide(asked[::-1], scenario, BUDGET)
     groups = tuple(replace(each, target_size=0) for each in scenario.groups)
     empty = Scenario(groups=groups, limits=tuple(replace(limit, used={}) for limit in scenario.limits))
     assert {uid for uid, why in decided.refused.items() if why.final} == {

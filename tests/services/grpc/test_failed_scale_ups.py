@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc.controllers.autoscaler import GroupSize
+from cagrpc.controllers.kept import InConfigMap, InFile
 from cagrpc.fleet.catalogue import embedded_catalogue
 from cagrpc.fleet.prices import NodePlace
 from cagrpc.services.grpc.failed_scale_ups import (
@@ -22,7 +23,7 @@ from cagrpc.services.grpc.failed_scale_ups import (
     FailedScaleUps,
     Failures,
 )
-from cagrpc.services.grpc.kept_failures import _STEPS_PER_READ, FILE, InConfigMap, InFile, KeptFailures
+from cagrpc.services.grpc.kept_failures import _STEPS_PER_READ, CONFIG_MAP, FILE, KEY, KeptFailures
 from cagrpc.services.grpc.template_groups import TemplateGroups
 from tests.services.grpc.test_template_groups import LARGE, M7, answered, ask
 from tests.services.grpc.test_template_groups import PODS as EVERY
@@ -84,6 +85,17 @@ def test_pods_may_be_offered_again_at_once_while_their_nodes_are_coming(
     memory.offered(PODS)
     assert times(memory) == 0
     clock.now += 1
+    memory.offered(PODS)
+    assert times(memory) == 1
+
+
+def test_the_same_choice_made_again_is_as_old_as_the_first(memory: FailedScaleUps, clock: FakeClock) -> None:
+    """The autoscaler goes from one loop to the next at once where it has scaled up."""
+    for second in range(round(SETTLED_SECONDS)):
+        memory.offered(PODS)
+        memory.chosen("g", {*PODS, f"late-{second}"})
+        assert times(memory) == 0
+        clock.now += 1
     memory.offered(PODS)
     assert times(memory) == 1
 
@@ -204,7 +216,7 @@ def test_a_back_off_that_was_seen_by_its_pods_does_not_count_again(memory: Faile
 
 
 def test_it_outlives_the_process(memory: FailedScaleUps, clock: FakeClock, tmp_path: Path) -> None:
-    controller = KeptFailures(memory, InFile(tmp_path))
+    controller = KeptFailures(memory, InFile(tmp_path / FILE))
     controller.step()
     assert not (tmp_path / FILE).exists()
     memory.chosen("g", PODS, HERE)
@@ -213,7 +225,7 @@ def test_it_outlives_the_process(memory: FailedScaleUps, clock: FakeClock, tmp_p
     controller.step()
     assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
     after = FailedScaleUps(clock)
-    again = KeptFailures(after, InFile(tmp_path))
+    again = KeptFailures(after, InFile(tmp_path / FILE))
     again.step()
     assert (after.as_json(), after.set_backs().of("g", NOWHERE)) == (
         memory.as_json(),
@@ -224,7 +236,7 @@ def test_it_outlives_the_process(memory: FailedScaleUps, clock: FakeClock, tmp_p
 
 def test_replicas_take_up_what_others_have_learned(clock: FakeClock, tmp_path: Path) -> None:
     one, other = FailedScaleUps(clock), FailedScaleUps(clock)
-    keep_one, keep_other = (KeptFailures(each, InFile(tmp_path)) for each in (one, other))
+    keep_one, keep_other = (KeptFailures(each, InFile(tmp_path / FILE)) for each in (one, other))
     fail(one, clock, "a")
     keep_one.step()
     fail(other, clock, "b")
@@ -249,13 +261,13 @@ def test_a_back_off_that_began_before_a_restart_counts_once(
         memory.backed_off(status(g="none left"), {})
         clock.now += FIRST_SECONDS
         memory.backed_off(status(g=""), {})
-    KeptFailures(memory, InFile(tmp_path)).step()
+    KeptFailures(memory, InFile(tmp_path / FILE)).step()
     after = FailedScaleUps(clock)
     after.backed_off(status(g="none left"), {})  # before what was kept is read
-    KeptFailures(after, InFile(tmp_path)).step()
+    KeptFailures(after, InFile(tmp_path / FILE)).step()
     assert times(after) == 3
     again = FailedScaleUps(clock)
-    KeptFailures(again, InFile(tmp_path)).step()
+    KeptFailures(again, InFile(tmp_path / FILE)).step()
     again.backed_off(status(g="none left"), {})
     assert times(again) == 3
 
@@ -281,7 +293,7 @@ def test_a_status_that_goes_away_for_a_while_is_no_end_of_a_back_off(memory: Fai
 )
 def test_what_is_malformed_there_is_left_out(memory: FailedScaleUps, tmp_path: Path, text: str) -> None:
     (tmp_path / FILE).write_text(text)
-    KeptFailures(memory, InFile(tmp_path)).step()
+    KeptFailures(memory, InFile(tmp_path / FILE)).step()
     assert not memory.as_json()
 
 
@@ -289,9 +301,9 @@ def test_in_a_cluster_it_is_in_a_config_map(memory: FailedScaleUps, clock: FakeC
     with api_server(CONFIG_MAPS) as store:
         fail(memory, clock)
         for name in ("g", "h"):  # created, then patched
-            KeptFailures(memory, InConfigMap(store.client(), "cagrpc")).step()
+            KeptFailures(memory, InConfigMap(store.client(), "cagrpc", CONFIG_MAP, KEY)).step()
             after = FailedScaleUps(clock)
-            KeptFailures(after, InConfigMap(store.client(), "cagrpc")).step()
+            KeptFailures(after, InConfigMap(store.client(), "cagrpc", CONFIG_MAP, KEY)).step()
             assert times(after, name) == 1
             fail(memory, clock, "h")
 

@@ -16,8 +16,11 @@ from cagrpc.api.autoscaler.expander import Option, Request
 from cagrpc.api.core.gangs import GangCount, GangMembership, divide
 from cagrpc.api.core.nodes import template
 from cagrpc.api.core.pods import Pod
+from cagrpc.api.gen import externalgrpc_pb2 as pb
 from cagrpc.api.gen import kubernetes_pb2
+from cagrpc.cluster.state import ClusterState
 from cagrpc.controllers.settings import AnswerRules
+from cagrpc.errors import Unavailable
 from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, Origin
 from cagrpc.services.grpc import expander
 from cagrpc.services.grpc.expander import OfferedGroups, problem
@@ -54,6 +57,9 @@ class _Cluster:
 
     def gang(self, name: str) -> GangCount | None:
         return self.counts.get(name)
+
+    def state(self) -> ClusterState:
+        raise Unavailable("nodes are not listed yet")
 
 
 def _left_out(house: House) -> list[str]:
@@ -295,6 +301,23 @@ def test_a_gang_that_never_completes_vetoes_nobody() -> None:
         choice = house.decisions.take_choice("a")
         assert choice is not None
         assert choice.pods == {"uid-x"}  # the increase is not journalled as if it served the gang
+
+
+def test_an_older_autoscaler_does_not_understand_a_veto_so_the_increase_that_follows_is_refused() -> None:
+    """Up to 1.31 an empty answer means all options, of which it takes one at random."""
+    half = asking(option("a", 1, [_member("m-0", gang="g", minimum="2")]))
+    increase = pb.NodeGroupIncreaseSizeRequest(id="a", delta=1)
+    with House(_harness()) as house:
+        assert chosen(house.advice.ok("BestOptions", half)) is None
+        code, details = house.ca.code("NodeGroupIncreaseSize", increase)
+        assert code == "FAILED_PRECONDITION"
+        assert "node group a: the expander has just vetoed it: no option may be taken: a " in details
+        house.ca.ok("NodeGroupIncreaseSize", pb.NodeGroupIncreaseSizeRequest(id="b", delta=1))
+        assert chosen(house.advice.ok("BestOptions", asking(option("a", 1, [pod("x")])))) == "a"
+        house.ca.ok("NodeGroupIncreaseSize", increase)
+    with House(_harness(), expander_options={"answers": AnswerRules(knows_vetoes=True)}) as house:
+        assert chosen(house.advice.ok("BestOptions", half)) is None
+        house.ca.ok("NodeGroupIncreaseSize", increase)
 
 
 def test_an_option_for_others_is_not_taken_for_its_part_of_a_gang() -> None:

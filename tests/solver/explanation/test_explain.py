@@ -99,7 +99,7 @@ def test_every_way_that_is_offered_serves_and_leaves_the_pod_what_it_is_about(
             note("; ".join(map(advice, way.changes)))
             assert serves_all(asked, way.changes)
             for change in way.changes:
-                assert change.kind not in ("node_terms", "unschedulable"), "nobody can change these on a pod"
+                assert change.kind != "node_terms", "nobody can change these on a pod"
                 if change.kind in ("request", "device_request"):
                     assert change.before
                     assert change.after
@@ -196,19 +196,23 @@ def test_what_must_ask_for_less_asks_for_as_little_less_as_may_be() -> None:
     why = only(Problem((pods("web", 4), pods("huge", 2, spec(90_000))), (group("g", max_size=1),)), "huge")
     assert told(why) == (
         ["pods like huge ask for 90 cpu"],
-        [],
+        [["add a node group whose nodes have 90 cpu"]],
     ), "4 of 90 cores would be another pod"
     why = only(Problem((pods("web", 4), pods("big", 2, spec(9000))), (group("g", max_size=1),)), "big")
     assert told(why)[1] == [["lower the cpu request of pods like big from 9 to 4", "raise maxSize of g from 1 to 3"]]
 
 
+def _adding(gpus: int) -> list[str]:
+    return [f"add a node group whose nodes have 1 cpu and {gpus} nvidia.com/gpu"]
+
+
 @pytest.mark.parametrize(
     ("asked", "offers"),
     [
-        pytest.param(1, [], id="the only device is what the pod is about"),
+        pytest.param(1, [_adding(1)], id="the only device is what the pod is about"),
         pytest.param(2, [["lower the nvidia.com/gpu request of pods like a from 2 to 1"]], id="one of two"),
         pytest.param(4, [["lower the nvidia.com/gpu request of pods like a from 4 to 1"]], id="one of four"),
-        pytest.param(8, [], id="one of eight is another pod"),
+        pytest.param(8, [_adding(8)], id="one of eight is another pod"),
     ],
 )
 def test_no_counter_offer_takes_away_what_the_pod_is_about(asked: int, offers: list[list[str]]) -> None:
@@ -373,7 +377,8 @@ def test_what_a_higher_claim_holds_is_named_and_kept() -> None:
     problem = Problem((first, second), (), (node("n", 4000),))
     why = only(problem)
     assert why.core[-1] == KEPT_PODS
-    assert told(why)[1] == [], "nothing is left on the node, and no pod asks for nothing"
+    added = [["add a node group whose nodes have 1 cpu"]]
+    assert told(why)[1] == added, "nothing is left on the node, and no pod asks for nothing"
     roomier = replace(problem, nodes=(node("n", 6000),))
     assert told(only(roomier))[1] == [["lower the cpu request of pods like second from 1 to 500m"]]
 
@@ -388,7 +393,8 @@ def test_what_a_claim_outranks_does_not_count() -> None:
 
 def test_nothing_at_all_to_run_on() -> None:
     why = only(Problem((pods("a", 1),)))
-    assert (why.core, why.ways, why.proven) == ((), (), True)
+    assert (why.core, why.proven) == ((), True)
+    assert told(why)[1] == [["add a node group whose nodes have 1 cpu"]]
 
 
 def test_a_plan_made_in_haste() -> None:

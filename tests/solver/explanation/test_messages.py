@@ -11,12 +11,14 @@ from solver import Budget, Limit, Operator, PodSpec, Problem, Requirement, solve
 from solver.explanation.explain import explain
 from solver.explanation.kinds import advice, apply, reason
 from solver.explanation.model import ConstraintChange
+from solver.explanation.waiting import core_of, ways_of
 from solver.model import (
     HOSTNAME,
     HostPort,
     NodeSelectorTerm,
     PodAffinityTerm,
     PodSelector,
+    PossibleGroups,
     RunningPods,
     TopologySpread,
 )
@@ -36,6 +38,22 @@ ebs = "attachable-volumes-csi-ebs.csi.aws.com"
 shared = PodAffinityTerm(HOSTNAME, PodSelector((Requirement("claim", Operator.EXISTS),)), alone=True)
 
 
+GPU_IN_A = group("gpu-a", labels={"zone": "a"}, extra={"nvidia.com/gpu": 1})
+WIDER = PossibleGroups(
+    "provisioner gpu",
+    "zone In [a] does not allow b",
+    "let zone In [a] allow b in provisioner gpu",
+    (replace(GPU_IN_A, id="gpu-b", labels={"zone": "b"}),),
+    ("provisioner gpu",),
+)
+SHORT = PossibleGroups(
+    "p4/zone-a",
+    "backed off after a shortage until 2026-11-29T01:00:00Z (no capacity)",
+    "wait until 2026-11-29T01:00:00Z, when p4/zone-a is tried again",
+    (),
+)
+
+
 @pytest.mark.parametrize(
     ("problem", "reasons", "core", "ways"),
     [
@@ -43,7 +61,7 @@ shared = PodAffinityTerm(HOSTNAME, PodSelector((Requirement("claim", Operator.EX
             Problem((pods("ns/web", 1, web),)),
             ["there is no node group to open, and no node"],
             [],
-            [],
+            [["add a node group whose nodes have 4 cpu"]],
             id="nothing",
         ),
         pytest.param(
@@ -86,16 +104,16 @@ shared = PodAffinityTerm(HOSTNAME, PodSelector((Requirement("claim", Operator.EX
         ),
         pytest.param(
             Problem((pods("ns/big", 1, spec(9000)),), (group("a"),)),
-            ["needs 9 cpu, the largest eligible node has 4"],
+            ["needs 9 cpu, at most 4 is free (node group a)"],
             ["pods like ns/big ask for 9 cpu"],
             [["lower the cpu request of pods like ns/big from 9 to 4"]],
             id="too large",
         ),
         pytest.param(
             Problem((pods("ns/big", 1, spec(90000)),), (group("a"),)),
-            ["needs 90 cpu, the largest eligible node has 4"],
+            ["needs 90 cpu, at most 4 is free (node group a)"],
             ["pods like ns/big ask for 90 cpu"],
-            [],
+            [["add a node group whose nodes have 90 cpu"]],
             id="far too large",
         ),
         pytest.param(
@@ -103,19 +121,16 @@ shared = PodAffinityTerm(HOSTNAME, PodSelector((Requirement("claim", Operator.EX
                 (pods("ns/big", 1, spec(4000, memory_gib=8)),),
                 (group("a", extra={"memory": 2**30}), group("b", cpu=1000, extra={"memory": 16 * 2**30})),
             ),
-            ["no eligible node has all it needs together (2 node groups too small)"],
+            ["needs 4 cpu, at most 1 is free (node group b)", "needs 8Gi memory, at most 1Gi is free (node group a)"],
             ["pods like ns/big ask for 4 cpu", "pods like ns/big ask for 8Gi memory"],
             [["lower the cpu request of pods like ns/big from 4 to 1"]],
             id="not together",
         ),
         pytest.param(
             Problem((pods("ns/train", 1, spec(1000, gpu=1)),), (group("a"),), (node("n", 4000),)),
-            [
-                "needs 1 nvidia.com/gpu, the largest eligible node has 0",
-                "not enough nvidia.com/gpu free on existing nodes (node n)",
-            ],
+            ["needs 1 nvidia.com/gpu, at most 0 is free (node group a and node n)"],
             ["pods like ns/train ask for 1 nvidia.com/gpu"],
-            [],
+            [["add a node group whose nodes have 1 cpu and 1 nvidia.com/gpu"]],
             id="gpu nowhere",
         ),
         pytest.param(
@@ -138,7 +153,7 @@ shared = PodAffinityTerm(HOSTNAME, PodSelector((Requirement("claim", Operator.EX
                 (group("a", labels={"zone": "a"}),),
                 (node("n", 4000, labels={"zone": "a"}),),
             ),
-            ["node selector zone=b not met (2 nodes or node groups)"],
+            ["node selector zone=b not met (node group a and node n)"],
             ["pods like ns/web have the node selector zone=b"],
             [["drop the node selector zone=b of pods like ns/web"]],
             id="selector",
@@ -170,7 +185,7 @@ shared = PodAffinityTerm(HOSTNAME, PodSelector((Requirement("claim", Operator.EX
             Problem((pods("ns/first", 2, web, priority=5), pods("ns/second", 1, web)), (), (node("n", 8000),)),
             ["the free room of 1 existing node that it fits is taken by other pods"],
             ["pods like ns/second ask for 4 cpu", "others"],
-            [],
+            [["add a node group whose nodes have 4 cpu"]],
             id="room taken",
         ),
         pytest.param(
@@ -247,14 +262,14 @@ shared = PodAffinityTerm(HOSTNAME, PodSelector((Requirement("claim", Operator.EX
                 (),
                 (node("n", 4000, running=(RunningPods(PodSpec((), labels=app, pod_anti_affinity=(apart,))),)),),
             ),
-            ["excluded by pods that run on existing nodes (node n)"],
+            ["excluded by pods that run there (node n)"],
             ["pods that run already have a required pod anti-affinity over kubernetes.io/hostname that counts them"],
             [["move pods that run away whose pod anti-affinity over kubernetes.io/hostname counts them"]],
             id="runs against",
         ),
         pytest.param(
             Problem((pods("ns/web", 1, web),), (group("a"),), daemon_sets=(spec(100),)),
-            ["needs 4 cpu, the largest eligible node has 3900m beside DaemonSets"],
+            ["needs 4 cpu, at most 3900m is free beside DaemonSets (node group a)"],
             ["the pods of the DaemonSet take their share of new nodes", "pods like ns/web ask for 4 cpu"],
             [["keep the DaemonSet off new nodes"], ["lower the cpu request of pods like ns/web from 4 to 3900m"]],
             id="daemon",
@@ -280,7 +295,7 @@ shared = PodAffinityTerm(HOSTNAME, PodSelector((Requirement("claim", Operator.EX
             Problem((pods("ns/db", 1, in_zone_b),), (group("a", labels={zone: "a"}),)),
             [f"out of reach of its volumes or devices, which need {zone} in (b) (node group a)"],
             ["pods like ns/db use volumes or devices that need topology.kubernetes.io/zone in (b)"],
-            [],
+            [[f"add a node group whose nodes have 4 cpu and the label {zone}=b"]],
             id="volume in another zone",
         ),
         pytest.param(
@@ -306,16 +321,16 @@ shared = PodAffinityTerm(HOSTNAME, PodSelector((Requirement("claim", Operator.EX
             ),
             ['persistentvolumeclaim "x" not found'],
             ['pods like ns/db cannot be scheduled for now: persistentvolumeclaim "x" not found'],
-            [],
+            [['resolve what keeps pods like ns/db waiting: persistentvolumeclaim "x" not found']],
             id="volume that is not there",
         ),
         pytest.param(
             Problem(
                 (pods("ns/db", 1, replace(web, requests=((ebs, 30), ("cpu", 100)))),), (group("a", extra={ebs: 25}),)
             ),
-            ["needs 30 volume attachments of ebs.csi.aws.com, the largest eligible node has 25"],
+            ["needs 30 volume attachments of ebs.csi.aws.com, at most 25 is free (node group a)"],
             ["pods like ns/db ask for 30 volume attachments of ebs.csi.aws.com"],
-            [],
+            [["add a node group whose nodes have 30 volume attachments of ebs.csi.aws.com and 100m cpu"]],
             id="more volumes than a node attaches",
         ),
         pytest.param(
@@ -326,7 +341,7 @@ shared = PodAffinityTerm(HOSTNAME, PodSelector((Requirement("claim", Operator.EX
             ),
             [
                 "node group a is at its maximum size 1",
-                "not enough volume attachments of ebs.csi.aws.com free on existing nodes (node n)",
+                "needs 20 volume attachments of ebs.csi.aws.com, at most 0 is free (node n)",
             ],
             ["node group a may have 1 node", "pods like ns/db ask for 20 volume attachments of ebs.csi.aws.com"],
             [["raise maxSize of a from 1 to 2"]],
@@ -362,6 +377,56 @@ shared = PodAffinityTerm(HOSTNAME, PodSelector((Requirement("claim", Operator.EX
             id="devices taken",
         ),
         pytest.param(
+            Problem(
+                (pods("ns/train", 2, spec(1000, gpu=1, node_selector=(("zone", "b"),))),),
+                (group("a", labels={"zone": "a"}), group("b", labels={"zone": "b"}), GPU_IN_A),
+            ),
+            [
+                "needs 1 nvidia.com/gpu, at most 0 is free (2 of 3 node groups)",
+                "node selector zone=b not met (2 of 3 node groups)",
+            ],
+            ["pods like ns/train have the node selector zone=b", "pods like ns/train ask for 1 nvidia.com/gpu"],
+            [["drop the node selector zone=b of pods like ns/train"]],
+            id="wrong zone and no gpu",
+        ),
+        pytest.param(
+            Problem(
+                (pods("ns/train", 2, spec(1000, gpu=1, node_selector=(("zone", "b"),))),),
+                (group("a", labels={"zone": "a"}), group("b", labels={"zone": "b"}), GPU_IN_A),
+                limits=(Limit("provisioner gpu", {"nodes": 1}, node_groups=frozenset({"gpu-a"})),),
+                possible=(WIDER,),
+            ),
+            [
+                "zone In [a] does not allow b (node group gpu-b)",
+                "needs 1 nvidia.com/gpu, at most 0 is free (2 of 4 node groups)",
+                "node selector zone=b not met (2 of 4 node groups)",
+            ],
+            [
+                "pods like ns/train have the node selector zone=b",
+                "zone In [a] does not allow b (provisioner gpu)",
+                "pods like ns/train ask for 1 nvidia.com/gpu",
+            ],
+            [["let zone In [a] allow b in provisioner gpu", "raise the nodes of limit provisioner gpu from 1 to 2"]],
+            id="a pool to widen, and its limit, rather than the selector",
+        ),
+        pytest.param(
+            Problem(
+                (pods("ns/train", 1, spec(1000, gpu=1)),),
+                (group("a"),),
+                possible=(replace(SHORT, node_groups=(GPU_IN_A,)),),
+            ),
+            [
+                "backed off after a shortage until 2026-11-29T01:00:00Z (no capacity) (node group gpu-a)",
+                "needs 1 nvidia.com/gpu, at most 0 is free (node group a)",
+            ],
+            [
+                "backed off after a shortage until 2026-11-29T01:00:00Z (no capacity) (p4/zone-a)",
+                "pods like ns/train ask for 1 nvidia.com/gpu",
+            ],
+            [["wait until 2026-11-29T01:00:00Z, when p4/zone-a is tried again"]],
+            id="shortage",
+        ),
+        pytest.param(
             Problem((pods("ns/train", 1, spec(100, claims=claim())),), (group("g"),)),
             ["no devices for its resource claims (node group g)"],
             ["pods like ns/train claim 1 device by request gpu"],
@@ -376,6 +441,8 @@ def test_what_people_are_told(problem: Problem, reasons: list[str], core: list[s
     (why,) = explain(problem, plan, BUDGET).unserved
     assert [reason(each) if isinstance(each, ConstraintChange) else "others" for each in why.core] == core
     assert [[advice(change) for change in way.changes] for way in why.ways] == ways
+    assert ways_of(why)
+    assert core_of(why)
     for way in why.ways:
         served = solve(apply(problem, way.changes), BUDGET)
         assert sum(each.count for each in served.unplaced) < sum(each.count for each in plan.unplaced), "it would help"

@@ -9,6 +9,7 @@ import pytest
 from solver import Budget, PlanRejectedError, Problem, ProblemError, explain, solve
 from solver.explanation.kinds import reason
 from solver.explanation.model import ConstraintChange
+from solver.explanation.waiting import ways_of
 from solver.model import Node, Operator, PodSelector, PodSpec, Requirement, TopologySpread
 from solver.model.objects import NodeSelectorTerm
 from solver.verify.check import check
@@ -72,8 +73,10 @@ def test_a_spread_counts_domains_that_the_volume_cannot_reach() -> None:
     of_app = PodSelector((Requirement("app", Operator.IN, ("db",)),))
     spread = TopologySpread(ZONE, 1, of_app)
     bound = spec(topology_spread=(spread,), labels=(("app", "db"),), node_terms=IN_B)
-    plan = solve(Problem((pods("ns/db", 2, bound),), (A, B)), BUDGET)
+    in_a = node("in-a", 0, labels={ZONE: "a"})
+    plan = solve(Problem((pods("ns/db", 2, bound),), (A, B), (in_a,)), BUDGET)
     assert plan.unplaced[0].count == 1
+    assert not solve(Problem((pods("ns/db", 2, bound),), (A, B)), BUDGET).unplaced, "no node is in zone a"
     free = replace(bound, topology_spread=())
     assert not solve(Problem((pods("ns/db", 2, free),), (A, B)), BUDGET).unplaced
 
@@ -96,15 +99,15 @@ def test_the_checker_rejects_a_place_that_volumes_do_not_reach(broken: PodSpec, 
         check(bad, replace(plan, pod_classes=(replace(plan.pod_classes[0], spec=broken),)))
 
 
-def test_what_nobody_can_change_is_in_the_core_and_in_no_way() -> None:
+def test_nobody_is_told_to_move_volumes() -> None:
     problem = Problem((pods("ns/db", 1, spec(node_terms=IN_B)), pods("ns/x", 1, spec(unschedulable=WAITS))), (A,))
     told = {each.name: each for each in explain(problem, solve(problem, BUDGET), BUDGET).unserved}
     core = [reason(each) for each in told["ns/db"].core if isinstance(each, ConstraintChange)]
     assert core == [f"pods like ns/db use volumes or devices that need {ZONE} in (b)"]
-    assert told["ns/db"].ways == ()
+    assert ways_of(told["ns/db"]) == (f"add a node group whose nodes have 1 cpu and the label {ZONE}=b",)
     core = [reason(each) for each in told["ns/x"].core if isinstance(each, ConstraintChange)]
     assert core == [f"pods like ns/x cannot be scheduled for now: {WAITS}"]
-    assert told["ns/x"].ways == ()
+    assert ways_of(told["ns/x"]) == (f"resolve what keeps pods like ns/x waiting: {WAITS}",)
 
 
 def test_advice_is_about_the_groups_in_reach() -> None:

@@ -51,18 +51,16 @@ class TestAffinity:
             node("nowhere", 4000),
         )
         assert reasons(Problem((pods("a", 2, NEEDY),), GROUPS[1:], standing)) == (
+            "needs 1 cpu, at most 0 is free (node full)",
             "no label zone, over which it has a required pod affinity (node nowhere)",
             "no pod that its required pod affinity over zone selects runs there (node other)",
-            "not enough cpu free on existing nodes (node full)",
             "it has a required pod affinity over zone",
         )
 
     def test_of_a_pod_kept_away_by_one_that_runs(self) -> None:
         guard = spec(pod_anti_affinity=(PodAffinityTerm("zone", PodSelector()),))
         standing = (node("n", 4000, labels={"zone": "a"}, running=(RunningPods(guard),)),)
-        assert reasons(Problem((pods("a", 1),), (), standing)) == (
-            "excluded by pods that run on existing nodes (node n)",
-        )
+        assert reasons(Problem((pods("a", 1),), (), standing)) == ("excluded by pods that run there (node n)",)
 
 
 class TestOrder:
@@ -74,7 +72,7 @@ class TestOrder:
         assert reasons(Problem((pods("a", 5, self.SPREAD),), GROUPS, standing)) == (
             self.SAID,
             "the free room of 1 existing node that it fits is taken by other pods",
-            "not enough cpu free on existing nodes (node n)",
+            "needs 1 cpu, at most 500m is free (node n)",
         )
 
     def test_room_that_is_left_is_not_said_to_be_taken(self) -> None:
@@ -97,12 +95,12 @@ class TestHostPorts:
         [
             pytest.param(
                 spec(node_selector={"zone": "c"}, host_ports=(HostPort(80),)),
-                "node selector zone=c not met (3 nodes or node groups)",
+                "node selector zone=c not met (2 of 2 node groups and node n)",
                 id="no-eligible-place",
             ),
             pytest.param(
                 spec(9000, host_ports=(HostPort(80),)),
-                "needs 9 cpu, the largest eligible node has 4",
+                "needs 9 cpu, at most 4 is free (2 of 2 node groups and node n)",
                 id="nobody-has-it",
             ),
         ],

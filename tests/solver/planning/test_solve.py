@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from solver import Budget, Limit, NodeGroup, Plan, PodSet, PodSpec, Problem, ProblemError, Status, solve
 from solver.model import Goal, Node
-from solver.model.eligibility import why_not_eligible
+from solver.model.eligibility import all_why_not_eligible
 from tests.support.solver.problems import GPU, TAINT, TOLERATION, group, node, pods, previous, spec, wants
 
 BUDGET = Budget(deterministic_seconds=10.0)
@@ -198,7 +199,7 @@ class TestReasons:
     @pytest.mark.parametrize(
         ("pod_spec", "groups", "limits", "expected"),
         [
-            pytest.param(spec(9000), (group("g"),), (), "needs 9 cpu, the largest eligible node has 4", id="size"),
+            pytest.param(spec(9000), (group("g"),), (), "needs 9 cpu, at most 4 is free", id="size"),
             pytest.param(
                 spec(node_selector={"zone": "q"}), (group("g"),), (), "node selector zone=q not met", id="selector"
             ),
@@ -218,11 +219,11 @@ class TestReasons:
         """Thousands of classes and groups must not cost their product."""
         asked: list[object] = []
 
-        def counted(*words: Any) -> str | None:
+        def counted(*words: Any) -> Iterator[str]:
             asked.append(words)
-            return why_not_eligible(*words)
+            return all_why_not_eligible(*words)
 
-        monkeypatch.setattr("solver.reduction.node_columns.why_not_eligible", counted)
+        monkeypatch.setattr("solver.reduction.node_columns.all_why_not_eligible", counted)
         many = tuple(pods(f"p{i}", 1, spec(50_000 + i)) for i in range(60))
         plan = plan_of(*many, groups=tuple(group(f"g{i}", 4000 + i) for i in range(40)))
         assert len(plan.unplaced) == 60
@@ -240,18 +241,20 @@ class TestReasons:
         reasons = {plan.pod_classes[u.pod_class].example: u.reasons for u in plan.unplaced}
         assert reasons == {
             "a": (
-                "needs 80Gi memory, the largest eligible node has 64Gi",
-                "not enough cpu free on existing nodes (node small)",
-                "not enough memory free on existing nodes (node free)",
+                "needs 80Gi memory, at most 64Gi is free (3 of 3 node groups and 2 of 2 nodes)",
+                "needs 2 cpu, at most 1 is free (node small)",
                 "taint dedicated=gpu:NoSchedule not tolerated (node group tainted)",
             ),
             "b": (
                 "limit cap allows 4 cpu: no room for one more node of at-limit, full",
                 "the free room of 1 existing node that it fits is taken by other pods",
-                "not enough cpu free on existing nodes (node small)",
+                "needs 3 cpu, at most 1 is free (node small)",
                 "taint dedicated=gpu:NoSchedule not tolerated (node group tainted)",
             ),
-            "c": ("node selector zone=q not met (5 nodes or node groups)",),
+            "c": (
+                "node selector zone=q not met (3 of 3 node groups and 2 of 2 nodes)",
+                "taint dedicated=gpu:NoSchedule not tolerated (node group tainted)",
+            ),
         }
 
 

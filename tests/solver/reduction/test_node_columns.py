@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solver.model import Node, PodSpec, Taint, TaintEffect
-from solver.model.eligibility import why_not_eligible
+from solver.model.eligibility import all_why_not_eligible, why_not_eligible
 from solver.reduction.node_columns import NodeColumns
 from tests.support.examples import examples
 from tests.support.solver.problems import TAINT
@@ -27,8 +27,10 @@ def test_where_pods_may_run(drawn: list[tuple[dict[str, str], tuple[Taint, ...]]
         why_not = [why_not_eligible(each, node.labels, node.taints, node.name) for node in nodes]
         assert [columns.why_not(each, position) for position in range(len(nodes))] == why_not
         assert columns.admits(each).tolist() == [why is None for why in why_not]
-        sentences, causes = columns.causes(each)
-        assert [None if cause < 0 else sentences[cause] for cause in causes] == why_not
+        causes = columns.causes(each)
+        for position, node in enumerate(nodes):
+            every = all_why_not_eligible(each, node.labels, node.taints, node.name)
+            assert {cause for cause, where in causes.items() if where[position]} == set(every)
 
 
 def test_what_is_free_is_never_below_0_nor_more_than_can_be_counted() -> None:

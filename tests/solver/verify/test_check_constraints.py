@@ -137,6 +137,8 @@ TOGETHER_HOST = app("a", pod_affinity=(term("a", HOSTNAME),))
 WITH_B = app("a", pod_affinity=(term("b"),))
 WITH_B_HOST = app("a", pod_affinity=(term("b", HOSTNAME),))
 WITH_A = app("b", pod_affinity=(term("a"),))
+B_EMPTY: dict[str, object] = {"running": {"b": []}}
+"""A node of another zone stands."""
 SPREAD = app("a", topology_spread=spread())
 SPREAD_HOST = app("a", topology_spread=spread(HOSTNAME))
 THREE = app("a", topology_spread=spread(min_domains=3))
@@ -294,18 +296,25 @@ CASES = [
         "self-opened-by-others",
         [TOGETHER, A],
         [("za", 1, {0: 1}), ("zb", 1, {0: 1, 1: 1})],
-        [("za", 1, {0: 2}), ("zb", 1, {1: 1})],
+        [("zb", 1, {0: 2, 1: 1})],
         {},
         "required affinity over zone",
     ),
-    ("spread", [SPREAD], [("za", 1, {0: 2})], [("za", 1, {0: 2}), ("zb", 1, {0: 1})], {}, "topology spread over zone"),
+    (
+        "spread",
+        [SPREAD],
+        [("za", 1, {0: 2})],
+        [("za", 1, {0: 2}), ("zb", 1, {0: 1})],
+        B_EMPTY,
+        "topology spread over zone",
+    ),
     ("spread-without-domain", [SPREAD], [("none", 1, {0: 1})], [("za", 1, {0: 1})], {}, "topology spread over zone"),
     (
         "spread-running",
         [SPREAD],
         [("za", 1, {0: 1})],
         [("za", 1, {0: 1}), ("zb", 1, {0: 1})],
-        {"running": {"a": [A]}},
+        {"running": {"a": [A], "b": []}},
         "topology spread over zone",
     ),
     (
@@ -313,7 +322,7 @@ CASES = [
         [SPREAD, A],
         [("za", 1, {0: 1, 1: 1})],
         [("za", 1, {1: 5}), ("zb", 1, {0: 1})],
-        {},
+        B_EMPTY,
         "spread",
     ),
     (
@@ -321,7 +330,7 @@ CASES = [
         [SPREAD, A, replace(A, namespace="other")],
         [("za", 1, {0: 1, 1: 1})],
         [("za", 1, {0: 1, 2: 9})],
-        {},
+        B_EMPTY,
         "spread",
     ),
     (
@@ -332,8 +341,15 @@ CASES = [
         {},
         "spread",
     ),
-    ("spread-policy", [IGNORING, IN_A], [("za", 1, {0: 2})], [("za", 1, {1: 2})], {}, "topology spread over zone"),
-    ("spread-host", [SPREAD_HOST], [("za", 1, {0: 2})], [("za", 2, {0: 1})], {}, f"topology spread over {HOSTNAME}"),
+    ("spread-policy", [IGNORING, IN_A], [("za", 1, {0: 2})], [("za", 1, {1: 2})], B_EMPTY, "topology spread over zone"),
+    (
+        "spread-host",
+        [SPREAD_HOST],
+        [("za", 1, {0: 2})],
+        [("za", 2, {0: 1})],
+        B_EMPTY,
+        f"topology spread over {HOSTNAME}",
+    ),
     ("wish-nodes", [WISH_A], [("zb", 1, {0: 1})], [("za", 1, {0: 1})], {}, "preferred node affinity"),
     ("wish-spread", [WISH_SPREAD], [("za", 1, {0: 2})], [("za", 1, {0: 1})], {}, "preferred topology spread"),
     ("wish-apart", [WISH_APART], [("za", 1, {0: 2})], [("za", 2, {0: 1})], {}, "preferred anti-affinity"),

@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 _HERE = Path(__file__).resolve().parent
@@ -58,6 +58,8 @@ class GoModule:
     from the source alone they would not know."""
     tags: str = ""
     """Go's build constraints."""
+    modfile: str = "go.mod"
+    """Of several definitions in one directory the one that counts, with its `.sum` beside it."""
 
     @property
     def cache(self) -> Path:
@@ -78,11 +80,15 @@ KUBECTL = GoModule("kubectl", _HERE / "modules" / "kubectl", package="tool .", v
 
 KARPENTER_SCHEDULER = GoModule("karpenter-scheduler", _HERE / "modules" / "karpenter-scheduler", package=".")
 """`karpenter-scheduler`: Karpenter's scheduler over pods and types from stdin, for bench/karpenter_scheduler.py."""
+ORACLE = GoModule("oracle", _HERE / "modules" / "oracle", package=".")
+"""`oracle`: the plug-ins of the control plane's kube-scheduler over objects from stdin, for tests/oracle."""
+OLDEST_ORACLE = replace(ORACLE, name="oldest-oracle", tags="oldest", modfile="oldest.mod")
+"""The same over the plug-ins of the oldest release of which the program can be built."""
 RPC = GoModule("rpc", _HERE / "modules" / "rpc", package=".")
 """`rpc`: the server and the client of bench/rpc.py."""
 
-DAILY = (CONTROL_PLANE, KUBECTL)
-LONG = (KARPENTER, CLUSTER_API, HELM, PROMETHEUS, RPC)
+DAILY = (CONTROL_PLANE, KUBECTL, ORACLE)
+LONG = (OLDEST_ORACLE, KARPENTER, CLUSTER_API, HELM, PROMETHEUS, RPC)
 """What only tests with the mark `long` run."""
 
 
@@ -109,8 +115,9 @@ def build(module: GoModule = CONTROL_PLANE) -> Path:
 
     Several processes may ask at once: one builds, the others wait for it.
     """
-    definition = (module.directory / "go.mod").read_bytes()
-    rest = [module.directory / "go.sum", *sorted(module.directory.glob("*.go"))]
+    written = module.directory / module.modfile
+    definition = written.read_bytes()
+    rest = [written.with_suffix(".sum"), *sorted(module.directory.glob("*.go"))]
     parts = (definition, *(path.read_bytes() for path in rest), module.tags.encode())
     key = hashlib.sha256(b"".join(parts)).hexdigest()[:16]
     cache = module.cache
@@ -121,7 +128,8 @@ def build(module: GoModule = CONTROL_PLANE) -> Path:
         if not done.exists():
             half = cache / f"{key}.half"
             shutil.rmtree(half, ignore_errors=True)
-            flags = ["-tags", module.tags, "-ldflags", _flags(module.versioned, definition.decode())]
+            flags = ["-modfile", module.modfile, "-tags", module.tags]
+            flags += ["-ldflags", _flags(module.versioned, definition.decode())]
             _go(module, "build", "-mod=readonly", *flags, "-o", f"{half}{os.sep}", *module.package.split())
             for old in cache.iterdir():
                 if old.is_dir() and old != half:

@@ -88,8 +88,8 @@ class Live:
         """A configuration as it is."""
         self._configuration.write_text(yaml.safe_dump(dict(configuration)))
 
-    def start(self, patience_seconds: float = PATIENCE_SECONDS) -> Serving:
-        arguments = ("--config", self._configuration)
+    def start(self, patience_seconds: float = PATIENCE_SECONDS, flags: Sequence[object] = ()) -> Serving:
+        arguments = ("--config", self._configuration, *flags)
         state = self.directory / "state"
         self._serving = serve(state, *arguments, patience_seconds=patience_seconds, start=self._start)
         return self._serving

@@ -22,6 +22,8 @@ from tests.support.controlplane.binaries import (
     HELM,
     KARPENTER,
     KUBECTL,
+    OLDEST_ORACLE,
+    ORACLE,
     PROMETHEUS,
     RPC,
     TO_BUILD,
@@ -43,12 +45,13 @@ LEFT_OUT = "a program is not here: "
 NEEDS: Mapping[str, tuple[str, ...]] = {
     "control_plane": TO_RUN,
     "chromium": ("chromium",),
+    "oracle": TO_BUILD,
     "helm": TO_BUILD,
     "prometheus": TO_BUILD,
     "rpc_program": TO_BUILD,
 }
 """What the machine must have for a test that uses this fixture."""
-CLUSTER = ("control_plane", "chromium")
+CLUSTER = ("control_plane", "chromium", "oracle")
 """A test that uses one of these fixtures has the mark `cluster` by itself."""
 LONG: Mapping[str, str] = {
     "karpenter_program": "Karpenter",
@@ -124,6 +127,18 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         with suppress(Exception):  # the API server may be away
             report.sections.append(("the cluster", cluster.summary()))
     return report
+
+
+@pytest.fixture(scope="session")
+def oracle() -> Path:
+    """The program over the plug-ins of the control plane's kube-scheduler (tests/oracle)."""
+    return built(ORACLE) / "oracle"
+
+
+@pytest.fixture(scope="session")
+def oldest_oracle() -> Path:
+    """The same of the oldest release of which it can be built."""
+    return built(OLDEST_ORACLE) / "oracle"
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ortools.sat.python import cp_model
@@ -47,8 +47,8 @@ Places = Mapping[tuple[int, int, int], cp_model.IntVar]
 
 def preferences(spec: PodSpec) -> list[Preference]:
     """Return preferences in the order in which they are given up."""
-    pods = sorted(spec.preferred_pods, key=lambda each: (each.anti, -each.weight))
-    nodes = sorted(spec.preferred_nodes, key=lambda each: -each.weight)
+    pods = sorted(spec.preferred_pods, key=lambda each: (each.anti, each.weight))
+    nodes = sorted(spec.preferred_nodes, key=lambda each: each.weight)
     return [*pods, *nodes, *(s for s in spec.topology_spread if s.when_unsatisfiable == "ScheduleAnyway"), None]
 
 
@@ -103,10 +103,18 @@ class _Terms:
         return {domain: count for domain, count in found.items() if domain is not None}
 
     def planned(
-        self, term: PodAffinityTerm, domain: object, specs: Sequence[PodSpec] | None = None
+        self,
+        term: PodAffinityTerm,
+        domain: object,
+        specs: Sequence[PodSpec] | None = None,
+        slots: Collection[int] | None = None,
     ) -> list[cp_model.IntVar]:
         chosen = [_counts(term, spec) and (specs is None or spec in specs) for spec in self.specs]
-        return [v for (p, _, s), v in self.place.items() if chosen[p] and self.domain(s, term.topology_key) == domain]
+        return [
+            v
+            for (p, _, s), v in self.place.items()
+            if chosen[p] and (slots is None or s in slots) and self.domain(s, term.topology_key) == domain
+        ]
 
     def carriers(self, p: int, level: int, key: str) -> dict[object | None, list[cp_model.IntVar]]:
         """Per domain: pods of the set that gave up so many preferences."""
@@ -154,11 +162,17 @@ class _Terms:
     def affinity(self, p: int, level: int, term: PodAffinityTerm) -> None:
         running = self.running(term)
         own = _counts(term, self.specs[p])
+        together = required_affinity(self.specs[p])
+        keys = {each.topology_key for each in together if not each.alone} if term in together else set()
+        keys = keys if keys and not term.alone else {term.topology_key}
+        started = any(self.running(replace(term, topology_key=key)) for key in keys)
         helpers = [other for other in self.specs if other in self.needs and self.specs[p] not in self.waits(other)]
         for domain, mine in self.carriers(p, level, term.topology_key).items():
-            if domain is None or (own and running and domain not in running):
+            if domain is None:
                 self.model.add(sum(mine) == 0)
-            elif own and not running:
+            elif own and started:
+                self.model.add(sum(mine) == 0) if domain not in running else None
+            elif own:
                 homes = self.homes.setdefault(term, {})
                 if domain not in homes:
                     homes[domain] = self.model.new_bool_var("")
@@ -180,34 +194,82 @@ class _Terms:
 
     def spread(self, p: int, level: int, spread: TopologySpread) -> None:
         spec = self.specs[p]
-        key = spread.topology_key
+        key, hard = spread.topology_key, spread.when_unsatisfiable == "DoNotSchedule"
         term = PodAffinityTerm(key, replace(spread.selector, namespaces=(spec.namespace,)))
-        running = self.running(term)
-        domains = set() if key == HOSTNAME else set(self.spread_domains(spec, spread))
+        counted = {s for s, slot in enumerate(self.slots) if _counts_node(spec, spread, slot)}
+        running: dict[object, int] = defaultdict(int)
+        for s in counted:
+            for pods in self.slots[s].running:
+                if _counts(term, pods.spec) and not pods.ending:
+                    running[self.domain(s, key)] += pods.count
+        domains = self.spread_domains(spec, spread, counted)
         emptiest = self.model.new_constant(0)
-        if key != HOSTNAME and len(domains) >= spread.min_domains and domains:
+        if len(domains) >= spread.min_domains and domains:
             least = self.model.new_int_var(0, sum(pods.count for pods in self.problem.pod_sets) + 100, "")
             for value in domains:
-                self.model.add(least <= sum(self.planned(term, value)) + running.get(value, 0))
+                planned = 0 if key == HOSTNAME else sum(self.planned(term, value, slots=counted))
+                self.model.add(least <= planned + running.get(value, 0))
             emptiest = least
+        # Pods that a required spread only counts may come after all that it binds.
+        before = [other for other in self.specs if not hard or _is_bound_alike(other, spec, spread)]
         for domain, mine in self.carriers(p, level, key).items():
             if domain is None:
                 self.model.add(sum(mine) == 0)
             else:
-                counted = sum(self.planned(term, domain)) + running.get(domain, 0)
-                self.model.add(counted - emptiest <= spread.max_skew).only_enforce_if(self.if_any(mine))
+                there = sum(self.planned(term, domain, before, counted)) + running.get(domain, 0)
+                self.model.add(there - emptiest <= spread.max_skew).only_enforce_if(self.if_any(mine))
 
-    def spread_domains(self, spec: PodSpec, spread: TopologySpread) -> Iterator[str]:
-        able = [(g.labels, g.taints, "") for g in self.problem.node_groups if g.target_size < g.max_size]
-        able += [(n.labels, n.taints, n.name) for n in self.problem.nodes]
-        for labels, taints, name in able:
-            asked = PodSpec(node_selector=spec.node_selector, affinity=spec.affinity)
-            selected = why_not_eligible(asked, labels, (), name) is None
-            tolerated = why_not_eligible(PodSpec(tolerations=spec.tolerations), {}, taints) is None
-            if spread.topology_key not in labels or (spread.honor_node_affinity and not selected):
-                continue
-            if tolerated or not spread.honor_node_taints:
-                yield labels[spread.topology_key]
+    def spread_domains(self, spec: PodSpec, spread: TopologySpread, counted: Collection[int]) -> set[object]:
+        """Return the domains that a spread counts; over hostnames none where one more node could be empty."""
+        key, hard = spread.topology_key, spread.when_unsatisfiable == "DoNotSchedule"
+        growing = [
+            s for s in counted if (group := self.slots[s].group) is not None and group.target_size < group.max_size
+        ]
+        if key == HOSTNAME:
+            return set() if growing or not hard else {self.domain(s, key) for s in counted}
+        able = [s for s in growing if not hard or any(self._could_be(other, s) for other in self._bound(spec, spread))]
+        able += [s for s in counted if self.slots[s].group is None]
+        return {self.slots[s].labels[key] for s in able if key in self.slots[s].labels}
+
+    def _bound(self, spec: PodSpec, spread: TopologySpread) -> list[PodSpec]:
+        live = [pods.spec for pods in self.problem.pod_sets if pods.count]
+        return [other for other in live if _is_bound_alike(other, spec, spread)]
+
+    def _could_be(self, spec: PodSpec, s: int) -> bool:
+        slot = self.slots[s]
+        fits = all(slot.free.get(name, 0) >= asked for name, asked in (*spec.requests, ("pods", 1)))
+        return fits and why_not_eligible(spec, slot.labels, slot.taints, slot.name) is None
+
+
+def _hard_keys(spec: PodSpec) -> set[str]:
+    return {s.topology_key for s in spec.topology_spread if s.when_unsatisfiable == "DoNotSchedule"}
+
+
+def _counts_node(spec: PodSpec, spread: TopologySpread, slot: Slot) -> bool:
+    """Return whether a spread counts what is on such a node."""
+    keys = _hard_keys(spec) - {HOSTNAME} if spread.when_unsatisfiable == "DoNotSchedule" else set()
+    asked = PodSpec(node_selector=spec.node_selector, affinity=spec.affinity)
+    selected = why_not_eligible(asked, slot.labels, (), slot.name) is None
+    tolerated = why_not_eligible(PodSpec(tolerations=spec.tolerations), {}, slot.taints) is None
+    return (
+        keys <= slot.labels.keys()
+        and (selected or not spread.honor_node_affinity)
+        and (tolerated or not spread.honor_node_taints)
+    )
+
+
+def _is_bound_alike(other: PodSpec, spec: PodSpec, spread: TopologySpread) -> bool:
+    """Return whether the other one has this spread too, over the same nodes."""
+    return (
+        spread in other.topology_spread
+        and other.namespace == spec.namespace
+        and _hard_keys(other) == _hard_keys(spec)
+        and (
+            (other.node_selector, other.affinity) == (spec.node_selector, spec.affinity)
+            or not spread.honor_node_affinity
+        )
+        and (other.tolerations == spec.tolerations or not spread.honor_node_taints)
+    )
 
 
 def _counts(term: PodAffinityTerm, spec: PodSpec) -> bool:

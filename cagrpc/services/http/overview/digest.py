@@ -173,6 +173,22 @@ def _option(option: Json) -> Json:
     return {name: option[name] for name in shown} | {"example": next(iter(option["examples"]), "")}
 
 
+def _episodes(episodes: JsonList, rows_of: Rows) -> Json:
+    return {"episodes": rows_of(JsonList(episodes.items[-_FEW:], episodes.as_json), _episode)[::-1]}
+
+
+def _episode(row: Json) -> Json:
+    shown = ("id", "opened_at_seconds", "closed_at_seconds", "pods", "better", "saving_usd_per_hour", "said")
+    return {
+        **{name: row[name] for name in shown},
+        **{side: None if row[side] is None else _figures(row[side]) for side in ("came", "planned")},
+    }
+
+
+def _figures(side: Json) -> Json:
+    return {name: side[name] for name in ("usd_per_hour", "node_count", "unserved", "waited_seconds")}
+
+
 def _rounds(plans: JsonList, rows_of: Rows) -> Json:
     return {"rounds": [row for row in rows_of(plans, _round) if row is not None]}
 
@@ -267,6 +283,7 @@ _SECTIONS: Mapping[str, tuple[str, Callable[[Any, Rows], Json]]] = {
     "fleet": ("/nodegroups", _fleet),
     "increments": ("/increments", _increments),
     "decisions": ("/decisions", _decisions),
+    "episodes": ("/episodes", _episodes),
     "rounds": ("/plans", _rounds),
     "waiting": ("/plans", _waiting),
     "requests": ("/provisioningrequests", _requests),

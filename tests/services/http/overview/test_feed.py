@@ -22,7 +22,18 @@ from cagrpc.services.http.site import HttpAnswer, Site, text_answer
 from tests.support.controlplane.processes import wait_for
 from tests.support.waiting import AMPLE_SECONDS
 
-EVERY = {"status", "fleet", "increments", "decisions", "rounds", "waiting", "requests", "slack", "consolidation"}
+EVERY = {
+    "status",
+    "fleet",
+    "increments",
+    "decisions",
+    "rounds",
+    "waiting",
+    "episodes",
+    "requests",
+    "slack",
+    "consolidation",
+}
 """The sections of a page."""
 
 

@@ -20,7 +20,18 @@ from cagrpc.services.http.site import HttpAnswer, Site, text_answer
 from tests.support.browser import Browser, Tab
 from tests.support.overview import BusyServer
 
-SECTIONS = ("now", "waiting", "increments", "fleet", "rounds", "decisions", "requests", "slack", "consolidation")
+SECTIONS = (
+    "now",
+    "waiting",
+    "increments",
+    "fleet",
+    "rounds",
+    "decisions",
+    "episodes",
+    "requests",
+    "slack",
+    "consolidation",
+)
 EVIL = """"><img src=x onerror="window.evil=1"><script>window.evil=1</script></title>'&lt;b&gt;"""
 
 

@@ -173,6 +173,25 @@ function decisions({ decisions: { decisions: all }, status }, width) {
   ];
 }
 
+const BESIDE = (of) => (of === null ? "" : `${dollars(of.usd_per_hour)}, ${several(of.node_count, "node")}${of.unserved > 0 ? `, ${count(of.unserved)} left out` : ""}`);
+
+function episodes({ episodes: { episodes: all } }) {
+  if (all.length === 0) return none("Nothing is compared: the expander is not in shadow, has no cluster, or no pods have waited and got their nodes yet.");
+  const [newest] = all;
+  return [
+    h("p", {}, "The newest, until ", when(newest.closed_at_seconds), ":"),
+    list(newest.said),
+    table("Pods that waited, newest first; nothing here adds up, as each begins with what really came", ["Since", "Until", "Pods#", "What came ($/h)", "By the plan ($/h)", "Saves ($/h)#", "Better", "Waited#", "By the plan#"], all.map((each) => ({
+      key: each.id,
+      cells: [
+        when(each.opened_at_seconds), when(each.closed_at_seconds), count(each.pods), BESIDE(each.came), BESIDE(each.planned),
+        each.saving_usd_per_hour === null ? "" : dollars(each.saving_usd_per_hour), each.better,
+        ...[each.came, each.planned].map((of) => (of === null || of.waited_seconds === null ? "" : seconds(of.waited_seconds))),
+      ],
+    }))),
+  ];
+}
+
 function requests({ requests: { requests: all, phases, left_out: left } }) {
   if (all.length === 0) return none("There are none that this server serves.");
   return [
@@ -234,6 +253,7 @@ export const SECTIONS = {
   fleet: [fleet, ["fleet"]],
   rounds: [rounds, ["rounds", "status"]],
   decisions: [decisions, ["decisions", "status"]],
+  episodes: [episodes, ["episodes"]],
   requests: [requests, ["requests"]],
   slack: [slack, ["slack"]],
   consolidation: [consolidation, ["consolidation"]],

@@ -1,0 +1,1 @@
+"""What bench/hunt.py hunts with: random clusters, what is planned for them, what the scheduler says, and shrinking."""

@@ -1,0 +1,1 @@
+"""Machines of other externalgrpc providers: whatever cloud one of them reaches."""

@@ -1,0 +1,462 @@
+"""What remains to be settled of a plan, pod by pod, by the checker's own judgement.
+
+The search keeps rules over domains that say which ends are valid. Where several constraints meet, none of the orders in
+which the scheduler may place pods might reach such an end: pods that never get their turn leave the plan. And where the
+rules are stricter than the scheduler, or time was up, pods may be left out though it would take them: these are tried
+again, on nodes that stand, on those that are planned, and on one more of a group, without their preferences, until
+nothing fits. Nothing is tried of gangs, which are served whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
+
+from solver.model import (
+    PODS,
+    Certificate,
+    NodeGroup,
+    PlacedOnNode,
+    Plan,
+    PlannedNodes,
+    PodClass,
+    PodSpec,
+    Problem,
+    Relaxed,
+    Resources,
+    Status,
+    TierCost,
+    Unplaced,
+    WhenUnsatisfiable,
+)
+from solver.model.capacity import new_node, room_of, with_nodes
+from solver.model.eligibility import why_not_eligible
+from solver.model.errors import UncheckedPlanError
+from solver.model.objective import Goal, ObjectiveStage, StageValue
+from solver.model.plan import class_key
+from solver.planning.write_plan import increments
+from solver.reduction.objective import breaks_ties, dollars
+from solver.reduction.reduced import obliged
+from solver.reduction.terms import avoids_any, preferences, soft_taints
+from solver.verify.nodes import faults_on_nodes
+from solver.verify.order import stuck
+from solver.verify.places import CheckedPlaces
+from solver.verify.terms import faults_between_pods
+
+_MOST_CHECKS, _MOST_CHECKED = 300, 40_000
+"""Plans that are checked for pods that were left out, and places and constraints in all of them."""
+_MOST_GROUPS = 20
+"""Node groups of which one more node is tried for a class."""
+_MOST_CLASSES = 20
+"""Classes with preferences up to which each keeps its own where it can, once others give up theirs for a pod."""
+
+
+def settled(problem: Problem, plan: Plan) -> Plan:
+    """Return a plan in which every pod gets its turn, and no pod is left out that was found to have a place."""
+    draft = _ChangedPlan(problem, plan)
+    dropped = draft.drop_stuck()
+    added = _Completion(draft).run() if plan.unplaced or dropped else False
+    return draft.plan(dropped) if dropped or added or draft.kept_out else plan
+
+
+@dataclass(slots=True)
+class _FilledNodes:
+    """Equal nodes of a group, or a node that stands, with the pods of each by class."""
+
+    where: str
+    stands: bool
+    count: int
+    pods: dict[int, int]
+
+
+@dataclass
+class _ChangedPlan:
+    """A plan that is changed."""
+
+    problem: Problem
+    before: Plan
+    places: list[_FilledNodes] = field(init=False)
+    left: Counter[int] = field(init=False)
+    relaxed: Counter[tuple[int, tuple[str, ...]]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        plan = self.before
+        self.places = [_FilledNodes(each.node_group, False, each.count, dict(each.pods)) for each in plan.nodes]
+        self.places += [_FilledNodes(each.node, True, 1, dict(each.pods)) for each in plan.existing]
+        self.left = Counter()
+        for unplaced in plan.unplaced:
+            self.left[unplaced.pod_class] += unplaced.count
+        self.relaxed = Counter()
+        for each in plan.relaxed:
+            self.relaxed[each.pod_class, each.preferences] += each.count
+        self.kept_out: dict[int, set[int]] = {}
+        """Classes that are left out so that others find their places, and these."""
+        self.groups = {group.id: group for group in self.problem.node_groups}
+        self.nodes = {node.name: node for node in self.problem.nodes}
+
+    # What stands in the plan
+
+    def written(self) -> Plan:
+        """Return the plan with these places, for the checker's view of places alone."""
+        totals: Counter[tuple[str, tuple[tuple[int, int], ...]]] = Counter()
+        for each in self.places:
+            if not each.stands:
+                totals[each.where, tuple(sorted(each.pods.items()))] += each.count
+        nodes = (PlannedNodes(group, count, dict(pods)) for (group, pods), count in sorted(totals.items()))
+        found = (PlacedOnNode(each.where, dict(sorted(each.pods.items()))) for each in self.places if each.stands)
+        relaxed = (Relaxed(index, count, names) for (index, names), count in sorted((+self.relaxed).items()))
+        return replace(
+            self.before,
+            nodes=tuple(nodes),
+            existing=tuple(sorted((each for each in found if each.pods), key=lambda each: each.node)),
+            relaxed=tuple(relaxed),
+        )
+
+    def deltas(self) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for each in self.places:
+            if not each.stands:
+                found[each.where] += each.count
+        return found
+
+    def drop_stuck(self) -> Counter[int]:
+        """Take out pods that no order gets to their places, with their gangs; return how many of each class."""
+        dropped: Counter[int] = Counter()
+        classes = self.before.pod_classes
+        priorities = [each.priority for each in classes]
+        while True:
+            plan = self.written()
+            found = stuck(self.problem, CheckedPlaces(self.problem, plan), priorities)
+            if not found:
+                return dropped
+            self.places = [_FilledNodes(each.node_group, False, each.count, dict(each.pods)) for each in plan.nodes]
+            names = {each.node for each in plan.existing}
+            self.places += [_FilledNodes(each.node, True, 1, dict(each.pods)) for each in plan.existing]
+            batches = self.places[: len(plan.nodes)]
+            by_node = {each.where: each for each in self.places[len(plan.nodes) :]}
+            standing = [node.name for node in self.problem.nodes if node.running or node.name in names]
+            for (index, at), pods in found.items():
+                place = batches[at] if at < len(batches) else by_node[standing[at - len(batches)]]
+                dropped[index] += self._take_out(place, index, pods)
+            gangs = {classes[index].gang for index in dropped} - {None}
+            for each in classes:
+                if each.gang in gangs:
+                    dropped[each.index] += self._take_out_all(each.index)
+            self._close_empty()
+
+    def _take_out(self, place: _FilledNodes, index: int, pods: int) -> int:
+        """Take so many pods of a class from equal nodes; return how many were there."""
+        each = place.pods.get(index, 0)
+        pods = min(pods, each * place.count)
+        whole, rest = divmod(pods, each) if each else (0, 0)
+        for nodes, less in ((whole, each), (1, rest)):
+            if nodes and less:
+                if nodes == place.count:
+                    target = place
+                else:
+                    place.count -= nodes
+                    target = _FilledNodes(place.where, place.stands, nodes, dict(place.pods))
+                    self.places.append(target)
+                target.pods[index] -= less
+                if not target.pods[index]:
+                    del target.pods[index]
+        self.left[index] += pods
+        return pods
+
+    def _take_out_all(self, index: int) -> int:
+        found = sum(each.pods.pop(index, 0) * each.count for each in self.places)
+        self.left[index] += found
+        return found
+
+    def _close_empty(self) -> None:
+        """Close nodes that are empty now, but those that a group's minimum needs."""
+        deltas = self.deltas()
+        for each in self.places:
+            if not each.stands and not each.pods:
+                spare = min(each.count, deltas[each.where] - obliged(self.groups[each.where]))
+                if spare > 0:
+                    each.count -= spare
+                    deltas[each.where] -= spare
+        self.places = [each for each in self.places if each.count and (each.pods or not each.stands)]
+        placed: Counter[int] = Counter()
+        for each in self.places:
+            placed.update({index: pods * each.count for index, pods in each.pods.items()})
+        for key in sorted(self.relaxed):
+            self.relaxed[key] = min(self.relaxed[key], placed[key[0]])
+            placed[key[0]] -= self.relaxed[key]
+
+    # The result
+
+    def plan(self, dropped: Mapping[int, int]) -> Plan:
+        """Return the plan, with what is proven of it."""
+        written = self.written()
+        opened = increments(written.nodes)
+        plan = replace(written, increments=opened, unplaced=tuple(self._unplaced(dropped)))
+        served_less = any(dropped.values())
+        objective = tuple(self._objective(plan, served_less=served_less))
+        unserved = (Goal.UNSERVED, Goal.PLACEHOLDERS)
+        unproven = sum(round(s.value - s.lower_bound) for s in objective if s.stage.goal in unserved)
+        costs = [each for each in objective if each.stage.goal is Goal.COST]
+        tiers = tuple(TierCost(each.stage.key, each.value, each.lower_bound) for each in reversed(costs))
+        cost = dollars(each.value for each in costs)
+        certificate = Certificate(
+            self._status(objective, unproven),
+            cost,
+            dollars(each.lower_bound for each in costs),
+            tiers,
+            min(cost, plan.certificate.price_of_priority_usd_per_hour),
+            unproven,
+        )
+        return replace(plan, objective=objective, certificate=certificate)
+
+    def _status(self, objective: Sequence[StageValue], unproven: int) -> Status:
+        pods = sum(each.count for each in self.before.pod_classes)
+        if pods and self.left.total() == pods and not unproven:
+            return Status.INFEASIBLE
+        proven = all(each.value <= each.lower_bound for each in objective if not breaks_ties(each.stage))
+        return Status.OPTIMAL if proven else Status.FEASIBLE
+
+    def _unplaced(self, dropped: Mapping[int, int]) -> Iterator[Unplaced]:
+        known = {each.pod_class: each.reasons for each in self.before.unplaced}
+        for index, count in sorted((+self.left).items()):
+            reasons = known.get(index, ())
+            others = [self.before.pod_classes[each] for each in sorted(self.kept_out.get(index, ()))]
+            reasons = (*(_why_kept_out(each) for each in others), *reasons)
+            if dropped.get(index):
+                reasons = (_why_stuck(self.before.pod_classes[index].spec), *reasons)
+            yield Unplaced(index, count, reasons)
+
+    def _objective(self, plan: Plan, *, served_less: bool) -> Iterator[StageValue]:
+        values = {each.stage: each for each in plan.objective}
+        wishes = ObjectiveStage(Goal.PREFERENCES)
+        if wishes not in values and plan.relaxed:
+            goals = list(Goal)
+            order = [*values, wishes]
+            order.sort(key=lambda each: goals.index(each.goal) if each.goal not in _OF_CLAIMS else -1)
+            values = {stage: values.get(stage, StageValue(stage, 0, 0)) for stage in order}
+        for stage, before in values.items():
+            value = self._value(stage, plan)
+            bound = min(value, before.lower_bound)
+            if stage.goal in _OF_CLAIMS and stage.goal is not Goal.WAITING:
+                # The scheduler may take them all the same, if it comes to them last.
+                kept_out = (self.before.pod_classes[index] for index in self.kept_out if self.left[index])
+                mine = (each for each in kept_out if not each.placeholder and each.priority == stage.key)
+                bound = max(0, bound - sum(self.left[each.index] for each in mine))
+            elif served_less and stage.goal is not Goal.PLACEHOLDERS:
+                bound = 0
+            yield StageValue(stage, value, bound)
+
+    def _value(self, stage: ObjectiveStage, plan: Plan) -> float:
+        classes = self.before.pod_classes
+        mine = [c for c in classes if not c.placeholder and c.priority == stage.key]
+        deltas = {each.node_group: each.delta for each in plan.increments}
+        match stage.goal:
+            case Goal.UNSERVED:
+                return sum(self.left[each.index] for each in mine)
+            case Goal.WAITING:
+                return sum(self._waited(each) for each in mine)
+            case Goal.PLACEHOLDERS:
+                return sum(self.left[each.index] for each in classes if each.placeholder)
+            case Goal.PREFERENCES:
+                return sum(each.count * len(each.preferences) for each in plan.relaxed)
+            case Goal.COST:
+                tier = [self.groups[name] for name in deltas if self.groups[name].weight == stage.key]
+                return dollars(group.price_usd_per_hour * deltas[group.id] for group in tier)
+        previous = self.problem.previous if stage.goal is Goal.CHANGE else None  # else the number of nodes
+        before = {} if previous is None else {each.node_group: each.delta for each in previous.increments}
+        return sum(abs(deltas.get(name, 0) - before.get(name, 0)) for name in self.groups)
+
+    def _waited(self, of: PodClass) -> int:
+        """Return how long the youngest pods of a class have waited, as many as are left out, in seconds."""
+        key, left, total = (of.spec, of.priority, of.gang, of.placeholder), self.left[of.index], 0
+        sets = [pods for pods in self.problem.pod_sets if left and class_key(pods) == key]
+        for pods in sorted(sets, key=lambda each: each.waiting_seconds):
+            taken = min(left, pods.count)
+            total, left = total + taken * pods.waiting_seconds, left - taken
+        return total
+
+
+_OF_CLAIMS = (Goal.UNSERVED, Goal.WAITING)
+
+
+def _why_stuck(spec: PodSpec) -> str:
+    return f"no order of placing pods was found in which its {_of_order(spec)} lets it in"
+
+
+def _why_kept_out(other: PodClass) -> str:
+    return f"where it could be, the {_of_order(other.spec)} of {other.example} would not let that pod in any more"
+
+
+def _of_order(spec: PodSpec) -> str:
+    """Return the constraints of a pod that depend on which others are there, for people."""
+    hard = [s.topology_key for s in spec.topology_spread if s.when_unsatisfiable is WhenUnsatisfiable.DO_NOT_SCHEDULE]
+    asked = [f"spread over {key}" for key in dict.fromkeys(hard)]
+    asked += [f"pod affinity over {key}" for key in dict.fromkeys(term.topology_key for term in spec.pod_affinity)]
+    return " and ".join(asked)
+
+
+def _asked(spec: PodSpec) -> int:
+    """Return how many constraints a check of a pod looks at."""
+    terms = len(spec.pod_affinity) + len(spec.pod_anti_affinity) + len(spec.topology_spread)
+    return terms + len(spec.preferred_nodes) + len(spec.preferred_pods) + len(spec.tolerations) + len(spec.host_ports)
+
+
+class _Completion:
+    """Tries pods that were left out on what the plan has."""
+
+    def __init__(self, draft: _ChangedPlan) -> None:
+        self._draft = draft
+        self._problem = draft.problem
+        self._checks = 0
+        self._constraints = sum(_asked(each.spec) for each in self._classes)
+        self._free: dict[str, Resources] = {}
+        of_groups = (taint for group in self._problem.node_groups for taint in soft_taints(group.taints))
+        of_nodes = (taint for node in self._problem.nodes for taint in soft_taints(node.taints))
+        self._soft = {*of_groups, *of_nodes}
+
+    def run(self) -> bool:
+        """Return whether a pod was found a place."""
+        draft, found = self._draft, False
+        classes = [each for each in draft.before.pod_classes if draft.left[each.index] and self._is_tried(each)]
+        # Real pods first, the most important ones before all others.
+        classes.sort(key=lambda each: (each.placeholder, -each.priority, each.index))
+        more = bool(classes)
+        while more:  # who finds a place may be what another one has waited for
+            placed = [self._place(each) for each in classes if draft.left[each.index]]
+            more = any(placed)
+            found |= more
+        return found
+
+    def _is_tried(self, of: PodClass) -> bool:
+        spec = of.spec
+        if of.gang is not None or spec.unschedulable:
+            return False
+        unproven = self._draft.before.certificate.unserved_unproven
+        return bool(unproven or spec.claims) or any(
+            each.spec.topology_spread or each.spec.pod_affinity for each in self._classes
+        )
+
+    @property
+    def _classes(self) -> Sequence[PodClass]:
+        return self._draft.before.pod_classes
+
+    def _place(self, of: PodClass) -> bool:
+        draft = self._draft
+        before = draft.left[of.index]
+        for against_wishes in (False, True):  # of others, which give them up rather than that a pod is left out
+            for place in [*draft.places, *self._bare_nodes(), *self._more_nodes(of.spec)]:
+                if not draft.left[of.index] or not self._affords():
+                    break
+                self._try(of, place, against_wishes=against_wishes)
+        return draft.left[of.index] < before
+
+    def _affords(self) -> bool:
+        most = min(_MOST_CHECKS, _MOST_CHECKED // (1 + len(self._draft.places) + self._constraints))
+        return self._checks < max(most, 2)
+
+    def _bare_nodes(self) -> Iterator[_FilledNodes]:
+        used = {each.where for each in self._draft.places if each.stands}
+        yield from (_FilledNodes(node.name, True, 1, {}) for node in self._problem.nodes if node.name not in used)
+
+    def _more_nodes(self, spec: PodSpec) -> Iterator[_FilledNodes]:
+        """Yield one more node of each group that may have one, the preferred and cheapest first."""
+        deltas = self._draft.deltas()
+        limits = [with_nodes(limit, self._draft.groups, deltas) for limit in self._problem.limits]
+        groups = sorted(self._problem.node_groups, key=lambda each: (-each.weight, each.price_usd_per_hour, each.id))
+
+        def grows(group: NodeGroup) -> bool:
+            grown = replace(group, target_size=group.target_size + deltas[group.id])
+            return room_of(grown, limits)[0] > 0 and why_not_eligible(spec, group.labels, group.taints) is None
+
+        yield from (_FilledNodes(group.id, False, 1, {}) for group in islice(filter(grows, groups), _MOST_GROUPS))
+
+    def _try(self, of: PodClass, place: _FilledNodes, *, against_wishes: bool) -> None:
+        """Place as many pods of the class as are taken there."""
+        room = self._room(of, place)
+        pods = min(self._draft.left[of.index], room)
+        while pods and self._affords():
+            if self._takes(of, place, pods, against_wishes=against_wishes):
+                return
+            pods //= 2
+
+    def _room(self, of: PodClass, place: _FilledNodes) -> int:
+        """Return how many pods of the class one of the nodes has room for, as far as resources and labels say."""
+        draft = self._draft
+        if place.stands:
+            node = draft.nodes[place.where]
+            free, labels, taints, name = node.free, node.labels, node.taints, node.name
+        else:
+            group = draft.groups[place.where]
+            if place.where not in self._free:
+                self._free[place.where] = new_node(group, self._problem.daemon_sets).free
+            free, labels, taints, name = self._free[place.where], group.labels, group.taints, ""
+        if why_not_eligible(of.spec, labels, taints, name) is not None:
+            return 0
+        left = Counter(dict(free))
+        for index, pods in place.pods.items():
+            for resource, amount in (*self._classes[index].spec.requests, (PODS, 1)):
+                left[resource] -= amount * pods
+        asked = {**dict(of.spec.requests), PODS: 1}
+        return max(0, min(left[resource] // amount for resource, amount in asked.items()))
+
+    def _takes(self, of: PodClass, place: _FilledNodes, pods: int, *, against_wishes: bool) -> bool:
+        """Place so many pods on one of the nodes, if the checker lets that pass."""
+        draft = self._draft
+        before, relaxed = list(draft.places), Counter(draft.relaxed)
+        rest = [replace(place, count=place.count - 1)] if place.count > 1 else []
+        there = {**place.pods, of.index: place.pods.get(of.index, 0) + pods}
+        filled = _FilledNodes(place.where, place.stands, 1, there)
+        draft.places = [each for each in draft.places if each is not place] + [*rest, filled]
+        names = self._wishes(of.index)
+        if names:
+            draft.relaxed[of.index, names] += pods
+        if not (self._passes_against_wishes() if against_wishes else self._passes()):
+            self._note_who_is_in_the_way(of)
+            draft.places, draft.relaxed = before, relaxed
+            return False
+        draft.left[of.index] -= pods
+        return True
+
+    def _note_who_is_in_the_way(self, of: PodClass) -> None:
+        """Note where the pod, if it came last, would be let in, and others would not be beside it."""
+        self._checks += 1
+        places = CheckedPlaces(self._problem, self._draft.written())
+        priorities = [each.priority for each in self._classes]
+        priorities[of.index] = min(priorities) - 1
+        found = {index for index, _ in stuck(self._problem, places, priorities)}
+        if found and of.index not in found:
+            self._draft.kept_out.setdefault(of.index, set()).update(found)
+
+    def _wishes(self, index: int) -> tuple[str, ...]:
+        spec = self._classes[index].spec
+        return tuple(each.name for each in preferences(spec, soft_taints=avoids_any(spec, self._soft)))
+
+    def _passes(self) -> bool:
+        self._checks += 1
+        plan = self._draft.written()
+        places = CheckedPlaces(self._problem, plan)
+        try:
+            faults = chain(faults_on_nodes(self._problem, places), faults_between_pods(self._problem, plan, places))
+            return next(faults, None) is None
+        except UncheckedPlanError:
+            return False
+
+    def _passes_against_wishes(self) -> bool:
+        """Return whether it passes once others give up their preferences, and let those do so that have to."""
+        draft, kept = self._draft, Counter(self._draft.relaxed)
+        placed: Counter[int] = Counter()
+        for each in draft.places:
+            placed.update({index: pods * each.count for index, pods in each.pods.items()})
+        wishes = {index: names for index in sorted(placed) if (names := self._wishes(index))}
+        draft.relaxed = Counter({(index, names): placed[index] for index, names in wishes.items()})
+        if not self._passes():
+            return False
+        for index in wishes if len(wishes) < _MOST_CLASSES else ():
+            all_given_up = draft.relaxed
+            mine = {key: count for key, count in kept.items() if key[0] == index}
+            draft.relaxed = Counter({key: n for key, n in all_given_up.items() if key[0] != index} | mine)
+            if not self._passes():
+                draft.relaxed = all_given_up
+        return True
