@@ -26,6 +26,8 @@ from solver.model import (
     Status,
     TierCost,
 )
+from solver.model.capacity import emptied
+from solver.model.eligibility import is_spread_over_hosts
 from solver.model.objective import Goal, ObjectiveStage, StageValue
 from solver.planning.solve import solve
 from solver.reduction.objective import dollars
@@ -126,6 +128,8 @@ class StepTrials:
         nodes = [cluster.node(number, removal.elsewhere.get(number)) for number in chosen]
         if bound:
             nodes.extend(self.rules.others({*chosen, *going}, removal.elsewhere))
+        if any(is_spread_over_hosts(cluster.classes[k].spec) for k in moved):
+            nodes.extend(emptied(cluster.nodes[number]) for number in removal.nodes)
         sets = tuple(_counted(cluster.classes[k], moved[k]) for k in sorted(moved))
         groups, limits = cluster.node_groups(removal.nodes), cluster.limits(open_to)
         return solve(Problem(sets, groups, tuple(nodes), limits, cluster.problem.daemon_sets), budget)

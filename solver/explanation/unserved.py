@@ -15,6 +15,7 @@ model finds which ones to give up.
 from __future__ import annotations
 
 import math
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -38,24 +39,28 @@ from solver.relaxation.cp_sat import Model, new_solver
 T = TypeVar("T")
 
 
-def minimal(items: Sequence[T], holds: Callable[[Sequence[T]], bool]) -> tuple[T, ...]:
+def minimal(items: Sequence[T], holds: Callable[[Sequence[T]], bool], most: int = sys.maxsize) -> tuple[T, ...]:
     """Return a subset of which `holds` is true, and of none that lacks one more item; earlier items are preferred to
-    later ones. Expects that it holds of all items together."""
-    found = _quick(items, (), True, holds)
-    return _irreducible(found, holds)
+    later ones. Return none of them where more than `most` are needed. Expects that it holds of all items together."""
+    found = _quick(items, (), True, holds, most)
+    return _irreducible(found, holds) if len(found) <= most else ()
 
 
-def _quick(items: Sequence[T], base: Sequence[T], grown: bool, holds: Callable[[Sequence[T]], bool]) -> tuple[T, ...]:
-    """Return the items needed on top of `base`; whether it holds of `base` alone is asked only where that has
-    `grown`."""
+def _quick(
+    items: Sequence[T], base: Sequence[T], grown: bool, holds: Callable[[Sequence[T]], bool], most: int
+) -> tuple[T, ...]:
+    """Return the items needed on top of `base`, and no further ones beyond `most`; whether it holds of `base` alone is
+    asked only where that has `grown` (QuickXplain, Junker 2004)."""
     if grown and holds(base):
         return ()
     if len(items) <= 1:
         return tuple(items)
     half = (len(items) + 1) // 2
     first, second = items[:half], items[half:]
-    later = _quick(second, (*base, *first), True, holds)
-    earlier = _quick(first, (*base, *later), bool(later), holds)
+    later = _quick(second, (*base, *first), True, holds, most)
+    if len(later) > most:
+        return later
+    earlier = _quick(first, (*base, *later), bool(later), holds, most - len(later))
     return (*earlier, *later)
 
 
@@ -247,6 +252,8 @@ def _changed(spec: PodSpec, changes: Sequence[ConstraintChange]) -> PodSpec:
 
 
 _MOST_WAYS = 8
+_MOST_CHANGES = 6
+"""Changes of one way in which a node group is made."""
 _ASKING = (REQUEST.name, devices.REQUEST.name)
 """Kinds of changes to what pods request,"""
 _SELECTING = ("node_selector", "node_affinity")
@@ -326,7 +333,7 @@ def _ways(oracle: Oracle, changes: Sequence[ConstraintChange], core: Sequence[Co
     found = _widened(oracle, found, conditions) or found or _together(oracle, changes)
     if not found:
         asked = oracle.question
-        found = _together(oracle, [*changes, *made_for(asked.problem, asked.claim.classes)])[:1]
+        found = _with_made(oracle, [*changes, *made_for(asked.problem, asked.claim.classes)])
     for together in found:
         yield _shrunk(oracle, together)
 
@@ -356,6 +363,17 @@ def _together(oracle: Oracle, changes: Sequence[ConstraintChange]) -> list[Seque
         if not any(set(together) == set(known) for known in found) and not oracle.budget.exhausted:
             found.append(together)
     return found
+
+
+def _with_made(oracle: Oracle, changes: Sequence[ConstraintChange]) -> list[Sequence[ConstraintChange]]:
+    """Return an irreducible set of changes, of which some make a node group, that is enough; none where it has so many
+    that nobody would make them."""
+    if not oracle.ask(changes).served:
+        return []
+    few = fewest_given_up(oracle.question, changes)
+    order = sorted(changes, key=lambda change: change not in few)
+    found = minimal(order, lambda some: oracle.ask(some).served, _MOST_CHANGES)
+    return [found] if found else []
 
 
 def _asking_little_less(

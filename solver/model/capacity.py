@@ -77,6 +77,11 @@ def less_daemons(allocatable: Resources, daemons: Iterable[PodSpec]) -> dict[str
     return free
 
 
+def emptied(node: Node) -> Node:
+    """Return a node that goes: no pod runs or finds room there, but until it has gone it is a domain of hostnames."""
+    return Node(node.name, {}, node.labels, node.taints)
+
+
 def without_room(group: NodeGroup, daemon_sets: Iterable[PodSpec]) -> list[PodSpec]:
     """Return those of the DaemonSets' pods that may run on new nodes of the group, and that these have no room for."""
     free, waiting = dict(group.allocatable), []

@@ -155,6 +155,12 @@ def all_why_not_eligible(spec: PodSpec, labels: Labels, taints: Sequence[Taint],
             yield f"taint {taint} not tolerated"
 
 
+def is_spread_over_hosts(spec: PodSpec) -> bool:
+    """Whether a required spread of the pod counts each node by itself."""
+    hard = (s for s in spec.topology_spread if s.when_unsatisfiable is WhenUnsatisfiable.DO_NOT_SCHEDULE)
+    return any(spread.topology_key == HOSTNAME for spread in hard)
+
+
 def counts_domain(
     spread: TopologySpread, spec: PodSpec, labels: Labels, taints: Sequence[Taint], node_name: str = ""
 ) -> bool:

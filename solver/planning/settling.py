@@ -345,7 +345,9 @@ class _Completion:
     def _place(self, of: PodClass) -> bool:
         draft = self._draft
         before = draft.left[of.index]
-        for against_wishes in (False, True):  # of others, which give them up rather than that a pod is left out
+        wishing = any(each.index != of.index and self._wishes(each.index) for each in self._classes)
+        # Others give their wishes up rather than that a pod is left out.
+        for against_wishes in (False, True) if wishing else (False,):
             for place in [*draft.places, *self._bare_nodes(), *self._more_nodes(of.spec)]:
                 if not draft.left[of.index] or not self._affords():
                     break

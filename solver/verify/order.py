@@ -211,14 +211,22 @@ class _Pending:
 class _Play:
     def __init__(self, problem: Problem, places: CheckedPlaces, priorities: Sequence[int]) -> None:
         self._specs, self._priorities = places.specs, priorities
+        known: dict[object, _Constraint] = {}
+        made: dict[int, list[_Constraint]] = {}
+        for index in sorted(places.of_class):
+            found = [known.setdefault(key, each) for key, each in _constraints(places.specs[index])]
+            if found:
+                made[index] = found
+        self.constraints = list(known.values())
+        self._counting: dict[int, list[_Constraint]] = {
+            index: [each for each in self.constraints if self._selects(each, places.specs[index])]
+            for index in (places.of_class if self.constraints else ())
+        }
         self._asked: dict[int, list[tuple[_Constraint, bool]]] = {}
         """Class -> its constraints, and whether each counts it."""
-        known: dict[object, _Constraint] = {}
-        for index in sorted(places.of_class):
-            found = [known.setdefault(key, made) for key, made in _constraints(places.specs[index])]
-            if found:
-                self._asked[index] = [(each, self._selects(each, places.specs[index])) for each in found]
-        self.constraints = list(known.values())
+        for index, found in made.items():
+            own = {id(each) for each in self._counting[index]}
+            self._asked[index] = [(each, id(each) in own) for each in found]
         of_several = {id(each) for asked in self._asked.values() if len(asked) > 1 for each, _ in asked}
         self._bound = {
             index: asked
@@ -227,10 +235,6 @@ class _Play:
         }
         """Of these: classes whose order matters. One spread alone, of pods that have nothing else, can be kept in some
         order wherever it is kept in the end: the emptiest domains first."""
-        self._counting: dict[int, list[_Constraint]] = {
-            index: [each for each in self.constraints if self._selects(each, places.specs[index])]
-            for index in (places.of_class if self.constraints else ())
-        }
         self._apart = any(HOSTNAME in _keys(each) for each in self.constraints)
         self.stuck: Counter[tuple[int, int]] = Counter()
         units = len(problem.nodes) + sum(place.count if self._apart else 1 for place in places.all)

@@ -48,10 +48,12 @@ from solver.model import (
     Problem,
     RunningPods,
 )
-from solver.model.eligibility import node_label_keys, read_node_names
+from solver.model.capacity import emptied
+from solver.model.eligibility import is_spread_over_hosts, node_label_keys, read_node_names
 from solver.reduction.node_columns import Bools, Ints, NodeColumns, amount_of, open_where
 
 _DISPLACED = DisplacedOwner()
+_LEAVING = "the node that is leaving"
 
 
 class Room:
@@ -421,6 +423,8 @@ class Relocation:
             return Relocated({}, all=False)
         if not all(map(self.decided_by_node, specs)):
             nodes += self._counting.beside(targets, specs)
+        if any(map(is_spread_over_hosts, specs)):
+            nodes.append(replace(emptied(nodes[0]), name=_LEAVING))  # one like those whose pods these are
         found = solve_valid(Problem(pod_sets, nodes=tuple(nodes)), budget)
         return Relocated(_by_node(found.plan), found.places_all)
 
