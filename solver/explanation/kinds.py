@@ -8,7 +8,7 @@ from dataclasses import replace
 from solver.explanation import capacity, devices, pods
 from solver.explanation.model import ConstraintChange, ConstraintKind
 from solver.model import NodeGroup, PodClass, Problem
-from solver.model.plan import ClassKey, class_key
+from solver.model.plan import class_key
 
 KINDS: dict[str, ConstraintKind] = {
     kind.name: kind for kind in (*pods.KINDS, *devices.KINDS, *capacity.KINDS, pods.REQUEST)
@@ -53,10 +53,11 @@ def apply(problem: Problem, changes: Iterable[ConstraintChange]) -> Problem:
     if of_groups:
         groups = tuple(_edited(group, of_groups.get(group.id, ())) for group in problem.node_groups)
         problem = replace(problem, node_groups=groups)
-    edits: dict[ClassKey, list[ConstraintChange]] = {}
+    by_class: dict[int, list[ConstraintChange]] = {}  # by index: pods of many constraints are hashed but once
     for change in changes:
         if change.pods is not None:
-            edits.setdefault(class_key(change.pods), []).append(change)
+            by_class.setdefault(change.pods.index, []).append(change)
+    edits = {class_key(mine[0].pods): mine for mine in by_class.values() if mine[0].pods is not None}
     if not edits:
         return problem
     changed = []
