@@ -30,8 +30,19 @@ from tests.support.solver.strategies import constrained_specs
 
 BUDGET = Budget(deterministic_seconds=1.0)
 CPU = 4000
-SPECS = constrained_specs().map(lambda spec: replace(spec, node_terms=()))
-"""As they are on pods: terms of volumes are on volumes."""
+
+
+def as_read(spec: PodSpec) -> PodSpec:
+    """Return the spec as it is read from a pod: terms of volumes are on volumes, and a spread with an empty selector
+    counts nobody."""
+    spreads = []
+    for spread in spec.topology_spread:
+        selector = replace(spread.selector, match_expressions=spread.selector.match_expressions or None)
+        spreads.append(replace(spread, selector=selector))
+    return replace(spec, node_terms=(), topology_spread=tuple(spreads))
+
+
+SPECS = constrained_specs().map(as_read)
 
 
 def nodes_of(world: Standing, room: Callable[[str], Mapping[str, str] | None]) -> tuple[Node, ...]:
