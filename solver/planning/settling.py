@@ -4,7 +4,7 @@ The search keeps rules over domains that say which ends are valid. Where several
 which the scheduler may place pods might reach such an end: pods that never get their turn leave the plan. And where the
 rules are stricter than the scheduler, or time was up, pods may be left out though it would take them: these are tried
 again, on nodes that stand, on those that are planned, and on one more of a group, without their preferences, until
-nothing fits. Nothing is tried of gangs, which are served whole or not at all.
+nothing fits. Gangs are served whole or not at all.
 """
 
 from __future__ import annotations
@@ -322,21 +322,34 @@ class _Completion:
         classes = [each for each in draft.before.pod_classes if draft.left[each.index] and self._is_tried(each)]
         # Real pods first, the most important ones before all others.
         classes.sort(key=lambda each: (each.placeholder, -each.priority, each.index))
-        more = bool(classes)
+        units: dict[object, list[PodClass]] = {}
+        for each in classes:
+            units.setdefault(each.index if each.gang is None else each.gang, []).append(each)
+        more = bool(units)
         while more:  # who finds a place may be what another one has waited for
-            placed = [self._place(each) for each in classes if draft.left[each.index]]
+            placed = [self._place_unit(each) for each in units.values()]
             more = any(placed)
             found |= more
         return found
 
     def _is_tried(self, of: PodClass) -> bool:
         spec = of.spec
-        if of.gang is not None or spec.unschedulable:
+        if spec.unschedulable:
             return False
         unproven = self._draft.before.certificate.unserved_unproven
         return bool(unproven or spec.claims) or any(
             each.spec.topology_spread or each.spec.pod_affinity for each in self._classes
         )
+
+    def _place_unit(self, members: Sequence[PodClass]) -> bool:
+        """Place pods of a class, or all of a gang; return whether there was a place."""
+        draft, whole = self._draft, members[0].gang is not None
+        before = draft.places, Counter(draft.left), Counter(draft.relaxed)
+        placed = [self._place(each) for each in members if draft.left[each.index]]
+        if whole and any(each.gang == members[0].gang and draft.left[each.index] for each in self._classes):
+            draft.places, draft.left, draft.relaxed = before
+            return False
+        return any(placed)
 
     @property
     def _classes(self) -> Sequence[PodClass]:
