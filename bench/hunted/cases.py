@@ -16,12 +16,13 @@ from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.api.core.nodes import node_document
 from cagrpc.cluster.documents import DocumentReader
 from cagrpc.cluster.state import PodRef
+from cagrpc.controllers.placement.nominations import nominated_together
 from cagrpc.controllers.planning.increments import AssignedPods, assign_pods
 from cagrpc.controllers.planning.problem import Question
 from cagrpc.errors import InvalidConfiguration
 from cagrpc.offline.inputs import Inputs, problem_of, read_inputs
 from solver import Budget, Plan, Problem, solve
-from solver.model import ATTACHABLE_VOLUMES, NodeGroup
+from solver.model import ATTACHABLE_VOLUMES, NodeGroup, PodSpec
 from solver.model.plan import ClassKey, class_key
 
 Case = Mapping[str, Any]
@@ -43,7 +44,7 @@ class PlannedCase:
     problem: Problem
     plan: Plan
     assigned: AssignedPods
-    read: frozenset[str]
+    read: Mapping[str, PodSpec]
     """The pods that were planned, `namespace/name`."""
 
 
@@ -85,7 +86,7 @@ def planned(case: Case, directory: Path, budget: Budget = BUDGET) -> PlannedCase
         spec = read.found.state.devices.left_out(each.pod_set.spec)
         pods[class_key(replace(each.pod_set, spec=spec))] += each.pods
     assigned = assign_pods(plan, Question(problem, pods, frozenset()))
-    known = frozenset(f"{ref.namespace}/{ref.name}" for refs in pods.values() for ref in refs)
+    known = {f"{ref.namespace}/{ref.name}": spec for (spec, *_), refs in pods.items() for ref in refs}
     return PlannedCase(problem, plan, assigned, known)
 
 
@@ -95,7 +96,8 @@ def _whole(part: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def question(case: Case, found: PlannedCase, *, nominated: bool) -> dict[str, Any]:
-    """Return what the scheduler is asked about the plan; with `nominated`, every pod is nominated to where it goes."""
+    """Return what the scheduler is asked about the plan; with `nominated`, pods are nominated to where they go as the
+    placement controller does."""
     groups = {each.id: each for each in found.problem.node_groups}
     bodies = {name_of(each): each for each in case["pending"]}
     nodes: list[Any] = [_whole("nodes", each) for each in case["nodes"]]
@@ -108,10 +110,11 @@ def question(case: Case, found: PlannedCase, *, nominated: bool) -> dict[str, An
     placed: set[str] = set()
 
     def place(pods: Sequence[PodRef], node: str) -> None:
-        for ref in pods:
-            name = f"{ref.namespace}/{ref.name}"
+        names = [f"{ref.namespace}/{ref.name}" for ref in pods]
+        together = nominated_together([found.read[name] for name in names])
+        for name, can_be in zip(names, together, strict=True):
             placed.add(name)
-            placements.append({"pod": bodies[name], "node": node, "nominated": nominated})
+            placements.append({"pod": bodies[name], "node": node, "nominated": nominated and can_be})
 
     for node, pods in found.assigned.existing.items():
         place(pods, node)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,9 @@ TOLERATED: Mapping[str, str] = {
     "free to go, stuck": "no nomination steers who binds where: a plan of files may get stuck in an unlucky order",
     "stuck, others instead": "a pod that is left out has the place of one like it: as many are served",
     "undecided": "too many orders to try them all",
+    "missed, for a volume of one node": "the scheduler lets pods of a ReadWriteOnce volume come to several nodes, where"
+    " all but those of one wait for the volume for ever",
+    "missed, beside DaemonSets": "what only a DaemonSet's pod lets in has to wait until that runs",
 }
 """Kinds that are counted and are no faults, and why."""
 
@@ -38,7 +42,9 @@ def judged(case: Case, scheduler: KubeScheduler, directory: Path, *, free: bool 
         return [Found("no plan", str(error), type(error.__cause__).__name__)]
     answer = scheduler.ask(question(case, found, nominated=True))
     faults = _soundness(case, answer)
-    faults += _completeness(case, found, answer)
+    if missed := _missed(answer):
+        kind = _why_missed(case, scheduler, found, missed)
+        faults.append(Found(kind, _said_of_missed(found, missed), _features(case, list(missed))))
     if free and not faults:
         loose = scheduler.ask(question(case, found, nominated=False))
         if len(loose["stuck"]) > len(loose["stuck"][0]["instead"] if loose["stuck"] else ()):
@@ -61,21 +67,48 @@ def _soundness(case: Case, answer: Mapping[str, Any]) -> list[Found]:
     return []
 
 
-def _completeness(case: Case, found: PlannedCase, answer: Mapping[str, Any]) -> list[Found]:
-    missed = {pod: nodes for pod, nodes in answer["takes"].items() if nodes}
-    if not missed:
-        return []
+def _missed(answer: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:
+    return {pod: nodes for pod, nodes in answer["takes"].items() if nodes}
+
+
+def _why_missed(case: Case, scheduler: KubeScheduler, found: PlannedCase, missed: Mapping[str, Sequence[str]]) -> str:
+    """Return the kind of fault, or of what is none."""
+    if not missed.keys() & found.read.keys():
+        return "missed, not read"
+    bodies = {name_of(each): each for each in (*case["pending"], *case["bound"])}
+    claims = Counter(claim for name in bodies for claim in _claims_of_one_node(case, bodies[name]))
+    shared = {claim for claim, pods in claims.items() if pods > 1}
+    if all(shared.intersection(_claims_of_one_node(case, bodies[name])) for name in missed):
+        return "missed, for a volume of one node"
+    if case["daemonsets"]:
+        without = scheduler.ask(question({**case, "daemonsets": []}, found, nominated=True))
+        if not missed.keys() & _missed(without).keys():
+            return "missed, beside DaemonSets"
+    certificate = found.plan.certificate
+    proven = certificate.status is Status.OPTIMAL and not certificate.unserved_unproven
+    return "missed beside a proof" if proven else "missed"
+
+
+def _claims_of_one_node(case: Case, pod: Mapping[str, Any]) -> set[tuple[str, str]]:
+    """Return (namespace, name) of the claims of a pod whose volume one node has at a time."""
+    namespace = pod["metadata"]["namespace"]
+    names = {each["persistentVolumeClaim"]["claimName"] for each in pod["spec"].get("volumes", ())
+             if "persistentVolumeClaim" in each}  # fmt: skip
+    return {
+        (namespace, each["metadata"]["name"])
+        for each in case.get("objects", ())
+        if each["kind"] == "PersistentVolumeClaim" and each["metadata"]["namespace"] == namespace
+        and each["metadata"]["name"] in names and each["spec"]["accessModes"] == ["ReadWriteOnce"]
+    }  # fmt: skip
+
+
+def _said_of_missed(found: PlannedCase, missed: Mapping[str, Sequence[str]]) -> str:
     reasons = {
         f"{ref.namespace}/{ref.name}": "; ".join(each.reasons)
         for each in found.plan.unplaced
         for ref in found.assigned.unplaced.get(each.pod_class, ())
     }
-    optimal = found.plan.certificate.status is Status.OPTIMAL and not found.plan.certificate.unserved_unproven
-    kind = "missed beside a proof" if optimal else "missed"
-    if not missed.keys() & found.read:
-        kind = "missed, not read"
-    said = (f"{pod} is taken by {', '.join(nodes)}: {reasons.get(pod, '')}" for pod, nodes in missed.items())
-    return [Found(kind, "; ".join(said), _features(case, list(missed)))]
+    return "; ".join(f"{pod} is taken by {', '.join(nodes)}: {reasons.get(pod, '')}" for pod, nodes in missed.items())
 
 
 def _features(case: Case, pods: Sequence[str]) -> str:

@@ -67,14 +67,20 @@ def with_nodes(limit: Limit, groups: Mapping[str, NodeGroup], change: Mapping[st
 
 
 def less_daemons(allocatable: Resources, daemons: Iterable[PodSpec]) -> dict[str, int]:
-    """Return what DaemonSets' pods that may run on a node leave of it. One that it has no room for waits there, and
-    takes nothing."""
-    free = dict(allocatable)
+    """Return what DaemonSets' pods that may run on a node leave of it."""
+    return with_daemons(allocatable, daemons)[1]
+
+
+def with_daemons(allocatable: Resources, daemons: Iterable[PodSpec]) -> tuple[list[PodSpec], dict[str, int]]:
+    """Return those of the DaemonSets' pods that a node has room for, one after the other, and what they leave of it.
+    One that it has no room for waits there, and takes nothing."""
+    there, free = [], dict(allocatable)
     for spec in daemons:
         need = {**dict(spec.requests), PODS: 1}
         if all(free.get(name, 0) >= amount for name, amount in need.items()):
             free |= {name: free.get(name, 0) - amount for name, amount in need.items()}
-    return free
+            there.append(spec)
+    return there, free
 
 
 def emptied(node: Node) -> Node:
@@ -84,14 +90,9 @@ def emptied(node: Node) -> Node:
 
 def without_room(group: NodeGroup, daemon_sets: Iterable[PodSpec]) -> list[PodSpec]:
     """Return those of the DaemonSets' pods that may run on new nodes of the group, and that these have no room for."""
-    free, waiting = dict(group.allocatable), []
-    for spec in daemon_sets:
-        if why_not_eligible(spec, group.labels, group.taints) is None:
-            left = less_daemons(free, [spec])
-            if left == free:
-                waiting.append(spec)
-            free = left
-    return waiting
+    mine = [spec for spec in daemon_sets if why_not_eligible(spec, group.labels, group.taints) is None]
+    there, _ = with_daemons(group.allocatable, mine)
+    return list((Counter(mine) - Counter(there)).elements())
 
 
 def with_devices(devices: tuple[Devices, ...], daemons: Iterable[PodSpec]) -> tuple[list[PodSpec], tuple[Devices, ...]]:

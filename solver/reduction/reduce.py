@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from solver.model import PODS, HostPort, Labels, Limit, NodeGroup, PodSpec, Problem, Resources, Taint
-from solver.model.capacity import less_daemons, remaining, room_of, with_devices
+from solver.model.capacity import less_daemons, remaining, room_of, with_daemons, with_devices
 from solver.model.eligibility import node_label_keys, read_node_names, why_not_eligible
 from solver.model.plan import ClassKey, class_key
 from solver.reduction.device_rows import device_rows
@@ -75,15 +75,15 @@ class _NodeTemplates:
         self.daemons: list[list[PodSpec]] = []
         self.places: list[NodeTemplate] = []
         for group in self.groups:
-            mine, devices, ports = _NO_DAEMONS, group.devices, _NO_PORTS
+            mine, devices, ports, room = _NO_DAEMONS, group.devices, _NO_PORTS, group.allocatable
             if problem.daemon_sets:
                 runs = daemon.row(group.labels, group.taints)
                 mine = [spec for spec, here in zip(problem.daemon_sets, runs, strict=True) if here]
                 mine, devices = with_devices(group.devices, mine)
+                mine, room = with_daemons(group.allocatable, mine)
                 ports = frozenset(port for spec in mine for port in spec.host_ports)
             self.daemons.append(mine)
             can_hold = room_of(group, problem.limits)[0] > 0
-            room = less_daemons(group.allocatable, mine)
             self.places.append(
                 NodeTemplate("", group.labels, group.taints, (), ports, can_hold, devices, room, tuple(mine))
             )

@@ -25,6 +25,7 @@ from solver.model import (
     TaintEffect,
     TopologySpread,
 )
+from solver.model.capacity import limits_broken
 from solver.verify.claims import CheckedConstraint, Rule, constraints_of
 from solver.verify.filters import counts
 from solver.verify.order import hard_keys, includes, stuck
@@ -337,8 +338,8 @@ class Judge:
         return min((sums.get(domain, 0) for domain in domains), default=0)
 
     def _domains_of(self, constraint: CheckedConstraint, spread: TopologySpread) -> frozenset[str]:
-        """Return the domains of existing nodes and of groups below their maximum, less those that the spread's policies
-        exclude."""
+        """Return the domains of existing nodes and of groups that may have one more node, less those that the spread's
+        policies exclude."""
         spec = self._places.specs[constraint.pod_class]
         key = (
             spread.topology_key,
@@ -358,7 +359,11 @@ class Judge:
     def _possible(self, key: str) -> frozenset[tuple[int, str]]:
         """Return (number of the node in `Sights`, its domain)."""
         if key not in self._seen:
-            able: list[NodeGroup | Node] = [g for g in self._problem.node_groups if g.target_size < g.max_size]
+            able: list[NodeGroup | Node] = [
+                group
+                for group in self._problem.node_groups
+                if group.target_size < group.max_size and not limits_broken(self._problem.limits, group, 1)
+            ]
             able.extend(self._problem.nodes)
             sights = self._places.sights
             self._seen[key] = frozenset((sights.of(each), each.labels[key]) for each in able if key in each.labels)

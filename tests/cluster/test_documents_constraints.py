@@ -127,12 +127,12 @@ def test_running_pods_keep_planned_ones_away_by_labels_that_only_they_look_at(tm
     assert (seen.spec.namespace, seen.spec.labels, len(seen.spec.pod_anti_affinity)) == ("", (), 1)
 
 
-def test_daemons_take_their_ports_and_are_nobody_to_others(tmp_path: Path) -> None:
+def test_daemons_take_their_ports_and_keep_nobody_out_by_terms(tmp_path: Path) -> None:
     daemon = _workload("DaemonSet", "d", _spec(9100, **_apart("web")), {"app": "d"})
     found = _read(tmp_path, daemon, _pod("new", _spec(**_apart("d")), app="web"))
     assert [(each.requests, each.host_ports) for each in found.daemon_sets] == [(_CPU, (HostPort(9100),))]
     (seen,) = found.daemon_sets
-    assert (seen.pod_anti_affinity, seen.labels, seen.namespace) == ((), (), "")
+    assert (seen.pod_anti_affinity, seen.labels, seen.namespace) == ((), (("app", "d"),), "shop")
 
 
 def _of_teams(spec: dict[str, Any]) -> list[Any]:

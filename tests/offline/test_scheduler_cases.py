@@ -502,6 +502,12 @@ DAEMONS = {
         _BIG,
         groups_opened=frozenset({"small"}),
     ),
+    "anti-affinity to it, by its labels": Case(
+        [daemon_set("10m", {"app": "x"}), *pods(1, affinity=anti(term(RACK, X, namespaceSelector={})))],
+        0,
+        0,
+        [group(labels={RACK: "r"})],
+    ),
     "anti-affinity to it": Case(
         [daemon_set("10m"), *pods(1, affinity=anti(term(RACK, {}, namespaceSelector={})))],
         0,

@@ -287,13 +287,15 @@ def _left_out(
 
 def daemon(template: PodSpec) -> PodSpec:
     """Return the spec of a DaemonSet's pod on a new node. Of its constraints only host ports, claims and those on nodes
-    count."""
+    count; other pods' constraints count it."""
     return PodSpec(
         template.requests,
         template.node_selector,
         template.affinity,
         tuple(sorted({*template.tolerations, *_OF_DAEMONS}, key=toleration_order)),
-        host_ports=template.host_ports,
+        template.namespace,
+        template.labels,
+        template.host_ports,
         node_terms=template.node_terms,
         claims=template.claims,
     )

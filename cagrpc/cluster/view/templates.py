@@ -158,7 +158,8 @@ class DaemonSetTable:
         if found.source is not None:
             references |= {OF_RUNTIME_CLASSES}
         self._requirements.references.put(_key(name), references, lambda: self._read(name))
-        self._specs[name] = daemon(replace(read.spec, unschedulable=""))
+        mine = replace(read.spec, namespace=now.template.namespace, labels=now.template.labels, unschedulable="")
+        self._specs[name] = daemon(mine)
 
 
 def _key(name: str) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,7 +24,7 @@ from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.assume_cache.placements import DesiredPlacements, PlacedPods
 from cagrpc.controllers.placement.handover import may_move, most_promising, repack, swap
 from cagrpc.controllers.placement.metrics import WaitMetrics
-from cagrpc.controllers.placement.nominations import Nominations, Patience
+from cagrpc.controllers.placement.nominations import Nominations, Patience, nominated_together
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import ExpectedPod, FleetSnapshot, Phase, PodKey
 from cagrpc.kube.client.client import Client
@@ -65,6 +65,8 @@ class Targets:
     """Of these pods, except those that consume ProvisioningRequests."""
     priorities: Mapping[PodKey, int] = field(default_factory=dict)
     """Of the same pods."""
+    not_nominated: frozenset[str] = frozenset()
+    """Pods (UIDs) that wait to be nominated until others of their Node are bound."""
     not_yet: frozenset[str] = frozenset()
     """Nodes with a foreign taint that their pods do not tolerate, such as a network plugin's while it starts."""
     rivals: bool = False
@@ -77,6 +79,10 @@ class Targets:
         """Ids of increments that were ready then."""
         increments = self.snapshot.increments if self.snapshot is not None else ()
         return frozenset(each.id for each in increments if each.phase is Phase.READY)
+
+    def nomination_of(self, uid: str) -> str | None:
+        """Return the Node to nominate a pod to now, "" for none yet; None for a pod without a place."""
+        return "" if uid in self.not_nominated else self.nodes.get(uid)
 
 
 class PlacementController(Controller):
@@ -129,7 +135,7 @@ class PlacementController(Controller):
         targets = self._targets
         if not increments <= targets.ready:
             return False
-        pods = self._cluster.pending(targets.nodes)
+        pods = self._cluster.pending(targets.nodes.keys() - targets.not_nominated)
         return all(self._nominations.begun(pod, targets.nodes[uid]) for uid, pod in pods.items())
 
     def settled(self, increment_id: str, name: str) -> bool:
@@ -138,7 +144,8 @@ class PlacementController(Controller):
         targets = self._targets
         if increment_id not in targets.ready or name in targets.not_yet:
             return False
-        return all(self._nominations.stands(pod, name) for pod in self._pods_of(targets, name).values())
+        pods = self._pods_of(targets, name).items()
+        return all(uid in targets.not_nominated or self._nominations.stands(pod, name) for uid, pod in pods)
 
     def expects(self, name: str) -> bool:
         """Return whether pods with a place on the Node of this name are still to be created."""
@@ -195,7 +202,7 @@ class PlacementController(Controller):
 
     def _changed(self, uid: str, pod: PendingPod | None) -> None:
         """Queue a pod whose nomination is not as it should be. Called by the view's thread, under its lock."""
-        node = self._targets.nodes.get(uid)
+        node = self._targets.nomination_of(uid)
         if pod is None:
             if node is not None:
                 self.wake.set()
@@ -213,7 +220,7 @@ class PlacementController(Controller):
         pod = self._cluster.pending([uid]).get(uid)
         if pod is None:
             return None
-        node = self._targets.nodes.get(uid, "")
+        node = self._targets.nomination_of(uid) or ""
         if node and self._patience.rests(uid, node):
             node = ""
         return self._nominations.bring_about(pod, node)
@@ -276,6 +283,7 @@ class PlacementController(Controller):
             {name: tuple(uids) for name, uids in pods.items()},
             specs,
             {uid: pod_set.priority for uid, pod_set in pod_sets.items()},
+            frozenset(self._not_nominated(pods.values(), specs)),
             frozenset(
                 name
                 for name, node in there.items()
@@ -289,6 +297,14 @@ class PlacementController(Controller):
             ),
             frozenset(node for uid, node in there_now.items() if isinstance(uid, ExpectedPod)),
         )
+
+    @staticmethod
+    def _not_nominated(of_nodes: Iterable[Sequence[str]], specs: Mapping[PodKey, PodSpec]) -> Iterator[str]:
+        for uids in of_nodes:
+            known = sorted(uid for uid in uids if uid in specs)
+            if any(specs[uid].topology_spread for uid in known):
+                together = nominated_together([specs[uid] for uid in known])
+                yield from (uid for uid, nominated in zip(known, together, strict=True) if not nominated)
 
     def _hand_over(
         self, placed: PlacedPods, specs: Mapping[PodKey, PodSpec], desired: DesiredPlacements, held: AbstractSet[str]

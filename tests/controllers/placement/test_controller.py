@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -37,6 +38,26 @@ def test_all_pods_are_nominated_before_the_first_node_is_released(
     kinds = ["pod" if "/pods/" in request else "node" for request in scene.cluster.requests]
     assert kinds == ["pod"] * 9 + ["node"] * 3
     assert "3 nodes released" in caplog.text
+
+
+def test_pods_that_a_spread_would_keep_out_of_each_others_node_while_nominated_take_turns(scene: Scene) -> None:
+    planned = scene.planned()
+    spread = {
+        "maxSkew": 2, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "x"}},
+    }  # fmt: skip
+    for name in planned:
+        scene.cluster.change(
+            f"{POD}/{name}", metadata={"labels": {"app": "x"}}, spec={"topologySpreadConstraints": [spread]}
+        )
+    scene.run()
+    assert Counter(scene.nominated().values()) == dict.fromkeys(planned.values(), 2)
+    assert scene.phase() is Phase.DONE, "nodes are not held for those whose turn is to come"
+    for name, node in scene.nominated().items():
+        scene.bind(name, node)
+    scene.later()
+    assert len(scene.nominated()) == 3
+    assert scene.nominated().items() <= planned.items()
 
 
 def test_nobody_is_nominated_before_the_increment_is_whole(scene: Scene) -> None:
