@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from solver.model import PODS, HostPort, NodeGroup, PodSpec, Problem
+from solver.model import HOSTNAME, PODS, HostPort, NodeGroup, PodSpec, Problem
 from solver.verify.devices import CheckedClaims, finds_devices
-from solver.verify.filters import clash, fault
+from solver.verify.filters import clash, counts, fault
 from solver.verify.places import CheckedNodes, CheckedPlaces
 
 
@@ -29,6 +29,7 @@ def faults_on_nodes(problem: Problem, places: CheckedPlaces) -> Iterator[str]:
             yield from _resources(place, needs, available)
             if any_ports:
                 yield from _ports(place, places, daemons)
+            yield from _apart_from_daemons(place, places, daemons)
             lacking = claims.fault(where.devices, place.pods, daemons)
             if lacking is not None:
                 yield f"{place}: {lacking}"
@@ -73,6 +74,15 @@ def _template(group: NodeGroup, problem: Problem) -> tuple[Mapping[str, int], tu
                 left.update(less)
                 runs.append(daemon)
     return left, tuple(runs)
+
+
+def _apart_from_daemons(place: CheckedNodes, places: CheckedPlaces, daemons: tuple[PodSpec, ...]) -> Iterator[str]:
+    """Yield a sentence per class whose required anti-affinity counts a daemon of the node, which is there first."""
+    for index in place.pods if daemons else ():
+        for term in places.specs[index].pod_anti_affinity:
+            is_here = term.topology_key == HOSTNAME or term.topology_key in place.where.labels
+            if is_here and any(counts(term.selector, each.namespace, dict(each.labels)) for each in daemons):
+                yield f"{place} holds class {index} beside a daemon that its anti-affinity counts"
 
 
 def _ports(place: CheckedNodes, places: CheckedPlaces, daemons: tuple[PodSpec, ...]) -> Iterator[str]:

@@ -18,12 +18,8 @@ from tests.oracle import KubeScheduler
 
 CLUSTERS = 160
 KNOWN: Mapping[str, tuple[int, str]] = {
-    "refused by PodTopologySpread": (
-        2,
-        "pods nominated to a node count there before they are bound, by an empty selector too",
-    ),
     "stuck": (
-        1,
+        2,
         "pods of a term that are left out bind first, elsewhere, and the term lets the others in nowhere else",
     ),
     "missed": (1, "a spread of a pod that is left out itself keeps others out"),
