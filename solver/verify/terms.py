@@ -8,6 +8,7 @@ pod (`docs/reference/constraints.md`).
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -25,7 +26,6 @@ from solver.model import (
     TaintEffect,
     TopologySpread,
 )
-from solver.model.capacity import limits_broken
 from solver.verify.claims import CheckedConstraint, Rule, constraints_of
 from solver.verify.filters import counts
 from solver.verify.order import hard_keys, includes, stuck
@@ -359,15 +359,19 @@ class Judge:
     def _possible(self, key: str) -> frozenset[tuple[int, str]]:
         """Return (number of the node in `Sights`, its domain)."""
         if key not in self._seen:
-            able: list[NodeGroup | Node] = [
-                group
-                for group in self._problem.node_groups
-                if group.target_size < group.max_size and not limits_broken(self._problem.limits, group, 1)
-            ]
+            able: list[NodeGroup | Node] = [each for each in self._problem.node_groups if self._may_grow(each)]
             able.extend(self._problem.nodes)
             sights = self._places.sights
             self._seen[key] = frozenset((sights.of(each), each.labels[key]) for each in able if key in each.labels)
         return self._seen[key]
+
+    def _may_grow(self, group: NodeGroup) -> bool:
+        return group.target_size < group.max_size and all(
+            limit.used.get(name, 0) + amount <= limit.maxima.get(name, math.inf)
+            for limit in self._problem.limits
+            for name, amount in limit.counted(group).items()
+            if amount
+        )
 
 
 def _pods(constraint: CheckedConstraint, place: CheckedNodes) -> int:
