@@ -6,7 +6,16 @@ from __future__ import annotations
 import pytest
 
 from solver import Budget, Limit, NodeGroup, PodSet, PodSpec, Problem, Status, Taint, TaintEffect, solve
-from solver.model import Node, NodeSelectorTerm, Operator, PreferredNodes, Requirement
+from solver.model import (
+    Node,
+    NodeSelectorTerm,
+    Operator,
+    PodSelector,
+    PreferredNodes,
+    Requirement,
+    TopologySpread,
+    WhenUnsatisfiable,
+)
 from solver.planning import search
 
 _SOFT = Taint("soft", TaintEffect.PREFER_NO_SCHEDULE)
@@ -46,3 +55,21 @@ def test_an_empty_preference_asks_for_nothing() -> None:
     plan = solve(Problem((PodSet("x/a", spec, 1),), (), (node,)), Budget(deterministic_seconds=1))
     assert plan.unplaced == ()
     assert [(each.count, each.preferences) for each in plan.relaxed] == [(1, ("preferred node affinity on zone",))]
+
+
+@pytest.mark.parametrize(("limit_milli_cpu", "given_up"), [(8000, 0), (16000, 2)])
+def test_a_preferred_spread_counts_no_domain_that_a_limit_closes(limit_milli_cpu: int, given_up: int) -> None:
+    selector = PodSelector((Requirement("app", Operator.IN, ("x",)),), ("",))
+    spread = TopologySpread("zone", 1, selector, when_unsatisfiable=WhenUnsatisfiable.SCHEDULE_ANYWAY)
+    problem = Problem(
+        (PodSet("x/a", PodSpec((("cpu", 3000),), labels=(("app", "x"),), topology_spread=(spread,)), 2),),
+        (
+            NodeGroup("large", {"cpu": 16000, "pods": 110}, 9.0, {"zone": "a"}),
+            NodeGroup("small", {"cpu": 8000, "pods": 110}, 0.1, {"zone": "b"}),
+        ),
+        limits=(Limit("both", {"cpu": limit_milli_cpu}),),
+    )
+    plan = solve(problem, Budget(deterministic_seconds=1))
+    assert plan.unplaced == ()
+    assert [each.delta for each in plan.increments] == [1]
+    assert sum(each.count for each in plan.relaxed) == given_up
