@@ -34,9 +34,9 @@ from solver import (
     consolidate,
     solve,
 )
-from solver.consolidation.check import check_consolidation
 from solver.model import PODS, Operator, TaintEffect
 from solver.planning.warm_up import warm_up
+from tests.support.solver.consolidation_check import check_consolidation
 
 GIB = 2**30
 ZONE = "topology.kubernetes.io/zone"

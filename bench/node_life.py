@@ -45,7 +45,7 @@ class Bench:
         self._client = client
         self._nodes, self._pods = nodes, pods
         self._backend = SimulatedBackend(directory / "simulated.sqlite")
-        self._backend.set_behaviour(EVERYWHERE, Behaviour(boot_seconds=0, delete_seconds=0))
+        self._backend.set_behaviours({EVERYWHERE: Behaviour(boot_seconds=0, delete_seconds=0)})
         snapshot = FleetSnapshot(1, {GROUP.id: GroupState(GROUP, 0)}, (), {})
         self.life = NodeController(client, self._backend, lambda: snapshot)
         self._uncounted = 0.0

@@ -87,7 +87,7 @@ class _Standing:
 def serve(directory: Path, nodes: int, seconds: float, *, by: str) -> None:
     """Serve, and print the port; plan for so long, or with 0 seconds not at all, when a line comes."""
     logging.disable(logging.WARNING)
-    ready = native.ready_answers(provider.SERVICE, provider.BY_NODE) if by == NATIVE else ReadyAnswers()
+    ready = native.answers_of(native.load(), provider.SERVICE, provider.BY_NODE) if by == NATIVE else ReadyAnswers()
     fleet = _Standing(nodes, ready)
     files = (directory / name for name in ("server.crt", "server.key", "ca.crt"))
     tls = LiveTls(ServerTls(*(each.read_bytes() for each in files)))

@@ -56,7 +56,7 @@ def node_groups() -> list[dict[str, Any]]:
 def instances(file: Path, groups: Sequence[NodeGroup], nodes: int) -> dict[str, str]:
     """Order so many of the simulated cloud whose file this is, which nobody serves yet. Return the group of each."""
     backend = SimulatedBackend(file)
-    backend.set_behaviour(EVERYWHERE, Behaviour(boot_seconds=0))
+    backend.set_behaviours({EVERYWHERE: Behaviour(boot_seconds=0)})
     each, more = divmod(nodes, len(groups))
     for number, of in enumerate(groups):
         increment = f"{number:012x}"

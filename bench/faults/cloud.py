@@ -122,7 +122,7 @@ class Cloud:
         self.backend.close()
 
     def behave(self, group_id: str, behaviour: Behaviour | None) -> None:
-        self.backend.set_behaviour(group_id, behaviour)
+        self.backend.set_behaviours({group_id: behaviour})
 
     def heal(self) -> None:
         """Behave as usual from now on. What is late stays late."""

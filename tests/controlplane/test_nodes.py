@@ -46,7 +46,7 @@ class PlayedNodes:
         self.client = cluster.plane.client()
         self.view = ClusterView(self.client)
         self.backend = SimulatedBackend(directory / "simulated.sqlite")
-        self.backend.set_behaviour(EVERYWHERE, Behaviour(boot_seconds=0.2, delete_seconds=0.2))
+        self.backend.set_behaviours({EVERYWHERE: Behaviour(boot_seconds=0.2, delete_seconds=0.2)})
         self.fleet = Fleet(
             FleetSettings([_SMALL]), self.backend, SqliteJournal(directory / "journal.sqlite"), nodes=self.view
         )

@@ -57,7 +57,7 @@ def fronted(by: str) -> Iterator[None]:
 
 def ready_answers(service: str = provider.SERVICE) -> ReadyAnswers:
     """For a server, and for what makes its answers."""
-    return native.ready_answers(service, provider.BY_NODE)
+    return native.answers_of(native.load(), service, provider.BY_NODE)
 
 
 def rpc_server(service: str, methods: Mapping[str, Method], address: str = "127.0.0.1:0", **options: Any) -> RpcServer:

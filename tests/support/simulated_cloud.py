@@ -47,26 +47,26 @@ class SimulatedCloud(Cloud):
         self.faults.set_behaviours(dict.fromkeys(self.faults.behaviours()))
 
     def cut_off(self) -> None:
-        self.faults.set_behaviour("*", Behaviour(unreachable=True))
+        self.faults.set_behaviours({"*": Behaviour(unreachable=True)})
 
     def lose_answers(self, after: int) -> None:
         if after == 0:  # a call is one request
-            self.faults.set_behaviour("*", Behaviour(lost_answer_probability=1))
+            self.faults.set_behaviours({"*": Behaviour(lost_answer_probability=1)})
 
     def delay_lists(self) -> None:
-        self.faults.set_behaviour("*", Behaviour(list_delay_seconds=45))
+        self.faults.set_behaviours({"*": Behaviour(list_delay_seconds=45)})
 
     def delay_ids(self) -> None:
-        self.faults.set_behaviour("*", Behaviour(id_after_seconds=20))
+        self.faults.set_behaviours({"*": Behaviour(id_after_seconds=20)})
 
     def run_out(self, group: NodeGroup) -> None:
-        self.faults.set_behaviour(group.id, Behaviour(stock=1))
+        self.faults.set_behaviours({group.id: Behaviour(stock=1)})
 
     def exceed_quota(self, group: NodeGroup) -> None:
-        self.faults.set_behaviour(group.id, Behaviour(refusal="quota"))
+        self.faults.set_behaviours({group.id: Behaviour(refusal="quota")})
 
     def misconfigure(self, group: NodeGroup) -> None:
-        self.faults.set_behaviour(group.id, Behaviour(refusal="configuration"))
+        self.faults.set_behaviours({group.id: Behaviour(refusal="configuration")})
 
     def vanish(self, instance_id: str) -> None:
         self.faults.vanish([instance_id])
@@ -76,4 +76,4 @@ class LateSimulatedCloud(SimulatedCloud):
     """Its shortages show only while instances are created."""
 
     def run_out(self, group: NodeGroup) -> None:
-        self.faults.set_behaviour(group.id, Behaviour(late_shortage=1))
+        self.faults.set_behaviours({group.id: Behaviour(late_shortage=1)})

@@ -97,7 +97,7 @@ class World:
         self.clock = FakeClock()
         self.directory = tempfile.TemporaryDirectory()
         self.backend = SimulatedBackend(Path(self.directory.name) / "simulated.sqlite", clock=self.clock)
-        self.backend.set_behaviour("*", Behaviour(boot_seconds=BOOT_SECONDS))
+        self.backend.set_behaviours({"*": Behaviour(boot_seconds=BOOT_SECONDS)})
         self.cluster = Cluster(self.clock, self.backend, groups)
         self.api = self.cluster.api
         self.journal = MemoryJournal()

@@ -227,13 +227,9 @@ class SimulatedBackend:
             rows = self._connection.execute("SELECT key, settings FROM behaviours ORDER BY key").fetchall()
         return {key: _stored(settings, key) for key, settings in rows}
 
-    def set_behaviour(self, key: str, behaviour: Behaviour | None) -> None:
-        """Set the behaviour of an instance type, of a node group (which takes precedence), or of all others (`*`); None
-        resets it. Persistent. Raises `errors.InvalidInput` for an invalid key."""
-        self.set_behaviours({key: behaviour})
-
     def set_behaviours(self, behaviours: Mapping[str, Behaviour | None]) -> None:
-        """Call `set_behaviour` for each, all or none."""
+        """Set the behaviour of instance types, of node groups (which take precedence), or of all others (`*`), all or
+        none; None resets one. Persistent. Raises `errors.InvalidInput` for an invalid key."""
         for key in behaviours:
             if not key or not key.isprintable():
                 raise errors.InvalidInput(f"behaviour {key!a}: needs an instance type, a node group id or *")

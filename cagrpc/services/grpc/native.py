@@ -55,11 +55,6 @@ def load() -> Any:
     return module
 
 
-def ready_answers(service: str, by_node: Iterable[str]) -> ReadyAnswers:
-    """Return the same of the wheel's module, where it is installed."""
-    return answers_of(load(), service, by_node)
-
-
 def answers_of(module: Any, service: str, by_node: Iterable[str]) -> ReadyAnswers:
     """Return what `RpcServer` gives a front; without a module there is none. Requests of the methods `by_node` are told
     apart by the id of their node, all others by their bytes."""

@@ -44,7 +44,7 @@ def _states(backend: SimulatedBackend) -> list[str]:
 
 
 def test_an_instance_boots_runs_is_deleted_and_gone(backend: SimulatedBackend, clock: FakeClock) -> None:
-    backend.set_behaviour("*", Behaviour(boot_seconds=30, delete_seconds=5))
+    backend.set_behaviours({"*": Behaviour(boot_seconds=30, delete_seconds=5)})
     _order(backend, _orders(1))
     assert _states(backend) == ["creating"]
     clock.advance(29.9)
@@ -100,7 +100,7 @@ def test_a_token_is_executed_once_for_ever(backend: SimulatedBackend, tmp_path: 
 def test_a_clock_that_is_put_back_brings_nothing_back(
     backend: SimulatedBackend, tmp_path: Path, clock: FakeClock, restart: bool
 ) -> None:
-    backend.set_behaviour("*", Behaviour(boot_seconds=60, delete_seconds=5))
+    backend.set_behaviours({"*": Behaviour(boot_seconds=60, delete_seconds=5)})
     _order(backend, _orders(3))
     clock.advance(60)
     backend.delete([_listed(backend)[0]])
@@ -120,9 +120,9 @@ def test_what_was_listed_stays_so_where_a_process_is_killed(
     backend: SimulatedBackend, tmp_path: Path, clock: FakeClock
 ) -> None:
     """Killed, it has closed nothing; and the clock of the next one is behind."""
-    backend.set_behaviour("*", Behaviour(boot_seconds=60))
+    backend.set_behaviours({"*": Behaviour(boot_seconds=60)})
     _order(backend, _orders(2))
-    backend.set_behaviour("*", Behaviour(boot_seconds=60, vanish_probability=1.0, vanish_after_seconds=5))
+    backend.set_behaviours({"*": Behaviour(boot_seconds=60, vanish_probability=1.0, vanish_after_seconds=5)})
     _order(backend, _orders(3))
     assert _states(backend) == ["creating"] * 3
     clock.advance(120)
@@ -166,8 +166,8 @@ def test_a_large_order_counts_what_stands_once(backend: SimulatedBackend) -> Non
 
 
 def test_everything_survives_a_restart(backend: SimulatedBackend, tmp_path: Path, clock: FakeClock) -> None:
-    backend.set_behaviour("m7i.large", Behaviour(boot_seconds=10, boot_jitter_seconds=5, vanish_probability=0.5))
-    backend.set_behaviour("pool-b", Behaviour(late_shortage=1, fail_after_seconds=7))
+    backend.set_behaviours({"m7i.large": Behaviour(boot_seconds=10, boot_jitter_seconds=5, vanish_probability=0.5)})
+    backend.set_behaviours({"pool-b": Behaviour(late_shortage=1, fail_after_seconds=7)})
     _order(backend, [*_orders(6), *_orders(3, M6I)])
     backend.delete([_listed(backend)[0]])
     again = SimulatedBackend(tmp_path / "cloud.db", clock=clock, seed=99)
@@ -180,7 +180,7 @@ def test_everything_survives_a_restart(backend: SimulatedBackend, tmp_path: Path
 def _history(path: Path, seed: int) -> list[list[str]]:
     clock = FakeClock()
     backend = SimulatedBackend(path, clock=clock, seed=seed)
-    backend.set_behaviour("*", Behaviour(boot_jitter_seconds=30, failure_probability=0.3, vanish_probability=0.3))
+    backend.set_behaviours({"*": Behaviour(boot_jitter_seconds=30, failure_probability=0.3, vanish_probability=0.3)})
     _order(backend, _orders(20))
     result = []
     for _ in range(10):
@@ -199,8 +199,8 @@ def test_outcomes_follow_from_the_seed(tmp_path: Path) -> None:
 
 
 def test_stock_refuses_the_whole_order_at_once(backend: SimulatedBackend, clock: FakeClock) -> None:
-    backend.set_behaviour("m7i.large", Behaviour(stock=3))
-    backend.set_behaviour("m6i.large", Behaviour(stock=0))
+    backend.set_behaviours({"m7i.large": Behaviour(stock=3)})
+    backend.set_behaviours({"m6i.large": Behaviour(stock=0)})
     _order(backend, _orders(2))
     with pytest.raises(errors.OutOfCapacity) as raised:
         _order(backend, [*_orders(2, start=3), *_orders(1, M6I)])
@@ -214,7 +214,7 @@ def test_stock_refuses_the_whole_order_at_once(backend: SimulatedBackend, clock:
 
 def test_stock_is_shared_by_the_groups_of_a_type(backend: SimulatedBackend) -> None:
     other = group("pool-c", instance_type="m7i.large")
-    backend.set_behaviour("*", Behaviour(stock=2))
+    backend.set_behaviours({"*": Behaviour(stock=2)})
     _order(backend, _orders(1))
     with pytest.raises(errors.OutOfCapacity, match=r"m7i\.large: 2 wanted, 1 of 2 left") as raised:
         _order(backend, [*_orders(1, start=2), *_orders(1, other), *_orders(1, M6I)])
@@ -224,25 +224,25 @@ def test_stock_is_shared_by_the_groups_of_a_type(backend: SimulatedBackend) -> N
 
 def test_a_stock_of_a_type_is_shared_also_with_a_group_of_the_types_name(backend: SimulatedBackend) -> None:
     same, other = group("m7i.large"), group("other", instance_type="m7i.large")
-    backend.set_behaviour("m7i.large", Behaviour(stock=2))
+    backend.set_behaviours({"m7i.large": Behaviour(stock=2)})
     _order(backend, _orders(2, other))
     with pytest.raises(errors.OutOfCapacity, match=r"m7i\.large: 2 wanted, 0 of 2 left"):
         _order(backend, _orders(2, same))
 
 
 def test_a_groups_own_behaviour_goes_before_its_types(backend: SimulatedBackend) -> None:
-    backend.set_behaviour("m7i.large", Behaviour(stock=0))
-    backend.set_behaviour("pool-a", Behaviour(stock=1))
+    backend.set_behaviours({"m7i.large": Behaviour(stock=0)})
+    backend.set_behaviours({"pool-a": Behaviour(stock=1)})
     _order(backend, _orders(1))
     with pytest.raises(errors.OutOfCapacity, match="pool-a"):
         _order(backend, _orders(1, start=2))
-    backend.set_behaviour("pool-a", None)
+    backend.set_behaviours({"pool-a": None})
     with pytest.raises(errors.OutOfCapacity, match=r"m7i\.large"):
         _order(backend, _orders(1, start=2))
 
 
 def test_a_late_shortage_fails_the_surplus_while_it_is_created(backend: SimulatedBackend, clock: FakeClock) -> None:
-    backend.set_behaviour("m7i.large", Behaviour(boot_seconds=1, late_shortage=2, fail_after_seconds=20))
+    backend.set_behaviours({"m7i.large": Behaviour(boot_seconds=1, late_shortage=2, fail_after_seconds=20)})
     _order(backend, _orders(8))
     clock.advance(19)
     assert _states(backend) == ["running"] * 2 + ["creating"] * 6
@@ -259,14 +259,14 @@ def test_a_late_shortage_fails_the_surplus_while_it_is_created(backend: Simulate
 
 
 def test_failures_are_as_likely_as_set(backend: SimulatedBackend, clock: FakeClock) -> None:
-    backend.set_behaviour("*", Behaviour(failure_probability=0.25, fail_after_seconds=0))
+    backend.set_behaviours({"*": Behaviour(failure_probability=0.25, fail_after_seconds=0)})
     _order(backend, _orders(400))
     failed = Counter(_states(backend))["failed"]
     assert 60 < failed < 140
 
 
 def test_vanishing_instances_go_without_being_asked(backend: SimulatedBackend, clock: FakeClock) -> None:
-    backend.set_behaviour("*", Behaviour(boot_seconds=1, vanish_probability=1, vanish_after_seconds=50))
+    backend.set_behaviours({"*": Behaviour(boot_seconds=1, vanish_probability=1, vanish_after_seconds=50)})
     _order(backend, _orders(2))
     clock.advance(49)
     assert _states(backend) == ["running"] * 2
@@ -282,7 +282,7 @@ def test_instances_can_be_lost_by_hand(backend: SimulatedBackend) -> None:
 
 
 def test_hanging_instances_never_run(backend: SimulatedBackend, clock: FakeClock) -> None:
-    backend.set_behaviour("*", Behaviour(hang=True))
+    backend.set_behaviours({"*": Behaviour(hang=True)})
     _order(backend, _orders(1))
     clock.advance(1e6)
     assert _states(backend) == ["creating"]
@@ -291,18 +291,18 @@ def test_hanging_instances_never_run(backend: SimulatedBackend, clock: FakeClock
 def test_out_of_reach_altogether(backend: SimulatedBackend) -> None:
     _order(backend, _orders(1))
     (instance,) = _listed(backend)
-    backend.set_behaviour("*", Behaviour(unreachable=True))
+    backend.set_behaviours({"*": Behaviour(unreachable=True)})
     for call in (backend.list_instances, lambda: _order(backend, _orders(2)), lambda: backend.delete([instance])):
         with pytest.raises(errors.Unavailable):
             call()
-    backend.set_behaviour("*", None)
+    backend.set_behaviours({"*": None})
     assert _listed(backend) == [instance]
 
 
 def test_out_of_reach_for_one_type(backend: SimulatedBackend) -> None:
     _order(backend, [*_orders(1), *_orders(1, M6I)])
     found = _listed(backend)
-    backend.set_behaviour("m6i.large", Behaviour(unreachable=True))
+    backend.set_behaviours({"m6i.large": Behaviour(unreachable=True)})
     with pytest.raises(errors.Unavailable, match=r"m6i\.large"):
         _order(backend, [*_orders(1, start=2), *_orders(1, M6I, start=2)])
     with pytest.raises(errors.Unavailable):
@@ -314,7 +314,7 @@ def test_out_of_reach_for_one_type(backend: SimulatedBackend) -> None:
 
 def test_a_change_is_for_later_orders(backend: SimulatedBackend, clock: FakeClock) -> None:
     _order(backend, _orders(1))
-    backend.set_behaviour("*", Behaviour(hang=True))
+    backend.set_behaviours({"*": Behaviour(hang=True)})
     _order(backend, _orders(1, start=2))
     clock.advance(1000)
     assert _states(backend) == ["running", "creating"]
@@ -338,7 +338,7 @@ def test_a_foreign_file_is_named(tmp_path: Path) -> None:
 
 def test_faults_may_be_set_from_another_connection(backend: SimulatedBackend, tmp_path: Path) -> None:
     other = SimulatedBackend(tmp_path / "cloud.db")
-    other.set_behaviour("m7i.large", Behaviour(stock=0))
+    other.set_behaviours({"m7i.large": Behaviour(stock=0)})
     with pytest.raises(errors.OutOfCapacity):
         _order(backend, _orders(1))
     other.close()
@@ -359,7 +359,7 @@ def test_settings_go_to_json_and_back() -> None:
 
 
 def test_a_file_is_read_by_the_release_before_and_that_ones_by_this(backend: SimulatedBackend, tmp_path: Path) -> None:
-    backend.set_behaviour("*", Behaviour(boot_seconds=1.5))
+    backend.set_behaviours({"*": Behaviour(boot_seconds=1.5)})
     with sqlite3.connect(tmp_path / "cloud.db") as connection:
         (settings,) = connection.execute("SELECT settings FROM behaviours").fetchone()
     connection.close()
@@ -427,7 +427,7 @@ def fleet(tmp_path: Path, clock: FakeClock, backend: SimulatedBackend) -> Fleet:
 
 
 def test_a_stockout_is_refused_at_once(fleet: Fleet, backend: SimulatedBackend) -> None:
-    backend.set_behaviour("a", STOCKOUT)
+    backend.set_behaviours({"a": STOCKOUT})
     with pytest.raises(errors.OutOfCapacity):
         fleet.apply(IncrementSpec({"a": 1}, Origin.AUTOSCALER), refusal_wait_seconds=1)
     assert targets(fleet.snapshot) == {}
@@ -437,7 +437,7 @@ def test_a_stockout_is_refused_at_once(fleet: Fleet, backend: SimulatedBackend) 
 def test_instances_that_fail_are_listed_until_ca_deletes_them(
     fleet: Fleet, backend: SimulatedBackend, clock: FakeClock
 ) -> None:
-    backend.set_behaviour("a", FAIL_INSTANCES)
+    backend.set_behaviours({"a": FAIL_INSTANCES})
     fleet.apply(IncrementSpec({"a": 4}, Origin.AUTOSCALER), refusal_wait_seconds=1)
     assert targets(fleet.snapshot) == {"a": 4}
     clock.advance(1)
@@ -452,7 +452,7 @@ def test_instances_that_fail_are_listed_until_ca_deletes_them(
 
 
 def test_two_of_eight_come_up_and_the_whole_goes(fleet: Fleet, backend: SimulatedBackend, clock: FakeClock) -> None:
-    backend.set_behaviour("a", ATOMIC_FAIL)
+    backend.set_behaviours({"a": ATOMIC_FAIL})
     applied = fleet.apply(IncrementSpec({"a": 8}, Origin.AUTOSCALER), refusal_wait_seconds=1)
     clock.advance(1)
     fleet.refresh()

@@ -41,7 +41,7 @@ def _listed(backend: SimulatedBackend) -> list[BackendInstance]:
 
 
 def test_an_instance_is_missing_from_lists_for_its_delay(backend: SimulatedBackend, clock: FakeClock) -> None:
-    backend.set_behaviour("m7i.large", Behaviour(boot_seconds=10, list_delay_seconds=45))
+    backend.set_behaviours({"m7i.large": Behaviour(boot_seconds=10, list_delay_seconds=45)})
     _order(backend, A, B)
     assert [each.token for each in _listed(backend)] == ["i-1"]
     clock.advance(44.9)
@@ -69,7 +69,7 @@ def test_the_pace_says_how_late_lists_are_also_by_settings_that_are_over(
 def test_an_increment_that_is_listed_late_is_not_rolled_back(
     fleet: Fleet, backend: SimulatedBackend, clock: FakeClock
 ) -> None:
-    backend.set_behaviour("*", Behaviour(boot_seconds=5, list_delay_seconds=45))
+    backend.set_behaviours({"*": Behaviour(boot_seconds=5, list_delay_seconds=45)})
     increment = fleet.apply(IncrementSpec({"pool-a": 2, "pool-b": 1})).id
     for _ in range(45):
         fleet.reconcile()
@@ -84,7 +84,7 @@ def test_a_late_instance_can_be_lost_before_any_list_has_it(
 ) -> None:
     """As Karpenter deletes a claim that it cannot serve: the fleet knows it once lists would have had it."""
     late = Behaviour(vanish_probability=1, vanish_after_seconds=1, list_delay_seconds=20)
-    backend.set_behaviour("pool-a", late)
+    backend.set_behaviours({"pool-a": late})
     increment = fleet.apply(IncrementSpec({"pool-a": 1, "pool-b": 1})).id
     seconds = 0
     fleet.reconcile()
@@ -99,7 +99,7 @@ def test_a_late_instance_can_be_lost_before_any_list_has_it(
 def test_an_instance_that_vanishes_at_once_is_a_shortage_after_a_second(
     fleet: Fleet, backend: SimulatedBackend, clock: FakeClock
 ) -> None:
-    backend.set_behaviour("pool-a", Behaviour(vanish_probability=1, vanish_after_seconds=1))
+    backend.set_behaviours({"pool-a": Behaviour(vanish_probability=1, vanish_after_seconds=1)})
     increment = fleet.apply(IncrementSpec({"pool-a": 1, "pool-b": 2})).id
     fleet.reconcile()
     clock.advance(1)
@@ -113,7 +113,7 @@ def test_an_instance_that_vanishes_at_once_is_a_shortage_after_a_second(
 
 
 def test_a_token_stands_for_an_instance_until_its_id_is_known(backend: SimulatedBackend, clock: FakeClock) -> None:
-    backend.set_behaviour("*", Behaviour(boot_seconds=5, id_after_seconds=20))
+    backend.set_behaviours({"*": Behaviour(boot_seconds=5, id_after_seconds=20)})
     _order(backend, A)
     for seconds in (0, 5, 14.9):
         clock.advance(seconds)
@@ -126,7 +126,7 @@ def test_a_token_stands_for_an_instance_until_its_id_is_known(backend: Simulated
 
 
 def test_an_instance_is_deleted_by_either_of_its_ids(backend: SimulatedBackend, clock: FakeClock) -> None:
-    backend.set_behaviour("*", Behaviour(boot_seconds=5, id_after_seconds=20))
+    backend.set_behaviours({"*": Behaviour(boot_seconds=5, id_after_seconds=20)})
     _order(backend, A, A)
     first, second = _listed(backend)
     backend.delete([first])
@@ -140,7 +140,7 @@ def test_an_instance_is_deleted_by_either_of_its_ids(backend: SimulatedBackend, 
 def test_an_increment_keeps_its_instances_when_their_ids_change(
     fleet: Fleet, backend: SimulatedBackend, clock: FakeClock
 ) -> None:
-    backend.set_behaviour("*", Behaviour(boot_seconds=5, id_after_seconds=20))
+    backend.set_behaviours({"*": Behaviour(boot_seconds=5, id_after_seconds=20)})
     increment = fleet.apply(IncrementSpec({"pool-a": 2})).id
     fleet.reconcile()
     before = fleet.snapshot.group_of_instance.keys()
@@ -161,20 +161,20 @@ def test_an_increment_keeps_its_instances_when_their_ids_change(
 def test_an_order_is_refused_whole_with_its_kind_and_its_groups(
     backend: SimulatedBackend, refusal: Refusal, error: type[errors.OrderRefused]
 ) -> None:
-    backend.set_behaviour("m7i.large", Behaviour(refusal=refusal))
+    backend.set_behaviours({"m7i.large": Behaviour(refusal=refusal)})
     with pytest.raises(error, match=f"refused for {refusal}: pool-a") as raised:
         _order(backend, B, A)
     assert raised.value.node_groups == ("pool-a",)
     assert _listed(backend) == []
     _order(backend, B, increment="another")
-    backend.set_behaviour("m7i.large", None)
+    backend.set_behaviours({"m7i.large": None})
     _order(backend, B, A)
     assert [each.token for each in _listed(backend)] == ["another-0", "i-0", "i-1"]
 
 
 def test_what_was_accepted_before_is_not_refused_again(backend: SimulatedBackend) -> None:
     _order(backend, A)
-    backend.set_behaviour("*", Behaviour(refusal="quota"))
+    backend.set_behaviours({"*": Behaviour(refusal="quota")})
     _order(backend, A)
     assert len(_listed(backend)) == 1
 
@@ -188,7 +188,7 @@ def test_a_refusal_of_another_name_is_a_problem(found: object) -> None:
 
 
 def test_a_call_whose_answer_is_lost_is_carried_out(backend: SimulatedBackend, clock: FakeClock) -> None:
-    backend.set_behaviour("*", Behaviour(lost_answer_probability=1))
+    backend.set_behaviours({"*": Behaviour(lost_answer_probability=1)})
     with pytest.raises(errors.Unavailable, match="the answer was lost"):
         _order(backend, A, B)
     found = _listed(backend)
@@ -196,7 +196,7 @@ def test_a_call_whose_answer_is_lost_is_carried_out(backend: SimulatedBackend, c
     with pytest.raises(errors.Unavailable, match="the answer was lost"):
         backend.delete(found)
     assert {each.state for each in _listed(backend)} == {InstanceState.DELETING}
-    backend.set_behaviour("*", None)
+    backend.set_behaviours({"*": None})
     _order(backend, A, B)
     backend.delete(found)
     clock.advance(5)
@@ -204,7 +204,7 @@ def test_a_call_whose_answer_is_lost_is_carried_out(backend: SimulatedBackend, c
 
 
 def test_answers_are_lost_only_for_the_instances_that_it_is_set_for(backend: SimulatedBackend) -> None:
-    backend.set_behaviour("pool-b", Behaviour(lost_answer_probability=1))
+    backend.set_behaviours({"pool-b": Behaviour(lost_answer_probability=1)})
     _order(backend, A)
     with pytest.raises(errors.Unavailable):
         _order(backend, A, B, increment="j")
@@ -214,7 +214,7 @@ def test_answers_are_lost_only_for_the_instances_that_it_is_set_for(backend: Sim
 
 
 def test_answers_are_lost_as_often_as_set(backend: SimulatedBackend) -> None:
-    backend.set_behaviour("*", Behaviour(lost_answer_probability=0.3))
+    backend.set_behaviours({"*": Behaviour(lost_answer_probability=0.3)})
     lost = 0
     for number in range(200):
         try:
@@ -228,7 +228,7 @@ def test_answers_are_lost_as_often_as_set(backend: SimulatedBackend) -> None:
 def test_an_increment_is_whole_though_every_third_answer_is_lost(
     fleet: Fleet, backend: SimulatedBackend, clock: FakeClock
 ) -> None:
-    backend.set_behaviour("*", Behaviour(boot_seconds=5, lost_answer_probability=0.33))
+    backend.set_behaviours({"*": Behaviour(boot_seconds=5, lost_answer_probability=0.33)})
     asked = [fleet.apply(IncrementSpec({"pool-a": 1, "pool-b": 1})).id for _ in range(5)]
     for _ in range(30):
         fleet.reconcile()
@@ -240,7 +240,7 @@ def test_an_increment_is_whole_though_every_third_answer_is_lost(
 def test_what_is_late_is_so_after_a_restart_and_is_forgotten_with_its_instance(
     backend: SimulatedBackend, clock: FakeClock, tmp_path: Path
 ) -> None:
-    backend.set_behaviour("*", Behaviour(list_delay_seconds=30, id_after_seconds=60))
+    backend.set_behaviours({"*": Behaviour(list_delay_seconds=30, id_after_seconds=60)})
     _order(backend, A)
     backend.close()
     again = SimulatedBackend(tmp_path / "cloud.db", clock=clock)
@@ -250,14 +250,14 @@ def test_what_is_late_is_so_after_a_restart_and_is_forgotten_with_its_instance(
     assert instance.id == "i-0"
     again.delete([instance])
     clock.advance(5)
-    again.set_behaviour("*", None)
+    again.set_behaviours({"*": None})
     _order(again, A, increment="next")
     with closing(sqlite3.connect(tmp_path / "cloud.db")) as connection:
         assert connection.execute("SELECT count(*) FROM late").fetchone() == (0,)
 
 
 def test_an_unlisted_instance_can_be_deleted_by_its_token(backend: SimulatedBackend, clock: FakeClock) -> None:
-    backend.set_behaviour("*", Behaviour(list_delay_seconds=30))
+    backend.set_behaviours({"*": Behaviour(list_delay_seconds=30)})
     order = _order(backend, A, A)
     first, second = (
         BackendInstance(each.token, each.token, "pool-a", InstanceState.CREATING) for each in order.instances

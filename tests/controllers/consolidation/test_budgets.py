@@ -115,7 +115,7 @@ def test_a_step_begins_when_its_window_opens_and_is_finished_when_it_closes() ->
     groups = (group("big", cpu=8000, price=0.8), group("small", cpu=2000, price=0.2))
     with Scene(*groups, windows=(window(20, 0.05),)) as scene:
         scene.cluster.workload("web", 1, on=scene.stand("big"))
-        scene.backend.set_behaviour("small", Behaviour(boot_seconds=300.0))
+        scene.backend.set_behaviours({"small": Behaviour(boot_seconds=300.0)})
         scene.begin()
         scene.run(5)
         scene.clock.advance(closes - 300 - scene.clock() % 86_400)

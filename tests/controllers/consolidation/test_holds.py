@@ -150,7 +150,7 @@ def test_an_increment_holds_it_for_the_share_of_whom_it_is_for_and_is_left_alone
     with Scene(*groups, mode=ON) as scene:
         scene.cluster.workload("web", 4, cpu=500, on=scene.stand("it", 4))
         scene.idle.add("the planner loop")
-        scene.backend.set_behaviour("slow", Behaviour(boot_seconds=400.0))
+        scene.backend.set_behaviours({"slow": Behaviour(boot_seconds=400.0)})
         pods = scene.cluster.add(cpu=9000, namespace="tenant") if known else []
         scene.step()
         coming = scene.fleet.apply(IncrementSpec({"slow": 1}, pods=frozenset(pods)))
@@ -174,7 +174,7 @@ def test_an_increment_holds_it_for_the_share_of_whom_it_is_for_and_is_left_alone
 def test_room_on_nodes_that_stand_is_left_to_the_gang_that_it_is_planned_for() -> None:
     with Scene(group("it", cpu=2000, max_size=3), group("slow", cpu=4000, max_size=1), mode=ON) as scene:
         scene.cluster.workload("web", 3, cpu=500, on=scene.stand("it", 3))
-        scene.backend.set_behaviour("slow", Behaviour(boot_seconds=400.0))
+        scene.backend.set_behaviours({"slow": Behaviour(boot_seconds=400.0)})
         gang = [*scene.cluster.add(2, cpu=1500, gang="g"), *scene.cluster.add(cpu=4000, gang="g")]
         scene.run(10)
         scene.begin()

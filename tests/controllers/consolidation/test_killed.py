@@ -23,7 +23,7 @@ def end_of(fatal: Callable[[int], int], *, stop: bool) -> tuple[dict[str, Any], 
     one."""
     with Scene(group("big", cpu=8000, price=0.8), group("small", cpu=2000, price=0.2)) as scene:
         old, stands = scene.stand("big", 2)
-        scene.backend.set_behaviour("small", Behaviour(boot_seconds=2.0))
+        scene.backend.set_behaviours({"small": Behaviour(boot_seconds=2.0)})
         web = scene.cluster.workload("web", RUNNING, on=[old], budget=1)
         scene.cluster.workload("full", 6, on=[stands])
         scene.change_node(stands, metadata={"annotations": DO_NOT_DISRUPT})

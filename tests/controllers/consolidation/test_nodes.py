@@ -378,7 +378,7 @@ def test_no_node_is_opened_where_there_was_a_shortage(scenes: Scenes) -> None:
     scene = scenes(of("old"), group("new", cpu=2000, price=0.2))
     (node,) = scene.stand("old")
     scene.cluster.add(node=node, **ORDINARY)
-    scene.backend.set_behaviour("new", Behaviour(stock=0))
+    scene.backend.set_behaviours({"new": Behaviour(stock=0)})
     with suppress(errors.OutOfCapacity):
         scene.fleet.apply(IncrementSpec({"new": 1}))
     scene.begin()

@@ -274,7 +274,7 @@ CASES = {
         UNDONE, "the right to create pods/eviction is missing", 0),
     "new nodes that do not come leave everything as it was": Case(
         "a", "aa", {"a": 2}, [], UNDONE, "new nodes did not come", 0,
-        lambda stage: stage.backend.set_behaviour("small", Behaviour(stock=0))),
+        lambda stage: stage.backend.set_behaviours({"small": Behaviour(stock=0)})),
     "undone before pods move new nodes are withdrawn": Case("a", "aa", {"a": 2}, [(ordered, is_stopped)], *STOPPED, 0),
     "new nodes that are there stay for the minimum age though the step is undone": Case(
         "a", "aaaa", {"a": 4, "1": 0, "2": 0}, [(Stage.new, is_stopped)], *STOPPED, 0,

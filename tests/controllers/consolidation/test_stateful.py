@@ -122,7 +122,7 @@ class ConsolidationMachine(RuleBasedStateMachine):
 
     @rule(stock=st.sampled_from([0, None]))
     def an_offering_runs_short_or_is_back(self, stock: int | None) -> None:
-        self.scene.backend.set_behaviour("small", Behaviour(boot_seconds=BOOT_SECONDS, stock=stock))
+        self.scene.backend.set_behaviours({"small": Behaviour(boot_seconds=BOOT_SECONDS, stock=stock)})
 
     @rule()
     def the_process_ends(self) -> None:
@@ -164,7 +164,7 @@ class ConsolidationMachine(RuleBasedStateMachine):
         scene, self.cluster.unready, self.faults = self.scene, set(), []
         scene.reconnect()
         for name in ("*", "small"):
-            scene.backend.set_behaviour(name, Behaviour(boot_seconds=BOOT_SECONDS))
+            scene.backend.set_behaviours({name: Behaviour(boot_seconds=BOOT_SECONDS)})
         for _ in range(1500):
             if scene.fleet.snapshot.disruption is None:
                 break

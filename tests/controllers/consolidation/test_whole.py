@@ -92,7 +92,7 @@ def is_drained(scene: Scene) -> None:
 
 
 def orders(scene: Scene) -> None:
-    scene.backend.set_behaviour("small", Behaviour(boot_seconds=300.0))
+    scene.backend.set_behaviours({"small": Behaviour(boot_seconds=300.0)})
     scene.fleet.apply(IncrementSpec({"small": 1}))
 
 

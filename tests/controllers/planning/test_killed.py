@@ -20,7 +20,7 @@ def pods(gang: str | None = None) -> Happening:
 
 
 def short(world: World) -> None:
-    world.backend.set_behaviour("*", Behaviour(boot_seconds=BOOT_SECONDS, late_shortage=1))
+    world.backend.set_behaviours({"*": Behaviour(boot_seconds=BOOT_SECONDS, late_shortage=1)})
 
 
 def pods_go(world: World) -> None:

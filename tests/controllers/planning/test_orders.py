@@ -64,7 +64,7 @@ def trickle(count: int, name: str = "web", seconds: float = 5.0) -> Happening:
 
 def behave(name: str, behaviour: Behaviour | None = None, **of: Any) -> Happening:
     found = behaviour or (Behaviour(**of) if of else None)
-    return lambda world: world.backend.set_behaviour(name, found)
+    return lambda world: world.backend.set_behaviours({name: found})
 
 
 def delete(*uids: str) -> Happening:

@@ -199,7 +199,7 @@ def test_a_shortage_is_the_first_reason_of_the_pods_that_wait_for_it(new_world: 
     gpu = "nvidia.com/gpu"
     gpus = group("gpu", cpu=4000, price=1.0, taints=(Taint(gpu, TaintEffect.NO_SCHEDULE),))
     world = new_world(replace(gpus, allocatable={**gpus.allocatable, gpu: 1}), group("plain"))
-    world.backend.set_behaviour("gpu", Behaviour(stock=0))
+    world.backend.set_behaviours({"gpu": Behaviour(stock=0)})
     world.cluster.add(spec=PodSpec((("cpu", 1000), (gpu, 1)), tolerations=(Toleration(gpu, "Exists"),)))
     world.run(SOON)
     latest = world.page("/plans")[-1]

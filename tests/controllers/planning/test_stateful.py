@@ -86,11 +86,11 @@ class PlannerMachine(Outages):
     @rule(name=st.sampled_from(["small", "large", "gpu"]), stock=st.sampled_from([0, 1, 3]), late=st.booleans())
     def an_offering_runs_short(self, name: str, stock: int, late: bool) -> None:
         shortage = Behaviour(boot_seconds=BOOT_SECONDS, late_shortage=stock) if late else Behaviour(stock=stock)
-        self.world.backend.set_behaviour(name, shortage)
+        self.world.backend.set_behaviours({name: shortage})
 
     @rule(name=st.sampled_from(["small", "large", "gpu"]), boot=st.sampled_from([BOOT_SECONDS, 90.0]))
     def an_offering_is_there(self, name: str, boot: float) -> None:
-        self.world.backend.set_behaviour(name, Behaviour(boot_seconds=boot))
+        self.world.backend.set_behaviours({name: Behaviour(boot_seconds=boot)})
 
     @rule(data=st.data())
     def a_machine_vanishes(self, data: st.DataObject) -> None:
@@ -157,7 +157,7 @@ class PlannerMachine(Outages):
         self.cluster.scheduling = True
         self.world.reconnect()
         for name in ("small", "large", "gpu"):
-            self.world.backend.set_behaviour(name, None)
+            self.world.backend.set_behaviours({name: None})
         self.world.run(3000, step=5.0)
         assert not self.cluster.pending(), self.world.page("/plans")[-1]
         assert not [each for each in self.world.increments() if each.phase.in_flight]

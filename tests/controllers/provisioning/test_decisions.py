@@ -78,7 +78,7 @@ def short(name: str) -> Do:
     """An offering is left out after a shortage."""
 
     def do(world: RequestWorld) -> None:
-        world.backend.set_behaviour(name, Behaviour(stock=0))
+        world.backend.set_behaviours({name: Behaviour(stock=0)})
         with suppress(errors.OrderRefused):
             world.fleet.apply(IncrementSpec({name: 1}))
         world.run(2)

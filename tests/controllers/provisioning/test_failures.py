@@ -30,7 +30,7 @@ def test_a_request_of_which_an_offering_is_short_is_told_so_and_loses_no_attempt
     world = make(replace(gpus, allocatable={**gpus.allocatable, NVIDIA_GPU: 1}), group("cpu"))
     asks = {"requests": {"cpu": "1", NVIDIA_GPU: "1"}, "limits": {NVIDIA_GPU: "1"}}
     world.template("worker", containers=[{"name": "main", "resources": asks}])
-    world.backend.set_behaviour("gpu", Behaviour(stock=0))
+    world.backend.set_behaviours({"gpu": Behaviour(stock=0)})
     world.request("r", ("worker", 2))
     world.run(5)
     assert world.condition("r", "Provisioned")["reason"] == "CapacityIsNotFound"
@@ -50,7 +50,7 @@ def test_a_request_of_which_an_offering_is_short_is_told_so_and_loses_no_attempt
     written = len(world.writes())
     world.run(ends - world.clock() - 5)
     assert len(world.writes()) == written, "it is said once"
-    world.backend.set_behaviour("gpu", Behaviour(boot_seconds=BOOT_SECONDS))
+    world.backend.set_behaviours({"gpu": Behaviour(boot_seconds=BOOT_SECONDS)})
     world.run(10)
     assert len(world.increments()) == 2, "tried once the shortage was over"
     world.run(LONG)
@@ -96,7 +96,7 @@ def test_a_device_that_is_given_back_after_its_pod_has_ended_is_room_made(make: 
 
 def test_a_shortage_is_rolled_back_and_tried_again_later_and_later(make: Make) -> None:
     world = make(group("a"))
-    world.backend.set_behaviour("*", Behaviour(stock=0))
+    world.backend.set_behaviours({"*": Behaviour(stock=0)})
     uid = world.request("r", ("web", 4))
     world.run(5)
     found = world.condition("r", "Provisioned")
@@ -113,7 +113,7 @@ def test_a_shortage_is_rolled_back_and_tried_again_later_and_later(make: Make) -
     assert world.details("r")["attempts"] == "1", "what could not try is no attempt"
     world.run(600)
     assert int(world.details("r")["attempts"]) >= 2
-    world.backend.set_behaviour("*", Behaviour(boot_seconds=BOOT_SECONDS))
+    world.backend.set_behaviours({"*": Behaviour(boot_seconds=BOOT_SECONDS)})
     world.run(1300)
     assert world.is_true("r", "Provisioned")
     assert world.labelled(uid)
@@ -188,7 +188,7 @@ def test_what_sizes_or_limits_never_allow_fails_with_the_reason(make: Make) -> N
 
 def test_a_request_is_given_up_after_its_validity(make: Make) -> None:
     world = make(group("a"))
-    world.backend.set_behaviour("*", Behaviour(stock=0))
+    world.backend.set_behaviours({"*": Behaviour(stock=0)})
     world.request("r", ("web", 4), ValidUntilSeconds="5m")
     world.run(290)
     assert world.condition("r", "Failed") is None
@@ -205,14 +205,14 @@ def test_a_request_is_given_up_after_its_validity(make: Make) -> None:
     assert why.startswith(f"not provisioned by {ends}, the end of its validity: backed off after a shortage: ")
     assert why.endswith("; with it the whole request would fit"), "what is given up is not tried again"
     asked = len(world.increments())
-    world.backend.set_behaviour("*", None)
+    world.backend.set_behaviours({"*": None})
     world.run(700)
     assert len(world.increments()) == asked
 
 
 def test_without_retry_the_first_failure_is_the_last(make: Make) -> None:
     world = make(group("a"))
-    world.backend.set_behaviour("*", Behaviour(stock=0))
+    world.backend.set_behaviours({"*": Behaviour(stock=0)})
     world.request("r", ("web", 4), noRetry="true")
     world.run(10)
     assert world.is_true("r", "Failed")

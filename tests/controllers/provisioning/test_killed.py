@@ -34,12 +34,12 @@ def some_room(world: RequestWorld) -> None:
 
 
 def short(world: RequestWorld) -> None:
-    world.backend.set_behaviour("*", Behaviour(boot_seconds=BOOT_SECONDS, late_shortage=0))
+    world.backend.set_behaviours({"*": Behaviour(boot_seconds=BOOT_SECONDS, late_shortage=0)})
 
 
 def short_no_more(world: RequestWorld) -> None:
     world.run(30)
-    world.backend.set_behaviour("*", Behaviour(boot_seconds=BOOT_SECONDS))
+    world.backend.set_behaviours({"*": Behaviour(boot_seconds=BOOT_SECONDS)})
     world.run(800, step=10)
 
 

@@ -142,11 +142,11 @@ class RequestsMachine(RuleBasedStateMachine):
     @rule(name=st.sampled_from(GROUPS), stock=st.sampled_from([0, 1, 3]), late=st.booleans())
     def an_offering_runs_short(self, name: str, stock: int, late: bool) -> None:
         shortage = Behaviour(boot_seconds=BOOT_SECONDS, late_shortage=stock) if late else Behaviour(stock=stock)
-        self.world.backend.set_behaviour(name, shortage)
+        self.world.backend.set_behaviours({name: shortage})
 
     @rule(name=st.sampled_from(GROUPS))
     def an_offering_is_there(self, name: str) -> None:
-        self.world.backend.set_behaviour(name, Behaviour(boot_seconds=BOOT_SECONDS))
+        self.world.backend.set_behaviours({name: Behaviour(boot_seconds=BOOT_SECONDS)})
 
     @rule(data=st.data())
     def a_machine_vanishes(self, data: st.DataObject) -> None:
@@ -247,7 +247,7 @@ class RequestsMachine(RuleBasedStateMachine):
         world.late = set()
         world.reconnect()
         for name in GROUPS:
-            world.backend.set_behaviour(name, None)
+            world.backend.set_behaviours({name: None})
         for _ in range(96):
             world.run(25, step=5.0)
             self.nothing_is_reserved_twice()

@@ -76,7 +76,7 @@ TIERS = (tier("high", 100, 3.0), tier("middle", 50, 2.0), tier("low", 10))
 class Standing(RequestWorld):
     def __init__(self, *groups: NodeGroup, **more: Any) -> None:
         super().__init__(*(groups or TIERS), **{"drive": Drive.ASSIST, **more})
-        self.backend.set_behaviour("*", Behaviour(boot_seconds=0.0, delete_seconds=60.0))
+        self.backend.set_behaviours({"*": Behaviour(boot_seconds=0.0, delete_seconds=60.0)})
         self.cluster.scheduling = False
         self.idle |= {SCALE_DOWN, "the slack", "the planner loop"}
         self.names: dict[str, str] = {}

@@ -147,7 +147,7 @@ def test_real_pods_come_first_and_placeholders_without_room_are_reported_apart(n
 
 def test_while_nodes_come_nothing_more_is_opened(new_world: NewWorld) -> None:
     world = new_world(slack=fixed(4))
-    world.backend.set_behaviour("*", Behaviour(boot_seconds=200.0))
+    world.backend.set_behaviours({"*": Behaviour(boot_seconds=200.0)})
     world.run(150)
     assert (counted(world), world.targets()) == ((0, 4, 0), {"a": 1})
     world.cluster.add(2)  # they take the room of the node that comes, and another one comes for the placeholders
@@ -160,10 +160,10 @@ def test_while_nodes_come_nothing_more_is_opened(new_world: NewWorld) -> None:
 
 def test_a_shortage_is_waited_out(new_world: NewWorld) -> None:
     world = new_world(slack=fixed(2))
-    world.backend.set_behaviour("*", Behaviour(stock=0))
+    world.backend.set_behaviours({"*": Behaviour(stock=0)})
     world.run(30)
     assert world.targets() == {}
-    world.backend.set_behaviour("*", Behaviour(boot_seconds=5.0))
+    world.backend.set_behaviours({"*": Behaviour(boot_seconds=5.0)})
     world.run(600)
     assert (counted(world), world.targets()) == ((2, 0, 0), {"a": 1})
 

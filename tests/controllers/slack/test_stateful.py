@@ -80,7 +80,7 @@ class SlackMachine(Outages):
     @rule(name=st.sampled_from(["small", "large"]), stock=st.sampled_from([0, 1]), late=st.booleans())
     def an_offering_runs_short(self, name: str, stock: int, late: bool) -> None:
         shortage = Behaviour(boot_seconds=BOOT_SECONDS, late_shortage=stock) if late else Behaviour(stock=stock)
-        self.world.backend.set_behaviour(name, shortage)
+        self.world.backend.set_behaviours({name: shortage})
 
     @rule(data=st.data())
     def a_machine_vanishes(self, data: st.DataObject) -> None:
@@ -114,7 +114,7 @@ class SlackMachine(Outages):
     def _settle(self) -> None:
         self.world.reconnect()
         for name in ("small", "large"):
-            self.world.backend.set_behaviour(name, Behaviour(boot_seconds=BOOT_SECONDS))
+            self.world.backend.set_behaviours({name: Behaviour(boot_seconds=BOOT_SECONDS)})
         for _ in range(15):
             self.world.run(60, step=4.0)
             if not (self.cluster.pending() or self.world.assumed.slack.left_over or self.world.increments(*IN_FLIGHT)):

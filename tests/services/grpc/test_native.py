@@ -323,7 +323,7 @@ def test_a_wheel_that_is_missing_or_of_another_version_is_told_and_not_used(
     ):
         caplog.clear()
         monkeypatch.setattr(importlib, "import_module", found)
-        assert type(native.ready_answers(provider.SERVICE, provider.BY_NODE)) is ReadyAnswers
+        assert type(native.answers_of(native.load(), provider.SERVICE, provider.BY_NODE)) is ReadyAnswers
         assert len(caplog.messages) == 1
         assert told in caplog.messages[0]
 

@@ -20,7 +20,7 @@ from solver import (
     TaintEffect,
     consolidate,
 )
-from solver.consolidation.check import check_consolidation, consolidation_faults
+from tests.support.solver.consolidation_check import check_consolidation, consolidation_faults
 from tests.support.solver.standing import Draw, random_cluster, standing_node
 
 BUDGET = Budget(deterministic_seconds=1)

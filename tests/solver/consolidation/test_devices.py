@@ -21,10 +21,10 @@ from solver import (
     StandingNode,
     consolidate,
 )
-from solver.consolidation.check import consolidation_faults
 from solver.consolidation.cluster import step_node_name
 from solver.consolidation.model import ConsolidationStep
 from solver.model import PodClass
+from tests.support.solver.consolidation_check import consolidation_faults
 from tests.support.solver.device_examples import claim, devices
 from tests.support.solver.standing import Draw, random_cluster, standing_node
 

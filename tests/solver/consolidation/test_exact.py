@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from solver import Budget, consolidate
-from solver.consolidation.check import check_consolidation
+from tests.support.solver.consolidation_check import check_consolidation
 from tests.support.solver.standing import Draw, random_cluster
 from tests.support.solver.standing_reference import MICROS, exact_micros
 

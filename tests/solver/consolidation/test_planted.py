@@ -21,8 +21,8 @@ from solver import (
     TopologySpread,
     consolidate,
 )
-from solver.consolidation.check import check_consolidation
 from solver.model import PodSelector, TaintEffect
+from tests.support.solver.consolidation_check import check_consolidation
 from tests.support.solver.standing import standing_node
 
 BUDGET = Budget(deterministic_seconds=2)

@@ -35,7 +35,7 @@ class ListsLate(Sound):
 
     def __init__(self, cloud: SimulatedCloud, memory: Memory) -> None:
         super().__init__(cloud, memory)
-        self.inner.set_behaviour("*", Behaviour(list_delay_seconds=60))
+        self.inner.set_behaviours({"*": Behaviour(list_delay_seconds=60)})
 
 
 class ListsWithoutEnd(Sound):

@@ -1,4 +1,4 @@
-"""The independent checker of consolidation plans: replays the steps on the problem, with the model, the checker of
+"""Checks plans of consolidation for tests and benches: replays the steps on the problem, with the model, the checker of
 plans (`solver.verify`) and plain sums alone."""
 
 from __future__ import annotations
