@@ -1,5 +1,5 @@
-"""Error messages of the configuration: pydantic's errors as sentences that begin with a path. What is valid is in
-`schema`.
+"""What is wrong in a file, as sentences that begin with a path: one that cannot be read, and pydantic's errors. What is
+valid is in `cagrpc.config.schema`.
 
 `provisioners[2].requirements[0].operator: found "in", expected one of "In", "NotIn", ...`
 """
@@ -7,11 +7,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from cagrpc.errors import did_you_mean
+from cagrpc.errors import InvalidConfiguration, did_you_mean
 from cagrpc.forms import shown
 
 _EXPECTED = {
@@ -41,6 +42,18 @@ _BOUNDS = {
     "less_than": ("lt", "less than {:g}"),
     "too_short": ("min_length", "at least {} of them"),
 }
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file. Raises InvalidConfiguration where it is not readable."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise InvalidConfiguration([f"{path}: cannot be read: {error.strerror or error}"]) from error
+    except UnicodeDecodeError as error:
+        raise InvalidConfiguration([f"{path}: is not UTF-8 text (byte {error.start})"]) from error
+    except ValueError as error:  # a NUL in the name
+        raise InvalidConfiguration([f"{str(path)!r}: is no file name: {error}"]) from error
 
 
 def sentences(error: ValidationError, place: str, vocabulary: Iterable[str]) -> list[str]:

@@ -13,7 +13,7 @@ from cagrpc.config.files import load_provisioners
 from cagrpc.config.load import load_settings
 from cagrpc.config.schema.document import Configuration
 from cagrpc.config.schema.recorded import read_recorded_groups
-from cagrpc.config.yaml_text import parse_documents, read_text
+from cagrpc.config.yaml_text import read_documents
 from cagrpc.errors import InvalidConfiguration
 from cagrpc.fleet.catalogue import EPHEMERAL_STORAGE, embedded_catalogue, read_catalogue
 from cagrpc.fleet.provisioners import DEFAULT_STORAGE
@@ -64,7 +64,7 @@ def _checked(path: Path) -> CheckedFile:
 def _kind(path: Path) -> str:
     if path.suffix.lower() == ".csv":
         return "catalogue"
-    documents = parse_documents(read_text(path), str(path))
+    documents = read_documents(path)
     if documents and isinstance(documents[0], list):
         return "provisioners"
     first = next((document for document in documents if isinstance(document, Mapping)), {})

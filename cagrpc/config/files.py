@@ -15,7 +15,7 @@ from cagrpc.api.devices.objects import Device
 from cagrpc.config.groups import Expanded, Written, expand_all
 from cagrpc.config.reading import FileReader
 from cagrpc.config.schema import devices
-from cagrpc.config.yaml_text import parse_documents, read_text
+from cagrpc.config.yaml_text import read_documents
 from cagrpc.errors import InvalidConfiguration
 from cagrpc.fleet.catalogue import Catalogue
 from solver.model import NodeGroup
@@ -54,7 +54,7 @@ def load_devices(path: Path, groups: Sequence[NodeGroup], catalogue: Catalogue) 
     """Return the devices of new nodes by node group, of a file with the section `devices`. Raises InvalidConfiguration
     with all problems."""
     reader = FileReader()
-    raw = [each for each in parse_documents(read_text(path), str(path)) if each is not None]
+    raw = read_documents(path)
     sections = raw[0] if len(raw) == 1 and isinstance(raw[0], Mapping) else {}
     if "devices" not in sections:
         raise InvalidConfiguration([f"{path}: has no section devices"])

@@ -19,7 +19,7 @@ from cagrpc.config.groups import Written, expand_all
 from cagrpc.config.reading import FileReader
 from cagrpc.config.schema import devices, document, provisioners
 from cagrpc.config.settings import Settings
-from cagrpc.config.yaml_text import parse_documents, read_text
+from cagrpc.config.yaml_text import parse_documents
 from cagrpc.controllers.settings import ConsolidationMode, ExpanderMode
 from cagrpc.controllers.slack.model import SlackSettings
 from cagrpc.durations import duration_text
@@ -28,7 +28,7 @@ from cagrpc.fleet.catalogue import Catalogue
 from cagrpc.fleet.provisioners import NODEPOOL_LABEL, PROVISIONER_NAME_LABEL
 from cagrpc.fleet.visibility import ShownGroups
 from cagrpc.forms import shown
-from cagrpc.problems import path
+from cagrpc.problems import path, read_text
 from solver.model import UNLIMITED_SIZE, Limit, NodeGroup
 from solver.model.capacity import most_nodes
 

@@ -1,8 +1,9 @@
-"""Reading and validating files of provisioners and catalogues, and collecting the problems of all of them. Expanding
-what they contain is in `groups`."""
+"""Reading and validating files of provisioners, catalogues and prices, and collecting the problems of all of them.
+Expanding what they contain is in `groups`."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -11,17 +12,19 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from cagrpc.api.encoding.json_documents import Problems
+from cagrpc.api.files.documents import rows
 from cagrpc.config.groups import Written
-from cagrpc.config.prices import price_list
 from cagrpc.config.schema import karpenter, provisioners
-from cagrpc.config.yaml_text import parse_documents, read_text
+from cagrpc.config.yaml_text import read_documents
 from cagrpc.durations import duration_text
-from cagrpc.errors import attempt
+from cagrpc.errors import InvalidConfiguration, attempt
 from cagrpc.fleet.catalogue import Catalogue, embedded_catalogue, read_catalogue
-from cagrpc.fleet.prices import PriceList
+from cagrpc.fleet.prices import NodePlace, PriceList
 from cagrpc.forms import OLD_NAMES, Form, OldName, Section, names_in_files, shown
 from cagrpc.problems import path as place_of
 from cagrpc.problems import sentences
+from solver.model.validation import MAX_PRICE_USD_PER_HOUR
 
 _T = TypeVar("_T")
 
@@ -88,7 +91,7 @@ class FileReader:
 
     def file_of_provisioners(self, path: Path, catalogue: Catalogue | None, named_by: str = "") -> list[Written]:
         """Return the entries of a file. `named_by` is a prefix for errors of reading it: where it is named."""
-        documents = attempt(self.problems, lambda: parse_documents(read_text(path), str(path)), named_by)
+        documents = attempt(self.problems, lambda: read_documents(path), named_by)
         if documents is None:
             return []
         if not documents:
@@ -175,3 +178,37 @@ def _places_of_mappings(raw: Any, place: Sequence[int | str]) -> dict[int, Seque
 def _vocabulary() -> frozenset[str]:
     """Return the fields of all sections, for suggestions."""
     return frozenset(name for base in (Form, Section) for name in names_in_files(base))
+
+
+_PLACE = ("zone", "capacity_type")
+
+
+def price_list(catalogue: Catalogue, path: Path | None) -> PriceList:
+    """Return the prices of a table (the columns instance_type, usd_per_hour and, optionally, zone and capacity_type)
+    over the catalogue's. Raises InvalidConfiguration with every problem of the table."""
+    if path is None:
+        return PriceList(catalogue)
+    problems: Problems = []
+    table: dict[NodePlace, float] = {}
+    for place, row in rows(path, ("instance_type", "usd_per_hour"), _PLACE, problems):
+        price = _dollars(row["usd_per_hour"])
+        if price is None:
+            found = row["usd_per_hour"][:40]
+            most = MAX_PRICE_USD_PER_HOUR
+            problems.append(f"{place}: usd_per_hour: found {found!r}, expected US dollars per hour from 0 to {most}")
+            continue
+        key = NodePlace(row["instance_type"], row.get("zone", ""), row.get("capacity_type", ""))
+        if key in table:
+            problems.append(f"{place}: there is a price of {'/'.join(filter(None, key))} above")
+        table[key] = price
+    if problems:
+        raise InvalidConfiguration(problems)
+    return PriceList(catalogue, table)
+
+
+def _dollars(text: str) -> float | None:
+    try:
+        found = float(text)
+    except ValueError:
+        return None
+    return found if math.isfinite(found) and 0 <= found <= MAX_PRICE_USD_PER_HOUR else None

@@ -13,21 +13,15 @@ from typing import Any
 import yaml
 
 from cagrpc.errors import InvalidConfiguration
+from cagrpc.problems import read_text
 
 MOST_VALUES = 200_000
 """More than any configuration has. Aliases count each time they are used."""
 
 
-def read_text(path: Path) -> str:
-    """Return the text of a file. Raises InvalidConfiguration where it is not readable."""
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise InvalidConfiguration([f"{path}: cannot be read: {error.strerror or error}"]) from error
-    except UnicodeDecodeError as error:
-        raise InvalidConfiguration([f"{path}: is not UTF-8 text (byte {error.start})"]) from error
-    except ValueError as error:  # a NUL in the name
-        raise InvalidConfiguration([f"{str(path)!r}: is no file name: {error}"]) from error
+def read_documents(path: Path) -> list[Any]:
+    """Return the documents of a file that are not empty. Raises InvalidConfiguration."""
+    return parse_documents(read_text(path), str(path))
 
 
 def parse_documents(text: str, name: str) -> list[Any]:

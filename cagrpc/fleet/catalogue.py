@@ -21,6 +21,7 @@ from io import StringIO
 from pathlib import Path
 
 from cagrpc.errors import InvalidConfiguration
+from cagrpc.problems import read_text
 from solver.model import ATTACHABLE_VOLUMES, CPU, MEMORY, PODS, Labels, Resources
 from solver.model.quantities import pluralize
 
@@ -120,15 +121,7 @@ def embedded_catalogue() -> Catalogue:
 
 def read_catalogue(path: Path) -> Catalogue:
     """Read a CSV file. Raises InvalidConfiguration with every error."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise InvalidConfiguration([f"{path}: cannot be read: {error.strerror or error}"]) from error
-    except UnicodeDecodeError as error:
-        raise InvalidConfiguration([f"{path}: is not UTF-8 text (byte {error.start})"]) from error
-    except ValueError as error:  # a NUL in the name
-        raise InvalidConfiguration([f"{str(path)!r}: is no file name: {error}"]) from error
-    return parse_catalogue(text, str(path))
+    return parse_catalogue(read_text(path), str(path))
 
 
 def parse_catalogue(text: str, name: str) -> Catalogue:

@@ -23,7 +23,7 @@ from cagrpc.cluster.drop_invalid import drop_invalid, faults
 from cagrpc.cluster.state import ClusterNode
 from cagrpc.config.files import load_devices, load_provisioners
 from cagrpc.config.groups import Expanded
-from cagrpc.config.prices import price_list
+from cagrpc.config.reading import price_list
 from cagrpc.controllers.planning.problem import beside
 from cagrpc.durations import seconds_of_flag
 from cagrpc.errors import InvalidConfiguration, InvalidInput, attempt

@@ -17,7 +17,7 @@ from cagrpc.cluster.view.model import ModelSettings
 from cagrpc.cluster.view.view import ClusterView
 from cagrpc.config.files import load_provisioners
 from cagrpc.config.groups import Expanded
-from cagrpc.config.prices import price_list
+from cagrpc.config.reading import price_list
 from cagrpc.controllers.autoscaler import AutoscalerConfigMaps, GroupSize
 from cagrpc.controllers.episodes.controller import EpisodeController
 from cagrpc.controllers.episodes.ledger import ClosedEpisode

@@ -15,8 +15,8 @@ from typing import Any
 
 from cagrpc.api.core.resources import amounts
 from cagrpc.api.encoding.json_documents import Problems, mapping, members, whole
-from cagrpc.api.files.documents import read_text
 from cagrpc.errors import InvalidConfiguration
+from cagrpc.problems import read_text
 from solver.model import (
     Certificate,
     NodeGroupIncrease,
@@ -41,12 +41,8 @@ _Requests = tuple[tuple[str, int], ...]
 def read_previous(path: Path, pod_sets: Sequence[PodSet]) -> Plan:
     """Return the plan in the file, with its classes matched to `pod_sets` as far as possible. Raises
     InvalidConfiguration with every problem, each with file and path."""
-    unreadable: Problems = []
-    text = read_text(path, unreadable)
-    if text is None:
-        raise InvalidConfiguration(unreadable)
     problems: Problems = []
-    plan = _plan(_parsed(text, problems), pod_sets, problems)
+    plan = _plan(_parsed(read_text(path), problems), pod_sets, problems)
     if problems:
         raise InvalidConfiguration([f"{path}: {problem}" for problem in problems])
     return plan

@@ -11,7 +11,7 @@ from hypothesis import given
 
 from cagrpc.api.core.movability import MovingRules, StaysBecause
 from cagrpc.cluster.documents import DocumentReader
-from cagrpc.config.prices import price_list
+from cagrpc.config.reading import price_list
 from cagrpc.controllers.assume_cache.snapshot import Snapshot
 from cagrpc.controllers.consolidation.question import question as question_of_server
 from cagrpc.fleet.catalogue import embedded_catalogue

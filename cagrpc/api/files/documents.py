@@ -17,6 +17,8 @@ import yaml
 from cagrpc.api.core.selectors import DEFAULT_NAMESPACE
 from cagrpc.api.encoding.json_documents import Problems, mapping
 from cagrpc.api.files import lists
+from cagrpc.errors import attempt
+from cagrpc.problems import read_text
 from solver.model import CPU, MEMORY, PodSet, PodSpec
 from solver.model.quantities import pluralize
 
@@ -64,24 +66,11 @@ class ManifestDocument:
         return self.kind, self.namespace, self.name
 
 
-def read_text(path: Path, problems: Problems) -> str | None:
-    """Return the file's text, or None and add a problem."""
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        problems.append(f"{path}: cannot be read: {error.strerror or error}")
-    except UnicodeDecodeError as error:
-        problems.append(f"{path}: is not UTF-8 text: {error.reason} at byte {error.start}")
-    except ValueError as error:  # a NUL in the name
-        problems.append(f"{str(path)!r}: is no file name: {error}")
-    return None
-
-
 def rows(
     path: Path, required: Sequence[str], optional: Sequence[str], problems: Problems
 ) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield each non-empty row of a CSV file: its location (`file: line 2`) and its stripped cells by column."""
-    text = read_text(path, problems)
+    text = attempt(problems, lambda: read_text(path))
     if text is None:
         return
     reader = csv.reader(StringIO(text, newline=""), strict=True)
@@ -119,7 +108,7 @@ def documents(path: Path, problems: Problems) -> Iterator[ManifestDocument]:
         except (OSError, ValueError, RecursionError) as error:
             problems.append(f"{path}: is no JSON list of Kubernetes objects: {error!s:.200}")
         return
-    text = read_text(path, problems)
+    text = attempt(problems, lambda: read_text(path))
     if text is None:
         return
     for index, body in enumerate(values(str(path), text, problems)):

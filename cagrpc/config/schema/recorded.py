@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from cagrpc.config.yaml_text import parse_documents, read_text
+from cagrpc.config.yaml_text import read_documents
 from cagrpc.errors import InvalidConfiguration
 from cagrpc.fleet.catalogue import ARCH, DEFAULT_ZONE, INSTANCE_TYPE, NVIDIA_GPU, OS, ZONE
 from cagrpc.fleet.fields import LabelValue
@@ -44,7 +44,7 @@ class _File(Form):
 
 def read_recorded_groups(path: Path) -> tuple[NodeGroup, ...]:
     """Return the groups in the file's order. Raises InvalidConfiguration with all problems of the file."""
-    documents = parse_documents(read_text(path), str(path))
+    documents = read_documents(path)
     if len(documents) != 1:
         raise InvalidConfiguration([f'{path}: has {len(documents)} documents, expected one with "groups"'])
     try:
