@@ -19,9 +19,9 @@ from bench.baselines.first_fit import first_fit_decreasing
 from bench.measure import WORKERS
 from bench.table import machine, machine_line
 from bench.workloads import MIB, catalogue_groups, openb, pod_sets, spec
-from cagrpc.controllers.provisioning.decisions import decide
+from cagrpc.controllers.provisioning.decisions import Decisions, decide
 from cagrpc.controllers.provisioning.model import Candidate
-from cagrpc.controllers.provisioning.scenario import Decisions, Scenario
+from cagrpc.controllers.provisioning.scenario import Scenario
 from solver import Budget, NodeGroup, PodSet, Problem
 from solver.planning.warm_up import warm_up as compile_planner
 

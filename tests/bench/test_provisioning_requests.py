@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bench.provisioning_requests import MOST_PODS, SETS, Row, small_requests, small_sets
+from cagrpc.controllers.provisioning.decisions import Decisions, RequestPart
 from cagrpc.controllers.provisioning.progress import Refused
-from cagrpc.controllers.provisioning.scenario import Decisions, RequestPart
 
 
 def test_the_requests_are_the_same_each_time_and_as_large_as_they_are_called() -> None:

@@ -208,17 +208,14 @@ def bypassed(times: int) -> Change:
     return Change(details={BYPASSED: str(times)})
 
 
-def over_share(why: str) -> Change:
-    """Return the change of a request whose namespace has used its share. It counts as no attempt."""
-    conditions = {ConditionType.PROVISIONED: (False, OVER_SHARE, why)}
-    return Change(conditions, {}, OVER_SHARE, why, warning=True)
-
-
-def without_claims(why: str) -> Change:
-    """Return the change of a request that nothing can be tried for, since claims or volumes of its pods lack something.
-    It counts as no attempt."""
-    conditions = {ConditionType.PROVISIONED: (False, CLAIMS_NOT_READY, why)}
-    return Change(conditions, {}, CLAIMS_NOT_READY, why, warning=True)
+def not_tried(request: ProvisioningRequest, reason: str, why: str) -> Change | None:
+    """Return the change of a request that nothing is tried for: its namespace has used its share (`OVER_SHARE`), or
+    claims or volumes of its pods lack something (`CLAIMS_NOT_READY`). It counts as no attempt. None where that is what
+    its status says already."""
+    written = request.conditions.get(ConditionType.PROVISIONED)
+    if written is not None and (written.reason, written.message) == (reason, why):
+        return None
+    return Change({ConditionType.PROVISIONED: (False, reason, why)}, {}, reason, why, warning=True)
 
 
 def failed(reason: str, message: str, *, unavailable: bool = False, increment: str = "") -> Change:

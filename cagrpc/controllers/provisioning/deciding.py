@@ -1,4 +1,4 @@
-"""Decides requests: builds the scenario, lets `decision` choose who gets what, labels existing nodes, and orders new
+"""Decides requests: builds the scenario, lets `decisions` choose who gets what, labels existing nodes, and orders new
 ones from the fleet. The decisions are returned; `controller` writes them."""
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from cagrpc.cluster.state import ClusterState
 from cagrpc.controllers.assume_cache.bookings import Booking, book
 from cagrpc.controllers.planning.increments import format_deltas
 from cagrpc.controllers.provisioning import conditions
-from cagrpc.controllers.provisioning.decisions import check, decide
+from cagrpc.controllers.provisioning.decisions import Decisions, RequestPart, check, decide
 from cagrpc.controllers.provisioning.fairness import Turns
 from cagrpc.controllers.provisioning.labels import BookingLabels, by_node, to_be_labelled
 from cagrpc.controllers.provisioning.model import Candidate, ProvisioningRequest, namespace_of
 from cagrpc.controllers.provisioning.observation import RequestsObservation
 from cagrpc.controllers.provisioning.progress import Decision, Granted, ManagedRequest, Pods, Refused
-from cagrpc.controllers.provisioning.scenario import Decisions, RequestPart, Scenario
+from cagrpc.controllers.provisioning.scenario import Scenario
 from cagrpc.errors import CagrpcError
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import IncrementSpec, Origin, Placement

@@ -252,12 +252,7 @@ def _not_served(state: ManagedRequest, refused: Refused | None, at: ReconcileCon
     if at.now >= valid_until(state, at) and not _is_one_off(state.service):
         return Action(RequestPhase.WAITING, _expired(state, at), drops_labels=True)
     if state.over_share:
-        written = state.request.conditions.get(ConditionType.PROVISIONED)
-        change = (
-            None
-            if written is not None and written.message == state.over_share
-            else conditions.over_share(state.over_share)
-        )
+        change = conditions.not_tried(state.request, conditions.OVER_SHARE, state.over_share)
         return Action(RequestPhase.WAITING, change, drops_labels=True, over_share=True)
     if isinstance(state.pods, Pods) and state.pods.waits:
         return _without_claims(state, state.pods.waits)
@@ -269,12 +264,10 @@ def _not_served(state: ManagedRequest, refused: Refused | None, at: ReconcileCon
 
 def _without_claims(state: ManagedRequest, why: str) -> Action:
     """Return the next step where nothing can be tried before others have done something: it is no attempt."""
+    change = conditions.not_tried(state.request, conditions.CLAIMS_NOT_READY, why)
     if state.terms.no_retry or _is_one_off(state.service):
         change = conditions.failed(conditions.CLAIMS_NOT_READY, why, unavailable=_is_one_off(state.service))
-        return Action(RequestPhase.WAITING, change, drops_labels=True)
-    written = state.request.conditions.get(ConditionType.PROVISIONED)
-    same = written is not None and (written.reason, written.message) == (conditions.CLAIMS_NOT_READY, why)
-    return Action(RequestPhase.WAITING, None if same else conditions.without_claims(why), drops_labels=True)
+    return Action(RequestPhase.WAITING, change, drops_labels=True)
 
 
 def _is_one_off(service: Service) -> bool:

@@ -1,5 +1,5 @@
 """Where there is room for requests, and where room can be made: scenarios as they are, as they may be one day, and less
-what is reserved; the planner's problem of one; and what is decided in one. Pure."""
+what is reserved; and the planner's problem of one. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from cagrpc.cluster.shortages import Shortage, after_shortages, could_hold, offe
 from cagrpc.cluster.state import ClusterState, ConsumerStage
 from cagrpc.controllers.assume_cache.snapshot import Snapshot
 from cagrpc.controllers.provisioning.model import Candidate
-from cagrpc.controllers.provisioning.progress import Refused
 from cagrpc.fleet.model import FleetSnapshot
 from solver.model import PODS, Limit, Node, NodeGroup, Plan, PodSet, PodSpec, Problem, Resources
 from solver.model.allocation import allocate
@@ -41,39 +40,6 @@ class Scenario:
     where it is unknown: then everything counts as free one day."""
     coming: Mapping[str, int] = field(default_factory=dict)
     """Node group -> nodes in flight for other requests. They count as full, and will be free again, too."""
-
-
-@dataclass(frozen=True, slots=True)
-class RequestPart:
-    """New nodes of one increment: no other part has a request in common with it."""
-
-    uids: tuple[str, ...]
-    """Requests, in the order in which they are served."""
-    deltas: Mapping[str, int]
-    """Node group -> new nodes."""
-    placements: tuple[tuple[str, tuple[str, ...]], ...]
-    """The group of each new node, and the requests with pods there."""
-    cost_usd_per_hour: float
-    lower_bound_usd_per_hour: float
-    """No other nodes beside those of the other parts serve these requests for less."""
-    gap: float | None
-    """(cost - lower bound) / cost; None where nothing is proven."""
-
-
-@dataclass(frozen=True, slots=True)
-class Decisions:
-    """The decisions about candidates. Each is in one of `served` and `refused`, except those that there was no time
-    for."""
-
-    parts: tuple[RequestPart, ...] = ()
-    on_nodes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Of requests that are served, the existing nodes that some of their pods go to; sorted."""
-    served: frozenset[str] = frozenset()
-    refused: Mapping[str, Refused] = field(default_factory=dict)
-    """Why not, in a sentence, and what would help: not now; not before shortages are over that they would be served
-    without; or never (`final`), even with all node groups empty and no limit used."""
-    kept_for: tuple[str, ...] = ()
-    """Keys of requests that were bypassed too often: what they need is reserved for them."""
 
 
 def problem_of(scenario: Scenario, pod_sets: Iterable[PodSet]) -> Problem:

@@ -171,9 +171,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_who_is_served_and_what_the_others_are_told(make: Make, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("decisions", "selection"):
-        name = f"cagrpc.controllers.provisioning.{module}.LARGEST_INCREMENT"
-        monkeypatch.setattr(name, case.largest_increment)
+    monkeypatch.setattr("cagrpc.controllers.provisioning.decisions.LARGEST_INCREMENT", case.largest_increment)
     world = make(*case.groups, limits=case.limits)
     templates(world)
     if case.stands:
@@ -330,7 +328,7 @@ def test_one_that_breaks_planning_is_told_so_and_holds_up_no_other(
             raise ZeroDivisionError("division by zero")
         return solve(problem, budget)
 
-    monkeypatch.setattr("cagrpc.controllers.provisioning.selection.solve", breaks)
+    monkeypatch.setattr("cagrpc.controllers.provisioning.decisions.solve", breaks)
     world = make()
     world.template("broken", cpu=2000)
     world.cluster.node("n", node())

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from cagrpc.cluster.connected import connected
 from cagrpc.cluster.shortages import Shortage
-from cagrpc.controllers.provisioning.decisions import decide
+from cagrpc.controllers.provisioning.decisions import Decisions, RequestPart, decide
 from cagrpc.controllers.provisioning.model import Candidate
-from cagrpc.controllers.provisioning.scenario import Decisions, RequestPart, Scenario
+from cagrpc.controllers.provisioning.scenario import Scenario
 from solver import Budget, Limit, Node, NodeGroup, PodSet, PodSpec, Problem, solve
 from solver.model.eligibility import why_not_eligible
 from tests.support.examples import examples

@@ -3,7 +3,7 @@ requests are served."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from itertools import groupby
 from typing import Any
@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cagrpc.api.encoding.json_documents import timestamp
-from cagrpc.controllers.provisioning import deciding, fairness, selection
+from cagrpc.controllers.provisioning import deciding, decisions, fairness
+from cagrpc.controllers.provisioning.scenario import Scenario
 from cagrpc.controllers.settings import NamespaceSettings, RequestSettings
 from cagrpc.runtime.back_off import LONGEST_REST_SECONDS
 from cagrpc.runtime.fair_lock import FairLock
-from solver import solve
-from solver.model import Budget, Plan, Problem
+from solver.model import Budget, PodSet
 from tests.controllers.provisioning.conftest import Make
 from tests.support.examples import examples
 from tests.support.fleet import FakeClock, group
@@ -328,12 +328,13 @@ class Planned:
 
     def __init__(self, world: RequestWorld, monkeypatch: pytest.MonkeyPatch, seconds: float = 0.0) -> None:
         self.world, self.seconds, self.pods = world, seconds, list[int]()
-        monkeypatch.setattr(selection, "solve", self)
+        self.attempt = decisions._attempt
+        monkeypatch.setattr(decisions, "_attempt", self)
 
-    def __call__(self, problem: Problem, budget: Budget) -> Plan:
-        self.pods.append(sum(each.count for each in problem.pod_sets))
-        found = solve(problem, budget)
-        if found.unplaced:
+    def __call__(self, scenario: Scenario, pod_sets: Sequence[PodSet], budget: Budget) -> decisions.Attempt:
+        self.pods.append(sum(each.count for each in pod_sets))
+        found = self.attempt(scenario, pod_sets, budget)
+        if not found.serves_all:
             self.world.clock.advance(self.seconds)
         return found
 
