@@ -30,8 +30,8 @@ from cagrpc.runtime.controller import Controller
 from cagrpc.runtime.heartbeat import Heartbeat
 from cagrpc.server.found_groups import GroupFinder
 from cagrpc.services.decisions import DecisionLog
-from cagrpc.services.grpc import expander, kept_failures, provider
-from cagrpc.services.grpc.kept_failures import KeptFailures
+from cagrpc.services.grpc import expander, provider
+from cagrpc.services.grpc.failed_scale_ups import CONFIG_MAP, FILE, KEY, KeptFailures
 from cagrpc.services.grpc.ready import ReadyAnswers
 from cagrpc.services.grpc.template_groups import TemplateGroups
 from solver.model import Budget, Problem
@@ -95,7 +95,7 @@ class Leader:
             if followed is not None:
                 self.controllers.append(followed)
             if settings.ranks_groups_of_others:
-                kept = _kept(settings, cluster, kept_failures.CONFIG_MAP, kept_failures.KEY, kept_failures.FILE)
+                kept = _kept(settings, cluster, CONFIG_MAP, KEY, FILE)
                 self.controllers.append(KeptFailures(self.expander.failed, kept))
             if cluster is not None and settings.answers.mode is ExpanderMode.SHADOW:
                 self.controllers.append(_episodes(settings, cluster, followed, self.expander, now))

@@ -23,7 +23,7 @@ from cagrpc.runtime.clock import SteadyClock
 from cagrpc.server.cluster import ClusterConnection
 from cagrpc.server.leader import Leader
 from cagrpc.services.decisions import DecisionLog
-from cagrpc.services.grpc.kept_failures import CONFIG_MAP, KEY, KeptFailures
+from cagrpc.services.grpc.failed_scale_ups import CONFIG_MAP, KEY, KeptFailures
 from cagrpc.services.http.access import ACCESS_REVIEWS, TOKEN_REVIEWS
 from tests.packaging.test_chart import KARPENTER, container_of, rights, roles
 from tests.support.api_server import ApiServer

@@ -14,16 +14,20 @@ from cagrpc.controllers.kept import InConfigMap, InFile
 from cagrpc.fleet.catalogue import embedded_catalogue
 from cagrpc.fleet.prices import NodePlace
 from cagrpc.services.grpc.failed_scale_ups import (
+    _STEPS_PER_READ,
+    CONFIG_MAP,
+    FILE,
     FIRST_SECONDS,
     FORGOTTEN_SECONDS,
+    KEY,
     LONGEST_SECONDS,
     OF_KIN,
     REMEMBERED_SECONDS,
     SETTLED_SECONDS,
     FailedScaleUps,
     Failures,
+    KeptFailures,
 )
-from cagrpc.services.grpc.kept_failures import _STEPS_PER_READ, CONFIG_MAP, FILE, KEY, KeptFailures
 from cagrpc.services.grpc.template_groups import TemplateGroups
 from tests.services.grpc.test_template_groups import LARGE, M7, answered, ask
 from tests.services.grpc.test_template_groups import PODS as EVERY
