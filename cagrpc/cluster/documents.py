@@ -567,7 +567,7 @@ class DocumentReader:
         claims = [each for each, _ in members(document.spec, "volumeClaimTemplates", "spec", [])]
         claims = claims if document.kind == "StatefulSet" else []
         start = mapping(document.spec, "ordinals", "spec", []).get("start") or 0
-        own = claims or spec.get("resourceClaims") or _has_claims(spec)
+        own = claims or spec.get("resourceClaims") or pod_volumes(spec, "", "", [])
         if request:  # whose pods are planned as they are once their gates are removed
             spec = {key: value for key, value in spec.items() if key not in ("schedulingGates", "schedulerName")}
         else:
@@ -796,11 +796,6 @@ def _is_of(document: ManifestDocument, version: str, plural: str) -> bool:
 def _labels(labelled: Mapping[str, Any], path: str, problems: Problems) -> dict[str, str]:
     at = f"{path}.metadata".removeprefix(".")
     return strings(mapping(labelled, "metadata", path, problems), "labels", at, problems)
-
-
-def _has_claims(spec: Mapping[str, Any]) -> bool:
-    """Return whether pods of a template have volumes of their own."""
-    return bool(pod_volumes(spec, "", "", []))
 
 
 def counted(kinds: Counter[str]) -> str:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from prometheus_client.registry import Collector
 
@@ -53,18 +53,6 @@ class JsonPage:
     get: Callable[[], Json | JsonList]
     put: Callable[[Json], Json] | None = None
     """Change what is named, and return the whole as it is then; None where the page is only read."""
-
-
-class Part(Protocol):
-    """What runs in threads of its own beside the steps: a queue, an informer."""
-
-    def start(self) -> None:
-        """Begin. Called once."""
-        ...
-
-    def stop(self, wait_seconds: float) -> None:
-        """End, and wait at most so long for what is under way. May be repeated."""
-        ...
 
 
 class Controller:
@@ -127,5 +115,5 @@ class Controller:
         """Return its pages by path."""
         return {}
 
-    def _parts(self) -> list[Part]:
+    def _parts(self) -> list[WorkQueue[Any] | SyncedResource]:
         return [*self.queues(), *self.informers()]

@@ -80,7 +80,7 @@ def cluster_controllers(
         namespace = cluster.settings.namespace
         built.append(_slack(settings.slack, namespace, client, view, fleet, assumed, runtime, planned=planned))
     if planned:
-        recorder = events(reasons.CONTROLLER, reasons.ACTION, reasons.still_waits(view.pod_of))
+        recorder = events(reasons.CONTROLLER, reasons.ACTION, lambda note: view.pod_of(note.about.uid) is not None)
         built += [PlanningController(fleet, view, planner, assumed, recorder, runtime), recorder]
     consolidation = settings.consolidation
     if consolidation is not None:

@@ -74,17 +74,17 @@ def _shapes(reduced: Reduced) -> tuple[Ints, Callable[[int], Bools]]:
     weight, price, sizes = table[:, 0], table[:, 1], np.ascontiguousarray(table[:, 2:].T)
 
     @cache
-    def pluralize(first: int) -> Bools:
+    def better(first: int) -> Bools:
         some = slice(first, first + _SHAPES_AT_ONCE)
         least = weight[some, None]
-        better: Bools = (weight > least) | ((weight == least) & (price <= price[some, None]))
+        found: Bools = (weight > least) | ((weight == least) & (price <= price[some, None]))
         for amounts in sizes:
-            better &= amounts >= amounts[some, None]
-        return better
+            found &= amounts >= amounts[some, None]
+        return found
 
     def at_least(of: int) -> Bools:
         first = of - of % _SHAPES_AT_ONCE
-        found: Bools = pluralize(first)[of - first]
+        found: Bools = better(first)[of - first]
         return found
 
     return shape.reshape(-1), at_least

@@ -119,14 +119,9 @@ def keep_sizes(before: Parts, now: Parts, total: Size, rooms: Sequence[Resources
     return before if as_wanted else now
 
 
-def room_of(shape: NodeShape) -> Resources:
-    """What an empty one has for pods."""
-    return shape.room or shape.allocatable
-
-
 def rooms_for(spec: PodSpec, where: Sequence[NodeShape]) -> list[Resources]:
     """Of the nodes on which the pod may run."""
-    return [room_of(each) for each in where if why_not_eligible(spec, each.labels, each.taints) is None]
+    return [each.free for each in where if why_not_eligible(spec, each.labels, each.taints) is None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +175,7 @@ class Family:
 def families(where: Sequence[NodeShape], pods: Sequence[PodCount]) -> list[Family]:
     """Every pod is in one, every node is counted in one."""
     names = sorted({name for each in pods for name, amount in each.spec.requests if amount}) or [CPU, MEMORY]
-    apart = frozenset(name for name in names if any(room_of(shape).get(name, 0) <= 0 for shape in where))
+    apart = frozenset(name for name in names if any(shape.free.get(name, 0) <= 0 for shape in where))
     by_key: dict[tuple[str, ...], list[PodCount]] = {(): []}
     for each in pods:
         key = tuple(name for name, amount in each.spec.requests if amount and name in apart)
@@ -188,7 +183,7 @@ def families(where: Sequence[NodeShape], pods: Sequence[PodCount]) -> list[Famil
     own: dict[tuple[str, ...], list[NodeShape]] = {key: [] for key in by_key}
     offering: dict[tuple[str, ...], list[NodeShape]] = {key: [] for key in by_key}
     for shape in where:
-        keys = [key for key in by_key if all(room_of(shape).get(name, 0) > 0 for name in key)]
+        keys = [key for key in by_key if all(shape.free.get(name, 0) > 0 for name in key)]
         own[max(keys, key=lambda key: (len(key), key))].append(shape)
         for key in keys:
             offering[key].append(shape)

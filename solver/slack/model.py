@@ -101,6 +101,11 @@ class NodeShape:
     room: Resources = field(default_factory=dict)
     """What an empty one has beside its DaemonSets' pods, `pods` included; where empty, `allocatable` is taken."""
 
+    @property
+    def free(self) -> Resources:
+        """What an empty one has for pods."""
+        return self.room or self.allocatable
+
 
 @dataclass(frozen=True, slots=True)
 class PodCount:

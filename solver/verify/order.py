@@ -150,29 +150,28 @@ class _Spread:
         if domain is not None:
             self.tally.add(domain, pods)
 
-    def allows(self, unit: _Unit, *, own: bool) -> int | None:
-        """The same."""
+    def _slack(self, unit: _Unit) -> int | None:
+        """Return how many more pods the domain of a node may have, negative where it has too many; None where the node
+        is in none."""
         domain = unit.domain(self.spread.topology_key)
         if domain is None:
-            return 0
-        here = self.tally.of.get(domain, 0)
+            return None
         level = 0 if len(self.tally.of) < self.spread.min_domains else self.tally.level()
-        slack = self.spread.max_skew + level - here
-        if not own:
-            return 0 if slack < 0 else None
-        return max(0, slack)
+        return self.spread.max_skew + level - self.tally.of.get(domain, 0)
+
+    def allows(self, unit: _Unit, *, own: bool) -> int | None:
+        """The same."""
+        slack = self._slack(unit)
+        if own or slack is None:
+            return max(0, slack or 0)
+        return 0 if slack < 0 else None
 
     def most_at_the_end(self, unit: _Unit, pods: int, *, own: bool) -> int:
         """The same."""
-        domain = unit.domain(self.spread.topology_key)
-        if domain is None:
+        slack = self._slack(unit)
+        if slack is None:
             return 0
-        here = self.tally.of.get(domain, 0)
-        level = 0 if len(self.tally.of) < self.spread.min_domains else self.tally.level()
-        beyond = here - level - self.spread.max_skew
-        if beyond <= 0:
-            return pods
-        return max(0, pods - beyond) if own else 0
+        return pods if slack >= 0 else max(0, pods + slack) if own else 0
 
     def height(self, unit: _Unit) -> int:
         """Return how far a domain is above the emptiest one."""

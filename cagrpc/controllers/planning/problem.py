@@ -53,7 +53,8 @@ def question(
         nodes=placed.nodes,
         limits=snapshot.fleet.limits,
         daemon_sets=state.daemon_sets,
-        previous=None if previous is None else _without_increments(previous),
+        # A source of good nodes only: its increments were ordered or refused, and nothing is compared with them.
+        previous=None if previous is None else replace(previous, increments=()),
         possible=after_shortages(snapshot.shortages, snapshot.groups),
     )
     return Question(
@@ -70,9 +71,3 @@ def beside(state: ClusterState, groups: Sequence[NodeGroup], limits: Sequence[Li
     problem = question(snapshot, state, snapshot.placed()).problem
     least = {each.id: each.min_size for each in groups}
     return replace(problem, node_groups=tuple(replace(each, min_size=least[each.id]) for each in problem.node_groups))
-
-
-def _without_increments(plan: Plan) -> Plan:
-    """Return the plan without its increments, as a source of good nodes only: they were ordered or refused, and nothing
-    is compared with them."""
-    return replace(plan, increments=())

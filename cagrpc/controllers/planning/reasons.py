@@ -42,12 +42,6 @@ _ASK_SECONDS = 0.05
 """How often an explanation checks whether there is news, for which it stops."""
 
 
-def still_waits(pod_of: Callable[[str], PodRef | None]) -> Callable[[Note], bool]:
-    """Return the predicate whether a note is still worth writing: its pod is pending. `pod_of` returns such a pod by
-    UID."""
-    return lambda note: pod_of(note.about.uid) is not None
-
-
 def _planned(pod: PodRef, text: str, increment: str = "", plan: str = "") -> Note:
     return Note(pod_object(pod), PLANNED, text, increment=increment, plan=plan)
 
