@@ -14,7 +14,7 @@ from cagrpc.api.files.documents import ManifestDocument
 _BUILT_IN_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 _OF_THE_CLUSTER = (
     "Node", "Namespace", "PriorityClass", "RuntimeClass", "StorageClass", "PersistentVolume", "CSINode", "CSIDriver",
-    "VolumeAttachment", "DeviceClass", "ResourceSlice",
+    "VolumeAttachment", "DeviceClass", "ResourceSlice", "CapacityQuota",
 )  # fmt: skip
 """Kinds of objects without a namespace."""
 

@@ -11,6 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from cagrpc.api.capacity_quotas import RESOURCE
 from cagrpc.api.core.constraints import Surroundings
 from cagrpc.api.core.consumption import CONSUME_KEYS, consumes
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, gang_of_pod, incomplete
@@ -66,6 +67,7 @@ KINDS: Mapping[str, str] = {
     "deviceclasses": "DeviceClass",
     "resourceslices": "ResourceSlice",
     "podgroups": "PodGroup",
+    RESOURCE: "CapacityQuota",
     "deployments": "Deployment",
     "replicasets": "ReplicaSet",
     "statefulsets": "StatefulSet",

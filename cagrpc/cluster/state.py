@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from cagrpc.api.capacity_quotas import CapacityQuota
 from cagrpc.api.core.movability import Kept, StaysBecause, kept_by
 from cagrpc.api.devices.matching import NodeDevices, NodeMatching
 from cagrpc.api.devices.objects import Device
@@ -284,6 +285,8 @@ class ClusterState:
     """CSI drivers that attach volumes of pods: every node has a number of attachments of each."""
     attach_limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """How many volumes each driver may attach to a node, by instance type, of nodes that stand or have stood."""
+    capacity_quotas: Mapping[str, CapacityQuota] = field(default_factory=dict)
+    """By name."""
     bound: Mapping[str, PodsOnNode] = field(default_factory=dict)
     """The pods of each node that stands; empty where the view was not asked for them."""
 

@@ -14,6 +14,8 @@ from prometheus_client import Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from cagrpc.api.capacity_quotas import LIMIT_PREFIX
+from cagrpc.cluster.quotas import quota_words, quotas_among
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import GroupState, IncrementStatus, InstanceState, Phase
 from cagrpc.fleet.records import IncrementRecord
@@ -60,11 +62,16 @@ class FleetController(Controller):
         self._fleet.reconcile()
 
     def status(self) -> Json:
-        """Return the number of increments in flight, why the backend would create nothing, and its orphans."""
+        """Return the number of increments in flight, why the backend would create nothing, its orphans, and how much
+        of the cluster's CapacityQuotas is used."""
         return {
             "increments_in_flight": sum(each.phase.in_flight for each in self._fleet.snapshot.increments),
             "backend_problem": self._fleet.backend_problem,
             "orphans": {each.id: each.node_group for each in self._fleet.snapshot.orphans[:_MOST_ORPHANS]},
+            "capacity_quotas": {
+                each.name.removeprefix(LIMIT_PREFIX): quota_words(each)
+                for each in quotas_among(self._fleet.snapshot.limits)
+            },
         }
 
     def pages(self) -> Mapping[str, JsonPage]:

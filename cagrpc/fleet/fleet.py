@@ -29,7 +29,7 @@ from cagrpc.fleet.groups import below_minimum, check, served, to_journal
 from cagrpc.fleet.index import FleetIndex, Shown, View, snapshot, status
 from cagrpc.fleet.journal import Journal
 from cagrpc.fleet.ledger import Ledger, Moved
-from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, IncrementStatus, Origin
+from cagrpc.fleet.model import FleetSnapshot, IncrementSpec, IncrementStatus, InstanceState, Origin
 from cagrpc.fleet.observation import ClusterObserver, Observation
 from cagrpc.fleet.orders import BackendOrders, Waiter
 from cagrpc.fleet.orphans import Orphans
@@ -71,6 +71,17 @@ def show_all(groups: Sequence[NodeGroup], targets: Mapping[str, int]) -> Sequenc
     return [group.id for group in groups]
 
 
+Quotas = Callable[[Mapping[str, NodeGroup], Callable[[], AbstractSet[str]]], Sequence[Limit]]
+"""Returns the limits that a cluster sets over these node groups, by id; nodes count in `used` whose instances are not
+among those that the second returns."""
+
+
+def no_quotas(groups: Mapping[str, NodeGroup], counted: Callable[[], AbstractSet[str]]) -> Sequence[Limit]:
+    """Return no limits."""
+    del groups, counted
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class FleetSettings:
     """What a fleet is made of."""
@@ -82,6 +93,8 @@ class FleetSettings:
     found: Callable[[], FoundGroups] | None = None
     """Where the backend finds the groups: returns those of its last list, the same object until something changes. They
     take the place of `groups` and `limits`."""
+    quotas: Quotas = no_quotas
+    """Looked at in each step."""
     autoscaler_may_grow: bool = True
     """Where it may not (`drive: plan`), CA gets no more than minimum sizes."""
     increment_deadline_seconds: float = 600.0
@@ -143,6 +156,8 @@ class Fleet:
         self._shown = settings.shown
         self._find = settings.found
         self._found: FoundGroups | None = None
+        self._quotas = settings.quotas
+        self._quota_limits: tuple[Limit, ...] = ()
         self.widen = settings.widen
         self._clock = clock
         self._times = lifecycle.Times(deadline=deadline, failed_listing=settings.failed_listing_seconds)
@@ -360,6 +375,7 @@ class Fleet:
                 self._ledger.commit(lifecycle.expired(self._ledger.contents, observed, now, self._times))
                 self._ledger.commit(self._orphans.observe(self._ledger.contents, observed, self._served.groups, now))
                 seen = self._view()
+                self._follow_quotas(seen)
                 self._restore_minimum_sizes(seen.targets, now)
                 self._drop_retired_groups(seen)
                 self._ledger.probe(only_when_due=True)
@@ -374,6 +390,11 @@ class Fleet:
         self._ledger.commit(to_journal(found.groups, found.limits, self._ledger.contents.groups))
         configured = {group.id: group for group in found.groups}
         self._served, self._found = served(configured, found.limits, self._ledger.contents.groups), found
+
+    def _follow_quotas(self, seen: View) -> None:
+        found = tuple(self._quotas(self._served.groups, lambda: _counted(seen)))
+        if found != self._quota_limits:
+            self._quota_limits = found
 
     def _view(self) -> View:
         observed = self._observed or self._cluster.unobserved()
@@ -451,14 +472,14 @@ class Fleet:
             contents=self._ledger.contents,
             view=self._view(),
             groups=self._served.groups,
-            limits=self._served.limits,
+            limits=(*self._served.limits, *self._quota_limits),
             autoscaler_may_grow=self._autoscaler_may_grow,
         )
 
     def _publish(self) -> None:
         self._view()
         before, served = self._snapshot, self._served
-        shows = self._index.version, self._ledger.contents.disruptions, served, self._orphans.found
+        shows = self._index.version, self._ledger.contents.disruptions, served, self._orphans.found, self._quota_limits
         if len(shows) == len(self._shows) and all(map(is_, shows, self._shows)):
             return
         same_groups = bool(self._shows) and self._shows[2] is served
@@ -468,10 +489,16 @@ class Fleet:
             self._ledger.contents,
             self._index,
             served.groups,
-            served.limits,
+            (*served.limits, *self._quota_limits),
             self._shown,
             self._orphans.found,
             same_groups=same_groups,
         )
         if self._snapshot is not before:
             self._published(self._snapshot.version)
+
+
+def _counted(seen: View) -> AbstractSet[str]:
+    """Return the ids of the instances that are in targets."""
+    listed = (each for found in seen.instances.values() for each in found)
+    return {each.id for each in listed if each.state is not InstanceState.DELETING}

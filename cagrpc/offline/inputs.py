@@ -20,6 +20,7 @@ from cagrpc.api.encoding.json_documents import Problems
 from cagrpc.api.files.documents import documents, pods_of_table
 from cagrpc.cluster.documents import WITH_PODS, Described, DocumentReader, counted
 from cagrpc.cluster.drop_invalid import drop_invalid, faults
+from cagrpc.cluster.quotas import quota_limits
 from cagrpc.cluster.state import ClusterNode
 from cagrpc.config.files import load_devices, load_provisioners
 from cagrpc.config.groups import Expanded
@@ -161,6 +162,7 @@ def read_problem(inputs: Inputs, budget: str = "1s") -> ReadProblem:
             f"the limits of provisioners do not count {pluralize(len(unknown), 'node')} without a label that says whose"
             f" they are, for example {unknown[0]}; Karpenter's is {NODEPOOL_LABEL}"
         )
+    limits += quota_limits(read.found.state.capacity_quotas, expanded.groups, nodes)
     problem, beyond = as_can_be_planned(problem_of(read.found, expanded.groups, limits, read.tables))
     warnings += beyond
     return ReadProblem(replace(problem, previous=previous), Budget(seconds), tuple(warnings), read.widen)

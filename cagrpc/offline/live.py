@@ -45,6 +45,7 @@ _MEANINGS: Mapping[str, str] = {
     "ResourceClaimTemplate": _DEVICES,
     "DeviceClass": _DEVICES,
     "ResourceSlice": _DEVICES,
+    "CapacityQuota": "the limits that they set are not known",
     "PodGroup": "the minimum counts of pod groups are those of pods' annotations",
 }
 """What follows where objects of a kind cannot be listed; without others, nodes and pods, nothing can be said."""

@@ -110,7 +110,8 @@ def observe(
 
         groups = ClusterGroups(_expanded(what, client, catalogue), that_stand, prices, sizes)
         clock = SteadyClock()
-        view = ClusterView(client, ModelSettings(gang_label=what.gang_label, schedulers=what.schedulers), now=clock)
+        read = ModelSettings(gang_label=what.gang_label, schedulers=what.schedulers, capacity_quotas=False)
+        view = ClusterView(client, read, now=clock)
         controller = EpisodeController(client, view, groups, sizes, InFile(what.kept), prices, Runtime(clock))
         controller.on_end = on_end
         runner = Runner()

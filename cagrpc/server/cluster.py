@@ -48,6 +48,7 @@ class ClusterConnection:
                 labels_of_groups={each.id: group_labels(each) for each in settings.groups},
                 moving=settings.consolidation.moving if settings.consolidation is not None else None,
                 startup_taints=startup_taints(settings.provisioners),
+                capacity_quotas=settings.provider is not None,
             ),
             clock=clock,
             now=now,

@@ -21,7 +21,7 @@ from cagrpc.controllers.fleet import FleetController, IncrementMetrics
 from cagrpc.controllers.kept import InConfigMap, InFile, Keeping
 from cagrpc.controllers.settings import Drive, ExpanderMode
 from cagrpc.fleet.backend_records import BackendRecords
-from cagrpc.fleet.fleet import Fleet, FleetListeners, FleetSettings, show_all
+from cagrpc.fleet.fleet import Fleet, FleetListeners, FleetSettings, no_quotas, show_all
 from cagrpc.fleet.journal import Journal
 from cagrpc.fleet.prices import NodePrices, PriceList
 from cagrpc.fleet.provisioners import widened
@@ -130,6 +130,7 @@ class Leader:
                 settings.limits,
                 settings.shown if finder is None else show_all,
                 finder,
+                no_quotas if cluster is None else cluster.view.quota_limits,
                 autoscaler_may_grow=settings.drive is not Drive.PLAN,
                 increment_deadline_seconds=settings.increment_deadline_seconds,
                 widen=partial(widened, settings.provisioners, settings.catalogue),

@@ -162,6 +162,7 @@ class World:
             FleetSettings(
                 self.settings.groups,
                 self.settings.limits,
+                quotas=self.view.quota_limits,
                 autoscaler_may_grow=self.settings.drive is not Drive.PLAN,
             ),
             self.backend,

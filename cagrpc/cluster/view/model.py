@@ -12,6 +12,8 @@ from threading import Lock
 from time import sleep
 from typing import Any, TypeVar
 
+from cagrpc.api import capacity_quotas
+from cagrpc.api.capacity_quotas import CapacityQuota
 from cagrpc.api.core import volumes
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, GangCount
 from cagrpc.api.core.movability import MovingRules
@@ -21,6 +23,7 @@ from cagrpc.api.devices.objects import Device
 from cagrpc.api.provisioning.objects import TemplatePod
 from cagrpc.cluster.exclusion import Exclusion
 from cagrpc.cluster.markers import NAMESPACE
+from cagrpc.cluster.quotas import quota_limits
 from cagrpc.cluster.state import Arrivals, ClusterState, PendingPod, PodRef, SlackSeen
 from cagrpc.cluster.view.bound import POD_DISRUPTION_BUDGETS, BoundSnapshot, DisruptionBudgets, disruption_budget
 from cagrpc.cluster.view.classes import Classes, Sight
@@ -71,7 +74,7 @@ from cagrpc.kube.client.envelopes import Encoding, ObjectIdentity
 from cagrpc.kube.informer.resource import Resource
 from cagrpc.runtime.clock import EpochClock, MonotonicClock
 from cagrpc.runtime.progress import DEADLINE_SECONDS
-from solver.model import Labels, Taint
+from solver.model import Labels, Limit, NodeGroup, Taint
 from solver.slack.model import Placement
 
 K = TypeVar("K", bound=Keyed)
@@ -115,6 +118,8 @@ class ModelSettings:
     """The rules for moving pods, with which it remembers who is bound."""
     startup_taints: AbstractSet[Taint] = frozenset()
     """Those that nodes register with and lose by themselves."""
+    capacity_quotas: bool = True
+    """Whether CapacityQuotas are read."""
 
 
 class ClusterModel:
@@ -158,6 +163,7 @@ class ClusterModel:
         self._daemon_sets = DaemonSetTable(self._context, requirements)
         self._priorities = Priorities()
         self._budgets = DisruptionBudgets()
+        self._capacity_quotas: tuple[Values[CapacityQuota], ...] = tuple(Values() for _ in capacity_quotas.PATHS)
         self._pod_groups: tuple[Values[int | None], ...] = tuple(Values() for _ in POD_GROUPS)
         # Those of the reflectors know no Namespaces: whoever selects these is read once more.
         reader = pods(evictions=moving is not None)
@@ -193,6 +199,7 @@ class ClusterModel:
                 )
                 for api_version, table in zip(POD_GROUPS, self._pod_groups, strict=True)
             ),
+            *(self._of_capacity_quotas() if settings.capacity_quotas else ()),
         )
         """All resources to watch; a cluster may not serve the optional ones."""
 
@@ -316,6 +323,19 @@ class ClusterModel:
         with self._lock:
             return self._nodes.names()
 
+    def quota_limits(
+        self, groups: Mapping[str, NodeGroup], counted: Callable[[], AbstractSet[str]]
+    ) -> tuple[Limit, ...]:
+        """Return CapacityQuotas as limits of these node groups. `counted` returns the provider ids of nodes that the
+        groups' target sizes count; the others count by themselves."""
+        with self._lock:
+            quotas = self._known_quotas()
+            nodes = self._nodes.bare() if quotas else ()
+        if not quotas:
+            return ()
+        ours = counted()
+        return quota_limits(quotas, groups.values(), (each for each in nodes if each.provider_id not in ours))
+
     def undrainable(self, names: Iterable[str]) -> Mapping[str, str]:
         """Return which of these nodes cannot be drained now, each with the reason."""
         with self._lock:
@@ -378,6 +398,7 @@ class ClusterModel:
                 templates=self._templates.shown(),
                 drivers=self._storage.drivers,
                 attach_limits=self._nodes.limits_of_types(),
+                capacity_quotas=self._known_quotas(),
             )
             bound = None
             if with_bound:
@@ -434,6 +455,14 @@ class ClusterModel:
             (f"{csi}/volumeattachments", "VolumeAttachment", volumes.attachment, Values(nodes.put_attachment), str),
         ):
             yield FollowedKind(path, kind, read, table, partial(listed, path))
+
+    def _of_capacity_quotas(self) -> Iterator[Followed[Any]]:
+        read = reader_of("CapacityQuota", capacity_quotas.read_capacity_quota)
+        for path, table in zip(capacity_quotas.PATHS, self._capacity_quotas, strict=True):
+            yield self._fed(Resource(path, read, Encoding.JSON, optional=True), table)
+
+    def _known_quotas(self) -> dict[str, CapacityQuota]:
+        return dict(ChainMap(*(table.of for table in self._capacity_quotas)))
 
     def _workloads(self, pods: Callable[[], PodReader]) -> Iterator[Followed[Any]]:
         def fed(path: str, kind: str) -> Followed[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import TypeVar
@@ -278,14 +278,14 @@ class NodeTable:
             if use.name not in self._shown:
                 self._changed.discard(use.name)  # a standby, which shows none, would remember all that ever were
 
-    def _bare(self) -> Iterator[ClusterNode]:
-        """Yield all nodes that are there, as if nothing ran on them."""
-        return (use.seen.bare for use in self._uses.values() if use.seen)
+    def bare(self) -> tuple[ClusterNode, ...]:
+        """Return all nodes that are there, as if nothing ran on them."""
+        return tuple(use.seen.bare for use in self._uses.values() if use.seen)
 
     def ready(self) -> AbstractSet[str]:
         """Return provider ids of Ready nodes."""
         if self._ready is None:
-            self._ready = frozenset(each.provider_id for each in self._bare() if each.ready and each.provider_id)
+            self._ready = frozenset(each.provider_id for each in self.bare() if each.ready and each.provider_id)
         return self._ready
 
     def lacking_labels(self, wanted: Mapping[str, AbstractSet[str]]) -> AbstractSet[str]:
@@ -293,14 +293,14 @@ class NodeTable:
         nothing = frozenset[str]()
         return {
             each.provider_id
-            for each in self._bare()
+            for each in self.bare()
             if not wanted.get(each.provider_id, nothing) <= each.node.labels.keys()
         }
 
     def held(self) -> Mapping[str, str]:
         """Return provider ids and names of nodes with our start-up taint."""
         if self._held is None:
-            self._held = {each.provider_id: each.node.name for each in self._bare() if each.held and each.provider_id}
+            self._held = {each.provider_id: each.node.name for each in self.bare() if each.held and each.provider_id}
         return self._held
 
     def held_where(self, condition: Callable[[str, Labels], bool]) -> AbstractSet[str]:
@@ -326,7 +326,7 @@ class NodeTable:
     def names(self) -> Mapping[str, str]:
         """Return the names of all nodes, by provider id."""
         if self._names is None:
-            self._names = {each.provider_id: each.node.name for each in self._bare() if each.provider_id}
+            self._names = {each.provider_id: each.node.name for each in self.bare() if each.provider_id}
         return self._names
 
     def movable(self, names: Iterable[str]) -> Iterable[tuple[str, Mapping[EquivalenceClass, int]]]:

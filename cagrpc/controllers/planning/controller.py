@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 from cagrpc import errors
 from cagrpc.cluster.drop_invalid import solve_valid
 from cagrpc.cluster.node_info import Reservations, merged
+from cagrpc.cluster.quotas import quotas_among
 from cagrpc.cluster.shortages import Shortage, offering
 from cagrpc.cluster.state import ClusterState, PodRef
 from cagrpc.cluster.view.view import ClusterView
@@ -51,6 +52,7 @@ from cagrpc.runtime.log_once import LogOnce
 from solver.explanation.model import WhyWaiting
 from solver.explanation.waiting import why_waiting
 from solver.model import Budget, NodeGroup, Plan
+from solver.model.capacity import remaining
 from solver.model.quantities import pluralize
 
 log = logging.getLogger(__name__)
@@ -374,9 +376,10 @@ class PlanningController(Controller):
 
 
 def _offered(fleet: FleetSnapshot, shortages: Iterable[Shortage]) -> Hashable:
-    """Return how large node groups may become, and which offerings are short."""
+    """Return how large node groups may become, what the cluster's quotas leave, and which offerings are short."""
     short = frozenset(each.offering for each in shortages)
-    return tuple((name, each.group.max_size) for name, each in fleet.groups.items()), short
+    left = tuple((each.name, tuple(remaining(each).items())) for each in quotas_among(fleet.limits))
+    return tuple((name, each.group.max_size) for name, each in fleet.groups.items()), left, short
 
 
 def _is_available(node: NewNode, groups: Mapping[str, NodeGroup], short: AbstractSet[str]) -> bool:

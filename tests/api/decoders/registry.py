@@ -483,6 +483,12 @@ _SEEDS: Mapping[str, tuple[Any, ...]] = {
             "status": {"hard": {"requests.cpu": "4", "pods": "10"}, "used": {"requests.cpu": "1500m", "pods": "3"}},
         },
     ),
+    "capacityquotas": (
+        {
+            "metadata": _metadata("q"),
+            "spec": {"selector": {"matchLabels": {"a": "b"}}, "limits": {"resources": {"cpu": "4", "nodes": 3}}},
+        },
+    ),
     "events": (
         {
             "metadata": _metadata("j.1"),

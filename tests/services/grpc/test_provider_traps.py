@@ -89,6 +89,26 @@ def test_an_unmanaged_node_has_the_empty_group_and_no_error(node: pb.ExternalGrp
         assert house.ca.ok("NodeGroupForNode").nodeGroup.id == ""
 
 
+def test_the_node_of_an_instance_that_is_gone_has_the_empty_group_with_the_next_step() -> None:
+    """CA's client keeps a group until its next Refresh. So none turns into nil within a loop, which CA 1.30 to 1.35 end
+    by (kubernetes/autoscaler#9277); from the next loop on, the Node that stays counts in no group."""
+    with _house() as house:
+        gone, stays = _grow(house)
+        of_gone = pb.NodeGroupForNodeRequest(node=_node(gone, "n1", pool="a"))
+        assert house.ca.ok("NodeGroupForNode", of_gone).nodeGroup.id == "a"
+        house.harness.backend.vanish(gone)
+        assert house.ca.ok("NodeGroupForNode", of_gone).nodeGroup.id == "a"
+        house.ca.ok("Refresh")
+        answer = house.ca.ok("NodeGroupForNode", of_gone)
+        assert (answer.HasField("nodeGroup"), answer.nodeGroup.id) == (True, "")
+        assert house.ca.ok("NodeGroupTargetSize", pb.NodeGroupTargetSizeRequest(id="a")).targetSize == 1
+        # CA may have decided before that this one goes: nothing else goes for it.
+        asked = pb.NodeGroupDeleteNodesRequest(id="a", nodes=[_node(gone, "n1")])
+        assert house.ca.code("NodeGroupDeleteNodes", asked)[0] == "OK"
+        listed = house.ca.ok("NodeGroupNodes", pb.NodeGroupNodesRequest(id="a")).instances
+        assert [each.id for each in listed] == [stays]
+
+
 def _defaults() -> pb.NodeGroupAutoscalingOptions:
     defaults = pb.NodeGroupAutoscalingOptions(scaleDownUtilizationThreshold=0.5)
     defaults.scaleDownUnneededDuration.seconds = 600
