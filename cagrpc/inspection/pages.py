@@ -10,10 +10,11 @@ from typing import Any
 from rich.console import Console
 
 from cagrpc.tables import table
+from solver.model.money import hourly
 
 _FIELDS = (
-    ("cost_per_hour", "$/h"),
-    ("lower_bound_per_hour", "at least ($/h)"),
+    ("cost_per_hour", "cost"),
+    ("lower_bound_per_hour", "costs at least"),
     ("gap", "gap"),
     ("node_groups", "node groups"),
     ("node_selector", "its nodes"),
@@ -23,13 +24,14 @@ _FIELDS = (
     ("consumers", "pods that consume it"),
 )
 """Fields shown where they are not empty, with their headings."""
+_MONEY = ("cost_per_hour", "lower_bound_per_hour")
 _NUMBERS = ("wanted", "held", "pushed out", "left over")
 
 
 def print_decision(decision: dict[str, Any], out: Console) -> None:
     """Print every option with whether it was chosen or left out, and why."""
     at = datetime.fromtimestamp(decision["at_seconds"], UTC)
-    columns = ("nodes", "pods", "$/h")
+    columns = ("nodes", "pods", "cost")
     result = table(f"Asked at {at:%Y-%m-%d %H:%M:%S} UTC", "", "node group", *columns, "why", right=columns)
     for option in decision["options"]:
         cost = option["cost_usd_per_hour"]
@@ -38,7 +40,7 @@ def print_decision(decision: dict[str, Any], out: Console) -> None:
             option["node_group"],
             str(option["node_count"]),
             str(option["pods"]),
-            "" if cost is None else f"{cost:.4f}",
+            "" if cost is None else hourly(cost),
             option["left_out"] or option["reason"],
         )
     out.print(result)
@@ -55,7 +57,7 @@ def print_request(record: Mapping[str, Any], out: Console) -> None:
     out.print(f"class: {record['class']} ({record['behaviour']}), created {record['created']}")
     for key, heading in _FIELDS:
         if record.get(key):
-            out.print(f"{heading}: {record[key]}")
+            out.print(f"{heading}: {hourly(float(record[key])) if key in _MONEY else record[key]}")
     increment = record["increment"]
     if increment:
         out.print(f"increment {increment['id']}: {increment['phase']}; {increment['message']}")
@@ -87,13 +89,13 @@ def print_slack(slack: Mapping[str, Any], out: Console) -> None:
 
 
 def _targets(targets: Sequence[Mapping[str, Any]]) -> Any:
-    result = table("Slack", "target", *_NUMBERS, "$/h", right=(*_NUMBERS, "$/h"))
+    result = table("Slack", "target", *_NUMBERS, "cost", right=(*_NUMBERS, "cost"))
     for each in targets:
-        result.add_row(each["target"], *_counts(each), f"{each['cost_usd_per_hour']:.4f}")
+        result.add_row(each["target"], *_counts(each), hourly(each["cost_usd_per_hour"]))
     if len(targets) > 1:
         total = {key: sum(each[key] for each in targets) for key in (*map(_key, _NUMBERS), "cost_usd_per_hour")}
         result.add_section()
-        result.add_row("all", *_counts(total), f"{total['cost_usd_per_hour']:.4f}")
+        result.add_row("all", *_counts(total), hourly(total["cost_usd_per_hour"]))
     return result
 
 

@@ -21,6 +21,7 @@ from cagrpc.errors import Unavailable
 from cagrpc.inspection.client import ServerAddress, get_json, get_list
 from cagrpc.tables import table
 from solver.explanation.model import NOT_YET, sentence
+from solver.model.money import hourly
 from solver.model.plan import gap_words
 from solver.model.quantities import pluralize
 
@@ -60,9 +61,9 @@ def _print_consolidation(shown: Mapping[str, Any], out: Console) -> None:
     out.print(f"consolidation: {shown['mode']}; {_what_it_does(shown)}")
     if plan is not None:
         out.print(
-            f"  {plan['cost_usd_per_hour']:.4f} $/h now, {plan['cost_after_usd_per_hour']:.4f} after"
-            f" {pluralize(plan['steps_planned'], 'step')}, {plan['least_usd_per_hour']:.4f} at least,"
-            f" {plan['least_if_all_moved_usd_per_hour']:.4f} if all could be moved"
+            f"  {hourly(plan['cost_usd_per_hour'])} now, {hourly(plan['cost_after_usd_per_hour'])} after"
+            f" {pluralize(plan['steps_planned'], 'step')}, {hourly(plan['least_usd_per_hour'])} at least,"
+            f" {hourly(plan['least_if_all_moved_usd_per_hour'])} if all could be moved"
         )
         for each in plan["stays"][:_STAYS]:
             out.print(f"  {each['reason']}: {pluralize(each['nodes'], 'node')}")
@@ -89,7 +90,7 @@ def _increments(in_flight: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def _rounds(plans: Sequence[Mapping[str, Any]]) -> Any:
-    numbers = ("pods", "nodes", "planned $/h", "gap", "seconds")
+    numbers = ("pods", "nodes", "planned cost", "gap", "seconds")
     result = table("Planning rounds", "at", *numbers, "increments", right=numbers)
     for each in plans:
         increments = Counter(f"{groups_text(i['node_groups'])} ({i['phase']})" for i in each["increments"])
@@ -97,7 +98,7 @@ def _rounds(plans: Sequence[Mapping[str, Any]]) -> Any:
             timestamp(each["at_seconds"]),
             str(each["pods"]),
             str(each["nodes"]),
-            f"{each['planned_cost_per_hour']:.4f}",
+            hourly(each["planned_cost_per_hour"]),
             gap_words(each["gap"], sum(one["count"] for one in each["unplaced"])),
             f"{each['elapsed_seconds']:.2f}",
             "\n".join(text if count == 1 else f"{text} {count} times" for text, count in increments.items()),
@@ -204,7 +205,7 @@ def _facts(answer: Answer) -> dict[str, str]:
         facts[f"increment {each['id']}"] = f"{said}: {each['message']}" if each["message"] else said
     for each in answer.plans:
         left_out = sum(one["count"] for one in each["unplaced"])
-        cost = f"${each['planned_cost_per_hour']:.4f}/h, gap {gap_words(each['gap'], left_out)}"
+        cost = f"{hourly(each['planned_cost_per_hour'])}, gap {gap_words(each['gap'], left_out)}"
         planned = f"planned {pluralize(each['pods'], 'pod')} on {pluralize(each['nodes'], 'new node')}: {cost}"
         facts[f"plan {each['at_seconds']}"] = planned + (
             f"; {pluralize(left_out, 'pod')} without a place" * bool(left_out)

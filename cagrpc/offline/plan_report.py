@@ -17,6 +17,7 @@ from solver.explanation.model import Alternative, Constraint, ConstraintChange, 
 from solver.explanation.waiting import OTHERS, core_of, ways_of
 from solver.model import Relaxed
 from solver.model.capacity import without_room
+from solver.model.money import hourly
 from solver.model.plan import at_least_words, proof_words
 from solver.model.quantities import format_quantity, pluralize
 
@@ -122,34 +123,34 @@ def daemons_without_room(planned: Planned) -> Iterator[str]:
 def sentence_of_cost(planned: Planned) -> str:
     """Describe the certificate in a sentence."""
     plan, certificate = planned.plan, planned.plan.certificate
-    least = None if certificate.least_usd_per_hour is None else f"${certificate.least_usd_per_hour:.4f}/h"
+    least = None if certificate.least_usd_per_hour is None else hourly(certificate.least_usd_per_hour)
     unplaced = sum(each.count for each in plan.unplaced)
     proof = proof_words("no plan that serves as much", least, certificate.gap, unplaced, certificate.unserved_unproven)
     words = (
-        f"{certificate.status.value}: new nodes cost ${certificate.cost_usd_per_hour:.4f}/h; {proof};"
+        f"{certificate.status.value}: new nodes cost {hourly(certificate.cost_usd_per_hour)}; {proof};"
         f" planned in {plan.elapsed_seconds:.2f} s"
     )
     if certificate.price_of_priority_usd_per_hour:
-        words += f"; with all weights equal it would cost ${certificate.price_of_priority_usd_per_hour:.4f}/h less"
+        words += f"; with all weights equal it would cost {hourly(certificate.price_of_priority_usd_per_hour)} less"
     return words
 
 
 def _increments(planned: Planned) -> Any:
-    columns = ("weight", "nodes", "$/h")
+    columns = ("weight", "nodes", "cost")
     result = table("New nodes", "node group", "provisioner", "instance type", "zone", *columns, right=columns)
     for increment in planned.plan.increments:
         group = planned.groups[increment.node_group]
-        cost = f"{increment.delta * group.price_usd_per_hour:.4f}"
+        cost = hourly(increment.delta * group.price_usd_per_hour)
         words = (group.id, group.provisioner, group.instance_type, group.zone, str(group.weight))
         result.add_row(*words, str(increment.delta), cost)
     return result
 
 
 def _tiers(planned: Planned) -> Any:
-    columns = ("weight", "$/h", "at least $/h")
+    columns = ("weight", "cost", "at least")
     result = table("Cost by tier", *columns, right=columns)
     for tier in planned.plan.certificate.tiers:
-        result.add_row(str(tier.weight), f"{tier.cost_usd_per_hour:.4f}", at_least_words(tier.least_usd_per_hour))
+        result.add_row(str(tier.weight), hourly(tier.cost_usd_per_hour), at_least_words(tier.least_usd_per_hour))
     return result
 
 
@@ -293,7 +294,7 @@ def _placements(planned: Planned) -> Any:
 
 def _of_group(planned: Planned, group_id: str) -> str:
     group = planned.groups[group_id]
-    return f"weight {group.weight}, ${group.price_usd_per_hour:.4f}/h each"
+    return f"weight {group.weight}, {hourly(group.price_usd_per_hour)} each"
 
 
 def _unserved(explanation: Explanation) -> Any:
@@ -305,10 +306,10 @@ def _unserved(explanation: Explanation) -> Any:
 
 
 def _chosen(explanation: Explanation) -> Any:
-    columns = ("weight", "nodes", "$/h")
+    columns = ("weight", "nodes", "cost")
     result = table("Why these node groups", "node group", *columns, "why not others", right=columns)
     for why in explanation.chosen:
-        numbers = (str(why.weight), str(why.nodes), f"{why.cost_usd_per_hour:.4f}")
+        numbers = (str(why.weight), str(why.nodes), hourly(why.cost_usd_per_hour))
         result.add_row(why.node_group, *numbers, "\n".join(_choice_lines(why)))
     return result
 
@@ -320,4 +321,4 @@ def _choice_lines(why: WhyGroup) -> Iterator[str]:
 
 def _alternative_words(other: Alternative) -> str:
     words = "limits allow none" if other.forced is None else f"with one of them {difference_words(other.forced)}"
-    return f"{other.node_group} (weight {other.weight}, ${other.price_usd_per_hour:.4f}/h each): {words}"
+    return f"{other.node_group} (weight {other.weight}, {hourly(other.price_usd_per_hour)} each): {words}"

@@ -17,6 +17,7 @@ from cagrpc.tables import console
 from solver import Budget, Explanation, NodeGroup, Plan, PlanRejectedError, Problem, ProblemError, explain, solve
 from solver.explanation.choices import can_bind, reached, without
 from solver.explanation.model import WhyLimited
+from solver.model.money import hourly
 from solver.model.plan import PlanProgress, TellProgress
 from solver.model.quantities import pluralize
 
@@ -95,7 +96,7 @@ def planner_errors() -> Iterator[None]:
 
 def progress_words(found: PlanProgress) -> str:
     """Return the cost of the best plan so far, the least that is proven, and the gap between them."""
-    words = f"${found.cost_usd_per_hour:.4f}/h"
+    words = f"{hourly(found.cost_usd_per_hour)}"
     if found.gap is not None:
-        words += f", at least ${found.lower_bound_usd_per_hour:.4f}/h (gap {found.gap:.2%})"
+        words += f", at least {hourly(found.lower_bound_usd_per_hour)} (gap {found.gap:.2%})"
     return f"{words}, {pluralize(found.unserved, 'pod')} without a place" if found.unserved else words

@@ -10,8 +10,9 @@ from importlib.resources import files
 
 from jinja2 import Environment, StrictUndefined
 
-from cagrpc.controllers.episodes.model import Better, Episode, GroupNodes, dollars, sentences
+from cagrpc.controllers.episodes.model import Better, Episode, GroupNodes, sentences
 from cagrpc.output import printable
+from solver.model.money import hourly
 
 HEADINGS: Mapping[Better, str] = {
     Better.AUTOSCALER: "Where the autoscaler was better",
@@ -46,9 +47,9 @@ def cells(episode: Episode) -> Sequence[str]:
     return (
         when(episode.opened_at_seconds),
         str(episode.pods),
-        f"{dollars(came.usd_per_hour)}, {came.node_count} nodes",
-        "" if planned is None else f"{dollars(planned.usd_per_hour)}, {planned.node_count} nodes",
-        "" if saving is None else dollars(saving),
+        f"{hourly(came.usd_per_hour)}, {came.node_count} nodes",
+        "" if planned is None else f"{hourly(planned.usd_per_hour)}, {planned.node_count} nodes",
+        "" if saving is None else hourly(saving),
         _seconds(came.waited_seconds),
         "" if planned is None else _seconds(planned.waited_seconds),
     )
@@ -61,7 +62,7 @@ def details(episode: Episode) -> Iterator[str]:
     if episode.planned is not None:
         yield f"planned: {_nodes(episode.planned.nodes)}"
     if episode.least_usd_per_hour is not None:
-        yield f"proven: no plan that serves as much costs less than {dollars(episode.least_usd_per_hour)}"
+        yield f"proven: no plan that serves as much costs less than {hourly(episode.least_usd_per_hour)}"
     if episode.scale_ups:
         yield f"the autoscaler told of: {', '.join(f'{each.node_group} +{each.nodes}' for each in episode.scale_ups)}"
     if episode.choices:
@@ -110,7 +111,7 @@ def when(seconds: float) -> str:
 
 def _nodes(found: Iterable[GroupNodes]) -> str:
     words = (
-        f"{each.count} {each.node_group} ({dollars(each.usd_per_hour)}{', estimated' if each.estimated else ''})"
+        f"{each.count} {each.node_group} ({hourly(each.usd_per_hour)}{', estimated' if each.estimated else ''})"
         for each in found
     )
     return ", ".join(words) or "no node"

@@ -36,12 +36,12 @@ from cagrpc.report.model import (
 )
 from cagrpc.report.packing import planned_packing, standing_packing
 from cagrpc.report.problem import ReadCluster
-from cagrpc.report.sentences import SHOWN_AS_NONE
 from cagrpc.report.standing import ReportedNode, StandingShape
 from solver import Budget, Plan, PodSpec
 from solver.explanation.choices import reached
 from solver.explanation.explain import explain_unserved
 from solver.explanation.waiting import kind_words, why_waiting, with_ways
+from solver.model.money import DUST_USD_PER_HOUR
 
 _MOST_NAMED = 10
 _MOST_WORKLOADS = 5
@@ -213,7 +213,7 @@ def _kept(nodes: Sequence[ReportedNode], ladder: Ladder) -> Iterator[KeptNodes]:
 
 def _changes(ladder: Ladder, shapes: Sequence[StandingShape]) -> Iterator[Saving]:
     for step in ladder.steps:
-        if step.usd_per_hour >= SHOWN_AS_NONE and step.cause is not Cause.UNPROVEN:
+        if step.usd_per_hour >= DUST_USD_PER_HOUR and step.cause is not Cause.UNPROVEN:
             having = HAVING.get(step.cause)
             change = Saving(step.cause, step.usd_per_hour)
             if having is not None:

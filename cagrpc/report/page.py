@@ -14,7 +14,8 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from cagrpc.report.model import Report, ShapeUse
-from cagrpc.report.sentences import HOW, a_month, counted, dollars, sentence, summary, way
+from cagrpc.report.sentences import HOW, counted, sentence, summary, way
+from solver.model.money import hourly, monthly
 from solver.model.plan import gap_words
 
 _WIDTH = 640
@@ -61,7 +62,7 @@ def _falls(report: Report) -> Iterator[_Fall]:
         if each.applies:
             before = each.left_usd_per_hour + each.usd_per_hour
             css = "gain" if each.usd_per_hour >= 0 else "loss"
-            yield _Fall(each.cause.value, dollars(-each.usd_per_hour), css, before, each.left_usd_per_hour)
+            yield _Fall(each.cause.value, hourly(-each.usd_per_hour), css, before, each.left_usd_per_hour)
         if each.cause.value == "shapes of nodes":
             yield _total("best plan found", report.planned.usd_per_hour)
     if report.least_usd_per_hour is not None:
@@ -69,7 +70,7 @@ def _falls(report: Report) -> Iterator[_Fall]:
 
 
 def _total(label: str, cost: float) -> _Fall:
-    return _Fall(label, dollars(cost), "total", 0, cost)
+    return _Fall(label, hourly(cost), "total", 0, cost)
 
 
 def bars(shape: ShapeUse) -> str:
@@ -115,8 +116,8 @@ def as_html(report: Report) -> str:
     )
     environment.filters.update(
         counted=counted,
-        dollars=dollars,
-        a_month=a_month,
+        hourly=hourly,
+        monthly=monthly,
         sentence=sentence,
         mean=mean,
         gib=lambda amount: f"{amount / 2**30:,.0f} GiB",

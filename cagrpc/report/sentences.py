@@ -6,13 +6,11 @@ from collections.abc import Iterable
 
 from cagrpc.report.model import Bound, Cause, Consolidation, DisruptedNodes, GroupDelta, Report, Saving
 from solver.model import NODES
+from solver.model.money import DUST_USD_PER_HOUR, hourly, monthly
 from solver.model.plan import proof_words
 from solver.model.quantities import format_quantity
 
-HOURS_A_MONTH = 730
 _MOST_GROUPS = 4
-SHOWN_AS_NONE = 0.00005
-"""US dollars per hour."""
 
 HOW = {
     Cause.EMPTY: "Nodes on which nothing runs but what comes with every node, at their price.",
@@ -40,15 +38,6 @@ HOW = {
 """How the part of each cause is computed."""
 
 
-def dollars(amount: float) -> str:
-    """Return an amount of US dollars per hour."""
-    return f"{'−' if amount < -SHOWN_AS_NONE else ''}${abs(amount):,.{2 if abs(amount) >= 100 else 4}f}/h"  # noqa: RUF001 - a minus
-
-
-def a_month(amount: float) -> str:
-    return f"${amount * HOURS_A_MONTH:,.0f} a month"
-
-
 def counted(count: int, noun: str) -> str:
     """Return a number with its noun: "1 node", "12,000 nodes"."""
     return f"{count:,} {noun if count == 1 else noun + 's'}"
@@ -57,39 +46,39 @@ def counted(count: int, noun: str) -> str:
 def summary(report: Report) -> str:
     """Return the report in a sentence."""
     plan = report.planned
-    least = None if plan.lower_bound_usd_per_hour is None else dollars(plan.lower_bound_usd_per_hour)
+    least = None if plan.lower_bound_usd_per_hour is None else hourly(plan.lower_bound_usd_per_hour)
     proof = proof_words("no plan under the same rules", least, plan.gap, plan.unplaced, plan.unserved_unproven)
-    found = f"the best plan found costs {dollars(plan.usd_per_hour)}, and {proof}"
+    found = f"the best plan found costs {hourly(plan.usd_per_hour)}, and {proof}"
     if report.present_usd_per_hour is None:
         return f"{counted(report.pods, 'pod')}: {found}."
     saved = report.present_usd_per_hour - plan.usd_per_hour
     share = saved / report.present_usd_per_hour if report.present_usd_per_hour else 0.0
-    words = f"{dollars(saved)} ({share:.1%}, {a_month(saved)}) less" if saved > 0 else "no less"
+    words = f"{hourly(saved)} ({share:.1%}, {monthly(saved)}) less" if saved > 0 else "no less"
     return (
-        f"{counted(report.pods, 'pod')} on nodes that cost {dollars(report.present_usd_per_hour)}: {found}. Packed"
+        f"{counted(report.pods, 'pod')} on nodes that cost {hourly(report.present_usd_per_hour)}: {found}. Packed"
         f" anew, that would be {words}."
     )
 
 
 def sentence(change: Saving) -> str:
     """Return what to change, and what that saves."""
-    return f"{_what(change)} Saves {dollars(change.usd_per_hour)}, {a_month(change.usd_per_hour)}."
+    return f"{_what(change)} Saves {hourly(change.usd_per_hour)}, {monthly(change.usd_per_hour)}."
 
 
 def way(found: Consolidation) -> str:
     """Return consolidation in a sentence or two."""
     least, all_moved = found.least_usd_per_hour, found.least_if_all_moved_usd_per_hour
-    bound = f"Moving pods that may be moved leaves no less than {dollars(least)}"
-    bound += f", and {dollars(all_moved)} if all could be moved; both are proven."
+    bound = f"Moving pods that may be moved leaves no less than {hourly(least)}"
+    bound += f", and {hourly(all_moved)} if all could be moved; both are proven."
     if not found.steps:
-        return f"No step is worth taking: the nodes cost {dollars(found.cost_before_usd_per_hour)}. {bound}"
+        return f"No step is worth taking: the nodes cost {hourly(found.cost_before_usd_per_hour)}. {bound}"
     saved = found.cost_before_usd_per_hour - found.cost_after_usd_per_hour
     verb = "save" if saved >= 0 else "cost"
     verb = f"{verb}s" if len(found.steps) == 1 else verb
-    words = f"{verb} {dollars(saved)}, {a_month(saved)}" if saved >= 0 else f"{verb} {dollars(-saved)} more"
+    words = f"{verb} {hourly(saved)}, {monthly(saved)}" if saved >= 0 else f"{verb} {hourly(-saved)} more"
     return (
-        f"{counted(len(found.steps), 'step')} {words}: from {dollars(found.cost_before_usd_per_hour)} and"
-        f" {counted(found.nodes_before, 'node')} to {dollars(found.cost_after_usd_per_hour)} and"
+        f"{counted(len(found.steps), 'step')} {words}: from {hourly(found.cost_before_usd_per_hour)} and"
+        f" {counted(found.nodes_before, 'node')} to {hourly(found.cost_after_usd_per_hour)} and"
         f" {counted(found.nodes_after, 'node')}, with {counted(found.pods_moved, 'pod')} evicted. {bound}"
     )
 
@@ -99,10 +88,10 @@ def step_sentence(step: DisruptedNodes) -> str:
     coming, going = (_groups(each for each in step.deltas if each.nodes * sign > 0) for sign in (1, -1))
     pods = f"{counted(step.pods_moved, 'pod')} moved" if step.pods_moved else "no pod moved"
     each_pod, saving = step.saving_usd_per_hour_per_pod, step.saving_usd_per_hour
-    share = "" if each_pod is None or saving < 0 else f", {dollars(each_pod)} for each pod"
-    words = "costs" if saving < -SHOWN_AS_NONE else "saves"
+    share = "" if each_pod is None or saving < 0 else f", {hourly(each_pod)} for each pod"
+    words = "costs" if saving < -DUST_USD_PER_HOUR else "saves"
     nodes = f"{coming}, then {going}" if coming else going
-    return f"{step.reason.value}: {nodes}; {pods}; {words} {dollars(abs(saving))}{share}."
+    return f"{step.reason.value}: {nodes}; {pods}; {words} {hourly(abs(saving))}{share}."
 
 
 def _what(change: Saving) -> str:

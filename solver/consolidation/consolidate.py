@@ -29,6 +29,7 @@ from solver.consolidation.replacing import STEP_SHARE, Replacing
 from solver.consolidation.steps import StepTrials, Trial
 from solver.model import Budget, TierCost
 from solver.model.budget import RunningBudget
+from solver.model.money import hourly
 from solver.planning.warm_up import while_small
 from solver.reduction.objective import dollars
 from solver.reduction.reduced import MICROS, Floats
@@ -240,5 +241,5 @@ class _Consolidation:
         evicted = cluster.evicted(cluster.pods[number])
         if surplus < self.steps.least_micros_per_pod * evicted:
             least = self.problem.least_saving_usd_per_hour_per_pod
-            return f"saves less than {least:g} $/h per pod"
+            return f"saves less than {hourly(least)} per pod"
         return "no cheaper place for its pods"

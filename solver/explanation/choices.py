@@ -18,6 +18,7 @@ from solver.explanation.question import LARGEST_SHARE
 from solver.model import PODS, NodeGroup, NodeGroupIncrease, Plan, Problem, Status
 from solver.model.budget import Budget, RunningBudget
 from solver.model.capacity import new_node
+from solver.model.money import hourly, more_or_less
 from solver.model.quantities import pluralize
 from solver.planning.solve import solve
 
@@ -161,7 +162,7 @@ def limited_words(limited: WhyLimited) -> str:
     bound = (
         "no bound on the cost without is proven yet"
         if least is None
-        else f"no plan without {them} that serves as much costs less than ${least:.4f}/h"
+        else f"no plan without {them} that serves as much costs less than {hourly(least)}"
     )
     return f"limited: {named}{more}; without {them} {difference_words(limited.without)}; {bound}"
 
@@ -174,17 +175,13 @@ def difference_words(difference: Difference) -> str:
         words = f"{what} {'fewer' if pods > 0 else 'more'} {'is' if abs(pods) == 1 else 'are'} served"
     else:
         changed = [(weight, cost) for weight, cost in difference.tiers if cost]
-        words = ", ".join(f"weight {weight} costs {_dollars(cost)}" for weight, cost in changed)
+        words = ", ".join(f"weight {weight} costs {more_or_less(cost)}" for weight, cost in changed)
         words = words or "it would cost the same"
         if len(changed) > 1:
-            words += f", in all {_dollars(difference.cost_usd_per_hour)}"
+            words += f", in all {more_or_less(difference.cost_usd_per_hour)}"
     nodes = ", ".join(f"{each.delta:+d} {each.node_group}" for each in difference.increments)
     unproven = "" if difference.proven else "; as far as was found in the time"
     return f"{words} ({nodes}{unproven})" if nodes else words
-
-
-def _dollars(cost: float) -> str:
-    return f"${abs(cost):.4f}/h {'more' if cost > 0 else 'less'}"
 
 
 _MOST_ALONE = 5

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from solver.model.money import hourly
 from solver.model.objective import Goal, StageValue
 from solver.model.objects import Limit, Node, NodeGroup, PodSet, PodSpec, PossibleGroups
 from solver.model.quantities import pluralize
@@ -53,8 +54,8 @@ def proof_words(no_plan: str, least: str | None, found: float | None, unserved: 
 
 
 def at_least_words(least_usd_per_hour: float | None) -> str:
-    """Return a bound for people, without a unit."""
-    return "not proven" if least_usd_per_hour is None else f"{least_usd_per_hour:.4f}"
+    """Return a bound for people."""
+    return "not proven" if least_usd_per_hour is None else hourly(least_usd_per_hour)
 
 
 class Status(StrEnum):

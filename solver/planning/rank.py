@@ -16,6 +16,7 @@ from solver.compiled import not_waiting
 from solver.model import Budget, NodeGroup, PodSet, PodSpec, Problem
 from solver.model.budget import RunningBudget
 from solver.model.errors import ProblemError
+from solver.model.money import hourly
 from solver.model.objective import Goal, ObjectiveStage
 from solver.model.plan import ScaleUpCandidate, Score, class_key
 from solver.model.quantities import pluralize
@@ -147,8 +148,8 @@ def _reason(group: NodeGroup, candidate: ScaleUpCandidate, cost: float, rest: fl
     pods = sum(candidate.pod_counts.values())
     left = f", {pluralize(unserved, 'pod')} then unservable" if unserved else ""
     return (
-        f"weight {group.weight}: {pluralize(candidate.node_count, 'node')} at {cost:.4g} $/h"
-        f" for {pluralize(pods, 'pod')}, {rest:.4g} $/h for the rest{left}"
+        f"weight {group.weight}: {pluralize(candidate.node_count, 'node')} at {hourly(cost)}"
+        f" for {pluralize(pods, 'pod')}, {hourly(rest)} for the rest{left}"
     )
 
 

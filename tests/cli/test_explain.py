@@ -126,12 +126,12 @@ def test_a_difference_in_words() -> None:
     assert words(unserved=2) == "2 pods fewer are served (-2 g)"
     assert words(placeholders=-1) == "1 placeholder more is served (-2 g)"
     assert words() == "it would cost the same (-2 g)"
-    assert words(tiers=((0, 0.0), (10, 1.5))) == "weight 10 costs $1.5000/h more (-2 g)"
+    assert words(tiers=((0, 0.0), (10, 1.5))) == "weight 10 costs $1.50/h more (-2 g)"
     assert words(tiers=((0, 2.0), (10, -1.5))) == (
-        "weight 0 costs $2.0000/h more, weight 10 costs $1.5000/h less, in all $0.5000/h more (-2 g)"
+        "weight 0 costs $2.00/h more, weight 10 costs $1.50/h less, in all $0.50/h more (-2 g)"
     )
     unproven = Difference(0, 0, ((0, 1.0),), 1.0, (NodeGroupIncrease("g", 1),), proven=False)
-    assert difference_words(unproven) == "weight 0 costs $1.0000/h more (+1 g; as far as was found in the time)"
+    assert difference_words(unproven) == "weight 0 costs $1.00/h more (+1 g; as far as was found in the time)"
 
 
 def test_wrong_input_is_told_in_one_line(inputs: list[str], capsys: pytest.CaptureFixture[str]) -> None:

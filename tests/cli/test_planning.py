@@ -104,7 +104,7 @@ def test_the_tables_of_a_plan(inputs: list[str], capsys: pytest.CaptureFixture[s
     out = capsys.readouterr().out
     assert "first/m7i.large/zone-a/on-demand" in out
     assert "5 of 7 pods placed (1 on existing nodes), 2 new nodes" in out
-    assert "optimal: new nodes cost $0.2016/h; no plan that serves as much costs less than $0.2016/h" in out
+    assert "optimal: new nodes cost $0.20/h; no plan that serves as much costs less than $0.20/h" in out
     assert "Pods without a place" in out
 
 

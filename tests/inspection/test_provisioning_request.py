@@ -45,7 +45,7 @@ def test_why_comes_before_what_it_costs() -> None:
     print_request(RECORD, console(stream))
     text = stream.getvalue()
     assert text.startswith("team/train: waiting\n7 of 8 pods of worker fit; all 8 if gpu-b may grow by 1\n")
-    for told in ("failed tries: 2", "$/h: 12.5000", "its nodes: booking.cagrpc.io/u-1=true", "gpu-b has no capacity"):
+    for told in ("failed tries: 2", "cost: $12.50/h", "its nodes: booking.cagrpc.io/u-1=true", "gpu-b has no capacity"):
         assert told in text
     assert "bypassed" not in text
     cells = [[cell.strip() for cell in re.split("[│|]", line) if cell.strip()] for line in text.splitlines()]

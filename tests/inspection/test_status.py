@@ -41,7 +41,7 @@ def test_consolidation_says_what_it_would_save_and_what_it_does() -> None:
     last = {"phase": "done", "finished_at_seconds": 3600.0, "message": "1 node deleted"}
     text = printed({**READY, "consolidation": {**dry, "under_way": None, "last": last}}, [], [])
     assert "consolidation: dry-run; it is a dry run: nothing is changed\n" in text
-    assert "  3.2000 $/h now, 0.4000 after 2 steps, 0.4000 at least, 0.2000 if all could be moved\n" in text
+    assert "  $3.20/h now, $0.40/h after 2 steps, $0.40/h at least, $0.20/h if all could be moved\n" in text
     assert "  it is not Ready: 1 node\n" in text
     assert "  last step: done, 1970-01-01T01:00:00Z: 1 node deleted\n" in text
     step = {"id": "ab12", "reason": "Empty", "nodes": ["a"], "pods_moved": 3, "phase": "moving"}
@@ -84,7 +84,7 @@ def test_a_round_with_what_it_left_out() -> None:
         "shortages": [{"offering": "m7i.large/zone-a", "until_seconds": 3659.5, "cause": "no capacity"}],
     }
     text = printed(READY, [], [plan])
-    for told in ("1970-01-01T01:00:00Z", "1.5000", "1.25%", "m7i.large+3 (rolled-back)", "m7i.large+1 (done) 4 times"):
+    for told in ("1970-01-01T01:00:00Z", "$1.50/h", "1.25%", "m7i.large+3 (rolled-back)", "m7i.large+1 (done) 4 times"):
         assert told in text
     assert "not planned: 2 pods like default/a: needs 9 cpu. What would serve it: add 1 cpu\n" in text
     assert "not planned: gang default/g is not complete: it has 3 of 5 pods\n" in text

@@ -62,7 +62,7 @@ def test_each_change_is_a_line() -> None:
         "not ready: nodes are not listed yet",
         "increment one done: large+3",
         "increment two planned: large+3",
-        "planned 14 pods on 4 new nodes: $0.8300/h, gap 0.40% for those served; 2 pods without a place",
+        "planned 14 pods on 4 new nodes: $0.83/h, gap 0.40% for those served; 2 pods without a place",
     ]
 
 

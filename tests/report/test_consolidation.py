@@ -18,9 +18,10 @@ from cagrpc.report.consolidation import MovingQuestion, values
 from cagrpc.report.make import make_report
 from cagrpc.report.model import Consolidation, Report
 from cagrpc.report.page import as_html
-from cagrpc.report.sentences import dollars, step_sentence, way
+from cagrpc.report.sentences import step_sentence, way
 from solver import Budget, Problem, solve
 from solver.consolidation.model import ConsolidationPlan, ConsolidationStep, DisruptionReason
+from solver.model.money import hourly
 from tests.report.clusters import Document, apart, budget, daemons, half_empty, node, pod, written
 from tests.report.questions import asked, read
 from tests.support.examples import examples
@@ -65,9 +66,9 @@ def test_values_are_the_plans(tmp_path: Path) -> None:
     assert second.left_usd_per_hour == pytest.approx(found.cost_after_usd_per_hour)
     group = second.deltas[0].group
     assert step_sentence(second) == (
-        f"Underutilized: +1 {group}, then -2 {group}; 2 pods moved; saves $0.2016/h, $0.1008/h for each pod."
+        f"Underutilized: +1 {group}, then -2 {group}; 2 pods moved; saves $0.20/h, $0.10/h for each pod."
     )
-    assert step_sentence(empty) == f"Empty: -1 {empty.deltas[0].group}; no pod moved; saves $0.2016/h."
+    assert step_sentence(empty) == f"Empty: -1 {empty.deltas[0].group}; no pod moved; saves $0.20/h."
 
 
 def test_a_step_to_a_better_weight_may_cost_more(tmp_path: Path) -> None:
@@ -75,7 +76,7 @@ def test_a_step_to_a_better_weight_may_cost_more(tmp_path: Path) -> None:
     plan = planned(question)
     dearer = replace(plan.steps[1], reason=DisruptionReason.BETTER_WEIGHT, saving_usd_per_hour=-0.1)
     (step,) = values(question, replace(plan, steps=(dearer,)), ()).steps
-    assert step_sentence(step).endswith("2 pods moved; costs $0.1000/h.")
+    assert step_sentence(step).endswith("2 pods moved; costs $0.10/h.")
 
 
 def test_nodes_that_their_cloud_takes_are_replaced_first(tmp_path: Path) -> None:
@@ -147,7 +148,7 @@ def test_the_page_has_the_numbers_of_the_json(tmp_path: Path) -> None:
         *(each.saving_usd_per_hour for each in found.steps),
         *(each.unused_usd_per_hour for each in found.stays),
     ):
-        assert dollars(amount) in section
+        assert hourly(amount) in section
     for text in (*(each["because"] for each in told["stays"]), "shop/pod-kept on kept (keep-one)", "2 pods evicted"):
         assert text in section
 
@@ -188,7 +189,7 @@ def test_pods_go_back_to_a_better_weight(tmp_path: Path) -> None:
     (step,) = found.steps
     assert step.reason is DisruptionReason.BETTER_WEIGHT
     assert step.saving_usd_per_hour == pytest.approx(XLARGE - LARGE)
-    assert "1 step costs $0.8568/h more: from $0.2016/h" in way(found)
+    assert "1 step costs $0.86/h more: from $0.20/h" in way(found)
 
 
 LARGE_TYPE = "r7i.4xlarge"

@@ -45,9 +45,9 @@ def test_where_the_autoscaler_was_better_comes_first() -> None:
         assert HOW in text
         assert "Beside the autoscaler: 4 times that pods waited for nodes" in text
         for words in (
-            "$2.0000/h, 2 nodes",
+            "$2.00/h, 2 nodes",
             "the price of g",
-            "$0.5000/h",
+            "$0.50/h",
             "0 to 2",
             "g +2",
             "40 s",
@@ -59,7 +59,7 @@ def test_where_the_autoscaler_was_better_comes_first() -> None:
 def test_figures_of_several_are_not_added_up() -> None:
     twice = as_markdown([episode(100, 2.0, 1.25), episode(200, 2.5, 1.25)])
     assert "4.5" not in twice
-    assert "2.0000" in twice
+    assert "$2.00/h" in twice
 
 
 def test_texts_of_whoever_may_create_objects_stay_texts() -> None:

@@ -37,6 +37,7 @@ from solver.consolidation.model import (
     DisruptionReason,
 )
 from solver.model import Budget
+from solver.model.money import hourly
 from solver.model.quantities import pluralize
 
 log = logging.getLogger(__name__)
@@ -134,7 +135,7 @@ class ConsolidationController(Controller):
         if not observed.held:
             self._published = PublishedPlan(self._now(), plan)
         self._next = self._clock() + self._settings.every_seconds
-        log.debug("consolidation would save %.4f $/h in %d steps", plan.saving_usd_per_hour, len(plan.steps))
+        log.debug("consolidation would save %s in %d steps", hourly(plan.saving_usd_per_hour), len(plan.steps))
         if not plan.steps:
             return observed.held or "nothing is worth moving"
         if self._settings.mode is not ConsolidationMode.ON:
@@ -182,12 +183,12 @@ class ConsolidationController(Controller):
             return ""
         self._queue.begin(found, observed)
         log.info(
-            "consolidation begins: %s of %s (%s) go, %s move, %.4f $/h are saved",
+            "consolidation begins: %s of %s (%s) go, %s move, %s saved",
             pluralize(len(found.nodes), "node"),
             ", ".join(sorted({may.provisioners[name] for name in found.nodes})),
             found.reason,
             pluralize(found.pods_moved, "pod"),
-            found.saving_usd_per_hour,
+            hourly(found.saving_usd_per_hour),
         )
         return None
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from solver.model import Limit, NodeGroup, PodSet, Problem
+from solver.model.money import hourly
 
 EQUAL_COST = 0.001
 """Costs that differ by no more than this fraction are the same."""
@@ -194,8 +195,8 @@ def sentences(episode: Episode) -> tuple[str, ...]:
     left = came.unserved, planned.unserved
     compare(*left, 0, f"{_left(left[0])}, the plan {_left(left[1])}", f"both {_left(left[0])}")
     cost = came.usd_per_hour, planned.usd_per_hour
-    words = f"{dollars(cost[0])} for the nodes that came, {dollars(cost[1])} by the plan"
-    compare(*cost, EQUAL_COST * max(cost), words, f"both cost {dollars(cost[0])}")
+    words = f"{hourly(cost[0])} for the nodes that came, {hourly(cost[1])} by the plan"
+    compare(*cost, EQUAL_COST * max(cost), words, f"both cost {hourly(cost[0])}")
     nodes = came.node_count, planned.node_count
     compare(*nodes, 0, f"{nodes[0]} nodes came, {nodes[1]} by the plan", f"both have {nodes[0]} nodes")
     if came.waited_seconds is not None and planned.waited_seconds is not None:
@@ -210,14 +211,9 @@ def sentences(episode: Episode) -> tuple[str, ...]:
     return (*found, *(f"not known: {each}" for each in episode.unknown))
 
 
-def dollars(amount: float) -> str:
-    """Return US dollars per hour for people."""
-    return f"${amount:,.{2 if abs(amount) >= 100 else 4}f}/h"
-
-
 def _left(pods: int) -> str:
     return f"left {pods} pods without a node" if pods else "left no pod without a node"
 
 
 def _weights(of: Outcome) -> str:
-    return ", ".join(f"{weight}: {dollars(cost)}" for weight, cost in of.usd_per_hour_by_weight.items()) or "nothing"
+    return ", ".join(f"{weight}: {hourly(cost)}" for weight, cost in of.usd_per_hour_by_weight.items()) or "nothing"

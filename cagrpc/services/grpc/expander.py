@@ -45,6 +45,7 @@ from cagrpc.services.grpc.template_groups import TemplateGroup, TemplateGroups, 
 from solver.model import Budget, Limit, NodeGroup, PodSpec, Problem
 from solver.model.capacity import limits_broken
 from solver.model.errors import NotCompiledError
+from solver.model.money import hourly
 from solver.model.plan import ScaleUpCandidate, Score
 from solver.model.quantities import pluralize
 
@@ -230,7 +231,7 @@ def by_counts(offers: Sequence[OptionDemand], offered: OfferedGroups) -> tuple[R
         option, pods = offer.option, len(offer.wanted)
         node_group = offered.groups[option.node_group]
         per_pod = node_group.price_usd_per_hour * option.node_count / max(1, pods)
-        reason = f"weight {node_group.weight}: {per_pod:.4g} $/h for each of {pluralize(pods, 'pod')}"
+        reason = f"weight {node_group.weight}: {hourly(per_pod)} for each of {pluralize(pods, 'pod')}"
         found.append(((-float(node_group.weight), per_pod), option.node_group, reason))
     places = {index: place for place, index in enumerate(sorted(range(len(found)), key=found.__getitem__))}
     return tuple(Ranked(places[index], score, reason) for index, (score, _, reason) in enumerate(found))

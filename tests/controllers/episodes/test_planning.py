@@ -148,7 +148,7 @@ def test_where_the_autoscaler_was_better_is_said_first() -> None:
     said = sentences(_episode(nodes(2, 1.0, waited=30.0), nodes(1, 0.5, waited=60.0), unknown=("the price of g",)))
     assert said == (
         "the autoscaler was better: pods waited 30 s on average, 60 s by the plan",
-        "the plan would have been better: $1.0000/h for the nodes that came, $0.5000/h by the plan",
+        "the plan would have been better: $1.00/h for the nodes that came, $0.50/h by the plan",
         "the plan would have been better: 2 nodes came, 1 by the plan",
         "the same: both left no pod without a node",
         "not known: the price of g",
@@ -157,8 +157,8 @@ def test_where_the_autoscaler_was_better_is_said_first() -> None:
 
 def test_costs_of_weights_stand_beside_each_other() -> None:
     said = sentences(_episode(nodes(2, 1.0, weight=10), nodes(1, 1.5, weight=50)))
-    assert said[0].startswith("the autoscaler was better: $1.0000/h")
-    assert said[-1] == "by weight: 10: $1.0000/h came, 50: $1.5000/h by the plan"
+    assert said[0].startswith("the autoscaler was better: $1.00/h")
+    assert said[-1] == "by weight: 10: $1.00/h came, 50: $1.50/h by the plan"
 
 
 def test_what_was_told_of_a_cluster_is_compared() -> None:

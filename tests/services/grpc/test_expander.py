@@ -170,7 +170,7 @@ def test_by_counts_a_pod_that_consumes_a_request_is_none() -> None:
     with House(_harness()) as house:
         offered = OfferedGroups(request, house.fleet.snapshot, TemplateGroups())
         (ranked,) = by_counts(OfferedGangs(request.options).offers, offered)
-    assert ranked.reason == "weight 50: 0.8 $/h for each of 1 pod"
+    assert ranked.reason == "weight 50: $0.80/h for each of 1 pod"
 
 
 def test_the_planner_sees_the_labels_that_cas_template_has() -> None:

@@ -57,4 +57,4 @@ def test_numbers_in_tables() -> None:
         "not proven",
         "none for those served",
     ]
-    assert [at_least_words(1.5), at_least_words(None)] == ["1.5000", "not proven"]
+    assert [at_least_words(1.5), at_least_words(None)] == ["$1.50/h", "not proven"]

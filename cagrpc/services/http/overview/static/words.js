@@ -10,8 +10,12 @@ export function several(number, one, more = `${one}s`) {
   return `${count(number)} ${number === 1 ? one : more}`;
 }
 
+/** As `solver.model.money` has it: to the cent, and of less than ten cents two digits. */
 export function dollars(number) {
-  return number === null || number === undefined ? "" : `$${number.toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: number < 10 ? 4 : 2 })}`;
+  if (number === null || number === undefined) return "";
+  const amount = Math.abs(number);
+  const digits = amount < 0.00005 || amount >= 0.095 ? 2 : 1 - Math.floor(Math.log10(amount));
+  return `${number < 0 && amount >= 0.00005 ? "-" : ""}$${amount.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits })}`;
 }
 
 export function percent(number) {
