@@ -50,7 +50,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _plan(options: argparse.Namespace) -> int:
-    from cagrpc.offline.plan_report import explanation_as_json, print_explanation
+    from cagrpc.offline.plan_report import explanation_as_json
+    from cagrpc.offline.plan_words import print_explanation
     from cagrpc.offline.planning import explain_plan, plan
 
     read = flags.problem(options)
@@ -61,7 +62,10 @@ def _plan(options: argparse.Namespace) -> int:
 
     found, code = interruptible(work)
     flags.show(
-        options, found, lambda found, out: print_explanation(*found, out), lambda found: explanation_as_json(*found)
+        options,
+        found,
+        lambda found, out: print_explanation(*found, out, verbose=options.verbose),
+        lambda found: explanation_as_json(*found),
     )
     return code
 

@@ -38,6 +38,10 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_verbose(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-v", "--verbose", action="store_true", help="all that is known, at any length")
+
+
 def show(
     options: argparse.Namespace,
     found: T,
@@ -188,6 +192,7 @@ def add_plan_inputs(
         "--budget", default=budget, metavar="DURATION", help=f"how long to plan: 500ms, 1s, 2m (default: {budget})"
     )
     if output:
+        add_verbose(parser)
         add_output(parser)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from dataclasses import replace
+from functools import partial
 
 from cagrpc.cli import flags
 from cagrpc.cli.interruption import interruptible
@@ -28,7 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Plan and print. Pods without a place are no failure."""
-    from cagrpc.offline.plan_report import as_json, print_plan
+    from cagrpc.offline.plan_report import as_json
+    from cagrpc.offline.plan_words import print_plan
     from cagrpc.offline.planning import plan
 
     read = flags.problem(options)
@@ -36,5 +38,5 @@ def run(options: argparse.Namespace) -> int:
     begun = min(_MOST_BEGUN, time.process_time() / read.budget.seconds)
     budget = read.budget.part(1 - begun)
     planned, code = interruptible(lambda by: plan(read.problem, replace(budget, interruption=by)))
-    flags.show(options, planned, print_plan, as_json)
+    flags.show(options, planned, partial(print_plan, verbose=options.verbose), as_json)
     return code

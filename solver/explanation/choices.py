@@ -18,7 +18,7 @@ from solver.explanation.question import LARGEST_SHARE
 from solver.model import PODS, NodeGroup, NodeGroupIncrease, Plan, Problem, Status
 from solver.model.budget import Budget, RunningBudget
 from solver.model.capacity import new_node
-from solver.model.money import hourly, more_or_less
+from solver.model.money import DUST_USD_PER_HOUR, hourly, more_or_less
 from solver.model.quantities import pluralize
 from solver.planning.solve import solve
 
@@ -109,13 +109,13 @@ def may_hold(problem: Problem, plan: Plan, group: NodeGroup, index: int) -> bool
 
 
 def _price(problem: Problem, plan: Plan, group: NodeGroup, pods: Mapping[int, int]) -> float:
-    """Return the price of as many nodes, in fractions, as the pods need of their scarcest resource."""
+    """Return the price of as many nodes as the pods need of their scarcest resource."""
     free = new_node(group, problem.daemon_sets).free
     load: Counter[str] = Counter()
     for index, count in pods.items():
         for name, amount in ((PODS, 1), *plan.pod_classes[index].spec.requests):
             load[name] += amount * count
-    return group.price_usd_per_hour * max(amount / free[name] for name, amount in load.items() if amount)
+    return group.price_usd_per_hour * max(-(-amount // free[name]) for name, amount in load.items() if amount)
 
 
 def by_cost(problem: Problem, plan: Plan) -> list[NodeGroupIncrease]:
@@ -164,22 +164,27 @@ def limited_words(limited: WhyLimited) -> str:
         if least is None
         else f"no plan without {them} that serves as much costs less than {hourly(least)}"
     )
-    return f"limited: {named}{more}; without {them} {difference_words(limited.without)}; {bound}"
+    return f"limited: {named}{more}; without {them}, {difference_words(limited.without)}; {bound}"
 
 
 def difference_words(difference: Difference) -> str:
-    """Describe what decides between two plans, and their other differences."""
+    """Describe what decides between two plans, what that costs in all, and the nodes that are most different."""
     if difference.unserved or difference.placeholders:
         pods = difference.unserved or difference.placeholders
         what = pluralize(abs(pods), "pod" if difference.unserved else "placeholder")
         words = f"{what} {'fewer' if pods > 0 else 'more'} {'is' if abs(pods) == 1 else 'are'} served"
     else:
-        changed = [(weight, cost) for weight, cost in difference.tiers if cost]
-        words = ", ".join(f"weight {weight} costs {more_or_less(cost)}" for weight, cost in changed)
-        words = words or "it would cost the same"
+        changed = [(weight, cost) for weight, cost in difference.tiers if abs(cost) >= DUST_USD_PER_HOUR]
+        words = "it would cost the same"
+        if changed:
+            words = f"it would cost {more_or_less(difference.cost_usd_per_hour)}"
         if len(changed) > 1:
-            words += f", in all {more_or_less(difference.cost_usd_per_hour)}"
-    nodes = ", ".join(f"{each.delta:+d} {each.node_group}" for each in difference.increments)
+            weight, cost = changed[0]
+            words += f", with {more_or_less(cost)} of weight {weight}, which decides"
+    most = sorted(difference.increments, key=lambda each: (-abs(each.delta), each.node_group))[:_MOST_NAMED]
+    nodes = ", ".join(f"{each.delta:+d} {each.node_group}" for each in most)
+    rest = len(difference.increments) - len(most)
+    nodes += f", and {pluralize(rest, 'other node group')}" if rest else ""
     unproven = "" if difference.proven else "; as far as was found in the time"
     return f"{words} ({nodes}{unproven})" if nodes else words
 

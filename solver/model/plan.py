@@ -48,6 +48,8 @@ def proof_words(no_plan: str, least: str | None, found: float | None, unserved: 
     proves to be left out in any plan."""
     gap_known = "" if found is None else f" (gap {gap_words(found, unserved)})"
     words = "no bound on the cost is proven yet" if least is None else f"{no_plan} costs less than {least}{gap_known}"
+    if least is not None and found is not None and found < _SHOWN_AS_NONE:
+        words = f"{no_plan} costs less"
     if unserved_unproven:
         words += f"; leaving out {pluralize(unserved_unproven, 'pod')} is not proven to be necessary"
     return words

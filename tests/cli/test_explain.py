@@ -86,17 +86,17 @@ def test_the_json(inputs: list[str], capsys: pytest.CaptureFixture[str]) -> None
 def test_the_tables(inputs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", *inputs]) == 0
     out = " ".join(re.sub("[│┃]", " ", capsys.readouterr().out).split())
-    assert "2 of 5" in out
+    assert "3 of 5 pods like default/web: " in out
     assert "What is not served" in out
     assert "Why these node groups" in out
     assert "taint team=vision:NoSchedule" in out
-    assert "limited: limit provisioner small allows 2 nodes; without it 3 pods more are served (+3 small/" in out
+    assert "limited: limit provisioner small allows 2 nodes; without it, 3 pods more are served (+3 small/" in out
 
 
 def test_a_plan_says_what_limits_cost(inputs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", *inputs]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "limited: limit provisioner small allows 2 nodes; without it 3 pods more are served (+3 small/" in out
+    assert "limited: limit provisioner small allows 2 nodes; without it, 3 pods more are served (+3 small/" in out
     assert main(["plan", *inputs, "--output", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["limited"]["without"]["unserved"] == -3
 
@@ -112,7 +112,7 @@ def test_the_document_shows_what_is_printed(
     command, *expected = block.splitlines()
     assert main(command.split()) == 0
     out = capsys.readouterr().out
-    assert len(expected) > 10
+    assert len(expected) > 5
     assert [line for line in expected if line not in out] == []
 
 
@@ -126,12 +126,12 @@ def test_a_difference_in_words() -> None:
     assert words(unserved=2) == "2 pods fewer are served (-2 g)"
     assert words(placeholders=-1) == "1 placeholder more is served (-2 g)"
     assert words() == "it would cost the same (-2 g)"
-    assert words(tiers=((0, 0.0), (10, 1.5))) == "weight 10 costs $1.50/h more (-2 g)"
+    assert words(tiers=((0, 0.0), (10, 1.5))) == "it would cost $1.50/h more (-2 g)"
     assert words(tiers=((0, 2.0), (10, -1.5))) == (
-        "weight 0 costs $2.00/h more, weight 10 costs $1.50/h less, in all $0.50/h more (-2 g)"
+        "it would cost $0.50/h more, with $2.00/h more of weight 0, which decides (-2 g)"
     )
     unproven = Difference(0, 0, ((0, 1.0),), 1.0, (NodeGroupIncrease("g", 1),), proven=False)
-    assert difference_words(unproven) == "weight 0 costs $1.00/h more (+1 g; as far as was found in the time)"
+    assert difference_words(unproven) == "it would cost $1.00/h more (+1 g; as far as was found in the time)"
 
 
 def test_wrong_input_is_told_in_one_line(inputs: list[str], capsys: pytest.CaptureFixture[str]) -> None:

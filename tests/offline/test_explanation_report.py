@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from cagrpc.offline.plan_report import print_explanation
+from cagrpc.offline.plan_words import print_explanation
 from cagrpc.offline.planning import explain_plan, plan
 from cagrpc.tables import console
 from solver import Budget, Problem

@@ -11,7 +11,7 @@ import pytest
 
 from cagrpc.cli.main import main
 from cagrpc.errors import InvalidConfiguration
-from cagrpc.offline import plan_report
+from cagrpc.offline import plan_report, plan_words
 from cagrpc.offline.planning import Planned
 from cagrpc.offline.previous import read_previous
 from cagrpc.tables import console
@@ -178,7 +178,7 @@ def test_preferences_that_were_given_up_are_shown(planned: Planned, capsys: pyte
     assert plan_report.as_json(relaxed)["relaxed"] == [
         {"class": index, "count": 2, "preferences": ["zone a", "a spread"]}
     ]
-    plan_report.print_plan(relaxed, console())
+    plan_words.print_plan(relaxed, console())
     out = capsys.readouterr().out
     assert "Pods with a place against their preferences" in out
     (row,) = (line for line in out.splitlines() if "zone a" in line)
@@ -186,7 +186,7 @@ def test_preferences_that_were_given_up_are_shown(planned: Planned, capsys: pyte
     because = replace(relaxed.plan.relaxed[0], reason="it is too much")
     relaxed = replace(relaxed, plan=replace(relaxed.plan, relaxed=(because,)))
     assert plan_report.as_json(relaxed)["relaxed"][0]["reason"] == "it is too much"
-    plan_report.print_plan(relaxed, console())
+    plan_words.print_plan(relaxed, console())
     assert "because it is too much" in capsys.readouterr().out
     assert "cpu 500m" in row
     assert "a spread" in out

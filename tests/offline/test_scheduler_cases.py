@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from cagrpc.offline.inputs import Inputs, as_can_be_planned, read_problem
-from cagrpc.offline.plan_report import daemons_without_room
+from cagrpc.offline.plan_words import daemons_without_room
 from cagrpc.offline.planning import Planned
 from solver import Budget, Plan, Problem, solve
 from solver.model import Node, NodeGroup, PodSelector, PodSet, PodSpec, TopologySpread

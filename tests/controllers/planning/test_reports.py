@@ -164,7 +164,7 @@ def test_plans_say_what_limits_cost_where_they_cost_something(most: int, new_wor
     ]
     assert limited["without"]["cost_per_hour"] == pytest.approx(-0.4)
     assert limited["text"] == (
-        "limited: node group cheap may have 1 node; without it weight 0 costs $0.40/h less (+1 cheap, -1 dear);"
+        "limited: node group cheap may have 1 node; without it, it would cost $0.40/h less (+1 cheap, -1 dear);"
         " no plan without it that serves as much costs less than $0.20/h"
     )
 
