@@ -27,7 +27,8 @@ class _Console(Console):
         for each in objects:
             if isinstance(each, Table):
                 least = _fit(each, self.width)
-                self.width = self.width if self.is_terminal else max(least, self.width)
+                if not self.is_terminal and least > self.width:
+                    self.width = least
         with writing():
             super().print(*objects, **options)
 
@@ -69,11 +70,13 @@ def paragraph(text: str, width: int, indent: str = "", hanging: str = "") -> str
     )
 
 
-def console(stream: TextIO | None = None) -> Console:
-    """Return the console of stdout, unless another stream is given. Markup is off: names come from users."""
+def console(stream: TextIO | None = None, *, like: Console | None = None) -> Console:
+    """Return the console of stdout, unless another stream is given; `like` another one, as wide and with its colours.
+    Markup is off: names come from users."""
     target = stream or sys.stdout
-    width = None if target.isatty() else WIDTH_WITHOUT_TERMINAL
-    return _Console(file=target, width=width, markup=False, highlight=False, emoji=False)
+    width = like.width if like is not None else None if target.isatty() else WIDTH_WITHOUT_TERMINAL
+    terminal = like.is_terminal if like is not None else None
+    return _Console(file=target, width=width, force_terminal=terminal, markup=False, highlight=False, emoji=False)
 
 
 def table(title: str, *columns: str, right: Iterable[str] = ()) -> Table:

@@ -6,7 +6,7 @@ import io
 
 from bench.hostile.meter import Meter
 from bench.hostile.reading import claimed, unschedulable, with_devices
-from cagrpc.inspection.status import print_status
+from cagrpc.inspection.status import ServerPages, print_status
 from cagrpc.tables import console, table
 from solver import Budget, NodeGroup, Problem, solve
 
@@ -29,7 +29,7 @@ def escapes(meter: Meter, count: int) -> None:
     reasons = [reason for each in plan.unplaced for reason in each.reasons]
     left = {"count": 1, "example": "default/p", "reasons": reasons or [unschedulable(state)], "ways": []}
     on_terminal, in_table = io.StringIO(), io.StringIO()
-    print_status(_STATUS, [], [{**_ROUND, "unplaced": [left]}], console(on_terminal))
+    print_status(ServerPages(_STATUS, [], [{**_ROUND, "unplaced": [left]}], []), console(on_terminal))
     cells = table("x", "a")
     cells.add_row(_EXPRESSION)
     console(in_table).print(cells)

@@ -10,6 +10,7 @@ from solver.model.quantities import pluralize
 
 SUMMARY = "write the catalogue of what a cloud offers"
 DETAILS = "The field `catalogue` of the configuration names the file."
+EXAMPLES = ("cagrpc catalogue aws --region eu-central-1 --instance-type 'm7i.*' --output catalogue.csv",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -10,6 +10,10 @@ from cagrpc.output import say
 
 SUMMARY = "make development certificates, or renew them"
 DETAILS = "A CA, a server certificate for provider and expander, a client certificate for the cluster-autoscaler."
+EXAMPLES = (
+    "cagrpc certs",
+    "cagrpc certs --dir certs --host cagrpc.cagrpc.svc",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

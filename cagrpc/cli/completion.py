@@ -15,6 +15,10 @@ DETAILS = (
     "`source <(cagrpc completion bash)` in ~/.bashrc, or with zsh, after compinit, in ~/.zshrc; with fish"
     " `cagrpc completion fish | source` in ~/.config/fish/config.fish."
 )
+EXAMPLES = (
+    "source <(cagrpc completion bash)",
+    "cagrpc completion fish | source",
+)
 _BASH = """\
 _cagrpc() {{
     local current=${{COMP_WORDS[COMP_CWORD]}} words

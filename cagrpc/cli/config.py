@@ -8,23 +8,37 @@ from contextlib import closing
 from pathlib import Path
 
 from cagrpc.cli import flags
+from cagrpc.cli.usage import examples
 from cagrpc.output import complain, say, warn, writing
 
 SUMMARY = "write a first configuration, check files, print their JSON schema, or read sections from a cluster"
 DETAILS = ""
+EXAMPLES = (
+    "cagrpc config init --kubeconfig ~/.kube/config --output cagrpc.yaml",
+    "cagrpc config check cagrpc.yaml",
+    "cagrpc config schema",
+    "cagrpc config import node-pools --kubeconfig ~/.kube/config",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
-    check = actions.add_parser("check", help="read the files as `serve` would and report every error")
+
+    def action(name: str, help_: str) -> argparse.ArgumentParser:
+        shown = [each for each in EXAMPLES if each.startswith(f"cagrpc config {name}")]
+        added = actions.add_parser(name, help=help_, description=f"{help_[0].upper()}{help_[1:]}.")
+        added.epilog = examples(shown, kubectl=parser.prog.startswith("kubectl"))
+        return added
+
+    check = action("check", "read the files as `serve` would and report every error")
     check.add_argument("files", type=Path, nargs="+", metavar="FILE")
-    actions.add_parser("schema", help="print the JSON schema of the configuration")
-    first = actions.add_parser(
-        "init", help="write a first configuration from what a cluster shows, which is only listed; each line says why"
+    action("schema", "print the JSON schema of the configuration")
+    first = action(
+        "init", "write a first configuration from what a cluster shows, which is only listed; each line says why"
     )
     flags.add_cluster(first, "of the cluster, and of the configuration")
     first.add_argument("--output", type=Path, metavar="FILE", help="a new file (default: stdout)")
-    read = actions.add_parser("import", help="print sections that are read from a cluster, such as its node groups")
+    read = action("import", "print sections that are read from a cluster, such as its node groups")
     read.add_argument("source", metavar="SOURCE", help="machine-deployments (Cluster API) or node-pools (Karpenter)")
     read.add_argument("--kubeconfig", type=Path, required=True, metavar="FILE", help="of the cluster")
     read.add_argument("--context", default="", help="of the kubeconfig; the current one by default")

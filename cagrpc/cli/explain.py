@@ -21,6 +21,12 @@ DETAILS = (
     "Either --last, or `provisioningrequest NAME` of a running server, or the inputs of `cagrpc plan`, with what"
     " would serve the rest; explaining takes up to five times the budget of planning."
 )
+EXAMPLES = (
+    "cagrpc explain --last",
+    "cagrpc explain provisioningrequest train --namespace team-a",
+    "cagrpc explain --pods pods.yaml --provisioners nodepools.yaml --verbose",
+    "cagrpc explain --kubeconfig ~/.kube/config",
+)
 REQUEST_KINDS = ("provisioningrequest", "provisioningrequests", "provreq")
 
 

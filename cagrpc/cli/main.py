@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import Any
 
 from cagrpc.cli.interruption import EXIT_INTERRUPTED
+from cagrpc.cli.usage import CommandParser, examples
 from cagrpc.errors import ALL_PROBLEMS, CagrpcError, InvalidConfiguration, InvalidInput, first_problems
 from cagrpc.output import OutputError, complain, writing
 
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str] | None = None, *, kubectl: bool = False) -> in
     is named."""
     if arguments is None:  # the process is ours
         gc.set_threshold(COLLECT_AFTER)
-    options = parser(kubectl=kubectl).parse_args(arguments)
+    options = parser(kubectl=kubectl).parsed(arguments)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its C core would write its own lines beside our one message
     try:
         code = int(options.run(options))
@@ -70,12 +71,13 @@ def kubectl_main() -> int:
     return main(kubectl=True)
 
 
-def parser(*, kubectl: bool = False) -> argparse.ArgumentParser:
+def parser(*, kubectl: bool = False) -> CommandParser:
     """Return the parser of the whole command line."""
-    whole = argparse.ArgumentParser(
+    whole = CommandParser(
         prog="kubectl cagrpc" if kubectl else "cagrpc",
         description="An external gRPC cloud provider and expander for the Kubernetes cluster-autoscaler (CA).",
-        epilog="Exit codes: 0 done, 1 it ran and failed, 2 wrong use or input, 130 interrupted.",
+        epilog="Exit codes: 0 done, 1 it ran and failed, 2 wrong use or input, 130 interrupted."
+        " `COMMAND --help` has examples.",
     )
     whole.set_defaults(kubectl=kubectl)
     whole.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
@@ -84,7 +86,9 @@ def parser(*, kubectl: bool = False) -> argparse.ArgumentParser:
     for name in COMMANDS:
         command = import_module(f"cagrpc.cli.{name}")
         description = f"{command.SUMMARY[0].upper()}{command.SUMMARY[1:]}. {command.DETAILS}".strip()
-        added = commands.add_parser(name, help=command.SUMMARY, description=description)
+        added = commands.add_parser(
+            name, help=command.SUMMARY, description=description, epilog=examples(command.EXAMPLES, kubectl=kubectl)
+        )
         command.add_arguments(added)
         added.set_defaults(run=command.run)
     return whole

@@ -22,6 +22,10 @@ DETAILS = (
     " and watched. Without --kubeconfig it is the cluster that this runs in. It ends with Ctrl-C or --for, and then"
     " writes the report; what it has seen is in the file of --kept, with which it goes on the next time."
 )
+EXAMPLES = (
+    "cagrpc observe --kubeconfig ~/.kube/config --for 8h --to report.html report.md",
+    "cagrpc observe --from episodes.json --to report.md",
+)
 FORMS = (".md", ".html", ".json")
 _ENDS = (signal.SIGINT, signal.SIGTERM)
 

@@ -16,6 +16,11 @@ DETAILS = (
     " only listed). Starting and reading count as planning, up to a fifth of --budget. Exits 0 also where pods stay"
     " unplaced: they are in the answer, with reasons. Ctrl-C ends planning: the best plan so far is printed."
 )
+EXAMPLES = (
+    "cagrpc plan --pods pods.yaml --provisioners nodepools.yaml",
+    "cagrpc plan --pods pods.csv --provisioners nodepools.yaml --nodes nodes.yaml --budget 10s",
+    "cagrpc plan --kubeconfig ~/.kube/config --context prod",
+)
 
 _MOST_BEGUN = 0.2
 """Of the budget, what starting and reading may take."""

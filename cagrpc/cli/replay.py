@@ -9,6 +9,10 @@ from cagrpc.cli import flags
 
 SUMMARY = "send a recorded conversation of a cluster-autoscaler to running servers and compare"
 DETAILS = "Instances are matched in order of creation. Exits 1 when a request is not answered as recorded."
+EXAMPLES = (
+    "cagrpc replay three-deployments",
+    "cagrpc replay recording.jsonl.gz --provider localhost:8086 --expander localhost:8087 --certs certs",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

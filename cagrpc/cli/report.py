@@ -18,6 +18,11 @@ DETAILS = (
     "Of a running cluster (--kubeconfig; nothing is written there, it is only listed), of files, or of a recording."
     " Writes one HTML file that needs nothing else."
 )
+EXAMPLES = (
+    "cagrpc report --kubeconfig ~/.kube/config",
+    "cagrpc report --nodes nodes.yaml --pods pods.yaml --provisioners nodepools.yaml --to report.html",
+    "cagrpc report --recording openb-1165-pods-best-options --output json",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,6 +11,11 @@ from cagrpc.cli import flags
 LEVELS = ("debug", "info", "warning", "error")
 SUMMARY = "serve the provider, the expander and HTTP until SIGTERM"
 DETAILS = "Without --config it serves the embedded configuration: a simulated fleet over provisioners with weights."
+EXAMPLES = (
+    "cagrpc serve",
+    "cagrpc serve --config cagrpc.yaml --state-dir /var/lib/cagrpc",
+    "cagrpc serve --ephemeral-ports --replay three-deployments --once",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

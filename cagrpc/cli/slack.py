@@ -8,6 +8,10 @@ from cagrpc.cli import flags
 
 SUMMARY = "show the resource slack of a running server: placeholders wanted, placed, displaced, and what they cost"
 DETAILS = ""
+EXAMPLES = (
+    "cagrpc slack",
+    "cagrpc slack --kubeconfig ~/.kube/config --output json",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -4,30 +4,37 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from typing import NoReturn
 
 from cagrpc.cli import flags
 
-SUMMARY = "show what a running server does: readiness, increments in flight, plans"
+SUMMARY = "show what a running server has and does: nodes and their cost, pods that wait, increments in flight"
 DETAILS = "With --watch until interrupted: redrawn on a terminal, and else a line for each change."
+EXAMPLES = (
+    "cagrpc status",
+    "cagrpc status --verbose",
+    "cagrpc status --watch --kubeconfig ~/.kube/config",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add_server(parser, "-n", "--namespace")
     flags.add_cluster(parser, flags.OF_A_SERVER)
     parser.add_argument("-w", "--watch", action="store_true", help="go on, also where the server is restarted")
+    flags.add_verbose(parser)
     flags.add_output(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Exits 0 whatever the server reports; Unavailable where it does not answer."""
-    from cagrpc.inspection.status import ServerPages, pages_of
+    from cagrpc.inspection.status import ServerPages, pages_of, print_status
 
     if options.watch:
         _watch(options)
     with flags.server(options) as server:
         pages = pages_of(server)
-    flags.show(options, pages, ServerPages.print, ServerPages.as_json)
+    flags.show(options, pages, partial(print_status, verbose=options.verbose), ServerPages.as_json)
     return 0
 
 
@@ -39,7 +46,7 @@ def _watch(options: argparse.Namespace) -> NoReturn:
 
     found = answers(lambda: flags.server(options))
     if options.output not in flags.FORMS and sys.stdout.isatty():
-        redraw(found, console())
+        redraw(found, console(), verbose=options.verbose)
     between = "---\n" if options.output == "yaml" else ""
     of_machines = (between + data_text(each, options.output).rstrip("\n") for each in documents(found))
     for text in of_machines if options.output in flags.FORMS else changes(found):

@@ -1,8 +1,9 @@
-"""`cagrpc status`: a server's `/status`, `/increments` and `/plans`, printed once; or again and again (`--watch`),
-redrawn on a terminal, and elsewhere one line for each change."""
+"""`cagrpc status`: a server's `/status`, `/nodegroups`, `/increments` and `/plans` in one screen, or all of them with
+`--verbose`; once, or again and again (`--watch`), redrawn on a terminal, and elsewhere one line for each change."""
 
 from __future__ import annotations
 
+import io
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,63 +20,136 @@ from cagrpc.api.encoding.json_documents import timestamp
 from cagrpc.cluster.shortages import Shortage, backed_off
 from cagrpc.errors import Unavailable
 from cagrpc.inspection.client import ServerAddress, get_json, get_list
-from cagrpc.tables import table
+from cagrpc.output import printable
+from cagrpc.services.http.overview.digest import warnings_of
+from cagrpc.tables import console, paragraph, table
 from solver.explanation.model import NOT_YET, sentence
-from solver.model.money import hourly
+from solver.model.money import hourly, monthly
 from solver.model.plan import gap_words
 from solver.model.quantities import pluralize
 
 FINISHED = ("done", "rolled-back")
 _ROUNDS = 5
 _LEFT_OUT = 10
+_FEW = 5
+_CAUSES = 2
 _STAYS = 5
+_STATES = ("creating", "running", "deleting", "failed")
+_SAID = frozenset(
+    {"ready", "why_not_ready", "increments_in_flight", "consolidation", "compiling", "backend_problem", "orphans"}
+    | {"certificates_problem", "left_out", "not_followed", "waiting_pods"}
+)
+"""Of the status, what is printed already: by name, or as a warning."""
 _EVERY_SECONDS = 2.0
 Connect = Callable[[], AbstractContextManager[ServerAddress]]
 
 
-def print_status(
-    status: Mapping[str, Any], increments: Sequence[Mapping[str, Any]], plans: Sequence[Mapping[str, Any]], out: Console
-) -> None:
-    """Print the status, increments in flight, and the last planning rounds."""
-    out.print("ready" if status["ready"] else f"not ready: {status['why_not_ready']}")
-    for name, value in status.items():
-        if name == "consolidation":
-            _print_consolidation(value, out)
-        elif name not in ("ready", "why_not_ready", "increments_in_flight") and value not in (None, "", {}):
-            shown = (
-                ", ".join(f"{what}: {each}" for what, each in value.items()) if isinstance(value, Mapping) else value
-            )
-            out.print(f"{name.replace('_', ' ')}: {shown}")
-    in_flight = [each for each in increments if each["phase"] not in FINISHED]
-    if in_flight:
-        out.print(_increments(in_flight))
-    else:
-        out.print("no increment is in flight")
+def print_status(pages: ServerPages, out: Console, *, verbose: bool = False) -> None:
+    """Print what nodes there are and what they cost, which pods wait and why, what is under way, and what somebody
+    should look at; with `verbose` all of the status, and the last planning rounds."""
+    status, plans = pages.status, pages.plans
+    out.print("ready" if status["ready"] else f"not ready: {status['why_not_ready']}", style="bold")
+    in_flight = [each for each in pages.increments if each["phase"] not in FINISHED]
+    out.print(_headline(pages, len(in_flight)))
+    if any(_has_nodes(each) for each in pages.groups):
+        out.print(_nodes(pages.groups))
     if plans:
-        out.print(_rounds(plans[-_ROUNDS:]))
-        _print_left_out(plans[-1], out)
+        _print_waiting(plans[-1], out, _LEFT_OUT if verbose else _FEW)
+    if in_flight:
+        out.print(_increments(in_flight if verbose else in_flight[:_LEFT_OUT]))
+        if not verbose and len(in_flight) > _LEFT_OUT:
+            out.print(f"and {pluralize(len(in_flight) - _LEFT_OUT, 'more increment')}: --verbose shows them")
+    if status.get("consolidation"):
+        _print_consolidation(status["consolidation"], out, verbose=verbose)
+    warnings = [*warnings_of(status), *(plans[-1].get("warnings", ()) if plans else ())]
+    for warning in warnings if verbose else warnings[:_FEW]:
+        _say(out, f"warning: {warning}", style="yellow")
+    if not verbose and len(warnings) > _FEW:
+        out.print(f"and {pluralize(len(warnings) - _FEW, 'more warning')}: --verbose shows them")
+    if verbose:
+        _print_rest(status, out)
+        if plans:
+            out.print(_rounds(plans[-_ROUNDS:]))
 
 
-def _print_consolidation(shown: Mapping[str, Any], out: Console) -> None:
-    plan, under_way = shown["plan"], shown["under_way"]
-    out.print(f"consolidation: {shown['mode']}; {_what_it_does(shown)}")
+def _headline(pages: ServerPages, in_flight: int) -> str:
+    """Return the state of things in a line."""
+    nodes = sum(each["target_size"] for each in pages.groups)
+    cost = sum(map(_cost, pages.groups))
+    priced = f" for {hourly(cost)} ({monthly(cost)})" if nodes else ""
+    pods = pages.status.get("waiting_pods")
+    waiting = "" if pods is None else f"; {'no pod waits' if not pods else 'pods that wait: ' + str(pods)}"
+    flying = pluralize(in_flight, "increment") if in_flight else "no increment"
+    return f"{pluralize(nodes, 'node')}{priced}{waiting}; {flying} in flight"
+
+
+def _cost(group: Mapping[str, Any]) -> float:
+    return float(group["price_usd_per_hour"] * group["target_size"])
+
+
+def _has_nodes(group: Mapping[str, Any]) -> bool:
+    return bool(group["target_size"] or group["instances"])
+
+
+def _nodes(groups: Sequence[Mapping[str, Any]]) -> Any:
+    """Return a table of what each provisioner has, highest weight first."""
+    columns = ("weight", "nodes", *_STATES, "cost")
+    result = table("Nodes", "provisioner", *columns, right=columns)
+    found: dict[tuple[int, str], list[Mapping[str, Any]]] = {}
+    for each in groups:
+        if _has_nodes(each):
+            found.setdefault((-each["weight"], each["provisioner"]), []).append(each)
+    for (weight, provisioner), mine in sorted(found.items()):
+        states = (sum(each["instances"].get(state, 0) for each in mine) for state in _STATES)
+        numbers = (sum(each["target_size"] for each in mine), *states)
+        result.add_row(provisioner, str(-weight), *map(str, numbers), hourly(sum(map(_cost, mine))))
+    return result
+
+
+def _print_rest(status: Mapping[str, Any], out: Console) -> None:
+    """Print all of the status that is not said yet, a line for each thing."""
+    for name, value in status.items():
+        if name in _SAID or value in (None, "", {}, [], 0):
+            continue
+        if isinstance(value, Mapping):
+            shown = ", ".join(f"{what}: {each}" for what, each in value.items())
+        elif name == "certificates":
+            shown = ", ".join(_certificate(each) for each in value)
+        else:
+            shown = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        out.print(f"{name.replace('_', ' ')}: {shown}")
+
+
+def _certificate(each: Mapping[str, Any]) -> str:
+    return f"{each['certificate']} of {each['listener']} until {timestamp(each['expires_seconds'])}"
+
+
+def _say(out: Console, text: str, indent: str = "", style: str | None = None) -> None:
+    out.print(paragraph(text, out.width, indent, f"{indent}  "), style=style)
+
+
+def _print_consolidation(shown: Mapping[str, Any], out: Console, *, verbose: bool) -> None:
+    plan, under_way, last = shown["plan"], shown["under_way"], shown["last"]
+    said = f"consolidation ({shown['mode']}): {_what_it_does(shown)}"
     if plan is not None:
-        out.print(
-            f"  {hourly(plan['cost_usd_per_hour'])} now, {hourly(plan['cost_after_usd_per_hour'])} after"
-            f" {pluralize(plan['steps_planned'], 'step')}, {hourly(plan['least_usd_per_hour'])} at least,"
-            f" {hourly(plan['least_if_all_moved_usd_per_hour'])} if all could be moved"
-        )
+        now, after = plan["cost_usd_per_hour"], plan["cost_after_usd_per_hour"]
+        saved = f"{pluralize(plan['steps_planned'], 'step')} would save {hourly(now - after)} ({monthly(now - after)})"
+        said += f"; {saved if plan['steps_planned'] else 'no step would save anything'} of {hourly(now)}"
+    _say(out, said)
+    if plan is not None and verbose:
+        least, all_moved = plan["least_usd_per_hour"], plan["least_if_all_moved_usd_per_hour"]
+        _say(out, f"proven: {hourly(least)} at least, {hourly(all_moved)} if all could be moved", "  ")
         for each in plan["stays"][:_STAYS]:
-            out.print(f"  {each['reason']}: {pluralize(each['nodes'], 'node')}")
-    if under_way is None and shown["last"] is not None:
-        last, at = shown["last"], timestamp(shown["last"]["finished_at_seconds"])
-        out.print(f"  last step: {last['phase']}, {at}: {last['message']}")
+            _say(out, f"{each['reason']}: {pluralize(each['nodes'], 'node')}", "  ")
+    if under_way is None and last is not None and verbose:
+        at = timestamp(last["finished_at_seconds"])
+        _say(out, f"last step: {last['phase']}, {at}: {last['message']}", "  ")
 
 
 def _what_it_does(shown: Mapping[str, Any]) -> str:
     under_way = shown["under_way"]
     if under_way is None:
-        return str(shown["waits_for"])
+        return str(shown["waits_for"] or "nothing to do")
     nodes, pods = pluralize(len(under_way["nodes"]), "node"), pluralize(under_way["pods_moved"], "pod")
     said = f"step {under_way['id']} ({under_way['reason']}, {nodes}, {pods}) is {under_way['phase']}"
     return f"{said}, waits for {shown['waits_for']}" if shown["waits_for"] else said
@@ -106,16 +180,27 @@ def _rounds(plans: Sequence[Mapping[str, Any]]) -> Any:
     return result
 
 
-def _print_left_out(plan: Mapping[str, Any], out: Console) -> None:
-    for each in plan["unplaced"][:_LEFT_OUT]:
-        why = sentence("; ".join(each["reasons"]), each["ways"] or (NOT_YET,))  # earlier servers may have none
-        out.print(f"not planned: {pluralize(each['count'], 'pod')} like {each['example']}: {why}")
+def _print_waiting(plan: Mapping[str, Any], out: Console, most: int) -> None:
+    """Print a line for each cause for which pods of the last round wait still, those of most pods first."""
+    causes: dict[str, list[Mapping[str, Any]]] = {}
+    for each in plan["unplaced"]:
+        if each.get("waiting", each["count"]):
+            why = sentence("; ".join(each["reasons"][:_CAUSES]), each["ways"] or (NOT_YET,))
+            causes.setdefault(why, []).append(each)
+    found = [(sum(one.get("waiting", one["count"]) for one in mine), why, mine) for why, mine in causes.items()]
+    found.sort(key=lambda each: -each[0])
+    for pods, why, mine in found[:most]:
+        others = f" and {pluralize(len(mine) - 1, 'other kind')}" if len(mine) > 1 else ""
+        _say(out, f"{pluralize(pods, 'pod')} like {mine[0]['example']}{others}: {why}")
+    if len(found) > most:
+        rest = sum(each[0] for each in found[most:])
+        out.print(f"and {pluralize(rest, 'pod')} for {pluralize(len(found) - most, 'other cause')}: see /plans")
     if plan.get("limited"):
-        out.print(plan["limited"]["text"])
-    for each in plan["incomplete_gangs"][:_LEFT_OUT]:
-        out.print(f"not planned: {incomplete(each['gang'], each['pods'], each['needed'])}")
-    for each in plan["shortages"][:_LEFT_OUT]:
-        out.print(backed_off([Shortage.from_json(each)]))
+        _say(out, plan["limited"]["text"])
+    for each in plan["incomplete_gangs"][:most]:
+        _say(out, incomplete(each["gang"], each["pods"], each["needed"]))
+    for each in plan["shortages"][:most]:
+        _say(out, backed_off([Shortage.from_json(each)]))
 
 
 def groups_text(deltas: Mapping[str, int]) -> str:
@@ -129,12 +214,12 @@ class ServerPages:
     status: Mapping[str, Any]
     increments: list[Any]
     plans: list[Any]
+    groups: list[Any]
 
     def as_json(self) -> dict[str, Any]:
-        return {"status": self.status, "increments": self.increments, "plans": self.plans}
-
-    def print(self, out: Console) -> None:
-        print_status(self.status, self.increments, self.plans, out)
+        return {
+            "status": self.status, "increments": self.increments, "plans": self.plans, "node_groups": self.groups
+        }  # fmt: skip
 
 
 Answer = ServerPages | Unavailable
@@ -143,7 +228,8 @@ Answer = ServerPages | Unavailable
 
 def pages_of(server: ServerAddress) -> ServerPages:
     """Return the pages. Raises Unavailable."""
-    return ServerPages(get_json(server, "/status"), get_list(server, "/increments"), get_list(server, "/plans"))
+    lists = (get_list(server, path) for path in ("/increments", "/plans", "/nodegroups"))
+    return ServerPages(get_json(server, "/status"), *lists)
 
 
 def answers(connect: Connect, wait: Callable[[float], object] = time.sleep) -> Iterator[Answer]:
@@ -165,18 +251,30 @@ def answers(connect: Connect, wait: Callable[[float], object] = time.sleep) -> I
         wait(_EVERY_SECONDS)
 
 
-def redraw(found: Iterator[Answer], out: Console) -> None:
-    """Draw over what was drawn before, on a terminal. What does not fit on it is cut off below."""
+def redraw(found: Iterator[Answer], out: Console, *, verbose: bool = False) -> None:
+    """Draw on the terminal's other screen, each time all of it: what does not fit is cut off below. The last drawing
+    stays when that ends."""
     shown = ""
-    with Live(console=out, auto_refresh=False, vertical_overflow="crop") as live:
-        for answer in found:
-            if isinstance(answer, ServerPages):
-                with out.capture() as captured:
-                    answer.print(out)
-                shown = captured.get()
-                live.update(Text.from_ansi(shown), refresh=True)
-            else:
-                live.update(Text.from_ansi(f"no answer: {answer}; this is the last one:\n{shown}"), refresh=True)
+    try:
+        with Live(console=out, auto_refresh=False, screen=True) as live:
+            for answer in found:
+                problem = ""
+                if isinstance(answer, ServerPages):
+                    shown = _drawn(answer, out, verbose=verbose)
+                else:
+                    why = printable(f"no answer: {answer}; this is the last one:")
+                    problem = f"{paragraph(why, out.width)}\n"
+                live.update(Text.from_ansi(f"{problem}{shown}".rstrip("\n")), refresh=True)
+    finally:
+        out.print(Text.from_ansi(shown))
+
+
+def _drawn(pages: ServerPages, out: Console, *, verbose: bool) -> str:
+    """Return what is printed, with its styles. Not by the console that draws: what that prints goes above it."""
+    stream = io.StringIO()
+    copy = console(stream, like=out)
+    print_status(pages, copy, verbose=verbose)
+    return stream.getvalue()
 
 
 def changes(

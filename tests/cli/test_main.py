@@ -44,7 +44,7 @@ def test_wrong_use(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> 
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2
-    assert "usage: cagrpc" in capsys.readouterr().err
+    assert "see `cagrpc" in capsys.readouterr().err
 
 
 ERRORS: dict[str, tuple[BaseException, int, str]] = {

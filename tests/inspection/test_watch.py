@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
+import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,19 +26,23 @@ from tests.support.controlplane.processes import wait_for
 from tests.support.serving import SMALL, Serving, command, configuration, serve
 from tests.support.waiting import AMPLE_SECONDS
 
-PLAN = {
+ROWS, COLUMNS = 12, 70
+_STYLES = re.compile(r"\x1b\[[0-9;]*m|\x1b\[\?25[lh]")
+PLAN: dict[str, Any] = {
     "at_seconds": 10.0,
     "pods": 14,
     "nodes": 4,
     "planned_cost_per_hour": 0.83,
     "gap": 0.004,
-    "unplaced": [{"count": 2}],
+    "unplaced": [{"count": 2, "waiting": 0}],
+    "incomplete_gangs": [],
+    "shortages": [],
 }
 
 
 def pages(*increments: dict[str, Any], why_not_ready: str = "", plans: int = 0) -> ServerPages:
     status = {"ready": not why_not_ready, "why_not_ready": why_not_ready}
-    return ServerPages(status, list(increments), [{**PLAN, "at_seconds": float(each)} for each in range(plans)])
+    return ServerPages(status, list(increments), [{**PLAN, "at_seconds": float(each)} for each in range(plans)], [])
 
 
 def increment(name: str, phase: str, message: str = "") -> dict[str, Any]:
@@ -109,7 +115,15 @@ def test_what_was_said_last_stays_on_the_terminal() -> None:
     out = console(stream)
     redraw(iter([pages(increment("one", "creating")), Unavailable("it restarts")]), out)
     last = stream.getvalue().rpartition("no answer: it restarts")[2]
-    assert "creating" in last
+    assert "creating" in last.partition("\x1b[?1049l")[0]
+    assert "creating" in last.partition("\x1b[?1049l")[2]  # and when the other screen is left
+
+
+def _frames(told: str) -> list[list[str]]:
+    """Return what the other screen of a terminal shows after each drawing: the lines, without styles."""
+    screen = told.partition("\x1b[?1049h")[2].partition("\x1b[?1049l")[0]
+    drawings = _STYLES.sub("", screen).split("\x1b[H")
+    return [[line.rstrip() for line in each.split("\r\n")] for each in drawings if each]
 
 
 @pytest.fixture
@@ -128,16 +142,26 @@ def test_it_survives_a_restart_and_ends_with_ctrl_c(serving: Serving, tmp_path: 
     with (tmp_path / "told").open("w") as told:
         following = subprocess.Popen(arguments, stdout=told, stderr=subprocess.PIPE, text=True)
     controller, terminal = pty.openpty()
-    shown = subprocess.Popen(arguments, stdin=terminal, stdout=terminal, stderr=subprocess.PIPE, text=True)
+    termios.tcsetwinsize(terminal, (ROWS, COLUMNS))
+    environment = {name: value for name, value in os.environ.items() if name not in ("LINES", "COLUMNS")}
+    shown = subprocess.Popen(
+        arguments,
+        stdin=terminal,
+        stdout=terminal,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**environment, "TERM": "xterm"},
+    )
     os.close(terminal)
     try:
-        _read_until(controller, "no increment is in flight")
+        drawn = _read_until(controller, "no increment in flight", times=3)
         wait_for(lambda: told_lines() == ["ready"], "it is told ready")
         assert serving.stop() == 0
-        _read_until(controller, "no answer: ")
+        drawn += _read_until(controller, "no answer: ")
         wait_for(lambda: len(told_lines()) == 2, "it is told gone")
         again = serve(serving.state, "--config", tmp_path / "cagrpc.yaml", "--http-address", address)
         wait_for(lambda: told_lines()[-1] == "ready", "it is told back")
+        drawn += _read_until(controller, "\x1b[Hready")
         for each in (following, shown):
             each.send_signal(signal.SIGINT)
             assert each.wait(AMPLE_SECONDS) == 130
@@ -152,11 +176,19 @@ def test_it_survives_a_restart_and_ends_with_ctrl_c(serving: Serving, tmp_path: 
             each.stderr.close()
         os.close(controller)
     assert told_lines()[1].startswith("no answer: http://")
+    frames = _frames(drawn)
+    quiet = ["ready", "0 nodes; no increment in flight"]
+    assert frames[:3] == [[*quiet, *[""] * (ROWS - len(quiet))]] * 3
+    gone = next(each for each in frames if each[0].startswith("no answer: http://"))
+    assert [line for line in gone if line][-2:] == quiet
+    assert all(len(each) <= ROWS and "\x1b" not in "".join(each) for each in frames)
+    assert max(len(line) for each in frames for line in each) <= COLUMNS
 
 
-def _read_until(terminal: int, expected: str) -> None:
+def _read_until(terminal: int, expected: str, times: int = 1) -> str:
     told = ""
-    while expected not in told:
+    while _STYLES.sub("", told).count(expected) < times:
         ready, _, _ = select.select([terminal], [], [], AMPLE_SECONDS)
         assert ready, told
         told += os.read(terminal, 4096).decode()
+    return told

@@ -15,7 +15,7 @@ from kubernetes.client import Configuration
 from kubernetes.client.rest import RESTClientObject
 from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
 
-from cagrpc.errors import InvalidInput, Unavailable
+from cagrpc.errors import InvalidInput, Unavailable, did_you_mean
 from cagrpc.runtime.clock import MonotonicClock, monotonic
 
 log = logging.getLogger(__name__)
@@ -116,9 +116,26 @@ def from_kubeconfig(path: Path, context: str = "") -> Load:
             )
         except _UNREADABLE as error:
             where = f"kubeconfig {path}" + (f", context {context}" if context else "")
-            raise InvalidInput(f"{where}: {error}") from error
+            raise InvalidInput(_no_context(path, context) or f"{where}: {error}") from error
 
     return load
+
+
+def _no_context(path: Path, context: str) -> str:
+    """Return that a kubeconfig has no such context, or without a name no current one, and which it has; empty where
+    that is not what is wrong."""
+    try:
+        document = yaml.safe_load(path.read_bytes())
+        names = [str(each["name"]) for each in document["contexts"]]
+        wanted = context or document.get("current-context")
+    except _UNREADABLE:
+        return ""
+    if wanted in names:
+        return ""
+    has = f"it has {', '.join(names)}" if names else "it has none"
+    if not wanted:
+        return f"kubeconfig {path}: names no current context; --context names one: {has}"
+    return f"kubeconfig {path}: has no context {wanted}{did_you_mean(wanted, names)}; {has}"
 
 
 def in_cluster() -> Load:

@@ -66,10 +66,11 @@ Rows = Callable[[JsonList, Callable[[Json], Any]], list[Any]]
 
 def _status(status: Any, _: Rows) -> Json:
     shown = ("ready", "why_not_ready", "drive", "cluster", "planner", "waiting_pods", "expected_pods")
-    return {**{name: status[name] for name in shown if name in status}, "warnings": [*_warnings(status)]}
+    return {**{name: status[name] for name in shown if name in status}, "warnings": [*warnings_of(status)]}
 
 
-def _warnings(status: Json) -> Iterable[str]:
+def warnings_of(status: Json) -> Iterable[str]:
+    """Yield what somebody should look at, of `/status`."""
     if status.get("compiling"):
         yield status["compiling"]
     if status.get("backend_problem"):

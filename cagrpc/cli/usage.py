@@ -1,0 +1,50 @@
+"""How commands are used: examples in every help, and what is said of a command line that is wrong, in one line."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+from cagrpc.errors import did_you_mean
+
+_EXAMPLES = "Examples:\n"
+
+
+def examples(commands: Iterable[str], *, kubectl: bool = False) -> str:
+    """Return the end of a help text."""
+    shown = (each.replace("cagrpc ", "kubectl cagrpc ", 1) if kubectl else each for each in commands)
+    return _EXAMPLES + "\n".join(f"  {each}" for each in shown)
+
+
+class _Formatter(argparse.HelpFormatter):
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if text.startswith(_EXAMPLES) else super()._fill_text(text, width, indent)
+
+
+class CommandParser(argparse.ArgumentParser):
+    """Says what is wrong in a line, with what was meant as far as that can be guessed, and exits with 2."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, formatter_class=_Formatter, **options)
+        self.set_defaults(parser=self)
+
+    def parsed(self, arguments: Sequence[str] | None) -> argparse.Namespace:
+        """Return what `parse_args` does; arguments that are not known are told by the parser of their command."""
+        found, unknown = self.parse_known_args(arguments)
+        if unknown:
+            used: CommandParser = found.parser
+            first = unknown[0].partition("=")[0]
+            flags = used._option_string_actions
+            used.error(f"found {' '.join(unknown)}, which is not known here{did_you_mean(first, flags)}")
+        return found
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"cagrpc: {message.removeprefix('argument ')}; see `{self.prog} --help`\n")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            known = [str(each) for each in action.choices]
+            raise argparse.ArgumentError(
+                action, f"found {value}, expected one of {', '.join(known)}{did_you_mean(value, known)}"
+            )
