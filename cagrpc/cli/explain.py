@@ -35,7 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "subject", nargs="*", metavar="provisioningrequest NAME", help="one that a running server serves: how it goes"
     )
     parser.add_argument("-n", "--namespace", default="default", help="of the ProvisioningRequest (default: default)")
-    parser.add_argument("--last", action="store_true", help="the last decision of a running server")
+    parser.add_argument(
+        "--last",
+        action="store_true",
+        help="the last decision of a running server; with `drive: plan` its last planning round",
+    )
     flags.add_server(parser)
     flags.add_cluster(parser, "ask the server in this cluster, through kubectl; or plan for the pods that wait there")
     flags.add_plan_inputs(parser)
@@ -79,11 +83,18 @@ def _plan(options: argparse.Namespace) -> int:
 def _last(options: argparse.Namespace) -> int:
     from cagrpc.inspection.client import get_json
     from cagrpc.inspection.pages import print_decision
+    from cagrpc.inspection.status import print_round
 
     with flags.server(options) as server:
-        decisions = get_json(server, "/decisions?limit=1")
+        plans = get_json(server, "/status").get("drive") == "plan"
+        decisions = get_json(server, "/plans?limit=1" if plans else "/decisions?limit=1")
+    if not decisions and plans:
+        raise Unavailable(f"the server at {server} has planned nothing yet: with drive: plan it plans while pods wait")
     if not decisions:
         raise Unavailable(f"the server at {server} has decided nothing yet: CA asks while pods are pending")
+    if plans:
+        flags.show(options, decisions[-1], print_round)
+        return 0
     flags.show(options, decisions[-1], print_decision)
     return 0
 

@@ -26,7 +26,7 @@ class CommandParser(argparse.ArgumentParser):
     """Says what is wrong in a line, with what was meant as far as that can be guessed, and exits with 2."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, formatter_class=_Formatter, **options)
+        super().__init__(*arguments, **{"formatter_class": _Formatter, **options})
         self.set_defaults(parser=self)
 
     def parsed(self, arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -203,6 +203,22 @@ def _print_waiting(plan: Mapping[str, Any], out: Console, most: int) -> None:
         _say(out, backed_off([Shortage.from_json(each)]))
 
 
+def print_round(plan: Mapping[str, Any], out: Console) -> None:
+    """Print a planning round: what it came to, its increments, and why pods wait."""
+    left_out = sum(each["count"] for each in plan["unplaced"])
+    cost, gap = hourly(plan["planned_cost_per_hour"]), gap_words(plan["gap"], left_out)
+    out.print(f"Round {plan['id']}, at {timestamp(plan['at_seconds'])}: {plan['why']}", style="bold")
+    _say(
+        out,
+        f"{pluralize(plan['pods'], 'pod')} planned: {pluralize(plan['nodes'], 'new node')} for {cost} (gap {gap}),"
+        f" {plan['on_existing']} on existing nodes, {left_out} without a place",
+    )
+    for each in plan["increments"]:
+        said = f"increment {each['id'] or '(none)'} {each['phase']}: {groups_text(each['node_groups'])}"
+        _say(out, f"{said}: {each['message']}" if each["message"] else said, "  ")
+    _print_waiting(plan, out, _LEFT_OUT)
+
+
 def groups_text(deltas: Mapping[str, int]) -> str:
     return ", ".join(f"{group}+{delta}" for group, delta in deltas.items())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from cagrpc.inspection.status import ServerPages, print_status
+from cagrpc.inspection.status import ServerPages, print_round, print_status
 from cagrpc.tables import console
 
 READY = {"ready": True, "why_not_ready": "", "increments_in_flight": 0, "drive": "plan", "waiting_pods": 4}
@@ -176,3 +176,30 @@ def test_a_round_with_what_it_left_out() -> None:
     assert "backed off after a shortage: m7i.large/zone-a until 1970-01-01T01:01:00Z (no capacity)\n" in text
     assert "limited: node group a may have 1 node; without it, 1 pod more is served\n" in text
     assert "Planning rounds" not in printed(READY, plans=[plan])
+
+
+def test_a_round_explains_itself() -> None:
+    ordered = {
+        "id": "ab12",
+        "node_groups": {"m7i.large": 3},
+        "phase": "creating",
+        "message": "instances running: 1 of 3",
+    }
+    waiting = {"count": 2, "example": "default/a", "reasons": ["needs 9 cpu"], "ways": ["add 1 cpu"]}
+    plan = {
+        **PLAN,
+        "id": "r1",
+        "why": "2 pods are new",
+        "on_existing": 1,
+        "increments": [ordered],
+        "unplaced": [waiting],
+    }
+    stream = io.StringIO()
+    print_round(plan, console(stream))
+    assert stream.getvalue().splitlines() == [
+        "Round r1, at 1970-01-01T01:00:00Z: 2 pods are new",
+        "12 pods planned: 4 new nodes for $1.50/h (gap 1.25% for those served), 1 on existing nodes, 2",
+        "  without a place",
+        "  increment ab12 creating: m7i.large+3: instances running: 1 of 3",
+        "2 pods like default/a: needs 9 cpu. What would serve it: add 1 cpu",
+    ]
