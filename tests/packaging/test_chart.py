@@ -486,6 +486,18 @@ def test_the_autoscaler_beside_it_asks_it(helm: Helm) -> None:
     assert from_["podSelector"]["matchLabels"].items() <= labels.items()
 
 
+def test_the_autoscaler_beside_it_is_told_of_startup_taints(helm: Helm) -> None:
+    known = {"key": "startup-taint.cluster-autoscaler.kubernetes.io/known", "effect": "NoSchedule"}
+    agent = {"key": "example.com/agent", "effect": "NoExecute"}
+    pool = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "pool"}}
+    pool["spec"] = {"template": {"spec": {"startupTaints": [{"key": "booting", "effect": "NoSchedule"}, agent]}}}
+    provisioners = [{"name": "a", "startup_taints": [agent, known]}, pool]
+    documents = helm.template({"clusterAutoscaler": {"enabled": True}, "config": {"provisioners": provisioners}})
+    (container,) = only(documents, "Deployment", "cluster-autoscaler")["spec"]["template"]["spec"]["containers"]
+    told = [each for each in container["args"] if each.startswith("--startup-taint")]
+    assert told == ["--startup-taint=booting", "--startup-taint=example.com/agent"]
+
+
 # ---- what is refused
 
 
