@@ -155,6 +155,8 @@ class Flavor:
     name: str
     node_labels: Mapping[str, str] = field(default_factory=dict)
     tolerations: tuple[Mapping[str, Any], ...] = ()
+    topology: str = ""
+    """The Topology by which its pods are placed; empty without topology-aware scheduling."""
 
 
 def workload(document: Mapping[str, Any]) -> KueueWorkload:
@@ -260,6 +262,7 @@ def flavor(document: Mapping[str, Any]) -> Flavor:
         str(mapping(document, "metadata", "", problems).get("name") or ""),
         strings(spec, "nodeLabels", "spec", problems),
         tuple(each for each, _ in members(spec, "tolerations", "spec", problems)),
+        str(spec.get("topologyName") or ""),
     )
     return _validated(found, problems)
 

@@ -5,7 +5,7 @@ All problems of a file and of the files that it names are raised at once. The va
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -20,7 +20,7 @@ from cagrpc.config.reading import FileReader
 from cagrpc.config.schema import devices, document, provisioners
 from cagrpc.config.settings import Settings
 from cagrpc.config.yaml_text import parse_documents
-from cagrpc.controllers.settings import ConsolidationMode, ExpanderMode
+from cagrpc.controllers.settings import ConsolidationMode, ExpanderMode, KueueSettings
 from cagrpc.controllers.slack.model import SlackSettings
 from cagrpc.durations import duration_text
 from cagrpc.errors import InvalidConfiguration, did_you_mean
@@ -69,7 +69,24 @@ def parse_settings(text: str, name: str, directory: Path) -> Settings:
     entries = reader.opened(written if isinstance(written, list) else [], "provisioners", directory, catalogue)
     if configuration is None or catalogue is None or reader.problems:
         raise InvalidConfiguration(reader.problems)
-    return _settings(configuration, entries, catalogue, directory, reader)
+    settings = _settings(configuration, entries, catalogue, directory, reader)
+    if sections.get("kueue") is None or settings.kueue is None:
+        return settings
+    return replace(settings, warnings=(*settings.warnings, *_of_kueue(settings.kueue)))
+
+
+def _of_kueue(settings: KueueSettings) -> Iterator[str]:
+    """Yield what a cluster with Kueue has to know of checks by this name."""
+    from cagrpc.controllers.admission_checks.reconcile import (  # noqa: PLC0415 - it brings the client
+        KUEUES_NAME,
+        TOPOLOGY_FROM_NOTHING,
+    )
+
+    if settings.controller_name != KUEUES_NAME:
+        yield (
+            "kueue: of ResourceFlavors with a topology and without nodes Kueue never asks AdmissionChecks of"
+            f' controllerName "{settings.controller_name}": it {TOPOLOGY_FROM_NOTHING}'
+        )
 
 
 def _is_alone(raw: Mapping[Any, Any]) -> bool:

@@ -91,6 +91,27 @@ def test_warnings_are_told_of_sound_files() -> None:
     assert len(checked.warnings) == 1
 
 
+@pytest.mark.parametrize(
+    ("kueue", "said"),
+    [
+        ("", False),
+        ("kueue: {}", True),
+        ("kueue: {controller_name: example.com/check}", True),
+        ("kueue: {controller_name: kueue.x-k8s.io/provisioning-request}", False),
+        ("kueue: {enabled: false}", False),
+    ],
+)
+def test_a_configuration_for_kueue_says_what_topologies_need(kueue: str, said: bool, tmp_path: Path) -> None:
+    (tmp_path / "cagrpc.yaml").write_text(
+        f"kubernetes: {{kubeconfig: none}}\nprovisioners: [{{name: a, limits: {{nodes: 5}}}}]\n{kueue}\n"
+    )
+    (checked,) = check_files([tmp_path / "cagrpc.yaml"])
+    assert not checked.problems
+    of_kueue = [each for each in checked.warnings if each.startswith("kueue: ")]
+    assert len(of_kueue) == said
+    assert all('"kueue.x-k8s.io/provisioning-request" alone' in each for each in of_kueue)
+
+
 def test_recorded_groups() -> None:
     recorded = read_recorded_groups(THREE)
     assert [each.id for each in recorded] == ["m7i.large", "m7i.4xlarge", "m7g.xlarge"]

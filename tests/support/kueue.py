@@ -211,6 +211,10 @@ class KueueWorld(World):
     def configure(self, name: str = CHECK, /, **spec: Any) -> None:
         self.api.put(self._config(name), config(name, **spec))
 
+    def flavor(self, name: str, **spec: Any) -> None:
+        """Create or change a ResourceFlavor."""
+        self.api.put(f"{wire.collection(self.version, 'resourceflavors')}/{name}", flavor(name, **spec))
+
     def remove_config(self, name: str = CHECK) -> None:
         if self.configured(name):
             self.api.remove(self._config(name))

@@ -23,6 +23,7 @@ from cagrpc.controllers.admission_checks.reconcile import (
     config_of,
     differs,
     reconcile,
+    topology_first,
 )
 from cagrpc.controllers.admission_checks.store import ChecksObservation, CheckStore
 from cagrpc.controllers.admission_checks.writer import CheckWriter
@@ -83,6 +84,8 @@ class AdmissionCheckController(Controller):
         self._first_seen: dict[str, float] = {}
         self._refusals: dict[str, str] = {}
         """By check, why it is not answered."""
+        self._topologies: dict[str, str] = {}
+        """By check, which flavors it is not asked about while they have no nodes."""
         self._seen: dict[str, str] = {}
         """By Workload, the resource version that a write of ours has replaced."""
         self.queue: WorkQueue[tuple[str, str]] = WorkQueue(
@@ -114,14 +117,16 @@ class AdmissionCheckController(Controller):
         return (self._actions,)
 
     def status(self) -> Json:
-        """Return whether Kueue is installed, and which checks are refused."""
+        """Return whether Kueue is installed, which checks are refused, and which flavors need nodes first."""
         store = self._store
         refused = {"refused": "; ".join(sorted(self._refusals.values()))} if self._refusals else {}
+        topologies = {"topologies": "; ".join(sorted(self._topologies.values()))} if self._topologies else {}
         return {
             "admission_checks": {
                 "kueue": self.problem or (f"serves {GROUP}/{store.version}" if store else "Kueue is not installed"),
                 "requests": len(store.requests()) if store is not None else 0,
                 **refused,
+                **topologies,
             }
         }
 
@@ -185,20 +190,25 @@ class AdmissionCheckController(Controller):
         check = store.check(name)
         if check is None:
             self._refusals.pop(name, None)
+            self._topologies.pop(name, None)
             return None
         found = self._claim(store, check)
         if found.refusal and name not in self._refusals:
-            _log.warning("%s", found.refusal)
-            about = ObjectRef(f"{GROUP}/{store.version}", "AdmissionCheck", "", name, check.uid)
-            self._record(Note(about, "Refused", found.refusal, warning=True))
-        if found.refusal:
-            self._refusals[name] = found.refusal
-        else:
-            self._refusals.pop(name, None)
+            self._warn(store, check, "Refused", found.refusal)
+        _keep(self._refusals, name, found.refusal)
+        topologies = topology_first(check, store.flavors()) if found.ours else ""
+        if topologies and self._topologies.get(name) != topologies:
+            self._warn(store, check, "TopologyNeedsNodes", topologies)
+        _keep(self._topologies, name, topologies)
         wanted = activity(config_of(check, store.configs()))
         if found.ours and differs(check, wanted):
             self._writer.write_active(store.version, check, wanted)
         return found.again_seconds
+
+    def _warn(self, store: CheckStore, check: Check, reason: str, text: str) -> None:
+        _log.warning("%s", text)
+        about = ObjectRef(f"{GROUP}/{store.version}", "AdmissionCheck", "", check.name, check.uid)
+        self._record(Note(about, reason, text, warning=True))
 
     def _claim(self, store: CheckStore, check: Check) -> Claim:
         now = self._clock()
@@ -234,3 +244,10 @@ class AdmissionCheckController(Controller):
         names = {str(each.get("name")) for each in observed.workload.checks}
         found = (observed.checks[name] for name in sorted(names) if name in observed.checks)
         return {check.name: config_of(check, observed.configs) for check in found if self._claim(store, check).ours}
+
+
+def _keep(texts: dict[str, str], name: str, text: str) -> None:
+    if text:
+        texts[name] = text
+    else:
+        texts.pop(name, None)

@@ -315,6 +315,12 @@ FIRST_NAME = "ProvisioningRequestController"
 """The controllerName of the KEP's first version, which is always ours: Kueue itself does not use it."""
 KUEUES_NAME = f"{GROUP}/provisioning-request"
 """The controllerName of Kueue's own controller; also its name as a field manager."""
+TOPOLOGY_FROM_NOTHING = (
+    f'delays the assignment of a topology for the controllerName "{KUEUES_NAME}" alone: give queues of such flavors an'
+    " AdmissionCheck of that name, whose ProvisioningRequests cagrpc answers as well"
+)
+"""What Kueue (0.19) does where there is no node yet."""
+_MOST_NAMED = 5
 
 GRACE_SECONDS = 30.0
 """Kueue's own controller, if it runs, has set a check's condition within this time."""
@@ -353,6 +359,20 @@ def claim(check: Check, settings: KueueSettings, *, kueue_writes: bool, known_se
     if check.active is None and known_seconds < GRACE_SECONDS:
         return Claim(ours=False, again_seconds=GRACE_SECONDS - known_seconds)
     return Claim(ours=True)
+
+
+def topology_first(check: Check, flavors: Mapping[str, Flavor]) -> str:
+    """Return which flavors Kueue has to have nodes of before it asks this check, which is ours; empty where none."""
+    if check.controller == KUEUES_NAME:
+        return ""
+    of = [f"{each.name} (topology {each.topology})" for each in flavors.values() if each.topology]
+    if not of:
+        return ""
+    more = f" and {len(of) - _MOST_NAMED} more" if len(of) > _MOST_NAMED else ""
+    return (
+        f"Kueue asks AdmissionCheck {check.name} about ResourceFlavors with a topology only once they have nodes:"
+        f" {', '.join(sorted(of)[:_MOST_NAMED])}{more}. It {TOPOLOGY_FROM_NOTHING}"
+    )
 
 
 def config_of(check: Check, configs: Mapping[str, RequestConfig | str]) -> RequestConfig | str:

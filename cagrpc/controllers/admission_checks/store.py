@@ -74,7 +74,7 @@ class CheckStore(InformerStore):
         self._workloads: Values[KueueWorkload] = Values(self._on_workload)
         self._checks: Values[Check] = Values(self._on_check)
         self._configs: Values[RequestConfig | str] = Values(self._on_config)
-        self._flavors: Values[Flavor] = Values(lambda *_: self._all_workloads())
+        self._flavors: Values[Flavor] = Values(self._on_flavor)
         self._requests: Values[OwnRequest] = Values(self._on_request)
         self._templates: Values[OwnTemplate] = Values(self._templates_of.changed)
         self.followed: tuple[Followed[Any], ...] = (
@@ -111,6 +111,11 @@ class CheckStore(InformerStore):
         """Return all configurations by name, or why one is invalid."""
         with self._lock:
             return dict(self._configs.of)
+
+    def flavors(self) -> Mapping[str, Flavor]:
+        """Return all ResourceFlavors by name."""
+        with self._lock:
+            return dict(self._flavors.of)
 
     def all_checks(self) -> tuple[Check, ...]:
         """Return all AdmissionChecks, ours or not."""
@@ -162,11 +167,12 @@ class CheckStore(InformerStore):
             self._workloads_with({found.name})
 
     def _on_config(self, before: RequestConfig | str | None, after: RequestConfig | str | None) -> None:
-        if before == after:
-            return
-        for name in self._checks.of:
-            self._check_changed(name)
-        self._all_workloads()
+        if before != after:
+            self._everything()
+
+    def _on_flavor(self, before: Flavor | None, after: Flavor | None) -> None:
+        if before != after:
+            self._everything()
 
     def _on_request(self, before: OwnRequest | None, after: OwnRequest | None) -> None:
         self._requests_of.changed(before, after)
@@ -180,7 +186,9 @@ class CheckStore(InformerStore):
             if any(str(each.get("name")) in checks for each in workload.checks):
                 self._workload_changed(workload.key)
 
-    def _all_workloads(self) -> None:
+    def _everything(self) -> None:
+        for name in self._checks.of:
+            self._check_changed(name)
         for key in self._workloads.of:
             self._workload_changed(key)
 

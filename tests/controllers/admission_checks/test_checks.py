@@ -105,6 +105,31 @@ def test_without_a_configuration_it_is_not_active(name: str) -> None:
             assert "spec.provisioningClassName: missing" in active.message
 
 
+@pytest.mark.parametrize("controller", [OURS, KUEUES])
+def test_flavors_with_a_topology_need_nodes_before_a_check_of_ours_is_asked(controller: str) -> None:
+    settings = AS_KUEUE if controller == KUEUES else DEFAULT
+    with KueueWorld(settings=settings) as world:
+        world.check(controller=controller)
+        world.play(GRACE_SECONDS)
+        assert not world.events("TopologyNeedsNodes")
+        for name in ("rack-b", "rack-a"):
+            world.flavor(name, topologyName="racks")
+            world.play(KueueWorld.restart, 300)
+        told = [each.text for each in world.events("TopologyNeedsNodes")]
+        text = world.status()["admission_checks"].get("topologies", "")
+        if controller == KUEUES:
+            assert (told, text) == ([], "")
+            return
+        assert told[-1] == text
+        assert f"AdmissionCheck {CHECK} about ResourceFlavors with a topology only once they have nodes:" in text
+        assert ": rack-a (topology racks), rack-b (topology racks). " in text
+        assert KUEUES in text
+        for name in ("rack-a", "rack-b"):
+            world.flavor(name)
+        world.play(1)
+        assert "topologies" not in world.status()["admission_checks"]
+
+
 def test_the_condition_is_written_once_and_leaves_others() -> None:
     with KueueWorld() as world:
         world.check(**set_by("cagrpc", active=False))
