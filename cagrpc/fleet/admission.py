@@ -161,7 +161,8 @@ def admit_deletion(
             instance = listed.get(instance_id) or listed.get(_present_id(state, instance_id))
             if instance is not None and instance.state is not InstanceState.DELETING:
                 wanted[instance.id] = instance  # once, also where it is named by both of its ids
-                registered |= set() if instance_id in unregistered else {instance.id}
+                if instance_id not in unregistered:
+                    registered.add(instance.id)
     if unknown or foreign:
         kind = errors.InvalidInput if foreign else errors.NotFound
         raise kind(f"node group {group_id}: nothing was deleted: " + "; ".join([*foreign, *unknown]))

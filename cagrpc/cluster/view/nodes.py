@@ -28,6 +28,7 @@ class NodeUse:
 
     __slots__ = (
         "_changed",
+        "_expendable_below",
         "_volumes",
         "attachments",
         "daemons",
@@ -40,10 +41,11 @@ class NodeUse:
         "used",
     )
 
-    def __init__(self, name: str, changed: set[str]) -> None:
-        """`changed` gets its name with each change."""
+    def __init__(self, name: str, changed: set[str], expendable_below: int) -> None:
+        """`changed` gets its name with each change. Pods of a priority below `expendable_below` are expendable."""
         self.name = name
         self._changed = changed
+        self._expendable_below = expendable_below
         self.seen: ObservedNode | None = None
         self.used: dict[str, int] = {}
         self.movable: dict[EquivalenceClass, int] = {}
@@ -96,9 +98,8 @@ class NodeUse:
         self.seen = seen
         self._changed.add(self.name)
 
-    def shown(self, seen: ObservedNode, sight: Sight, drivers: frozenset[str], expendable_below: int) -> ClusterNode:
-        """Return the node as planning reads it. `drivers` are those that attach volumes of any pod; pods of a priority
-        below `expendable_below` are expendable."""
+    def shown(self, seen: ObservedNode, sight: Sight, drivers: frozenset[str]) -> ClusterNode:
+        """Return the node as planning reads it. `drivers` are those that attach volumes of any pod."""
         node = seen.bare.node
         used, daemons = self._with_daemons(node)
         attached = Counter(driver for driver, _ in {**self._volumes, **self.attachments})
@@ -116,7 +117,8 @@ class NodeUse:
             node=replace(node, free=left(offered, used), running=_as_pods(running)),
             movable=_whole(self.movable, sight.labels),
             expendable=_whole(
-                {of: count for of, count in self.movable.items() if of.key.priority < expendable_below}, sight.labels
+                {of: count for of, count in self.movable.items() if of.key.priority < self._expendable_below},
+                sight.labels,
             ),
             attach_limits=self.limits,
         )
@@ -177,13 +179,7 @@ class ShownNodes:
     def __contains__(self, name: str) -> bool:
         return name in self._of
 
-    def update(
-        self,
-        changed: Iterable[tuple[str, NodeUse | None]],
-        sight: Sight,
-        drivers: frozenset[str],
-        expendable_below: int,
-    ) -> None:
+    def update(self, changed: Iterable[tuple[str, NodeUse | None]], sight: Sight, drivers: frozenset[str]) -> None:
         """Make these anew; one that is gone, or is no Node yet, is not shown."""
         self.sight, self.drivers, any_changed = sight, drivers, False
         new: list[str] = []
@@ -192,7 +188,7 @@ class ShownNodes:
             if use is not None and use.seen is not None:
                 if name not in self._of:
                     new.append(name)
-                self._of[name] = use.shown(use.seen, sight, drivers, expendable_below)
+                self._of[name] = use.shown(use.seen, sight, drivers)
             elif self._of.pop(name, None) is not None:
                 del self._names[bisect_left(self._names, name)]
         if new:
@@ -268,7 +264,7 @@ class NodeTable:
     def use(self, name: str) -> NodeUse:
         found = self._uses.get(name)
         if found is None:
-            found = self._uses[name] = NodeUse(name, self._changed)
+            found = self._uses[name] = NodeUse(name, self._changed, self._expendable_below)
         return found
 
     def forget(self, use: NodeUse) -> None:
@@ -357,7 +353,7 @@ class NodeTable:
             changed.update(self._uses)
         elif shown.sight != sight:
             changed.update(name for of in differing(shown.sight, sight) for name in of.on_nodes)
-        shown.update(((name, self._uses.get(name)) for name in changed), sight, drivers, self._expendable_below)
+        shown.update(((name, self._uses.get(name)) for name in changed), sight, drivers)
         self._shown = shown
         return shown.nodes
 

@@ -13,9 +13,8 @@ from cagrpc.cluster.node_info import ClusterCapacity, Reservations
 from cagrpc.cluster.state import ClusterState, Consumer, ConsumerStage
 from cagrpc.controllers.assume_cache.bookings import Booked, Booking, book
 from cagrpc.controllers.events import Note, ObjectRef, pod_object
-from cagrpc.controllers.provisioning import conditions
 from cagrpc.controllers.provisioning.model import ProvisioningRequest
-from cagrpc.controllers.provisioning.observation import RequestsObservation
+from cagrpc.controllers.provisioning.observation import RequestsObservation, lost_nodes
 from cagrpc.controllers.provisioning.progress import ManagedRequest, Pods, RequestPhase
 from solver.model.quantities import pluralize
 
@@ -64,8 +63,7 @@ def replacements_without_room(observed: RequestsObservation, uids: Iterable[str]
         request = observed.ours[uid].request
         consumers = observed.consumers.get(request.key, ())
         pending = [each for each in consumers if _waits(each, observed.at_seconds)]
-        lost = len(observed.booked.get(uid, ())) < conditions.reported_nodes(request)
-        if pending and lost and (short := room.short(request, pending)):
+        if pending and lost_nodes(observed, uid) and (short := room.short(request, pending)):
             found[uid] = short
     return found
 

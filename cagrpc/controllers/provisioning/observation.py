@@ -182,9 +182,9 @@ def increment_of(observed: RequestsObservation, uid: str, fleet: Fleet) -> Incre
         return None
 
 
-def lacks_nodes(observed: RequestsObservation, uid: str) -> bool:
-    """Return whether fewer nodes have its label than its status reports; also where it has no nodes of its own."""
-    return len(observed.booked.get(uid, ())) < max(1, conditions.reported_nodes(observed.ours[uid].request))
+def lost_nodes(observed: RequestsObservation, uid: str) -> bool:
+    """Return whether fewer nodes have its label than its status reports."""
+    return len(observed.booked.get(uid, ())) < conditions.reported_nodes(observed.ours[uid].request)
 
 
 class LabelledNodes:
@@ -241,7 +241,11 @@ class LostRoom:
         }
         if short:
             taken = overfull(bookings, observed.state)
-            short = {uid: count for uid, count in short.items() if uid in taken or lacks_nodes(observed, uid)}
+            short = {
+                uid: count
+                for uid, count in short.items()
+                if uid in taken or not observed.booked.get(uid) or lost_nodes(observed, uid)
+            }
         now = self._clock()
         self._since = {uid: self._since.get(uid, now) for uid in (*short, *replacements)}
         lost = {}
