@@ -169,7 +169,8 @@ class PlanningController(Controller):
         sizes = tuple(each.target_size for each in fleet.groups.values())
         in_flight = frozenset(each.id for each in fleet.increments if each.nodes)
         offered = _offered(fleet, self._assumed.active_shortages(fleet))
-        return sizes, in_flight, offered, tuple(sorted(self._assumed.slack.left_over.items()))
+        left = tuple((each.name, tuple(remaining(each).items())) for each in quotas_among(fleet.limits))
+        return sizes, in_flight, offered, left, tuple(sorted(self._assumed.slack.left_over.items()))
 
     def _round(self, fleet: FleetSnapshot, inputs: Hashable, why: str) -> None:
         at, snapshot = self._now(), self._assumed.snapshot(fleet, self._cluster.state())
@@ -376,10 +377,10 @@ class PlanningController(Controller):
 
 
 def _offered(fleet: FleetSnapshot, shortages: Iterable[Shortage]) -> Hashable:
-    """Return how large node groups may become, what the cluster's quotas leave, and which offerings are short."""
+    """Return how large node groups may become, what the cluster's quotas allow, and which offerings are short."""
     short = frozenset(each.offering for each in shortages)
-    left = tuple((each.name, tuple(remaining(each).items())) for each in quotas_among(fleet.limits))
-    return tuple((name, each.group.max_size) for name, each in fleet.groups.items()), left, short
+    quotas = tuple((each.name, tuple(each.maxima.items())) for each in quotas_among(fleet.limits))
+    return tuple((name, each.group.max_size) for name, each in fleet.groups.items()), quotas, short
 
 
 def _is_available(node: NewNode, groups: Mapping[str, NodeGroup], short: AbstractSet[str]) -> bool:
