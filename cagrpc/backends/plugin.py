@@ -116,6 +116,9 @@ class OpenBackend:
     follows_clock: bool = False
     """Whether its instances change by the clock that it was opened with, and by nothing else: a replay then need not
     wait for them."""
+    status: Callable[[], Mapping[str, str]] = dict
+    """Returns what people are to know of the cloud now, by what it is about, for `backend` in `/status`. Called on any
+    thread; it must not wait for the cloud."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from types import MappingProxyType
 from typing import Any
@@ -48,12 +48,14 @@ class FleetController(Controller):
         backend_pages: Mapping[str, JsonPage] = MappingProxyType({}),
         wake: threading.Event | None = None,
         increments: IncrementMetrics | None = None,
+        backend_status: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         """`heartbeat` is beaten by the fleet at each call of the backend, `wake` set where a step has something to do;
-        `backend_pages` are the backend's. The fleet reports phases to `increments`."""
+        `backend_pages` and `backend_status` are the backend's. The fleet reports phases to `increments`."""
         self._fleet = fleet
         self._phases = increments or IncrementMetrics()
         self._backend_pages = backend_pages
+        self._backend_status = backend_status
         self.heartbeat = heartbeat
         self.wake = wake
 
@@ -62,11 +64,12 @@ class FleetController(Controller):
         self._fleet.reconcile()
 
     def status(self) -> Json:
-        """Return the number of increments in flight, why the backend would create nothing, its orphans, and how much
-        of the cluster's CapacityQuotas is used."""
+        """Return the number of increments in flight, why the backend would create nothing, what it says itself, its
+        orphans, and how much of the cluster's CapacityQuotas is used."""
         return {
             "increments_in_flight": sum(each.phase.in_flight for each in self._fleet.snapshot.increments),
             "backend_problem": self._fleet.backend_problem,
+            "backend": dict(self._backend_status()),
             "orphans": {each.id: each.node_group for each in self._fleet.snapshot.orphans[:_MOST_ORPHANS]},
             "capacity_quotas": {
                 each.name.removeprefix(LIMIT_PREFIX): quota_words(each)

@@ -148,7 +148,7 @@ class Leader:
             take_choice=decisions.take_choice,
             ready=ready,
         )
-        self.controllers.append(FleetController(self.fleet, heartbeat, backend.pages, wake, increments))
+        self.controllers.append(FleetController(self.fleet, heartbeat, backend.pages, wake, increments, backend.status))
         if cluster is not None and self._assumed is not None:
             from cagrpc.controllers.runtime import Runtime
             from cagrpc.server.controllers import cluster_controllers

@@ -498,6 +498,68 @@ def test_the_autoscaler_beside_it_is_told_of_startup_taints(helm: Helm) -> None:
     assert told == ["--startup-taint=booting", "--startup-taint=example.com/agent"]
 
 
+def test_the_wrapper_has_the_clouds_rights_and_none_in_the_cluster(helm: Helm) -> None:
+    documents = helm.template({"certManager": {"enabled": True}}, "externalgrpc")
+    account = only(documents, "ServiceAccount", "cagrpc-externalgrpc")
+    assert account["automountServiceAccountToken"] is False
+    assert account["metadata"]["annotations"] == {
+        "eks.amazonaws.com/role-arn": "arn:aws:iam::000000000000:role/cluster-autoscaler"
+    }
+    assert "annotations" not in only(documents, "ServiceAccount", "cagrpc")["metadata"]
+    bound = [each for each in documents if each["kind"].endswith("RoleBinding")]
+    assert not any(subject["name"] == "cagrpc-externalgrpc" for each in bound for subject in each["subjects"])
+    policy = only(documents, "NetworkPolicy", "cagrpc-externalgrpc")["spec"]
+    (rule,) = policy["ingress"]
+    servers = only(documents, "Deployment", "cagrpc")["spec"]["template"]["metadata"]["labels"]
+    assert rule["from"][0]["podSelector"]["matchLabels"].items() <= servers.items()
+    pod = only(documents, "Deployment", "cagrpc-externalgrpc")["spec"]["template"]
+    assert policy["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    (container,) = pod["spec"]["containers"]
+    assert container["args"][0] == "--address=:8086"
+    assert container["args"][-1] == "--nodes=0:50:spot-m7i"
+    for name in ("cagrpc-externalgrpc-tls", "cagrpc-externalgrpc-client-tls"):
+        only(documents, "Certificate", name)
+
+
+def test_cagrpc_reaches_the_wrapper_with_the_certificate_that_is_mounted(helm: Helm) -> None:
+    documents = helm.template({}, "externalgrpc")
+    backend = configuration(documents)["backend"]["externalgrpc"]
+    assert backend["address"] == f"{only(documents, 'Service', 'cagrpc-externalgrpc')['metadata']['name']}:8086"
+    deployment = only(documents, "Deployment", "cagrpc")["spec"]["template"]["spec"]
+    mounts = {each["mountPath"]: each["name"] for each in deployment["containers"][0]["volumeMounts"]}
+    volumes = {each["name"]: each.get("secret", {}).get("secretName") for each in deployment["volumes"]}
+    directories = {path.rpartition("/")[0] for path in backend["tls"].values()}
+    assert {volumes[mounts[each]] for each in directories} == {"cagrpc-externalgrpc-client-tls"}
+    egress = only(documents, "NetworkPolicy", "cagrpc")["spec"]["egress"]
+    assert {"podSelector": {"matchLabels": {"app.kubernetes.io/name": "cagrpc-externalgrpc"}}} in [
+        peer for each in egress for peer in each.get("to", ())
+    ]
+    none = helm.template({})
+    assert not [each for each in none if each["metadata"]["name"].startswith("cagrpc-externalgrpc")]
+
+
+def test_the_wrapper_of_a_provider_that_keeps_machines_in_the_cluster_may_reach_them(helm: Helm) -> None:
+    rule = {"apiGroups": ["cluster.x-k8s.io"], "resources": ["machines"], "verbs": ["get", "list", "watch"]}
+    documents = helm.template({"externalgrpc": {"wrapper": {"rules": [rule]}}}, "externalgrpc")
+    assert only(documents, "ServiceAccount", "cagrpc-externalgrpc")["automountServiceAccountToken"] is True
+    assert only(documents, "ClusterRole", "cagrpc-externalgrpc")["rules"] == [rule]
+    binding = only(documents, "ClusterRoleBinding", "cagrpc-externalgrpc")
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "cagrpc-externalgrpc", "namespace": "cagrpc"}]
+
+
+def test_a_wrapper_that_nobody_would_ask_is_refused(helm: Helm) -> None:
+    done = helm.ask("template", "cagrpc", CHART, values={"externalgrpc": {"wrapper": {"enabled": True}}})
+    assert done.returncode != 0
+    assert "takes config.backend.externalgrpc with the address cagrpc-externalgrpc:8086" in done.stderr
+
+
+def test_several_providers_are_no_simulated_backend(helm: Helm) -> None:
+    several = [{"address": f"localhost:{port}", "name": str(port)} for port in (9001, 9002)]
+    documents = helm.template({"config": {"backend": {"externalgrpc": several}, "provisioners": [{"name": "a"}]}})
+    assert configuration(documents)["backend"] == {"externalgrpc": several}
+    assert not [each for each in documents if each["kind"] == "PersistentVolumeClaim"]
+
+
 # ---- what is refused
 
 

@@ -41,6 +41,7 @@ OF_A_PROVIDER: tuple[dict[str, Any], ...] = (
     {"config": {"limits": {"nodes": 3}}},
     {"config": {"backend": KARPENTER}},
     {"clusterAutoscaler": {"enabled": True}},
+    {"externalgrpc": {"wrapper": {"enabled": True}}},
 )
 
 

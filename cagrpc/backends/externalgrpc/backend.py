@@ -4,7 +4,7 @@ calls are in `client`. What is asked is in the journal before it is asked."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
@@ -19,11 +19,14 @@ from cagrpc.fleet.backend_records import BackendRecords
 from cagrpc.kube.client.client import Client
 from cagrpc.runtime.clock import EpochClock
 from cagrpc.runtime.log_once import LogOnce
+from solver.model.quantities import pluralize
 
 _log = logging.getLogger(__name__)
 
 _TEMPLATE_SECONDS = 600.0
 """How old the template and the price of a group may be."""
+_MOST_NOTES = 20
+"""Told of a provider in the status; the log has all."""
 _FAKE_NODE = "k8s.io/cluster-autoscaler/fake-node-reason"
 """The annotation by which CA tells providers that a node it names has not registered (clusterstate.go)."""
 
@@ -77,6 +80,7 @@ class ExternalGrpcBackend:
         self._groups: dict[str, _FollowedGroup] = {}
         self._found: tuple[FoundGroup, ...] = ()
         self._reported = LogOnce()
+        self._status: Mapping[str, str] = {each.called: "was not asked yet" for each in self._providers}
         self._kept: dict[str, GroupOrders] = {}
         for key, value in records.read().items():
             try:
@@ -94,6 +98,10 @@ class ExternalGrpcBackend:
     @property
     def problem(self) -> str | None:
         return "; ".join(each.problem for each in self._providers if each.problem) or None
+
+    def status(self) -> Mapping[str, str]:
+        """Return what the last list found of each provider, and what there is to be said of its groups. Thread-safe."""
+        return self._status
 
     def node_groups(self) -> Sequence[FoundGroup]:
         """Return the groups of the last list that have a template; the same object until one changes."""
@@ -113,6 +121,8 @@ class ExternalGrpcBackend:
                 provider.problem = str(error)
                 if not provider.listed:
                     raise
+            finally:
+                self._status = {**self._status, provider.called: "; ".join(self._told(provider))}
         if all(each.problem for each in self._providers):
             raise errors.Unavailable(self.problem or "")
         self._write(self._groups.values())
@@ -122,6 +132,22 @@ class ExternalGrpcBackend:
         self._say((each.called, each.problem) for each in self._providers if each.problem)
         found = [item for each in self._groups.values() for item in each.orders.instances()]
         return Listing(tuple(instance for _, instance in sorted(found, key=lambda item: item[0])), as_of)
+
+    def _told(self, provider: _Provider) -> Iterator[str]:
+        groups = {
+            name: each
+            for name, each in self._groups.items()
+            if each.provider is provider and each.gone_since_seconds is None
+        }
+        yield provider.problem or f"answers; it has {pluralize(len(groups), 'node group')}"
+        notes = [
+            *(f"{name}: has no template, so it is left out" for name, each in groups.items() if each.found is None),
+            *(f"{name}: an increase is in doubt" for name, each in groups.items() if each.orders.orders.doubt),
+            *(f"{name}: {note}" for name, each in groups.items() for note in _notes(each.orders).values()),
+        ]
+        yield from notes[:_MOST_NOTES]
+        if len(notes) > _MOST_NOTES:
+            yield f"and {len(notes) - _MOST_NOTES} more"
 
     def _look_first(self) -> None:
         """Look at providers that this process has not seen yet."""
@@ -228,9 +254,7 @@ class ExternalGrpcBackend:
         if refresh:
             client.refresh()
         orders.look(client.look(orders.group), self._clock())
-        owed = orders.orders.owed
-        notes = {**orders.notes, **({"owed": _owed(owed)} if owed else {})}
-        self._say((f"node group {orders.group}: {kind}", note) for kind, note in notes.items())
+        self._say((f"node group {orders.group}: {kind}", note) for kind, note in _notes(orders).items())
 
     def _write(self, groups: Iterable[_FollowedGroup]) -> None:
         """Journal what has changed."""
@@ -338,6 +362,12 @@ class ExternalGrpcBackend:
                 _log.warning("%s: %s", about, sentence)
 
 
+def _notes(orders: OrdersOfGroup) -> Mapping[str, str]:
+    """Return what is to be told of a group, by what it is about."""
+    owed = orders.orders.owed
+    return {**orders.notes, **({"owed": _owed(owed)} if owed else {})}
+
+
 def _owed(count: int) -> str:
     return (
         f"{count} of its target were ordered, are not wanted any more and were never listed: they are taken by the next"
@@ -378,7 +408,7 @@ def open_backend(settings: Sequence[ProviderAccess], context: BackendContext) ->
             clients.append(ProviderClient(access, channel))
         opened = opened_over(clients, context)
         close = undo.pop_all().close
-    return OpenBackend(opened, close, node_groups=opened.node_groups)
+    return OpenBackend(opened, close, node_groups=opened.node_groups, status=opened.status)
 
 
 def opened_over(clients: Sequence[ProviderClient], context: BackendContext) -> ExternalGrpcBackend:

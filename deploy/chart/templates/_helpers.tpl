@@ -82,7 +82,7 @@ cagrpc.{{ .Release.Namespace }}.svc
 {{- $backend := .Values.config.backend | default dict -}}
 {{- $found := "simulated" -}}
 {{- range $name, $fields := $backend -}}
-{{- if and (kindIs "map" $fields) (not (has $name (list "simulated" "file"))) -}}{{- $found = $name -}}{{- end -}}
+{{- if and (or (kindIs "map" $fields) (kindIs "slice" $fields)) (not (has $name (list "simulated" "file"))) -}}{{- $found = $name -}}{{- end -}}
 {{- end -}}
 {{- $found -}}
 {{- end -}}
@@ -137,6 +137,7 @@ cagrpc.{{ .Release.Namespace }}.svc
 {{- if index $config . -}}{{- $found = append $found (printf "config.%s" .) -}}{{- end -}}
 {{- end -}}
 {{- if .Values.clusterAutoscaler.enabled -}}{{- $found = append $found "clusterAutoscaler.enabled" -}}{{- end -}}
+{{- if .Values.externalgrpc.wrapper.enabled -}}{{- $found = append $found "externalgrpc.wrapper" -}}{{- end -}}
 {{- if $found -}}
 {{- fail (printf "mode: %s has no nodes of its own, and found %s: leave out what is of nodes, or set mode: provider" .Values.mode (join ", " $found)) -}}
 {{- end -}}

@@ -191,6 +191,36 @@ def test_what_never_comes_is_owed_and_taken_by_the_next_order(caplog: pytest.Log
     assert run.kept("pool-a").owed == 0
 
 
+def test_the_status_says_what_there_is_to_know_of_each_provider_for_as_long_as_it_is_so() -> None:
+    run = Run(Habits(shortage="never"), deadline_seconds=100.0)
+    (told,) = run.backend.status().values()
+    assert told == f"answers; it has {len(run.provider.groups)} node groups"
+    run.provider.groups["pool-a"].stock = 0
+    run.ask(a=2)
+    run.step(120.0)
+    (told,) = run.backend.status().values()
+    assert "pool-a: 2 of its target were ordered, are not wanted any more" in told
+    run.provider.groups["pool-a"].target = 0
+    run.provider.raise_by_hand("pool-b", 2)
+    run.step(15.0)
+    (told,) = run.backend.status().values()
+    assert "pool-b: its target is 2, 2 more than is listed and was ordered: somebody else has raised it" in told
+    run.channel.delay_seconds = 1e9
+    run.ask(b=1)
+    run.step(15.0)
+    (told,) = run.backend.status().values()
+    assert "pool-b: an increase is in doubt" in told
+    run.channel.is_cut = True
+    run.step(15.0)
+    (told,) = run.backend.status().values()
+    assert "connection refused; pool-b: an increase is in doubt" in told
+    run.channel.recover()
+    run.step(200.0)
+    (told,) = run.backend.status().values()
+    assert told.startswith("answers; ")
+    assert "in doubt" not in told
+
+
 def test_what_is_owed_is_settled_by_the_first_instance_that_comes() -> None:
     run = Run(Habits(shortage="never", go_seconds=20.0), deadline_seconds=100.0)
     run.provider.groups["pool-a"].stock = 0
