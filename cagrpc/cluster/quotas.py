@@ -19,17 +19,17 @@ def quota_limits(
 ) -> tuple[Limit, ...]:
     """Return quotas as limits of these node groups, by their names. The nodes are those that count beside the groups'
     target sizes: of each its capacity, where its Node says it."""
-    groups, nodes = tuple(groups), tuple(nodes)
+    groups = tuple(groups)
+    counted = [each for each in nodes if each.node.labels.get(_VIRTUAL[0]) != _VIRTUAL[1]]
     limits = []
     for name, quota in sorted(quotas.items()):
         used: Counter[str] = Counter()
-        for each in nodes:
-            if each.node.labels.get(_VIRTUAL[0]) != _VIRTUAL[1] and quota.counts(each.node.labels):
-                used.update({**each.node.allocatable, **each.capacity, NODES: 1})
+        for each in counted:
+            if quota.counts(each.node.labels):
+                for key in quota.maxima:
+                    used[key] += 1 if key == NODES else each.capacity.get(key, each.node.allocatable.get(key, 0))
         ids = frozenset(each.id for each in groups if quota.counts(each.labels)) if quota.selector else None
-        limits.append(
-            Limit(f"{LIMIT_PREFIX}{name}", quota.maxima, {key: used[key] for key in quota.maxima if used[key]}, ids)
-        )
+        limits.append(Limit(f"{LIMIT_PREFIX}{name}", quota.maxima, dict(+used), ids))
     return tuple(limits)
 
 

@@ -164,6 +164,8 @@ class ClusterModel:
         self._priorities = Priorities()
         self._budgets = DisruptionBudgets()
         self._capacity_quotas: tuple[Values[CapacityQuota], ...] = tuple(Values() for _ in capacity_quotas.PATHS)
+        self._quota_limits: tuple[tuple[object, ...] | None, tuple[Limit, ...]] = None, ()
+        """What they were made of, and the limits."""
         self._pod_groups: tuple[Values[int | None], ...] = tuple(Values() for _ in POD_GROUPS)
         # Those of the reflectors know no Namespaces: whoever selects these is read once more.
         reader = pods(evictions=moving is not None)
@@ -333,8 +335,12 @@ class ClusterModel:
             nodes = self._nodes.bare() if quotas else ()
         if not quotas:
             return ()
-        ours = counted()
-        return quota_limits(quotas, groups.values(), (each for each in nodes if each.provider_id not in ours))
+        asked, (before, found) = (quotas, groups, nodes, counted()), self._quota_limits
+        if before is None or before[1] is not groups or before[2] is not nodes or before != asked:
+            beside = (each for each in nodes if each.provider_id not in asked[3])
+            found = quota_limits(quotas, groups.values(), beside)
+            self._quota_limits = asked, found
+        return found
 
     def undrainable(self, names: Iterable[str]) -> Mapping[str, str]:
         """Return which of these nodes cannot be drained now, each with the reason."""

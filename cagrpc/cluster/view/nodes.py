@@ -211,6 +211,7 @@ class NodeTable:
         """Names of nodes that have changed since they were shown."""
         self._shown = ShownNodes()
         self._expendable_below = expendable_below
+        self._bare: tuple[ClusterNode, ...] | None = None
         self._ready: frozenset[str] | None = None
         self._held: dict[str, str] | None = None
         self._names: dict[str, str] | None = None
@@ -248,6 +249,7 @@ class NodeTable:
 
     def _forget_sums(self, before: ObservedNode | None, after: ObservedNode | None) -> None:
         """Forget what no longer holds of what is known of all nodes together."""
+        self._bare = None
         ids = [each.bare.provider_id if each else "" for each in (before, after)]
         if ids[0] != ids[1]:
             self._names = None
@@ -275,8 +277,10 @@ class NodeTable:
                 self._changed.discard(use.name)  # a standby, which shows none, would remember all that ever were
 
     def bare(self) -> tuple[ClusterNode, ...]:
-        """Return all nodes that are there, as if nothing ran on them."""
-        return tuple(use.seen.bare for use in self._uses.values() if use.seen)
+        """Return all nodes that are there, as if nothing ran on them; the same object until one changes."""
+        if self._bare is None:
+            self._bare = tuple(use.seen.bare for use in self._uses.values() if use.seen)
+        return self._bare
 
     def ready(self) -> AbstractSet[str]:
         """Return provider ids of Ready nodes."""
