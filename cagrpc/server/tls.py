@@ -1,25 +1,37 @@
 """The TLS files of the server: where they are, which listener has which, and whether development certificates are made.
-Making and checking them is in `certificates`, reading them again in `rotation`."""
+They are read again while they are served, so that they are rotated without a restart, and it is reported when they
+expire. Making and checking them is in `certificates`."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+
+from cryptography import x509
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from cagrpc.config.schema.listen import TlsPaths
 from cagrpc.config.settings import Settings
 from cagrpc.errors import InvalidInput
 from cagrpc.runtime.clock import EpochClock
+from cagrpc.runtime.controller import Controller, Json
+from cagrpc.runtime.log_once import LogOnce
 from cagrpc.server import certificates
-from cagrpc.server.rotation import CertificateController, CertificateFiles
-from cagrpc.services.tls import LiveTls
+from cagrpc.services.tls import LiveTls, ServerTls
 
 log = logging.getLogger(__name__)
 
 WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
+RELOAD_SECONDS = 5.0
+RENEW_SECONDS = 3600.0
+WARN_BEFORE_EXPIRY = timedelta(days=30)
+WARN_SHARE = 0.2
+"""Of a certificate's lifetime: whoever renews does so at a third of it or earlier, as cert-manager does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +47,8 @@ class Listeners:
 def open_listeners(settings: Settings, clock: EpochClock) -> Listeners:
     """Return the server's certificates, checked; make development certificates in the state directory where the
     configuration names no others. Raises InvalidInput, which names the file."""
-    renew = partial(_make_certificates, settings) if makes_certificates(settings) else None
+    ours = settings.tls is not None and settings.tls.directory == development_directory(settings)
+    renew = partial(_make_certificates, settings) if ours else None
     if renew is not None and (made := renew()):
         log.info("made development certificates in %s: %s", development_directory(settings), ", ".join(made))
     files, own, secured = settings.tls, settings.http_access, settings.http_is_secured
@@ -70,11 +83,6 @@ def _make_certificates(settings: Settings) -> tuple[str, ...]:
     return certificates.ensure_certificates(development_directory(settings), hosts, keep_hosts=True)
 
 
-def makes_certificates(settings: Settings) -> bool:
-    """Return whether development certificates are made: only in the state directory."""
-    return settings.tls is not None and settings.tls.directory == development_directory(settings)
-
-
 def development_directory(settings: Settings) -> Path:
     """Return the directory of development certificates."""
     return settings.state_directory / "certs"
@@ -92,3 +100,160 @@ def in_state_directory(settings_tls: TlsPaths | None, before: Path, after: Path)
         client_ca=moved / "ca.crt",
         directory=moved,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateFiles:
+    """Files that are served by one or more listeners (provider, expander, http)."""
+
+    listeners: tuple[str, ...]
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+
+    def read(self, known: ServerTls | None, now: datetime) -> ServerTls:
+        """Return what the files have, checked unless it is what is `known` already. Raises InvalidInput, which names
+        the file: also for a certificate whose key is still to be written."""
+        found = ServerTls(
+            certificates.read_pem(self.certificate),
+            certificates.read_pem(self.key),
+            certificates.read_pem(self.client_ca) if self.client_ca is not None else None,
+        )
+        if found != known:
+            certificates.check_pair(self.certificate, found.certificate, self.key, found.key, now=now)
+            if self.client_ca is not None and found.client_ca is not None:
+                certificates.check_authority(self.client_ca, found.client_ca, now=now)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class ServedCertificate:
+    """A certificate in use, and when it, or what its chain needs, expires."""
+
+    name: str
+    """`server` or `client_ca`."""
+    path: Path
+    expires: datetime
+    warn_from: datetime
+
+    def warning(self, now: datetime) -> str:
+        """Return what is to be said of it; empty as long as it is good for a while."""
+        if now < self.warn_from:
+            return ""
+        verb = "expired" if self.expires <= now else "expires"
+        return f"{self.path} {verb} on {self.expires:%Y-%m-%d %H:%M} UTC, and no newer one has come"
+
+
+class CertificateController(Controller):
+    """Replaces what is served when the files have something newer that fits together; until then the old one stays."""
+
+    name = "certificates"
+    every_seconds = RELOAD_SECONDS
+
+    def __init__(
+        self,
+        served: Sequence[tuple[CertificateFiles, LiveTls]],
+        clock: EpochClock,
+        renew: Callable[[], Iterable[str]] | None = None,
+    ) -> None:
+        """`renew` makes development certificates anew where they are about to expire."""
+        self._served = tuple(served)
+        self._clock = clock
+        self._renew = renew
+        self._renewed_at = clock()
+        self._told = LogOnce()
+        self._problem = ""
+
+    def step(self) -> None:
+        """Raises InvalidInput for what cannot be used, when all else is done."""
+        if self._renew is not None and self._clock() >= self._renewed_at + RENEW_SECONDS:
+            self._renewed_at = self._clock()
+            if made := tuple(self._renew()):
+                log.info("renewed development certificates: %s", ", ".join(made))
+        problems = []
+        for files, live in self._served:
+            try:
+                if live.replace(files.read(live.now, self._now())):
+                    self._tell_of_new(files, live)
+            except InvalidInput as problem:
+                problems.append(str(problem))
+        self._problem = "; ".join(problems)
+        for each in self.certificates():
+            warning = each.warning(self._now())
+            if warning and self._told.is_new(warning, about=each.path):
+                log.warning("%s", warning)
+        if problems:
+            raise InvalidInput(f"{self._problem}; those in use stay")
+
+    def certificates(self) -> Iterator[ServedCertificate]:
+        """Yield those in use."""
+        for files, live in self._served:
+            yield from _in_use(files, live.now)
+
+    def status(self) -> Json:
+        listed = [
+            {
+                "listener": listener,
+                "certificate": each.name,
+                "expires_seconds": each.expires.timestamp(),
+                "warn_from_seconds": each.warn_from.timestamp(),
+                "warning": each.warning(self._now()),
+            }
+            for files, live in self._served
+            for listener in files.listeners
+            for each in _in_use(files, live.now)
+            if _concerns(listener, each)
+        ]
+        return {"certificates": listed, "certificates_problem": self._problem}
+
+    def collectors(self) -> Iterable[Collector]:
+        return (_ExpiryMetrics(self),)
+
+    def _tell_of_new(self, files: CertificateFiles, live: LiveTls) -> None:
+        until = min(each.expires for each in _in_use(files, live.now))
+        log.info("%s: new certificates, good until %s UTC", ", ".join(files.listeners), f"{until:%Y-%m-%d %H:%M}")
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._clock(), UTC)
+
+
+class _ExpiryMetrics(Collector):
+    def __init__(self, controller: CertificateController) -> None:
+        self._controller = controller
+
+    def collect(self) -> Iterator[Metric]:
+        expires = GaugeMetricFamily(
+            "cagrpc_certificate_expiration_timestamp_seconds",
+            "When a certificate in use expires, in seconds since the epoch.",
+            labels=("listener", "certificate"),
+        )
+        warns = GaugeMetricFamily(
+            "cagrpc_certificate_warning_timestamp_seconds",
+            "From when on that is a warning: 30 days before, or a fifth of its lifetime if that is less.",
+            labels=("listener", "certificate"),
+        )
+        for each in self._controller.status()["certificates"]:
+            labels = (each["listener"], each["certificate"])
+            expires.add_metric(labels, each["expires_seconds"])
+            warns.add_metric(labels, each["warn_from_seconds"])
+        yield expires
+        yield warns
+
+
+def _concerns(listener: str, certificate: ServedCertificate) -> bool:
+    return certificate.name != "client_ca" or listener == "provider"  # the others ask nobody for a certificate
+
+
+def _in_use(files: CertificateFiles, tls: ServerTls) -> Iterator[ServedCertificate]:
+    """Yield the chain, which is good until the first of it expires, and the authorities, which are good as long as one
+    is."""
+    chain = x509.load_pem_x509_certificates(tls.certificate)
+    yield _served("server", files.certificate, min(chain, key=lambda each: each.not_valid_after_utc))
+    if files.client_ca is not None and tls.client_ca is not None:
+        authorities = x509.load_pem_x509_certificates(tls.client_ca)
+        yield _served("client_ca", files.client_ca, max(authorities, key=lambda each: each.not_valid_after_utc))
+
+
+def _served(name: str, path: Path, certificate: x509.Certificate) -> ServedCertificate:
+    begins, expires = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    return ServedCertificate(name, path, expires, expires - min(WARN_SHARE * (expires - begins), WARN_BEFORE_EXPIRY))

@@ -1,5 +1,5 @@
 """The certificates that listening servers show and ask for, as values that may be replaced while they serve. Files are
-read in `cagrpc.server.certificates`; when they are read again is `cagrpc.server.rotation`'s."""
+read in `cagrpc.server.certificates`; when they are read again is `cagrpc.server.tls`'s."""
 
 from __future__ import annotations
 

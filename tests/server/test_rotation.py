@@ -19,8 +19,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from cagrpc.config.schema.listen import Address, TlsPaths
 from cagrpc.errors import InvalidInput
 from cagrpc.runtime.clock import EpochSeconds, epoch
-from cagrpc.server.rotation import RENEW_SECONDS, CertificateController, CertificateFiles
 from cagrpc.server.server import Server
+from cagrpc.server.tls import RENEW_SECONDS, CertificateController, CertificateFiles
 from cagrpc.services.http.metrics import Metrics
 from cagrpc.services.tls import LiveTls
 from tests.support.certificates import Authority
@@ -115,7 +115,7 @@ def test_one_secret_that_is_broken_keeps_no_other_from_being_read(tmp_path: Path
 
 def test_what_expires_is_a_metric_and_a_warning_once(secret: _Secret, caplog: pytest.LogCaptureFixture) -> None:
     """The test authority's certificates are good for an hour from now, and began an hour ago."""
-    caplog.set_level(logging.WARNING, "cagrpc.server.rotation")
+    caplog.set_level(logging.WARNING, "cagrpc.server.tls")
     files = CertificateFiles(("provider", "expander"), secret.certificate, secret.key, secret.authority)
     now = datetime.now(UTC).timestamp()
     live = LiveTls(files.read(None, datetime.now(UTC)))
