@@ -37,7 +37,7 @@ class _Console(Console):
         return super().render_str(printable(text), **options)
 
     def on_broken_pipe(self) -> None:
-        """As everywhere else: `main` says what becomes of it."""
+        """Leave it to `main` to say what becomes of it, as everywhere else."""
         raise BrokenPipeError
 
 

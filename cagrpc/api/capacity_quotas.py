@@ -24,7 +24,7 @@ LIMIT_PREFIX = "CapacityQuota/"
 
 @dataclass(frozen=True, slots=True)
 class CapacityQuota:
-    """One of them."""
+    """A CapacityQuota: the most that the nodes it selects may have together."""
 
     maxima: Resources
     """In the resources' units, `nodes` among them."""

@@ -42,7 +42,7 @@ _RESIZED = ("allocatedResources", "resources")
 
 
 class StandingPod(NamedTuple):
-    """In what pods that are alike differ."""
+    """What tells a pod from others that are alike."""
 
     node: str
     name: str

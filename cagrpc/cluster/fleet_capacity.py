@@ -20,7 +20,7 @@ from solver.model.capacity import new_node
 
 
 class GroupDevices:
-    """Of one state of the cluster."""
+    """Tells which devices the nodes of a group have, in one state of the cluster."""
 
     def __init__(self, snapshot: FleetSnapshot, cluster: ClusterState) -> None:
         self._cluster = cluster

@@ -60,7 +60,7 @@ Reservations = Mapping[str, Sequence[Reservation]]
 
 
 def merged(one: Reservations, other: Reservations) -> Reservations:
-    """Return both."""
+    """Return the reservations of both."""
     return {name: (*one.get(name, ()), *other.get(name, ())) for name in {**one, **other}}
 
 
@@ -145,7 +145,7 @@ class NodeInfo:
         self._node: Node | None = _without_debts(self._base)
 
     def _give_back(self, spec: PodSpec, count: int) -> None:
-        """Below 0: take."""
+        """Give room of so many pods back; where `count` is below 0, take it."""
         if self._free is None:
             self._free = {**self._base.free}
         for name, amount in (*spec.requests, (PODS, 1)):

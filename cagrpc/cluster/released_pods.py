@@ -27,7 +27,7 @@ to the scheduler, which tries it again at most 10 s after a node has changed."""
 
 
 class ReleasedPods:
-    """Thread-safe."""
+    """Finds the pods that are left to the scheduler. Thread-safe."""
 
     def __init__(self, cluster: ClusterView, clock: EpochClock) -> None:
         """`clock` gives seconds since the epoch, as the fleet's does."""

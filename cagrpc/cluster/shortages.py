@@ -32,7 +32,7 @@ _SUCCEEDED = (Phase.READY, Phase.DONE)
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """Times are seconds since the epoch."""
+    """An offering that its cloud was short of. Times are seconds since the epoch."""
 
     offering: str
     failures: int
@@ -125,7 +125,7 @@ def _ended_at(status: IncrementStatus, now: float) -> float:
 
 
 class Shortages:
-    """Thread-safe."""
+    """Remembers which offerings are short, and for how long. Thread-safe."""
 
     def __init__(self, base_seconds: float, clock: EpochClock) -> None:
         """`clock` is the fleet's."""

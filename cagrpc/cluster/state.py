@@ -186,7 +186,7 @@ class Arrivals:
 
     @property
     def last_seen_at_seconds(self) -> float | None:
-        """The latest news of all."""
+        """Return when the latest news of all came."""
         return max(self.news_at_seconds.values(), default=None)
 
 

@@ -119,7 +119,6 @@ class IncrementMetrics:
             reached.observe(seconds, exemplar=tracing.exemplar(record.id))
 
     def collectors(self) -> tuple[Collector, ...]:
-        """Return them for a registry."""
         return (self._seconds,)
 
 

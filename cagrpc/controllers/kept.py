@@ -23,7 +23,7 @@ class Keeping(Protocol):
 
 
 class InFile:
-    """In the state directory."""
+    """Keeps it in the state directory."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -42,7 +42,7 @@ class InFile:
 
 
 class InConfigMap:
-    """In the namespace of cagrpc, under one key of a ConfigMap of its own."""
+    """Keeps it in the namespace of cagrpc, under one key of a ConfigMap of its own."""
 
     def __init__(self, client: Client, namespace: str, name: str, key: str) -> None:
         self._client = client

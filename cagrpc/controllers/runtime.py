@@ -12,8 +12,8 @@ from solver.model import Budget
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """By default a real one. Who needs the same result on every machine brings fake clocks, a deterministic budget and
-    one writer."""
+    """What controllers run on. The defaults are real; who needs the same result on every machine brings fake clocks, a
+    deterministic budget and one writer."""
 
     now: EpochClock
     """The fleet's clock."""

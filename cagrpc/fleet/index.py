@@ -72,7 +72,7 @@ class _IncrementView:
 
 
 class FleetIndex:
-    """For one thread at a time. Instances of groups that were never configured are ignored."""
+    """Counts the instances of each group that was ever configured. For one thread at a time."""
 
     def __init__(self) -> None:
         self.version = 0

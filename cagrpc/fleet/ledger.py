@@ -32,7 +32,7 @@ Moved = Callable[[IncrementRecord, float], None]
 
 
 class IncrementSpans:
-    """Not for several threads."""
+    """Traces increments from phase to phase. Not for several threads."""
 
     def __init__(self, since_seconds: float) -> None:
         """`since_seconds` is when this process began to watch increments."""

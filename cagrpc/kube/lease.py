@@ -95,7 +95,7 @@ class LeaderElection:
 
     @property
     def problem(self) -> str:
-        """For people: why it does not lead. Empty where it does."""
+        """Return why it does not lead, for people; empty where it does."""
         if self.is_leader:
             return ""
         if self._given_up:

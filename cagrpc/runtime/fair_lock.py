@@ -9,7 +9,7 @@ from types import TracebackType
 
 
 class FairLock:
-    """Not reentrant. A context manager."""
+    """A lock, as a context manager. Not reentrant."""
 
     def __init__(self) -> None:
         self._lock = Lock()

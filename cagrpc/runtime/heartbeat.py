@@ -18,7 +18,7 @@ PATIENCE_SECONDS = 300.0
 
 
 class Heartbeat:
-    """Of one loop or thread. `step` is for its thread, all else for any."""
+    """The heartbeat of one loop or thread. `step` is for its thread, all else for any."""
 
     def __init__(
         self,

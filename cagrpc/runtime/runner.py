@@ -146,7 +146,6 @@ class StepTimes:
             self._cpu.labels(loop).inc(self._thread_cpu() - used)
 
     def collectors(self) -> tuple[Collector, ...]:
-        """Return them for a registry."""
         return self._seconds, self._cpu
 
 

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 
 class ServerMetrics(Collector):
-    """Of one server."""
+    """Collects them for one server."""
 
     def __init__(self, ready: Callable[[], bool], leads: Callable[[], bool]) -> None:
         self._ready = ready

@@ -67,7 +67,7 @@ class _Ids(RandomIdGenerator):
 
 
 class _Span:
-    """`tracing.Span`."""
+    """A `tracing.Span` of OpenTelemetry."""
 
     def __init__(self, span: trace.Span) -> None:
         self._span = span

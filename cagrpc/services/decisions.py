@@ -86,7 +86,7 @@ class Decision:
 
     @property
     def outcome(self) -> str:
-        """One word."""
+        """Return what became of it, in one word."""
         if self.shadow:
             return "shadow"
         return "chosen" if self.chosen else "passed_on" if self.passed_on else "veto"

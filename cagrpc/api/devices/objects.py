@@ -171,7 +171,7 @@ class ClaimSpec:
 
     @property
     def selector_bytes(self) -> int:
-        """Of its CEL expressions, about."""
+        """Return about how many bytes its CEL expressions have."""
         return sum(len(text) for each in self.requests for asked in each.alternatives for text in asked.selectors)
 
 

@@ -58,7 +58,7 @@ class _Described:
 
     @property
     def machine(self) -> Document:
-        """The spec of its Machines."""
+        """Return the spec of its Machines."""
         return mapping(self.template, "spec")
 
 

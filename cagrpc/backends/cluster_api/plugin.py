@@ -115,7 +115,7 @@ class ManagementAccess:
 
 @dataclass(frozen=True, slots=True)
 class ClusterApiSettings:
-    """All of them."""
+    """All settings of the backend."""
 
     cluster: str
     """Name of the Cluster object."""

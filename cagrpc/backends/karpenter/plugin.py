@@ -63,7 +63,7 @@ class Parameters:
 
 @dataclass(frozen=True, slots=True)
 class KarpenterSettings:
-    """All of them."""
+    """All settings of the backend."""
 
     fleet: str = "cagrpc"
     unavailable_offerings_seconds: float = UNAVAILABLE_OFFERINGS_SECONDS

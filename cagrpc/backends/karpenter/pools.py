@@ -137,7 +137,7 @@ def check(client: Client, names: AbstractSet[str]) -> None:
 
 
 class NodePools(InformerStore):
-    """Those of our names, as they are now."""
+    """Holds the NodePools of our names, as they are now."""
 
     def __init__(self, client: Client, names: AbstractSet[str]) -> None:
         self._names = names
@@ -148,7 +148,7 @@ class NodePools(InformerStore):
 
     @property
     def fighting(self) -> Mapping[str, NodePoolState]:
-        """By name, those that would fight us."""
+        """Return the NodePools that would fight us, by name."""
         with self._lock:
             return dict(self._fighting)
 

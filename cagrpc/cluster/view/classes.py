@@ -92,7 +92,7 @@ class SelectingTerms(Generic[W]):
                     self._select(term, of)
 
     def end(self, of: W) -> None:
-        """It has none any more."""
+        """Note that it has none any more."""
         for entry in entries(of.identity):
             _drop(self._waiting, entry, of)
         for term in self._of.pop(of, ()):

@@ -148,7 +148,7 @@ class ReadingContext:
         self._namespaces = _NamespacesVersion(self)
 
     def namespaces_listed(self) -> None:
-        """From now on the Namespaces that are known are all."""
+        """Note that from now on the Namespaces that are known are all."""
         if not self._listed:
             self._listed = True
             for conditions, found in self._matching.items():

@@ -130,7 +130,7 @@ class DeviceTable:
                 yield FollowedKind(path, kind, read, table, partial(self._has_listed, plural))
 
     def _has_listed(self, plural: str) -> None:
-        """From now on what is not in the tables of a kind is not in the cluster."""
+        """Note that from now on what is not in the tables of a kind is not in the cluster."""
         if plural not in self._listed:
             self._listed.add(plural)
             self._references.changed(_NOT_LISTED)

@@ -109,5 +109,5 @@ class ConstraintShares:
 
     @property
     def left_out(self) -> int:
-        """How many pods are left out."""
+        """Return how many pods are left out."""
         return sum(map(len, self._left_out.values()))

@@ -67,7 +67,7 @@ class StorageRoom:
         """Classes of which the answers have to be found anew."""
 
     def listed(self, path: str) -> None:
-        """From now on what is not in the table is not in the cluster."""
+        """Note that from now on what is not in the table is not in the cluster."""
         if path in self._unlisted:
             self._unlisted.discard(path)
             self._changed(self._classes())
@@ -141,7 +141,7 @@ class Storage:
         self.room = StorageRoom(references)
 
     def listed(self, path: str) -> None:
-        """From now on what is not in the table is not in the cluster."""
+        """Note that from now on what is not in the table is not in the cluster."""
         if path in self._unlisted:
             self._unlisted.discard(path)
             self._references.changed(_NOT_LISTED)

@@ -38,7 +38,7 @@ class TemplateTable:
         self._specs: frozenset[PodSpec] = frozenset()
 
     def keep(self, templates: AbstractSet[TemplatePod]) -> None:
-        """From now on these are the templates."""
+        """Note that from now on these are the templates."""
         if templates is self._kept:
             return
         for each in self._kept - templates:

@@ -46,7 +46,7 @@ class _Workload:
 
 
 class DisplacedPods:
-    """Of the disruption under way. `begin` and `observe` are for one thread, `reservations` for any."""
+    """Pods that the present disruption displaces. `begin` and `observe` are for one thread, `reservations` for any."""
 
     def __init__(self, placements: Placements, cluster: ClusterView, clock: MonotonicClock) -> None:
         self._placements = placements

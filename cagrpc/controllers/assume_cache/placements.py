@@ -192,7 +192,7 @@ class PlacedPods:
 
     @property
     def served(self) -> AbstractSet[PodKey]:
-        """Keys of pods with a place."""
+        """Return the keys of pods with a place."""
         return self.nodes_of_pods.keys()
 
     def name_of(self, name: str) -> str:
@@ -234,7 +234,7 @@ class PlacedPods:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of all nodes."""
+        """Return the names of all nodes."""
         return self._capacity.names
 
     def admits(self, spec: PodSpec, name: str) -> bool:

@@ -120,7 +120,7 @@ class DisruptionQueue:
 
     @property
     def under_way(self) -> Disruption | None:
-        """The disruption under way."""
+        """Return the disruption under way."""
         return self._fleet.snapshot.disruption
 
     # ---- for one thread

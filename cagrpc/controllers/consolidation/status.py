@@ -180,7 +180,6 @@ class ConsolidationMetrics:
         return bool(new)
 
     def collectors(self) -> tuple[Collector, ...]:
-        """Return them for a registry."""
         return self._now, self._steps, self._seconds
 
 

@@ -274,7 +274,7 @@ def _name(pod: PodMove | PodRef) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Coming:
-    """What has become of them."""
+    """What has become of ordered nodes."""
 
     lost: str = ""
     """Why they do not come; empty where they may."""
@@ -285,7 +285,7 @@ class Coming:
 
 
 class NewNodes:
-    """Of the disruption under way. For one thread, but for `status`."""
+    """The nodes that the disruption under way has ordered. For one thread, but for `status`."""
 
     def __init__(
         self,

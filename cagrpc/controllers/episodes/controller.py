@@ -49,7 +49,7 @@ class GroupSource(Protocol):
 
 
 class EpisodeController(Controller):
-    """See above."""
+    """Compares what the autoscaler did with what planning would have done."""
 
     name = "comparing with the autoscaler"
     every_seconds = 2.0

@@ -258,7 +258,7 @@ class _OpenEpisode:
 
 
 class EpisodeLedger:
-    """Of one cluster. Not thread-safe."""
+    """Keeps the episodes of one cluster. Not thread-safe."""
 
     def __init__(self, prices: NodePrices) -> None:
         self._prices = prices

@@ -117,7 +117,7 @@ class Better(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """One that has ended."""
+    """An episode that has ended."""
 
     id: str
     opened_at_seconds: float

@@ -53,7 +53,6 @@ class WaitMetrics:
         self._seconds.observe(seconds, exemplar)
 
     def collectors(self) -> tuple[Collector, ...]:
-        """Return them for a registry."""
         return (self._seconds,)
 
 

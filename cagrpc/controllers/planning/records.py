@@ -203,7 +203,6 @@ class RoundMetrics:
         self._seconds.labels(record.status).observe(seconds, exemplar)
 
     def collectors(self) -> tuple[Collector, ...]:
-        """Return them for a registry."""
         return self._seconds, self._latest
 
 

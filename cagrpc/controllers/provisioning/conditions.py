@@ -304,7 +304,7 @@ class _Bill:
 
     @property
     def nodes(self) -> str:
-        """The nodes per group, for messages."""
+        """Return the nodes per group, for messages."""
         return ", ".join(f"{count} x {name}" for name, count in sorted(self.groups.items()))
 
 

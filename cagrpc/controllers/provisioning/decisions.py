@@ -464,7 +464,7 @@ class Attempt:
 
     @property
     def proves_it_cannot(self) -> bool:
-        """Whether no plan serves them all."""
+        """Return whether no plan serves them all."""
         return self.plan.proves_some_unservable and not self.serves_all
 
     @property

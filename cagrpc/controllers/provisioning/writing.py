@@ -63,7 +63,6 @@ class RequestMetrics:
             self._seconds.labels(class_name).observe(seconds)
 
     def collectors(self) -> tuple[Collector, ...]:
-        """Return them for a registry."""
         return self._outcomes, self._seconds, self._bookings
 
 

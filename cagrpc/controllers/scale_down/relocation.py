@@ -195,7 +195,7 @@ class _SpecPlaces:
 
 
 class CountingNodes:
-    """For one thread."""
+    """Tells on which nodes constraints between pods allow another pod. For one thread."""
 
     def __init__(self, room: Room, seen: Callable[[ClusterNode], Sequence[RunningPods]]) -> None:
         """`seen` returns a node's running pods as constraints see them."""

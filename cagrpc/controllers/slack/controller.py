@@ -96,7 +96,7 @@ class SlackController(Controller):
 
     @property
     def _state(self) -> SlackState:
-        """The state that was assumed last."""
+        """Return the state that was assumed last."""
         return self._assumed.slack
 
     def as_json(self) -> Json:

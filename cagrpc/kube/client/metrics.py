@@ -31,5 +31,4 @@ class ApiRequestMetrics:
         self._seconds.labels(request.verb, request.resource, answered).observe(seconds)
 
     def collectors(self) -> tuple[Collector, ...]:
-        """Return them for a registry."""
         return (self._seconds,)

@@ -38,7 +38,7 @@ class Resource(Generic[T]):
 
     @property
     def name(self) -> str:
-        """As in RBAC: `pods`, `deployments.apps`."""
+        """Return its name as in RBAC: `pods`, `deployments.apps`."""
         return request_info("GET", self.path, {}).resource
 
 

@@ -56,7 +56,7 @@ _NOWHERE = NodePlace()
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """Of the scale-ups of one group."""
+    """How often scale-ups of one group have failed, and when."""
 
     times: int
     """In a row; 0 once its nodes have come."""

@@ -41,7 +41,6 @@ class CallMetrics:
         self._seconds.labels(method, code).observe(seconds, exemplar)
 
     def collectors(self) -> tuple[Collector, ...]:
-        """Return them for a registry."""
         return (_Together(self._calls, self._seconds, self._ready),)
 
 

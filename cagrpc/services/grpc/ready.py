@@ -19,7 +19,7 @@ class ReadyCalls:
 
 
 class ReadyAnswers:
-    """Those of the current snapshot. This one has no front and keeps nothing. Thread-safe."""
+    """The answers of the current snapshot. This one has no front and keeps nothing. Thread-safe."""
 
     keeps = False
     """Whether it is worth while to make answers that nobody has asked for yet."""

@@ -39,7 +39,7 @@ class _ChosenNodes:
 
 
 class Spreading:
-    """Thread-safe."""
+    """Chooses among groups that are as good as each other. Thread-safe."""
 
     def __init__(self, shares: Shares, clock: EpochClock) -> None:
         self._shares = shares

@@ -52,5 +52,4 @@ class HttpMetrics:
         self._seconds.labels(page or OTHER, method, str(code)).observe(seconds)
 
     def collectors(self) -> tuple[Collector, ...]:
-        """Return them for a registry."""
         return (self._seconds,)
