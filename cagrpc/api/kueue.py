@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from cagrpc.api.encoding.json_documents import (
     LARGEST,
+    LARGEST_INT32,
     Problems,
     mapping,
     members,
@@ -41,7 +42,6 @@ ACTIVE = "Active"
 IDENTICAL_TEMPLATES = "IdenticalPodTemplates"
 SIMILAR_REQUIREMENTS = "IdenticalWorkloadSchedulingRequirements"
 
-_LARGEST = 2**31 - 1
 _LONGEST_MESSAGE = 32_768
 
 
@@ -176,7 +176,7 @@ def workload(document: Mapping[str, Any]) -> KueueWorkload:
             WorkloadPods(
                 str(each.get("name") or "main"),
                 mapping(each, "template", path, problems),
-                whole(each, "count", path, problems, 0, _LARGEST, default=1),
+                whole(each, "count", path, problems, 0, LARGEST_INT32, default=1),
             )
             for each, path in members(spec, "podSets", "spec", problems)
         ),
@@ -189,7 +189,7 @@ def workload(document: Mapping[str, Any]) -> KueueWorkload:
         assignments={
             str(each.get("name") or "main"): PodSetAssignment(
                 tuple(sorted(set(strings(each, "flavors", path, problems).values()))),
-                whole(each, "count", path, problems, 0, _LARGEST) if each.get("count") is not None else None,
+                whole(each, "count", path, problems, 0, LARGEST_INT32) if each.get("count") is not None else None,
             )
             for each, path in members(admission, "podSetAssignments", "status.admission", problems)
         },
@@ -239,9 +239,9 @@ def request_config(document: Mapping[str, Any]) -> RequestConfig:
         parameters=strings(spec, "parameters", "spec", problems),
         managed_resources=frozenset(texts(spec, "managedResources", "spec", problems)),
         retries=Retries(
-            whole(retries, "backoffLimitCount", path, problems, 0, _LARGEST, default=usual.limit),
-            whole(retries, "backoffBaseSeconds", path, problems, 0, _LARGEST, default=usual.base_seconds),
-            whole(retries, "backoffMaxSeconds", path, problems, 0, _LARGEST, default=usual.longest_seconds),
+            whole(retries, "backoffLimitCount", path, problems, 0, LARGEST_INT32, default=usual.limit),
+            whole(retries, "backoffBaseSeconds", path, problems, 0, LARGEST_INT32, default=usual.base_seconds),
+            whole(retries, "backoffMaxSeconds", path, problems, 0, LARGEST_INT32, default=usual.longest_seconds),
         ),
         selectors=tuple(
             (str(each.get("key") or ""), str(each.get("valueFromProvisioningClassDetail") or ""))

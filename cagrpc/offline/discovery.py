@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import quote
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER
-from cagrpc.api.encoding.json_documents import mapping, members, strings
+from cagrpc.api.encoding.json_documents import Document, mapping, members, strings
 from cagrpc.backends.plugin import ImportedSections
 from cagrpc.backends.registry import cluster_sources
 from cagrpc.cluster.bound_pods import ENDED
@@ -38,7 +38,6 @@ from cagrpc.offline.first_configuration import (
 from cagrpc.offline.live import pages
 
 T = TypeVar("T")
-Document = Mapping[str, Any]
 
 FLAGS = (
     "cloud-provider",

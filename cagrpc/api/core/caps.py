@@ -5,10 +5,9 @@ takes of its node, and, more coarsely than it says, who may not be beside it."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
-from cagrpc.api.core.constraints import PREFERRED, REQUIRED
-from cagrpc.api.encoding.json_documents import mapping, members, texts
+from cagrpc.api.core.constraints import POD_AFFINITIES, PREFERRED, REQUIRED
+from cagrpc.api.encoding.json_documents import Document, mapping, members, texts
 from solver.model import PodAffinityTerm, PodSelector
 
 MOST_TERMS = 100
@@ -31,10 +30,6 @@ MOST_LABELS = 1_000
 """Labels of the pod itself."""
 MOST_NAMESPACES = 20_000
 """Namespaces that all of its terms come to, each counted for each term."""
-
-_KINDS = ("podAffinity", "podAntiAffinity")
-
-Document = Mapping[str, Any]
 
 
 def beyond(what: str, count: int, most: int) -> str:
@@ -92,7 +87,7 @@ def coarse_terms(of_all: Mapping[str, bool], namespace: str) -> tuple[PodAffinit
 
 
 def _terms(spec: Document) -> Iterator[Document]:
-    for kind in _KINDS:
+    for kind in POD_AFFINITIES:
         holder = mapping(mapping(spec, "affinity"), kind)
         yield from _members(holder, REQUIRED)
         yield from (mapping(each, "podAffinityTerm") for each in _members(holder, PREFERRED))

@@ -21,7 +21,7 @@ from cagrpc.api.core.selectors import (
     label_selector,
     requirements,
 )
-from cagrpc.api.encoding.json_documents import Problems, mapping, members, one_of, texts, whole
+from cagrpc.api.encoding.json_documents import LARGEST_INT32, Problems, mapping, members, one_of, texts, whole
 from solver.model import (
     HostPort,
     NodeSelectorTerm,
@@ -38,11 +38,10 @@ from solver.model.validation import PROTOCOLS
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+POD_AFFINITIES = ("podAffinity", "podAntiAffinity")
 
-_KINDS = ("podAffinity", "podAntiAffinity")
 _MOST_WEIGHT = 100
 _MOST_PORT = 65535
-_MOST_COUNT = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +135,7 @@ def preferred_pods(
 ) -> tuple[PreferredPods, ...]:
     """Return the preferred inter-pod affinity, then anti-affinity terms, each in the order given."""
     found = []
-    for kind in _KINDS:
+    for kind in POD_AFFINITIES:
         holder, at = _affinity(spec, kind, path, [])
         anti = kind == "podAntiAffinity"
         for weighted, here in members(holder, PREFERRED, at, problems):
@@ -193,8 +192,8 @@ def topology_spread(
     for constraint, at in members(spec, "topologySpreadConstraints", path, problems):
         key = _topology_key(constraint, at, problems)
         when = one_of(constraint, "whenUnsatisfiable", at, problems, tuple(WhenUnsatisfiable), default="")
-        skew = whole(constraint, "maxSkew", at, problems, 1, _MOST_COUNT)
-        domains = whole(constraint, "minDomains", at, problems, 1, _MOST_COUNT, default=1)
+        skew = whole(constraint, "maxSkew", at, problems, 1, LARGEST_INT32)
+        domains = whole(constraint, "minDomains", at, problems, 1, LARGEST_INT32, default=1)
         if when == WhenUnsatisfiable.SCHEDULE_ANYWAY and constraint.get("minDomains") is not None:
             problems.append(f"{at}.minDomains: only with whenUnsatisfiable DoNotSchedule")
         affinity = one_of(constraint, "nodeAffinityPolicy", at, problems, ("Honor", "Ignore"))
@@ -253,7 +252,7 @@ def namespace_selectors(spec: Mapping[str, Any]) -> frozenset[Conditions]:
     if spec.get("affinity") is None:
         return frozenset()
     terms: list[Mapping[str, Any]] = []
-    for kind in _KINDS:
+    for kind in POD_AFFINITIES:
         holder, _ = _affinity(spec, kind, "", [])
         terms += [term for term, _ in members(holder, REQUIRED)]
         terms += [mapping(term, "podAffinityTerm") for term, _ in members(holder, PREFERRED)]
@@ -267,7 +266,7 @@ def own_label_keys(spec: Mapping[str, Any]) -> tuple[str, ...] | None:
     if spec.get("affinity") is None and spec.get("topologySpreadConstraints") is None:
         return None
     terms = [term for term, _ in members(spec, "topologySpreadConstraints")]
-    for kind in _KINDS:
+    for kind in POD_AFFINITIES:
         holder, _ = _affinity(spec, kind, "", [])
         terms += [term for term, _ in members(holder, REQUIRED)]
         terms += [mapping(term, "podAffinityTerm") for term, _ in members(holder, PREFERRED)]

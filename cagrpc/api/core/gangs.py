@@ -21,7 +21,7 @@ from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from cagrpc.api.core.consumption import CONSUME_KEYS
-from cagrpc.api.encoding.json_documents import Problems, mapping
+from cagrpc.api.encoding.json_documents import LARGEST_INT32, Problems, mapping
 
 T = TypeVar("T")
 
@@ -33,7 +33,6 @@ VOLCANO_GROUP = "scheduling.k8s.io/group-name"
 MIN_COUNT = "cagrpc.io/gang-min-count"
 """cagrpc's annotation on pods: how many of the gang must be served at once."""
 
-_LARGEST_COUNT = 2**31 - 1
 _POSITIVE = re.compile(r"[1-9][0-9]{0,9}")
 
 
@@ -96,10 +95,10 @@ def gang_of_pod(
 def _annotated(text: str | None, at: str, problems: Problems | None) -> int | None:
     if text is None:
         return None
-    if _POSITIVE.fullmatch(text) and int(text) <= _LARGEST_COUNT:
+    if _POSITIVE.fullmatch(text) and int(text) <= LARGEST_INT32:
         return int(text)
     if problems is not None:
-        problems.append(f"{at}: {text!r:.40} is not a whole number from 1 to {_LARGEST_COUNT}")
+        problems.append(f"{at}: {text!r:.40} is not a whole number from 1 to {LARGEST_INT32}")
     return None
 
 
@@ -130,9 +129,9 @@ def _count(document: Mapping[str, Any], name: str, path: str, problems: Problems
     value = document.get(name)
     if value is None:
         return None
-    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _LARGEST_COUNT:
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= LARGEST_INT32:
         return value
-    problems.append(f"{path}.{name}: {value!r:.40} is not a whole number from 1 to {_LARGEST_COUNT}")
+    problems.append(f"{path}.{name}: {value!r:.40} is not a whole number from 1 to {LARGEST_INT32}")
     return None
 
 

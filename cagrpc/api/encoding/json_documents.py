@@ -11,11 +11,13 @@ from typing import Any
 
 from cagrpc.errors import InvalidInput
 
+Document = Mapping[str, Any]
 Problems = list[str]
 """Messages for people, each beginning with the path of the invalid field."""
 
 LARGEST = 2**63 - 1
 """The largest integer of Kubernetes' API, 64 bits."""
+LARGEST_INT32 = 2**31 - 1
 MOST_LEVELS = 100
 """How deep a JSON document nests, far deeper than Kubernetes' types; what nests deeper overflows Python's stack."""
 

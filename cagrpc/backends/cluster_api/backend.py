@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
 from cagrpc import errors
-from cagrpc.api.encoding.json_documents import mapping
+from cagrpc.api.encoding.json_documents import Document, mapping
 from cagrpc.backends.cluster_api.bodies import (
     ClusterIdentity,
     Collection,
@@ -36,7 +36,6 @@ from cagrpc.fleet.model import InstanceError, InstanceState
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.failures import Forbidden
 from cagrpc.kube.client.parallel import in_parallel
-from cagrpc.kube.informer.written import Document
 from cagrpc.runtime.clock import EpochClock, MonotonicClock, monotonic
 
 _log = logging.getLogger(__name__)

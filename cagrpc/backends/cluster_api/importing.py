@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cagrpc.api.encoding.json_documents import mapping, members, strings
+from cagrpc.api.encoding.json_documents import Document, mapping, members, strings
 from cagrpc.backends.cluster_api.bodies import CORE, TEMPLATE, Kinds, reference
 from cagrpc.backends.cluster_api.plugin import Reference
 from cagrpc.backends.plugin import ImportedSections
@@ -30,8 +30,6 @@ _COPIED_WITH_SUBDOMAINS = ("node-restriction.kubernetes.io", "node.cluster.x-k8s
 """Domains of labels that Cluster API copies from a Machine to its Node."""
 _NOT_ASKED_FOR = ("kubernetes.io/hostname", OS)
 _OWNERS = (("MachineDeployment", "machine_deployment"), ("MachinePool", "machine_pool"))
-
-Document = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cagrpc.api.encoding.json_documents import mapping, members
+from cagrpc.api.encoding.json_documents import Document, mapping, members
 from cagrpc.backends.cluster_api.bodies import ClusterIdentity, Collection, selector
 from cagrpc.cluster.markers import NODE_GROUP, TOKEN
 from cagrpc.errors import ErrorKind, InvalidInput, Unavailable
@@ -22,7 +22,7 @@ from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.envelopes import Encoding
 from cagrpc.kube.informer.informers import Informer
 from cagrpc.kube.informer.resource import Resource
-from cagrpc.kube.informer.written import Document, WrittenObjects
+from cagrpc.kube.informer.written import WrittenObjects
 from cagrpc.runtime.clock import MonotonicClock
 from cagrpc.runtime.health import still_to_come
 from cagrpc.runtime.stopping import STOP_SECONDS, stop_all

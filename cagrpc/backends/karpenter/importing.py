@@ -4,10 +4,9 @@ counterpart."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from cagrpc.api.encoding.json_documents import mapping, members, strings
+from cagrpc.api.encoding.json_documents import Document, mapping, members, strings
 from cagrpc.backends.karpenter.plugin import NodeClass
 from cagrpc.backends.karpenter.pools import NODE_POOLS, NodePoolState, disk_bytes, explained, is_zero, node_pool
 from cagrpc.backends.plugin import ImportedSections
@@ -17,8 +16,6 @@ from cagrpc.fleet.catalogue import EPHEMERAL_STORAGE
 from cagrpc.fleet.provisioners import storage_of_disk
 from cagrpc.kube.client.client import Client
 from solver.model.quantities import format_quantity
-
-Document = Mapping[str, Any]
 
 
 def read(client: Client, name: str, namespace: str) -> ImportedSections:

@@ -13,7 +13,7 @@ from cagrpc.api.core.pods import ADDED_BY_ADMISSION, Pod, PodDecoder, is_nowhere
 from cagrpc.api.core.resources import amounts
 from cagrpc.api.core.selectors import Conditions
 from cagrpc.api.core.slack import PLACEHOLDER, Mark, mark
-from cagrpc.api.encoding.json_documents import Problems, epoch_seconds, mapping, members, whole
+from cagrpc.api.encoding.json_documents import LARGEST_INT32, Problems, epoch_seconds, mapping, members, whole
 from cagrpc.api.encoding.messages import known_to_message, message_to_dict, parse
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.api.provisioning.objects import conditions
@@ -32,7 +32,6 @@ _NO_MORE_PODS = ("Complete", "Completed", "Failed", "Suspended", "FailureTarget"
 _CREATION_FAILED = (("ReplicaFailure", "True", "FailedCreate"), ("Progressing", "False", "ReplicaSetCreateError"))
 """Conditions of a ReplicaSet, and of a Deployment that has none yet: their messages are the API server's."""
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
-_LARGEST_COUNT = 2**31 - 1
 _KUEUE = ("kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/managed")
 """Labels of pods that Kueue holds back until it admits them."""
 
@@ -310,9 +309,9 @@ def replicated_jobs(document: Mapping[str, Any], problems: Problems) -> Iterator
             continue
         first = False
         of_jobs = mapping(mapping(each, "template", at, problems), "spec", f"{at}.template", problems)
-        pods = whole(of_jobs, "parallelism", path, problems, 0, _LARGEST_COUNT, default=1)
-        pods = min(pods, whole(of_jobs, "completions", path, problems, 0, _LARGEST_COUNT, default=pods))
-        replicas = whole(each, "replicas", at, problems, 0, _LARGEST_COUNT, default=1)
+        pods = whole(of_jobs, "parallelism", path, problems, 0, LARGEST_INT32, default=1)
+        pods = min(pods, whole(of_jobs, "completions", path, problems, 0, LARGEST_INT32, default=pods))
+        replicas = whole(each, "replicas", at, problems, 0, LARGEST_INT32, default=1)
         template = mapping(of_jobs, "template", path, problems)
         yield ReplicatedJob(name, template, f"{path}.template", replicas * pods, starts=True)
 

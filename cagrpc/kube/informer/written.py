@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
+from cagrpc.api.encoding.json_documents import Document
 from cagrpc.kube.client.envelopes import ObjectIdentity
 from cagrpc.runtime.clock import MonotonicClock, monotonic
-
-Document = Mapping[str, Any]
 
 _UNSEEN_SECONDS = 30.0
 """How long a write is assumed though no watch has shown it."""
