@@ -150,7 +150,7 @@ def run(
                 live.kill()
                 time.sleep(_AWAY_SECONDS)
                 live.start(flags=flags)
-            if (now := (len(seen.running), len(seen.used))) != state:
+            if (now := (len(seen.running), 0 if load.never_comes else len(seen.used))) != state:
                 changed, state = time.monotonic(), now
         if options.verbose:
             print(live.serving.log())
