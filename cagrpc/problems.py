@@ -6,7 +6,8 @@ valid is in `cagrpc.config.schema`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,11 @@ _BOUNDS = {
 }
 
 
+Location = tuple[int | str, ...]
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+_MOST_NEAR, _NEARNESS = 5, 0.7
+
+
 def read_text(path: Path) -> str:
     """Return the text of a file. Raises InvalidConfiguration where it is not readable."""
     try:
@@ -56,13 +62,28 @@ def read_text(path: Path) -> str:
         raise InvalidConfiguration([f"{str(path)!r}: is no file name: {error}"]) from error
 
 
-def sentences(error: ValidationError, place: str, vocabulary: Iterable[str]) -> list[str]:
+def sentences(
+    error: ValidationError,
+    place: str,
+    vocabulary: Iterable[str],
+    is_known: Callable[[Location, str], bool] = lambda *_: True,
+) -> list[str]:
     """Return one sentence for each error. `place` is the path of the validated value, "" for a whole file; `vocabulary`
-    is the known fields, for suggestions."""
-    return [
-        f"{path(place, problem['loc'])}: {_sentence(problem, tuple(vocabulary))}"
-        for problem in error.errors(include_url=False)
-    ]
+    is the known fields, of which those are suggested that `is_known` at an error's location."""
+    words, found = tuple(vocabulary), []
+    for problem in error.errors(include_url=False):
+        known = words
+        if problem["type"] in _UNKNOWN:
+            at, field = problem["loc"], str(problem["loc"][-1])
+            near = get_close_matches(field, [each for each in words if each != field], _MOST_NEAR, _NEARNESS)
+            known = (*(each for each in near if is_known(at, each)), *([field] if field in words else ()))
+        found.append(f"{path(place, problem['loc'])}: {_sentence(problem, known)}")
+    return found
+
+
+def is_unknown(error: ValidationError, location: Location) -> bool:
+    """Return whether there is no such field at a location."""
+    return any(each["type"] in _UNKNOWN and each["loc"] == location for each in error.errors(include_url=False))
 
 
 def path(place: str, location: Sequence[int | str]) -> str:
@@ -89,9 +110,9 @@ def _of_kind(kind: str, problem: Any, vocabulary: Sequence[str]) -> str:
     """Return the message for a kind that is not of the form found and expected; empty for the others."""
     if kind == "missing":
         return "is missing"
-    if kind in ("extra_forbidden", "unexpected_keyword_argument"):
+    if kind in _UNKNOWN:
         field = problem["loc"][-1]
-        return "unknown field here" if field in vocabulary else f"unknown field{did_you_mean(field, vocabulary)}"
+        return f"unknown field{' here' * (field in vocabulary)}{did_you_mean(field, vocabulary)}"
     if kind == "value_error":
         return str(problem["ctx"]["error"])
     if kind == "invalid_key":

@@ -4,7 +4,7 @@ and a summary; and the JSON schema of the configuration. Printing is the command
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from cagrpc.config.files import load_provisioners
 from cagrpc.config.load import load_settings
 from cagrpc.config.schema.document import Configuration
 from cagrpc.config.schema.recorded import read_recorded_groups
+from cagrpc.config.settings import Settings
 from cagrpc.config.yaml_text import read_documents
 from cagrpc.errors import InvalidConfiguration
 from cagrpc.fleet.catalogue import EPHEMERAL_STORAGE, embedded_catalogue, read_catalogue
@@ -97,7 +98,18 @@ def _configuration(path: Path) -> CheckedFile:
     if settings.finds_node_groups:
         takers = pluralize(len(settings.provisioners), "provisioner")
         summary = f"{takers} for the node groups that the backend finds"
-    return CheckedFile(path, "configuration", summary, warnings=settings.warnings)
+    return CheckedFile(path, "configuration", summary, warnings=(*settings.warnings, *_missing(settings)))
+
+
+def _missing(settings: Settings) -> Iterator[str]:
+    """Yield which files of certificates are not on this machine; those in a directory are made by `serve`."""
+    tls, http = settings.tls, settings.http_access
+    named = {"http.certificate": http.certificate, "http.key": http.key}
+    if tls is not None and tls.directory is None:
+        named |= {"tls.certificate": tls.certificate, "tls.key": tls.key, "tls.client_ca": tls.client_ca}
+    for field, file in named.items():
+        if file is not None and not file.is_file():
+            yield f"{field}: {file} is not there; `cagrpc serve` needs it"
 
 
 def _tiers(groups: Sequence[NodeGroup]) -> str:

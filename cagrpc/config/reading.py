@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -22,13 +23,32 @@ from cagrpc.errors import InvalidConfiguration, attempt
 from cagrpc.fleet.catalogue import Catalogue, embedded_catalogue, read_catalogue
 from cagrpc.fleet.prices import NodePlace, PriceList
 from cagrpc.forms import OLD_NAMES, Form, OldName, Section, names_in_files, shown
+from cagrpc.problems import Location, is_unknown, sentences
 from cagrpc.problems import path as place_of
-from cagrpc.problems import sentences
 from solver.model.validation import MAX_PRICE_USD_PER_HOUR
 
 _T = TypeVar("_T")
 
 _ENTRY: TypeAdapter[provisioners.ProvisionerEntry] = TypeAdapter(provisioners.ProvisionerEntry)
+
+
+def _is_known(form: TypeAdapter[Any], raw: Any, context: Mapping[str, Any], at: Location, name: str) -> bool:
+    """Return whether the unknown field at a location would be known by another name."""
+    renamed = deepcopy(raw)
+    holder = renamed
+    for part in at[:-1]:
+        try:
+            holder = holder[part]
+        except (KeyError, IndexError, TypeError):
+            continue  # pydantic's own part: the name of a member of a union
+    if not isinstance(holder, dict) or at[-1] not in holder:
+        return False
+    holder[name] = holder.pop(at[-1])
+    try:
+        form.validate_python(renamed, context={**context, OLD_NAMES: []})
+    except ValidationError as error:
+        return not is_unknown(error, (*at[:-1], name))
+    return True
 
 
 @dataclass(slots=True)
@@ -60,7 +80,9 @@ class FileReader:
         try:
             found = form.validate_python(raw, context={**context, OLD_NAMES: old_names})
         except ValidationError as error:
-            self.problems.extend(sentences(error, place, _vocabulary()))
+            self.problems.extend(
+                sentences(error, place, _vocabulary(), lambda at, name: _is_known(form, raw, context, at, name))
+            )
             return None
         places = _places_of_mappings(raw, ()) if old_names else {}
         for each in old_names:

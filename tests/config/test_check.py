@@ -160,3 +160,30 @@ def test_a_group_that_was_not_recorded(tmp_path: Path) -> None:
     path.write_text(json.dumps([{"name": "any", "node_groups": [{"file": str(THREE), "ids": ["m7i.lrge"]}]}]))
     (checked,) = check_files([path])
     assert checked.problems[0].endswith('has no group "m7i.lrge"; did you mean "m7i.large"?')
+
+
+def test_files_of_certificates_that_are_not_there_are_named(tmp_path: Path) -> None:
+    groups = "provisioners: [{name: a, node_groups: [{id: g, instance_type: m7i.large, zone: zone-a}]}]\n"
+    (tmp_path / "there.key").touch()
+    path = tmp_path / "cagrpc.yaml"
+    path.write_text(f"{groups}tls: {{certificate: a.crt, key: there.key, client_ca: ca.crt}}\n")
+    (checked,) = check_files([path])
+    assert not checked.problems
+    assert list(checked.warnings) == [
+        f"tls.certificate: {tmp_path / 'a.crt'} is not there; `cagrpc serve` needs it",
+        f"tls.client_ca: {tmp_path / 'ca.crt'} is not there; `cagrpc serve` needs it",
+    ]
+    path.write_text(groups)  # made by `serve`
+    assert not check_files([path])[0].warnings
+
+
+def test_no_field_is_suggested_that_is_not_known_there(tmp_path: Path) -> None:
+    path = tmp_path / "cagrpc.yaml"
+    path.write_text("expander: {mod: shadow, providers: x, budgets: 1s}\n")
+    (checked,) = check_files([path])
+    said = [each for each in checked.problems if "unknown field" in each]
+    assert said == [
+        'expander.mod: unknown field; did you mean "mode"?',
+        "expander.providers: unknown field",
+        "expander.budgets: unknown field here",
+    ]
