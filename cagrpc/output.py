@@ -41,7 +41,8 @@ def writing() -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise OutputError(f"the output cannot be written: {error.strerror or error}") from error
+        what = error.filename or "the output"
+        raise OutputError(f"{what} cannot be written: {error.strerror or error}") from error
 
 
 def warn(*messages: str) -> None:

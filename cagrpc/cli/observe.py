@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cagrpc.cli import flags
-from cagrpc.errors import InvalidInput, NotFound
+from cagrpc.errors import InvalidInput
 
 if TYPE_CHECKING:
     from cagrpc.controllers.episodes.model import Episode
@@ -130,9 +130,14 @@ def _kept(options: argparse.Namespace, path: Path) -> Sequence[Episode]:
     from solver import Budget
 
     try:
-        found = list(read(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
-        raise NotFound(f"{path}: cannot be read: {error}") from error
+        text = path.read_text(encoding="utf-8")
+        found = list(read(text))
+    except OSError as error:
+        raise InvalidInput(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise InvalidInput(f"{path}: has no episodes that could be read: {error}") from error
+    if not found and text.strip() not in ("", "[]"):
+        raise InvalidInput(f"{path}: has no episodes; expected what `cagrpc observe --kept` has written")
     if options.plan_again:
         return planned_again(found, Budget(seconds_of_flag(options.budget, "--budget")))
     return [each.episode for each in found]

@@ -21,7 +21,7 @@ DETAILS = (
 EXAMPLES = (
     "cagrpc report --kubeconfig ~/.kube/config",
     "cagrpc report --nodes nodes.yaml --pods pods.yaml --provisioners nodepools.yaml --to report.html",
-    "cagrpc report --recording openb-1165-pods-best-options --output json",
+    "cagrpc report --recording three-deployments --output json",
 )
 
 

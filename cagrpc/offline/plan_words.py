@@ -38,6 +38,9 @@ def print_plan(planned: Planned, out: Console, *, verbose: bool = False) -> None
     wanted, opened = sum(each.count for each in plan.pod_classes), sum(each.delta for each in plan.increments)
     unplaced = sum(each.count for each in plan.unplaced)
     existing = sum(sum(each.pods.values()) for each in plan.existing)
+    if not wanted:
+        out.print("no pod waits for a node: there is nothing to plan")
+        return
     out.print(
         f"{wanted - unplaced} of {pluralize(wanted, 'pod')} placed ({existing} on existing nodes),"
         f" {pluralize(opened, 'new node')}; planned in {plan.elapsed_seconds:.2f} s"

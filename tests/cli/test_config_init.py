@@ -69,4 +69,4 @@ def test_a_file_that_cannot_be_written(api: ApiServer, tmp_path: Path) -> None:
     file = tmp_path / "none" / "cagrpc.yaml"
     done = cagrpc("config", "init", "--kubeconfig", kubeconfig_of(tmp_path, api.url), "--output", file)
     assert done.returncode == 1
-    assert done.stderr == "cagrpc: the output cannot be written: No such file or directory\n"
+    assert done.stderr == f"cagrpc: {file} cannot be written: No such file or directory\n"

@@ -78,6 +78,7 @@ def test_it_watches_until_its_time_is_over_or_it_is_told_to_end(
     ("arguments", "said"),
     [
         (["--from", "nowhere.json"], "nowhere.json: cannot be read"),
+        (["--from", "pods.yaml"], "pods.yaml: has no episodes; expected what `cagrpc observe --kept` has written"),
         (["--plan-again"], "--plan-again takes --from"),
         (["--to", "report.pdf"], "--to report.pdf: its suffix is none of .md, .html, .json"),
         (["--kubeconfig", "nowhere"], "nowhere"),
@@ -88,5 +89,6 @@ def test_what_cannot_be_done_is_told(
     arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["observe", *arguments]) in (1, 2)
+    (tmp_path / "pods.yaml").write_text("kind: Pod\n")
+    assert main(["observe", *arguments]) == 2
     assert said in capsys.readouterr().err

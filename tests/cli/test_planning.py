@@ -365,3 +365,27 @@ def test_pods_that_none_is_to_be_made_of_are_no_error(inputs: list[str], tmp_pat
     (tmp_path / "none.yaml").write_text(text)
     inputs[1] = str(tmp_path / "none.yaml")
     assert main(["plan", *inputs]) == 0
+
+
+def test_where_no_pod_waits_nothing_is_said_to_be_optimal(
+    inputs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    template = "{spec: {containers: [{name: c}]}}"
+    text = (
+        f"{{apiVersion: apps/v1, kind: Deployment, metadata: {{name: x}}, spec: {{replicas: 0, template: {template}}}}}"
+    )
+    (tmp_path / "none.yaml").write_text(text)
+    inputs[1] = str(tmp_path / "none.yaml")
+    assert main(["plan", *inputs]) == 0
+    assert capsys.readouterr().out == "no pod waits for a node: there is nothing to plan\n"
+
+
+def test_a_plan_that_places_nothing_says_no_bound_of_zero(
+    inputs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "pods.csv").write_text("name,cpu_milli,memory_mib,num_gpu,count\nhuge,90000,1024,0,2\n")
+    assert main(["plan", *inputs]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.endswith("infeasible: it is proven that no plan places any of the 2 pods")
+    assert "Pods without a place 2 pods like default/huge (cpu 90, memory 1Gi): " in out
+    assert "$0.00" not in out

@@ -112,7 +112,7 @@ class PlanningController(Controller):
 
     def pages(self) -> Mapping[str, JsonPage]:
         """Return `/plans`, the latest rounds."""
-        return {"/plans": JsonPage(lambda: JsonList(self.plans(), PlanRecord.as_json))}
+        return {"/plans": JsonPage(lambda: JsonList(self._shown(), PlanRecord.as_json))}
 
     def collectors(self) -> Iterable[Collector]:
         """Return how long rounds took, and what the latest one came to."""
@@ -121,6 +121,16 @@ class PlanningController(Controller):
     def plans(self) -> tuple[PlanRecord, ...]:
         """Return the latest rounds, oldest first."""
         return self._rounds.latest()
+
+    def _shown(self) -> tuple[PlanRecord, ...]:
+        """Return the latest rounds, the last with how many of its pods wait still: others are deleted, or run."""
+        *before, last = self.plans() or (None,)
+        if last is None or not last.unplaced or self._cluster.problem is not None:
+            return self.plans()
+        left = self._unschedulable.still_waiting(lambda key: self._cluster.pod_of(key) is not None)
+        waiting = tuple(left[number] for number in range(len(last.unplaced)))
+        gone = waiting != tuple(each.count for each in last.unplaced)
+        return (*before, replace(last, waiting=waiting)) if gone else self.plans()
 
     def step(self) -> None:
         """Plan and apply a round where one is due."""

@@ -97,6 +97,8 @@ class PlanRecord:
     incomplete_gangs: tuple[IncompleteGang, ...] = ()
     """Without their pods, which would be many to retain."""
     warnings: tuple[str, ...] = ()
+    waiting: tuple[int, ...] | None = None
+    """How many of `unplaced` wait still; None where that is not known: it is of the latest round only."""
     limited: WhyLimited | None = None
     """What the maximum sizes and limits that the plan used up cost; None where nothing, or not known yet."""
 
@@ -120,8 +122,10 @@ class PlanRecord:
         """Return it as `/plans` has it."""
         gangs = [{"gang": each.name, "pods": each.there, "needed": each.needed} for each in self.incomplete_gangs]
         limited = None if self.limited is None else limited_json(self.limited)
-        shown = replace(self, incomplete_gangs=(), limited=None)
-        return {**asdict(shown, dict_factory=_with_lists), "incomplete_gangs": gangs, "limited": limited}
+        shown = asdict(replace(self, incomplete_gangs=(), limited=None), dict_factory=_with_lists)
+        for each, waiting in zip(shown["unplaced"], shown.pop("waiting") or (), strict=False):
+            each["waiting"] = waiting
+        return {**shown, "incomplete_gangs": gangs, "limited": limited}
 
 
 def _with_lists(fields: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -4,8 +4,8 @@ up all others. When that is over new pods still come first; those left out are t
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
@@ -39,6 +39,11 @@ class UnschedulablePods:
     def keys(self) -> frozenset[PodKey]:
         """The pods that the latest rounds left out."""
         return frozenset(self._position)
+
+    def still_waiting(self, waits: Callable[[PodKey], bool]) -> Counter[int]:
+        """Return how many pods of each class that the latest record has left out wait still. For any thread."""
+        position = self._position  # replaced as a whole
+        return Counter(number for key, number in position.items() if waits(key))
 
     @property
     def due(self) -> bool:

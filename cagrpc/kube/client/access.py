@@ -116,7 +116,8 @@ def from_kubeconfig(path: Path, context: str = "") -> Load:
             )
         except _UNREADABLE as error:
             where = f"kubeconfig {path}" + (f", context {context}" if context else "")
-            raise InvalidInput(_no_context(path, context) or f"{where}: {error}") from error
+            why = " ".join((getattr(error, "strerror", None) or str(error)).split())
+            raise InvalidInput(_no_context(path, context) or f"{where}: {why}") from error
 
     return load
 

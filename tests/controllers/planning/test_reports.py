@@ -235,3 +235,21 @@ def test_a_round_says_whose_preferences_were_too_much_to_plan_with(
     assert not world.cluster.pending()
     (plan,) = world.page("/plans")
     assert plan["warnings"] == [f"namespace ns: 5 pods planned without preferences, because {work.TOO_MUCH_PREFERRED}"]
+
+
+def test_pods_that_are_deleted_wait_no_longer(new_world: NewWorld) -> None:
+    """No round follows where nothing is left to plan: the last one says how many of its pods wait still."""
+    world = new_world(limits=[Limit("team", {"nodes": 2})])
+    world.cluster.add(4, cpu=4000)
+    world.run(LONG)
+    (left,) = world.page("/plans")[-1]["unplaced"]
+    assert left["count"] == 2
+    assert "waiting" not in left
+    first, second = world.cluster.pending()
+    world.cluster.delete(first)
+    world.run(SOON)
+    assert [each["waiting"] for each in world.page("/plans")[-1]["unplaced"]] == [1]
+    world.cluster.delete(second)
+    world.run(SOON)
+    (left,) = world.page("/plans")[-1]["unplaced"]
+    assert (left["count"], left["waiting"]) == (2, 0)

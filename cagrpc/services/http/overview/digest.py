@@ -210,11 +210,13 @@ def _waiting(plans: JsonList, _: Rows) -> Json:
     if not plans.items:
         return {}
     last = plans.as_json(plans.items[-1])
-    left = last["unplaced"][MOST_ROWS:]
+    waiting = [{**each, "count": each.get("waiting", each["count"])} for each in last["unplaced"]]
+    waiting = [each for each in waiting if each["count"]]  # others are deleted, or run
+    left = waiting[MOST_ROWS:]
     gangs = last["incomplete_gangs"]
     return {
         "at_seconds": last["at_seconds"],
-        "unplaced": last["unplaced"][:MOST_ROWS],
+        "unplaced": waiting[:MOST_ROWS],
         "left_out": len(left),
         "left_out_pods": sum(each["count"] for each in left),
         "gangs": gangs[:_FEW],
