@@ -44,7 +44,7 @@ class _Console(Console):
 def _fit(table: Table, width: int) -> int:
     """Give every column the room that its longest word needs, and what is left to those with the least more to say
     first. Return the width that this takes at least; where it is more than `width`, words are broken."""
-    cells = [[str(column.header), *map(str, column.cells)] for column in table.columns]
+    cells = [[printable(str(cell)) for cell in (column.header, *column.cells)] for column in table.columns]
     words = [max((cell_len(word) for cell in column for word in cell.split()), default=0) for column in cells]
     lines = [max((cell_len(line) for cell in column for line in cell.splitlines()), default=0) for column in cells]
     least = sum(words) + 3 * len(cells) + 1  # with lines and spaces around
