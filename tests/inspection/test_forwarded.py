@@ -54,7 +54,7 @@ def test_kubectl_is_given_the_cluster(path: Path, plugin: bool, capsys: pytest.C
     asked = kubectl(path, "echo secret", FORWARDING)
     flags = ["--kubeconfig", "it.yaml", "--context", "prod", "--server-namespace", "fleet", "--service-account", "eye"]
     assert main(["explain", "--last", *flags], kubectl=plugin) == 1
-    assert "https://127.0.0.1:1/decisions" in capsys.readouterr().err
+    assert "https://127.0.0.1:1/status" in capsys.readouterr().err
     where = "--namespace=fleet --kubeconfig=it.yaml --context=prod"
     assert asked.read_text().splitlines() == [
         f"create token eye --duration=1h {where}",
