@@ -17,7 +17,7 @@ def examples(commands: Iterable[str], *, kubectl: bool = False) -> str:
     return _EXAMPLES + "\n".join(f"  {each}" for each in shown)
 
 
-class _Formatter(argparse.HelpFormatter):
+class _HelpFormatter(argparse.HelpFormatter):
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return text if text.startswith(_EXAMPLES) else super()._fill_text(text, width, indent)
 
@@ -26,7 +26,7 @@ class CommandParser(argparse.ArgumentParser):
     """Says what is wrong in a line, with what was meant as far as that can be guessed, and exits with 2."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **{"formatter_class": _Formatter, **options})
+        super().__init__(*arguments, **{"formatter_class": _HelpFormatter, **options})
         self.set_defaults(parser=self)
 
     def parsed(self, arguments: Sequence[str] | None) -> argparse.Namespace:
