@@ -98,7 +98,6 @@ class Threads(ThreadPoolExecutor):
     """Threads that count what they interpret where whoever starts them does."""
 
     def submit(self, fn: Callable[_P, _R], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_R]:
-        """As of any executor."""
         context = copy_context()
         return super().submit(lambda: context.run(fn, *args, **kwargs))
 

@@ -33,7 +33,7 @@ class Pattern:
 
     @property
     def total(self) -> int:
-        """Pods of all specs."""
+        """Return the pods of all specs."""
         return sum(pods for _, pods in self.pods)
 
 
@@ -133,7 +133,7 @@ class _Maximal:
         self.found: list[Pattern] = []
 
     def descend(self, position: int, left: list[int], worth: float = 0.0) -> bool:
-        """False when there are too many."""
+        """Return False when there are too many."""
         self.steps -= 1
         if self.steps < 0:
             return False

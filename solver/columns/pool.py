@@ -56,12 +56,12 @@ class Pool:
         return len(self.patterns) - before
 
     def kinds(self) -> Ints:
-        """Per column: its kind."""
+        """Return the kind of each column."""
         self._extend()
         return self._kinds
 
     def entries(self) -> Entries:
-        """Of all columns as they are now."""
+        """Return the entries of all columns as they are now."""
         self._extend()
         return self._entries
 

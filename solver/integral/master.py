@@ -19,9 +19,8 @@ from solver.model.objective import Goal, ObjectiveStage
 from solver.reduction.objective import Units, breaks_ties, unavoidable_value, value
 from solver.reduction.reduced import Reduced
 from solver.relaxation.claims import add_linear, claims, completed, near, sum_of, units_of, unserved_of
-from solver.relaxation.cp_sat import Model, new_solver, solve_within
+from solver.relaxation.cp_sat import FEASIBLE, Model, new_solver, solve_within
 
-_FEASIBLE = (cp_model.OPTIMAL, cp_model.FEASIBLE)
 _TIES_SHARE = 0.1
 """Of the time that any other stage gets, for one that only chooses among equally good plans."""
 _SEARCH = "max_lp"
@@ -192,7 +191,7 @@ class Master:
         solver.parameters.interleave_search = budget.deterministic and budget.granted.workers > 1
         callback = None if told is None else _Solutions(self._selection, told)
         status = solve_within(self._model, solver, budget, seconds, callback)
-        if status not in _FEASIBLE:
+        if status not in FEASIBLE:
             return None, 0
         return self._selection(solver.value), math.ceil(solver.best_objective_bound - 1e-6)
 

@@ -76,7 +76,7 @@ def _trimmed(reduced: Reduced, claimed: Claims, values: Sequence[int]) -> list[i
 
 
 def _claim(demand: Demand) -> tuple[bool, int]:
-    """Lowest first."""
+    """Return a key that sorts demands, those of the lowest claim first."""
     return not demand.placeholder, demand.priority
 
 

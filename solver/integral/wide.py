@@ -104,7 +104,7 @@ class WideModel:
         return found
 
     def _per_pod(self, stage: ObjectiveStage) -> Floats:
-        """Of pods that have waited for different times the shortest: a bound all the same."""
+        """Return the least of each demand's pods, which have waited for different times: a bound all the same."""
         return np.array([_weight(stage, demand) for demand in self.reduced.demands])
 
 

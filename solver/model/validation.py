@@ -48,7 +48,7 @@ _PRESENCE = (Operator.EXISTS, Operator.DOES_NOT_EXIST)
 
 
 def amounts(place: str, found: Mapping[str, int], maximum: int = MAX_AMOUNT) -> Iterator[str]:
-    """Faults of quantities."""
+    """Yield the faults of quantities."""
     for name, amount in found.items():
         if not isinstance(amount, int) or isinstance(amount, bool):
             yield f"{place} {name}: {amount!r} is not a whole number of base units"
@@ -63,7 +63,7 @@ class SpecFaults:
         self._known: dict[int, tuple[str, ...]] = {}
 
     def faults(self, place: str, spec: PodSpec) -> Iterator[str]:
-        """`place` names whose spec it is."""
+        """Yield the faults of a spec; `place` names whose it is."""
         if id(spec) not in self._known:
             self._known[id(spec)] = tuple(_spec(spec))
         yield from (f"{place}: {fault}" for fault in self._known[id(spec)])
@@ -135,7 +135,7 @@ def _claim(place: str, claim: DeviceClaim) -> Iterator[str]:
 
 
 def device_faults(place: str, devices: Iterable[Devices]) -> Iterator[str]:
-    """Faults of a node's devices."""
+    """Yield the faults of a node's devices."""
     for number, each in enumerate(devices):
         for name, count in (("count", each.count), ("taken", each.taken)):
             if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= MAX_DEVICES:

@@ -41,7 +41,6 @@ class WithoutRules:
         self._stages, self._budget, self._fraction = stages(self._free), budget, fraction
 
     def bound(self, stage: ObjectiveStage, fixed: Mapping[ObjectiveStage, int]) -> float | None:
-        """As of `Bounding`."""
         held = {other: value for other, value in fixed.items() if other in self._stages}
         return self._model.minimise(stage, held, self._fraction) if stage in self._stages else None
 

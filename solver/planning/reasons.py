@@ -206,7 +206,7 @@ class _CoLocationReasons:
 
     @cached_property
     def _alone(self) -> Mapping[PodSpec, frozenset[Term]]:
-        """By class, the affinity terms that no unplaced class can help to satisfy."""
+        """Return by class the affinity terms that no unplaced class can help to satisfy."""
         helping = helpers(self._waiting, PodsByLabel(enumerate(self._waiting)))
         return {
             spec: frozenset(t for t in self._terms(spec) if t.sort is Sort.AFFINITY and not helping(number, t))
@@ -220,7 +220,7 @@ class _CoLocationReasons:
 
     @cached_property
     def _planned_ports(self) -> Mapping[tuple[int, str], Sequence[HostPort]]:
-        """By number and protocol."""
+        """Return the host ports of planned pods, by number and protocol."""
         found: dict[tuple[int, str], list[HostPort]] = defaultdict(list)
         for port in dict.fromkeys(port for spec in (*self._served, *self._daemons) for port in spec.host_ports):
             found[port.port, port.protocol].append(port)
@@ -228,7 +228,7 @@ class _CoLocationReasons:
 
     @cached_property
     def _running_ports(self) -> Mapping[tuple[int, str], Sequence[tuple[int, HostPort]]]:
-        """By number and protocol, with the nodes."""
+        """Return the host ports of running pods, by number and protocol, with the nodes."""
         found: dict[tuple[int, str], list[tuple[int, HostPort]]] = defaultdict(list)
         for node, each in enumerate(self._nodes):
             for port in (port for pods in each.running for port in pods.spec.host_ports):

@@ -740,7 +740,7 @@ class _Closing:
 
     @cached_property
     def cost(self) -> ObjectiveStage:
-        """Of the one tier."""
+        """Return the cost of the one tier."""
         (found,) = (stage for stage in self.order if stage.goal is Goal.COST)
         return found
 

@@ -34,7 +34,7 @@ class CoLocation:
         return not self._unmet(kind, units)
 
     def trimmed(self, kind: Kind, units: Mapping[int, int]) -> dict[int, int]:
-        """As many of the units, row by row in the given order, as may share a node."""
+        """Return as many of the units, row by row in the given order, as may share a node."""
         kept: dict[int, int] = {}
         carried: set[int] = set()
         counted: Counter[int] = Counter()
@@ -56,7 +56,7 @@ class CoLocation:
         return kept
 
     def _apart(self, kind: Kind, units: Mapping[int, int]) -> bool:
-        """Whether no exclusion is broken."""
+        """Return whether no exclusion is broken."""
         carried: set[int] = set()
         total: defaultdict[int, int] = defaultdict(int)
         for row, count in units.items():
@@ -79,7 +79,7 @@ class CoLocation:
         return self._known[row]
 
     def _unmet(self, kind: Kind, units: Mapping[int, int]) -> frozenset[int]:
-        """Rows that lack a helper."""
+        """Return the rows that lack a helper."""
         if not self._needs:
             return frozenset()
         lacking: set[int] = set()

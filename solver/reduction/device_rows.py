@@ -11,14 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from solver.model import Devices
 from solver.reduction.devices import DeviceBound, bounds_on
 from solver.reduction.inter_row import Counter, NodeExclusion
-from solver.reduction.rows import Layout
-
-Ints = npt.NDArray[np.int64]
+from solver.reduction.rows import Ints, Layout
 
 _UNLIMITED = 2**40
 """More than pods on one node can count."""

@@ -41,7 +41,7 @@ def dominators(reduced: Reduced, active: Ints) -> Ints:
 
 
 def _dominators(reduced: Reduced, usable: Bools, able: Bools) -> Ints:
-    """Of usable kinds, by `able` ones that no other able one dominates."""
+    """Return the dominators of usable kinds, among the `able` ones that no other able one dominates."""
     fits, kinds = reduced.fits, reduced.kinds
     over = np.arange(len(kinds))
     new = ~reduced.existing

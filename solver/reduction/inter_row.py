@@ -32,7 +32,7 @@ class Counter:
     """Per place with less than that: what it has."""
 
     def as_exclusion(self) -> NodeExclusion:
-        """Return what says the same."""
+        """Return an exclusion that says the same."""
         return NodeExclusion(frozenset(self.takes), tuple(sorted(self.takes.items())), self.most, self.left)
 
 
@@ -59,7 +59,7 @@ class NodeNeed:
 
 
 def counters(layout: Layout) -> tuple[Counter, ...]:
-    """For host ports, and for anti-affinity and spread over hostnames among pods that their own terms count."""
+    """Return those for host ports, and for anti-affinity and spread over hostnames among pods that own terms count."""
     return (*_ports(layout), *_shares(layout))
 
 
@@ -132,7 +132,7 @@ def _counted(layout: Layout, classes: Iterable[int]) -> Rows:
 
 
 def exclusions(layout: Layout) -> tuple[NodeExclusion, ...]:
-    """Those that counters do not express already."""
+    """Return the exclusions that counters do not express already."""
     found = []
     for term in _terms(layout, host=True):
         most = _most(layout, term)

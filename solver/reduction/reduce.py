@@ -240,7 +240,7 @@ def _most_shared(found: Sequence[Counter]) -> tuple[list[Counter], list[Counter]
 
 
 def _classes(problem: Problem) -> list[Demand]:
-    """Without their rows."""
+    """Return the demands without their rows."""
     ages: dict[ClassKey, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     examples: dict[ClassKey, str] = {}
     for pods in problem.pod_sets:

@@ -159,7 +159,7 @@ class Reduced:
 
     @cached_property
     def existing(self) -> Bools:
-        """Per kind: whether its nodes stand."""
+        """Return whether the nodes of each kind exist."""
         return np.array([kind.existing for kind in self.kinds], dtype=bool)
 
     @cached_property
@@ -177,27 +177,27 @@ class Reduced:
 
     @cached_property
     def free(self) -> Ints:
-        """kinds x resources."""
+        """Return kinds x resources."""
         return np.array([kind.free for kind in self.kinds], dtype=np.int64).reshape(
             len(self.kinds), len(self.resources)
         )
 
     @cached_property
     def fits(self) -> Bools:
-        """kinds x specs."""
+        """Return kinds x specs."""
         # Writable like all other arrays, though nobody writes: compiled code is compiled anew for those that are not.
         joined = bytearray().join(kind.fits for kind in self.kinds)
         return np.frombuffer(joined, dtype=bool).reshape(len(self.kinds), len(self.rows))
 
     @cached_property
     def use(self) -> Ints:
-        """kinds x limit rows."""
+        """Return kinds x limit rows."""
         rows = [kind.use for kind in self.kinds]
         return np.array(rows, dtype=np.int64).reshape(len(self.kinds), len(self.limits))
 
     @cached_property
     def spare(self) -> Ints:
-        """kinds x exclusions."""
+        """Return kinds x exclusions."""
         rows = [kind.spare for kind in self.kinds]
         return np.array(rows, dtype=np.int64).reshape(len(self.kinds), len(self.exclusions))
 
@@ -240,7 +240,7 @@ class Reduced:
 
     @cached_property
     def live(self) -> tuple[Demand, ...]:
-        """Demands that some plan may serve."""
+        """Return the demands that some plan may serve."""
         return tuple(demand for demand in self.demands if demand.index not in self.infeasible)
 
     @cached_property

@@ -289,14 +289,14 @@ class Layout:
 
     @cached_property
     def variants(self) -> list[tuple[Variant, ...]]:
-        """Per class."""
+        """Return the variants of each class."""
         soft = {t for place in self.places for t in soft_taints(place.taints)} if self._rules else set()
         known: dict[Term, Term] = {}
         return [variants(spec, known, soft_taints=avoids_any(spec, soft)) for spec in self.specs]
 
     @cached_property
     def terms(self) -> tuple[Term, ...]:
-        """Those that any variant of a class carries."""
+        """Return the terms that any variant of a class carries."""
         return tuple(dict.fromkeys(t for versions in self.variants for variant in versions for t in variant.terms))
 
     @cached_property
@@ -315,7 +315,7 @@ class Layout:
 
     @cached_property
     def _watched(self) -> frozenset[int]:
-        """Classes that any term counts."""
+        """Return the classes that any term counts."""
         return frozenset(spec for counted in self.counted.values() for spec in counted)
 
     @cached_property
@@ -329,7 +329,7 @@ class Layout:
 
     @cached_property
     def _guarded(self) -> frozenset[int]:
-        """Classes that a guard counts."""
+        """Return the classes that a guard counts."""
         return frozenset(spec for term in self.guards for spec in self.counted[term])
 
     # Sites
@@ -346,7 +346,7 @@ class Layout:
 
     @cached_property
     def _site_of(self) -> list[tuple[str | None, ...]]:
-        """Per place."""
+        """Return the site of each place."""
         values = [self.domain(key) for key in self.keys]
         return [tuple(of[place] for of in values) for place in range(len(self.places))]
 
@@ -358,12 +358,12 @@ class Layout:
 
     @cached_property
     def _moving(self) -> frozenset[Term]:
-        """Terms over these keys."""
+        """Return the terms over these keys."""
         return frozenset(term for term in self.counted if self.key_of(term) in self.keys)
 
     @cached_property
     def _moved(self) -> frozenset[int]:
-        """Classes that they count."""
+        """Return the classes that they count."""
         return frozenset(spec for term in self._moving for spec in self.counted[term])
 
     # Rows
@@ -432,7 +432,7 @@ class Layout:
         return _RowTable(tuple(rows.rows), tuple(map(tuple, rows.of_demand)), tuple(together), every_bundle)
 
     def domain(self, key: str) -> list[str | None]:
-        """Per place: its domain of the key."""
+        """Return the domain of each place by the key."""
         if key not in self._domains:
             self._domains[key] = [
                 f"{number}" if key == HOSTNAME else place.labels.get(key) for number, place in enumerate(self.places)
@@ -481,7 +481,7 @@ class Layout:
         return range(len(self.sites)) if moves else (None,)
 
     def _identity(self, part: RowPart) -> object:
-        """Rows of one identity are one row."""
+        """Return the identity of the row: rows of one are one row."""
         if part.variant.terms or part.spec in self._watched:
             return part.spec, len(part.variant.given_up)
         # No term selects by its labels.

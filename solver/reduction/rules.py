@@ -98,7 +98,6 @@ class Beside:
     helpers: Rows
 
     def parts(self) -> tuple[Rows, ...]:
-        """As of `Apart`."""
         return self.carriers, self.helpers
 
     def emit(self, linear: Linear, terms_of: Terms) -> None:
@@ -115,7 +114,6 @@ class OneDomain:
     domains: tuple[Rows, ...]
 
     def parts(self) -> tuple[Rows, ...]:
-        """As of `Apart`."""
         return self.domains
 
     def emit(self, linear: Linear, terms_of: Terms) -> None:
@@ -134,7 +132,6 @@ class WithFirst:
     anywhere: Rows
 
     def parts(self) -> tuple[Rows, ...]:
-        """As of `Apart`."""
         return self.carriers, self.here, self.anywhere
 
     def emit(self, linear: Linear, terms_of: Terms) -> None:
@@ -163,7 +160,6 @@ class Spread:
     """Whether there are fewer domains than asked for, so that the emptiest counts as empty."""
 
     def parts(self) -> tuple[Rows, ...]:
-        """As of `Apart`."""
         return tuple(rows for domain in self.domains for rows in (domain.carriers, domain.counted))
 
     def emit(self, linear: Linear, terms_of: Terms) -> None:

@@ -78,7 +78,7 @@ class _OtherRows:
 
     @cached_property
     def _concerned(self) -> list[tuple[int, set[str]]]:
-        """Of each such pod: its rows, and the keys of its own constraints."""
+        """Return for each such pod its rows, and the keys of its own constraints."""
         selectors = {term.selector for terms in self._carried for term in terms}
         for running in {each.spec for node in self._problem.nodes for each in node.running}:
             selectors.update(term.selector for term in running.pod_anti_affinity if term.topology_key != HOSTNAME)
@@ -166,7 +166,7 @@ def replaced(problem: Problem, instead: Mapping[PodSpec, PodSpec]) -> Problem:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """Of the pods of one spec."""
+    """What the pods of one spec come to."""
 
     spec: PodSpec
     alone: int
@@ -180,7 +180,7 @@ class _Work:
 
 
 class _Total:
-    """Of all pods of one owner."""
+    """What all pods of one owner come to."""
 
     def __init__(self, works: Sequence[_Work]) -> None:
         self._works = works

@@ -14,10 +14,9 @@ from solver.model.objective import Goal, ObjectiveStage
 from solver.reduction.objective import Units, breaks_ties, counts, stages
 from solver.reduction.reduced import Demand, Reduced
 from solver.reduction.rules import Linear, LinearTerm, Rows, value_of
-from solver.relaxation.cp_sat import Model, new_solver
+from solver.relaxation.cp_sat import FEASIBLE, Model, new_solver
 from solver.relaxation.linear_program import INFINITY, LinearProgram
 
-_FEASIBLE = (cp_model.OPTIMAL, cp_model.FEASIBLE)
 _WORK_SECONDS = 0.2
 """Deterministic seconds (CP-SAT's own count) for a question about the demand side alone."""
 _LARGE, _REACH = 200_000, 10_000
@@ -209,7 +208,7 @@ def settle(reduced: Reduced, claimed: Claims, room: Sequence[int], start: Sequen
         if any(values[v] for v, _ in terms):
             model.minimize(total)
             solver = _solver(model, variables, values)
-            if solver.solve(model) not in _FEASIBLE:
+            if solver.solve(model) not in FEASIBLE:
                 break
             values = [solver.value(variable) for variable in variables]
             model.clear_objective()  # type: ignore[no-untyped-call]

@@ -8,6 +8,8 @@ from ortools.sat.python import cp_model
 
 from solver.model.budget import RunningBudget
 
+FEASIBLE = (cp_model.OPTIMAL, cp_model.FEASIBLE)
+
 
 class Model(cp_model.CpModel):
     """Without its deprecated names, which are a third of a millisecond of each new model."""

@@ -88,7 +88,7 @@ def parts(total: Size, count: int, rooms: Sequence[Resources]) -> Parts:
 
 
 def _fewest(total: Size, room: Resources) -> int | None:
-    """In how many parts it has to be cut to fit; None where no number would do."""
+    """Return in how many parts it has to be cut to fit; None where no number would do."""
     if room.get(PODS, 0) < 1 or any(room.get(name, 0) <= 0 for name in total):
         return None
     return max((-(-amount // room[name]) for name, amount in total.items()), default=1)
@@ -120,7 +120,7 @@ def keep_sizes(before: Parts, now: Parts, total: Size, rooms: Sequence[Resources
 
 
 def rooms_for(spec: PodSpec, where: Sequence[NodeShape]) -> list[Resources]:
-    """Of the nodes on which the pod may run."""
+    """Return the room of each node shape on which the pod may run."""
     return [each.free for each in where if why_not_eligible(spec, each.labels, each.taints) is None]
 
 
@@ -161,7 +161,7 @@ class Family:
         return tuple(Toleration(taint.key, "Equal", taint.value, taint.effect) for taint in taints)
 
     def sizes(self) -> list[Size]:
-        """Of the pods that room is kept for, each size once."""
+        """Return the sizes of the pods that room is kept for, each once."""
         return _sizes(self.pods)
 
     def rooms(self, spec: PodSpec) -> list[Resources]:
@@ -337,7 +337,7 @@ class _Rated:
         return {name: rate * amount for name, amount in base.items()}
 
     def _average(self, name: str) -> Fraction:
-        """Of one node; where none stands yet, of one of each shape."""
+        """Return what one node has; where there is none yet, one of each shape."""
         nodes = self._family.nodes or self._family.homes
         number = sum(shape.count for shape in nodes)
         if not number:
@@ -345,7 +345,7 @@ class _Rated:
         return Fraction(sum(shape.count * shape.allocatable.get(name, 0) for shape in nodes), number)
 
     def _cluster_size(self) -> int:
-        """In nodes. Of a namespace, and where no node stands yet: what the pods would fill."""
+        """Return the nodes; of a namespace, and where there is none yet, those that the pods would fill."""
         number = sum(shape.count for shape in self._family.nodes)
         if number and not self._target.namespace:
             return number
@@ -393,7 +393,7 @@ class _Rated:
 
 
 def _exact(rate: float) -> Fraction:
-    """A tenth where 0.1 is written."""
+    """Return a rate as it is written: a tenth where it is 0.1."""
     return Fraction(repr(float(rate)))
 
 

@@ -103,7 +103,7 @@ class NodeShape:
 
     @property
     def free(self) -> Resources:
-        """What an empty one has for pods."""
+        """Return what an empty one has for pods."""
         return self.room or self.allocatable
 
 

@@ -20,6 +20,7 @@ from solver.model import HOSTNAME, PODS, DeviceClaim, Devices, Node, PodSpec
 from solver.model.allocation import after_pods, allocate
 from solver.model.eligibility import counts_domain, ports_collide
 from solver.reduction.node_columns import NodeColumns
+from solver.reduction.rows import Ints
 from solver.reduction.terms import Sort, Term, is_host, terms_of
 from solver.slack.model import Placement, Settled, SlackShape
 
@@ -147,7 +148,7 @@ def _apply(effect: _Effect, node: Node, count: int) -> None:
 
 
 def _domains(spec: PodSpec, term: Term, nodes: Iterable[Node]) -> Sequence[str]:
-    """Where pods may be spread to."""
+    """Return the domains that pods may be spread over."""
     spread = term.spread
     assert spread is not None
     found: set[str] = set()
@@ -188,9 +189,6 @@ class HeldDevices:
     def _left(self, row: int) -> tuple[Devices, ...]:
         held = self._held.get(row, Counter())
         return after_pods(self._nodes[row].devices, [claims for claims, n in held.items() for _ in range(n)])
-
-
-_Ints = npt.NDArray[np.int64]
 
 
 def settle(wanted: Sequence[SlackShape], nodes: Sequence[Node], before: Placement) -> Settled:
@@ -239,7 +237,7 @@ class _Board:
         self._placed = {shape.name: empty.copy() for shape in wanted}
 
     def keep(self, shape: SlackShape) -> None:
-        """As many as still fit where they were."""
+        """Keep as many as still fit where they were."""
         there = self._before.get(shape.name, {})
         fit = self._fit(shape)
         for row in sorted(self._rows[name] for name in there if name in self._rows):
@@ -248,7 +246,7 @@ class _Board:
                 self._put(shape, row, count, self._kept)
 
     def part(self) -> None:
-        """Those that may not be beside others any more go, until all may."""
+        """Remove those that may not be beside others any more, until all may."""
         shapes = [shape for shape in self._wanted if self._colocation.concerns(shape)]
         parted = True
         while parted:
@@ -320,17 +318,17 @@ class _Board:
             left={name: count for name, count in left.items() if count},
         )
 
-    def _put(self, shape: SlackShape, row: int, count: int, where: Mapping[str, _Ints]) -> None:
+    def _put(self, shape: SlackShape, row: int, count: int, where: Mapping[str, Ints]) -> None:
         where[shape.name][row] += count
         self._free[row] -= count * self._asked[shape.name]
         self._colocation.put(shape, self._nodes[row], count)
         self._devices.put(shape.spec.claims, row, count)
 
-    def _fit(self, shape: SlackShape) -> _Ints:
+    def _fit(self, shape: SlackShape) -> Ints:
         """How many of the shape have room on each node, as far as resources and devices go."""
         asked = self._asked[shape.name]
         columns = asked > 0
-        fit: _Ints = np.maximum((self._free[:, columns] // asked[columns]).min(axis=1), 0)
+        fit: Ints = np.maximum((self._free[:, columns] // asked[columns]).min(axis=1), 0)
         for row in np.flatnonzero(fit).tolist() if shape.spec.claims else ():
             fit[row] = self._devices.most(shape.spec.claims, row, int(fit[row]))
         return fit
@@ -340,14 +338,14 @@ class _Board:
         share = (self._free / self._size).mean(axis=1)
         return np.argsort(share, kind="stable")
 
-    def _by_node(self, counts: _Ints) -> dict[str, int]:
+    def _by_node(self, counts: Ints) -> dict[str, int]:
         return {self._nodes[row].name: int(counts[row]) for row in np.flatnonzero(counts)}
 
-    def _shown(self, counts: Mapping[str, _Ints]) -> Placement:
+    def _shown(self, counts: Mapping[str, Ints]) -> Placement:
         shown = {name: self._by_node(each) for name, each in sorted(counts.items())}
         return {name: there for name, there in shown.items() if there}
 
 
-def _table(amounts: Sequence[Mapping[str, int]], names: Sequence[str]) -> _Ints:
+def _table(amounts: Sequence[Mapping[str, int]], names: Sequence[str]) -> Ints:
     rows = [[each.get(name, 0) for name in names] for each in amounts]
     return np.array(rows, np.int64).reshape(len(amounts), len(names))

@@ -160,14 +160,12 @@ class _Spread:
         return self.spread.max_skew + level - self.tally.of.get(domain, 0)
 
     def allows(self, unit: _Unit, *, own: bool) -> int | None:
-        """The same."""
         slack = self._slack(unit)
         if own or slack is None:
             return max(0, slack or 0)
         return 0 if slack < 0 else None
 
     def most_at_the_end(self, unit: _Unit, pods: int, *, own: bool) -> int:
-        """The same."""
         slack = self._slack(unit)
         if slack is None:
             return 0
@@ -348,7 +346,7 @@ class _Play:
         return bound
 
     def _turn(self, each: _Pending) -> tuple[int, int, int, int]:
-        """Those first that may only start while others are not there, then the emptiest domains."""
+        """Return a key: those come first that may only start while others are not there, then the emptiest domains."""
         asked = self._bound[each.pod_class]
         starts = sum(own for constraint, own in asked if isinstance(constraint, _Affinity))
         heights = [constraint.height(each.unit) for constraint, _ in asked if isinstance(constraint, _Spread)]
