@@ -111,12 +111,15 @@ def _kinds(place: NodePlace) -> Iterator[tuple[str, str, str]]:
         yield place.capacity_type, "zone", place.zone
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _ChosenGroup:
     group: str
     place: NodePlace
-    pods: frozenset[str]
+    pods: AbstractSet[str]
     at_seconds: float
+    again: AbstractSet[str] = frozenset()
+    """Those of the pods that were offered again once their nodes were due. The autoscaler may offer some in one loop
+    and others in the next."""
 
     def is_mostly_in(self, pods: AbstractSet[str]) -> bool:
         return 2 * len(self.pods & pods) > len(self.pods)
@@ -140,13 +143,12 @@ class FailedScaleUps:
         found = frozenset(sorted(pod for pod in pods if len(pod) <= LONGEST_KEY)[:_MOST_PODS])
         with self._lock:
             # What was chosen for these pods before was not carried out, whatever the reason. The same choice made again
-            # is as old as the first one: the autoscaler may ask every second.
-            before = [each for each in self._choices if each.is_mostly_in(found)]
-            since = min((each.at_seconds for each in before if each.group == group), default=self._clock())
-            kept = (each for each in self._choices if each not in before)
+            # is as old as the first one: the autoscaler may ask every second, each time for others of the pods.
+            kept = [each for each in self._choices if each.group == group or not each.is_mostly_in(found)]
+            new = found.difference(*(each.pods for each in kept if each.group == group))
             self._choices = deque(kept, _MOST_CHOICES)
-            if found:
-                self._choices.append(_ChosenGroup(group, place, found, since))
+            if new:
+                self._choices.append(_ChosenGroup(group, place, new, self._clock()))
 
     def offered(self, pods: AbstractSet[str]) -> None:
         """Note which pods the autoscaler offers: of choices for most of these, no node is coming."""
@@ -155,15 +157,19 @@ class FailedScaleUps:
             stale = [name for name, each in self._failed.items() if now >= each.at_seconds + FORGOTTEN_SECONDS]
             for name in stale:
                 self._forget(name)
-            kept = []
+            failed: set[str] = set()
             for choice in self._choices:
-                age = now - choice.at_seconds
-                if age >= SETTLED_SECONDS and choice.is_mostly_in(pods):
-                    self._fail(choice.group, now, _OFFERED_AGAIN, choice.place)
-                elif age >= REMEMBERED_SECONDS:
+                if now >= choice.at_seconds + SETTLED_SECONDS:
+                    choice.again |= choice.pods & pods
+                    if choice.is_mostly_in(choice.again) and choice.group not in failed:
+                        failed.add(choice.group)
+                        self._fail(choice.group, now, _OFFERED_AGAIN, choice.place)
+            # What else was chosen of a group meanwhile is part of the same failure.
+            left = [each for each in self._choices if each.group not in failed]
+            for choice in left:
+                if now >= choice.at_seconds + REMEMBERED_SECONDS:
                     self._succeed(choice)
-                else:
-                    kept.append(choice)
+            kept = (each for each in left if now < each.at_seconds + REMEMBERED_SECONDS)
             self._choices = deque(kept, _MOST_CHOICES)
 
     def _succeed(self, choice: _ChosenGroup) -> None:

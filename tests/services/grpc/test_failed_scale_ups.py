@@ -104,6 +104,18 @@ def test_the_same_choice_made_again_is_as_old_as_the_first(memory: FailedScaleUp
     assert times(memory) == 1
 
 
+def test_pods_that_are_offered_in_parts_are_counted_together(memory: FailedScaleUps, clock: FakeClock) -> None:
+    """The autoscaler counts some nodes as coming in each loop; those that the pods of the next loop need are others."""
+    some, others = {f"p{number}" for number in range(5)}, {f"p{number}" for number in range(5, 10)}
+    for number, part in enumerate([PODS, some, others, some, others, some, others]):
+        memory.offered(part)
+        assert times(memory) == (number == 6), "all of them by then, after 72 seconds"
+        memory.chosen("g", part)
+        clock.now += 12
+    memory.offered(PODS)
+    assert times(memory) == 1, "what was chosen meanwhile is part of one failure"
+
+
 def test_most_of_the_pods_have_to_be_offered_again(memory: FailedScaleUps, clock: FakeClock) -> None:
     memory.chosen("g", PODS)
     clock.now += SETTLED_SECONDS
