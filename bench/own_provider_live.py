@@ -9,7 +9,7 @@ trickle   pods of openb-1000 as Deployments created together, by controllers at 
 killed    the same; cagrpc is killed once half of the pods are there, and started again 20 s later
 maximum   the same; the group that most nodes are taken of may have 60
 gang      24 pods of one gang; each of the two groups whose nodes are used best takes a part of it only
-no-nodes  100 pods; the group that CA's priorities prefer is scaled up, and each of its nodes goes within half a second
+no-nodes  100 pods; the group that CA's priorities prefer is scaled up, and each of its nodes goes before a pod is bound
 
 `optimum` is that of all pods planned together, and what is above its bound is in brackets; `served` are the pods that
 run once nothing has changed for a while; `load` is the machine's load average in the end. Rows are Markdown.
@@ -50,6 +50,8 @@ LOADS = ("trickle", "killed", "maximum", "gang", "no-nodes")
 _QUIET_SECONDS = 75.0
 _NO_NODES_SECONDS = 300.0
 """How long the load `no-nodes` may take: without a memory it takes forever."""
+_LOOKED_SECONDS = 0.02
+"""How often nodes that never come are looked for: a Node has no pods before its taint `not-ready` is gone."""
 _AWAY_SECONDS = 20.0
 _MOST_OF_ONE, _LIMITED = 60, "g4dn.12xlarge"
 _PRIORITIES = "cluster-autoscaler-priority-expander"
@@ -139,7 +141,7 @@ def run(
         live.start(flags=flags)
         beside.enter_context(autoscaler(live, load, expanders, options))
         if load.never_comes:
-            beside.enter_context(meanwhile(lambda: remove(live, load.never_comes), 0.5))
+            beside.enter_context(meanwhile(lambda: remove(live, load.never_comes), _LOOKED_SECONDS))
         began = time.monotonic()
         demand(live, load)
         changed, state, kills = time.monotonic(), (0, 0), load.kills
