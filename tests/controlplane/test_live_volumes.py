@@ -188,6 +188,7 @@ def test_pods_run_where_their_volumes_are(cleaned: Live, seed: int, dedicated: b
     assert live.ordered() == len(nodes)
     assert len(nodes.keys() - set(placed.values())) <= (0 if dedicated else MOST_EMPTY)
     told = {each["example"].rpartition("/")[2]: each["reasons"] for each in live.serving.get("/plans")[-1]["unplaced"]}
-    for name, reasons in told.items():
-        assert asked.never[name] in " ".join(reasons)
-    assert told
+    waiting = told.keys() - placed.keys()  # the claims of others were bound after the last round
+    for name in waiting:
+        assert asked.never[name] in " ".join(told[name])
+    assert waiting
