@@ -21,7 +21,6 @@ from solver.model import (
     PodSpec,
     Problem,
     TaintEffect,
-    WhenUnsatisfiable,
 )
 from solver.model.budget import RunningBudget
 from solver.model.capacity import after_plan
@@ -187,5 +186,5 @@ def _hard(effect: TaintEffect) -> bool:
 
 
 def _without_preferences(spec: PodSpec) -> PodSpec:
-    required = tuple(t for t in spec.topology_spread if t.when_unsatisfiable is not WhenUnsatisfiable.SCHEDULE_ANYWAY)
+    required = tuple(t for t in spec.topology_spread if t.is_required)
     return replace(spec, preferred_nodes=(), preferred_pods=(), topology_spread=required)

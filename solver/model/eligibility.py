@@ -25,7 +25,6 @@ from solver.model import (
     TaintEffect,
     Toleration,
     TopologySpread,
-    WhenUnsatisfiable,
 )
 
 _INTEGER = re.compile("[+-]?[0-9]+")
@@ -157,8 +156,7 @@ def all_why_not_eligible(spec: PodSpec, labels: Labels, taints: Sequence[Taint],
 
 def is_spread_over_hosts(spec: PodSpec) -> bool:
     """Whether a required spread of the pod counts each node by itself."""
-    hard = (s for s in spec.topology_spread if s.when_unsatisfiable is WhenUnsatisfiable.DO_NOT_SCHEDULE)
-    return any(spread.topology_key == HOSTNAME for spread in hard)
+    return any(spread.topology_key == HOSTNAME for spread in spec.topology_spread if spread.is_required)
 
 
 def counts_domain(
@@ -166,8 +164,8 @@ def counts_domain(
 ) -> bool:
     """Whether a spread of the pod counts such a node and what is on it: by nodeAffinityPolicy and nodeTaintsPolicy, and
     where it is required only if the node has the keys of all required spreads of the pod."""
-    if spread.when_unsatisfiable is WhenUnsatisfiable.DO_NOT_SCHEDULE:
-        hard = (s.topology_key for s in spec.topology_spread if s.when_unsatisfiable is spread.when_unsatisfiable)
+    if spread.is_required:
+        hard = (each.topology_key for each in spec.topology_spread if each.is_required)
         if any(key not in labels for key in hard if key != HOSTNAME):
             return False
     asked = PodSpec(node_selector=spec.node_selector, affinity=spec.affinity)

@@ -142,6 +142,11 @@ class TopologySpread:
     honor_node_taints: bool = False
     """nodeTaintsPolicy: whether domains of which the pod tolerates no node are left out."""
 
+    @property
+    def is_required(self) -> bool:
+        """Return whether it is no preference."""
+        return self.when_unsatisfiable is WhenUnsatisfiable.DO_NOT_SCHEDULE
+
 
 @dataclass(frozen=True, slots=True)
 class HostPort:

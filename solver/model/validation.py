@@ -30,7 +30,6 @@ from solver.model import (
     TaintEffect,
     Toleration,
     TopologySpread,
-    WhenUnsatisfiable,
 )
 from solver.model.errors import ProblemError
 
@@ -187,7 +186,7 @@ def _spread(spread: TopologySpread, spec: PodSpec) -> Iterator[str]:
         yield f"{name}: max_skew {spread.max_skew} is not between 1 and {MAX_COUNT}"
     if not 1 <= spread.min_domains <= MAX_COUNT:
         yield f"{name}: min_domains {spread.min_domains} is not between 1 and {MAX_COUNT}"
-    if spread.min_domains > 1 and spread.when_unsatisfiable is WhenUnsatisfiable.SCHEDULE_ANYWAY:
+    if spread.min_domains > 1 and not spread.is_required:
         yield f"{name}: min_domains {spread.min_domains} needs DoNotSchedule, found ScheduleAnyway"
     if spread.selector.namespaces not in (None, (), (spec.namespace,)):
         found = list(spread.selector.namespaces)

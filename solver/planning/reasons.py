@@ -24,7 +24,6 @@ from solver.model import (
     PodSpec,
     Problem,
     Unplaced,
-    WhenUnsatisfiable,
 )
 from solver.model.allocation import after_pods, allocate, why_not_allocated
 from solver.model.capacity import new_node, remaining, room_of
@@ -170,7 +169,7 @@ def between_pods(spec: PodSpec) -> Iterator[str]:
         else:
             yield f"a required pod anti-affinity over {term.topology_key}"
     for spread in spec.topology_spread:
-        if spread.when_unsatisfiable is not WhenUnsatisfiable.SCHEDULE_ANYWAY:
+        if spread.is_required:
             fewest = f" and minDomains {spread.min_domains}" if spread.min_domains > 1 else ""
             yield f"a spread over {spread.topology_key} with maxSkew {spread.max_skew}{fewest}"
 

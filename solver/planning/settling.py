@@ -29,7 +29,6 @@ from solver.model import (
     Status,
     TierCost,
     Unplaced,
-    WhenUnsatisfiable,
 )
 from solver.model.capacity import new_node, room_of, with_nodes
 from solver.model.eligibility import why_not_eligible
@@ -291,7 +290,7 @@ def _why_kept_out(other: PodClass) -> str:
 
 def _of_order(spec: PodSpec) -> str:
     """Return the constraints of a pod that depend on which others are there, for people."""
-    hard = [s.topology_key for s in spec.topology_spread if s.when_unsatisfiable is WhenUnsatisfiable.DO_NOT_SCHEDULE]
+    hard = [each.topology_key for each in spec.topology_spread if each.is_required]
     asked = [f"spread over {key}" for key in dict.fromkeys(hard)]
     asked += [f"pod affinity over {key}" for key in dict.fromkeys(term.topology_key for term in spec.pod_affinity)]
     return " and ".join(asked)

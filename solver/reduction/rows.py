@@ -616,9 +616,7 @@ def _asked(spec: PodSpec, *, rules: bool) -> PodSpec:
         spec,
         pod_affinity=(),
         pod_anti_affinity=tuple(t for t in spec.pod_anti_affinity if t.topology_key == HOSTNAME),
-        topology_spread=tuple(
-            s for s in spec.topology_spread if s.topology_key == HOSTNAME and s.when_unsatisfiable == "DoNotSchedule"
-        ),
+        topology_spread=tuple(s for s in spec.topology_spread if s.topology_key == HOSTNAME and s.is_required),
         preferred_nodes=(),
         preferred_pods=(),
     )

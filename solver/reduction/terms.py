@@ -20,7 +20,6 @@ from solver.model import (
     Taint,
     TaintEffect,
     TopologySpread,
-    WhenUnsatisfiable,
 )
 from solver.model.eligibility import required_affinity, selects, tolerates
 from solver.reduction.selecting import PodsByLabel
@@ -57,7 +56,7 @@ class Term:
     @property
     def is_hard(self) -> bool:
         """Whether it is a spread that is required, not preferred."""
-        return self.spread is not None and self.spread.when_unsatisfiable is WhenUnsatisfiable.DO_NOT_SCHEDULE
+        return self.spread is not None and self.spread.is_required
 
     def __hash__(self) -> int:
         return self._hash
@@ -75,28 +74,34 @@ def terms_of(spec: PodSpec) -> tuple[Term, ...]:
     """The required terms that a pod carries, each once."""
     affinity = required_affinity(spec)
     together = tuple(sorted({t.topology_key for t in affinity if not t.alone}))
+    required = [each for each in spec.topology_spread if each.is_required]
+    keyed = _of_keys(required)
     found = (
         *(
             Term(Sort.AFFINITY, t.topology_key, t.selector, keys=(t.topology_key,) if t.alone else together)
             for t in affinity
         ),
         *(Term(Sort.ANTI, t.topology_key, t.selector) for t in spec.pod_anti_affinity),
-        *(_spread(spec, s) for s in spec.topology_spread if s.when_unsatisfiable is WhenUnsatisfiable.DO_NOT_SCHEDULE),
+        *(_spread(spec, each, keyed) for each in required),
     )
     return tuple(dict.fromkeys(found))
 
 
-def _spread(spec: PodSpec, spread: TopologySpread) -> Term:
-    """Only pods of the carrier's own namespace are counted."""
-    selector, hard = spread.selector, WhenUnsatisfiable.DO_NOT_SCHEDULE
+def _of_keys(required: Iterable[TopologySpread]) -> tuple[TopologySpread, ...]:
+    """Return what the required spreads of a pod ask of nodes: to have their keys."""
+    return tuple(TopologySpread(key, 1, _NOBODY) for key in sorted({each.topology_key for each in required}))
+
+
+def _spread(spec: PodSpec, spread: TopologySpread, keyed: tuple[TopologySpread, ...]) -> Term:
+    """Only pods of the carrier's own namespace are counted. `keyed` is what the pod's required spreads ask of nodes."""
+    selector = spread.selector
     if selector.namespaces != (spec.namespace,):
         selector = replace(selector, namespaces=(spec.namespace,))
-    keys = {s.topology_key for s in spec.topology_spread if s.when_unsatisfiable is hard}
     asked = PodSpec(
         node_selector=spec.node_selector if spread.honor_node_affinity else (),
         affinity=spec.affinity if spread.honor_node_affinity else None,
         tolerations=spec.tolerations if spread.honor_node_taints else (),
-        topology_spread=tuple(TopologySpread(key, 1, _NOBODY) for key in sorted(keys)),
+        topology_spread=keyed,
     )
     return Term(Sort.SPREAD, spread.topology_key, selector, spread, asked)
 
@@ -162,9 +167,10 @@ def _of_pod(spec: PodSpec) -> Iterator[Preference]:
         if nodes.term.match_expressions or nodes.term.match_fields:  # an empty one asks for nothing
             asked = ", ".join(r.key for r in (*nodes.term.match_expressions, *nodes.term.match_fields))
             yield Preference(f"preferred node affinity on {asked}", nodes=nodes.term)
+    keyed = _of_keys(each for each in spec.topology_spread if each.is_required)
     for spread in spec.topology_spread:
-        if spread.when_unsatisfiable is WhenUnsatisfiable.SCHEDULE_ANYWAY:
-            yield Preference(f"spread over {spread.topology_key}", term=_spread(spec, spread))
+        if not spread.is_required:
+            yield Preference(f"spread over {spread.topology_key}", term=_spread(spec, spread, keyed))
 
 
 def _both(required: tuple[NodeSelectorTerm, ...] | None, preferred: NodeSelectorTerm) -> tuple[NodeSelectorTerm, ...]:

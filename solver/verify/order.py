@@ -22,7 +22,6 @@ from solver.model import (
     PodSpec,
     Problem,
     TopologySpread,
-    WhenUnsatisfiable,
 )
 from solver.verify.claims import required_affinity
 from solver.verify.filters import HARD, counts, is_selected, tolerated
@@ -182,14 +181,12 @@ _Constraint = _Affinity | _Spread
 
 def hard_keys(spec: PodSpec) -> frozenset[str]:
     """Return the topology keys of all required spreads of a pod: a node without one of them counts for none."""
-    hard = (s for s in spec.topology_spread if s.when_unsatisfiable is WhenUnsatisfiable.DO_NOT_SCHEDULE)
-    return frozenset(each.topology_key for each in hard)
+    return frozenset(each.topology_key for each in spec.topology_spread if each.is_required)
 
 
 def includes(spread: TopologySpread, spec: PodSpec, keys: frozenset[str], where: NodeGroup | Node, name: str) -> bool:
     """Return whether a spread of the pod counts a node at all. `keys` are the pod's `hard_keys`."""
-    hard = spread.when_unsatisfiable is WhenUnsatisfiable.DO_NOT_SCHEDULE
-    if hard and not where.labels.keys() >= keys - {HOSTNAME}:
+    if spread.is_required and not where.labels.keys() >= keys - {HOSTNAME}:
         return False
     if spread.honor_node_affinity and not is_selected(spec, where.labels, name):
         return False
@@ -392,7 +389,7 @@ def _constraints(spec: PodSpec) -> Iterator[tuple[object, _Constraint]]:
         yield (keys, mine[0].selector, alone), _Affinity(keys, mine[0].selector, alone=alone)
     hard = hard_keys(spec)
     for spread in spec.topology_spread:
-        if spread.when_unsatisfiable is WhenUnsatisfiable.DO_NOT_SCHEDULE:
+        if spread.is_required:
             found = _Spread(spread, spec, hard)
             yield (spread, spec.namespace, found.of_nodes), found
 

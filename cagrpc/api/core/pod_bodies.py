@@ -18,7 +18,6 @@ from solver.model import (
     Requirement,
     Toleration,
     TopologySpread,
-    WhenUnsatisfiable,
 )
 from solver.model.quantities import format_quantity
 
@@ -127,7 +126,7 @@ def _spread(spread: TopologySpread) -> Body:
         "nodeAffinityPolicy": "Honor" if spread.honor_node_affinity else "Ignore",
         "nodeTaintsPolicy": "Honor" if spread.honor_node_taints else "Ignore",
         **_labels(spread.selector),
-        **(least if spread.when_unsatisfiable is WhenUnsatisfiable.DO_NOT_SCHEDULE else {}),
+        **(least if spread.is_required else {}),
     }
 
 

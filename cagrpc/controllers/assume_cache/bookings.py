@@ -21,7 +21,7 @@ from cagrpc.cluster.markers import booking_label
 from cagrpc.cluster.node_info import ClusterCapacity, NodeInfo, RequestOwner, Reservations, requested
 from cagrpc.cluster.state import ClusterNode, ClusterState, Consumer, ConsumerStage, PendingPod
 from cagrpc.runtime.clock import MonotonicClock
-from solver.model import PODS, Budget, Node, PodSet, PodSpec, Problem, WhenUnsatisfiable
+from solver.model import PODS, Budget, Node, PodSet, PodSpec, Problem
 
 _BUDGET = Budget(deterministic_seconds=0.1)
 """For a booking whose pods have required constraints between pods."""
@@ -175,7 +175,7 @@ def _reserve_fragments(missing: Mapping[PodSpec, int], infos: Sequence[NodeInfo]
 def _has_required_constraints(spec: PodSpec) -> bool:
     """Return whether it has required constraints between pods. Unlike scale-down's `is_constrained_by_others`, a
     `ScheduleAnyway` spread alone does not count: first fit is good enough for a preference."""
-    strict = any(each.when_unsatisfiable is not WhenUnsatisfiable.SCHEDULE_ANYWAY for each in spec.topology_spread)
+    strict = any(each.is_required for each in spec.topology_spread)
     return bool(spec.pod_affinity or spec.pod_anti_affinity or strict)
 
 

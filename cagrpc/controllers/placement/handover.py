@@ -17,7 +17,7 @@ from itertools import islice
 from cagrpc.cluster.drop_invalid import solve_valid
 from cagrpc.controllers.assume_cache.placements import PlacedPods
 from cagrpc.fleet.model import PodKey
-from solver.model import Budget, Node, PodSet, PodSpec, Problem, WhenUnsatisfiable
+from solver.model import Budget, Node, PodSet, PodSpec, Problem
 
 NODES = 96
 """On how many nodes room is looked for."""
@@ -46,7 +46,7 @@ def swap(lost: Mapping[PodKey, PodSpec], left: Iterable[tuple[PodSpec, str]], pl
 def may_move(spec: PodSpec) -> bool:
     """Return whether a few nodes are enough to judge another place of the pod: not where other pods attract it, keep it
     off, or spread with it."""
-    hard = any(each.when_unsatisfiable is WhenUnsatisfiable.DO_NOT_SCHEDULE for each in spec.topology_spread)
+    hard = any(each.is_required for each in spec.topology_spread)
     return not (hard or spec.pod_affinity or spec.pod_anti_affinity)
 
 

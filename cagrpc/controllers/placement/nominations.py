@@ -22,7 +22,7 @@ from cagrpc.kube.client.client import METADATA_ONLY, Client, PatchKind
 from cagrpc.kube.client.failures import Forbidden
 from cagrpc.runtime.clock import MonotonicClock
 from cagrpc.runtime.progress import Progress, Turn
-from solver.model import PodSpec, TopologySpread, WhenUnsatisfiable
+from solver.model import PodSpec, TopologySpread
 from solver.model.eligibility import selects
 
 log = logging.getLogger(__name__)
@@ -45,11 +45,7 @@ def nominated_together(specs: Sequence[PodSpec]) -> list[bool]:
     counts: list[int] = []
     found = []
     for spec in specs:
-        own = [
-            each
-            for each in spec.topology_spread
-            if each.when_unsatisfiable is WhenUnsatisfiable.DO_NOT_SCHEDULE and each not in spreads
-        ]
+        own = [each for each in spec.topology_spread if each.is_required and each not in spreads]
         with_own = counts + [sum(_counts(each, other) for other in chosen) for each in own]
         after = [count + _counts(each, spec) for each, count in zip([*spreads, *own], with_own, strict=True)]
         fits = all(count <= each.max_skew for each, count in zip([*spreads, *own], after, strict=True))

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from cagrpc.api.core.selectors import PodIdentity, SelectorsByLabel
-from solver.model import HOSTNAME, Operator, PodAffinityTerm, PodSelector, PodSpec, TopologySpread, WhenUnsatisfiable
+from solver.model import HOSTNAME, Operator, PodAffinityTerm, PodSelector, PodSpec, TopologySpread
 from solver.model.eligibility import ports_collide, selects
 
 _UNLIMITED = 10**9
@@ -21,7 +21,7 @@ _UNLIMITED = 10**9
 @lru_cache(maxsize=10_000)
 def required(spec: PodSpec) -> PodSpec:
     """Return the spec without its preferences, which never prevent a move."""
-    hard = tuple(each for each in spec.topology_spread if each.when_unsatisfiable is WhenUnsatisfiable.DO_NOT_SCHEDULE)
+    hard = tuple(each for each in spec.topology_spread if each.is_required)
     if hard == spec.topology_spread and not spec.preferred_nodes and not spec.preferred_pods:
         return spec
     return replace(spec, topology_spread=hard, preferred_nodes=(), preferred_pods=())
@@ -108,7 +108,7 @@ def keep_apart(one: PodSpec, other: PodSpec) -> bool:
 
 def _over_hosts(spec: PodSpec) -> Iterator[TopologySpread]:
     for each in spec.topology_spread:
-        if each.topology_key == HOSTNAME and each.when_unsatisfiable is WhenUnsatisfiable.DO_NOT_SCHEDULE:
+        if each.topology_key == HOSTNAME and each.is_required:
             yield each
 
 
