@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
+from itertools import islice
 
 from solver.model import (
     PODS,
@@ -38,14 +38,16 @@ from solver.model.plan import class_key
 from solver.planning.write_plan import increments
 from solver.reduction.objective import breaks_ties, dollars
 from solver.reduction.reduced import obliged
-from solver.reduction.terms import avoids_any, preferences, soft_taints
+from solver.reduction.selecting import PodsByLabel
+from solver.reduction.terms import avoids_any, preferences, soft_taints, terms_of
 from solver.verify.nodes import faults_on_nodes
 from solver.verify.order import stuck
 from solver.verify.places import CheckedPlaces
-from solver.verify.terms import faults_between_pods
+from solver.verify.terms import faults_in_the_end
 
-_MOST_CHECKS, _MOST_CHECKED = 300, 40_000
-"""Plans that are checked for pods that were left out, and places and constraints in all of them."""
+_MOST_CHECKS, _MOST_CHECKED, _PER_CLASS = 300, 40_000, 4
+"""Plans that are checked for pods that were left out, and what all of them come to: places, constraints, and the
+classes that each constraint counts; so much for each class."""
 _MOST_GROUPS = 20
 """Node groups of which one more node is tried for a class."""
 _MOST_CLASSES = 20
@@ -105,13 +107,13 @@ class _ChangedPlan:
                 totals[each.where, tuple(sorted(each.pods.items()))] += each.count
         nodes = (PlannedNodes(group, count, dict(pods)) for (group, pods), count in sorted(totals.items()))
         found = (PlacedOnNode(each.where, dict(sorted(each.pods.items()))) for each in self.places if each.stands)
-        relaxed = (Relaxed(index, count, names) for (index, names), count in sorted((+self.relaxed).items()))
-        return replace(
-            self.before,
-            nodes=tuple(nodes),
-            existing=tuple(sorted((each for each in found if each.pods), key=lambda each: each.node)),
-            relaxed=tuple(relaxed),
-        )
+        standing = tuple(sorted((each for each in found if each.pods), key=lambda each: each.node))
+        return self.with_relaxed(replace(self.before, nodes=tuple(nodes), existing=standing))
+
+    def with_relaxed(self, plan: Plan) -> Plan:
+        """Return the plan with the preferences that are given up now."""
+        found = sorted((+self.relaxed).items())
+        return replace(plan, relaxed=tuple(Relaxed(index, count, names) for (index, names), count in found))
 
     def deltas(self) -> Counter[str]:
         found: Counter[str] = Counter()
@@ -296,10 +298,16 @@ def _of_order(spec: PodSpec) -> str:
     return " and ".join(asked)
 
 
-def _asked(spec: PodSpec) -> int:
-    """Return how many constraints a check of a pod looks at."""
-    terms = len(spec.pod_affinity) + len(spec.pod_anti_affinity) + len(spec.topology_spread)
-    return terms + len(spec.preferred_nodes) + len(spec.preferred_pods) + len(spec.tolerations) + len(spec.host_ports)
+def _looked_at(classes: Sequence[PodClass]) -> int:
+    """Return what a check looks at: the classes, and their constraints, each with the classes that it counts."""
+    selecting = PodsByLabel((each.index, each.spec) for each in classes)
+    found = _PER_CLASS * len(classes)
+    for spec in (each.spec for each in classes):
+        wished = [each.term for each in preferences(spec, soft_taints=False)]
+        terms = [*terms_of(spec), *(term for term in wished if term is not None)]
+        found += sum(1 + selecting.mask(term.selector).bit_count() for term in terms)
+        found += len(spec.preferred_nodes) + len(spec.tolerations) + len(spec.host_ports)
+    return found
 
 
 class _Completion:
@@ -309,7 +317,7 @@ class _Completion:
         self._draft = draft
         self._problem = draft.problem
         self._checks = 0
-        self._constraints = sum(_asked(each.spec) for each in self._classes)
+        self._looked_at = _looked_at(self._classes)
         self._free: dict[str, Resources] = {}
         of_groups = (taint for group in self._problem.node_groups for taint in soft_taints(group.taints))
         of_nodes = (taint for node in self._problem.nodes for taint in soft_taints(node.taints))
@@ -367,7 +375,7 @@ class _Completion:
         return draft.left[of.index] < before
 
     def _affords(self) -> bool:
-        most = min(_MOST_CHECKS, _MOST_CHECKED // (1 + len(self._draft.places) + self._constraints))
+        most = min(_MOST_CHECKS, _MOST_CHECKED // (1 + len(self._draft.places) + self._looked_at))
         return self._checks < max(most, 2)
 
     def _bare_nodes(self) -> Iterator[_FilledNodes]:
@@ -426,51 +434,56 @@ class _Completion:
         names = self._wishes(of.index)
         if names:
             draft.relaxed[of.index, names] += pods
-        if not (self._passes_against_wishes() if against_wishes else self._passes()):
-            self._note_who_is_in_the_way(of)
+        plan = draft.written()
+        places = CheckedPlaces(self._problem, plan)
+        passes = self._passes_against_wishes if against_wishes else self._passes
+        if not (self._fits(places) and passes(plan, places) and self._gets_its_turn(of, places)):
             draft.places, draft.relaxed = before, relaxed
             return False
         draft.left[of.index] -= pods
         return True
 
-    def _note_who_is_in_the_way(self, of: PodClass) -> None:
-        """Note where the pod, if it came last, would be let in, and others would not be beside it."""
+    def _fits(self, places: CheckedPlaces) -> bool:
         self._checks += 1
-        places = CheckedPlaces(self._problem, self._draft.written())
+        try:
+            return next(faults_on_nodes(self._problem, places), None) is None
+        except UncheckedPlanError:
+            return False
+
+    def _gets_its_turn(self, of: PodClass, places: CheckedPlaces) -> bool:
+        """Return whether some order gets all pods there. If none does, note whom the pod, if it came last, would be let
+        in beside, and who would not be let in beside it."""
+        self._checks += 1
         priorities = [each.priority for each in self._classes]
+        if not stuck(self._problem, places, priorities):
+            return True
+        self._checks += 1
         priorities[of.index] = min(priorities) - 1
         found = {index for index, _ in stuck(self._problem, places, priorities)}
         if found and of.index not in found:
             self._draft.kept_out.setdefault(of.index, set()).update(found)
+        return False
 
     def _wishes(self, index: int) -> tuple[str, ...]:
         spec = self._classes[index].spec
         return tuple(each.name for each in preferences(spec, soft_taints=avoids_any(spec, self._soft)))
 
-    def _passes(self) -> bool:
+    def _passes(self, plan: Plan, places: CheckedPlaces) -> bool:
         self._checks += 1
-        plan = self._draft.written()
-        places = CheckedPlaces(self._problem, plan)
-        try:
-            faults = chain(faults_on_nodes(self._problem, places), faults_between_pods(self._problem, plan, places))
-            return next(faults, None) is None
-        except UncheckedPlanError:
-            return False
+        return next(faults_in_the_end(self._problem, plan, places), None) is None
 
-    def _passes_against_wishes(self) -> bool:
+    def _passes_against_wishes(self, plan: Plan, places: CheckedPlaces) -> bool:
         """Return whether it passes once others give up their preferences, and let those do so that have to."""
-        draft, kept = self._draft, Counter(self._draft.relaxed)
-        placed: Counter[int] = Counter()
-        for each in draft.places:
-            placed.update({index: pods * each.count for index, pods in each.pods.items()})
-        wishes = {index: names for index in sorted(placed) if (names := self._wishes(index))}
-        draft.relaxed = Counter({(index, names): placed[index] for index, names in wishes.items()})
-        if not self._passes():
+        draft = self._draft
+        kept = Counter(draft.relaxed)
+        wishes = {index: names for index in sorted(places.placed) if (names := self._wishes(index))}
+        draft.relaxed = Counter({(index, names): places.placed[index] for index, names in wishes.items()})
+        if not self._passes(draft.with_relaxed(plan), places):
             return False
         for index in wishes if len(wishes) < _MOST_CLASSES else ():
             all_given_up = draft.relaxed
             mine = {key: count for key, count in kept.items() if key[0] == index}
             draft.relaxed = Counter({key: n for key, n in all_given_up.items() if key[0] != index} | mine)
-            if not self._passes():
+            if not self._passes(draft.with_relaxed(plan), places):
                 draft.relaxed = all_given_up
         return True

@@ -82,9 +82,26 @@ def _solved(problem: Problem, budget: RunningBudget, progress: SearchProgress = 
     outcome = optimise(reduced, budget, _MAIN_SHARE if tiered else 1.0, progress)
     cost = sum(outcome.values[s] for s in outcome.values if s.goal is Goal.COST)
     priority = max(0, cost - _cost_with_equal_weights(outcome, budget)) if tiered and cost else 0
-    plan = settled(problem, _plan(problem, outcome, priority, budget))
+    plan = _costing_a_node(problem, settled(problem, _plan(problem, outcome, priority, budget)))
     check(problem, plan)
     return plan
+
+
+def _costing_a_node(problem: Problem, plan: Plan) -> Plan:
+    """Return the plan with a bound of its cost that is at least the price of a node, if it serves a pod where none
+    stands: a search that stops between two stages knows less. Not for several weights, of which each has a bound."""
+    certificate = plan.certificate
+    if problem.nodes or len(certificate.tiers) != 1 or not any(each.pods for each in plan.nodes):
+        return plan
+    (tier,) = certificate.tiers
+    least = min(dollars([min(each.price_usd_per_hour for each in problem.node_groups)]), tier.cost_usd_per_hour)
+    if tier.lower_bound_usd_per_hour >= least:
+        return plan
+    proven = replace(
+        certificate, lower_bound_usd_per_hour=least, tiers=(replace(tier, lower_bound_usd_per_hour=least),)
+    )
+    objective = (replace(s, lower_bound=least) if s.stage.goal is Goal.COST else s for s in plan.objective)
+    return replace(plan, certificate=proven, objective=tuple(objective))
 
 
 def _solved_with(

@@ -380,6 +380,15 @@ def _pods(constraint: CheckedConstraint, place: CheckedNodes) -> int:
 
 def faults_between_pods(problem: Problem, plan: Plan, places: CheckedPlaces) -> Iterator[str]:
     """Yield one sentence per broken constraint, and per class that keeps fewer preferences than the plan reports."""
+    yield from faults_in_the_end(problem, plan, places)
+    for (index, at), pods in stuck(problem, places, [cls.priority for cls in plan.pod_classes]).items():
+        constraints = constraints_of(index, places.specs[index], places.placed[index], ())
+        asked = ", ".join(str(each) for each in constraints if each.rank is None)
+        yield f"{places.all[at]}: no order of placing pods gets {pods} of class {index} there, which has {asked}"
+
+
+def faults_in_the_end(problem: Problem, plan: Plan, places: CheckedPlaces) -> Iterator[str]:
+    """Yield the same, but for required spreads and affinity: whether the scheduler gets there is another question."""
     given_up: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for relaxed in plan.relaxed:
         given_up[relaxed.pod_class].append((len(relaxed.preferences), relaxed.count))
@@ -399,9 +408,6 @@ def faults_between_pods(problem: Problem, plan: Plan, places: CheckedPlaces) -> 
             places.placed[index], [constraint for constraint in mine if constraint.rank is not None], judge
         )
     yield from judge.of_running_pods()
-    for (index, at), pods in stuck(problem, places, [cls.priority for cls in plan.pod_classes]).items():
-        asked = ", ".join(str(each) for each in constraints[index] if each.rank is None)
-        yield f"{places.all[at]}: no order of placing pods gets {pods} of class {index} there, which has {asked}"
 
 
 def _relaxed(

@@ -222,7 +222,7 @@ def _slots(problem: Problem) -> list[Slot]:
         obliged = max(0, min(group.min_size, group.max_size) - group.target_size)
         room = max(0, min(group.max_size - group.target_size, max(pods, obliged)))
         ports = tuple(port for daemon in daemons for port in daemon.host_ports)
-        new = Slot(free, group.labels, group.taints, group, ports=ports, devices=group.devices)
+        new = Slot(free, group.labels, group.taints, group, ports=ports, devices=group.devices, daemons=tuple(daemons))
         slots.extend(new for _ in range(room))
     return slots
 

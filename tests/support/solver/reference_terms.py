@@ -38,6 +38,8 @@ class Slot:
     running: tuple[RunningPods, ...] = ()
     ports: tuple[HostPort, ...] = ()
     devices: tuple[Devices, ...] = ()
+    daemons: tuple[PodSpec, ...] = ()
+    """The DaemonSets' pods of a node that does not exist yet."""
 
 
 Preference = PreferredPods | PreferredNodes | TopologySpread | None
@@ -68,7 +70,11 @@ def keeps_on_node(spec: PodSpec, level: int, slot: Slot) -> bool:
 
 
 def can_use(spec: PodSpec, slot: Slot) -> bool:
-    """Return whether all volumes and allocated claims of the pod can be used there."""
+    """Return whether all volumes and allocated claims of the pod can be used there, and no DaemonSet's pod that comes
+    first keeps it out."""
+    for term in spec.pod_anti_affinity:
+        if term.topology_key in {HOSTNAME, *slot.labels} and any(_counts(term, daemon) for daemon in slot.daemons):
+            return False
     return not spec.unschedulable and all(
         any(matches_term(term, slot.labels, slot.name) for term in terms) for terms in spec.node_terms
     )
