@@ -347,7 +347,7 @@ def _finish(
     fraction: float,
     progress: SearchProgress,
 ) -> SearchResult:
-    reduced = pool.reduced
+    reduced, first = pool.reduced, pool
     order = stages(reduced)
     # Bounded before the long part, so that a plan in time has a valid bound.
     began = dict(zip(order, start.objective(pool, order), strict=True))
@@ -364,6 +364,11 @@ def _finish(
     batches, selection = placed(pool, result.selection)
     reached = _values(reduced, order, selection, batches)
     bounds = result.bounds
+    if [*reached.values()] > [*began.values()]:  # pods of the chosen columns lack helpers that those of the start had
+        others, kept = placed(first, start)
+        otherwise = _values(reduced, order, kept, others)
+        if [*otherwise.values()] < [*reached.values()]:
+            batches, selection, reached, bounds, complete = others, kept, otherwise, floors, False
     if not complete:
         # The floors hold where earlier stages are no worse than the start's; a stage may be, for the sake of one
         # before it that became better.
@@ -373,8 +378,8 @@ def _finish(
     proven = {stage: min(bounds[stage], reached[stage]) for stage in order}
     progress.proven(proven)
     further = known.priced is not None
-    kept = candidates(pool, weighting(reduced).node_cost, known.pod_values) if further else ()
-    return SearchResult(reduced, selection, batches, reached, proven, kept)
+    nodes = candidates(pool, weighting(reduced).node_cost, known.pod_values) if further else ()
+    return SearchResult(reduced, selection, batches, reached, proven, nodes)
 
 
 def _time_for_master(pool: Pool, budget: RunningBudget, fraction: float) -> bool:
