@@ -12,6 +12,9 @@ from bench.cases import Section
 from bench.measure import Result
 
 _START, _END = "<!-- generated: begin -->", "<!-- generated: end -->"
+_SERIES = ((Section.CLASSES, "classes"), (Section.PODS, "pods"))
+_OF_TERMINALS = ("met", "FFD s")
+"""Columns that the page goes without: the one follows from others, the other is nobody's question."""
 _HEADS = (
     ("case", -32), ("pods", 8), ("classes", 7), ("groups", 6), ("budget s", 8), ("took s", 7), ("$/h", 11),
     ("gap %", 6), ("goal %", 6), ("met", 4), ("over %", 6), ("left", 5), ("FFD x", 6), ("FFD s", 6), ("MiB", 5),
@@ -76,7 +79,7 @@ def line(row: Result) -> str:
 
 def growth(rows: Sequence[Result]) -> Iterator[str]:
     """How the time to the same gap grows over each series, in a sentence."""
-    for section, what in ((Section.CLASSES, "classes"), (Section.PODS, "pods")):
+    for section, what in _SERIES:
         series = [row for row in rows if row.section == section]
         if len(series) < 2:
             continue
@@ -100,14 +103,20 @@ def write_markdown(path: Path, rows: Sequence[Result], facts: dict[str, str | in
 
 
 def _markdown(rows: Sequence[Result], facts: dict[str, str | int | float]) -> str:
-    names = [name for name, _ in _HEADS]
+    """The series of growth are not listed: the sentences below the table say what they come to."""
+    shown = [index for index, (name, _) in enumerate(_HEADS) if name not in _OF_TERMINALS]
+    names = [_HEADS[index][0] for index in shown]
     lines = [f"Machine: {machine_line(facts)}.", "", _row(names), _row(["---", *("---:" for _ in names[1:])])]
     section = ""
+    series = {each for each, _ in _SERIES}
     for row in rows:
+        if row.section in series:
+            continue
         if row.section != section:
             section = row.section
             lines.append(_row([f"**{section}**", *("" for _ in names[1:])]))
-        lines.append(_row(_cells(row)))
+        cells = _cells(row)
+        lines.append(_row([cells[index] for index in shown]))
     return "\n".join([*lines, "", *(f"- {sentence}" for sentence in growth(rows))])
 
 

@@ -97,6 +97,17 @@ def _server_hosts(directory: Path) -> tuple[str, ...]:
     return tuple(sorted(_names(pair.certificate))) if pair else ()
 
 
+def host_of(certificate: Path) -> str | None:
+    """Return the first name of a server's certificate by which other machines may call it; None where it has none."""
+    try:
+        found = x509.load_pem_x509_certificate(certificate.read_bytes())
+        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (OSError, ValueError, x509.ExtensionNotFound):
+        return None
+    hosts = names.get_values_for_type(x509.DNSName)
+    return next((host for host in hosts if host != "localhost" and not host.startswith("*")), None)
+
+
 def _refuse_foreign(path: Path, pair: _Pair, authority: _Pair) -> None:
     try:
         pair.certificate.verify_directly_issued_by(authority.certificate)

@@ -35,9 +35,9 @@ from cagrpc.replay.report import print_report
 from cagrpc.replay.sockets import Interrupted, replay_over_sockets
 from cagrpc.runtime import tracing
 from cagrpc.server import logs
-from cagrpc.server.certificates import load
+from cagrpc.server.certificates import host_of, load
 from cagrpc.server.server import Endpoints, Server
-from cagrpc.server.tls import in_state_directory
+from cagrpc.server.tls import WILDCARDS, in_state_directory
 from cagrpc.tables import console
 
 log = logging.getLogger(__name__)
@@ -159,7 +159,7 @@ def announce(settings: Settings, endpoints: Endpoints, out: Console) -> None:
     out.print(f"page      {scheme}://{endpoints.http}/")
     out.print(f"http      {scheme}://{endpoints.http}/metrics, /decisions, /increments, /healthz, /readyz")
     grpc_expander = [
-        f"--grpc-expander-url={endpoints.expander}",
+        f"--grpc-expander-url={_called_at(settings, settings.expander, endpoints.expander)}",
         f"--grpc-expander-cert={_client_file(settings, 'ca.crt')}",
     ]
     if endpoints.provider:
@@ -197,11 +197,20 @@ def _print_flags(out: Console, which: str, *flags: str) -> None:
 
 
 def _cloud_config(settings: Settings, endpoints: Endpoints) -> str:
-    lines = {"address": endpoints.provider}
+    lines = {"address": _called_at(settings, settings.provider, endpoints.provider)}
     if settings.tls is not None:
         names = {"cert": "client.crt", "key": "client.key", "cacert": "ca.crt"}
         lines |= {field: _client_file(settings, name) for field, name in names.items()}
     return "".join(f"{field}: {json.dumps(value)}\n" for field, value in lines.items())
+
+
+def _called_at(settings: Settings, listening: Address | None, reached: str) -> str:
+    """Return the address for the cluster-autoscaler: of a server that listens on all addresses its certificate's name,
+    which is what the autoscaler compares with."""
+    if listening is None or listening.host not in WILDCARDS or settings.tls is None:
+        return reached
+    host = host_of(settings.tls.certificate)
+    return reached if host is None else f"{host}:{reached.rpartition(':')[2]}"
 
 
 def _client_file(settings: Settings, name: str) -> str:

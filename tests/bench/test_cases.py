@@ -186,12 +186,15 @@ def test_the_table_is_written_between_the_marks(tmp_path: Path) -> None:
     rows = [
         row(case=f"pods-{n}", section=Section.PODS, pods=n, seconds=s, gap=0.05) for n, s in ((10, 1.0), (1000, 2.0))
     ]
+    rows.append(row(case="planted", section=Section.PLANTED, pods=1000))
     write_markdown(path, rows, machine())
     text = path.read_text()
     assert text.startswith("before\n<!-- generated: begin -->\nMachine: ")
     assert text.endswith("<!-- generated: end -->\nafter\n")
     assert "old" not in text
-    assert "| pods-1000 | 1,000 |" in text
+    assert "| planted | 1,000 |" in text
+    assert "| pods-1000 |" not in text
+    assert "| met |" not in text
     assert "From 10 to 1,000 pods (x 100)" in text
     assert "from 1.00 s to 2.00 s (x 2.0)" in text
 

@@ -65,8 +65,12 @@ NOT_RUN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         ),
     },
     "it needs Docker": {
-        "docs/guides/operations.md": (
-            "docker build -t cagrpc --build-arg VERSION=$(.venv/bin/python -m setuptools_scm) .",
+        "docs/guides/in-a-cluster.md": (
+            (
+                "docker build -t registry.example/cagrpc:VERSION --build-arg"
+                " VERSION=$(.venv/bin/python -m setuptools_scm) ."
+            ),
+            "docker push registry.example/cagrpc:VERSION",
         ),
     },
     "it makes a cluster of containers": {

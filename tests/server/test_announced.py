@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from cagrpc.config.load import load_settings
+from cagrpc.server.certificates import ensure_certificates
 from cagrpc.server.process import announce
 from cagrpc.server.server import Endpoints
 
@@ -35,3 +37,25 @@ def test_the_autoscaler_is_told_once_of_each_startup_taint_that_it_does_not_know
     flags = [line.strip() for line in printed.getvalue().splitlines() if "--startup-taint" in line]
     keys = ("booting", "example.com/agent", "node.cilium.io/agent-not-ready")
     assert flags == [f"--startup-taint={key}" for key in keys]
+
+
+@pytest.mark.parametrize(
+    ("listening", "hosts", "address"),
+    [
+        ("0.0.0.0", ("localhost", "cagrpc.example.internal"), "cagrpc.example.internal"),
+        ("0.0.0.0", ("localhost", "127.0.0.1"), "localhost"),
+        ("127.0.0.1", ("localhost", "cagrpc.example.internal"), "localhost"),
+    ],
+)
+def test_the_autoscaler_calls_a_server_on_all_addresses_by_the_name_of_its_certificate(
+    tmp_path: Path, listening: str, hosts: tuple[str, ...], address: str
+) -> None:
+    listen = f'listen: {{provider: "{listening}:8086", expander: "{listening}:8087"}}\n'
+    (tmp_path / "cagrpc.yaml").write_text(listen + CONFIGURATION)
+    ensure_certificates(tmp_path / "certs", hosts)
+    printed = io.StringIO()
+    endpoints = Endpoints(provider="localhost:8086", expander="localhost:8087", http="127.0.0.1:8088")
+    announce(load_settings(tmp_path / "cagrpc.yaml"), endpoints, Console(file=printed, width=200))
+    assert f"--grpc-expander-url={address}:8087\n" in printed.getvalue()
+    assert f'address: "{address}:8086"\n' in printed.getvalue()
+    assert f'address: "{address}:8086"\n' in (tmp_path / "cloud-config.yaml").read_text()
