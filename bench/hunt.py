@@ -27,7 +27,6 @@ from tests.oracle import KubeScheduler, program
 
 _MOST_SHOWN = 4
 _MOST_CHARACTERS = 400
-_BEGIN, _END = "<!-- hunt: begin -->", "<!-- hunt: end -->"
 
 
 def main() -> int:
@@ -37,7 +36,6 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the first cluster")
     parser.add_argument("--profile", choices=sorted(PROFILES), nargs="+", default=list(PROFILES))
     parser.add_argument("--into", type=Path, help="where the shrunk cases go; without it nothing is shrunk")
-    parser.add_argument("--markdown", type=Path, help="the page that gets the table")
     parser.add_argument("--oldest", action="store_true", help="judge by the oldest release")
     parser.add_argument("--replay", type=Path, nargs="+", help="judge these cases, and draw none")
     options = parser.parse_args()
@@ -57,18 +55,7 @@ def main() -> int:
         print(hunt.table())
         for (kind, about), said in hunt.first.items():
             print(f"{kind} | {about} | {said[:_MOST_CHARACTERS]}")
-        if options.markdown is not None:
-            write_markdown(options.markdown, hunt.table())
     return 1 if hunt.faults else 0
-
-
-def write_markdown(path: Path, table: str) -> None:
-    """Replace what stands between the marks of the hunt."""
-    head, begin, rest = path.read_text().partition(_BEGIN)
-    _, end, tail = rest.partition(_END)
-    if not (begin and end):
-        raise ValueError(f"{path} has no marks {_BEGIN} and {_END}")
-    path.write_text(f"{head}{_BEGIN}\n{table}\n{_END}{tail}")
 
 
 class Hunt:

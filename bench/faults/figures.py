@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,8 @@ from bench.faults.episode import Result
 from bench.table import machine, machine_line
 
 _MOST_STEPS = 12
+_KINDS = re.compile(r"(.*(?: answered with|with the fault)) \S+")
+"""Counts of which the page has the sum alone: of each code, of each fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,16 @@ class Figures:
         return "\n".join([*lines, *(f"  {what}: {count}" for what, count in self.rows()), ""])
 
     def markdown(self) -> str:
-        rows = [f"| {what} | {count} |" for what, count in self.rows()]
+        """In short: a run prints each code, fault and step."""
+        told: Counter[str] = Counter()
+        for what, count in self.result.told.items():
+            kind = _KINDS.fullmatch(what)
+            told[f"{kind[1]} anything" if kind else what] += count
+        counts = (*sorted(told.items()), *sorted(self.result.most.items()))
+        if self.result.steps:
+            counts = (*counts, ("different steps at which processes were killed", len(self.result.steps)))
+        rows = [f"| {what} | {count:,} |" for what, count in counts]
+        rows.append(f"| **violations** | **{len(self.result.violations):,}** |")
         head = f"Machine: {machine_line(machine())}. Seed {self.seed}, {self._took()}."
         return "\n".join([head, "", "| | |", "|---|---:|", *rows])
 

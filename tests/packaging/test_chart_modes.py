@@ -225,6 +225,15 @@ def test_the_notes_have_the_flags(helm: Helm, mode: str, others: str) -> None:
     assert ("records what it would have chosen" in notes) is (mode == "shadow")
 
 
+@pytest.mark.parametrize(("image", "told"), [({}, True), ({"repository": "registry.example/cagrpc"}, False)])
+def test_the_notes_say_how_an_image_comes_about_until_one_is_named(
+    helm: Helm, image: dict[str, str], told: bool
+) -> None:
+    values = {"image": image}
+    out = helm.run("install", "cagrpc", CHART, "--namespace", "cagrpc", "--dry-run=client", values=values)
+    assert ("docker build -t REGISTRY/cagrpc:" in out.partition("\nNOTES:\n")[2]) is told
+
+
 # ---- the guide
 
 
