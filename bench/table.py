@@ -13,8 +13,8 @@ from bench.measure import Result
 
 _START, _END = "<!-- generated: begin -->", "<!-- generated: end -->"
 _SERIES = ((Section.CLASSES, "classes"), (Section.PODS, "pods"))
-_OF_TERMINALS = ("met", "FFD s")
-"""Columns that the page goes without: the one follows from others, the other is nobody's question."""
+_OF_TERMINALS = ("met", "over %", "FFD s", "MiB")
+"""Columns that the page goes without: they follow from others, or are nobody's question."""
 _HEADS = (
     ("case", -32), ("pods", 8), ("classes", 7), ("groups", 6), ("budget s", 8), ("took s", 7), ("$/h", 11),
     ("gap %", 6), ("goal %", 6), ("met", 4), ("over %", 6), ("left", 5), ("FFD x", 6), ("FFD s", 6), ("MiB", 5),

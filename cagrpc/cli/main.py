@@ -104,7 +104,8 @@ class _Version(argparse.Action):
             found = version("cagrpc")
         except PackageNotFoundError:
             found = "(not installed)"
-        parser.exit(message=f"cagrpc {found}\n")
+        sys.stdout.write(f"cagrpc {found}\n")
+        parser.exit()
 
 
 def _discard_stdout() -> None:

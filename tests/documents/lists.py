@@ -66,11 +66,8 @@ NOT_RUN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "it needs Docker": {
         "docs/guides/in-a-cluster.md": (
-            (
-                "docker build -t registry.example/cagrpc:VERSION --build-arg"
-                " VERSION=$(.venv/bin/python -m setuptools_scm) ."
-            ),
-            "docker push registry.example/cagrpc:VERSION",
+            "docker build -t registry.example/cagrpc:TAG --build-arg VERSION=$(.venv/bin/python -m setuptools_scm) .",
+            "docker push registry.example/cagrpc:TAG",
         ),
     },
     "it makes a cluster of containers": {

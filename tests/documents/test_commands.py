@@ -108,6 +108,12 @@ def test_the_first_five_minutes(reader: PageReader) -> None:
     page = "docs/guides/five-minutes.md"
     for name, text in zip(("pods.yaml", "nodepools.yaml"), blocks((ROOT / page).read_text(), "yaml"), strict=True):
         reader.write(name, "\n".join(text) + "\n")
+    for lines in blocks((ROOT / page).read_text(), "console"):
+        for line in lines if lines[0].startswith("$ ") else ():
+            if line.startswith("$ "):
+                printed = reader.run(line.removeprefix("$ "))
+            else:
+                assert line in printed
     # What `make run` runs, on other ports.
     reader.run("cagrpc serve --log-level warning --ephemeral-ports --state-dir .cagrpc --replay three-deployments")
     listening = json.loads((reader.directory / ".cagrpc" / "endpoints.json").read_text())

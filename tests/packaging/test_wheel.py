@@ -67,7 +67,7 @@ def _run(directory: Path, *command: str | Path) -> str:
 
 def test_it_says_what_it_can_do(environment: Path, tmp_path: Path) -> None:
     assert "serve" in _run(tmp_path, environment / "cagrpc", "--help")
-    assert "1.2.3" in _run(tmp_path, environment / "cagrpc", "--version")
+    assert _run(tmp_path, environment / "cagrpc", "--version") == "cagrpc 1.2.3\n"
     where = _run(tmp_path, environment / "python", "-c", "import cagrpc; print(cagrpc.__file__)")
     assert Path(where.strip()).is_relative_to(environment.parent)
 
