@@ -36,8 +36,13 @@ def _environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
             shutil.copy(ROOT / name, source)
     programs = directory / "environment" / "bin"
     _run(directory, sys.executable, "-m", "venv", directory / "environment")
+    lent = directory / "lent"
+    lent.mkdir()
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        if not entry.name.startswith(("cagrpc", "__editable__")):  # what is of this project comes by the wheel alone
+            (lent / entry.name).symlink_to(entry)
     (site,) = directory.glob("environment/lib/python3*/site-packages")
-    (site / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    (site / "lent.pth").write_text(f"{lent}\n")
     build = "from setuptools.build_meta import build_wheel; build_wheel('../dist')"
     _run(source, sys.executable, "-c", build)
     (wheel,) = (directory / "dist").glob("cagrpc-*.whl")
