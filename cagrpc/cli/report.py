@@ -11,6 +11,8 @@ from cagrpc.cli import flags
 from cagrpc.cli.interruption import interruptible
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cagrpc.report.model import Report
 
 SUMMARY = "report what a cluster costs, the least it could cost, and why"
@@ -23,6 +25,8 @@ EXAMPLES = (
     "cagrpc report --nodes nodes.yaml --pods pods.yaml --provisioners nodepools.yaml --to report.html",
     "cagrpc report --recording three-deployments --output json",
 )
+
+_MOST_LINES = 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,9 +67,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _write(options: argparse.Namespace, report: Report) -> None:
-    from cagrpc.output import data_text, say, writing
+    from cagrpc.output import data_text, say, warn, writing
     from cagrpc.report.as_json import as_json
-    from cagrpc.report.sentences import sentence, summary, way
+    from cagrpc.report.sentences import headline, sentence, step_sentence, summary, warnings_of, why_not
 
     if options.output in flags.FORMS:
         text = data_text(as_json(report), options.output)
@@ -79,9 +83,23 @@ def _write(options: argparse.Namespace, report: Report) -> None:
         text, path = as_html(report), options.to or Path("report.html")
     with writing():
         path.write_text(text, encoding="utf-8")
-    say(summary(report))
-    for number, change in enumerate(report.changes, start=1):
-        say(f"{number}. {sentence(change)}")
-    if report.consolidation is not None:
-        say(f"How to get there: {way(report.consolidation)}")
-    say(f"{path} has it all")
+    say(f"{headline(report)}\n{summary(report)}")
+    found = report.consolidation
+    if found is not None:
+        _say_list("The steps", [step_sentence(each) for each in found.steps])
+        _say_list("Why not more", list(why_not(found)))
+    else:
+        _say_list("What would cost less", [sentence(each) for each in report.changes])
+    warn(*warnings_of(report))
+    say(f"{path} has the whole report")
+
+
+def _say_list(title: str, lines: Sequence[str]) -> None:
+    from cagrpc.output import say
+
+    if lines:
+        say(f"{title}:")
+    for line in lines[:_MOST_LINES]:
+        say(f"  - {line}")
+    if len(lines) > _MOST_LINES:
+        say(f"  - and {len(lines) - _MOST_LINES} more")

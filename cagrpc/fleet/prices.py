@@ -25,7 +25,8 @@ _CAPACITY_TYPES: Mapping[str, Mapping[str, str]] = {
     "node.kubernetes.io/lifecycle": {"spot": "spot", "on-demand": "on-demand", "normal": "on-demand"},
 }
 """How clouds say what Karpenter's label does."""
-_GPUS = (NVIDIA_GPU, "amd.com/gpu", "gpu.intel.com/i915", "habana.ai/gaudi", "aws.amazon.com/neuron")
+GPUS = (NVIDIA_GPU, "amd.com/gpu", "gpu.intel.com/i915", "habana.ai/gaudi", "aws.amazon.com/neuron")
+"""The resources that count as GPUs."""
 _MILLICORES, _GIB = 1000, 2**30
 
 _Dollars = Annotated[float, Field(ge=0, le=1_000_000)]
@@ -123,7 +124,7 @@ class PriceRule(Section):
 
     def price(self, has: Resources, capacity_type: str) -> float:
         """Return US dollars per hour, which are more than 0 wherever a rate is."""
-        gpus = sum(has.get(each, 0) for each in _GPUS)
+        gpus = sum(has.get(each, 0) for each in GPUS)
         whole = (
             has.get(CPU, 0) / _MILLICORES * self.usd_per_cpu_hour
             + has.get(MEMORY, 0) / _GIB * self.usd_per_gib_hour

@@ -51,7 +51,7 @@ _MEANINGS: Mapping[str, str] = {
 """What follows where objects of a kind cannot be listed; without others, nodes and pods, nothing can be said."""
 OF_MOVING_PODS = frozenset({"PodDisruptionBudget"})
 """What matters for pods that move alone."""
-OF_WAITING_PODS = frozenset({"PodGroup", "CSIDriver", "CSIStorageCapacity", "CapacityQuota"})
+OF_WAITING_PODS = frozenset({"PodGroup", "CSIDriver", "CSIStorageCapacity"})
 """What matters for pods that wait alone."""
 
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from cagrpc.report.model import ClusterName, Report
-from cagrpc.report.sentences import HOW, sentence, step_sentence, summary, way
+from cagrpc.report.sentences import HOW, headline, left_out_words, sentence, step_sentence, summary, way, why_not
 
 
 def as_json(report: Report) -> dict[str, Any]:
@@ -16,13 +16,16 @@ def as_json(report: Report) -> dict[str, Any]:
     document: dict[str, Any] = _plain(report)
     for step, value in zip(document["steps"], report.steps, strict=True):
         step["how"] = HOW[value.cause]
+        if value.left_out is not None:
+            step["left_out"]["sentence"] = left_out_words(value.left_out)
     for change, found in zip(document["changes"], report.changes, strict=True):
         change["sentence"] = sentence(found)
     if report.consolidation is not None:
         for step, moved in zip(document["consolidation"]["steps"], report.consolidation.steps, strict=True):
             step["sentence"] = step_sentence(moved)
-        document["consolidation"] = {"summary": way(report.consolidation), **document["consolidation"]}
-    return {"summary": summary(report), **document}
+        said = {"summary": way(report.consolidation), "why_not_more": list(why_not(report.consolidation))}
+        document["consolidation"] = {**said, **document["consolidation"]}
+    return {"headline": headline(report), "summary": summary(report), **document}
 
 
 def _plain(value: Any) -> Any:

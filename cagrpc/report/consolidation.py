@@ -10,13 +10,16 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from math import isclose
 
+from cagrpc.api.capacity_quotas import LIMIT_PREFIX
 from cagrpc.api.core.movability import StaysBecause
+from cagrpc.cluster.quotas import quota_limits
 from cagrpc.cluster.state import ClusterNode, ClusterState, PodsOnNode, ReschedulablePod
 from cagrpc.controllers.assume_cache.snapshot import Snapshot
 from cagrpc.controllers.consolidation.question import ConsolidationQuestion, is_being_removed, question
 from cagrpc.controllers.settings import ConsolidationSettings
 from cagrpc.fleet.model import FleetSnapshot, GroupState
 from cagrpc.offline.planning import planner_errors
+from cagrpc.report.architectures import changed_by_steps
 from cagrpc.report.model import (
     ClusterName,
     Consolidation,
@@ -139,7 +142,12 @@ def _fleet(cluster: ReadCluster, asked: RepackingQuestion) -> FleetSnapshot:
         if group is not None:
             groups[group.id] = _with_more(group, len(names))
             group_of |= dict.fromkeys(names, group.id)
-    limits = tuple(_limit(each, groups, group_of) for each in asked.problem.limits)
+    limits = tuple(
+        _limit(each, groups, group_of) for each in asked.problem.limits if not each.name.startswith(LIMIT_PREFIX)
+    )
+    limits += quota_limits(
+        cluster.read.found.state.capacity_quotas, groups.values(), (each.seen for each in cluster.nodes)
+    )
     states = {name: GroupState(each, each.target_size) for name, each in groups.items()}
     return FleetSnapshot(0, states, (), group_of, limits=limits)
 
@@ -205,6 +213,7 @@ def values(question: MovingQuestion, plan: ConsolidationPlan, nodes: Sequence[Re
         sum(each.pods_moved for each in steps),
         steps,
         tuple(sorted(_staying(question.obstacles, nodes), key=lambda each: -each.unused_usd_per_hour)),
+        changed_by_steps(question.problem, plan),
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from cagrpc.api.core.nodes import ARCH, OS
 from cagrpc.offline.planning import planner_errors
-from cagrpc.report.model import Cause, Contribution, KeptBecause
+from cagrpc.report.model import Cause, ClusterName, Contribution, KeptBecause, LeftOut, NameKind, workload
 from cagrpc.report.problem import ReadCluster, RepackingQuestion, question
 from cagrpc.report.standing import ReportedNode
 from solver import Budget, Plan, Problem, solve
@@ -45,6 +45,8 @@ class Ladder:
     """The best plan found under all rules; its problem is the question's."""
     same_nodes: Plan | None
     """The best one on existing shapes, where it is better than the present nodes."""
+    stuck: tuple[ReportedNode, ...]
+    """Nodes that it leaves as they are."""
     steps: tuple[Contribution, ...]
     least_usd_per_hour: float | None
     """No plan for these pods costs less, whatever the rules; None where nothing is proven."""
@@ -63,17 +65,20 @@ def climb(cluster: ReadCluster, budget: Budget) -> Ladder:
     present = sum(each.price_usd_per_hour or 0.0 for each in free) if nodes else None
     empty = tuple(each for each in free if cluster.packed and not each.movable)
     steps: list[Contribution] = []
-    same_nodes = None
+    same_nodes: Plan | None = None
+    stuck: tuple[ReportedNode, ...] = ()
     cost = plan.certificate.cost_usd_per_hour
     if present is not None:
         of_empty = sum(each.price_usd_per_hour or 0.0 for each in empty)
         steps.append(Contribution(Cause.EMPTY, of_empty, present - of_empty, bool(empty)))
-        found = _solved(asked.standing, budget.part(_SAME_NODES))
-        if not found.unplaced and found.certificate.cost_usd_per_hour < steps[-1].left_usd_per_hour:
-            same_nodes = found
-        packed = same_nodes.certificate.cost_usd_per_hour if same_nodes else steps[-1].left_usd_per_hour
-        steps.append(Contribution(Cause.STRANDED, steps[-1].left_usd_per_hour - packed, packed))
-        if cluster.read.expanded is None and same_nodes is not None and packed < cost and not plan.unplaced:
+        packed = steps[-1].left_usd_per_hour
+        repacked = _repacked(cluster, asked, budget)
+        if not repacked.plan.unplaced and repacked.usd_per_hour < packed:
+            same_nodes, stuck, packed = repacked.plan, repacked.stuck, repacked.usd_per_hour
+        saved = steps[-1].left_usd_per_hour - packed
+        steps.append(Contribution(Cause.STRANDED, saved, packed, left_out=repacked.left_out))
+        nothing_left_out = repacked.left_out is None and not plan.unplaced
+        if cluster.read.expanded is None and same_nodes is not None and packed < cost and nothing_left_out:
             plan, cost = _on_shapes(same_nodes, plan), packed
         steps.append(Contribution(Cause.SHAPES, packed - cost, cost))
     rules = list(_relaxations(asked.problem))
@@ -95,7 +100,48 @@ def climb(cluster: ReadCluster, budget: Budget) -> Ladder:
     least = None if plan.certificate.unserved_unproven and not bound else proven(cost, min(bound, cost))
     if least is not None:
         steps.append(Contribution(Cause.UNPROVEN, cost - least, least))
-    return Ladder(asked, present, plan, same_nodes, tuple(steps), least, empty, rounds)
+    return Ladder(asked, present, plan, same_nodes, stuck, tuple(steps), least, empty, rounds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Repacked:
+    """A plan on the nodes that stand, beside those that it leaves as they are."""
+
+    plan: Plan
+    stuck: tuple[ReportedNode, ...]
+    left_out: LeftOut | None
+
+    @property
+    def usd_per_hour(self) -> float:
+        kept = sum(each.price_usd_per_hour or 0.0 for each in self.stuck)
+        return self.plan.certificate.cost_usd_per_hour + kept
+
+
+def _repacked(cluster: ReadCluster, asked: RepackingQuestion, budget: Budget) -> _Repacked:
+    """Return the best plan on the nodes that stand. Nodes of pods that have no place there, which may run where nothing
+    new would be let in, stay as they are, and the others are packed."""
+    stuck: dict[str, KeptBecause] = {}
+    pods = 0
+    first: tuple[RepackingQuestion, Plan] | None = None
+    for _ in range(_MOST_ROUNDS):
+        now = question(cluster, {**asked.kept, **stuck}) if stuck else asked
+        plan = _solved(now.standing, budget.part(_SAME_NODES if now is asked else _SAME_NODES / _MOST_ROUNDS))
+        pods += sum(each.count for each in plan.unplaced)
+        first = first or ((now, plan) if plan.unplaced else None)
+        more = now.nodes_of_unserved(plan) - stuck.keys()
+        if not more:
+            break
+        stuck |= dict.fromkeys(more, KeptBecause.NO_PLACE)
+    nodes = tuple(each for each in cluster.nodes if each.name in stuck)
+    return _Repacked(plan, nodes, _left_out(*first, pods, len(nodes)) if first else None)
+
+
+def _left_out(asked: RepackingQuestion, plan: Plan, pods: int, nodes: int) -> LeftOut:
+    unplaced = plan.unplaced[0]
+    name = asked.workload_of(plan.pod_classes[unplaced.pod_class].example)
+    return LeftOut(
+        pods, nodes, workload(name, unplaced.count), ClusterName(NameKind.REASON, next(iter(unplaced.reasons), ""))
+    )
 
 
 def _best(cluster: ReadCluster, budget: Budget) -> tuple[tuple[RepackingQuestion, Plan], ...]:

@@ -6,15 +6,16 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from cagrpc.api.core.movability import MovingRules
 from cagrpc.api.encoding.json_documents import Problems
 from cagrpc.cluster.documents import DocumentReader
-from cagrpc.cluster.state import PodRef
 from cagrpc.errors import InvalidConfiguration, InvalidInput
 from cagrpc.fleet.provisioners import Widen
 from cagrpc.offline.inputs import Inputs, read_inputs
+from cagrpc.report.architectures import changed_by_plan
 from cagrpc.report.consolidation import consolidated, moving_question
 from cagrpc.report.ladder import CONSOLIDATION, HAVING, Ladder, climb
 from cagrpc.report.model import (
@@ -27,15 +28,15 @@ from cagrpc.report.model import (
     KeptBecause,
     KeptNodes,
     NameKind,
-    PodsOfWorkload,
     PodsWithoutPlace,
     Report,
     Saving,
     Share,
     Unpriced,
+    workload,
 )
 from cagrpc.report.packing import planned_packing, standing_packing
-from cagrpc.report.problem import ReadCluster
+from cagrpc.report.problem import ReadCluster, name_of
 from cagrpc.report.standing import ReportedNode, StandingShape
 from solver import Budget, Plan, PodSpec
 from solver.explanation.choices import reached
@@ -81,6 +82,7 @@ def make_report(inputs: Inputs, budget: Budget) -> Report:
         warnings=(*warnings, *report.warnings),
         without_place=without_place,
         interrupted=budget.interrupted,
+        architectures=changed_by_plan(cluster, ladder.question, ladder.plan) if cluster.packed else (),
     )
 
 
@@ -167,12 +169,10 @@ def _without_place(ladder: Ladder, widen: Widen, budget: Budget) -> Iterator[Pod
         explained = explain_unserved(widen(asked.problem, plan), plan, budget)
         causes = {index: each.core for each in explained for index in each.pod_classes}
         for index, each in with_ways(waiting, explained).items():
-            pods = asked.pods.get(each.example, ())
-            name = _name_of(pods[0]) if pods else each.example
             if each.example not in known:
                 known.add(each.example)
                 yield PodsWithoutPlace(
-                    _workload(name, each.count),
+                    workload(asked.workload_of(each.example), each.count),
                     tuple(dict.fromkeys(kind_words(cause) for cause in causes.get(index, ()))),
                     tuple(ClusterName(NameKind.REASON, text) for text in each.reasons),
                     tuple(ClusterName(NameKind.WAY, text) for text in each.ways),
@@ -229,7 +229,9 @@ def _of_nodes(change: Saving, ladder: Ladder, shapes: Sequence[StandingShape]) -
     if change.cause is Cause.EMPTY:
         return replace(change, nodes=len(ladder.empty), deltas=_removed(ladder.empty, shapes))
     present = _occupied(shapes, ladder)
-    packed = _opened(ladder.same_nodes) if ladder.same_nodes else present
+    packed = present
+    if ladder.same_nodes:
+        packed = _opened(ladder.same_nodes) + _counts(shapes, {each.name for each in ladder.stuck})
     if change.cause is Cause.STRANDED:
         fewer = sum(present.values()) - sum(packed.values())
         return replace(change, nodes=fewer, deltas=_difference(present, packed))
@@ -245,15 +247,19 @@ def _of_groups(change: Saving, ladder: Ladder) -> Saving:
 
 
 def _removed(nodes: Iterable[ReportedNode], shapes: Sequence[StandingShape]) -> tuple[GroupDelta, ...]:
-    gone = {each.name for each in nodes}
-    counts = ((each.group.id, sum(node.name in gone for node in each.nodes)) for each in shapes)
-    return tuple(GroupDelta(ClusterName(NameKind.GROUP, name), -count) for name, count in counts if count)
+    counts = _counts(shapes, {each.name for each in nodes})
+    return tuple(GroupDelta(ClusterName(NameKind.GROUP, name), -count) for name, count in counts.items() if count)
 
 
 def _occupied(shapes: Sequence[StandingShape], ladder: Ladder) -> Counter[str]:
     """Return the nodes of the comparison that are not empty, by shape."""
     out = {*ladder.question.kept, *(each.name for each in ladder.empty)}
-    return Counter({each.group.id: sum(node.name not in out for node in each.nodes) for each in shapes})
+    return _counts(shapes, {node.name for each in shapes for node in each.nodes} - out)
+
+
+def _counts(shapes: Iterable[StandingShape], names: AbstractSet[str]) -> Counter[str]:
+    """Return how many of these nodes each shape has."""
+    return Counter({each.group.id: sum(node.name in names for node in each.nodes) for each in shapes})
 
 
 def _opened(plan: Plan) -> Counter[str]:
@@ -280,17 +286,7 @@ def _of_workloads(change: Saving, ladder: Ladder, has: Callable[[PodSpec], bool]
     for each in ladder.question.problem.pod_sets:
         if has(each.spec):
             pods = ladder.question.pods.get(each.name)
-            counts.update(Counter(map(_name_of, pods)) if pods else {each.name: each.count})
+            counts.update(Counter(map(name_of, pods)) if pods else {each.name: each.count})
     ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
-    shown = tuple(_workload(name, pods) for name, pods in ordered[:_MOST_WORKLOADS])
+    shown = tuple(workload(name, pods) for name, pods in ordered[:_MOST_WORKLOADS])
     return replace(change, workloads=shown, more_workloads=max(0, len(ordered) - _MOST_WORKLOADS))
-
-
-def _name_of(pod: PodRef) -> str:
-    """Return the namespace and name that people know it by: its controller's, or its own."""
-    return f"{pod.namespace}/{pod.workload.rpartition('/')[2] or pod.name}"
-
-
-def _workload(name: str, pods: int) -> PodsOfWorkload:
-    namespace, _, own = name.partition("/")
-    return PodsOfWorkload(ClusterName(NameKind.NAMESPACE, namespace), ClusterName(NameKind.WORKLOAD, own), pods)

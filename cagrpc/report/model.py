@@ -76,6 +76,12 @@ class PodsOfWorkload:
         return f"{self.namespace}/{self.name}"
 
 
+def workload(name: str, pods: int) -> PodsOfWorkload:
+    """Return so many pods of a workload by its namespace and name."""
+    namespace, _, own = name.partition("/")
+    return PodsOfWorkload(ClusterName(NameKind.NAMESPACE, namespace), ClusterName(NameKind.WORKLOAD, own), pods)
+
+
 @dataclass(frozen=True, slots=True)
 class Share:
     """What nodes of one kind cost together."""
@@ -131,6 +137,9 @@ class ShapeUse:
     """Of one node, as `memory_bytes`."""
     memory_bytes: int
     bars: tuple[Bar, ...]
+    gpus: int = 0
+    """Of all of them, as `gpus_requested`."""
+    gpus_requested: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +153,29 @@ class RoomUse:
     memory_bytes: int
     memory_requested_bytes: int
     shapes: tuple[ShapeUse, ...]
+    gpus: int = 0
+    gpus_requested: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Pods that have no place in the plan of a step, so that their nodes stay as they are in it."""
+
+    pods: int
+    nodes: int
+    example: PodsOfWorkload
+    reason: ClusterName
+    """Why the example has no place; empty where it is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchitectureChange:
+    """Pods that would run on another architecture than now, though no node selector or affinity of theirs says that
+    they may."""
+
+    architecture: str
+    """Where they would run."""
+    pods: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +187,7 @@ class Contribution:
     usd_per_hour: float
     left_usd_per_hour: float
     applies: bool = True
+    left_out: LeftOut | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +311,12 @@ class Consolidation:
     steps: tuple[DisruptedNodes, ...]
     stays: tuple[StayingNodes, ...]
     """What is unused first, the dearest."""
+    architectures: tuple[ArchitectureChange, ...] = ()
+
+    @property
+    def saving_usd_per_hour(self) -> float:
+        """Of all steps; negative where they cost more."""
+        return self.cost_before_usd_per_hour - self.cost_after_usd_per_hour
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,5 +357,7 @@ class Report:
     """Empty in an anonymised report, which counts them."""
     without_place: tuple[PodsWithoutPlace, ...] = ()
     left_out_warnings: int = 0
+    architectures: tuple[ArchitectureChange, ...] = ()
+    """Of the best plan; those of consolidation's steps are its own."""
     interrupted: bool = False
     """Whether planning ended before its time: the plans are the best ones until then."""

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from cagrpc.fleet.prices import GPUS
 from cagrpc.report.model import Bar, ClusterName, NameKind, RoomUse, ShapeUse
 from cagrpc.report.standing import ReportedNode
 from solver import Plan, Problem
@@ -24,6 +25,7 @@ class Fill(NamedTuple):
     cpu_overhead: int
     memory: int
     memory_overhead: int
+    gpus: int = 0
 
 
 def standing_packing(nodes: Iterable[ReportedNode], names: Mapping[str, NodeGroup]) -> RoomUse:
@@ -34,7 +36,14 @@ def standing_packing(nodes: Iterable[ReportedNode], names: Mapping[str, NodeGrou
         group = names[node.name]
         pods, with_node = node.requested(overhead=False), node.requested(overhead=True)
         fills[group.id].append(
-            Fill(1, pods.get(CPU, 0), with_node.get(CPU, 0), pods.get(MEMORY, 0), with_node.get(MEMORY, 0))
+            Fill(
+                1,
+                pods.get(CPU, 0),
+                with_node.get(CPU, 0),
+                pods.get(MEMORY, 0),
+                with_node.get(MEMORY, 0),
+                _gpus(pods) + _gpus(with_node),
+            )
         )
         shapes[group.id] = group
     groups = ((shapes[name], found) for name, found in fills.items())
@@ -50,10 +59,17 @@ def planned_packing(problem: Problem, plan: Plan) -> RoomUse:
     for each in plan.nodes:
         used: Counter[str] = Counter()
         for index, count in each.pods.items():
-            used.update({name: count * asked[index].get(name, 0) for name in (CPU, MEMORY)})
+            used.update({name: count * asked[index].get(name, 0) for name in (CPU, MEMORY, *GPUS)})
         with_node = overhead[each.node_group]
         fills[each.node_group].append(
-            Fill(each.count, used[CPU], with_node.get(CPU, 0), used[MEMORY], with_node.get(MEMORY, 0))
+            Fill(
+                each.count,
+                used[CPU],
+                with_node.get(CPU, 0),
+                used[MEMORY],
+                with_node.get(MEMORY, 0),
+                _gpus(used) + _gpus(with_node),
+            )
         )
     return _packing([(groups[name], found, groups[name].allocatable) for name, found in fills.items()])
 
@@ -61,6 +77,10 @@ def planned_packing(problem: Problem, plan: Plan) -> RoomUse:
 def _overhead(group: NodeGroup, daemons: Iterable[PodSpec]) -> Resources:
     left = new_node(group, daemons).free
     return {name: amount - left.get(name, 0) for name, amount in group.allocatable.items()}
+
+
+def _gpus(amounts: Resources) -> int:
+    return sum(amounts.get(each, 0) for each in GPUS)
 
 
 def _packing(found: Sequence[tuple[NodeGroup, Sequence[Fill], Resources]]) -> RoomUse:
@@ -75,6 +95,8 @@ def _packing(found: Sequence[tuple[NodeGroup, Sequence[Fill], Resources]]) -> Ro
         memory_bytes=sum(each.nodes * room.get(MEMORY, 0) for each, room in every),
         memory_requested_bytes=sum(each.nodes * (each.memory + each.memory_overhead) for each, _ in every),
         shapes=tuple(shapes),
+        gpus=sum(each.gpus for each in shapes),
+        gpus_requested=sum(each.gpus_requested for each in shapes),
     )
 
 
@@ -92,6 +114,8 @@ def _shape(group: NodeGroup, fills: Sequence[Fill], room: Resources) -> ShapeUse
         cpu_milli=cpu,
         memory_bytes=memory,
         bars=tuple(_bars(fills, cpu, memory)),
+        gpus=nodes * _gpus(room),
+        gpus_requested=sum(each.nodes * each.gpus for each in fills),
     )
 
 
@@ -113,6 +137,6 @@ def _bars(fills: Sequence[Fill], cpu: int, memory: int) -> Iterable[Bar]:
             assert current is not None
             taken = min(left, missing)
             left, missing = left - taken, missing - taken
-            sums = [total + taken * amount for total, amount in zip(sums, current[1:], strict=True)]
+            sums = [total + taken * amount for total, amount in zip(sums, current[1:5], strict=True)]
         rooms = (cpu, cpu, memory, memory)
         yield Bar(wanted, *(round(total / wanted / room, 4) for total, room in zip(sums, rooms, strict=True)))

@@ -1,11 +1,12 @@
 """The report as one HTML file, without scripts and without anything from elsewhere. The page is
-`templates/report.html`. Its pictures are SVG: the steps as a waterfall, and nodes as bars. Each has a title and a
-description for screen readers, and the page has its numbers as a table as well; colours are the page's classes, so that
-they follow light and dark. Texts in pictures are escaped here."""
+`templates/report.html`: what can be had comes first, then why not more, and what is too long is folded away.
+On a phone the rows of its tables are cards. Nodes are bars of SVG, each picture with a title and a description for
+screen readers; colours are the page's classes, so that they follow light and dark. Texts in pictures are escaped
+here."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
@@ -13,86 +14,84 @@ from importlib.resources import files
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from cagrpc.report.model import Report, ShapeUse
-from cagrpc.report.sentences import HOW, counted, sentence, summary, way
-from solver.model.money import hourly, monthly
-from solver.model.plan import gap_words
+from cagrpc.report.model import Cause, Report, ShapeUse
+from cagrpc.report.sentences import (
+    HOW,
+    anew,
+    counted,
+    groups_words,
+    headline,
+    left_out_words,
+    stays_words,
+    summary,
+    warnings_of,
+    what_to_change,
+)
+from solver.model.money import DUST_USD_PER_HOUR, hourly, monthly
 
-_WIDTH = 640
-_LABEL = 210
-_ROW = 30
-_BAR = 18
-_FIGURE = 92
-"""Room for a number at the right."""
-_TALL = 46
-"""Of the bars of nodes."""
+_WIDE, _TALL = 4, 24
+"""Of a bar."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Fall:
+class Fall:
+    """A line of what the pods cost if they were placed anew: a total, or the part of a cause."""
+
     label: str
-    words: str
+    usd_per_hour: float
     css: str
     begin: float
+    """Where its bar begins and ends, in hundredths of the largest cost."""
     end: float
+    words: str = ""
+    """What to change, or how it is computed."""
 
 
-def waterfall(report: Report) -> str:
-    """Return the steps from the present cost to the least."""
-    falls = list(_falls(report))
-    most = max((max(each.begin, each.end) for each in falls), default=0.0) or 1.0
-    scale = (_WIDTH - _LABEL - _FIGURE) / most
-    parts = []
-    for index, each in enumerate(falls):
-        y, left, right = index * _ROW + 4, min(each.begin, each.end), max(each.begin, each.end)
-        x, width = _LABEL + left * scale, max(1.0, (right - left) * scale)
-        parts.append(f'<text class="label" x="{_LABEL - 8}" y="{y + 13}" text-anchor="end">{escape(each.label)}</text>')
-        parts.append(f'<rect class="{each.css}" x="{x:.1f}" y="{y}" width="{width:.1f}" height="{_BAR}" rx="2"/>')
-        parts.append(f'<text class="figure" x="{x + width + 6:.1f}" y="{y + 13}">{escape(each.words)}</text>')
-    description = "; ".join(f"{each.label}: {each.words}" for each in falls)
-    return _svg("waterfall", "From what stands to the least cost", description, len(falls) * _ROW, parts)
+def falls(report: Report) -> list[Fall]:
+    """Return the lines from the present cost to the least, without causes that cost nothing."""
+    most = max((report.present_usd_per_hour or 0.0, *(each.left_usd_per_hour for each in report.steps)), default=0.0)
+    words = {each.cause: what_to_change(each) for each in report.changes}
+    return list(_falls(report, 100 / (most or 1.0), words))
 
 
-def _falls(report: Report) -> Iterator[_Fall]:
+def _falls(report: Report, scale: float, words: Mapping[Cause, str]) -> Iterator[Fall]:
     if report.present_usd_per_hour is not None:
-        yield _total("what stands", report.present_usd_per_hour)
+        yield _total("now", report.present_usd_per_hour, scale)
     else:
-        yield _total("best plan found", report.planned.usd_per_hour)
+        yield _total("best plan found", report.planned.usd_per_hour, scale)
     for each in report.steps:
-        if each.applies:
-            before = each.left_usd_per_hour + each.usd_per_hour
+        if abs(each.usd_per_hour) >= DUST_USD_PER_HOUR or each.left_out is not None:
+            before, left = each.left_usd_per_hour + each.usd_per_hour, each.left_usd_per_hour
             css = "gain" if each.usd_per_hour >= 0 else "loss"
-            yield _Fall(each.cause.value, hourly(-each.usd_per_hour), css, before, each.left_usd_per_hour)
-        if each.cause.value == "shapes of nodes":
-            yield _total("best plan found", report.planned.usd_per_hour)
+            begin, end = sorted((before * scale, left * scale))
+            said = words.get(each.cause) or HOW[each.cause]
+            if each.left_out is not None:
+                said = f"{said} But {left_out_words(each.left_out)}."
+            yield Fall(each.cause.value, -each.usd_per_hour, css, begin, end, said)
+        if each.cause is Cause.SHAPES:
+            yield _total("best plan found", report.planned.usd_per_hour, scale)
     if report.least_usd_per_hour is not None:
-        yield _total("proven least", report.least_usd_per_hour)
+        yield _total("proven least", report.least_usd_per_hour, scale)
 
 
-def _total(label: str, cost: float) -> _Fall:
-    return _Fall(label, hourly(cost), "total", 0, cost)
+def _total(label: str, cost: float, scale: float) -> Fall:
+    return Fall(label, cost, "total", 0, cost * scale)
 
 
 def bars(shape: ShapeUse) -> str:
-    """Return the nodes of a shape, each as a bar of cpu and one of memory below."""
-    each_wide = min(14.0, (_WIDTH - 60) / max(1, len(shape.bars)))
+    """Return the nodes of a shape as a picture: of each how much of its cpu pods ask for."""
     parts = []
-    cpus = [(each.cpu, each.cpu_overhead) for each in shape.bars]
-    memories = [(each.memory, each.memory_overhead) for each in shape.bars]
-    for row, (name, fills) in enumerate((("cpu", cpus), ("memory", memories))):
-        top = row * (_TALL + 10)
-        parts.append(f'<text class="label" x="0" y="{top + _TALL / 2 + 4}">{name}</text>')
-        for index, (used, overhead) in enumerate(fills):
-            x, width = 60 + index * each_wide, max(1.0, each_wide - 1.5)
-            tall, least = min(1.0, used) * _TALL, min(1.0, overhead) * _TALL
-            parts.append(f'<rect class="room" x="{x:.1f}" y="{top}" width="{width:.1f}" height="{_TALL}"/>')
-            y = top + _TALL - least
-            parts.append(f'<rect class="overhead" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{least:.1f}"/>')
-            y = max(float(top), y - tall)
-            parts.append(f'<rect class="used" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{tall:.1f}"/>')
-    cpu, memory = mean(shape)
-    description = f"{shape.nodes} nodes, on average {cpu:.0%} of cpu and {memory:.0%} of memory asked for"
-    return _svg("bars", f"How full nodes of {shape.group} are", description, 2 * _TALL + 10, parts)
+    for index, each in enumerate(shape.bars):
+        x, full = index * _WIDE, min(1.0, each.cpu + each.cpu_overhead) * _TALL
+        parts.append(f'<rect class="room" x="{x}" y="0" width="{_WIDE - 1}" height="{_TALL}"/>')
+        parts.append(f'<rect class="used" x="{x}" y="{_TALL - full:.1f}" width="{_WIDE - 1}" height="{full:.1f}"/>')
+    title, wide = escape(f"CPU requested on each node of {shape.group}"), len(shape.bars) * _WIDE
+    cpu, _ = mean(shape)
+    description = f"{counted(shape.nodes, 'node')}, on average {cpu:.0%} of the CPU requested"
+    return (
+        f'<svg class="bars" width="{wide}" height="{_TALL}" viewBox="0 0 {wide} {_TALL}" role="img"'
+        f' aria-label="{title}"><title>{title}</title><desc>{description}</desc>{"".join(parts)}</svg>'
+    )
 
 
 def mean(shape: ShapeUse) -> tuple[float, float]:
@@ -100,13 +99,6 @@ def mean(shape: ShapeUse) -> tuple[float, float]:
     nodes = max(1, shape.nodes)
     cpu = sum(each.nodes * (each.cpu + each.cpu_overhead) for each in shape.bars) / nodes
     return cpu, sum(each.nodes * (each.memory + each.memory_overhead) for each in shape.bars) / nodes
-
-
-def _svg(css: str, title: str, description: str, height: float, parts: Sequence[str]) -> str:
-    return (
-        f'<svg class="{css}" viewBox="0 0 {_WIDTH} {height:.0f}" role="img" aria-label="{escape(title)}">'
-        f"<title>{escape(title)}</title><desc>{escape(description)}</desc>{''.join(parts)}</svg>"
-    )
 
 
 def as_html(report: Report) -> str:
@@ -118,21 +110,21 @@ def as_html(report: Report) -> str:
         counted=counted,
         hourly=hourly,
         monthly=monthly,
-        sentence=sentence,
         mean=mean,
-        gib=lambda amount: f"{amount / 2**30:,.0f} GiB",
-        way=way,
-        gap_words=gap_words,
+        stays_words=stays_words,
+        changed=lambda deltas: groups_words(deltas) or "no node",
     )
     template = environment.from_string((files("cagrpc.report") / "templates" / "report.html").read_text("utf-8"))
     return template.render(
         report=report,
+        headline=headline(report),
         summary=summary(report),
-        how=HOW,
-        waterfall=Markup(waterfall(report)),  # noqa: S704 - escaped there
+        anew=anew(report),
+        cautions=tuple(warnings_of(report)),
+        falls=falls(report),
+        anew_nodes={each.group: each.nodes for each in report.after.shapes},
         bars=lambda shape: Markup(bars(shape)),  # noqa: S704 - escaped there
         tables=(
-            ("Node group", report.by_group),
             ("Provisioner or NodePool", report.by_pool),
             ("Zone", report.by_zone),
             ("Capacity type", report.by_capacity_type),

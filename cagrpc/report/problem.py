@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from cagrpc.cluster.documents import Described
+from cagrpc.cluster.quotas import quota_limits
 from cagrpc.cluster.state import PodRef
 from cagrpc.fleet.model import PodKey
 from cagrpc.fleet.prices import NodePlace
@@ -34,6 +35,11 @@ class RepackingQuestion:
     """The pods of a pod set, by its name."""
     node_of: Mapping[PodKey, str] = field(default_factory=dict, repr=False)
     """The node of each pod."""
+
+    def workload_of(self, pod_set: str) -> str:
+        """Return the namespace and name that people know a pod set by: its controller's, or its own."""
+        pods = self.pods.get(pod_set, ())
+        return name_of(pods[0]) if pods else pod_set
 
     def nodes_of_unserved(self, plan: Plan) -> frozenset[str]:
         """Return nodes that hold the pods which the plan does not serve."""
@@ -76,11 +82,11 @@ class ReadCluster:
         return tuple(each if price is None else replace(each, price_usd_per_hour=price) for each, price in priced)
 
     def limits(self, kept: AbstractSet[str]) -> tuple[Limit, ...]:
-        """Return the limits, with what kept nodes take of them."""
-        if self.read.expanded is None:
-            return ()
-        standing = (each.seen for each in self.nodes if each.name in kept)
-        return with_nodes(self.read.expanded.limits, self.read.expanded.groups, standing)
+        """Return the limits, CapacityQuotas too, with what kept nodes take of them."""
+        expanded = self.read.expanded
+        standing = [each.seen for each in self.nodes if each.name in kept]
+        own = () if expanded is None else with_nodes(expanded.limits, expanded.groups, standing)
+        return own + quota_limits(self.read.found.state.capacity_quotas, self.groups(), standing)
 
     def first_kept(self) -> dict[str, KeptBecause]:
         """Return the nodes that are left out before anything is planned."""
@@ -93,6 +99,11 @@ class ReadCluster:
             elif node.other_scheduler:
                 found[node.name] = KeptBecause.OTHER_SCHEDULER
         return found
+
+
+def name_of(pod: PodRef) -> str:
+    """Return the namespace and name that people know a pod by: its controller's, or its own."""
+    return f"{pod.namespace}/{pod.workload.rpartition('/')[2] or pod.name}"
 
 
 def question(cluster: ReadCluster, kept: Mapping[str, KeptBecause]) -> RepackingQuestion:
