@@ -81,12 +81,13 @@ def _watched(options: argparse.Namespace) -> Sequence[Episode]:
     from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
     from cagrpc.controllers.episodes.model import sentences
     from cagrpc.durations import seconds_of_flag
-    from cagrpc.offline.observing import Observed, observe
+    from cagrpc.offline.inputs import Inputs
+    from cagrpc.offline.observing import observe
     from cagrpc.output import say
     from cagrpc.report.episodes import when
     from cagrpc.report.standing import groups_that_stand
 
-    what = Observed(
+    what = Inputs(
         kubeconfig=flags.cluster(options),
         context=options.context,
         provisioners=tuple(options.provisioners),
@@ -94,7 +95,6 @@ def _watched(options: argparse.Namespace) -> Sequence[Episode]:
         prices=options.prices,
         gang_label=options.gang_label or DEFAULT_GANG_LABEL,
         schedulers=frozenset(options.scheduler or DEFAULT_SCHEDULERS),
-        kept=options.kept,
     )
     seconds = None if options.duration is None else seconds_of_flag(options.duration, "--for")
 
@@ -102,7 +102,7 @@ def _watched(options: argparse.Namespace) -> Sequence[Episode]:
         say(f"{when(episode.closed_at_seconds)}: {episode.pods} pods; {'; '.join(sentences(episode))}", flush=True)
 
     with _until(seconds) as ended:
-        return [each.episode for each in observe(what, groups_that_stand, tell, ended)]
+        return [each.episode for each in observe(what, options.kept, groups_that_stand, tell, ended)]
 
 
 @contextmanager

@@ -7,11 +7,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
-from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
 from cagrpc.cluster.state import ClusterState
 from cagrpc.cluster.view.model import ModelSettings
 from cagrpc.cluster.view.view import ClusterView
@@ -32,7 +30,7 @@ from cagrpc.fleet.catalogue import Catalogue, embedded_catalogue, read_catalogue
 from cagrpc.fleet.prices import NodePrices
 from cagrpc.fleet.provisioners import pool_of
 from cagrpc.kube.client.client import Client
-from cagrpc.offline.inputs import with_nodes
+from cagrpc.offline.inputs import Inputs, with_nodes
 from cagrpc.offline.live import provisioners_of
 from cagrpc.runtime.clock import SteadyClock
 from cagrpc.runtime.runner import Runner
@@ -46,22 +44,6 @@ OF_NODES = (
 )
 
 _MOST_WARNINGS = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Observed:
-    """What is watched, and with what it is planned."""
-
-    kubeconfig: Path | None = None
-    """None inside a cluster: the service account is used."""
-    context: str = ""
-    provisioners: tuple[Path, ...] = ()
-    catalogue: Path | None = None
-    prices: Path | None = None
-    gang_label: str = DEFAULT_GANG_LABEL
-    schedulers: frozenset[str] = DEFAULT_SCHEDULERS
-    kept: Path = Path("episodes.json")
-    """The file that outlives the process."""
 
 
 class ClusterGroups:
@@ -96,10 +78,15 @@ def _sized(group: NodeGroup, sizes: dict[str, GroupSize]) -> NodeGroup:
 
 
 def observe(
-    what: Observed, that_stand: GroupsThatStand, on_end: Callable[[Episode], object], until: threading.Event
+    what: Inputs,
+    kept: Path,
+    that_stand: GroupsThatStand,
+    on_end: Callable[[Episode], object],
+    until: threading.Event,
 ) -> tuple[KeptEpisode, ...]:
-    """Watch until the event is set; return what is kept. Raises InvalidInput and InvalidConfiguration where the inputs
-    cannot be read."""
+    """Watch until the event is set; return what is kept in the file `kept`, which outlives the process. Without a
+    kubeconfig it is the cluster that this runs in. Raises InvalidInput and InvalidConfiguration where the inputs cannot
+    be read."""
     catalogue = read_catalogue(what.catalogue) if what.catalogue else embedded_catalogue()
     prices = NodePrices(price_list(catalogue, what.prices))
     with closing(Client.connect(what.kubeconfig, what.context)) as client:
@@ -112,7 +99,7 @@ def observe(
         clock = SteadyClock()
         read = ModelSettings(gang_label=what.gang_label, schedulers=what.schedulers, capacity_quotas=False)
         view = ClusterView(client, read, now=clock)
-        controller = EpisodeController(client, view, groups, sizes, InFile(what.kept), prices, Runtime(clock))
+        controller = EpisodeController(client, view, groups, sizes, InFile(kept), prices, Runtime(clock))
         controller.on_end = on_end
         runner = Runner()
         runner.add(view, config_maps, controller)
@@ -124,7 +111,7 @@ def observe(
         return controller.log.latest()
 
 
-def _expanded(what: Observed, client: Client, catalogue: Catalogue) -> Expanded | None:
+def _expanded(what: Inputs, client: Client, catalogue: Catalogue) -> Expanded | None:
     """Return the given provisioners, or the cluster's own; None where it has none."""
     if what.provisioners:
         return load_provisioners(what.provisioners, catalogue)

@@ -10,9 +10,10 @@ from importlib.resources import files
 
 from jinja2 import Environment, StrictUndefined
 
-from cagrpc.controllers.episodes.model import Better, Episode, GroupNodes, sentences
+from cagrpc.controllers.episodes.model import Better, Ended, Episode, GroupNodes, sentences
 from cagrpc.output import printable
 from solver.model.money import hourly
+from solver.model.quantities import pluralize
 
 HEADINGS: Mapping[Better, str] = {
     Better.AUTOSCALER: "Where the autoscaler was better",
@@ -28,6 +29,11 @@ HOW = (
     " hour."
 )
 COLUMNS = ("since (UTC)", "pods", "what came", "by the plan", "the plan saves", "waited", "by the plan")
+_UNTIL: Mapping[Ended, str] = {
+    Ended.SERVED: "every pod had a node",
+    Ended.QUIET: "nothing more came",
+    Ended.LONG: "the longest time that is looked at was over",
+}
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~])")
 
 
@@ -47,8 +53,8 @@ def cells(episode: Episode) -> Sequence[str]:
     return (
         when(episode.opened_at_seconds),
         str(episode.pods),
-        f"{hourly(came.usd_per_hour)}, {came.node_count} nodes",
-        "" if planned is None else f"{hourly(planned.usd_per_hour)}, {planned.node_count} nodes",
+        f"{hourly(came.usd_per_hour)}, {pluralize(came.node_count, 'node')}",
+        "" if planned is None else f"{hourly(planned.usd_per_hour)}, {pluralize(planned.node_count, 'node')}",
         "" if saving is None else hourly(saving),
         _seconds(came.waited_seconds),
         "" if planned is None else _seconds(planned.waited_seconds),
@@ -64,13 +70,13 @@ def details(episode: Episode) -> Iterator[str]:
     if episode.least_usd_per_hour is not None:
         yield f"proven: no plan that serves as much costs less than {hourly(episode.least_usd_per_hour)}"
     if episode.scale_ups:
-        yield f"the autoscaler told of: {', '.join(f'{each.node_group} +{each.nodes}' for each in episode.scale_ups)}"
+        yield f"the autoscaler reported: {', '.join(f'{each.node_group} +{each.nodes}' for each in episode.scale_ups)}"
     if episode.choices:
         yield f"would have been chosen: {', '.join(f'{each.node_group} +{each.nodes}' for each in episode.choices)}"
     if episode.targets:
         changes = (f"{name} {before} to {after}" for name, (before, after) in episode.targets.items())
         yield f"target sizes: {', '.join(changes)}"
-    yield f"it lasted {episode.closed_at_seconds - episode.opened_at_seconds:.0f} s and ended as {episode.ended.value}"
+    yield f"it lasted {episode.closed_at_seconds - episode.opened_at_seconds:.0f} s, until {_UNTIL[episode.ended]}"
 
 
 def as_markdown(episodes: Sequence[Episode]) -> str:
@@ -80,7 +86,7 @@ def as_markdown(episodes: Sequence[Episode]) -> str:
         rows = [COLUMNS, ["---"] * len(COLUMNS), *([_escaped(cell) for cell in cells(each)] for each in found)]
         lines += ["", f"## {heading}", "", *(f"| {' | '.join(row)} |" for row in rows)]
         for each in found:
-            lines += ["", f"### {when(each.opened_at_seconds)}: {each.pods} pods", ""]
+            lines += ["", f"### {when(each.opened_at_seconds)}: {pluralize(each.pods, 'pod')}", ""]
             lines += (f"- {_escaped(line)}" for line in details(each))
     return "\n".join(lines) + "\n"
 
@@ -100,8 +106,7 @@ def as_html(episodes: Sequence[Episode]) -> str:
 
 
 def title(episodes: Sequence[Episode]) -> str:
-    times = "time" if len(episodes) == 1 else "times"
-    return f"Beside the autoscaler: {len(episodes)} {times} that pods waited for nodes"
+    return f"The autoscaler beside the plan: pods waited for nodes {pluralize(len(episodes), 'time')}"
 
 
 def when(seconds: float) -> str:

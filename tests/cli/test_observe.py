@@ -14,7 +14,7 @@ import pytest
 from cagrpc.cli.main import main
 from cagrpc.controllers.episodes.log import EpisodeLog, KeptEpisode, kept, read
 from cagrpc.controllers.episodes.model import Episode
-from cagrpc.offline.observing import Observed
+from cagrpc.offline.inputs import Inputs
 from tests.controllers.episodes.test_log import STATE, episode
 from tests.support.waiting import AMPLE_SECONDS
 
@@ -32,7 +32,7 @@ def test_the_form_follows_from_the_suffix(file: Path, tmp_path: Path, capsys: py
     paths = [tmp_path / f"report.{suffix}" for suffix in ("md", "html", "json")]
     assert main(["observe", "--from", str(file), "--to", *map(str, paths)]) == 0
     markdown, html, plain = (path.read_text() for path in paths)
-    assert markdown.startswith("# Beside the autoscaler: 1 time that pods waited for nodes")
+    assert markdown.startswith("# The autoscaler beside the plan: pods waited for nodes 1 time")
     assert html.startswith("<!DOCTYPE html>")
     assert json.loads(plain)[0]["better"] == "autoscaler"
     assert f"{paths[0]} has 1 episodes" in capsys.readouterr().out
@@ -51,13 +51,14 @@ def test_each_is_planned_again_from_its_recorded_state(file: Path, capsys: pytes
 def test_it_watches_until_its_time_is_over_or_it_is_told_to_end(
     ends: str, file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked: list[Observed] = []
+    asked: list[Inputs] = []
     before = signal.getsignal(signal.SIGTERM)
 
     def watch(
-        what: Observed, _: object, on_end: Callable[[Episode], object], until: threading.Event
+        what: Inputs, kept: Path, _: object, on_end: Callable[[Episode], object], until: threading.Event
     ) -> list[KeptEpisode]:
         asked.append(what)
+        assert kept == Path("episodes.json")
         on_end(episode(100))
         if ends == "SIGTERM":
             os.kill(os.getpid(), signal.SIGTERM)
@@ -70,7 +71,7 @@ def test_it_watches_until_its_time_is_over_or_it_is_told_to_end(
     assert [(each.kubeconfig, each.schedulers) for each in asked] == [(Path("there"), frozenset({"volcano"}))]
     said = capsys.readouterr().out
     assert said.startswith("1970-01-01 00:01:50: 3 pods; the autoscaler was better: ")
-    assert "# Beside the autoscaler: 1 time" in said
+    assert "# The autoscaler beside the plan: pods waited for nodes 1 time" in said
     assert signal.getsignal(signal.SIGTERM) is before
 
 

@@ -13,7 +13,8 @@ from cagrpc.cluster.state import ClusterState
 from cagrpc.controllers.episodes.log import read
 from cagrpc.controllers.episodes.model import Better, Ended, Episode
 from cagrpc.fleet.prices import NodePrices
-from cagrpc.offline.observing import Observed, observe
+from cagrpc.offline.inputs import Inputs
+from cagrpc.offline.observing import observe
 from cagrpc.report.standing import groups_that_stand
 from solver.model import NodeGroup
 from tests.support.controlplane.accounts import RBAC, create_account, remove_bindings
@@ -55,8 +56,8 @@ def test_what_came_stands_beside_what_would_have_been_planned(
         found.append(episode)
         ended.set()
 
-    what = Observed(kubeconfig, kept=tmp_path / "episodes.json")
-    thread = threading.Thread(target=observe, args=(what, that_stand, tell, ended), daemon=True)
+    asked = (Inputs(kubeconfig=kubeconfig), tmp_path / "episodes.json", that_stand, tell, ended)
+    thread = threading.Thread(target=observe, args=asked, daemon=True)
     thread.start()
     try:
         cluster.create_deployment("fills", 5, {"cpu": "1900m"})

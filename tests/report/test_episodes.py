@@ -43,7 +43,7 @@ def test_where_the_autoscaler_was_better_comes_first() -> None:
         places = [text.index(heading) for heading in HEADINGS.values()]
         assert places == sorted(places)
         assert HOW in text
-        assert "Beside the autoscaler: 4 times that pods waited for nodes" in text
+        assert "The autoscaler beside the plan: pods waited for nodes 4 times" in text
         for words in (
             "$2.00/h, 2 nodes",
             "the price of g",
