@@ -22,12 +22,42 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 _T = TypeVar("_T")
+
+
+_LONGEST = 300
+_NUMBER = re.compile(r"\[Errno -?\d+\] ")
+
+
+def in_words(error: BaseException) -> str:
+    """Return what an error of the system or of a library says, without the number that it begins with."""
+    said = error.strerror if isinstance(error, OSError) else None
+    return _NUMBER.sub("", said or str(error)) or type(error).__name__
+
+
+def unexpected(error: BaseException) -> str:
+    """Return an error that nobody has foreseen: its type, and what it says."""
+    return f"{type(error).__name__}: {in_words(error)}"[:_LONGEST]
+
+
+def shown(value: Any) -> str:
+    """Return a value as it is written in a file, truncated to a readable length; what cannot be seen is written out."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=_as_text)
+    except (TypeError, ValueError, RecursionError):
+        text = str(type(value).__name__)
+    text = "".join(each if each.isprintable() else f"\\u{ord(each):04x}" for each in text[:81])
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _as_text(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 class ErrorKind(StrEnum):
@@ -150,7 +180,7 @@ def attempt(problems: list[str], read: Callable[[], _T], prefix: str = "") -> _T
 
 MOST_PROBLEMS = 20
 """Told of one list of problems, unless all are asked for."""
-ALL_PROBLEMS = "`cagrpc --all-problems COMMAND` tells all"
+ALL_PROBLEMS = "`cagrpc --all-problems COMMAND` shows all"
 """Where the rest is, for the command line."""
 _MOST_KINDS = 5
 _VALUES = re.compile(r'"[^"]*"|\[[^\]]*\]|[0-9]+')
@@ -177,7 +207,7 @@ def first_problems(problems: Sequence[str], rest: str) -> list[str]:
 def in_one_line(problems: Sequence[str]) -> str:
     """Return problems for a log, a condition or a warning: of many the first, and how many more there are of what
     kind."""
-    return "; ".join(first_problems(problems, "they are told once these are mended"))
+    return "; ".join(first_problems(problems, "they are reported once these are fixed"))
 
 
 def did_you_mean(found: object, known: Iterable[str]) -> str:

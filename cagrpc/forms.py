@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
@@ -20,21 +19,13 @@ from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJson
 from pydantic_core import PydanticKnownError, PydanticOmit, core_schema
 
 from cagrpc.durations import duration_seconds, duration_text
+from cagrpc.errors import shown
 
 DIRECTORY = "directory"
 """The key, in the validation context, of the directory that names of files are relative to."""
 
 OLD_NAMES = "old_names"
 """The key of a list in the validation context, to which each `OldName` that is found is added."""
-
-
-def shown(value: Any) -> str:
-    """Return a value as it is written in a file, truncated to a readable length."""
-    try:
-        text = json.dumps(value, ensure_ascii=False, default=str).encode(errors="backslashreplace").decode()
-    except (TypeError, ValueError, RecursionError):
-        text = str(type(value).__name__)
-    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 @dataclass(frozen=True, slots=True)

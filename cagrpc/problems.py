@@ -13,8 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cagrpc.errors import InvalidConfiguration, did_you_mean
-from cagrpc.forms import shown
+from cagrpc.errors import InvalidConfiguration, did_you_mean, shown
 
 _EXPECTED = {
     "string_type": "text; put it in quotes if it is meant as text",

@@ -32,7 +32,7 @@ def test_the_command_line_tells_twenty_or_all(tmp_path: Path, capsys: pytest.Cap
     file.write_text("".join(f"unknown{number}: 1\n" for number in range(50)))
     assert main(["config", "check", str(file)]) == 2
     told = capsys.readouterr().err
-    assert "more problems; `cagrpc --all-problems COMMAND` tells all" in told
+    assert "more problems; `cagrpc --all-problems COMMAND` shows all" in told
     assert len(told.splitlines()) < 30
     assert main(["--all-problems", "config", "check", str(file)]) == 2
     everything = capsys.readouterr().err.splitlines()

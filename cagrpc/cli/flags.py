@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cagrpc.errors import InvalidInput
+from cagrpc.errors import InvalidInput, in_words
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,7 +39,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 
 
 def add_verbose(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-v", "--verbose", action="store_true", help="all that is known, at any length")
+    parser.add_argument("-v", "--verbose", action="store_true", help="everything that is known")
 
 
 def show(
@@ -141,7 +141,7 @@ def _token(options: argparse.Namespace) -> str:
     try:
         return str(options.token_file.read_text(encoding="ascii").strip())
     except (OSError, ValueError) as error:
-        raise InvalidInput(f"{options.token_file}: no token that could be read: {error}") from error
+        raise InvalidInput(f"{options.token_file}: no token that could be read: {in_words(error)}") from error
 
 
 def _add_files(parser: argparse.ArgumentParser, flag: str, what: str) -> None:

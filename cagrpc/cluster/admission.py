@@ -10,6 +10,7 @@ from cagrpc.api.core.nodes import READY
 from cagrpc.api.core.runtime_classes import RuntimeClass, read_runtime_class, runtime_class_name, with_runtime_class
 from cagrpc.api.encoding.json_documents import Problems, mapping, members
 from cagrpc.api.files.documents import ManifestDocument
+from cagrpc.errors import shown
 
 _BUILT_IN_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 _OF_THE_CLUSTER = (
@@ -39,7 +40,7 @@ class Admission:
             return problems
         value = document.body.get("value")
         if not isinstance(value, int):
-            return [f"value: {value!r:.40} is not a whole number"]
+            return [f"value: {shown(value)} is not a whole number"]
         self._priorities[document.name] = value
         if document.body.get("globalDefault") is True:
             self._default_priority = value

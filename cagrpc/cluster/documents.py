@@ -36,7 +36,7 @@ from cagrpc.cluster.view.model import NODES, POD_GROUPS, PODS, ClusterModel, Mod
 from cagrpc.cluster.view.objects import MIRROR, Named, ObservedPod, PodReader, PodStage
 from cagrpc.cluster.view.sinks import Followed
 from cagrpc.cluster.view.workloads import REPLICATED_JOB, let_in, quota, replicated_jobs
-from cagrpc.errors import InvalidInput
+from cagrpc.errors import InvalidInput, shown
 from cagrpc.fleet.model import PodKey
 from cagrpc.kube.client.envelopes import Encoding, ObjectIdentity
 from cagrpc.runtime.clock import EpochSeconds, monotonic
@@ -657,7 +657,7 @@ class DocumentReader:
             return 1
         if isinstance(count, int) and not isinstance(count, bool) and count >= 0:
             return count
-        self.problems.append(f"{document.place}: {path}.{name}: {count!r:.40} is not a whole number of 0 or more")
+        self.problems.append(f"{document.place}: {path}.{name}: {shown(count)} is not a whole number of 0 or more")
         return 0
 
     # The result

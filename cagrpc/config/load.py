@@ -23,11 +23,10 @@ from cagrpc.config.yaml_text import parse_documents
 from cagrpc.controllers.settings import ConsolidationMode, ExpanderMode, KueueSettings
 from cagrpc.controllers.slack.model import SlackSettings
 from cagrpc.durations import duration_text
-from cagrpc.errors import InvalidConfiguration, did_you_mean
+from cagrpc.errors import InvalidConfiguration, did_you_mean, shown
 from cagrpc.fleet.catalogue import Catalogue
 from cagrpc.fleet.provisioners import NODEPOOL_LABEL, PROVISIONER_NAME_LABEL
 from cagrpc.fleet.visibility import ShownGroups
-from cagrpc.forms import shown
 from cagrpc.problems import path, read_text
 from solver.model import UNLIMITED_SIZE, Limit, NodeGroup
 from solver.model.capacity import most_nodes

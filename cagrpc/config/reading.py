@@ -19,10 +19,10 @@ from cagrpc.config.groups import Written
 from cagrpc.config.schema import karpenter, provisioners
 from cagrpc.config.yaml_text import read_documents
 from cagrpc.durations import duration_text
-from cagrpc.errors import InvalidConfiguration, attempt
+from cagrpc.errors import InvalidConfiguration, attempt, shown
 from cagrpc.fleet.catalogue import Catalogue, embedded_catalogue, read_catalogue
 from cagrpc.fleet.prices import NodePlace, PriceList
-from cagrpc.forms import OLD_NAMES, Form, OldName, Section, names_in_files, shown
+from cagrpc.forms import OLD_NAMES, Form, OldName, Section, names_in_files
 from cagrpc.problems import Location, is_unknown, sentences
 from cagrpc.problems import path as place_of
 from solver.model.validation import MAX_PRICE_USD_PER_HOUR
@@ -217,7 +217,9 @@ def price_list(catalogue: Catalogue, path: Path | None) -> PriceList:
         if price is None:
             found = row["usd_per_hour"][:40]
             most = MAX_PRICE_USD_PER_HOUR
-            problems.append(f"{place}: usd_per_hour: found {found!r}, expected US dollars per hour from 0 to {most}")
+            problems.append(
+                f"{place}: usd_per_hour: found {shown(found)}, expected US dollars per hour from 0 to {most}"
+            )
             continue
         key = NodePlace(row["instance_type"], row.get("zone", ""), row.get("capacity_type", ""))
         if key in table:

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from cagrpc.api.files.documents import values
 from cagrpc.controllers.settings import AutoscalerConfigMapSettings
-from cagrpc.errors import InvalidInput
+from cagrpc.errors import InvalidInput, unexpected
 from cagrpc.fleet.group_ids import GroupPattern
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.envelopes import Encoding, ObjectIdentity
@@ -52,7 +52,7 @@ def read_status(text: str) -> Mapping[str, GroupSize]:
         groups = (_document(text) or {}).get("nodeGroups") or ()
         return {str(each["name"]): _group_size(each) for each in groups}
     except _UNLIKE as error:
-        raise InvalidInput(f"is no status of a cluster-autoscaler: {error!r:.200}") from error
+        raise InvalidInput(f"is no status of a cluster-autoscaler: {unexpected(error)}") from error
 
 
 def _document(text: str) -> Any:

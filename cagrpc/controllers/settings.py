@@ -17,9 +17,10 @@ from cagrpc.api.core.movability import MovingRules
 from cagrpc.api.core.schedulers import EXPENDABLE_BELOW
 from cagrpc.cluster.markers import NAMESPACE
 from cagrpc.durations import duration_text
+from cagrpc.errors import shown
 from cagrpc.fleet.fields import LabelKey
 from cagrpc.fleet.group_ids import GroupPattern
-from cagrpc.forms import Duration, Formerly, NotWritten, Section, Text, shown
+from cagrpc.forms import Duration, Formerly, NotWritten, Section, Text
 from cagrpc.runtime.progress import DEADLINE_SECONDS
 from cagrpc.runtime.schedules import Schedule, parse_cron
 

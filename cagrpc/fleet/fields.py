@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
+from cagrpc.errors import shown
 from cagrpc.fleet.provisioners import NODEPOOL_LABEL, PROVISIONER_NAME_LABEL
-from cagrpc.forms import Form, ReadAs, shown
+from cagrpc.forms import Form, ReadAs
 from solver.model import (
     CPU,
     MEMORY,

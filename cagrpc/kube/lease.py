@@ -17,6 +17,7 @@ from typing import Any
 
 from cagrpc import errors
 from cagrpc.api.encoding.json_documents import micro_timestamp
+from cagrpc.errors import unexpected
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.envelopes import is_older
 from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
@@ -193,7 +194,7 @@ class LeaderElection:
             if self._renewed_at is None and not isinstance(error, errors.Unavailable):
                 raise
             known = isinstance(error, errors.CagrpcError)
-            problem = str(error) if known else f"failed unexpectedly: {error!r:.200}"
+            problem = str(error) if known else f"failed unexpectedly: {unexpected(error)}"
             if problem != self._problem:
                 _log.warning("%s: %s", self._name, problem, exc_info=not known)
             self._problem = problem

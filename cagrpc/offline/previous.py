@@ -15,7 +15,7 @@ from typing import Any
 
 from cagrpc.api.core.resources import amounts
 from cagrpc.api.encoding.json_documents import Problems, mapping, members, whole
-from cagrpc.errors import InvalidConfiguration
+from cagrpc.errors import InvalidConfiguration, shown
 from cagrpc.problems import read_text
 from solver.model import (
     Certificate,
@@ -126,7 +126,7 @@ class _Classes:
         """Return the id of a class; it must be one of the plan's."""
         if isinstance(index, int) and index in self._ids:
             return index
-        problems.append(f"{path}: there is no class {index!r:.40} in pod_classes")
+        problems.append(f"{path}: there is no class {shown(index)} in pod_classes")
         return 0
 
 
@@ -142,5 +142,5 @@ def _name(document: Mapping[str, Any], name: str, path: str, problems: Problems)
     value = document.get(name)
     if isinstance(value, str) and value:
         return value
-    problems.append(f"{path}.{name}: expected a name, found {value!r:.40}")
+    problems.append(f"{path}.{name}: expected a name, found {shown(value)}")
     return ""

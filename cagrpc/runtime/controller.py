@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 from prometheus_client.registry import Collector
 
-from cagrpc.errors import CagrpcError
+from cagrpc.errors import CagrpcError, unexpected
 from cagrpc.runtime.back_off import BackOff
 from cagrpc.runtime.health import SyncedResource, still_to_come
 from cagrpc.runtime.heartbeat import PATIENCE_SECONDS, Heartbeat
@@ -35,7 +35,11 @@ Json = Mapping[str, Any]
 
 def described(error: Exception) -> str:
     """Return what `/status` says of a step that raised this."""
-    return str(error) if isinstance(error, (CagrpcError, NotCompiledError)) else f"failed unexpectedly: {error!r:.200}"
+    return (
+        str(error)
+        if isinstance(error, (CagrpcError, NotCompiledError))
+        else f"failed unexpectedly: {unexpected(error)}"
+    )
 
 
 @dataclass(frozen=True, slots=True)

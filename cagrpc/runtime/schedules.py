@@ -15,8 +15,8 @@ from zoneinfo import ZoneInfo, available_timezones
 from cronsim import CronSim, CronSimError
 from pydantic import Field
 
-from cagrpc.errors import did_you_mean
-from cagrpc.forms import Duration, Section, Text, shown
+from cagrpc.errors import did_you_mean, shown
+from cagrpc.forms import Duration, Section, Text
 
 _NAMED = {
     "@hourly": "0 * * * *",

@@ -29,7 +29,7 @@ from opentelemetry.sdk.trace.sampling import Decision
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from cagrpc.errors import InvalidInput
+from cagrpc.errors import InvalidInput, in_words
 from cagrpc.runtime import tracing
 from cagrpc.runtime.clock import EpochClock, SteadyClock
 from cagrpc.runtime.log_once import LogOnce
@@ -188,7 +188,7 @@ def to_collector(instance: str) -> OpenTelemetry:
         exporter = _Reported(OTLPSpanExporter())
         return OpenTelemetry(BatchSpanProcessor(exporter), instance=instance)
     except (OSError, ValueError) as error:
-        raise InvalidInput(f"tracing: what OTEL_* say cannot be used: {error}") from error
+        raise InvalidInput(f"tracing: what OTEL_* say cannot be used: {in_words(error)}") from error
 
 
 class _Reported(SpanExporter):

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from cagrpc.errors import CagrpcError
+from cagrpc.errors import CagrpcError, unexpected
 from cagrpc.fleet.journal import Journal
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.journal.journal import ClusterJournal
@@ -101,7 +101,7 @@ class Standby:
             candidate.fail(str(error))
         except Exception as error:  # or it would hold the Lease for ever without leading
             log.exception("leading failed unexpectedly")
-            candidate.fail(f"leading failed unexpectedly: {error!r:.200}")
+            candidate.fail(f"leading failed unexpectedly: {unexpected(error)}")
         if self._renewing.is_alive():
             self._renewing.join()  # releases the Lease once all is closed
 

@@ -120,7 +120,7 @@ def _compile_and_load(interruption: Interruption) -> None:
                 problem = _compiled_by_another({compiling.BASE: base}, interruption)
                 compiling.load(Path(base) / compiling.name())
         except FileNotFoundError as error:  # there is no directory for temporary files either
-            problem = str(error)
+            problem = error.strerror or str(error)
             compiling.load(None)
     if problem:
         _log.warning("kernels were compiled in this process, which did nothing else meanwhile: %s", problem)
@@ -131,7 +131,7 @@ def _compiled_by_another(environment: Mapping[str, str], interruption: Interrupt
     try:
         process = _begun(environment=environment)
     except OSError as error:
-        return str(error)
+        return error.strerror or str(error)
     with interruption.stopping(process.terminate):
         _, said = process.communicate()
     if interruption.happened:

@@ -239,7 +239,7 @@ def test_faults_of_gangs_are_told_with_their_paths(tmp_path: Path) -> None:
     path = "spec.template.metadata.annotations[cagrpc.io/gang-min-count]"
     assert _problems(tmp_path, _minimum(0), _ganged("Job", "j", asked)) == [
         "[0] (PodGroup default/t): spec.minMember: 0 is not a whole number from 1 to 2147483647",
-        f"[1] (Job default/j): {path}: 'all' is not a whole number from 1 to 2147483647",
+        f'[1] (Job default/j): {path}: "all" is not a whole number from 1 to 2147483647',
     ]
 
 
@@ -370,8 +370,8 @@ def test_every_error_of_every_file_is_told_at_once_with_its_place(tmp_path: Path
     starts = [
         f"{bad_yaml}: is not YAML",
         f"{bad_json}: is not YAML",
-        f"{table}: line 2: cpu_milli: '-1' is not a whole number from 0 to 999999999",
-        f"{table}: line 2: memory_mib: 'some' is not a whole number",
+        f'{table}: line 2: cpu_milli: "-1" is not a whole number from 0 to 999999999',
+        f'{table}: line 2: memory_mib: "some" is not a whole number',
         f"{table}: line 3: has 2 cells, expected 4, one for each column",
         f"{short}: line 1: no column cpu_milli, memory_mib, num_gpu; expected name,cpu_milli,",
         f"{latin}: is not UTF-8 text",
@@ -390,10 +390,10 @@ _HEADER = "name,cpu_milli,memory_mib,num_gpu\n"
         (
             "p.csv",
             f"{_HEADER}a,{'9' * 5000},1,0\n",
-            f": line 2: cpu_milli: '{'9' * 37}...' is not a whole number from 0",
+            f': line 2: cpu_milli: "{"9" * 76}... is not a whole number from 0',
         ),
         ("p.csv", f"{_HEADER}a,1,1,0\n{'n' * 140_000},1,1,0\n", ": line 3: is not CSV: field larger than field limit"),
-        ("p.csv", f"{_HEADER}a,\u0661,1,0\n", ": line 2: cpu_milli: '\u0661' is not a whole number"),
+        ("p.csv", f"{_HEADER}a,\u0661,1,0\n", ': line 2: cpu_milli: "\u0661" is not a whole number'),
         ("p.csv", f"{_HEADER}a,1,1,0,7\n", ": line 2: has 5 cells, expected 4, one for each column"),
         ("p.csv", "name,cpu_milli,memory_mib,num_gpu, name\n", ": line 1: the column name occurs twice"),
         ("p.csv", "", ": line 1: no column name, cpu_milli, memory_mib, num_gpu; expected name,"),
@@ -458,14 +458,14 @@ def test_every_error_of_the_objects_is_told_at_once_with_its_path(tmp_path: Path
         _object("Node", "n"),
     )
     starts = [
-        "[0]: expected a Kubernetes object, found 'just text'",
+        '[0]: expected a Kubernetes object, found "just text"',
         "[1]: has no kind",
         "[2] (Pod default/p): spec.containers: missing",
         "[3] (Deployment default/web): spec.replicas: -1 is not a whole number",
         "[3] (Deployment default/web): spec.template.spec.containers[0].resources.requests.cpu: 'lots' is not",
         "[4] (ProvisioningRequest default/r): spec.podSets[0].podTemplateRef.name: there is no",
         "[5] (ProvisioningRequest default/empty): spec.podSets: missing",
-        "[6] (PriorityClass default/high): value: None is not a whole number",
+        "[6] (PriorityClass default/high): value: null is not a whole number",
         "[7] (Node default/n): status.allocatable: missing",
     ]
     assert len(problems) == len(starts)

@@ -107,14 +107,14 @@ def test_every_fault_of_a_plan_at_once(tmp_path: Path) -> None:
         read_previous(path, ())
     starts = [
         "pod_classes[0].requests.cpu: 'lots' is not",
-        "pod_classes[0].example: expected a name, found None",
+        "pod_classes[0].example: expected a name, found null",
         "pod_classes[0].count: -1 is not a whole number from 0",
         "increments[0].node_group: expected a name",
-        "increments[0].delta: 'two' is not a whole number",
+        'increments[0].delta: "two" is not a whole number',
         "nodes[0].pods: there is no class 7 in pod_classes",
-        "nodes[0].pods: there is no class 'x' in pod_classes",
-        "nodes[0].pods: there is no class '9",
-        "existing[0].pods.0: True is not a whole number",
+        'nodes[0].pods: there is no class "x" in pod_classes',
+        'nodes[0].pods: there is no class "9',
+        "existing[0].pods.0: true is not a whole number",
         "unplaced[0].class: there is no class 3",
     ]
     found = [problem.removeprefix(f"{path}: ") for problem in raised.value.problems]

@@ -224,7 +224,7 @@ def test_budgets_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     broken = budget("broken", "web", 0)
     broken["status"]["disruptionsAllowed"] = "many"
     with pytest.raises(
-        InvalidInput, match=r"shop/broken\): status.disruptionsAllowed: expected a whole number, found 'many'"
+        InvalidInput, match=r"shop/broken\): status.disruptionsAllowed: expected a whole number, found \"many\""
     ):
         asked(tmp_path, [node("a"), pod("web", "a"), broken])
 

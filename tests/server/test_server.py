@@ -216,7 +216,7 @@ def test_who_cannot_lead_for_a_reason_nobody_thought_of_does_not_keep_the_lease(
     standby.start()
     try:
         assert told.wait(AMPLE_SECONDS)
-        assert server.failure == "leading failed unexpectedly: KeyError('nobody')"
+        assert server.failure == "leading failed unexpectedly: KeyError: 'nobody'"
     finally:
         server.stop()
     assert elected.kept.wait(AMPLE_SECONDS)

@@ -22,6 +22,7 @@ from cagrpc.api.core.selectors import (
     requirements,
 )
 from cagrpc.api.encoding.json_documents import LARGEST_INT32, Problems, mapping, members, one_of, texts, whole
+from cagrpc.errors import shown
 from solver.model import (
     HostPort,
     NodeSelectorTerm,
@@ -64,7 +65,7 @@ def tolerations(spec: Mapping[str, Any], path: str, problems: Problems) -> tuple
         if operator in ("Gt", "Lt"):
             continue  # behind TaintTolerationComparisonOperators, which is off: they tolerate nothing (ToleratesTaint)
         if operator not in ("Equal", "Exists"):
-            problems.append(f"{at}.operator: {operator!r} is not one of Equal, Exists, Gt, Lt")
+            problems.append(f"{at}.operator: {shown(operator)} is not one of Equal, Exists, Gt, Lt")
             continue
         found.add(
             Toleration(
@@ -114,7 +115,7 @@ def _address(port: Mapping[str, Any], path: str, problems: Problems) -> str:
     try:
         ip_address(address)
     except ValueError:
-        problems.append(f"{path}.hostIP: {address!r:.60} is not an IP address")
+        problems.append(f"{path}.hostIP: {shown(address)} is not an IP address")
     return address
 
 

@@ -22,6 +22,7 @@ from typing import Any, Generic, TypeVar
 
 from cagrpc.api.core.consumption import CONSUME_KEYS
 from cagrpc.api.encoding.json_documents import LARGEST_INT32, Problems, mapping
+from cagrpc.errors import shown
 
 T = TypeVar("T")
 
@@ -98,7 +99,7 @@ def _annotated(text: str | None, at: str, problems: Problems | None) -> int | No
     if _POSITIVE.fullmatch(text) and int(text) <= LARGEST_INT32:
         return int(text)
     if problems is not None:
-        problems.append(f"{at}: {text!r:.40} is not a whole number from 1 to {LARGEST_INT32}")
+        problems.append(f"{at}: {shown(text)} is not a whole number from 1 to {LARGEST_INT32}")
     return None
 
 
@@ -131,7 +132,7 @@ def _count(document: Mapping[str, Any], name: str, path: str, problems: Problems
         return None
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= LARGEST_INT32:
         return value
-    problems.append(f"{path}.{name}: {value!r:.40} is not a whole number from 1 to {LARGEST_INT32}")
+    problems.append(f"{path}.{name}: {shown(value)} is not a whole number from 1 to {LARGEST_INT32}")
     return None
 
 

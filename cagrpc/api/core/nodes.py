@@ -9,6 +9,7 @@ from typing import Any
 
 from cagrpc.api.core.resources import Amounts, amounts
 from cagrpc.api.encoding.json_documents import Problems, mapping, members, strings
+from cagrpc.errors import shown
 from solver.model import ATTACHABLE_VOLUMES, PODS, Node, NodeGroup, Resources, Taint, TaintEffect
 from solver.model.quantities import format_quantity
 
@@ -149,7 +150,7 @@ def _taints(spec: Mapping[str, Any], problems: Problems) -> tuple[Taint, ...]:
             effect = TaintEffect(str(taint.get("effect")))
         except ValueError:
             choices = ", ".join(TaintEffect)
-            problems.append(f"{at}.effect: {taint.get('effect')!r} is not one of {choices}")
+            problems.append(f"{at}.effect: {shown(taint.get('effect'))} is not one of {choices}")
             continue
         found.append(Taint(str(taint.get("key") or ""), effect, str(taint.get("value") or "")))
     return tuple(found)

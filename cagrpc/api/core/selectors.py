@@ -14,6 +14,7 @@ from itertools import count, islice
 from typing import Any, Protocol
 
 from cagrpc.api.encoding.json_documents import Problems, mapping, members, strings, texts
+from cagrpc.errors import shown
 from solver.model import HostPort, Labels, Operator, PodAffinityTerm, PodSelector, PodSpec, Requirement
 from solver.model.eligibility import matches_requirement, selects
 
@@ -83,7 +84,7 @@ def requirements(
         if not key:
             problems.append(f"{at}.key: missing; write the label's key")
         elif operator not in operators:
-            problems.append(f"{at}.operator: {operator!r} is not one of {', '.join(operators)}")
+            problems.append(f"{at}.operator: {shown(operator)} is not one of {', '.join(operators)}")
         elif operator in ("In", "NotIn") and not values:
             problems.append(f"{at}.values: {operator} needs at least one value")
         elif operator in ("Exists", "DoesNotExist") and values:

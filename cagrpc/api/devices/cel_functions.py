@@ -16,6 +16,7 @@ import re2
 from celpy import celtypes
 from celpy.evaluation import CELEvalError, base_functions
 
+from cagrpc.errors import shown
 from solver.model.quantities import parse_quantity
 
 _VERSION = re.compile(
@@ -55,7 +56,7 @@ class Semver:
         """Read a semantic version. Raises ValueError for what is none."""
         found = _VERSION.fullmatch(text) if len(text) <= 256 else None
         if found is None:
-            raise ValueError(f"{text[:64]!r} is not a semantic version")
+            raise ValueError(f"{shown(text[:64])} is not a semantic version")
         return cls(
             (int(found[1]), int(found[2]), int(found[3])), tuple((found[4] or "").split(".")) if found[4] else ()
         )

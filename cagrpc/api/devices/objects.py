@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from cagrpc.api.core.constraints import node_term
 from cagrpc.api.encoding.json_documents import Problems, epoch_seconds, mapping, members, one_of, texts, whole
+from cagrpc.errors import shown
 from solver.model import NodeSelectorTerm
 from solver.model.quantities import parse_quantity
 
@@ -261,7 +262,7 @@ def _attributes(
         value = _attribute(typed)
         if value is None:
             problems.append(
-                f"{at}.attributes.{name}: {typed!r:.60} has none of string, int, bool, version with its type"
+                f"{at}.attributes.{name}: {shown(typed)} has none of string, int, bool, version with its type"
             )
         else:
             yield qualified(str(name), driver), value
@@ -452,5 +453,5 @@ def _selectors(holder: Mapping[str, Any], path: str, problems: Problems) -> tupl
         if isinstance(expression, str) and expression:
             found.append(expression)
         else:
-            problems.append(f"{at}: expected a selector with cel.expression, found {selector!r:.60}")
+            problems.append(f"{at}: expected a selector with cel.expression, found {shown(selector)}")
     return tuple(found)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from cagrpc.errors import InvalidInput
+from cagrpc.errors import InvalidInput, shown
 
 Document = Mapping[str, Any]
 Problems = list[str]
@@ -50,7 +50,7 @@ def json_value(data: bytes) -> Any:
         shallow = data if _is_shallow(data) else _cut(data)
         return json.loads(_with_whole_characters(shallow).decode(), parse_int=_number)
     except ValueError as error:
-        raise InvalidInput(f"expected JSON, found {data[:60]!r}: {error}") from error
+        raise InvalidInput(f"expected JSON, found {shown(data[:60])}: {error}") from error
 
 
 def _number(text: str) -> int | float:
@@ -145,7 +145,7 @@ def texts(document: Mapping[str, Any], field: str, path: str = "", problems: Pro
         return ()
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return tuple(value)
-    _add(problems, f"{path}.{field}: expected a list of texts, found {value!r:.60}; quote numbers".removeprefix("."))
+    _add(problems, f"{path}.{field}: expected a list of texts, found {shown(value)}; quote numbers".removeprefix("."))
     return ()
 
 
@@ -162,7 +162,7 @@ def one_of(
     if value in choices:
         return str(value)
     if value or default is not None:
-        problems.append(f"{path}.{name}: {value!r:.40} is not one of {', '.join(choices)}")
+        problems.append(f"{path}.{name}: {shown(value)} is not one of {', '.join(choices)}")
     return choices[0] if default is None else default
 
 
@@ -181,7 +181,7 @@ def whole(
         return default
     if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
         return value
-    problems.append(f"{path}.{name}: {value!r:.40} is not a whole number from {least} to {most}")
+    problems.append(f"{path}.{name}: {shown(value)} is not a whole number from {least} to {most}")
     return default
 
 
@@ -193,7 +193,7 @@ def object_key(document: Mapping[str, Any]) -> str:
 
 
 def _kind(value: Any) -> str:
-    return "a list" if isinstance(value, list) else f"{value!r:.40}"
+    return "a list" if isinstance(value, list) else f"{shown(value)}"
 
 
 def timestamp(seconds: float) -> str:

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError, Message
 
 from cagrpc.api.encoding.json_documents import epoch_seconds
 from cagrpc.api.gen import kubernetes_pb2
-from cagrpc.errors import InvalidInput
+from cagrpc.errors import InvalidInput, shown
 
 _FIXED = {1: 8, 5: 4}
 
@@ -212,7 +212,7 @@ _SCALARS: Mapping[int, tuple[type[Any], str]] = {
 
 
 def _unlike(path: str, what: str, found: Any) -> InvalidInput:
-    return InvalidInput(f"{path}: expected {what}, found {found!r:.40}")
+    return InvalidInput(f"{path}: expected {what}, found {shown(found)}")
 
 
 def _value(field: FieldDescriptor, value: Any) -> Any:

@@ -17,7 +17,7 @@ import yaml
 from cagrpc.api.core.selectors import DEFAULT_NAMESPACE
 from cagrpc.api.encoding.json_documents import Problems, mapping
 from cagrpc.api.files import lists
-from cagrpc.errors import attempt
+from cagrpc.errors import attempt, in_words, shown
 from cagrpc.problems import read_text
 from solver.model import CPU, MEMORY, PodSet, PodSpec
 from solver.model.quantities import pluralize
@@ -106,7 +106,7 @@ def documents(path: Path, problems: Problems) -> Iterator[ManifestDocument]:
                 for index, (kind, body) in enumerate(lists.items(file)):
                     yield from _opened_item(f"{path}[0]", index, kind, body, problems)
         except (OSError, ValueError, RecursionError) as error:
-            problems.append(f"{path}: is no JSON list of Kubernetes objects: {error!s:.200}")
+            problems.append(f"{path}: is no JSON list of Kubernetes objects: {in_words(error):.200}")
         return
     text = attempt(problems, lambda: read_text(path))
     if text is None:
@@ -209,7 +209,7 @@ class _UnusableError(Exception):
 
 def _opened(place: str, body: Any, problems: Problems) -> Iterator[ManifestDocument]:
     if not isinstance(body, Mapping):
-        problems.append(f"{place}: expected a Kubernetes object, found {body!r:.60}")
+        problems.append(f"{place}: expected a Kubernetes object, found {shown(body)}")
         return
     kind = body.get("kind")
     if not isinstance(kind, str) or not kind:
@@ -253,9 +253,5 @@ def _number(place: str, row: Mapping[str, str], column: str, problems: Problems)
     # other scripts' digits are decimal too; a table should not hold them
     if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS:
         return int(text)
-    problems.append(f"{place}: {column}: {_shown(text)} is not a whole number from 0 to {10**_MOST_DIGITS - 1}")
+    problems.append(f"{place}: {column}: {shown(text)} is not a whole number from 0 to {10**_MOST_DIGITS - 1}")
     return 0
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= 40 else f"{text[:37]}...")

@@ -8,6 +8,8 @@ import json
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
+from cagrpc.errors import shown
+
 _CHUNK_BYTES = 4 * 1024 * 1024
 
 
@@ -68,8 +70,8 @@ class _Text:
 
     def expect(self, character: str) -> None:
         if not self.accept(character):
-            shown = self._buffer[self._at : self._at + 20]
-            raise ValueError(f"expected {character!r}, found {shown!r}")
+            found = self._buffer[self._at : self._at + 20]
+            raise ValueError(f"expected {shown(character)}, found {shown(found)}")
 
     def accept(self, character: str) -> bool:
         self._skip()

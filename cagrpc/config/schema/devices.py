@@ -10,8 +10,9 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr, field_validator
 
 from cagrpc.api.devices.objects import AttributeValue, Device, SemanticVersion, qualified
+from cagrpc.errors import shown
 from cagrpc.fleet.catalogue import Catalogue, gpu_resource
-from cagrpc.forms import Form, shown
+from cagrpc.forms import Form
 from solver.model import NodeGroup
 from solver.model.quantities import parse_quantity
 

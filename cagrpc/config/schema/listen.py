@@ -10,8 +10,8 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from cagrpc.errors import InvalidInput
-from cagrpc.forms import File, Form, Section, Text, shown
+from cagrpc.errors import InvalidInput, shown
+from cagrpc.forms import File, Form, Section, Text
 from cagrpc.runtime.loopback import is_loopback
 
 _PORTS = 65_536

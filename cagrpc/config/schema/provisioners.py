@@ -18,7 +18,7 @@ from cagrpc.api.autoscaler.options import AutoscalingOptions
 from cagrpc.config.schema import karpenter
 from cagrpc.config.schema.recorded import read_recorded_groups
 from cagrpc.controllers.settings import ProvisionerDisruption
-from cagrpc.errors import attempt, did_you_mean
+from cagrpc.errors import attempt, did_you_mean, shown
 from cagrpc.fleet.catalogue import DEFAULT_ZONE, Catalogue, Offering
 from cagrpc.fleet.fields import (
     Allocatable,
@@ -31,7 +31,7 @@ from cagrpc.fleet.fields import (
     Weight,
 )
 from cagrpc.fleet.group_ids import GroupPattern
-from cagrpc.forms import DIRECTORY, FilePath, Form, Formerly, Text, shown
+from cagrpc.forms import DIRECTORY, FilePath, Form, Formerly, Text
 from solver.model import CPU, MEMORY, PODS
 
 CATALOGUE = "catalogue"

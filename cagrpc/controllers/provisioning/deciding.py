@@ -20,7 +20,7 @@ from cagrpc.controllers.provisioning.model import Candidate, ProvisioningRequest
 from cagrpc.controllers.provisioning.observation import RequestsObservation
 from cagrpc.controllers.provisioning.progress import Decision, Granted, ManagedRequest, Pods, Refused
 from cagrpc.controllers.provisioning.scenario import Scenario
-from cagrpc.errors import CagrpcError
+from cagrpc.errors import CagrpcError, unexpected
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import IncrementSpec, Origin, Placement
 from cagrpc.runtime import tracing
@@ -113,10 +113,12 @@ class Deciding:
                 raise
             except Exception as error:
                 if len(asked) > 1:
-                    log.warning("requests are decided one by one, since deciding them together failed: %r", error)
+                    log.warning(
+                        "requests are decided one by one, since deciding them together failed: %s", unexpected(error)
+                    )
                     continue
                 log.exception("request %s cannot be decided", asked[0].key, extra={"request": asked[0].key})
-                broken[asked[0].uid] = Refused(f"it cannot be decided: {error!r:.300}")
+                broken[asked[0].uid] = Refused(f"it cannot be decided: {unexpected(error)}")
             else:
                 return replace(found, refused={**found.refused, **broken})
         return Decisions(refused=broken)
@@ -153,7 +155,7 @@ class Deciding:
             except Exception as error:
                 log.exception("request %s cannot be checked", each.request.key, extra={"request": each.request.key})
                 found[each.request.uid] = Refused(
-                    f"it cannot be checked: {error!r:.300}", reason=conditions.NOT_CHECKED
+                    f"it cannot be checked: {unexpected(error)}", reason=conditions.NOT_CHECKED
                 )
                 continue
             found[each.request.uid] = checked

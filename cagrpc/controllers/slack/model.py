@@ -12,8 +12,9 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from cagrpc.cluster.exclusion import Exclusion
+from cagrpc.errors import shown
 from cagrpc.fleet.fields import DnsLabel, Requests, Tolerations
-from cagrpc.forms import Form, NotWritten, ReadAs, Section, shown
+from cagrpc.forms import Form, NotWritten, ReadAs, Section
 from cagrpc.runtime.schedules import Schedule
 from solver.model import PodSpec
 from solver.slack.model import Base, Copies, SlackTarget, Version

@@ -17,7 +17,7 @@ from urllib3.response import BaseHTTPResponse
 
 from cagrpc.api.encoding.json_documents import json_value
 from cagrpc.api.gen import api_pb2
-from cagrpc.errors import Conflict, InvalidInput, NotFound, Unavailable
+from cagrpc.errors import Conflict, InvalidInput, NotFound, Unavailable, in_words, shown
 from cagrpc.kube.client.access import Access, Session, from_kubeconfig, in_cluster
 from cagrpc.kube.client.envelopes import Encoding
 from cagrpc.kube.client.failures import RequestInfo, failure, request_info, status_of
@@ -72,7 +72,7 @@ class Stream:
         except (urllib3.exceptions.HTTPError, OSError, ValueError, AttributeError) as error:
             # closing during a read causes the last two
             if not self._closed:
-                raise Unavailable(f"{self._name} broke off: {error}") from error
+                raise Unavailable(f"{self._name} broke off: {in_words(error)}") from error
         finally:
             self._response.close()
 
@@ -206,9 +206,11 @@ class Client:
         try:
             document = json_value(data)
         except InvalidInput as error:
-            raise Unavailable(f"{self.server}{path}: expected JSON of an API server, found {data[:60]!r}") from error
+            raise Unavailable(
+                f"{self.server}{path}: expected JSON of an API server, found {shown(data[:60])}"
+            ) from error
         if not isinstance(document, dict):
-            raise Unavailable(f"{self.server}{path}: expected a JSON object of an API server, found {data[:60]!r}")
+            raise Unavailable(f"{self.server}{path}: expected a JSON object of an API server, found {shown(data[:60])}")
         return document
 
     def _send(
@@ -275,7 +277,7 @@ def _exchange(
         if streamed and response.status >= 400:
             response.read(cache_content=True)  # what it says may break off as well
     except urllib3.exceptions.HTTPError as error:
-        raise Unavailable(f"{session.url} cannot be reached: {error}") from error
+        raise Unavailable(f"{session.url} cannot be reached: {in_words(error)}") from error
     return response
 
 

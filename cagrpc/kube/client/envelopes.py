@@ -12,7 +12,7 @@ from typing import Any
 from cagrpc.api.encoding.json_documents import json_value, mapping, whole_number
 from cagrpc.api.encoding.messages import parse
 from cagrpc.api.gen import api_pb2
-from cagrpc.errors import InvalidInput
+from cagrpc.errors import InvalidInput, shown
 
 _MAGIC = b"k8s\x00"
 _LENGTH_BYTES = 4
@@ -92,7 +92,7 @@ def page(encoding: Encoding, body: bytes) -> ListPage:
     metadata = mapping(document, "metadata")
     items = document.get("items")
     if not isinstance(items, list):
-        raise InvalidInput(f"expected a list with items, found {body[:60]!r}")
+        raise InvalidInput(f"expected a list with items, found {shown(body[:60])}")
     return ListPage(items, str(metadata.get("resourceVersion") or ""), str(metadata.get("continue") or ""))
 
 
@@ -110,7 +110,7 @@ def event(encoding: Encoding, frame: bytes) -> WatchEvent:
     change = _change(document.get("type"))
     found = document.get("object")
     if not isinstance(found, dict):
-        raise InvalidInput(f"a watch event without an object: {frame[:60]!r}")
+        raise InvalidInput(f"a watch event without an object: {shown(frame[:60])}")
     if change is WatchEventType.ERROR:
         return WatchEvent(change, json.dumps(found).encode(), "")
     version = mapping(found, "metadata").get("resourceVersion")
@@ -123,7 +123,7 @@ def identity(encoding: Encoding, item: Any) -> ObjectIdentity:
     if encoding is Encoding.PROTOBUF:
         return _identity(parse(api_pb2.Object, item).metadata)
     if not isinstance(item, Mapping):
-        raise InvalidInput(f"expected an object, found {item!r:.60}")
+        raise InvalidInput(f"expected an object, found {shown(item)}")
     metadata = mapping(item, "metadata")
     return ObjectIdentity(*(str(metadata.get(each) or "") for each in ("uid", "namespace", "name")))
 
@@ -166,14 +166,14 @@ def _line(buffer: bytearray, start: int) -> tuple[int, int] | None:
 def _opened(data: bytes) -> bytes:
     raw = enveloped(data)
     if raw is None:
-        raise InvalidInput(f"expected protobuf of the API server, found {data[:60]!r}")
+        raise InvalidInput(f"expected protobuf of the API server, found {shown(data[:60])}")
     return raw
 
 
 def _json(data: bytes) -> dict[str, Any]:
     document = json_value(data)
     if not isinstance(document, dict):
-        raise InvalidInput(f"expected a JSON object, found {data[:60]!r}")
+        raise InvalidInput(f"expected a JSON object, found {shown(data[:60])}")
     return document
 
 
@@ -181,4 +181,4 @@ def _change(found: Any) -> WatchEventType:
     try:
         return WatchEventType(found)
     except ValueError as error:
-        raise InvalidInput(f"a watch event of type {found!r:.40}") from error
+        raise InvalidInput(f"a watch event of type {shown(found)}") from error

@@ -19,7 +19,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from cagrpc.errors import InvalidInput, Unavailable
+from cagrpc.errors import InvalidInput, Unavailable, in_words
 from cagrpc.runtime import tracing
 from cagrpc.services.grpc.metrics import SECONDS_BUCKETS
 from cagrpc.services.grpc.ready import ReadyAnswers, ReadyCalls
@@ -185,7 +185,7 @@ def _own_directory(address: str) -> tempfile.TemporaryDirectory[str]:
     try:
         made = tempfile.TemporaryDirectory(prefix="cagrpc-")
     except OSError as error:
-        why = f"there is no directory for a socket of its own ({error}); TMPDIR names one"
+        why = f"there is no directory for a socket of its own ({in_words(error)}); TMPDIR names one"
         raise Unavailable(f"cannot listen on {address}: {why}") from error
     if len(made.name) > _LONGEST_DIRECTORY:
         made.cleanup()

@@ -20,7 +20,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from cagrpc.errors import InvalidInput, Unavailable
+from cagrpc.errors import InvalidInput, Unavailable, in_words
 from cagrpc.runtime.loopback import is_loopback
 from cagrpc.services.http.access import Anybody, PageAccess
 from cagrpc.services.http.application import Application, Observe
@@ -164,7 +164,7 @@ class Listener(uvicorn.Server):
             try:
                 accepted, _ = await loop.sock_accept(self._listening)
             except OSError as error:  # there are too many open files
-                log.warning("no connection can be accepted: %s", error)
+                log.warning("no connection can be accepted: %s", in_words(error))
                 await asyncio.sleep(_NO_SOCKET_SECONDS)
                 continue
             if len(self._open) >= _MOST_CONNECTIONS:

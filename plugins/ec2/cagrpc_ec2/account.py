@@ -148,7 +148,8 @@ def _prices_of_file(path: Path) -> Mapping[str, float]:
     try:
         reader = csv.DictReader(StringIO(path.read_text(encoding="utf-8-sig")))
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidConfiguration([f"{path}: cannot be read: {error}"]) from error
+        why = getattr(error, "strerror", None) or error
+        raise InvalidConfiguration([f"{path}: cannot be read: {why}"]) from error
     absent = {"instance_type", "usd_per_hour"}.difference(reader.fieldnames or ())
     if absent:
         raise InvalidConfiguration([f"{path}:1: {column}: the column is missing" for column in sorted(absent)])

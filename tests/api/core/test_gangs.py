@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from cagrpc.api.core.gangs import MIN_COUNT, VOLCANO_GROUP, GangMembership, divide, gang_of_pod, incomplete, pod_group
 from cagrpc.api.core.pods import PodDecoder
 from cagrpc.api.gen import kubernetes_pb2
+from cagrpc.errors import shown
 
 _LABEL = {"scheduling.x-k8s.io/pod-group": "a"}
 _VOLCANO = {VOLCANO_GROUP: "a"}
@@ -50,7 +51,9 @@ def test_the_minimum_by_annotation(text: str, count: int | None) -> None:
     problems: list[str] = []
     found = gang_of_pod("ns", _LABEL, {MIN_COUNT: text}, problems=problems, path="spec.template")
     assert found == GangMembership("podgroup.scheduling.x-k8s.io ns/a", count)
-    told = f"spec.template.metadata.annotations[cagrpc.io/gang-min-count]: {text!r} is not a whole number from 1 to"
+    told = (
+        f"spec.template.metadata.annotations[cagrpc.io/gang-min-count]: {shown(text)} is not a whole number from 1 to"
+    )
     assert [problem[: len(told)] for problem in problems] == ([] if count else [told])
 
 
@@ -127,7 +130,7 @@ def test_a_decoded_pod_has_its_gang_and_the_warning_and_gangs_do_not_make_specs(
     ]  # fmt: skip
     assert pods[0].spec is pods[1].spec
     assert not pods[0].warning
-    assert pods[1].warning.startswith("pod ns/p1: metadata.annotations[cagrpc.io/gang-min-count]: 'two' is not a whole")
+    assert pods[1].warning.startswith('pod ns/p1: metadata.annotations[cagrpc.io/gang-min-count]: "two" is not a whole')
 
 
 def test_a_placeholder_is_of_no_gang() -> None:

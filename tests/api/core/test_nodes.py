@@ -102,7 +102,7 @@ def test_what_is_wrong_with_a_node_is_told_with_its_path() -> None:
     assert problems[0].startswith("metadata.labels.a: expected text") or "metadata.labels.a: expected text" in str(
         problems
     )
-    assert any(p.startswith("spec.taints[0].effect: 'Never' is not one of NoSchedule") for p in problems)
+    assert any(p.startswith('spec.taints[0].effect: "Never" is not one of NoSchedule') for p in problems)
     assert any(p.startswith("status.allocatable.cpu: '-1' is negative") for p in problems)
 
 

@@ -134,16 +134,16 @@ def test_all_problems_of_a_pod_are_told_at_once_with_their_paths() -> None:
     at = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0]"
     starts = [
         "spec.containers[0].resources.requests.cpu: 'much' is not a quantity",
-        "spec.containers[1]: expected a mapping, found 'c'",
+        'spec.containers[1]: expected a mapping, found "c"',
         "spec.initContainers: expected a list, found {}",
-        "spec.nodeSelector.a: expected text, found True",
+        "spec.nodeSelector.a: expected text, found true",
         f"{at}.matchExpressions[0].key: missing",
-        f"{at}.matchExpressions[1].operator: 'Near' is not one of In, NotIn",
+        f'{at}.matchExpressions[1].operator: "Near" is not one of In, NotIn',
         f"{at}.matchExpressions[2].values: In needs at least one value",
         f"{at}.matchExpressions[3].values: Exists takes none, found x",
         f"{at}.matchExpressions[4].values: Gt takes one integer, found much",
         f"{at}.matchExpressions[5].values: expected a list of texts, found [5]",
-        "spec.tolerations[0].operator: 'Le' is not one of Equal, Exists, Gt, Lt",
+        'spec.tolerations[0].operator: "Le" is not one of Equal, Exists, Gt, Lt',
     ]
     for start in starts:
         assert any(problem.startswith(start) for problem in problems), (start, problems)

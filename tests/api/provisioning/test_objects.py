@@ -48,7 +48,7 @@ def test_pod_sets_are_templates_and_counts() -> None:
             [_pod_set(count=0)], "spec.podSets[0].count: 0 is not a whole number from 1 to 16384", id="no pod"
         ),
         pytest.param(
-            [_pod_set(count="2")], "spec.podSets[0].count: '2' is not a whole number from 1 to 16384", id="a text"
+            [_pod_set(count="2")], 'spec.podSets[0].count: "2" is not a whole number from 1 to 16384', id="a text"
         ),
         pytest.param([], "spec.podSets: has 0 pod sets; a request has 1 to 32", id="none"),
         pytest.param(None, "spec.podSets: has 0 pod sets; a request has 1 to 32", id="absent"),
@@ -152,7 +152,7 @@ def test_a_template_with_little_in_it() -> None:
         ({}, "template.spec.containers: missing; a pod has at least one container"),
         (_template({"containers": []}), "template.spec.containers: missing"),
         (_template({"containers": _CONTAINERS, "tolerations": [{"operator": "In"}]}),
-         r"template\.spec\.tolerations\[0\]\.operator: 'In' is not one of Equal, Exists"),
+         r"template\.spec\.tolerations\[0\]\.operator: \"In\" is not one of Equal, Exists"),
         (_template({"containers": [{"resources": {"requests": {"cpu": "much"}}}]}),
          r"template\.spec\.containers\[0\]\.resources\.requests\.cpu"),
         (_template([]), r"template\.spec: expected a mapping, found a list"),

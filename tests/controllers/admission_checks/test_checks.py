@@ -101,7 +101,7 @@ def test_without_a_configuration_it_is_not_active(name: str) -> None:
         assert why.partition(" is invalid")[0] in world.state["message"]
         if name == "invalid":  # all that is wrong is said
             assert "spec.retryStrategy.backoffLimitCount" in active.message
-            assert "spec.podSetMergePolicy: 'Some' is not one of" in active.message
+            assert 'spec.podSetMergePolicy: "Some" is not one of' in active.message
             assert "spec.provisioningClassName: missing" in active.message
 
 

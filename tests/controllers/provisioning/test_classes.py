@@ -157,7 +157,7 @@ def test_a_template_may_come_later_and_one_that_is_wrong_or_missing_is_told_then
     told = {
         "missing": "there is no PodTemplate ns/missing",
         "wrong": (
-            "PodTemplate ns/wrong is invalid: template.spec.tolerations[0].operator: 'In' is not one of Equal, Exists"
+            'PodTemplate ns/wrong is invalid: template.spec.tolerations[0].operator: "In" is not one of Equal, Exists'
         ),
         "high": "PodTemplate ns/high: there is no PriorityClass high",
     }

@@ -319,7 +319,7 @@ def test_one_strange_pod_leaves_the_objective_to_the_others_and_is_in_flight_lik
         (decision,) = house.decisions.latest()
         assert decision.ranked_by == "objective"
         assert "(1 pod with errors of decoding" in decision.reason
-        assert "'Near' is not one of Equal, Exists" in decision.reason
+        assert '"Near" is not one of Equal, Exists' in decision.reason
         assert decision.chosen == "cheap"  # serves one pod more: that is what CA says of the strange one
         choice = house.decisions.take_choice("cheap")
         assert choice is not None
