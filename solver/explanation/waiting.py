@@ -13,7 +13,7 @@ from solver.model import Plan
 MOST_WAYS = 2
 """Ways that a message has; `cagrpc explain` has more."""
 MORE_TIME = "more time for planning: there is room as things are"
-OUT_OF_TIME = "not known: the time was up"
+OUT_OF_TIME = "not known: planning ran out of time"
 NOTHING = "nothing that was tried: neither other node groups, sizes and limits nor a change of the pods"
 OTHERS = "pods of the same or a higher priority take the room"
 
@@ -50,11 +50,11 @@ def _way(way: Way) -> str:
 def core_of(why: WhyUnserved) -> tuple[str, ...]:
     """Return the constraints that together keep a class or a gang out. Never empty."""
     if why.servable:
-        return ("nothing but the time for planning",)
+        return ("nothing: planning ran out of time",)
     core = tuple(reason(each) if isinstance(each, ConstraintChange) else OTHERS for each in why.core)
     if not core:
         return ("there is nothing that it could run on",) if why.proven else (OUT_OF_TIME,)
-    return core if why.proven else (*core, "(not proven: the time was up)")
+    return core if why.proven else (*core, "(not proven: planning ran out of time)")
 
 
 def kind_words(cause: Constraint) -> str:

@@ -104,7 +104,7 @@ def _relaxed(
     def finish(rest: Reduced, _: float) -> Mapping[ObjectiveStage, float]:
         found = master.solve(budget.wall_limit(), rest)
         if found is None:
-            raise TimeoutError(f"comparing took longer than {budget.granted.seconds} s")
+            raise TimeoutError(f"comparing took longer than {budget.granted.seconds:g} s")
         # Floating point must not decide a stage that comes before the one that matters.
         return {stage: round(value, 3) for stage, value in values(found, pool, rest, order).items()}
 

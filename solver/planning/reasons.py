@@ -99,9 +99,9 @@ class DeviceReasons:
 _MOST_REASONS = 10
 _MOST_CONSTRAINTS_NAMED = 5
 """Constraints of one pod in one reason."""
-NO_PLACE_FOUND = "no place was found beside the pods that are served"
+NO_PLACE_FOUND = "the pods that are served leave no place for it"
 """The reason where there is no other."""
-OUT_OF_TIME = "the time for planning was over before a place was found"
+OUT_OF_TIME = "planning ran out of time before it found a place"
 
 
 def unplaced(
@@ -128,7 +128,7 @@ def _reasons(reduced: Reduced, demand: Demand, places: _Places) -> Iterator[str]
         yield spec.unschedulable
         return
     if not (problem.node_groups or problem.nodes or problem.possible):
-        yield "there is no node group to open, and no node"
+        yield "there are no nodes, and no node groups to open"
         return
     if demand.gang is not None:
         yield from _gang(reduced, demand)

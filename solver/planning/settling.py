@@ -283,11 +283,11 @@ _OF_CLAIMS = (Goal.UNSERVED, Goal.WAITING)
 
 
 def _why_stuck(spec: PodSpec) -> str:
-    return f"no order of placing pods was found in which its {_of_order(spec)} lets it in"
+    return f"no place was found for it that keeps its {_of_order(spec)}"
 
 
 def _why_kept_out(other: PodClass) -> str:
-    return f"where it could be, the {_of_order(other.spec)} of {other.example} would not let that pod in any more"
+    return f"any place found for it would break the {_of_order(other.spec)} of {other.example}"
 
 
 def _of_order(spec: PodSpec) -> str:

@@ -59,7 +59,7 @@ SHORT = PossibleGroups(
     [
         pytest.param(
             Problem((pods("ns/web", 1, web),)),
-            ["there is no node group to open, and no node"],
+            ["there are no nodes, and no node groups to open"],
             [],
             [["add a node group whose nodes have 4 cpu"]],
             id="nothing",

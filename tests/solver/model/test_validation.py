@@ -337,7 +337,9 @@ class TestHopelessOrHuge:
     def test_no_groups_at_all(self) -> None:
         plan = solve(Problem((pods("a", 5),)), Budget(deterministic_seconds=5))
         assert plan.certificate.status is Status.INFEASIBLE
-        assert [(u.count, u.reasons) for u in plan.unplaced] == [(5, ("there is no node group to open, and no node",))]
+        assert [(u.count, u.reasons) for u in plan.unplaced] == [
+            (5, ("there are no nodes, and no node groups to open",))
+        ]
 
     def test_nothing_at_all(self) -> None:
         plan = solve(Problem(()), Budget(deterministic_seconds=5))

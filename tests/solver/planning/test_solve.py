@@ -206,7 +206,7 @@ class TestReasons:
             pytest.param(spec(), (group("g", taints=(TAINT,)),), (), "taint dedicated=gpu:NoSchedule", id="taint"),
             pytest.param(spec(), (group("g", max_size=0),), (), "g is at its maximum size 0", id="maximum"),
             pytest.param(spec(), (group("g"),), (Limit("cap", {"cpu": 1}),), "limit cap allows 1m cpu", id="limit"),
-            pytest.param(spec(), (), (), "there is no node group to open, and no node", id="no-groups"),
+            pytest.param(spec(), (), (), "there are no nodes, and no node groups to open", id="no-groups"),
         ],
     )
     def test_say_what_stands_in_the_way(
