@@ -135,7 +135,7 @@ def test_provisioning_request_is_completed_successfully(kueue: PlayedKueue, run:
     (update,) = check["podSetUpdates"]
     assert update["name"] == "workers"
     assert update["annotations"] == {**dict.fromkeys(CONSUME_KEYS, ONE), **dict.fromkeys(CLASS_KEYS, CLASS)}
-    assert check["message"] == "all of it is there; costs 3.5 USD an hour"
+    assert check["message"] == "all of it is there; costs $3.50/h"
     kueue.wait("it is counted", lambda: _counted(running, "checks_ready") == 1)
     assert _counted(running, "requests_made") == 1
     assert [note.reason for note in running.notes] == ["ProvisioningRequestCreated", "AdmissionCheckUpdated"]

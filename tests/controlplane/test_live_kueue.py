@@ -66,7 +66,7 @@ def test_a_job_runs_on_its_booked_nodes_and_preempted_leaves_nothing(kueue: Play
     kueue.submit(pods=PODS, requests=REQUESTS)
     kueue.reserve()
     live.wait_for(lambda: kueue.state() == READY, "the check is Ready")
-    assert "USD an hour" in kueue.message()
+    assert "; costs $" in kueue.message()
     assert live.pools() == {"gpu": 2, "cpu": 1}
     uid = kueue.admin.get(kueue.request_path(ONE))["metadata"]["uid"]
     nodes = booked(live)[booking_label(uid)]

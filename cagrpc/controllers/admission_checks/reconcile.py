@@ -46,6 +46,7 @@ from cagrpc.controllers.admission_checks.model import (
 from cagrpc.controllers.provisioning.model import ConditionType, ProvisioningRequest
 from cagrpc.controllers.settings import KueueSettings, RetryMode
 from cagrpc.kube.client.client import USER_AGENT
+from solver.model.money import hourly
 
 
 def asked(request: str, attempt: int, retries: Retries) -> str:
@@ -68,8 +69,23 @@ def _cost(request: ProvisioningRequest) -> str:
     cost, bound, gap = (details.get(key) for key in ("costPerHour", "lowerBoundPerHour", "gap"))
     if not cost:
         return ""
-    proven = f", at least {bound}" if bound else ""
-    return f"costs {cost} USD an hour{proven}{f' (gap {gap})' if gap else ''}"
+    proven = f", at least {_dollars(bound)}" if bound else ""
+    return f"costs {_dollars(cost)}{proven}{_gap(gap)}"
+
+
+def _dollars(text: str) -> str:
+    """Return an amount of a ProvisioningRequest's details as people read it; as it is written where it is no number."""
+    try:
+        return hourly(float(text))
+    except ValueError:
+        return text
+
+
+def _gap(text: str | None) -> str:
+    try:
+        return f" (gap {float(text):.2%})" if text else ""
+    except ValueError:
+        return f" (gap {text})"
 
 
 def _nodes(request: ProvisioningRequest) -> str:

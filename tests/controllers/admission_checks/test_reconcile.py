@@ -289,7 +289,7 @@ def test_updates_go_when_ready_goes() -> None:
             ACCEPTED,
             {},
             (
-                "ready in about 90 s: 2 nodes of gpu-b; costs 12.5 USD an hour, at least 12.0 (gap 0.04);"
+                "ready in about 90 s: 2 nodes of gpu-b; costs $12.50/h, at least $12.00/h (gap 4.00%);"
                 " node groups gpu-b=2,cpu=1"
             ),
         ),
