@@ -81,7 +81,7 @@ def parser(*, kubectl: bool = False) -> CommandParser:
     )
     whole.set_defaults(kubectl=kubectl)
     whole.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
-    whole.add_argument("--all-problems", action="store_true", help="tell all problems of a file, not only the first 20")
+    whole.add_argument("--all-problems", action="store_true", help="show all problems of a file, not only the first 20")
     commands = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name in COMMANDS:
         command = import_module(f"cagrpc.cli.{name}")

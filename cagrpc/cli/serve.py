@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="listen on free ports of 127.0.0.1; endpoints.json in the state directory names them",
     )
     parser.add_argument("--log-level", choices=LEVELS, default="info", help="default: %(default)s")
-    parser.add_argument("--replay", metavar="RECORDING", help="then replay this recording against the own sockets")
+    parser.add_argument("--replay", metavar="RECORDING", help="then replay this recording against this server")
     flags.add_file(parser, "--record", "write every call and its answer to this new .jsonl.gz file")
     parser.add_argument("--once", action="store_true", help="stop after the replay, with its exit code")
 

@@ -337,7 +337,7 @@ class Expander:
         """Record what would have been chosen, after the answer. One request may wait; what comes beside it is not
         judged, as the autoscaler asks again in its next loop."""
         if not self._shadows.acquire(blocking=False):
-            log.info("a request is not judged: the one before it still is")
+            log.info("a request is not compared: the one before it is still being compared")
             return
 
         def judge() -> None:
@@ -345,7 +345,7 @@ class Expander:
                 started = self._monotonic()
                 self._decide(data, started, started + self._settings.timing.answer_seconds)
             except Exception:  # nobody waits for it
-                log.exception("a request could not be judged")
+                log.exception("a request could not be compared")
             finally:
                 self._shadows.release()
 
