@@ -58,20 +58,20 @@ class StaysBecause(StrEnum):
     which it counts."""
 
     REQUEST = "it consumes a ProvisioningRequest"
-    NO_CONTROLLER = "no controller makes another one"
+    NO_CONTROLLER = "no controller would replace it"
     OTHER_SCHEDULER = "another scheduler has bound it"
-    UNPLANNED = "a volume or a claim is tied to its node, or it could not be planned anew"
+    UNPLANNED = "a volume or a claim ties it to its node, or it could not be scheduled again"
     NOT_SAFE = f'{SAFE_TO_EVICT}: "false"'
     DO_NOT_DISRUPT = DO_NOT_DISRUPT
     LOCAL_STORAGE = "local storage"
     BUDGETS = "several PodDisruptionBudgets, so that it cannot be evicted"
-    ENDS = "it runs to an end by itself, as a Job's"
-    BUDGET = "a PodDisruptionBudget that lets none go now"
+    ENDS = "it is a Job's pod, and runs until it is done"
+    BUDGET = "a PodDisruptionBudget that allows no disruption now"
     SYSTEM = f"{SYSTEM_NAMESPACE}, no PodDisruptionBudget, younger than an hour"
-    ENDING = "a pod there is being deleted, and has its time"
+    ENDING = "a pod there is still being deleted"
     GANG = "a pod of its gang stays"
-    GOING = "its node is being taken away anyway"
-    NODE = "its node is not to be disrupted, by an annotation"
+    GOING = "its node is being removed already"
+    NODE = "an annotation of its node forbids disruption"
     NOT_READY = "its node is not Ready"
     YOUNG = "its node is younger than the minimum age"
     MINIMUM = "its node group would be below its minimum size"
@@ -129,7 +129,7 @@ class EvictionFacts:
     """Who has bound it, if nobody that planning is for."""
 
     def is_ending(self, now_seconds: float) -> bool:
-        """Return whether it is being deleted, and has its time."""
+        """Return whether it is still being deleted."""
         return bool(self.ends_at_seconds) and now_seconds < self.ends_at_seconds + ENDING_SECONDS
 
 
@@ -187,7 +187,7 @@ class SharedFacts:
     budgets: tuple[str, ...] = ()
     """PodDisruptionBudgets that cover them, `namespace/name`."""
     exhausted: str = ""
-    """The first of these budgets that lets none of its pods go now."""
+    """The first of these budgets that allows no disruption now."""
     system: bool = False
     """Whether they are kube-system's."""
 
@@ -198,7 +198,7 @@ def why_unplanned(spec: PodSpec) -> str:
     if spec.affinity == ():
         return "has fields that cannot be read"
     if spec.unschedulable:
-        return f"could not be planned anew: {spec.unschedulable}"
+        return f"could not be scheduled again: {spec.unschedulable}"
     return "has a volume, or a claim on devices by name, that is tied to its node" if _is_tied_to_node(spec) else ""
 
 
@@ -241,7 +241,7 @@ def _why_without_successor(facts: EvictionFacts, shared: SharedFacts, request: s
     if request:
         return f"consumes ProvisioningRequest {request}", StaysBecause.REQUEST
     if not facts.controlled:
-        return "has no controller that would make another one", StaysBecause.NO_CONTROLLER
+        return "has no controller that would replace it", StaysBecause.NO_CONTROLLER
     if facts.scheduler:
         return f"is scheduled by {facts.scheduler}", StaysBecause.OTHER_SCHEDULER
     return (shared.unplanned, StaysBecause.UNPLANNED) if shared.unplanned else _FREE
@@ -266,7 +266,7 @@ def _why_not_now(facts: EvictionFacts, shared: SharedFacts, *, young: bool) -> _
     if facts.ends or facts.safe_to_evict == "on-completion":
         return "runs until it ends", StaysBecause.ENDS
     if shared.exhausted:
-        why = f"is kept by PodDisruptionBudget {shared.exhausted}, which lets none of its pods go now"
+        why = f"is kept by PodDisruptionBudget {shared.exhausted}, which allows no disruption now"
         return why, StaysBecause.BUDGET
     if shared.system and young and not (shared.budgets or facts.safe_to_evict == "true"):
         why = f"is of {SYSTEM_NAMESPACE}, has no PodDisruptionBudget and is younger than an hour"

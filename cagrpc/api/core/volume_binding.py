@@ -528,7 +528,7 @@ class _Demand:
         if of is None:
             if not found.spec.class_name:
                 raise _Waits(
-                    f"{name} has no storage class and is not bound to a volume yet: somebody has to make one for it"
+                    f"{name} has no storage class and is not bound to a volume yet: one has to be created for it"
                 )
             raise _Waits(f'{name} is not bound, and its storageclass "{found.spec.class_name}" is not found')
         if not of.waits:

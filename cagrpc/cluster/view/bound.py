@@ -138,7 +138,7 @@ class DisruptionBudgets:
         return found
 
     def exhausted(self, covering: Iterable[str]) -> str:
-        """Return the first of these budgets that lets none of its pods go now; empty where there is none."""
+        """Return the first of these budgets that allows no disruption now; empty where there is none."""
         return next((key for key in covering if self._of[key].allowed < 1), "")
 
     def covering(self, of: EquivalenceClass) -> tuple[str, ...]:
@@ -158,7 +158,7 @@ class DisruptionBudgets:
         if len(covering) > 1:
             return f"PodDisruptionBudgets {' and '.join(covering)} cover the same pod, so it cannot be evicted"
         blocking = self.exhausted(covering)
-        return f"PodDisruptionBudget {blocking} lets none of its pods go now" if blocking else ""
+        return f"PodDisruptionBudget {blocking} allows no disruption now" if blocking else ""
 
 
 class _Class(NamedTuple):

@@ -160,12 +160,12 @@ class ConsolidationController(Controller):
             self._none.add(nodes)
         self._none.intersection_update(found if len(tried) > _MOST_TRIES else ())
         if tried:
-            return "the steps that were planned are none any more"
+            return "the planned steps no longer apply"
         if paused is not None:
             return f"paused after a step that failed: {paused.why}"
         if planned.held:
             return planned.held
-        return "no window is open" if closed else "the budgets of the provisioners let no node go now"
+        return "no window is open" if closed else "the disruption budgets of the provisioners allow no node to go now"
 
     def _begin_with(self, nodes: frozenset[str], left_alone: frozenset[str], *, urgent_only: bool) -> str | None:
         """Begin a step that takes away some of these nodes, or of those to which their gangs reach, but for nodes that

@@ -70,7 +70,7 @@ def must_go(
         interrupted = _why_interrupted(each, settings)
         unhealthy = _why_unhealthy(each, settings.repair, now_seconds)
         if interrupted:
-            why = f"its cloud takes it: {interrupted}"
+            why = f"the cloud is taking it back: {interrupted}"
             found[each.node.name] = ForcefulDisruption(DisruptionReason.INTERRUPTED, why)
         elif unhealthy:
             found[each.node.name] = ForcefulDisruption(DisruptionReason.UNHEALTHY, unhealthy)
@@ -118,15 +118,17 @@ def _why_unhealthy(node: ClusterNode, rules: Iterable[RepairRule], now_seconds: 
         for each in node.conditions:
             since = each.since_seconds or node.created_at_seconds
             if _holds(rule, each) and since and now_seconds >= since + rule.toleration_seconds:
-                return f"it has gone bad: condition {each.type} is {each.status} since {timestamp(since)}"
+                return f"it is unhealthy: condition {each.type} is {each.status} since {timestamp(since)}"
     return ""
 
 
 NOT_OURS = "it is not a node of the fleet"
-NOT_SERVED = "its node group is not served any more"
+NOT_SERVED = "its node group is no longer configured"
 NOT_READY = "it is not Ready"
 BEING_REMOVED = "it is being removed"
-SCALE_DOWN_DISABLED_BY_OTHERS = "somebody has set its annotation cluster-autoscaler.kubernetes.io/scale-down-disabled"
+SCALE_DOWN_DISABLED_BY_OTHERS = (
+    "it has the annotation cluster-autoscaler.kubernetes.io/scale-down-disabled, which cagrpc did not set"
+)
 DO_NOT_DISRUPT_NODE = "it has the annotation karpenter.sh/do-not-disrupt"
 PLANNED_FOR = "pods that wait are planned for it"
 DISRUPTED_BY_KARPENTER = "karpenter.sh/disrupted"
@@ -264,7 +266,7 @@ class _Making:
         if kept:
             return kept
         if here.ending:
-            return f"{here.ending} is being deleted, and has its time"
+            return f"{here.ending} is still being deleted"
         if here.coming:
             return f"the scheduler has nominated {here.coming} to it"
         return PLANNED_FOR if name in self._planned else ""
@@ -379,7 +381,7 @@ def _leaving(state: ClusterState, snapshot: FleetSnapshot) -> Iterator[str]:
     going = deleting_instances(snapshot)
     for each in state.nodes:
         if (is_being_removed(each) or each.provider_id in going) and each.movable:
-            yield f"node {each.node.name} is being removed, and has pods"
+            yield f"node {each.node.name} is being removed and still has pods"
 
 
 class Observer:

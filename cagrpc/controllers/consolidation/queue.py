@@ -234,7 +234,7 @@ class DisruptionQueue:
         moving = under_way.phase is DisruptionPhase.MOVING
         standing = standing_of(under_way.nodes, state) if moving else ()
         lifted = [each.name for each in standing if not self._cluster.is_cordoned(each.name)]
-        return f"somebody has lifted the cordon of node {lifted[0]}" if lifted else ""
+        return f"somebody has uncordoned node {lifted[0]}" if lifted else ""
 
     def _create(self, under_way: Disruption, state: ClusterState, pods: Mapping[str, ReschedulablePod]) -> None:
         standing = standing_of(under_way.nodes, state)

@@ -24,7 +24,7 @@ from solver.consolidation.model import FORCEFUL
 from solver.model import CPU, MEMORY, Node
 from solver.model.quantities import pluralize
 
-_CAME = "has come to a node that was to go, and finds room nowhere else"
+_CAME = "was scheduled to a node that was to go, and has room nowhere else"
 
 
 def standing_of(nodes: Iterable[DisruptedNode], state: ClusterState) -> list[DisruptedNode]:
@@ -80,7 +80,7 @@ def obstacles(under_way: Disruption, state: ClusterState, pods: Mapping[str, Res
             if not may_be_evicted(pod, under_way):
                 found.setdefault(name, f"pod {_name(pod.ref)} may not be moved any more: {pod.kept}")
             elif pod.ref.uid not in known and (pod.gang or under_way.phase is DisruptionPhase.MOVING):
-                found.setdefault(name, f"pod {_name(pod.ref)} has come to a node that was to go")
+                found.setdefault(name, f"pod {_name(pod.ref)} was scheduled to a node that was to go")
     return found
 
 

@@ -66,7 +66,7 @@ def _why(facts: EvictionFacts, shared: SharedFacts | None = None, **given: Any) 
 
 
 FREE = ("", Kept.NOTHING)
-NO_CONTROLLER = ("shop/web-1-a has no controller that would make another one", Kept.WITHOUT_SUCCESSOR)
+NO_CONTROLLER = ("shop/web-1-a has no controller that would replace it", Kept.WITHOUT_SUCCESSOR)
 UNTIL_IT_ENDS = ("shop/web-1-a runs until it ends", Kept.UNTIL_IT_ENDS)
 NOT_SAFE = (f'shop/web-1-a has the annotation {SAFE_TO_EVICT}: "false"', Kept.BY_OWNER)
 FOR_EVER = (f"shop/web-1-a has the annotation {DO_NOT_DISRUPT}", Kept.BY_OWNER)
@@ -118,7 +118,7 @@ def test_local_storage_keeps_a_pod_only_where_that_is_the_rule() -> None:
         pytest.param(SharedFacts(budgets=("shop/a",)), FREE, id="a budget that lets pods go"),
         pytest.param(
             SharedFacts(budgets=("shop/a",), exhausted="shop/a"),
-            ("shop/web-1-a is kept by PodDisruptionBudget shop/a, which lets none of its pods go now", Kept.FOR_NOW),
+            ("shop/web-1-a is kept by PodDisruptionBudget shop/a, which allows no disruption now", Kept.FOR_NOW),
             id="one that lets none go",
         ),
         pytest.param(
@@ -207,7 +207,9 @@ TIED = "has a volume, or a claim on devices by name, that is tied to its node"
         pytest.param(PodSpec(node_terms=((HOST_TERM, ZONE),)), "", id="its node, or a zone"),
         pytest.param(PodSpec(node_selector=((HOSTNAME, "n1"),)), "", id="its own wish, which planning sees"),
         pytest.param(NOWHERE, "has fields that cannot be read", id="unreadable"),
-        pytest.param(PodSpec(unschedulable="claim x is gone"), "could not be planned anew: claim x is gone", id="why"),
+        pytest.param(
+            PodSpec(unschedulable="claim x is gone"), "could not be scheduled again: claim x is gone", id="why"
+        ),
     ],
 )
 def test_whether_there_may_be_another_place(spec: PodSpec, why: str) -> None:

@@ -112,7 +112,7 @@ def test_budgets_count_for_the_pods_that_they_select() -> None:
         pod("db", node="n1", owner="ReplicaSet", labels={"app": "db"}),
     )
     fed.put(_budget("b", 0, app="web"), path=POD_DISRUPTION_BUDGETS)
-    why = "default/web is kept by PodDisruptionBudget default/b, which lets none of its pods go now"
+    why = "default/web is kept by PodDisruptionBudget default/b, which allows no disruption now"
     assert _kept(fed) == {"db": "", "web": why}
     fed.put(_budget("b", 1, app="web"), path=POD_DISRUPTION_BUDGETS)
     assert _kept(fed) == {"db": "", "web": ""}

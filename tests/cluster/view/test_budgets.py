@@ -40,7 +40,7 @@ def _why(of: EquivalenceClass, *budgets: Any, count: int = 1) -> str:
     return table.undrainable([("n", {of: count})]).get("n", "")
 
 
-NONE = "PodDisruptionBudget ns/a lets none of its pods go now"
+NONE = "PodDisruptionBudget ns/a allows no disruption now"
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_only_the_nodes_that_are_asked_about_are_looked_at() -> None:
     fed.put(pod("a", node="n1"), pod("b", node="n2"), pod("c", node="not-there"))
     budget = {"metadata": {"name": "all", "namespace": "default"}, "spec": {"selector": {}}}
     fed.put(filled(kubernetes_pb2.PodDisruptionBudget(), budget), path=POD_DISRUPTION_BUDGETS)
-    why = "PodDisruptionBudget default/all lets none of its pods go now"
+    why = "PodDisruptionBudget default/all allows no disruption now"
     assert fed.model.undrainable(["n2", "not-there", "unknown"]) == {"n2": why}
     assert fed.model.undrainable([]) == {}
 

@@ -36,7 +36,7 @@ def window(hour: int, hours: float) -> Schedule:
 
 
 USED: frozenset[Literal["Underutilized"]] = frozenset({"Underutilized"})
-NONE = "the budgets of the provisioners let no node go now"
+NONE = "the disruption budgets of the provisioners allow no node to go now"
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from tests.support.cluster import NODES
 from tests.support.fleet import group
 
 DRY_RUN = ConsolidationMode.DRY_RUN
-NONE_ANY_MORE = "the steps that were planned are none any more"
+NONE_ANY_MORE = "the planned steps no longer apply"
 Scenes = Callable[..., tuple[Scene, list[str]]]
 
 

@@ -92,7 +92,7 @@ def test_without_the_template_there_would_be_no_other_claim(scene: _Scene) -> No
     assert not scene.stays()
     scene.api.remove(path_of(TEMPLATES, "t"))
     scene.planned()
-    why = "ns/pod-1 could not be planned anew: ResourceClaimTemplate ns/t is not found"
+    why = "ns/pod-1 could not be scheduled again: ResourceClaimTemplate ns/t is not found"
     assert scene.stays() == {scene.first: why}
     assert scene.planned(interrupted=True) == [([scene.first], 0, {})]
 

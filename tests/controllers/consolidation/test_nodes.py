@@ -133,7 +133,7 @@ CASES = {
     "CA's, taken back": Case(CHEAPER, pod=ORDINARY, node=annotated(SCALE_DOWN_DISABLED, "false")),
     "a pod that asks to stay": Case(stays=f'has the annotation {SAFE_TO_EVICT}: "false"', pod=ASKS_TO_STAY),
     "a pod of a Job": Case(stays="runs until it ends", pod={"owner": "Job/ns/job", "cpu": 100}),
-    "a pod that ends": Case(stays="is being deleted, and has its time", pod=ORDINARY, do=ends),
+    "a pod that ends": Case(stays="is still being deleted", pod=ORDINARY, do=ends),
     "its group is at its minimum": Case(stays="its node group would be below its minimum size", group="least"),
     "never": Case(stays="provisioner never is never consolidated: consolidateAfter is Never", group="never"),
     "not empty": Case(stays=ONLY_EMPTY, group="when-empty", pod=ORDINARY),

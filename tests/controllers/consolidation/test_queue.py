@@ -265,7 +265,7 @@ CASES = {
     "an old node that vanishes is as good as removed": Case("abC", "ab", {"C": 2}, [(begun, vanishes("a"))]),
     "a cordon that somebody lifts undoes it": Case(
         "aB", "aa", {"a": 2, "B": 0}, [(moving, changes("a", spec={"unschedulable": False}))],
-        UNDONE, "somebody has lifted the cordon of node big-"),
+        UNDONE, "somebody has uncordoned node big-"),
     "a pod that may not go any more undoes it": Case(
         "aB", "aa", {"a": 2, "B": 0}, [(moving, may_not_go("web", "a"))],
         UNDONE, "may not be moved any more: ns/pod-1 has the annotation karpenter.sh/do-not-disrupt"),

@@ -111,7 +111,7 @@ def is_away(scene: Scene) -> None:
         pytest.param(is_away, "the cluster is not known: the watch is down", id="the cluster is not known"),
         pytest.param(is_expected, "pods are to be created by their workloads: 2 (namespace", id="pods are expected"),
         pytest.param(orders, "increments are in flight: 1 (namespace not known until", id="an increment"),
-        pytest.param(is_drained, "node {node} is being removed, and has pods", id="somebody drains a node"),
+        pytest.param(is_drained, "node {node} is being removed and still has pods", id="somebody drains a node"),
     ],
 )
 def test_while_something_else_is_under_way_nothing_begins(

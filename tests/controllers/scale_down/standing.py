@@ -34,7 +34,7 @@ NOT_YET = "not evaluated yet"
 ENOUGH = "enough other nodes may go first"
 CONSOLIDATED = "cagrpc consolidates: it takes nodes away by itself"
 BOOKED = "booked for ProvisioningRequest"
-BUDGET = "PodDisruptionBudget ns/web lets none of its pods go now"
+BUDGET = "PodDisruptionBudget ns/web allows no disruption now"
 TO_BE_DELETED = {"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}
 ZONE = "topology.kubernetes.io/zone"
 

@@ -30,7 +30,7 @@ ON: Mapping[str, Any] = {
     "budgets": [{"nodes": "50%"}],
     "pause_after_failure": "1s",
 }
-AT_ITS_END = ("nothing is worth moving", "the steps that were planned are none any more")
+AT_ITS_END = ("nothing is worth moving", "the planned steps no longer apply")
 """What the server says it waits for."""
 PATIENCE_SECONDS = 1200.0
 _PLANNER = {"idle": "3s", "budget": "10s"}
