@@ -37,7 +37,7 @@ def numbered(tree: ast.AST) -> Iterator[int]:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and "log" in ast.unparse(node.func):
                 shown = next((each for each in node.args if isinstance(each, ast.Name) and each.id == name), None)
             if isinstance(shown, ast.Name) and shown.id == name:
-                yield node.lineno
+                yield shown.lineno
 
 
 def dollars(tree: ast.AST) -> Iterator[int]:
