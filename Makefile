@@ -49,8 +49,8 @@ venv: $(RUNTIME) $(PROTOS) ## the environment that `make run` needs, from requir
 
 native: $(NATIVE) ## the native front of the gRPC servers, which takes cargo
 
-run: venv ## serve the embedded configuration and replay a recorded conversation (ONCE=1: exit after the replay)
-	$(BIN)/cagrpc serve --log-level warning --state-dir $(STATE_DIR) --replay $(RECORDING) $(if $(ONCE),--once)
+run: venv ## serve a demonstration to look at in a browser (ONCE=1: replay a recorded conversation instead, and exit)
+	$(BIN)/cagrpc serve --log-level warning $(if $(ONCE),--state-dir $(STATE_DIR) --replay $(RECORDING) --once,--state-dir $(STATE_DIR)/demonstration --demonstration)
 
 kernels: $(RUNTIME) ## compile the planner's kernels, if that is still to be done
 	$(BIN)/python -m solver.planning.warm_up

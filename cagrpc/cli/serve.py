@@ -13,6 +13,7 @@ SUMMARY = "serve the provider, the expander and HTTP until SIGTERM"
 DETAILS = "Without --config it serves the embedded configuration: a simulated fleet over provisioners with weights."
 EXAMPLES = (
     "cagrpc serve",
+    "cagrpc serve --demonstration",
     "cagrpc serve --config cagrpc.yaml --state-dir /var/lib/cagrpc",
     "cagrpc serve --ephemeral-ports --replay three-deployments --once",
 )
@@ -39,6 +40,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--ephemeral-ports",
         action="store_true",
         help="listen on free ports of 127.0.0.1; endpoints.json in the state directory names them",
+    )
+    parser.add_argument(
+        "--demonstration",
+        action="store_true",
+        help="serve a cluster that is played in memory, in which there is always something to see",
     )
     parser.add_argument("--log-level", choices=LEVELS, default="info", help="default: %(default)s")
     parser.add_argument("--replay", metavar="RECORDING", help="then replay this recording against this server")

@@ -40,14 +40,14 @@ def load_settings(path: Path) -> Settings:
     return parse_settings(read_text(path), str(path), path.parent)
 
 
-def load_default_settings(directory: Path) -> Settings:
-    """Return the settings of the embedded configuration, with paths relative to `directory`."""
-    return parse_settings(default_text(), "default.yaml", directory)
+def load_default_settings(directory: Path, name: str = "default") -> Settings:
+    """Return the settings of an embedded configuration, with paths relative to `directory`."""
+    return parse_settings(default_text(name), f"{name}.yaml", directory)
 
 
-def default_text() -> str:
-    """Return the text of the embedded configuration."""
-    return (files("cagrpc") / "data" / "default.yaml").read_text(encoding="utf-8")
+def default_text(name: str = "default") -> str:
+    """Return the text of an embedded configuration: `default`, or `demonstration`."""
+    return (files("cagrpc") / "data" / f"{name}.yaml").read_text(encoding="utf-8")
 
 
 def parse_settings(text: str, name: str, directory: Path) -> Settings:

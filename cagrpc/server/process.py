@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -40,6 +41,9 @@ from cagrpc.server.server import Endpoints, Server
 from cagrpc.server.tls import WILDCARDS, in_state_directory
 from cagrpc.tables import console
 
+if TYPE_CHECKING:
+    from cagrpc.demonstration.cluster import PlayedCluster
+
 log = logging.getLogger(__name__)
 
 EXIT_FAILED = 1
@@ -49,12 +53,18 @@ END_SECONDS = 30.0
 """A process that must end exits after so long even if threads hang, with a traceback of them all."""
 ENDPOINTS = "endpoints.json"
 CLOUD_CONFIG = "cloud-config.yaml"
+DEMONSTRATION = """\
+This is a demonstration: a small cluster is played in memory; cagrpc plans, orders and consolidates its nodes.
+Open {page}: pods wait and are told why, a machine type is sold out, a training job gets all of its nodes or none.
+Next, plan for your own cluster without touching it: see `cagrpc plan --help`."""
 
 
 def serve(options: argparse.Namespace) -> int:
     """Serve until SIGTERM (exit 0) or SIGINT (130); with --once until the replay is done. Return the exit code."""
     if options.once and not options.replay:
         raise InvalidInput("serve: --once stops after the replay; give --replay as well")
+    if options.demonstration and (options.config or options.replay):
+        raise InvalidInput("serve: --demonstration plays a cluster of its own; leave out --config and --replay")
     logs.set_up(options.log_level)
     settings = settings_from(options)
     with _tracing(settings):
@@ -68,7 +78,10 @@ def _serve(options: argparse.Namespace, settings: Settings) -> int:
     stopping, signals = threading.Event(), list[int]()
     with _signals(stopping, signals):
         try:
-            server = Server(settings, recorder, stopping.set)
+            played = _played() if options.demonstration else None
+            server = Server(settings, recorder, stopping.set, played)
+            if played is not None:
+                server.play(played)
         except CagrpcError as error:  # also a port or a state directory in use by another process
             for line in str(error).splitlines():
                 complain(line)
@@ -76,7 +89,7 @@ def _serve(options: argparse.Namespace, settings: Settings) -> int:
         try:
             with _fail_on_uncaught(server.fail):
                 server.start()
-                announce(settings, server.endpoints, console())
+                announce(settings, server.endpoints, console(), demonstration=options.demonstration)
                 code = _replay(options.replay, calls, settings, server, stopping) if calls else 0
                 if not options.once:
                     say("serving; stop with Ctrl-C", flush=True)
@@ -120,7 +133,8 @@ def _tracing(settings: Settings) -> Iterator[None]:
 
 def settings_from(options: argparse.Namespace) -> Settings:
     """Return the configuration with the overrides of flags. Raises InvalidInput."""
-    settings = load_settings(options.config) if options.config else load_default_settings(Path())
+    name = "demonstration" if options.demonstration else "default"
+    settings = load_settings(options.config) if options.config else load_default_settings(Path(), name)
     if options.state_dir:
         tls = in_state_directory(settings.tls, settings.state_directory, options.state_dir)
         settings = replace(settings, state_directory=options.state_dir, tls=tls)
@@ -149,9 +163,21 @@ def _address(text: str | None, otherwise: Address) -> Address:
     return parse_address(text) if text else otherwise
 
 
-def announce(settings: Settings, endpoints: Endpoints, out: Console) -> None:
-    """Print the endpoints and the cluster-autoscaler's flags; write cloud-config.yaml and endpoints.json."""
+def _played() -> PlayedCluster:
+    from cagrpc.demonstration.cluster import PlayedCluster  # noqa: PLC0415 - a server without it does not import it
+
+    return PlayedCluster()
+
+
+def announce(settings: Settings, endpoints: Endpoints, out: Console, *, demonstration: bool = False) -> None:
+    """Print the endpoints and the cluster-autoscaler's flags, or what a demonstration shows; write cloud-config.yaml
+    and endpoints.json."""
     state = settings.state_directory.resolve()
+    if demonstration:
+        out.print(DEMONSTRATION.format(page=f"http://{endpoints.http}/"), highlight=False, soft_wrap=True)
+        sys.stdout.flush()
+        (state / ENDPOINTS).write_text(json.dumps({**asdict(endpoints), "pid": os.getpid()}) + "\n")
+        return
     if endpoints.provider:
         out.print(f"provider  {endpoints.provider}")
     out.print(f"expander  {endpoints.expander}")

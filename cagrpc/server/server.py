@@ -44,6 +44,7 @@ from cagrpc.services.http.server import HttpServer
 from cagrpc.services.http.site import Site
 
 if TYPE_CHECKING:
+    from cagrpc.demonstration.cluster import PlayedCluster
     from cagrpc.server.cluster import ClusterConnection
     from cagrpc.server.standby import Standby
 
@@ -78,10 +79,15 @@ class Server:
     must end; empty where it need not."""
 
     def __init__(
-        self, settings: Settings, recorder: Recorder | None = None, on_failure: Callable[[], None] = lambda: None
+        self,
+        settings: Settings,
+        recorder: Recorder | None = None,
+        on_failure: Callable[[], None] = lambda: None,
+        played: PlayedCluster | None = None,
     ) -> None:
-        """`on_failure` is called once, when `failure` is set. Raises InvalidInput or Unavailable where a part cannot be
-        built; then nothing is left open."""
+        """`on_failure` is called once, when `failure` is set; `played` is the cluster of a demonstration, instead of
+        the configuration's. Raises InvalidInput or Unavailable where a part cannot be built; then nothing is left
+        open."""
         self.failure = ""
         self._synced = False
         self._failing = threading.Lock()
@@ -105,7 +111,9 @@ class Server:
             if settings.cluster is not None:
                 from cagrpc.server.cluster import ClusterConnection
 
-                self._cluster = cluster = ClusterConnection(settings.cluster, settings)
+                self._cluster = cluster = ClusterConnection(
+                    settings.cluster, settings, played.client if played is not None else None
+                )
                 undo.callback(cluster.client.close)
                 self._runner.add(cluster.view)
                 pending = cluster.view.pending
@@ -161,6 +169,11 @@ class Server:
         """Become the leader in a cluster. Raises InvalidInput and Unavailable."""
         self._become_leader(journal)
         self._runner.start()
+
+    def play(self, played: PlayedCluster) -> None:
+        """Let the cluster of a demonstration be played from `start` on, with the switches of the simulated machines."""
+        played.simulate = self._runner.pages()["/simulation"].put or played.simulate
+        self._runner.add(played)
 
     def fail(self, problem: str) -> None:
         """Set `failure` to why the process must end; ignored where it is set, or where the process is ending."""

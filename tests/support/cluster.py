@@ -13,22 +13,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from google.protobuf.message import Message
-
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.api.core.nodes import START_UP_TAINT, node_document
 from cagrpc.api.core.pod_bodies import pod_body
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
-from cagrpc.api.encoding.messages import known_to_message
-from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.backends.simulated.backend import SimulatedBackend
-from cagrpc.cluster.documents import KINDS
 from cagrpc.cluster.view.objects import ObservedNode, ObservedPod, PodReader, read_node
+from cagrpc.demonstration.wire import protobuf
 from cagrpc.fleet.model import InstanceState
 from solver.model import ATTACHABLE_VOLUMES, Node, NodeGroup, PodSpec
 from solver.model import PODS as PODS_RESOURCE
 from solver.model.eligibility import why_not_eligible
-from tests.support.api_server import ApiServer, Document, pod_bytes
+from tests.support.api_server import ApiServer, Document
 from tests.support.fleet import FakeClock
 
 NAMESPACE, OTHER_NAMESPACE = "ns", "other"
@@ -37,7 +33,6 @@ REGISTER_SECONDS = 5.0
 """From when a machine runs to when its Node is Ready."""
 
 _COLLECTION = re.compile(r"/apis(/[^/]+)?|/(api|apis/[^/]+)/v[^/]+(/namespaces/[^/]+)?/[a-z]+")
-_IN_NAMESPACE = re.compile(r"/namespaces/[^/]+(?=/)")
 
 
 def path_of(collection: str, name: str = "", namespace: str = NAMESPACE) -> str:
@@ -46,24 +41,6 @@ def path_of(collection: str, name: str = "", namespace: str = NAMESPACE) -> str:
     of, _, plural = collection.rpartition("/")
     there = f"{of}/namespaces/{namespace}/{plural}"
     return f"{there}/{name}" if name else there
-
-
-def collection_of(path: str) -> str:
-    """Return the collection of all namespaces in which an object is listed."""
-    return _IN_NAMESPACE.sub("", path).rpartition("/")[0]
-
-
-def protobuf(path: str, document: Document) -> bytes:
-    """Return an object as informers get it that ask for protobuf."""
-    plural = collection_of(path).rpartition("/")[2]
-    if plural == "pods":
-        return pod_bytes(document)
-    template = document.get("spec", {}).get("template")
-    if template is not None and plural != "daemonsets":  # in bytes, as it is parsed only where it is asked for
-        data = known_to_message(kubernetes_pb2.PodTemplateSpec, template).SerializeToString()
-        document = {**document, "spec": {**document["spec"], "template": data}}
-    message: type[Message] = getattr(kubernetes_pb2, KINDS[plural])
-    return known_to_message(message, document).SerializeToString()
 
 
 class _Served(set[str]):

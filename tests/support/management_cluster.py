@@ -136,7 +136,7 @@ class ManagementCluster(ApiServer):
     # ---- the server
 
     def put(self, path: str, found: Document) -> Document:
-        with self._lock:
+        with self.changed:
             metadata = {**found.get("metadata", {}), "namespace": NAMESPACE}
             if path not in self.objects:
                 self._created_at += 1
@@ -146,7 +146,7 @@ class ManagementCluster(ApiServer):
             return stored
 
     def remove(self, path: str) -> Document:
-        with self._lock:
+        with self.changed:
             document = super().remove(path)
             self._record(path, document, there=False)
             return document

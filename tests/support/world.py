@@ -40,6 +40,8 @@ from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.placement.controller import PlacementController
 from cagrpc.controllers.runtime import Runtime
 from cagrpc.controllers.settings import ClusterSettings, Drive
+from cagrpc.demonstration.objects import collection_of
+from cagrpc.demonstration.wire import protobuf
 from cagrpc.fleet.catalogue import Catalogue
 from cagrpc.fleet.fleet import Fleet, FleetSettings
 from cagrpc.fleet.model import IncrementStatus, Phase
@@ -53,7 +55,7 @@ from cagrpc.server.controllers import assume_cache, cluster_controllers
 from cagrpc.services.http.metrics import Metrics
 from solver.model import Budget, Limit, NodeGroup
 from tests.support.api_server import Document
-from tests.support.cluster import Cluster, collection_of, protobuf
+from tests.support.cluster import Cluster
 from tests.support.fleet import FakeClock, MemoryJournal, run_inline
 from tests.support.kills import Killed, SteppedJournal, Steps
 

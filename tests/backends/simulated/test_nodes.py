@@ -14,13 +14,14 @@ from cagrpc.api.core.nodes import START_UP_TAINT
 from cagrpc.backends.simulated.nodes import nodes, pods
 from cagrpc.backends.simulated.nodes.controller import NodeController
 from cagrpc.backends.simulated.nodes.nodes import LEASES, NodeLeases
+from cagrpc.demonstration.wire import pod_bytes
 from cagrpc.errors import Unavailable
 from cagrpc.fleet.backend import BackendInstance
 from cagrpc.fleet.model import FleetSnapshot, GroupState, InstanceState
 from cagrpc.kube.client.envelopes import Encoding, identity
 from cagrpc.kube.nodes import NODES
 from solver.model import NodeGroup, Taint, TaintEffect
-from tests.support.api_server import ApiServer, Refusal, api_server, pod_bytes
+from tests.support.api_server import ApiServer, Refusal, api_server
 from tests.support.fleet import FakeClock, ScriptedBackend
 
 _GPU = Taint("nvidia.com/gpu", TaintEffect.NO_SCHEDULE, "present")

@@ -23,10 +23,11 @@ from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.placement.controller import PlacementController
 from cagrpc.controllers.placement.release import APART_SECONDS, ReleaseController
 from cagrpc.controllers.settings import PlannerSettings
+from cagrpc.demonstration.wire import pod_bytes
 from cagrpc.errors import CagrpcError, Unavailable
 from cagrpc.fleet.model import IncrementSpec, Phase, Placement, PodKey
 from cagrpc.kube.client.envelopes import identity
-from tests.support.api_server import ApiServer, node_bytes, pod_bytes
+from tests.support.api_server import ApiServer, node_bytes
 from tests.support.fleet import FleetHarness, MemoryJournal, ScriptedNodes, group
 
 OTHER_TAINT = {"key": "nvidia.com/gpu", "effect": "NoSchedule"}

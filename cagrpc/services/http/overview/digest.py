@@ -65,7 +65,8 @@ Rows = Callable[[JsonList, Callable[[Json], Any]], list[Any]]
 
 
 def _status(status: Any, _: Rows) -> Json:
-    shown = ("ready", "why_not_ready", "drive", "cluster", "planner", "waiting_pods", "expected_pods")
+    state = ("ready", "why_not_ready", "drive", "cluster", "planner", "waiting_pods", "expected_pods")
+    shown = (*state, "demonstration", "scene")
     return {**{name: status[name] for name in shown if name in status}, "warnings": [*warnings_of(status)]}
 
 

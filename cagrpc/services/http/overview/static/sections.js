@@ -13,6 +13,7 @@ function now({ status, fleet, increments }) {
   const tiers = fleet.tiers ?? [];
   const failed = total(tiers, "failed");
   return [
+    status.demonstration && h("p", { class: "note" }, `This is ${status.demonstration}.${status.scene ? ` Just now: ${status.scene}.` : ""}`),
     figures([
       ["state", status.ready ? "ready" : "not ready", status.ready ? "good" : "bad"],
       ["pods wait", status.waiting_pods === undefined ? null : count(status.waiting_pods)],
