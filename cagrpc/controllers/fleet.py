@@ -7,8 +7,9 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from itertools import islice
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -17,7 +18,7 @@ from prometheus_client.registry import Collector
 from cagrpc.api.capacity_quotas import LIMIT_PREFIX
 from cagrpc.cluster.quotas import quota_words, quotas_among
 from cagrpc.fleet.fleet import Fleet
-from cagrpc.fleet.model import GroupState, IncrementStatus, InstanceState, Phase
+from cagrpc.fleet.model import GroupState, IncrementStatus, InstanceState, Phase, PodKey
 from cagrpc.fleet.records import IncrementRecord
 from cagrpc.runtime import tracing
 from cagrpc.runtime.back_off import BackOff
@@ -25,8 +26,13 @@ from cagrpc.runtime.controller import Controller, Json, JsonList, JsonPage
 from cagrpc.runtime.heartbeat import Heartbeat
 from solver.model.objects import UNLIMITED_SIZE
 
+if TYPE_CHECKING:  # not needed without a cluster
+    from cagrpc.cluster.state import PodRef
+
 NAME = "a step of the fleet"
 STEP_SECONDS = 1.0
+_MOST_PODS = 5
+"""Named of each increment in flight."""
 _MOST_ORPHANS = 100
 """Named in the status; the metric counts all."""
 _SECONDS_BUCKETS = (1.0, 5.0, 15.0, 30.0, 60.0, 90.0, 120.0, 180.0, 240.0, 300.0, 420.0, 600.0, 900.0)
@@ -49,9 +55,12 @@ class FleetController(Controller):
         wake: threading.Event | None = None,
         increments: IncrementMetrics | None = None,
         backend_status: Callable[[], Mapping[str, str]] = dict,
+        pod_of: Callable[[PodKey], PodRef | None] = lambda _: None,
     ) -> None:
         """`heartbeat` is beaten by the fleet at each call of the backend, `wake` set where a step has something to do;
-        `backend_pages` and `backend_status` are the backend's. The fleet reports phases to `increments`."""
+        `backend_pages` and `backend_status` are the backend's. The fleet reports phases to `increments`. `pod_of`
+        knows the pods that wait."""
+        self._pod_of = pod_of
         self._fleet = fleet
         self._phases = increments or IncrementMetrics()
         self._backend_pages = backend_pages
@@ -93,7 +102,16 @@ class FleetController(Controller):
             for instance in state.instances
             if instance.state is InstanceState.RUNNING
         )
-        return JsonList(snapshot.increments, lambda each: increment_as_json(each, running))
+        return JsonList(
+            snapshot.increments, lambda each: {**increment_as_json(each, running), "pods_like": self._examples(each)}
+        )
+
+    def _examples(self, status: IncrementStatus) -> list[str]:
+        """Return some of the pods that wait for an increment in flight, `namespace/name`."""
+        if not status.phase.in_flight:
+            return []
+        found = (self._pod_of(each) for each in islice(status.increment.pods, _MOST_PODS))
+        return sorted(f"{each.namespace}/{each.name}" for each in found if each is not None)
 
     def collectors(self) -> Iterable[Collector]:
         """Return sizes, instances and increments, and what is out of reach."""

@@ -10,21 +10,31 @@ from cagrpc.fleet.records import BackendRecord, Changes
 if TYPE_CHECKING:  # it brings SQLite, which a check of the configuration does without
     from cagrpc.fleet.journal import Journal
 
+_NOT_OF_BACKENDS = "cagrpc.io/"
+
 
 class BackendRecords:
     """What a backend keeps in the journal, where the cloud itself keeps nothing for it: JSON objects by key. Whoever
     leads has the journal, so the next leader finds them. Every call raises `errors.Unavailable` as the journal's do."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, own: str = "") -> None:
+        """`own` is the place of something other than the backend, which sees nothing of it."""
         self._journal = journal
+        self._place = f"{_NOT_OF_BACKENDS}{own}/" if own else ""
 
     def read(self) -> dict[str, Mapping[str, Any]]:
         """Return them all. It reads the whole journal: call it once, where the backend is opened."""
-        return {key: record.value for key, record in self._journal.read().backend.items()}
+        found = self._journal.read().backend.items()
+        return {
+            key.removeprefix(self._place): record.value
+            for key, record in found
+            if key.startswith(self._place) and (self._place or not key.startswith(_NOT_OF_BACKENDS))
+        }
 
     def write(self, changed: Mapping[str, Mapping[str, Any] | None]) -> None:
         """Write these durably, all or none, before it returns; None removes one. What is not the leader's any more is
         refused, so what is asked of a cloud after it is asked by the leader."""
-        kept = tuple(BackendRecord(key, value) for key, value in changed.items() if value is not None)
-        forgotten = tuple(key for key, value in changed.items() if value is None)
+        placed = {f"{self._place}{key}": value for key, value in changed.items()}
+        kept = tuple(BackendRecord(key, value) for key, value in placed.items() if value is not None)
+        forgotten = tuple(key for key, value in placed.items() if value is None)
         self._journal.commit(Changes(backend=kept, forgotten_backend=forgotten))

@@ -60,9 +60,11 @@ def _counts(instances: Mapping[str, int]) -> str:
 
 def _events(replay: Replay) -> Any:
     result = table(f"Replay of {replay.recording}", "asked", "recorded", "cagrpc", "why, or what became of it")
+    decided: RecordedDecision | None = None
     for event in replay.events:
         match event:
             case RecordedDecision():
+                decided = event
                 asked = "\n".join(
                     f"{o.node_group}: {pluralize(o.nodes, 'node')}, {pluralize(o.pods, 'pod')}" for o in event.options
                 )
@@ -71,12 +73,20 @@ def _events(replay: Replay) -> Any:
             case Increase():
                 waited = f" after {event.settled_seconds:.1f} s" if event.code == "OK" else ""
                 asked = f"IncreaseSize {event.node_group} +{event.delta}"
-                result.add_row(asked, event.recorded_code, event.code, f"{event.outcome}{waited}")
+                other = _other_way(decided, event)
+                result.add_row(asked, event.recorded_code, event.code, f"{event.outcome}{waited}{other}")
             case Deletion():
                 asked = f"DeleteNodes {event.node_group}: {event.instances} instances"
                 result.add_row(asked, event.recorded_code, event.code, "")
         result.add_section()
     return result
+
+
+def _other_way(decided: RecordedDecision | None, increase: Increase) -> str:
+    """Return that the recording went on with its own choice where cagrpc made another one; empty where it did not."""
+    if decided is None or decided.choice == decided.recorded_choice or increase.node_group != decided.recorded_choice:
+        return ""
+    return f"\nthe recording's way: cagrpc chose {decided.choice or VETO}"
 
 
 def _totals(replay: Replay) -> Any:

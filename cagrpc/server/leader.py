@@ -19,6 +19,7 @@ from cagrpc.config.settings import Settings
 from cagrpc.controllers import fleet as fleet_controller
 from cagrpc.controllers.fleet import FleetController, IncrementMetrics
 from cagrpc.controllers.kept import InConfigMap, InFile, Keeping
+from cagrpc.controllers.overview import OverviewController
 from cagrpc.controllers.settings import Drive, ExpanderMode
 from cagrpc.fleet.backend_records import BackendRecords
 from cagrpc.fleet.fleet import Fleet, FleetListeners, FleetSettings, no_quotas, show_all
@@ -148,7 +149,11 @@ class Leader:
             take_choice=decisions.take_choice,
             ready=ready,
         )
-        self.controllers.append(FleetController(self.fleet, heartbeat, backend.pages, wake, increments, backend.status))
+        view = cluster.view if cluster is not None else None
+        shown = (backend.pages, wake, increments, backend.status)
+        pod_of = view.pod_of if view is not None else lambda _: None
+        self.controllers.append(FleetController(self.fleet, heartbeat, *shown, pod_of))
+        self.controllers.append(OverviewController(self.fleet, view, BackendRecords(journal, "overview"), now))
         if cluster is not None and self._assumed is not None:
             from cagrpc.controllers.runtime import Runtime
             from cagrpc.server.controllers import cluster_controllers

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import MutableMapping
+from collections import deque
+from collections.abc import Mapping, MutableMapping
 from typing import Any, TextIO
 
 import structlog
@@ -15,11 +16,40 @@ from structlog.dev import Column, ConsoleRenderer, plain_traceback
 
 from cagrpc.output import printable
 from cagrpc.runtime import tracing
+from cagrpc.runtime.controller import Json, JsonList, JsonPage
 
 _TALKATIVE = ("urllib3", "kubernetes")
 """Libraries whose information is for their own developers: below warnings only with `debug`."""
 
+_HAPPENED = ("cagrpc.controllers.", "cagrpc.fleet.")
+"""Whose information is about what happened to pods and nodes; of others only warnings are."""
+_MOST_RECENT = 200
+
 Fields = MutableMapping[str, Any]
+
+
+class _Recent(logging.Handler):
+    """Keeps the last lines about what happened."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.lines: deque[Json] = deque(maxlen=_MOST_RECENT)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno < logging.WARNING and not record.name.startswith(_HAPPENED):
+            return
+        line = {"at_seconds": record.created, "level": record.levelname.lower(), "text": record.getMessage()}
+        about = {name: str(record.__dict__[name]) for name in _ABOUT if name in record.__dict__}
+        self.lines.append({**line, "about": about})
+
+
+_ABOUT = ("increment", "plan", "disruption", "request", "decision")
+_RECENT = _Recent()
+
+
+def pages() -> Mapping[str, JsonPage]:
+    """Return `/log`: what happened last in this process, oldest first."""
+    return {"/log": JsonPage(lambda: JsonList([*_RECENT.lines]))}
 
 
 class _Formatter(structlog.stdlib.ProcessorFormatter):
@@ -32,7 +62,12 @@ def set_up(level: str, stream: TextIO | None = None) -> None:
     target = stream or sys.stderr
     handler = logging.StreamHandler(target)
     handler.setFormatter(_short_lines() if target.isatty() else _json())
+    handler.setLevel(level.upper())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    own = logging.getLogger("cagrpc")
+    own.setLevel(min(logging.INFO, logging.root.level))  # the page has them also where stderr does not
+    if _RECENT not in own.handlers:
+        own.addHandler(_RECENT)
     for library in _TALKATIVE:
         logging.getLogger(library).setLevel(
             logging.NOTSET if level == "debug" else max(logging.WARNING, logging.root.level)

@@ -30,6 +30,7 @@ from cagrpc.runtime.health import readiness_lines
 from cagrpc.runtime.loopback import is_loopback
 from cagrpc.runtime.runner import Runner
 from cagrpc.runtime.stopping import STOP_SECONDS, stop_all
+from cagrpc.server import logs
 from cagrpc.server.leader import Leader
 from cagrpc.server.metrics import ServerMetrics
 from cagrpc.server.tls import WILDCARDS, Listeners, open_listeners
@@ -55,7 +56,8 @@ _BY_NODE = {provider.SERVICE: provider.BY_NODE, expander.SERVICE: ()}
 
 _EMPTY_PAGES: Mapping[str, JsonPage] = {
     **dict.fromkeys(
-        ("/nodegroups", "/increments", "/plans", "/provisioningrequests", "/episodes"), JsonPage(lambda: JsonList(()))
+        ("/nodegroups", "/increments", "/nodes", "/history", "/plans", "/provisioningrequests", "/episodes"),
+        JsonPage(lambda: JsonList(())),
     ),
     "/slack": JsonPage(dict),
     "/consolidation": JsonPage(dict),
@@ -140,7 +142,7 @@ class Server:
             self._rpc_servers = self._listen(addresses, listeners, recorder, undo)
             site = Site(
                 Metrics(self._collectors),
-                lambda: {**self._decisions.pages(), **_EMPTY_PAGES, **self._runner.pages()},
+                lambda: {**self._decisions.pages(), **_EMPTY_PAGES, **logs.pages(), **self._runner.pages()},
                 self._why_not_ready,
                 self.stuck,
                 self._status,

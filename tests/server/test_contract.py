@@ -35,6 +35,7 @@ STOP_SECONDS = 5.0
 NAMES = (
     "the cluster view",
     "a step of the fleet",
+    "samples of the last day",
     "ProvisioningRequests",
     "writing Events of cagrpc.io/provisioning-requests",
     "placing pods",
@@ -188,6 +189,8 @@ def test_members_of_the_status_and_pages_belong_to_one_controller_each(controlle
     assert {*pages} == {
         "/nodegroups",
         "/increments",
+        "/nodes",
+        "/history",
         "/simulation",
         "/plans",
         "/provisioningrequests",

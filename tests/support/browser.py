@@ -24,7 +24,7 @@ from tests.support.waiting import AMPLE_SECONDS
 COMMON_FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-dev-shm-usage")
 _PIPE = 'exec "$0" "$@" 3<&0 4>&1 0</dev/null 1>&2'  # commands come at 3, answers and events go out at 4
 _QUIET = ("--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-extensions")
-KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32}
+KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32, "/": 191}
 
 
 class Browser:
@@ -152,7 +152,7 @@ class Tab:
 
     def press(self, key: str) -> None:
         about: dict[str, Any] = {"key": key, "code": key, "windowsVirtualKeyCode": KEYS[key]}
-        text = {"Enter": "\r", " ": " "}.get(key)
+        text = {"Enter": "\r", " ": " ", "/": "/"}.get(key)
         self.call("Input.dispatchKeyEvent", type="keyDown", **about, **({"text": text} if text else {}))
         self.call("Input.dispatchKeyEvent", type="keyUp", **about)
 

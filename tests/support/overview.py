@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from cagrpc.cluster.shortages import Shortage
-from cagrpc.cluster.state import IncompleteGang
+from cagrpc.cluster.state import ClusterNode, IncompleteGang
 from cagrpc.controllers.assume_cache.slack import SlackState
 from cagrpc.controllers.consolidation.holds import Hold, Needs
 from cagrpc.controllers.consolidation.status import PublishedPlan, Shown, in_full
 from cagrpc.controllers.episodes.log import as_json as episode_as_json
 from cagrpc.controllers.episodes.model import Ended, Episode, GroupNodes, Outcome
 from cagrpc.controllers.fleet import group_as_json, increment_as_json
+from cagrpc.controllers.overview import Sample, node_as_json
 from cagrpc.controllers.planning.records import Ordered, PlanRecord
 from cagrpc.controllers.slack.record import as_json as slack_as_json
 from cagrpc.fleet.model import (
@@ -26,11 +27,11 @@ from cagrpc.fleet.model import (
     InstanceState,
     Phase,
 )
-from cagrpc.runtime.controller import JsonList, JsonPage
+from cagrpc.runtime.controller import Json, JsonList, JsonPage
 from cagrpc.services.decisions import ConsideredOption, Decision
 from solver.consolidation.model import ConsolidationPlan
 from solver.explanation.model import WhyWaiting
-from solver.model import NodeGroup, PodSpec
+from solver.model import Node, NodeGroup, PodSpec
 from solver.slack.model import Role, SlackDemand, SlackShape
 
 AT = 1_790_000_000.0
@@ -44,6 +45,7 @@ class BusyServer:
     many: int = 2
     running: int = 1
     """Instances of each increment that run."""
+    ready: bool = False
 
     def pages(self) -> dict[str, JsonPage]:
         return {
@@ -56,12 +58,15 @@ class BusyServer:
             "/slack": JsonPage(lambda: slack_as_json(self.slack(), self._text("carrier"), self._text("problem"))),
             "/consolidation": JsonPage(lambda: in_full(self.consolidation())),
             "/episodes": JsonPage(lambda: JsonList(self.episodes(), episode_as_json)),
+            "/nodes": JsonPage(lambda: JsonList(self.nodes())),
+            "/history": JsonPage(lambda: JsonList(self.samples(), Sample.as_json)),
+            "/log": JsonPage(lambda: JsonList(self.lines())),
         }
 
     def status(self) -> Mapping[str, Any]:
         return {
-            "ready": False,
-            "why_not_ready": self._text("the journal is out of reach"),
+            "ready": self.ready,
+            "why_not_ready": "" if self.ready else self._text("the journal is out of reach"),
             "drive": "plan",
             "cluster": self._text("https://cluster"),
             "planner": self._text("waits for news"),
@@ -101,7 +106,8 @@ class BusyServer:
 
     def _increments(self) -> JsonList:
         running = {f"{number}-{node}" for number in range(self.many) for node in range(self.running)}
-        return JsonList(self.increments(), lambda each: increment_as_json(each, running))
+        like = [self._text("ml/trainer")]
+        return JsonList(self.increments(), lambda each: {**increment_as_json(each, running), "pods_like": like})
 
     def increments(self) -> list[IncrementStatus]:
         phases = [*Phase]
@@ -122,6 +128,30 @@ class BusyServer:
                 nodes=tuple(IncrementNode(f"{number}/{node}", "", f"{number}-{node}") for node in range(3)),
             )
             for number in range(self.many * len(phases))
+        ]
+
+    def nodes(self) -> list[Json]:
+        """Each fuller than the one before it, of group-0 all but the last."""
+        found = []
+        for number in range(self.many):
+            there = {"cpu": 4000, "memory": 16 * 2**30, "nvidia.com/gpu": 2, "pods": 110}
+            free = {**there, "cpu": 4000 - 4000 * number // self.many, "pods": 110 - number}
+            node = Node(self._text(f"node-{number}"), free, allocatable=there)
+            standing = ClusterNode(node, "", ready=True, held=False)
+            group = self._text("group-0" if number < self.many - 1 else "group-1")
+            found.append(node_as_json(standing, group, f"{number:032x}"))
+        return found
+
+    def samples(self) -> list[Sample]:
+        return [
+            Sample(AT + 300 * number, 2.0 + number % 7, 10 + number, number % 3) for number in range(10 * self.many)
+        ]
+
+    def lines(self) -> list[Json]:
+        about = {"increment": f"{0:032x}"}
+        text = self._text("increment is done")
+        return [
+            {"at_seconds": AT + number, "level": "info", "text": text, "about": about} for number in range(self.many)
         ]
 
     def decisions(self) -> list[Decision]:
@@ -195,7 +225,7 @@ class BusyServer:
 
     def consolidation(self) -> Shown:
         holding = (Hold(self._text(f"tenant-{number}"), AT, AT + 900, Needs(3)) for number in range(self.many))
-        plan = PublishedPlan(AT, ConsolidationPlan((), 1.0, 1.0, 0.9, 0.8))
+        plan = PublishedPlan(AT, ConsolidationPlan((), 1.0, 0.8, 0.7, 0.6, {"node-0": self._text("it is young")}))
         return Shown("on", self._text("pods wait: 6"), plan, holding=tuple(holding))
 
     def episodes(self) -> list[Episode]:

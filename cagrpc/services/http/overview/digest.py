@@ -13,6 +13,7 @@ from typing import Any
 
 from cagrpc.errors import CagrpcError
 from cagrpc.runtime.controller import Json, JsonList, JsonPage
+from solver.model.money import hourly
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +22,9 @@ MOST_ROWS = 100
 _FEW = 20
 _FINISHED = 10
 _NAMED = 10
+_LOGGED = 60
+_MOST_CELLS = 200
+"""Of a node group's picture; a larger one is shown by quarters."""
 _LONGEST_TEXT = 600
 _LONGEST_LIST = 20
 """How many members a list within a row has: reasons, ways."""
@@ -104,6 +108,9 @@ def _fleet(groups: JsonList, rows_of: Rows) -> Json:
             tier[state] += row["instances"].get(state, 0)
     used = [row for row in rows if row["target_size"] or row["instances"]]
     return {
+        "target_size": sum(row["target_size"] for row in rows),
+        "failed": sum(row["instances"].get("failed", 0) for row in rows),
+        "cost_usd_per_hour": sum(map(_cost, rows)),
         "tiers": [_tier(each) for each in [*tiers.values()][:MOST_ROWS]],
         "groups": [_group(row) for row in used[:MOST_ROWS]],
         "groups_left_out": max(0, len(used) - MOST_ROWS),
@@ -138,14 +145,78 @@ def _increments(increments: JsonList, _: Rows) -> Json:
 
 
 def _increment(row: Json) -> Json:
-    shown = ("id", "phase", "origin", "pods", "nodes", "nodes_running", "reason", "message", "cost_usd_per_hour", "gap")
+    what = ("id", "phase", "origin", "pods", "nodes", "nodes_running", "cost_usd_per_hour", "gap")
+    shown = (*what, "pods_like")
     times = ("created_at_seconds", "deadline_at_seconds")
     return {
         **{name: row[name] for name in (*shown, *times)},
+        "message": row["message"] or row["reason"],
         "requests": len(row["requests"]),
         "deltas": dict([*row["deltas"].items()][:_FEW]),
         "deltas_left_out": max(0, len(row["deltas"]) - _FEW),
     }
+
+
+def _nodes(nodes: JsonList, _: Rows) -> Json:
+    """Return by node group how full its nodes are, and up to MOST_ROWS nodes, the emptiest first."""
+    rows = [nodes.as_json(each) for each in nodes.items]
+    groups: dict[str, list[Json]] = {}
+    for row in rows:
+        groups.setdefault(row["node_group"], []).append(row)
+    emptiest = sorted(rows, key=lambda row: (_fullness(row), row["name"]))
+    largest = sorted(groups.items(), key=lambda each: (-len(each[1]), each[0]))
+    return {
+        "groups": [_how_full(name, of) for name, of in largest[:MOST_ROWS]],
+        "nodes": [
+            {**row, "used": {name: _share(*of) for name, of in row["used"].items()}} for row in emptiest[:MOST_ROWS]
+        ],
+        "nodes_left_out": max(0, len(rows) - MOST_ROWS),
+    }
+
+
+def _how_full(name: str, rows: Sequence[Json]) -> Json:
+    used: dict[str, list[float]] = {}
+    for row in rows:
+        for resource, (taken, there) in row["used"].items():
+            sums = used.setdefault(resource, [0.0, 0.0])
+            sums[0] += taken
+            sums[1] += there
+    fullness = sorted(map(_fullness, rows), reverse=True)
+    return {
+        "id": name,
+        "nodes": len(rows),
+        "used": {resource: _share(*sums) for resource, sums in used.items()},
+        "cells": "".join(str(min(9, int(10 * each))) for each in fullness) if len(rows) <= _MOST_CELLS else "",
+        "quarters": [sum(min(3, int(4 * each)) == quarter for each in fullness) for quarter in range(4)],
+    }
+
+
+def _fullness(row: Json) -> float:
+    """Return the share of a node that is taken of what is taken most."""
+    return max((taken / there for taken, there in row["used"].values() if there), default=0.0)
+
+
+def _share(taken: float, there: float) -> float:
+    return round(taken / there, 3) if there else 0.0
+
+
+def _history(samples: JsonList, _: Rows) -> Json:
+    """Return at most MOST_ROWS points, evenly over the time that is known: of each span the last cost and number of
+    nodes, and the most pods that waited."""
+    rows = [samples.as_json(each) for each in samples.items]
+    if len(rows) < 2:
+        return {"points": []}
+    first, last = rows[0]["at_seconds"], rows[-1]["at_seconds"]
+    spans: dict[int, list[Any]] = {}
+    for row in rows:
+        span = int((MOST_ROWS - 1) * (row["at_seconds"] - first) / max(1.0, last - first))
+        waited = max(row["waiting_pods"], spans[span][3] if span in spans else 0)
+        spans[span] = [row["at_seconds"], row["usd_per_hour"], row["nodes"], waited]
+    return {"points": [*spans.values()]}
+
+
+def _log(lines: JsonList, _: Rows) -> Json:
+    return {"lines": [lines.as_json(each) for each in lines.items[: -_LOGGED - 1 : -1]]}
 
 
 def _decisions(decisions: JsonList, rows_of: Rows) -> Json:
@@ -164,6 +235,7 @@ def _decision(row: Json) -> Json:
         "nodes": chosen["node_count"] if chosen else 0,
         "pods": chosen["pods"] if chosen else 0,
         "cost_usd_per_hour": chosen["cost_usd_per_hour"] if chosen else None,
+        "cost": chosen["cost_usd_per_hour"] if chosen else None,
         "considered": len(options),
         "options": [_option(each) for each in best[:_FEW]],
         "options_left_out": max(0, len(best) - _FEW),
@@ -203,7 +275,7 @@ def _round(row: Json) -> Json | None:
     return {
         **{name: row[name] for name in (*shown, *more)},
         "unplaced": sum(each["count"] for each in row["unplaced"]),
-        "increments": dict(Counter(each["phase"] for each in row["increments"])),
+        "increments": [{"id": each["id"], "phase": each["phase"]} for each in row["increments"]],
     }
 
 
@@ -232,12 +304,23 @@ def _waiting(plans: JsonList, _: Rows) -> Json:
 def _requests(requests: JsonList, _: Rows) -> Json:
     rows = [requests.as_json(each) for each in requests.items]
     shown = ("namespace", "name", "class", "phase", "explanation", "pods", "attempts", "retry_at", "node_groups")
-    costs = ("cost_per_hour", "lower_bound_per_hour", "gap")
     return {
         "phases": dict(Counter(row["phase"] for row in rows)),
-        "requests": [{name: row[name] for name in (*shown, *costs)} for row in rows[: -MOST_ROWS - 1 : -1]],
+        "requests": [{**{name: row[name] for name in shown}, **_costs_of(row)} for row in rows[: -MOST_ROWS - 1 : -1]],
         "left_out": max(0, len(rows) - MOST_ROWS),
     }
+
+
+def _costs_of(row: Json) -> Json:
+    """Return what a request's details say in text, as numbers; none of what is no number."""
+    return {name: _number(row[name]) for name in ("cost_per_hour", "lower_bound_per_hour", "gap")}
+
+
+def _number(text: Any) -> float | None:
+    try:
+        return float(text)
+    except (TypeError, ValueError):
+        return None
 
 
 def _slack(slack: Any, _: Rows) -> Json:
@@ -258,9 +341,10 @@ def _consolidation(consolidation: Any, _: Rows) -> Json:
     if not consolidation:
         return {}
     held_by, plan = consolidation["held_by"], consolidation["plan"]
-    shown = ("at_seconds", "cost_usd_per_hour", "cost_after_usd_per_hour", "least_usd_per_hour", "steps_planned")
+    costs = ("cost_usd_per_hour", "cost_after_usd_per_hour", "least_usd_per_hour", "saving_usd_per_hour")
+    shown = ("at_seconds", *costs, "steps_planned", "steps", "stays")
     return {
-        **{name: consolidation[name] for name in ("mode", "waits_for", "under_way", "paused")},
+        **{name: consolidation[name] for name in ("mode", "waits_for", "under_way", "last", "paused")},
         "held_by": held_by[:MOST_ROWS],
         "held_by_left_out": max(0, len(held_by) - MOST_ROWS),
         "plan": None if plan is None else {name: plan[name] for name in shown},
@@ -274,7 +358,13 @@ def _bounded(value: Any, depth: int = 0) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {name: _bounded(each, depth + 1) for name, each in value.items()}
+        members: dict[Any, Any] = {}
+        for name, each in value.items():
+            if _is_money(name, each):
+                members[f"{name}_said"] = hourly(each)
+            if name in _DRAWN or not _is_money(name, each):
+                members[name] = _bounded(each, depth + 1)
+        return members
     if isinstance(value, Sequence):
         most = MOST_ROWS if depth <= 1 else _LONGEST_LIST
         cut = [f"… and {len(value) - most} more"] if len(value) > most else []
@@ -282,11 +372,24 @@ def _bounded(value: Any, depth: int = 0) -> Any:
     return value
 
 
+_DRAWN = ("planned_cost_per_hour", "lower_bound_per_hour", "saving_usd_per_hour")
+"""Members that are sent as numbers, too: charts are drawn of them."""
+
+
+def _is_money(name: object, value: object) -> bool:
+    """Whether a member is dollars an hour, which are sent as they are said: rounding has one home."""
+    is_number = isinstance(value, int | float) and math.isfinite(value)
+    return isinstance(name, str) and name.endswith("_per_hour") and is_number
+
+
 _SECTIONS: Mapping[str, tuple[str, Callable[[Any, Rows], Json]]] = {
     "status": ("/status", _status),
     "fleet": ("/nodegroups", _fleet),
     "increments": ("/increments", _increments),
     "decisions": ("/decisions", _decisions),
+    "nodes": ("/nodes", _nodes),
+    "history": ("/history", _history),
+    "log": ("/log", _log),
     "episodes": ("/episodes", _episodes),
     "rounds": ("/plans", _rounds),
     "waiting": ("/plans", _waiting),

@@ -31,14 +31,14 @@ def test_the_sections_have_what_the_pages_say() -> None:
     assert (first["weight"], second["weight"]) == (10, 0)
     assert (first["provisioners"], first["groups"], first["target_size"]) == (["provisioner-1"], 1, 3)
     assert (first["running"], first["creating"], first["failed"]) == (1, 1, 1)
-    assert first["cost_usd_per_hour"] == pytest.approx(0.3)
+    assert first["cost_usd_per_hour_said"] == "$0.30/h"
     assert [each["id"] for each in found["fleet"]["groups"]] == ["group-1", "group-0"]
     in_flight = found["increments"]["in_flight"]
     assert {each["phase"] for each in in_flight} == {"planned", "creating", "ready", "rolling-back"}
     assert {(each["nodes"], each["nodes_running"]) for each in in_flight[:2]} == {(3, 1)}
     assert {each["phase"] for each in found["increments"]["finished"]} == {"done", "rolled-back"}
     newest = found["decisions"]["decisions"][0]
-    assert (newest["chosen"], newest["nodes"], newest["cost_usd_per_hour"]) == ("group-1", 2, 0.2)
+    assert (newest["chosen"], newest["nodes"], newest["cost_usd_per_hour_said"]) == ("group-1", 2, "$0.20/h")
     assert [each["left_out"] for each in newest["options"]] == ["", "breaks a limit"]
     assert (found["rounds"]["rounds"][-1]["pods"], found["rounds"]["rounds"][-1]["unplaced"]) == (59, 16)
     assert found["waiting"]["unplaced"][0]["ways"] == ["raise it", "raise it"]
@@ -48,6 +48,47 @@ def test_the_sections_have_what_the_pages_say() -> None:
     first, _ = found["consolidation"]["held_by"]
     assert (first["namespace"], first["since_seconds"], first["until_seconds"]) == ("tenant-0", AT, AT + 900)
     assert (found["consolidation"]["waits_for"], found["consolidation"]["plan"]["steps_planned"]) == ("pods wait: 6", 0)
+
+
+def test_how_full_nodes_are_is_told_by_group_and_of_the_emptiest_nodes() -> None:
+    found = Digest().sections(BusyServer(many=5).pages())["nodes"]
+    first, second = found["groups"]
+    assert (first["id"], first["nodes"], first["cells"], first["quarters"]) == ("group-0", 4, "6420", [2, 1, 1, 0])
+    assert first["used"] == {"cpu": 0.3, "memory": 0.0, "nvidia.com/gpu": 0.0}
+    assert (second["id"], second["cells"]) == ("group-1", "8")
+    assert [each["name"] for each in found["nodes"]] == [f"node-{number}" for number in range(5)]
+    assert found["nodes"][1]["used"]["cpu"] == 0.2
+    many = BusyServer(many=5000).pages()["/nodes"]
+    large = Digest().sections({"/nodes": many})["nodes"]
+    assert (len(large["nodes"]), large["nodes_left_out"], large["groups"][0]["cells"]) == (MOST_ROWS, 4900, "")
+    assert large["groups"][0]["quarters"] == [1250, 1250, 1250, 1249]
+
+
+def test_a_day_is_told_in_a_hundred_points_and_what_waited_is_not_lost() -> None:
+    rows = [
+        {"at_seconds": AT + 10 * each, "usd_per_hour": 1.0 + each, "nodes": each, "waiting_pods": 7 * (each == 502)}
+        for each in range(1000)
+    ]
+    found = Digest().sections({"/history": JsonPage(lambda: JsonList(rows))})["history"]
+    assert len(found["points"]) == MOST_ROWS
+    assert found["points"][-1] == [AT + 9990, 1000.0, 999, 0]
+    assert max(each[3] for each in found["points"]) == 7
+    assert Digest().sections(BusyServer(many=0).pages())["history"] == {"points": []}
+
+
+def test_money_is_sent_as_it_is_said_everywhere() -> None:
+    found = Digest().sections(BusyServer().pages())
+    assert found["fleet"]["cost_usd_per_hour_said"] == "$0.60/h"
+    assert found["increments"]["in_flight"][0]["cost_usd_per_hour_said"] == "$0.30/h"
+    assert found["requests"]["requests"][0]["cost_per_hour_said"] == "$3.06/h"
+    assert found["consolidation"]["plan"]["saving_usd_per_hour_said"] == "$0.20/h"
+
+
+def test_a_request_that_says_its_cost_in_other_words_is_shown_without_it() -> None:
+    rows = [{**each, "cost_per_hour": "<b>cheap</b>"} for each in BusyServer().requests()]
+    found = Digest().sections({"/provisioningrequests": JsonPage(lambda: JsonList(rows))})["requests"]
+    assert found["requests"][0]["cost_per_hour"] is None
+    assert "cost_per_hour_said" not in found["requests"][0]
 
 
 def test_groups_without_nodes_are_counted_and_not_listed() -> None:
@@ -62,6 +103,8 @@ def test_a_large_cluster_stays_small_and_is_counted() -> None:
     found = Digest().sections(pages)
     assert len(json.dumps(found)) < 3_000_000  # were all names as long as these, which no names are
     small = Digest().sections(BusyServer(many=300).pages())
+    pictures = [small.pop(name) for name in ("nodes", "history", "log")]
+    assert len(json.dumps(pictures)) < 35_000
     assert len(json.dumps(small)) < 200_000
     assert (len(small["fleet"]["groups"]), small["fleet"]["groups_left_out"]) == (MOST_ROWS, 200)
     assert (len(small["increments"]["in_flight"]), small["increments"]["in_flight_left_out"]) == (MOST_ROWS, 1100)

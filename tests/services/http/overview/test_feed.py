@@ -33,6 +33,9 @@ EVERY = {
     "requests",
     "slack",
     "consolidation",
+    "nodes",
+    "history",
+    "log",
 }
 """The sections of a page."""
 

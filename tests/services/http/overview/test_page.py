@@ -25,6 +25,8 @@ SECTIONS = (
     "waiting",
     "increments",
     "fleet",
+    "day",
+    "log",
     "rounds",
     "decisions",
     "episodes",
@@ -119,6 +121,51 @@ def test_it_shows_every_section_and_keeps_focus_and_what_is_open(browser: Browse
         assert all(each.startswith(_url(server)) for each in tab.requested)
 
 
+def test_links_lead_from_a_step_to_its_node_its_increment_and_its_group_and_search_finds_rows(browser: Browser) -> None:
+    with _served(BusyServer(many=3)) as server, _shown(browser, server) as tab:
+        assert not tab.evaluate("document.querySelector('#fleet details').open")
+        tab.evaluate("location.hash = '#node-node-1'")
+        tab.wait(lambda: tab.evaluate("document.activeElement.id") == "node-node-1", "the row is unfolded")
+        tab.evaluate("document.activeElement.querySelector('a[href^=\"#increment-\"]').click()")
+        number = f"increment-{1:032x}"
+        tab.wait(lambda: tab.evaluate("document.activeElement.id") == number, "its increment")
+        tab.evaluate("document.activeElement.querySelector('a[href^=\"#group-\"]').click()")
+        tab.wait(lambda: tab.evaluate("document.activeElement.id") == "group-group-1", "its node group")
+        tab.press("/")
+        assert tab.evaluate("document.activeElement.id") == "find"
+        tab.write("NODE-2 group-1")
+        rows = "[...document.querySelectorAll('#shown tbody tr')].filter(e => !e.hidden).map(e => e.id)"
+        tab.wait(lambda: tab.evaluate(rows) == ["node-node-2"], "one row has both words")
+        assert tab.text("#found") == "1 row"
+        tab.evaluate("location.hash = '#group-group-0'")
+        tab.wait(lambda: tab.evaluate("document.activeElement.id") == "group-group-0", "what was not searched for")
+
+
+def test_it_has_pictures_of_nodes_and_of_the_day_with_words_and_a_scale_of_time(browser: Browser) -> None:
+    with _served(BusyServer(many=5)) as server, _shown(browser, server) as tab:
+        images = [each["name"] for each in tab.accessible() if each["role"] == "image"]
+        assert "CPU: 30 %" in images
+        assert "4 nodes: 2 less than a quarter full, 1 less than half full, 1 less than three quarters full" in images
+        (cost,) = (each for each in images if each.startswith("Cost, $/h, from "))
+        assert cost.endswith("between $2 and $8, at last $2.")
+        texts = "[...e.querySelectorAll('text[text-anchor=middle]')].map(t => t.textContent)"
+        times = f"[...document.querySelectorAll('#day svg')].map(e => {texts})"
+        scales = tab.evaluate(times)
+        assert len(scales) == 3
+        assert all(len(each) >= 3 and all(re.fullmatch(r"\d\d:\d\d", time) for time in each) for each in scales)
+
+
+def test_names_are_never_broken_where_there_is_room(browser: Browser) -> None:
+    with _served(BusyServer(mark="-m7i.4xlarge")) as server, _shown(browser, server, 1200) as tab:
+        tab.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+        heights = tab.evaluate(
+            "[...document.querySelectorAll('#shown .name')].map(e => e.getBoundingClientRect().height)"
+        )
+        assert len(heights) > 20
+        assert max(heights) < 30  # one line of text
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 1200
+
+
 def test_all_of_it_is_reached_by_keyboard_and_has_names_and_order(browser: Browser) -> None:
     with _served(BusyServer()) as server, _shown(browser, server) as tab:
         focusable = "[...document.querySelectorAll('a, button, input, summary')].filter(e => e.checkVisibility())"
@@ -150,12 +197,14 @@ def test_what_is_announced_is_one_sentence_and_not_again_for_a_while(browser: Br
     busy = BusyServer()
     with _served(busy) as server, _shown(browser, server) as tab:
         assert tab.evaluate("document.querySelectorAll('[aria-live], [role=status], [role=alert]').length") == 2
-        tab.wait(lambda: "7 pods wait" in tab.evaluate("document.getElementById('news').textContent"), "it is said")
+        tab.wait(lambda: "journal" in tab.evaluate("document.getElementById('news').textContent"), "it is said")
         first = tab.evaluate("document.getElementById('news').textContent")
-        assert first == "Not ready; 7 pods wait; 8 increments in flight; 6 nodes."
-        assert tab.evaluate("document.title") == "cagrpc: not ready; 7 pods wait; 8 increments in flight; 6 nodes"
+        assert first == "Not ready: the journal is out of reach."
+        assert tab.evaluate("document.title") == "cagrpc: not ready: the journal is out of reach"
+        busy.ready = True
         busy.many = 3
-        tab.wait(lambda: "9 nodes" in tab.evaluate("document.title"), "the news are there")
+        tab.wait(lambda: "33 pods need" in tab.evaluate("document.title"), "the news are there")
+        assert tab.evaluate("document.title") == "cagrpc: 33 pods need attention; $0.20/h could be saved"
         assert tab.evaluate("document.getElementById('news').textContent") == first
 
 
@@ -201,7 +250,7 @@ def _contrast(one: str, other: str) -> float:
 def test_names_and_reasons_stay_text(browser: Browser) -> None:
     with _served(BusyServer(mark=EVIL)) as server, _shown(browser, server) as tab:
         tab.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
-        for section in SECTIONS:
+        for section in {*SECTIONS} - {"day"}:  # which has no names
             assert EVIL in tab.evaluate(f"document.getElementById('{section}').textContent"), section
         assert tab.evaluate("document.querySelectorAll('main img, main script, main iframe').length") == 0
         assert tab.evaluate("window.evil") is None
@@ -264,9 +313,9 @@ def test_it_says_the_next_news_later_pauses_when_hidden_and_notices_silence(
         tab.call("Page.addScriptToEvaluateOnNewDocument", source=IMPATIENT)
         tab.open(_url(server))
         _wait_until_drawn(tab)
-        tab.wait(lambda: "6 nodes" in tab.evaluate(said), "it is said")
-        busy.many = 3
-        tab.wait(lambda: "9 nodes" in tab.evaluate(said), "the next news are said, later")
+        tab.wait(lambda: "Not ready" in tab.evaluate(said), "it is said")
+        busy.ready = True
+        tab.wait(lambda: "pods need" in tab.evaluate(said), "the next news are said, later")
         hide = "Object.defineProperty(document, 'hidden', {value: %s, configurable: true});"
         tell = "document.dispatchEvent(new Event('visibilitychange'))"
         tab.evaluate(hide % "true" + tell)
@@ -275,7 +324,7 @@ def test_it_says_the_next_news_later_pauses_when_hidden_and_notices_silence(
         busy.many = 4
         tab.evaluate(hide % "false" + tell)
         tab.wait(lambda: tab.text("#connection") == "Live", "it goes on")
-        tab.wait(lambda: "12 nodes" in tab.evaluate("document.title"), "the news are there")
+        tab.wait(lambda: "group-3" in tab.text("#fleet"), "the news are there")
         monkeypatch.setattr(feed, "HEARTBEAT_SECONDS", 60.0)
         tab.wait(lambda: "the server is silent" in tab.text("#connection"), "a broken connection is noticed")
 
@@ -303,7 +352,7 @@ def test_it_says_since_when_it_is_not_connected_and_connects_again(
         tab.evaluate("window.loaded = 'once'")
         with _served(busy, port=port):
             tab.wait(lambda: tab.text("#connection") == "Live", "it has connected")
-            tab.wait(lambda: "9 nodes" in tab.evaluate("document.title"), "the news are there")
+            tab.wait(lambda: "group-2" in tab.text("#fleet"), "the news are there")
             assert tab.evaluate("window.loaded") == "once"
         monkeypatch.setattr(feed, "page_version", lambda: "a newer one")
         with _served(busy, port=port):

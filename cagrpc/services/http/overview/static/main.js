@@ -3,7 +3,7 @@
 import { h, show } from "./dom.js";
 import { Feed } from "./feed.js";
 import { headline, SECTIONS } from "./sections.js";
-import { clock } from "./words.js";
+import { clock, several } from "./words.js";
 
 const SPOKEN_MS = 20000; // between two sentences of news
 const WIDE = 960;
@@ -29,10 +29,13 @@ function draw() {
       console.error(error);
       content = h("p", { class: "bad" }, "This cannot be shown; the console of the browser has the reason.");
     }
-    show(at(`${id}-content`), content, at(`${id}-heading`));
+    show(at(`${id}-content`), content ?? [], at(content === null ? "now-heading" : `${id}-heading`));
+    at(id).hidden = content === null; // what has nothing to show is not there, and no link leads to it
+    document.querySelector(`#sections a[href="#${id}"]`).parentElement.hidden = content === null;
   }
   stale.clear();
-  if (["status", "fleet", "increments"].every((name) => name in told && !told[name].problem)) news(headline(told));
+  filter();
+  if (["status", "fleet", "waiting", "consolidation"].every((name) => name in told && !told[name].problem)) news(headline(told));
 }
 
 let version = null; // of these files, by the server that they came from
@@ -45,7 +48,7 @@ function section(name, data) {
   }
   told[name] = data;
   stale.add(name);
-  at("shown").hidden = at("sections").hidden = false;
+  at("shown").hidden = at("sections").hidden = at("search").hidden = false;
   if (!drawing) {
     drawing = true;
     requestAnimationFrame(draw);
@@ -58,7 +61,7 @@ let waits = "";
 let silent = null;
 
 function news(sentence) {
-  document.title = `cagrpc: ${sentence.slice(0, -1).toLowerCase()}`;
+  document.title = `cagrpc: ${sentence[0].toLowerCase()}${sentence.slice(1, -1)}`;
   if (sentence === (waits || spoken)) return;
   waits = sentence;
   if (silent === null) speak();
@@ -105,12 +108,44 @@ at("access-form").addEventListener("submit", (event) => {
 });
 at("forget").addEventListener("click", () => {
   for (const name of Object.keys(told)) delete told[name];
-  at("shown").hidden = at("sections").hidden = true;
+  at("shown").hidden = at("sections").hidden = at("search").hidden = true;
   feed.use("");
 });
 narrow.addEventListener("change", () => {
   for (const name of Object.keys(told)) stale.add(name);
   draw();
+});
+
+// Search: of tables and the log, what has none of the words is not shown.
+function filter() {
+  const words = at("find").value.trim().toLowerCase().split(/\s+/).filter(Boolean);
+  let found = 0;
+  for (const each of document.querySelectorAll("#shown tbody tr, #shown ol.log li")) {
+    const text = each.textContent.toLowerCase();
+    each.hidden = !words.every((word) => text.includes(word));
+    if (!each.hidden) found += 1;
+  }
+  at("found").textContent = words.length > 0 ? `${several(found, "row")}` : "";
+}
+
+at("find").addEventListener("input", filter);
+at("search").addEventListener("submit", (event) => event.preventDefault());
+document.addEventListener("keydown", (event) => {
+  if (event.key === "/" && !/^(INPUT|TEXTAREA)$/.test(document.activeElement.tagName)) {
+    event.preventDefault();
+    at("find").focus();
+  }
+});
+
+// A link to a row shows it, also where it is folded or was not searched for, and puts the focus there.
+window.addEventListener("hashchange", () => {
+  const row = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (row === null) return;
+  at("find").value = "";
+  filter();
+  row.closest("details")?.setAttribute("open", "");
+  row.focus({ preventScroll: true });
+  row.scrollIntoView({ block: "center" });
 });
 
 feed.run();
