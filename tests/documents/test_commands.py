@@ -115,17 +115,17 @@ def test_the_first_five_minutes(reader: PageReader) -> None:
             else:
                 assert line in printed
     # What `make run` runs, on other ports.
-    reader.run("cagrpc serve --log-level warning --ephemeral-ports --state-dir .cagrpc --replay three-deployments")
+    reader.run("cagrpc serve --log-level warning --ephemeral-ports --state-dir .cagrpc --demonstration")
     listening = json.loads((reader.directory / ".cagrpc" / "endpoints.json").read_text())
     reader.environment = {**reader.environment, "CAGRPC_HTTP": listening["http"]}
 
-    def decided() -> None:
-        wait_for(lambda: get_json(ServerAddress(listening["http"]), "/decisions") != [], "it has decided")
+    def planned() -> None:
+        wait_for(lambda: get_json(ServerAddress(listening["http"]), "/plans") != [], "it has planned")
 
-    play(reader, pages()[page], lambda command: plain(command) in not_run(page), {"cagrpc explain --last": decided})
+    play(reader, pages()[page], lambda command: plain(command) in not_run(page), {"cagrpc explain --last": planned})
     reader.stop()
     # The Makefile says so.
-    assert "serve --log-level warning --state-dir $(STATE_DIR) --replay $(RECORDING)" in (ROOT / "Makefile").read_text()
+    assert "--state-dir $(STATE_DIR)/demonstration --demonstration" in (ROOT / "Makefile").read_text()
 
 
 def test_a_server_is_connected(reader: PageReader) -> None:
