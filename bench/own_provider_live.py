@@ -51,7 +51,9 @@ _QUIET_SECONDS = 75.0
 _NO_NODES_SECONDS = 300.0
 """How long the load `no-nodes` may take: without a memory it takes forever."""
 _LOOKED_SECONDS = 0.02
-"""How often nodes that never come are looked for: a Node has no pods before its taint `not-ready` is gone."""
+"""How often nodes that never come are looked for."""
+_NEVER_TAKEN = {"key": "startup-taint.cluster-autoscaler.kubernetes.io/never-comes", "effect": "NoSchedule"}
+"""On nodes that never come: no pod is bound to one before it goes, and the autoscaler takes it for a start-up taint."""
 _AWAY_SECONDS = 20.0
 _MOST_OF_ONE, _LIMITED = 60, "g4dn.12xlarge"
 _PRIORITIES = "cluster-autoscaler-priority-expander"
@@ -222,7 +224,7 @@ def remove(live: Live, group: str) -> None:
 def autoscaler(live: Live, load: Load, expanders: str, options: argparse.Namespace) -> Iterator[None]:
     """Run the autoscaler with the problem's node groups as those of its provider."""
     namespace, admin = live.cluster.namespace, live.cluster.admin
-    nodes = {"apiVersion": "v1", "kind": "List", "items": [template(each) for each in load.problem.node_groups]}
+    nodes = {"apiVersion": "v1", "kind": "List", "items": templates(load)}
     config: Mapping[str, Any] = {
         "apiVersion": "v1alpha1",
         "readNodesFrom": "configmap",
@@ -254,7 +256,14 @@ def autoscaler(live: Live, load: Load, expanders: str, options: argparse.Namespa
         admin.delete(NODES)
 
 
-def template(group: NodeGroup) -> dict[str, Any]:
+def templates(load: Load) -> list[dict[str, Any]]:
+    """Return a template Node of each group."""
+    return [
+        template(each, *([_NEVER_TAKEN] if each.id == load.never_comes else [])) for each in load.problem.node_groups
+    ]
+
+
+def template(group: NodeGroup, *more_taints: Mapping[str, str]) -> dict[str, Any]:
     amounts = {name: format_quantity(name, amount) for name, amount in group.allocatable.items()}
     labels = {
         "pool": group.id,
@@ -272,7 +281,7 @@ def template(group: NodeGroup) -> dict[str, Any]:
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": group.id, "labels": labels, "annotations": annotations},
-        "spec": {"taints": taints},
+        "spec": {"taints": [*taints, *map(dict, more_taints)]},
         "status": {"capacity": amounts, "allocatable": amounts},
     }
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench.own_provider_live import LOADS, configure, load_of, template
+from bench.own_provider_live import LOADS, configure, load_of, template, templates
 from cagrpc.config.load import load_settings
 from solver import Budget, solve
 from tests.support.controlplane.live import Live
@@ -47,3 +47,9 @@ def test_templates_have_the_most_nodes_of_their_group() -> None:
     limited = next(each for each in load_of("maximum").problem.node_groups if each.id == "g4dn.12xlarge")
     metadata = template(limited)["metadata"]
     assert metadata["annotations"]["cluster-autoscaler.kwok.nodegroup/max-count"] == "60"
+
+
+def test_no_pod_is_bound_to_a_node_that_never_comes() -> None:
+    load = load_of("no-nodes")
+    taints = {each["metadata"]["name"]: each["spec"]["taints"] for each in templates(load)}
+    assert [name for name, found in taints.items() if found] == [load.never_comes]
