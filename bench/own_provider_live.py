@@ -120,15 +120,19 @@ def main() -> int:
             groups = tuple(each for each in load.problem.node_groups if each.id != load.never_comes)
             optimum = solve(replace(load.problem, node_groups=groups), HINDSIGHT)
             for expanders in options.expander or load.expanders:
-                cells = run(plane, directory, load, optimum, expanders, options)
-                print(f"| {' | '.join((name, expanders, *cells))} |", flush=True)
+                run(plane, directory, load, (name, expanders), optimum, options)
     return 0
 
 
 def run(
-    plane: ControlPlane, directory: Path, load: Load, optimum: Plan, expanders: str, options: argparse.Namespace
-) -> tuple[str, ...]:
-    """Return one row without its head."""
+    plane: ControlPlane,
+    directory: Path,
+    load: Load,
+    head: tuple[str, str],
+    optimum: Plan,
+    options: argparse.Namespace,
+) -> None:
+    """Print one row; `head` is how it begins, with the expanders at last."""
     pace = (f"--kube-api-qps={options.pods_a_second:g}", f"--kube-api-burst={round(1.5 * options.pods_a_second)}")
     wanted = sum(each.count for each in load.problem.pod_sets)
     with (
@@ -141,7 +145,7 @@ def run(
     ):
         flags = configure(live, load, options)
         live.start(flags=flags)
-        beside.enter_context(autoscaler(live, load, expanders, options))
+        beside.enter_context(autoscaler(live, load, head[-1], options))
         if load.never_comes:
             beside.enter_context(meanwhile(lambda: remove(live, load.never_comes), _LOOKED_SECONDS))
         began = time.monotonic()
@@ -156,10 +160,10 @@ def run(
                 live.start(flags=flags)
             if (now := (len(seen.running), 0 if load.never_comes else len(seen.used))) != state:
                 changed, state = time.monotonic(), now
+        print(f"| {' | '.join((*head, *row(load, optimum, seen, began)))} |", flush=True)
         if options.verbose:
             print(live.serving.log())
             print(Counter(seen.groups.values()))
-        return row(load, optimum, seen, began)
 
 
 def row(load: Load, optimum: Plan, seen: Seen, began: float) -> tuple[str, ...]:

@@ -93,7 +93,7 @@ def real_autoscaler(
         yield log
         assert process.poll() is None, f"the cluster-autoscaler has ended:\n{log.read_text()[-4000:]}"
     finally:
-        process.terminate()
+        process.kill()  # told to end, it takes the nodes of a provider of its own away first, one by one
         process.wait(30)
 
 
