@@ -87,9 +87,9 @@ def test_it_plans_the_first_page(environment: Path, tmp_path: Path) -> None:
 
 def test_it_serves(environment: Path, tmp_path: Path) -> None:
     (tmp_path / "cagrpc.yaml").write_text(default_text())
-    given = ("serve", "--config", "cagrpc.yaml", "--ephemeral-ports", "--state-dir", "state")
+    given = (environment / "cagrpc", "serve", "--config", "cagrpc.yaml", "--ephemeral-ports", "--state-dir", "state")
     with (tmp_path / "serve.log").open("w") as log:
-        server = subprocess.Popen([str(environment / "cagrpc"), *given], cwd=tmp_path, env=_clean(), stdout=log, stderr=log)
+        server = subprocess.Popen([*map(str, given)], cwd=tmp_path, env=_clean(), stdout=log, stderr=log)
     try:
         wait_for(lambda: (tmp_path / "state" / "endpoints.json").exists() or server.poll() is not None, "it serves")
         assert "--grpc-expander-url=" in (tmp_path / "serve.log").read_text()
