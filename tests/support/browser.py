@@ -47,6 +47,12 @@ class Browser:
         self._reader.start()
 
     def call(self, method: str, session: str = "", **parameters: Any) -> dict[str, Any]:
+        answer = self.answer(method, session, **parameters)
+        assert "error" not in answer, (method, answer["error"])
+        return dict(answer["result"])
+
+    def answer(self, method: str, session: str = "", **parameters: Any) -> dict[str, Any]:
+        """Return the answer as it is, which may be an error."""
         self._number += 1
         command: dict[str, Any] = {"id": self._number, "method": method, "params": parameters}
         if session:
@@ -59,8 +65,7 @@ class Browser:
             except Empty:
                 raise AssertionError(f"{method} has no answer:\n{self._log.read_text()[-2000:]}") from None
             if answer["id"] == self._number:
-                assert "error" not in answer, (method, answer["error"])
-                return dict(answer["result"])
+                return answer
 
     @contextmanager
     def tab(self, width: int = 1200, height: int = 900) -> Iterator[Tab]:

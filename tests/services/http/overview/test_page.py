@@ -356,5 +356,11 @@ def test_it_says_since_when_it_is_not_connected_and_connects_again(
             assert tab.evaluate("window.loaded") == "once"
         monkeypatch.setattr(feed, "page_version", lambda: "a newer one")
         with _served(busy, port=port):
-            tab.wait(lambda: tab.evaluate("window.loaded") is None, "it loads the files of another version")
+            tab.wait(lambda: _is_loaded_anew(tab), "it loads the files of another version")
             _wait_until_drawn(tab)
+
+
+def _is_loaded_anew(tab: Tab) -> bool:
+    """Return whether what was set in the page is gone; a page that is being loaded cannot be asked."""
+    found = tab.browser.answer("Runtime.evaluate", tab.session, expression="window.loaded", returnByValue=True)
+    return "error" not in found and found["result"]["result"].get("value") is None
