@@ -59,7 +59,9 @@ def headline(report: Report) -> str:
     found = report.consolidation
     if found is None:
         if report.present_usd_per_hour is None:
-            return f"{counted(report.pods, 'pod')} could run for {monthly(report.planned.usd_per_hour)}"
+            placed = report.pods - report.planned.unplaced
+            of = f"{placed:,} of " if report.planned.unplaced else ""
+            return f"{of}{counted(report.pods, 'pod')} could run for {monthly(report.planned.usd_per_hour)}"
         return "Which pods run where is not known, so no saving is sure"
     saved, steps = found.saving_usd_per_hour, counted(len(found.steps), "step")
     if not found.steps:
