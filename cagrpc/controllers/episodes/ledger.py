@@ -11,6 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from statistics import median
 
+from cagrpc.cluster.node_groups import group_of
 from cagrpc.cluster.state import ClusterNode, ClusterState, PodRef, WaitingPods
 from cagrpc.controllers.autoscaler import GroupSize
 from cagrpc.controllers.episodes.model import (
@@ -27,9 +28,9 @@ from cagrpc.controllers.episodes.model import (
 from cagrpc.controllers.planning.problem import beside
 from cagrpc.controllers.settings import PlannerSettings
 from cagrpc.fleet.model import PodKey
-from cagrpc.fleet.prices import NodePlace, NodePrices, place_of
+from cagrpc.fleet.prices import NodePrices, place_of
 from cagrpc.fleet.provisioners import pool_of
-from solver.model import CPU, HOSTNAME, NodeGroup
+from solver.model import NodeGroup
 from solver.model.quantities import pluralize
 
 GATHERING = PlannerSettings()
@@ -45,8 +46,6 @@ MOST_WAVES = 60
 """With so many an episode ends as well."""
 MOST_NODES = 2_000
 _READY = "Ready"
-_ALIKE = 0.05
-"""By how much of its CPU a node may differ from its group's template."""
 _MOST_SCALE_UPS = 100
 _MOST_NAMED = 5
 
@@ -329,24 +328,6 @@ def only(waiting: WaitingPods, keys: AbstractSet[PodKey]) -> WaitingPods | None:
 
 def _is_young(node: ClusterNode, now: float) -> bool:
     return now - node.created_at_seconds < LONGEST_SECONDS
-
-
-def group_of(node: ClusterNode, groups: Iterable[NodeGroup]) -> NodeGroup | None:
-    """Return the group that a node is of: one of the same place and pool, with about as much CPU where neither says
-    what it is; of several the one of which the node has most labels."""
-    labels = node.node.labels
-    place, pool, cpu = place_of(labels), pool_of(labels), node.node.allocatable.get(CPU, 0)
-
-    def alike(group: NodeGroup) -> bool:
-        there = place_of(group.labels) if group.labels else NodePlace.of_group(group)
-        like = place.instance_type or pool or abs(group.allocatable.get(CPU, 0) - cpu) <= _ALIKE * max(cpu, 1)
-        return bool(there == place and pool_of(group.labels) == pool and like)
-
-    def shared(group: NodeGroup) -> tuple[int, str]:
-        mine = {key: value for key, value in group.labels.items() if key != HOSTNAME}
-        return sum(labels.get(key) == value for key, value in mine.items()) - len(mine), group.id
-
-    return max((each for each in groups if alike(each)), key=shared, default=None)
 
 
 def _grouped(

@@ -40,7 +40,7 @@ from cagrpc.services.grpc.failed_scale_ups import FailedScaleUps, SetBack
 from cagrpc.services.grpc.gangs import OfferedGangs, OptionDemand
 from cagrpc.services.grpc.spreading import Spreading
 from cagrpc.services.grpc.status import CallContext, Method
-from cagrpc.services.grpc.surroundings import NOTHING_AROUND, ClusterSurroundings, surroundings
+from cagrpc.services.grpc.surroundings import NOTHING_AROUND, ClusterSurroundings, ready_since, surroundings
 from cagrpc.services.grpc.template_groups import TemplateGroup, TemplateGroups, as_estimated
 from solver.model import Budget, Limit, NodeGroup, PodSpec, Problem
 from solver.model.capacity import limits_broken
@@ -50,6 +50,7 @@ from solver.model.plan import ScaleUpCandidate, Score
 from solver.model.quantities import pluralize
 
 if TYPE_CHECKING:  # not needed without a cluster
+    from cagrpc.cluster.state import ClusterState
     from cagrpc.controllers.assume_cache.cache import AssumeCache
 
 log = logging.getLogger(__name__)
@@ -368,8 +369,7 @@ class Expander:
         left_out = [why_left_out(offer.option, offered) or offer.why_left_out for offer in gangs.offers]
         foreign = [each for each in request.options if offered.is_foreign(each.node_group)]
         if foreign:
-            self.failed.backed_off(settings.templates.sizes, self._places_of_backed_off(request))
-            self.failed.offered({pod.key for option in foreign for pod in option.pods})
+            self._note_failed(request, foreign, offered)
         postponed = self._postponed(gangs.offers, left_out, offered)
         left_out = [why or postponed.get(at, "") for at, why in enumerate(left_out)]
         open_ = [offer for offer, why in zip(gangs.offers, left_out, strict=True) if not why]
@@ -434,7 +434,8 @@ class Expander:
         if chosen is not None and offered.is_foreign(chosen.node_group):
             self._spreading.chosen(chosen.node_group, chosen.node_count)
             if not shadow:
-                self.failed.chosen(chosen.node_group, wanted, offered.place(chosen.node_group))
+                place = offered.place(chosen.node_group)
+                self.failed.chosen(chosen.node_group, wanted, place, chosen.node_count)
         return wire.answer(answered, reason if chosen else "") if answered else wire.VETO
 
     def _note(self, offered: OfferedGroups, decision: Decision, chosen: Option | None) -> None:
@@ -443,6 +444,31 @@ class Expander:
         self.asked.note(decision.at_seconds, offered.groups, estimated, offered.limits(offered.groups))
         if chosen is not None:
             self.asked.chosen(decision.at_seconds, chosen.node_group, chosen.node_count)
+
+    def _note_failed(self, request: wire.Request, foreign: Sequence[Option], offered: OfferedGroups) -> None:
+        """Note which scale-ups a request, the autoscaler's status and the cluster's nodes show to have failed."""
+        templates = self._settings.templates
+        self.failed.backed_off(templates.sizes, self._places_of_backed_off(request))
+        state = self._state()
+
+        def nodes_since(name: str, since_seconds: float) -> int:
+            if state is None or name not in request.templates:
+                return 0
+            found = templates.read(name, request.templates[name]).group
+            others = (each for each in offered.groups.values() if each.id != name)
+            return 0 if found is None else ready_since(state, found, others, since_seconds)
+
+        self.failed.offered({pod.key for option in foreign for pod in option.pods}, nodes_since)
+
+    def _state(self) -> ClusterState | None:
+        """Return the cluster's state; None where it cannot be read."""
+        try:
+            return None if self._cluster is None else self._cluster.state()
+        except (StillStarting, Unavailable):
+            return None
+        except Exception:  # a failed call would make CA choose at random
+            log.exception("reading the cluster's state failed; which nodes have come is not known")
+            return None
 
     def _places_of_backed_off(self, request: wire.Request) -> Mapping[str, NodePlace]:
         """Return where the groups are that the autoscaler has just backed off from, by their templates."""

@@ -3,8 +3,9 @@ from such a group for some minutes, then offers it again, and nothing else remem
 #2075). Here other groups come first meanwhile, longer each time.
 
 A failure is seen by the pods: the autoscaler counts nodes that are coming, so for pods that it offers again none are.
-Where its status ConfigMap can be read, a back-off is seen there at once. Where one instance type is short in a zone,
-others may be short there, and the type may be short elsewhere: such kin comes later too, for a quarter of the time.
+Where the cluster can be read, it is none if the nodes came: the scheduler has given their room to other pods. Where
+its status ConfigMap can be read, a back-off is seen there at once. Where one instance type is short in a zone, others
+may be short there, and the type may be short elsewhere: such kin comes later too, for a quarter of the time.
 
 What is remembered is kept beyond the process. Replicas share the ConfigMap: it is read once a minute and before each
 write, and of each group the later word counts."""
@@ -14,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -111,11 +112,20 @@ def _kinds(place: NodePlace) -> Iterator[tuple[str, str, str]]:
         yield place.capacity_type, "zone", place.zone
 
 
+NodesSince = Callable[[str, float], int]
+"""How many ready nodes of a group the cluster shows that were created since then."""
+
+
+def _none_seen(group: str, since_seconds: float) -> int:  # noqa: ARG001 - it is one of `NodesSince`
+    return 0
+
+
 @dataclass(slots=True)
 class _ChosenGroup:
     group: str
     place: NodePlace
     pods: AbstractSet[str]
+    nodes: float
     at_seconds: float
     again: AbstractSet[str] = frozenset()
     """Those of the pods that were offered again once their nodes were due. The autoscaler may offer some in one loop
@@ -138,8 +148,8 @@ class FailedScaleUps:
         self.version = 0
         """Grows with each change of what `as_json` returns."""
 
-    def chosen(self, group: str, pods: Iterable[str], place: NodePlace = _NOWHERE) -> None:
-        """Note that a group was chosen for these pods."""
+    def chosen(self, group: str, pods: Iterable[str], place: NodePlace = _NOWHERE, nodes: int = 1) -> None:
+        """Note that so many nodes of a group were chosen for these pods."""
         found = frozenset(sorted(pod for pod in pods if len(pod) <= LONGEST_KEY)[:_MOST_PODS])
         with self._lock:
             # What was chosen for these pods before was not carried out, whatever the reason. The same choice made again
@@ -148,29 +158,35 @@ class FailedScaleUps:
             new = found.difference(*(each.pods for each in kept if each.group == group))
             self._choices = deque(kept, _MOST_CHOICES)
             if new:
-                self._choices.append(_ChosenGroup(group, place, new, self._clock()))
+                part = nodes * len(new) / len(found)
+                self._choices.append(_ChosenGroup(group, place, new, part, self._clock()))
 
-    def offered(self, pods: AbstractSet[str]) -> None:
-        """Note which pods the autoscaler offers: of choices for most of these, no node is coming."""
+    def offered(self, pods: AbstractSet[str], nodes_since: NodesSince = _none_seen) -> None:
+        """Note which pods the autoscaler offers: of choices for most of these, no node is coming. Those of which most
+        nodes came did not fail: others have the room."""
         now = self._clock()
         with self._lock:
             stale = [name for name, each in self._failed.items() if now >= each.at_seconds + FORGOTTEN_SECONDS]
             for name in stale:
                 self._forget(name)
             failed: set[str] = set()
+            came: list[_ChosenGroup] = []
+            left: list[_ChosenGroup] = []
             for choice in self._choices:
+                has_come = now >= choice.at_seconds + REMEMBERED_SECONDS
                 if now >= choice.at_seconds + SETTLED_SECONDS:
                     choice.again |= choice.pods & pods
                     if choice.is_mostly_in(choice.again) and choice.group not in failed:
-                        failed.add(choice.group)
-                        self._fail(choice.group, now, _OFFERED_AGAIN, choice.place)
+                        has_come = 2 * nodes_since(choice.group, choice.at_seconds) > choice.nodes
+                        if not has_come:
+                            failed.add(choice.group)
+                            self._fail(choice.group, now, _OFFERED_AGAIN, choice.place)
+                (came if has_come else left).append(choice)
             # What else was chosen of a group meanwhile is part of the same failure.
-            left = [each for each in self._choices if each.group not in failed]
-            for choice in left:
-                if now >= choice.at_seconds + REMEMBERED_SECONDS:
+            for choice in came:
+                if choice.group not in failed:
                     self._succeed(choice)
-            kept = (each for each in left if now < each.at_seconds + REMEMBERED_SECONDS)
-            self._choices = deque(kept, _MOST_CHOICES)
+            self._choices = deque((each for each in left if each.group not in failed), _MOST_CHOICES)
 
     def _succeed(self, choice: _ChosenGroup) -> None:
         failed = self._failed.get(choice.group)

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cagrpc.cluster.drop_invalid import drop_invalid, faults
+from cagrpc.cluster.node_groups import group_of
 from cagrpc.fleet.model import PodKey
-from solver.model import PODS, Node, PodSpec, Problem
+from solver.model import PODS, Node, NodeGroup, PodSpec, Problem
 
 if TYPE_CHECKING:  # not needed without a cluster
+    from cagrpc.cluster.state import ClusterState
     from cagrpc.controllers.assume_cache.placements import PlacedPods
     from cagrpc.controllers.assume_cache.snapshot import Snapshot
 
@@ -50,6 +52,14 @@ def surroundings(
         found = drop_invalid(found)
     unknown = "room on standing nodes, for want of time" if late else ""
     return ClusterSurroundings(found.nodes, found.daemon_sets, unknown)
+
+
+def ready_since(state: ClusterState, group: NodeGroup, others: Iterable[NodeGroup], since_seconds: float) -> int:
+    """Return how many ready nodes of a group were created since then; `others` are groups that nodes may be of as
+    well."""
+    groups = (group, *others)
+    young = (each for each in state.nodes if each.ready and each.created_at_seconds >= int(since_seconds))
+    return sum(group_of(each, groups) is group for each in young)
 
 
 def _least(specs: Iterable[PodSpec]) -> Mapping[str, int]:

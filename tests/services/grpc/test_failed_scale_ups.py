@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cagrpc.cluster.state import ClusterNode, ClusterState
 from cagrpc.controllers.autoscaler import GroupSize
 from cagrpc.controllers.kept import InConfigMap, InFile
-from cagrpc.fleet.catalogue import embedded_catalogue
+from cagrpc.fleet.catalogue import INSTANCE_TYPE, ZONE, embedded_catalogue
 from cagrpc.fleet.prices import NodePlace
 from cagrpc.services.grpc.failed_scale_ups import (
     _STEPS_PER_READ,
@@ -29,6 +30,8 @@ from cagrpc.services.grpc.failed_scale_ups import (
     KeptFailures,
 )
 from cagrpc.services.grpc.template_groups import TemplateGroups
+from solver.model import Node
+from tests.services.grpc.test_surroundings import View
 from tests.services.grpc.test_template_groups import LARGE, M7, answered, ask
 from tests.services.grpc.test_template_groups import PODS as EVERY
 from tests.support.api_server import api_server
@@ -160,6 +163,31 @@ def test_pods_for_which_another_group_was_chosen_soon_say_nothing_of_the_first(
     memory.offered(set())
     fail(memory, clock)
     assert times(memory) == 2
+
+
+@pytest.mark.parametrize(("came", "failures"), [(0, 1), (2, 1), (3, 0)])
+def test_a_group_whose_nodes_came_did_not_fail_whoever_has_their_room(
+    memory: FailedScaleUps, clock: FakeClock, came: int, failures: int
+) -> None:
+    asked: list[tuple[str, float]] = []
+
+    def nodes_since(name: str, since: float) -> int:
+        asked.append((name, since))
+        return came
+
+    began = clock.now
+    memory.chosen("g", PODS, nodes=4)
+    clock.now += SETTLED_SECONDS
+    memory.offered(PODS, nodes_since)
+    assert (times(memory), asked) == (failures, [("g", began)])
+
+
+def test_nodes_that_came_for_others_end_it_as_well(memory: FailedScaleUps, clock: FakeClock) -> None:
+    fail(memory, clock)
+    memory.chosen("g", PODS)
+    clock.now += SETTLED_SECONDS
+    memory.offered(PODS, lambda name, since: 1)
+    assert times(memory) == 0
 
 
 @given(st.lists(st.tuples(st.integers(0, 3_000), st.sets(st.integers(0, 20)), st.floats(0, 4000)), max_size=80))
@@ -343,6 +371,31 @@ def test_the_next_best_is_chosen_and_the_decision_says_why(house: House) -> None
     said = {each.node_group: each.left_out for each in decision.options}
     assert said["eks-small"].startswith("failed to scale up 1 time: its pods were offered again; others come first")
     assert not said["eks-large"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "created", "ready", "best"),
+    [
+        ("m7i.xlarge", 0, True, "eks-small"),
+        ("m7i.xlarge", -1, True, "eks-large"),
+        ("m7i.xlarge", 0, False, "eks-large"),
+        ("m7i.4xlarge", 0, True, "eks-large"),
+    ],
+    ids=["its node came", "it was there before", "it never gets ready", "another group's came"],
+)
+def test_its_nodes_are_looked_for_in_the_cluster(kind: str, created: int, ready: bool, best: str) -> None:
+    """Other pods may have the room: kube-scheduler spreads those that wait over the nodes that come."""
+    labels = {INSTANCE_TYPE: kind, ZONE: "us-east-1a"}
+    harness = FleetHarness(groups=[group("ours")])
+    at = int(harness.clock.now) + created
+    came = ClusterNode(Node("n", {}, labels), "aws:///n", ready=ready, held=False, created_at_seconds=at)
+    templates = TemplateGroups(catalogue=embedded_catalogue())
+    view = View(ClusterState((), (came,), ()))
+    with House(harness, expander_options={"templates": templates}, cluster=view) as found:
+        both = ask({"eks-large": LARGE, "eks-small": M7})
+        assert answered(found, both) == ["eks-small"]
+        harness.clock.advance(SETTLED_SECONDS)
+        assert answered(found, both) == [best]
 
 
 def test_it_comes_first_for_pods_that_nobody_else_serves(house: House) -> None:
