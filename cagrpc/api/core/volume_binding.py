@@ -11,7 +11,7 @@ zone.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -47,6 +47,8 @@ from solver.model.quantities import format_quantity
 
 MOST_NODES = 16
 """How many nodes are told whose pods use one claim: others that share a ReadWriteOnce one go to these."""
+MOST_KINDS = 50
+"""Kinds of a namespace's claims that are compared with the volumes of one class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +173,10 @@ def _chosen(volumes: Sequence[Volume]) -> ChosenVolumes:
     return ChosenVolumes(tuple(volumes), None if everywhere else tuple(terms), driver, kept)
 
 
+BEYOND_KINDS = ChosenVolumes((), (), "", None)
+"""What a claim has that is not looked at: none."""
+
+
 def suits(claim: VolumeClaim, volume: Volume) -> bool:
     """Return whether the scheduler would bind the claim to this volume, wherever it is."""
     spec = claim.spec
@@ -194,7 +200,10 @@ def choose(claims: Iterable[VolumeClaim], volumes: Iterable[Volume]) -> Mapping[
     A volume that is kept for a claim is the only one for it. Of the others those of equal node affinity are a pool.
     Where each claim has pools in which it finds a volume whatever the others take, it may use any of these, and pods go
     wherever is best. Otherwise each is given one pool, in the order of names, as long as all that were given it before
-    still find theirs. No more pods are so served than there are volumes."""
+    still find theirs. No more pods are so served than there are volumes.
+
+    Of each namespace's claims, in the order of names, those of `MOST_KINDS` kinds are looked at where no volume is kept
+    for them; others have `BEYOND_KINDS`."""
     waiting = sorted(claims, key=lambda each: each.key)
     by_claim: defaultdict[str, list[Volume]] = defaultdict(list)
     pools: defaultdict[Affinity, list[Volume]] = defaultdict(list)
@@ -208,8 +217,20 @@ def choose(claims: Iterable[VolumeClaim], volumes: Iterable[Volume]) -> Mapping[
         kept = [each for each in by_claim.get(claim.key, ()) if suits(claim, each)]
         if kept:
             found[claim.key] = _chosen(kept[:1])
-    others = [each for each in waiting if each.key not in found]
-    if others and pools:
+    if not pools:
+        return found
+    kinds: defaultdict[str, set[VolumeClaimSpec]] = defaultdict(set)
+    others = []
+    for claim in waiting:
+        known = kinds[claim.namespace]
+        if claim.key in found:
+            continue
+        if claim.spec not in known and len(known) == MOST_KINDS:
+            found[claim.key] = BEYOND_KINDS
+        else:
+            known.add(claim.spec)
+            others.append(claim)
+    if others:
         found.update(_Choice(others, [pools[terms] for terms in sorted(pools, key=repr)]).made())
     return found
 
@@ -227,6 +248,11 @@ class _AlikeVolumes:
             numbers = frozenset(number for number, each in enumerate(volumes) if suits(claim, each))
             if numbers:
                 self.suiting[spec] = numbers
+        self._meeting = {
+            spec: [other for other, theirs in self.suiting.items() if not mine.isdisjoint(theirs)]
+            for spec, mine in self.suiting.items()
+        }
+        """The kinds of claims that may take a volume that suits a kind, itself among them."""
 
     def of(self, spec: VolumeClaimSpec) -> list[Volume]:
         return [self._volumes[number] for number in sorted(self.suiting[spec])]
@@ -239,8 +265,7 @@ class _AlikeVolumes:
         return {
             spec
             for spec in present
-            if sum(n for other, n in present.items() if not self.suiting[other].isdisjoint(self.suiting[spec]))
-            <= len(self.suiting[spec])
+            if sum([present[other] for other in self._meeting[spec] if other in present]) <= len(self.suiting[spec])
         }
 
     def _all_are_served(self, present: Mapping[VolumeClaimSpec, int]) -> bool:
@@ -293,21 +318,21 @@ class _Choice:
         given: list[Counter[VolumeClaimSpec]] = [Counter() for _ in self._pools]
         found: dict[str, ChosenVolumes] = {}
         chosen: dict[tuple[int, VolumeClaimSpec], ChosenVolumes] = {}
-        refused: set[tuple[int, VolumeClaimSpec]] = set()
+        pools = [*enumerate(self._pools)]
+        untried = {spec: deque(number for number, pool in pools if spec in pool.suiting) for spec in self._counts}
         for claim in self._claims:
             spec = claim.spec
-            for number, pool in enumerate(self._pools):
-                if spec not in pool.suiting or (number, spec) in refused:
-                    continue
+            left = untried[spec]
+            while left:
+                number = left[0]
                 given[number][spec] += 1
-                concerned = [number, *touching[number]]
-                if all(self._holds(each, given, touching[each]) for each in concerned):
+                if all(self._holds(each, given, touching[each]) for each in (number, *touching[number])):
                     if (number, spec) not in chosen:
-                        chosen[number, spec] = _chosen(pool.of(spec))
+                        chosen[number, spec] = _chosen(self._pools[number].of(spec))
                     found[claim.key] = chosen[number, spec]
                     break
                 given[number][spec] -= 1
-                refused.add((number, spec))  # others only make it worse
+                left.popleft()  # others only make it worse
         return found
 
     def _holds(self, number: int, given: Sequence[Counter[VolumeClaimSpec]], touching: Iterable[int]) -> bool:
@@ -544,18 +569,25 @@ class _Demand:
             self.terms += chosen.kept.node_terms
         elif (reach := self._made(found, of)) is None:
             return
-        elif chosen is not None or reach:
+        elif reach or chosen not in (None, BEYOND_KINDS):
             self._any_of(reach, () if chosen is None else chosen.affinity)
-        elif of.provisions:
-            raise _Waits(
-                f'{name} finds no storage: no CSIStorageCapacity of storageclass "{of.name}" has'
-                f" {format_quantity('storage', found.spec.size)}"
-            )
         else:
-            raise _Waits(
-                f'{name} finds no volume: storageclass "{of.name}" makes none, and no available one is left for it'
-                f" (it asks for {_asked(found.spec)})"
+            raise _Waits(f"{name} {self._why_no_volume(found, of, chosen)}")
+
+    def _why_no_volume(self, found: VolumeClaim, of: StorageClass, chosen: ChosenVolumes | None) -> str:
+        """Return why there is neither a volume nor room for one."""
+        if chosen is not None:
+            return (
+                f'is not looked at: the claims of its namespace that wait for a volume of storageclass "{of.name}" are'
+                f" of more than {MOST_KINDS} kinds"
             )
+        if of.provisions:
+            size = format_quantity("storage", found.spec.size)
+            return f'finds no storage: no CSIStorageCapacity of storageclass "{of.name}" has {size}'
+        return (
+            f'finds no volume: storageclass "{of.name}" makes none, and no available one is left for it'
+            f" (it asks for {_asked(found.spec)})"
+        )
 
     def _why_not(self, found: VolumeClaim) -> str:
         """Return what is wrong with the volume that a claim names; empty where the two are only not bound yet."""

@@ -92,6 +92,10 @@ class VolumeClaim:
     owner: str = ""
     """The UID of its controlling owner: the pod, of an ephemeral volume's."""
 
+    @property
+    def namespace(self) -> str:
+        return self.key.partition("/")[0]
+
 
 @dataclass(frozen=True, slots=True)
 class Volume:

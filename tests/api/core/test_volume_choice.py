@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cagrpc.api.core.volume_binding import choose
+from cagrpc.api.core.volume_binding import BEYOND_KINDS, MOST_KINDS, choose
 from cagrpc.api.core.volumes import Volume, VolumeClaim, VolumeClaimSpec
 from solver.model import NodeSelectorTerm, Operator, Requirement
 
@@ -94,3 +94,14 @@ def test_claims_of_one_kind_share_their_choice_and_other_volumes_of_the_same_nod
         assert before["default/c0"].affinity == tuple(term for zone in zones for term in _in(zone))
         assert choose(claims, [*there, _volume("more", "a")]) == before
     assert choose(claims, [*volumes[:3], *(_volume(f"c{n}", "c") for n in range(3))]) != before
+
+
+def test_of_one_namespaces_claims_so_many_kinds_are_looked_at_and_all_of_anothers() -> None:
+    many = [_claim(f"c{size:03d}", gib=size) for size in range(1, MOST_KINDS + 3)]
+    another = replace(_claim("z", gib=MOST_KINDS + 2), key="other/z")
+    volumes = [_volume(f"v{number:03d}", "a", gib=MOST_KINDS + 2) for number in range(MOST_KINDS + 3)]
+    volumes[-1] = replace(volumes[-1], claim="default/c052")
+    found = choose([*many, another], volumes)
+    assert [key for key, some in found.items() if some is BEYOND_KINDS] == [f"default/c{MOST_KINDS + 1:03d}"]
+    assert found.keys() == {each.key for each in (*many, another)}
+    assert found["default/c052"].kept is not None  # what is kept for a claim is its own, whatever kind it is of

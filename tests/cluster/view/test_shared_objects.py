@@ -195,6 +195,38 @@ def test_which_volumes_a_claim_counts_on_costs_the_same_however_many_others_ther
     assert change(400) <= change(100) + 20
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        lambda at: {"resources": {"requests": {"storage": f"{1 + at}Mi"}}},
+        lambda at: {"selector": {"matchExpressions": [{"key": "no", "operator": "NotIn", "values": [f"{at}"]}]}},
+        lambda at: {
+            "selector": {"matchExpressions": [{"key": "at", "operator": "NotIn", "values": [f"{at % 20}", f"x{at}"]}]}
+        },
+    ],
+    ids=["sizes", "selectors of all", "selectors of most"],
+)
+@pytest.mark.parametrize("zones", [1, 20])
+def test_claims_of_many_kinds_cost_as_much_each_however_many_wait_for_volumes(spec: Any, zones: int) -> None:
+    def come(count: int) -> int:
+        fed = Fed()
+        fed.nodes(node("n1"))
+        fed.relist([storage.storage_class("local", storage.LOCAL)], STORAGE_CLASSES)
+        found = [
+            storage.volume(f"v{at}", f"{at % zones}", class_name="local", size="1Gi", labels={"at": f"{at}"})
+            for at in range(20)
+        ]
+        fed.relist(found, VOLUMES)
+        claims = [storage.claim(f"c{at}", class_name="local") for at in range(count)]
+        for at, each in enumerate(claims):
+            each["spec"].update(spec(at))
+        fed.relist(claims, VOLUME_CLAIMS)
+        fed.put(*(of_claim(at) for at in range(count)))
+        return steps(fed.state)
+
+    grows(come, 100)
+
+
 def test_which_devices_are_taken_costs_the_same_however_many_claims_there_are() -> None:
     def change(count: int) -> int:
         fed = sharing_devices(0)
