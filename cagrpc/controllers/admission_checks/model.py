@@ -55,7 +55,8 @@ def requested_pods(
     known."""
     found: list[PodSetPods] = []
     for pods in workload.pod_sets:
-        if pods.count == 0 or not _managed(mapping(pods.template, "spec"), config.managed_resources):
+        written = pods.template
+        if pods.count == 0 or not _managed(mapping(written, "spec"), config.managed_resources):
             continue
         assignment = workload.assignments.get(pods.name)
         if assignment is None:
@@ -63,7 +64,7 @@ def requested_pods(
         count = pods.count if assignment.count is None else assignment.count
         if count == 0:
             continue
-        template = _flavored(pods.name, pods.template, assignment.flavors, flavors)
+        template = _flavored(pods.name, written, assignment.flavors, flavors)
         if isinstance(template, str):
             return template
         _merge(found, PodSetPods((pods.name,), template, count), config.merge_policy)

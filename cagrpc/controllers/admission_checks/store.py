@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from cagrpc.api import kueue as wire
 from cagrpc.api.encoding.json_documents import object_key
@@ -69,8 +69,14 @@ class CheckStore(InformerStore):
         self._workload_changed = workload_changed
         self._check_changed = check_changed
         self._keys: dict[str, str] = {}
-        self._requests_of: _Index[OwnRequest] = _Index(lambda each: each.purpose.workload_uid)
-        self._templates_of: _Index[OwnTemplate] = _Index(lambda each: each.annotations.get(WORKLOAD_UID, ""))
+        self._of_kueue: set[str] = set()
+        """Workloads to which Kueue's own controller has been observed to write."""
+        self._requests_of: _Index[OwnRequest] = _Index(
+            lambda each: _Made(each.request.namespace, each.purpose.workload_uid, each.request.name)
+        )
+        self._templates_of: _Index[OwnTemplate] = _Index(
+            lambda each: _Made(each.namespace, each.annotations.get(WORKLOAD_UID, ""), each.name)
+        )
         self._workloads: Values[KueueWorkload] = Values(self._on_workload)
         self._checks: Values[Check] = Values(self._on_check)
         self._configs: Values[RequestConfig | str] = Values(self._on_config)
@@ -98,8 +104,8 @@ class CheckStore(InformerStore):
                 dict(self._checks.of),
                 dict(self._configs.of),
                 dict(self._flavors.of),
-                self._requests_of.of(found.uid),
-                self._templates_of.of(found.uid),
+                self._requests_of.of(found),
+                self._templates_of.of(found),
             )
 
     def check(self, name: str) -> Check | None:
@@ -130,7 +136,7 @@ class CheckStore(InformerStore):
     def kueue_writes(self) -> bool:
         """Return whether Kueue's own controller has been observed to write to a Workload."""
         with self._lock:
-            return any(KUEUES_NAME in each.writers for each in self._workloads.of.values())
+            return bool(self._of_kueue)
 
     def requests(self) -> tuple[OwnRequest, ...]:
         """Return the requests of all Workloads."""
@@ -156,7 +162,11 @@ class CheckStore(InformerStore):
     def _on_workload(self, before: KueueWorkload | None, after: KueueWorkload | None) -> None:
         if before is not None and (after is None or after.uid != before.uid):
             self._keys.pop(before.uid, None)
+        if before is not None:
+            self._of_kueue.discard(before.key)
         if after is not None:
+            if KUEUES_NAME in after.writers:
+                self._of_kueue.add(after.key)
             self._keys[after.uid] = after.key
             self._workload_changed(after.key)
 
@@ -193,24 +203,34 @@ class CheckStore(InformerStore):
             self._workload_changed(key)
 
 
+class _Made(NamedTuple):
+    """An object that was made for a Workload of its namespace."""
+
+    namespace: str
+    workload_uid: str
+    name: str
+
+
 class _Index(Generic[V]):
-    """Values by the UID of the Workload that they were created for."""
+    """Values by the Workload that they were made for: anybody may name any Workload in objects of its namespace."""
 
-    def __init__(self, uid: Callable[[V], str]) -> None:
-        self._uid = uid
-        self._of: defaultdict[str, list[V]] = defaultdict(list)
+    def __init__(self, made: Callable[[V], _Made]) -> None:
+        self._made = made
+        self._of: defaultdict[tuple[str, str], dict[str, V]] = defaultdict(dict)
 
-    def of(self, uid: str) -> tuple[V, ...]:
-        return tuple(self._of.get(uid, ()))
+    def of(self, workload: KueueWorkload) -> tuple[V, ...]:
+        return tuple(self._of.get((workload.namespace, workload.uid), {}).values())
 
     def changed(self, before: V | None, after: V | None) -> None:
         if before is not None:
-            found = self._of[self._uid(before)]
-            found.remove(before)
+            namespace, uid, name = self._made(before)
+            found = self._of[namespace, uid]
+            found.pop(name, None)
             if not found:
-                del self._of[self._uid(before)]
+                del self._of[namespace, uid]
         if after is not None:
-            self._of[self._uid(after)].append(after)
+            namespace, uid, name = self._made(after)
+            self._of[namespace, uid][name] = after
 
 
 def _config(document: dict[str, Any]) -> RequestConfig | str:
