@@ -340,11 +340,11 @@ class Gang:
 
 
 class _Expected(NamedTuple):
-    """The selectors and ports of pods still to be created that are planned too, and these."""
+    """The selectors and ports of pods still to be created that are planned too, and these, by their specs."""
 
-    selectors: frozenset[PodSelector] = frozenset()
-    ports: frozenset[Port] = frozenset()
-    waiting: tuple[_ToCome, ...] = ()
+    selectors: frozenset[PodSelector]
+    ports: frozenset[Port]
+    waiting: dict[PodSpec, _ToCome]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -369,7 +369,7 @@ class Classes:
         self._sight: tuple[int, LabelProjection] = (-1, LabelProjection(()))
         self._selecting: SelectingTerms[EquivalenceClass | _ToCome] = SelectingTerms()
         self._terms_seen: tuple[int, frozenset[PodAffinityTerm]] = (-1, frozenset())
-        self._expected: tuple[frozenset[PodSpec], _Expected] = (frozenset(), _Expected())
+        self._expected: tuple[frozenset[PodSpec], _Expected] = (frozenset(), _Expected(frozenset(), frozenset(), {}))
         self._seen: tuple[object, PodProjection] = (None, PodProjection((), (), ()))
 
     def of(self, seen: ObservedPod) -> EquivalenceClass:
@@ -450,15 +450,17 @@ class Classes:
     def _of_expected(self, expected: frozenset[PodSpec]) -> _Expected:
         before, found = self._expected
         if before != expected:
-            for each in found.waiting:
-                self._selecting.end(each)
+            waiting = found.waiting
+            for spec in before - expected:
+                self._selecting.end(waiting.pop(spec))
+            for spec in expected - before:
+                waiting[spec] = _ToCome(PodIdentity(spec.namespace, dict(spec.labels)))
+                self._selecting.begin(waiting[spec])
             found = _Expected(
                 frozenset(selector for spec in expected for selector in selectors_of(spec)),
                 frozenset(port(each) for spec in expected for each in spec.host_ports),
-                tuple(_ToCome(PodIdentity(spec.namespace, dict(spec.labels))) for spec in expected),
+                waiting,
             )
-            for each in found.waiting:
-                self._selecting.begin(each)
             self._expected = expected, found
         return found
 

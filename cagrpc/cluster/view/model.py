@@ -159,7 +159,7 @@ class ClusterModel:
             self._slack,
             self._expected,
         )
-        self._templates = TemplateTable(requirements)
+        self._templates = TemplateTable(requirements, classes)
         self._daemon_sets = DaemonSetTable(self._context, requirements)
         self._priorities = Priorities()
         self._budgets = DisruptionBudgets()

@@ -18,6 +18,7 @@ from cagrpc.cluster.view.nodes import NodeTable, NodeUse
 from cagrpc.cluster.view.objects import ObservedPod, PodStage
 from cagrpc.cluster.view.references import Reference
 from cagrpc.cluster.view.requirements import Requirements
+from cagrpc.cluster.view.shares import room_for
 from cagrpc.cluster.view.slack import Counted, SlackTable
 from cagrpc.runtime.clock import MonotonicClock, MonotonicSeconds
 
@@ -148,11 +149,6 @@ def _nominee(uid: str) -> Hashable:
 def _nominated_to(node: str) -> Reference:
     """Return whether a node is there that pods are nominated to."""
     return "nominated to", node
-
-
-def _share(uid: str) -> Reference:
-    """Return whether there is room for a pod in the share of its namespace."""
-    return "share", uid
 
 
 class _Nominated:
@@ -320,7 +316,7 @@ class PodTable:
         key = read.key
         seen, volumes, references = self._requirements.resolved(read, stage)
         of = self.classes.of(seen)
-        share = {_share(key)} if of.over_share else set[Reference]()
+        share = {room_for(key)} if of.over_share else set[Reference]()
         self._references.put(key, {*references, *share}, lambda: self._read_again(read, stage, node))
         if of.over_share:
             self.classes.shares.leave_out(of.key.namespace, key)
@@ -408,7 +404,7 @@ class PodTable:
 
     def _try_again(self, namespace: str) -> None:
         """Read pods again that were beyond the share of their namespace, in which there may be room now."""
-        self._references.changed(*map(_share, self.classes.shares.next(namespace)))
+        self._references.changed(*map(room_for, self.classes.shares.next(namespace)))
 
     def _leave(self, key: str, before: _Placed, *, of_class: bool = True) -> None:
         if before.on:

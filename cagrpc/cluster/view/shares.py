@@ -31,6 +31,11 @@ def constraints_of(spec: PodSpec) -> frozenset[Constraint]:
     return frozenset((*selectors_of(spec), *spec.pod_anti_affinity, *spec.host_ports))
 
 
+def room_for(pod: str) -> tuple[str, str]:
+    """Return whether there is room for a pod in the share of its namespace, as what it is read with (`References`)."""
+    return "share", pod
+
+
 def weight(of: Constraint) -> int:
     if not isinstance(of, PodSelector):
         return 1

@@ -4,7 +4,7 @@ are. What is made of it is in `cagrpc.controllers.slack`. Not thread-safe."""
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from cagrpc.cluster.exclusion import Exclusion
 from cagrpc.cluster.state import SlackSeen
 from cagrpc.cluster.view.classes import EquivalenceClass, Shape
 from cagrpc.cluster.view.objects import ObservedPod, PodStage
+from cagrpc.cluster.view.shares import BEYOND, ConstraintShares, constraints_of
 from cagrpc.cluster.view.workloads import Workload
 from solver.model import PodSpec
 from solver.slack.model import Copies, Placement, PodCount
@@ -62,6 +63,8 @@ class SlackTable:
         self._workloads: dict[str, _Source] = {}
         self._of_pods: dict[str, _Source] = {}
         self._mirrored: tuple[_Source, ...] | None = ()
+        self._beyond: tuple[str, ...] = ()
+        """Names of sources whose constraints are beyond the share of their namespace: they are not mirrored."""
         self._pause: dict[str, tuple[str, str]] = {}
 
     def counted(self, seen: ObservedPod, of: EquivalenceClass, stage: PodStage) -> Counted | None:
@@ -118,12 +121,10 @@ class SlackTable:
 
     def shown(self, seen: PodProjection) -> SlackSeen:
         said = (*self._workloads.values(), *self._of_pods.values())
-        return SlackSeen(
-            pods=self._all_pods(),
-            mirrors=tuple(_mirror(each, each.pod, seen) for each in self._mirrors() if each.pod is not None),
-            pause_pods=self.pause_pods(),
-            warnings=tuple(sorted(f"{each.name}: {each.mark.warning}" for each in said if each.mark.warning)),
-        )
+        mirrors = tuple(_mirror(each, each.pod, seen) for each in self._mirrors() if each.pod is not None)
+        warnings = [f"{each.name}: {each.mark.warning}" for each in said if each.mark.warning]
+        warnings += (f"{name}: is not mirrored: {BEYOND}" for name in self._beyond)
+        return SlackSeen(self._all_pods(), mirrors, self.pause_pods(), tuple(sorted(warnings)))
 
     def _say(self, key: str, source: _Source | None) -> None:
         """Set a workload's slack annotations."""
@@ -162,8 +163,23 @@ class SlackTable:
             for root, pods in of_pods.items():
                 if root not in workloads:
                     found.append(replace(min(pods, key=lambda each: each.name), name=_name(root)))
-            self._mirrored = tuple(sorted(found, key=lambda each: each.name))
+            self._mirrored = tuple(self._within_shares(sorted(found, key=lambda each: each.name)))
         return self._mirrored
+
+    def _within_shares(self, sources: Iterable[_Source]) -> list[_Source]:
+        shares, found, beyond = ConstraintShares(), [], []
+        for each in sources:
+            whole = each.whole
+            if whole is None:
+                continue
+            constraints = constraints_of(whole)
+            if shares.admits(whole.namespace, constraints):
+                shares.add(whole.namespace, constraints)
+                found.append(each)
+            else:
+                beyond.append(each.name)
+        self._beyond = tuple(beyond)
+        return found
 
     def pause_pods(self) -> Placement:
         found: dict[str, Counter[str]] = {}

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from cagrpc.api.core.constraints import Surroundings
@@ -18,9 +19,11 @@ from cagrpc.api.encoding.messages import message_to_dict, parse
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.api.provisioning.objects import TemplatePod
 from cagrpc.cluster.state import PlannedTemplate
+from cagrpc.cluster.view.classes import Classes
 from cagrpc.cluster.view.context import OF_RUNTIME_CLASSES, ReadingContext
 from cagrpc.cluster.view.objects import Named, PodStage
 from cagrpc.cluster.view.requirements import Requirements
+from cagrpc.cluster.view.shares import BEYOND, Constraint, constraints_of, room_for
 from cagrpc.errors import InvalidInput, in_one_line
 from solver.model import PodSpec
 
@@ -28,8 +31,11 @@ from solver.model import PodSpec
 class TemplateTable:
     """The templates, each read as a pod that is still to come."""
 
-    def __init__(self, requirements: Requirements) -> None:
+    def __init__(self, requirements: Requirements, classes: Classes) -> None:
+        """Constraints of templates count in the shares of `classes`."""
         self._requirements = requirements
+        self._classes = classes
+        self._constraints: dict[TemplatePod, frozenset[Constraint]] = {}
         self._kept: AbstractSet[TemplatePod] = frozenset()
         self._keys: dict[TemplatePod, str] = {}
         self._last_number = 0
@@ -42,12 +48,14 @@ class TemplateTable:
         if templates is self._kept:
             return
         for each in self._kept - templates:
-            self._requirements.forget(self._keys.pop(each))
-            del self._planned[each]
+            self._requirements.forget(self._keys[each])
+            self._count(each, frozenset())
+            del self._keys[each], self._constraints[each]
+            self._planned.pop(each, None)
         for each in templates - self._kept:
             self._last_number += 1
-            self._keys[each] = f"PodTemplate {each.namespace}/{each.name} {self._last_number}"
-            self._read(each)
+            key = self._keys[each] = f"PodTemplate {each.namespace}/{each.name} {self._last_number}"
+            self._requirements.references.due(key, partial(self._read, each))
         self._kept, self._shown = templates, None
 
     def shown(self) -> Mapping[TemplatePod, PlannedTemplate]:
@@ -66,7 +74,6 @@ class TemplateTable:
         key = self._keys[template]
         of = replace(template, name=f"{template.name}-*")
         read, volumes, references = self._requirements.to_come(key, of)
-        self._requirements.references.put(key, references, lambda: self._read(template))
         further = self._requirements.to_come(key, of, first=False)[0] if volumes.shared else read
         spec, after_first = (
             replace(
@@ -77,8 +84,31 @@ class TemplateTable:
             )
             for each in (read, further)
         )
+        if not self._count(template, constraints_of(spec) | constraints_of(after_first)):
+            references |= {room_for(key)}
+            spec = PodSpec(spec.requests, namespace=spec.namespace, labels=spec.labels, unschedulable=BEYOND)
+            after_first = spec
+        self._requirements.references.put(key, references, partial(self._read, template))
         self._planned[template] = PlannedTemplate(spec, volumes.of_one_pod, after_first)
         self._shown = None
+
+    def _count(self, template: TemplatePod, constraints: frozenset[Constraint]) -> bool:
+        """Count a template's constraints in the share of its namespace, instead of those before; return whether there
+        is room for them. Otherwise none are counted."""
+        namespace, key, shares = template.namespace, self._keys[template], self._classes.shares
+        before = self._constraints.pop(template, frozenset())
+        room = shares.remove(namespace, before - constraints)
+        room |= shares.forget(namespace, key)
+        admitted = shares.admits(namespace, constraints - before)
+        if admitted:
+            shares.add(namespace, constraints - before)
+            self._constraints[template] = constraints
+        else:
+            shares.remove(namespace, before & constraints)
+            shares.leave_out(namespace, key)
+        if room and admitted:
+            self._classes.made_room(namespace)
+        return admitted
 
     def _shared(self, template: TemplatePod) -> Iterator[str]:
         """Yield why its pods wait for claims that others may share: which pod devices are given to first, and so on

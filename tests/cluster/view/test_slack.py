@@ -13,6 +13,7 @@ from cagrpc.api.core.slack import EXCLUDE, MIRROR, PLACEHOLDER, PRIORITY, PRIORI
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.exclusion import Exclusion
 from cagrpc.cluster.state import SlackSeen
+from cagrpc.cluster.view import shares
 from cagrpc.cluster.view.model import DEPLOYMENTS
 from cagrpc.cluster.view.model import PODS as PODS_PATH
 from solver.model import Operator, PodSelector, Requirement
@@ -123,6 +124,22 @@ def test_s7_every_kind_is_mirrored() -> None:
     specs = {each.name: dict(each.spec.requests) for each in fed.state().slack.mirrors}
     assert specs["job/default/d"] == {"cpu": 2000}
     assert specs["pod/default/e"] == {"cpu": 1000}
+
+
+def test_mirrors_beyond_the_share_of_their_namespace_are_left_out_and_nobody_elses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fed = Fed(NOBODY)
+    fed.put(deployment("a", {MIRROR: ""}, **apart("a")), path=DEPLOYMENTS)
+    (of_a,) = fed.state().slack.mirrors
+    monkeypatch.setattr(shares, "MOST_WEIGHT", 2 * sum(map(shares.weight, shares.constraints_of(of_a.spec))))
+    for name in "bc":
+        fed.put(deployment(name, {MIRROR: ""}, **apart(name)), path=DEPLOYMENTS)
+    assert mirrors(fed) == {"deployment/default/a": 1, "deployment/default/b": 1}
+    assert fed.state().slack.warnings == (f"deployment/default/c: is not mirrored: {shares.BEYOND}",)
+    fed.drop(deployment("a", {MIRROR: ""}, **apart("a")), path=DEPLOYMENTS)
+    assert mirrors(fed) == {"deployment/default/b": 1, "deployment/default/c": 1}
+    assert fed.state().slack.warnings == ()
 
 
 def test_what_goes_or_is_done_is_mirrored_no_more() -> None:

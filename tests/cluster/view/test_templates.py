@@ -8,13 +8,17 @@ import pytest
 
 from cagrpc.api.provisioning.objects import TemplatePod, template_pod
 from cagrpc.cluster.state import PlannedTemplate
+from cagrpc.cluster.view import shares
+from cagrpc.cluster.view.shares import BEYOND
 from cagrpc.cluster.view.storage import CLAIMS
 from solver.model.eligibility import why_not_eligible
+from tests.cluster.view.test_shares import grows
 from tests.cluster.view.test_storage import ATTACH, fed, zones
 from tests.support.controllers.cluster_objects import Fed
 from tests.support.devices import CLAIMS as RESOURCE_CLAIMS
 from tests.support.devices import CLASSES, SLICES, TEMPLATES, claim_template, device_class
 from tests.support.devices import claim as resource_claim
+from tests.support.steps import steps
 from tests.support.storage import EBS, LOCAL, claim, storage_class, volume
 
 
@@ -124,3 +128,55 @@ def test_a_named_claim_on_devices_counts_once_it_is_allocated() -> None:
     spec = planned(there, template).spec
     assert not spec.unschedulable
     assert [why_not_eligible(spec, {}, (), name) is None for name in ("n1", "n2")] == [True, False]
+
+
+def of_terms(number: int, terms: int = 50) -> TemplatePod:
+    """Return a template whose pods keep away from as many others; no two are alike."""
+    anti = [
+        {"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": f"{number}-{each}"}}} for each in range(terms)
+    ]
+    spec = {
+        "containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}],
+        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": anti}},
+    }
+    return template_pod({"metadata": {"name": f"t{number}", "namespace": "default"}, "template": {"spec": spec}})
+
+
+def unschedulable(there: Fed) -> list[str]:
+    return sorted(each.name for each, as_ in there.model.state().templates.items() if as_.spec.unschedulable == BEYOND)
+
+
+def test_templates_beyond_the_share_of_their_namespace_are_left_out_until_there_is_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    there, templates = Fed(), [of_terms(number) for number in range(3)]
+    of_one = sum(map(shares.weight, shares.constraints_of(templates[0].spec)))
+    monkeypatch.setattr(shares, "MOST_WEIGHT", 2 * of_one)
+    there.model.expect(lambda: frozenset(templates))
+    (left_out,) = unschedulable(there)
+    others = [each for each in templates if each.name != left_out]
+    there.model.expect(lambda: frozenset(templates) - {others[0]})
+    assert unschedulable(there) == []
+    there.model.expect(frozenset)
+    assert there.model.state().templates == {}
+    there.model.expect(lambda: frozenset([of_terms(9), of_terms(10)]))
+    assert unschedulable(there) == []
+
+
+def test_templates_cost_as_much_each_however_many_come() -> None:
+    def come(count: int) -> int:
+        there = Fed()
+        templates = frozenset(of_terms(number, 5) for number in range(count))
+        there.model.expect(lambda: templates)
+        return steps(there.model.state)
+
+    grows(come, 100)
+
+
+def test_templates_that_come_together_are_not_read_at_once() -> None:
+    def keep(count: int) -> int:
+        table = Fed().model._templates
+        templates = frozenset(of_terms(number, 5) for number in range(count))
+        return steps(lambda: table.keep(templates))
+
+    assert keep(200) - keep(100) < 100 * 30  # each is noted, and read later, a few at a time
