@@ -23,7 +23,7 @@ from cagrpc.kube.journal.journal import ClusterJournal
 from cagrpc.kube.journal.objects import FLEET_RECORDS, INCREMENTS, unpack
 from cagrpc.kube.journal.root import ConfirmPolicy
 from cagrpc.kube.lease import LEASE, LeaderElection
-from tests.support.api_server import ApiServer, Fault, Request, api_server
+from tests.support.api_server import ApiRequest, ApiServer, Fault, api_server
 from tests.support.clocks import any_clock
 from tests.support.fleet import FakeClock
 from tests.support.kills import SteppedJournal, Steps
@@ -259,7 +259,7 @@ class ClusterStore:
         if most:
             self.clock.advance(self.rng.uniform(least, most))
 
-    def _fault(self, request: Request) -> Fault:
+    def _fault(self, request: ApiRequest) -> Fault:
         if self.weather.away:
             return Fault.CUT
         if self.rng.random() >= self.weather.faults:

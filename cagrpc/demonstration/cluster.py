@@ -11,7 +11,7 @@ from typing import Any
 from cagrpc.api.core.nodes import node_of_document
 from cagrpc.api.core.pod_bodies import pod_body
 from cagrpc.demonstration.objects import NODES, Document
-from cagrpc.demonstration.story import CYCLE_SECONDS, SCENES, WORKLOADS, Scale, Scene, Stock
+from cagrpc.demonstration.story import CYCLE_SECONDS, SCENES, WORKLOADS, MachineStock, Scale, Scene
 from cagrpc.demonstration.wire import ApiInMemory
 from cagrpc.runtime.clock import EpochClock, epoch
 from cagrpc.runtime.controller import Controller, Json
@@ -73,9 +73,9 @@ class PlayedCluster(Controller):
                 match each:
                     case Scale(workload, replicas):
                         self._declare(workload, replicas)
-                    case Stock(instance_type, None):
+                    case MachineStock(instance_type, None):
                         self.simulate({instance_type: None})
-                    case Stock(instance_type, stock):
+                    case MachineStock(instance_type, stock):
                         self.simulate({instance_type: {"stock": stock, "boot": "10s"}})
             self.scene = scene.what
             self._next += 1

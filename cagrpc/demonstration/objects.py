@@ -19,7 +19,7 @@ NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 
 
 @dataclass(frozen=True)
-class Request:
+class ApiRequest:
     method: str
     path: str
     query: dict[str, str]
@@ -88,7 +88,7 @@ class ObjectStore:
     def tell(self, path: str, document: Document, *, there: bool) -> None:
         """Pass a change on; called with each, under `changed`."""
 
-    def answer(self, request: Request) -> tuple[int, Any]:
+    def answer(self, request: ApiRequest) -> tuple[int, Any]:
         """Do what is asked, and return HTTP status and document."""
         try:
             with self.changed:
@@ -96,7 +96,7 @@ class ObjectStore:
         except Refusal as refusal:
             return refused(refusal)
 
-    def _do(self, request: Request) -> Any:
+    def _do(self, request: ApiRequest) -> Any:
         if request.path in self.kinds:
             return self._listed(request) if request.method == "GET" else self._created(request)
         path, part = request.path.removesuffix("/status"), ""
@@ -117,7 +117,7 @@ class ObjectStore:
             return self.put(path, _as_before(found, _changed(found, request)))
         return found
 
-    def _created(self, request: Request) -> Any:
+    def _created(self, request: ApiRequest) -> Any:
         path = f"{request.path}/{request.body['metadata']['name']}"
         if path in self.objects:
             raise Refusal(409, f"{path} already exists")
@@ -159,7 +159,7 @@ class ObjectStore:
                 self.change(of, status={"disruptionsAllowed": left})
         return self._deleted(path, found, {})
 
-    def _listed(self, request: Request) -> Any:
+    def _listed(self, request: ApiRequest) -> Any:
         paths = sorted(path for path in self.objects if _is_in(path, request.path))
         paths = [path for path in paths if path > request.query.get("continue", "")]
         limit = int(request.query.get("limit", "0")) or len(paths)
@@ -206,7 +206,7 @@ def _check(found: Document, body: Any) -> None:
         raise Refusal(409, "the object has been modified; please apply your changes to the latest version")
 
 
-def _changed(found: Document, request: Request) -> Document:
+def _changed(found: Document, request: ApiRequest) -> Document:
     if isinstance(request.body, list):
         return _operated(found, request)
     _check(found, request.body)
@@ -225,7 +225,7 @@ def _as_before(found: Document, body: Document) -> Document:
     return {**body, "metadata": metadata}
 
 
-def _operated(found: Document, request: Request) -> Document:
+def _operated(found: Document, request: ApiRequest) -> Document:
     """Return the document with the RFC 6902 operations in use, on members and list elements."""
     document = copied(found)
     for each in request.body:

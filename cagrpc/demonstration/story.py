@@ -14,7 +14,7 @@ CYCLE_SECONDS = 360.0
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class PlayedWorkload:
     """A ReplicaSet."""
 
     name: str
@@ -32,7 +32,7 @@ class Scale:
 
 
 @dataclass(frozen=True, slots=True)
-class Stock:
+class MachineStock:
     """So many machines of an instance type can be had from now on; None is as many as are asked for."""
 
     instance_type: str
@@ -45,7 +45,7 @@ class Scene:
 
     at_seconds: float
     what: str
-    happens: tuple[Scale | Stock, ...]
+    happens: tuple[Scale | MachineStock, ...]
 
 
 def _pods(cpu: str, memory: str, **more: int) -> PodSpec:
@@ -55,26 +55,28 @@ def _pods(cpu: str, memory: str, **more: int) -> PodSpec:
 
 
 WORKLOADS = (
-    Workload("web", _pods("900m", "1536Mi")),
-    Workload("api", _pods("2", "4Gi")),
-    Workload("report", _pods("3", "6Gi")),
-    Workload("search", _pods("6", "20Gi")),
-    Workload("training", _pods("4", "16Gi", **{GPU: 1}), {DEFAULT_GANG_LABEL: "training"}, {MIN_COUNT: "8"}),
-    Workload("render", _pods("4", "16Gi", **{GPU: 1})),
-    Workload("database", _pods("80", "600Gi")),
+    PlayedWorkload("web", _pods("900m", "1536Mi")),
+    PlayedWorkload("api", _pods("2", "4Gi")),
+    PlayedWorkload("report", _pods("3", "6Gi")),
+    PlayedWorkload("search", _pods("6", "20Gi")),
+    PlayedWorkload("training", _pods("4", "16Gi", **{GPU: 1}), {DEFAULT_GANG_LABEL: "training"}, {MIN_COUNT: "8"}),
+    PlayedWorkload("render", _pods("4", "16Gi", **{GPU: 1})),
+    PlayedWorkload("database", _pods("80", "600Gi")),
 )
 
 SCENES = (
     Scene(0, "two services start", (Scale("web", 10), Scale("api", 5))),
     Scene(20, "web scales up", (Scale("web", 30),)),
     Scene(45, "a batch of reports is queued", (Scale("report", 10),)),
-    Scene(80, "m7i.4xlarge is sold out, and search scales up", (Stock("m7i.4xlarge", 0), Scale("search", 6))),
+    Scene(80, "m7i.4xlarge is sold out, and search scales up", (MachineStock("m7i.4xlarge", 0), Scale("search", 6))),
     Scene(115, "six of the eight pods of a training job are created", (Scale("training", 6),)),
     Scene(130, "the training job is complete", (Scale("training", 8),)),
     Scene(165, "render asks for more GPUs than there may be", (Scale("render", 4),)),
     Scene(180, "a database asks for more than any node has", (Scale("database", 1),)),
     Scene(
-        210, "m7i.4xlarge can be had again, and the reports are done", (Stock("m7i.4xlarge", None), Scale("report", 0))
+        210,
+        "m7i.4xlarge can be had again, and the reports are done",
+        (MachineStock("m7i.4xlarge", None), Scale("report", 0)),
     ),
     Scene(225, "the training job is done", (Scale("training", 0),)),
     Scene(255, "the database is given up, and web scales down", (Scale("database", 0), Scale("web", 9))),

@@ -19,7 +19,7 @@ from cagrpc.api.encoding.json_documents import timestamp
 from cagrpc.api.encoding.messages import known_to_message
 from cagrpc.api.gen import api_pb2, kubernetes_pb2
 from cagrpc.cluster.documents import KINDS
-from cagrpc.demonstration.objects import Document, ObjectStore, Request, collection_of
+from cagrpc.demonstration.objects import ApiRequest, Document, ObjectStore, collection_of
 from cagrpc.kube.client.access import Access, Session
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.envelopes import Encoding, WatchEventType
@@ -68,7 +68,7 @@ class ApiInMemory(ObjectStore):
     def born(self) -> Document:
         return {"creationTimestamp": timestamp(self.clock())}
 
-    def listed(self, request: Request, encoding: Encoding) -> tuple[int, bytes]:
+    def listed(self, request: ApiRequest, encoding: Encoding) -> tuple[int, bytes]:
         """Return the HTTP status and the body of a list, or of one object."""
         with self.changed:
             status, answer = self.answer(request)
@@ -84,7 +84,7 @@ class ApiInMemory(ObjectStore):
         found.metadata.continueToken = answer["metadata"].get("continue", "")
         return status, _enveloped(found.SerializeToString())
 
-    def watched(self, request: Request, encoding: Encoding, closed: Callable[[], bool]) -> Iterator[bytes]:
+    def watched(self, request: ApiRequest, encoding: Encoding, closed: Callable[[], bool]) -> Iterator[bytes]:
         """Yield the frames of a watch, until it is closed."""
         seen = int(request.query["resourceVersion"])
         while True:
@@ -174,7 +174,7 @@ class _Watch:
 
     status = 200
 
-    def __init__(self, api: ApiInMemory, request: Request, encoding: Encoding) -> None:
+    def __init__(self, api: ApiInMemory, request: ApiRequest, encoding: Encoding) -> None:
         self._api, self._request, self._encoding = api, request, encoding
         self._closed = False
 
@@ -204,7 +204,7 @@ class _InProcess(Access):
         """Answer as a pool of connections does."""
         target = urlsplit(url.removeprefix(ADDRESS))
         document, kind = json.loads(body) if body else None, headers.get("content-type", "")
-        request = Request(method, target.path, dict(parse_qsl(target.query)), document, kind)
+        request = ApiRequest(method, target.path, dict(parse_qsl(target.query)), document, kind)
         encoding = Encoding.PROTOBUF if headers["accept"].startswith(Encoding.PROTOBUF) else Encoding.JSON
         if request.query.get("watch"):
             return _Watch(self.api, request, encoding)

@@ -662,7 +662,7 @@ def test_pods_of_a_job_set_that_cannot_be_read_are_told_with_their_path(tmp_path
     path = "[0] (JobSet default/x): spec.replicatedJobs[0].template.spec"
     first, second = _problems(tmp_path, bad)
     assert first.startswith(f"{path}.template.spec.containers[0].resources.requests.cpu: ")
-    assert second.startswith(f"{path}.parallelism: 'many'")
+    assert second.startswith(f'{path}.parallelism: "many"')
 
 
 def _quota(hard: dict[str, Any], used: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from cagrpc.api.core.nodes import node_document
 from cagrpc.cluster.view.objects import read_node
 from cagrpc.demonstration.cluster import PODS_PATH, REPLICA_SETS, PlayedCluster
 from cagrpc.demonstration.objects import NODES
-from cagrpc.demonstration.story import CYCLE_SECONDS, SCENES, WORKLOADS, Scale, Scene, Stock
+from cagrpc.demonstration.story import CYCLE_SECONDS, SCENES, WORKLOADS, MachineStock, Scale, Scene
 from cagrpc.kube.client.envelopes import Encoding, ObjectIdentity, WatchEventType, event, frames, page
 from cagrpc.kube.informer.informers import Informer
 from cagrpc.kube.informer.resource import Resource
@@ -19,8 +19,8 @@ from tests.support.fleet import FakeClock
 LARGE = NodeGroup("large", {"cpu": 16_000, "memory": 64 * 2**30, "pods": 110}, 1.0)
 SCALE = (
     Scene(0, "it starts", (Scale("web", 3),)),
-    Scene(10, "it is sold out", (Stock("m7i.4xlarge", 0), Scale("web", 5))),
-    Scene(20, "it is back", (Stock("m7i.4xlarge", None), Scale("web", 1))),
+    Scene(10, "it is sold out", (MachineStock("m7i.4xlarge", 0), Scale("web", 5))),
+    Scene(20, "it is back", (MachineStock("m7i.4xlarge", None), Scale("web", 1))),
 )
 
 

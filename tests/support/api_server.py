@@ -22,12 +22,12 @@ from kubernetes.client import Configuration
 
 from cagrpc.api.encoding.messages import known_to_message
 from cagrpc.api.gen import kubernetes_pb2
-from cagrpc.demonstration.objects import NODES, Document, ObjectStore, Refusal, Request, merged, refused
+from cagrpc.demonstration.objects import NODES, ApiRequest, Document, ObjectStore, Refusal, merged, refused
 from cagrpc.kube.client.access import Access, Session
 from cagrpc.kube.client.client import Client
 from tests.support.http_server import serving
 
-__all__ = ["NODES", "Document", "Refusal", "Request"]  # from the demonstration, which has the objects
+__all__ = ["NODES", "ApiRequest", "Document", "Refusal"]  # from the demonstration, which has the objects
 
 Backup = tuple[str, int]
 PODS = "/api/v1/namespaces/default/pods"
@@ -87,13 +87,13 @@ class ApiServer(ObjectStore):
         """Changes that no reflector has passed on yet: path, object, whether it is there."""
         self.before: Callable[[str], None] = lambda _: None
         """Called before each request is done: what others do at that moment, or a `Refusal`."""
-        self.fault: Callable[[Request], Fault] = lambda _: Fault.NONE
+        self.fault: Callable[[ApiRequest], Fault] = lambda _: Fault.NONE
         self.lateness = 2
         """So many requests after it a LATE one is done."""
         self.around: Callable[[str, Callable[[], Any]], Any] = lambda _, do: do()
         """Called with each write of a client in the same thread and what does it: there its process can be killed."""
         self.url = ""
-        self._late: list[tuple[int, Request]] = []
+        self._late: list[tuple[int, ApiRequest]] = []
 
     def client(self, wait: Callable[[float], object] = lambda _: None) -> Client:
         return Client(self.access(), wait)
@@ -150,7 +150,7 @@ class ApiServer(ObjectStore):
 
     # ---- the server
 
-    def handle(self, request: Request) -> tuple[int, Any]:
+    def handle(self, request: ApiRequest) -> tuple[int, Any]:
         """Return HTTP status and document; 0 where the connection is to break."""
         self._do_what_is_late()
         self.requests.append(str(request))
@@ -196,7 +196,7 @@ class _InProcess(Access):
         """Answer as a pool of connections does."""
         target = urlsplit(url.removeprefix("memory:"))
         document, kind = json.loads(body) if body else None, headers.get("content-type", "")
-        request = Request(method, target.path, dict(parse_qsl(target.query)), document, kind)
+        request = ApiRequest(method, target.path, dict(parse_qsl(target.query)), document, kind)
         handled = partial(self.api.handle, request)
         status, answer = handled() if method == "GET" else self.api.around(str(request), handled)
         if not status:
@@ -231,7 +231,7 @@ class _ObjectsHandler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
         document, kind = json.loads(body) if body else None, self.headers.get("content-type", "")
-        request = Request(self.command, url.path, dict(parse_qsl(url.query)), document, kind)
+        request = ApiRequest(self.command, url.path, dict(parse_qsl(url.query)), document, kind)
         status, document = api.handle(request)
         if not status:
             self.close_connection = True

@@ -16,7 +16,7 @@ from kubernetes.client import Configuration
 from cagrpc.api.encoding.json_documents import timestamp
 from cagrpc.kube.client.access import Access
 from cagrpc.kube.client.client import Client
-from tests.support.api_server import ApiServer, Document, Fault, Request, _ObjectsHandler
+from tests.support.api_server import ApiRequest, ApiServer, Document, Fault, _ObjectsHandler
 from tests.support.http_server import serving
 
 CORE = "cluster.x-k8s.io"
@@ -176,7 +176,7 @@ class ManagementCluster(ApiServer):
             self.events.append((self._version, path, json.loads(json.dumps(document)), there))
             self.changed.notify_all()
 
-    def _do(self, request: Request) -> Any:
+    def _do(self, request: ApiRequest) -> Any:
         parts = request.path.strip("/").split("/")
         if request.method == "GET" and parts[0] == "apis" and len(parts) in (2, 3):
             return self._discovered(*parts[1:])
@@ -184,7 +184,7 @@ class ManagementCluster(ApiServer):
 
     def _discovered(self, group: str, version: str = "") -> Document:
         if group not in KINDS:
-            return super()._do(Request("GET", "/nowhere/at/all", {}, None))  # type: ignore[no-any-return]
+            return super()._do(ApiRequest("GET", "/nowhere/at/all", {}, None))  # type: ignore[no-any-return]
         served = self.version if group == CORE else "v1"
         if not version:
             found = {"groupVersion": f"{group}/{served}", "version": served}
@@ -198,13 +198,13 @@ class ManagementCluster(ApiServer):
             self.edit(path, deletionTimestamp="2026-11-01T12:00:00Z")
         return self.objects[path]
 
-    def _listed(self, request: Request) -> Any:
-        page = super()._listed(Request("GET", request.path, {}, None))
+    def _listed(self, request: ApiRequest) -> Any:
+        page = super()._listed(ApiRequest("GET", request.path, {}, None))
         items = [each for each in page["items"] if _selected(each, request.query)]
         return {"metadata": {"resourceVersion": str(self._version)}, "items": items}
 
 
-def writes(request: Request) -> bool:
+def writes(request: ApiRequest) -> bool:
     return request.method in ("POST", "DELETE")
 
 
@@ -212,7 +212,7 @@ def lost_after(count: int) -> Any:
     """Return a fault: the answers to all writes but the next `count` are lost."""
     left = count
 
-    def fault(request: Request) -> Fault:
+    def fault(request: ApiRequest) -> Fault:
         nonlocal left
         if not writes(request):
             return Fault.NONE

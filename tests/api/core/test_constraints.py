@@ -319,7 +319,7 @@ def test_an_odd_pod_of_the_autoscaler_is_taken_at_its_word() -> None:
     first, second = request.options[0].pods
     assert first.spec is NOWHERE
     assert second.spec.labels == (("app", "web"),)
-    assert "spec.topologySpreadConstraints[0].whenUnsatisfiable: 'Soon'" in request.unreadable
+    assert 'spec.topologySpreadConstraints[0].whenUnsatisfiable: "Soon"' in request.unreadable
 
 
 _TEAM_A = {"matchLabels": {"team": "a"}}

@@ -83,8 +83,8 @@ def test_the_minimum_of_a_pod_group(api_version: str, spec: Any, count: int | No
     ("api_version", "spec", "problem"),
     [
         ("scheduling.x-k8s.io/v1alpha1", {"minMember": 0}, f"spec.minMember: 0 {_NO_COUNT}"),
-        ("scheduling.volcano.sh/v1beta1", {"minMember": "4"}, f"spec.minMember: '4' {_NO_COUNT}"),
-        ("scheduling.volcano.sh/v1beta1", {"minMember": True}, f"spec.minMember: True {_NO_COUNT}"),
+        ("scheduling.volcano.sh/v1beta1", {"minMember": "4"}, f'spec.minMember: "4" {_NO_COUNT}'),
+        ("scheduling.volcano.sh/v1beta1", {"minMember": True}, f"spec.minMember: true {_NO_COUNT}"),
         ("scheduling.k8s.io/v1alpha2", {"schedulingPolicy": {"gang": {"minCount": -1}}},
          f"spec.schedulingPolicy.gang.minCount: -1 {_NO_COUNT}"),
         ("scheduling.k8s.io/v1alpha2", {"schedulingPolicy": []},

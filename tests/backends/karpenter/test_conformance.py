@@ -13,7 +13,7 @@ from cagrpc.backends.karpenter.claims import NODE_CLAIMS, SHORTAGE
 from cagrpc.backends.plugin import OpenBackend
 from cagrpc.testing import Ability, BackendConformance, Cloud
 from solver.model import NodeGroup
-from tests.support.api_server import Fault, Request, api_server
+from tests.support.api_server import ApiRequest, Fault, api_server
 from tests.support.fleet import FakeClock, group
 from tests.support.karpenter import KINDS, SHORT, PlayedKarpenter, claim_body, settings_for
 
@@ -54,7 +54,7 @@ class KarpenterCloud(Cloud):
     def lose_answers(self, after: int) -> None:
         left = [after]
 
-        def fault(request: Request) -> Fault:
+        def fault(request: ApiRequest) -> Fault:
             with self._lock:
                 if request.method not in ("POST", "DELETE"):
                     return Fault.NONE

@@ -129,7 +129,7 @@ CASES = {
     "Karpenter's annotation": Case(
         stays="the annotation karpenter.sh/do-not-disrupt", pod=ORDINARY, node=DO_NOT_DISRUPT
     ),
-    "CA's": Case(stays=SCALE_DOWN_DISABLED, pod=ORDINARY, node=annotated(SCALE_DOWN_DISABLED, "true")),
+    "CA's": Case(stays="which cagrpc did not set", pod=ORDINARY, node=annotated(SCALE_DOWN_DISABLED, "true")),
     "CA's, taken back": Case(CHEAPER, pod=ORDINARY, node=annotated(SCALE_DOWN_DISABLED, "false")),
     "a pod that asks to stay": Case(stays=f'has the annotation {SAFE_TO_EVICT}: "false"', pod=ASKS_TO_STAY),
     "a pod of a Job": Case(stays="runs until it ends", pod={"owner": "Job/ns/job", "cpu": 100}),

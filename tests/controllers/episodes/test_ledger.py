@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from cagrpc.cluster.node_groups import group_of
 from cagrpc.controllers.autoscaler import GroupSize
 from cagrpc.controllers.episodes.ledger import (
     LONGEST_SECONDS,
@@ -13,7 +14,6 @@ from cagrpc.controllers.episodes.ledger import (
     MOST_WAVES,
     QUIET_SECONDS,
     SETTLED_SECONDS,
-    group_of,
 )
 from cagrpc.controllers.episodes.model import Ended, GroupNodes, KnownGroups, ScaleUp
 from cagrpc.controllers.episodes.planning import finished

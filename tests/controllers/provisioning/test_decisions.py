@@ -285,7 +285,7 @@ ZONES = [node(11_000, labels={ZONE: "b" if number < 4 else "a"}) for number in r
                      " nodes); no devices for its resource claims (node n0)", id="of a node with devices alone"),
         pytest.param([node(taints=(TAINT,))], {}, 1,
                      "0 of 1 fit: taint dedicated=gpu:NoSchedule not tolerated (node n0)", id="a taint"),
-        pytest.param([], {}, 1, "0 of 1 fit: there is no node group to open, and no node", id="no node"),
+        pytest.param([], {}, 1, "0 of 1 fit: there are no nodes, and no node groups to open", id="no node"),
         pytest.param([node()], claims("twice"), 1, f"pod set ns/checked: {WRONG}", id="pods that are not valid"),
         pytest.param([node(9000)], MEMORY, 3, "1 of 3 fit: the free room of 1 existing node that it fits is taken"
                      " by other pods", id="of memory most is short"),
@@ -337,5 +337,5 @@ def test_one_that_breaks_planning_is_told_so_and_holds_up_no_other(
         world.clock.advance(1.0)
     world.run(LONG)
     condition, why = told
-    assert world.message("bad", condition).startswith(f"{why}ZeroDivisionError('division by zero')")
+    assert world.message("bad", condition).startswith(f"{why}ZeroDivisionError: division by zero")
     assert world.is_true("good", condition)

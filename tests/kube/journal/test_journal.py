@@ -28,7 +28,7 @@ from cagrpc.kube.journal import objects
 from cagrpc.kube.journal.journal import ClusterJournal
 from cagrpc.kube.journal.objects import FLEET_RECORDS, INCREMENTS
 from cagrpc.kube.journal.root import ConfirmPolicy, parts_of
-from tests.support.api_server import ApiServer, Fault, Request, api_server
+from tests.support.api_server import ApiRequest, ApiServer, Fault, api_server
 from tests.support.fleet import FakeClock, group
 
 ROOT = f"{FLEET_RECORDS}/journal"
@@ -298,9 +298,9 @@ def test_a_root_that_is_refused_once_is_not_written_later(store: ApiServer) -> N
     journal = opened(store)
     journal.commit(BEFORE)
     before = journal.read()
-    refused: list[Request] = []
+    refused: list[ApiRequest] = []
 
-    def once(request: Request) -> Fault:
+    def once(request: ApiRequest) -> Fault:
         if request.path != ROOT or request.method != "PUT" or refused:
             return Fault.NONE
         refused.append(request)
