@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from cagrpc.fleet.records import BackendRecord, Changes
+from cagrpc.fleet.records import BACKEND, OWN, BackendRecord, Changes
 
 if TYPE_CHECKING:  # it brings SQLite, which a check of the configuration does without
     from cagrpc.fleet.journal import Journal
-
-_NOT_OF_BACKENDS = "cagrpc.io/"
 
 
 class BackendRecords:
@@ -20,16 +18,13 @@ class BackendRecords:
     def __init__(self, journal: Journal, own: str = "") -> None:
         """`own` is the place of something other than the backend, which sees nothing of it."""
         self._journal = journal
-        self._place = f"{_NOT_OF_BACKENDS}{own}/" if own else ""
+        self._kind = OWN if own else BACKEND
+        self._place = f"{own}/" if own else ""
 
     def read(self) -> dict[str, Mapping[str, Any]]:
         """Return them all. It reads the whole journal: call it once, where the backend is opened."""
-        found = self._journal.read().backend.items()
-        return {
-            key.removeprefix(self._place): record.value
-            for key, record in found
-            if key.startswith(self._place) and (self._place or not key.startswith(_NOT_OF_BACKENDS))
-        }
+        found = self._journal.read().of(self._kind).items()
+        return {key.removeprefix(self._place): record.value for key, record in found if key.startswith(self._place)}
 
     def write(self, changed: Mapping[str, Mapping[str, Any] | None]) -> None:
         """Write these durably, all or none, before it returns; None removes one. What is not the leader's any more is
@@ -37,4 +32,8 @@ class BackendRecords:
         placed = {f"{self._place}{key}": value for key, value in changed.items()}
         kept = tuple(BackendRecord(key, value) for key, value in placed.items() if value is not None)
         forgotten = tuple(key for key, value in placed.items() if value is None)
-        self._journal.commit(Changes(backend=kept, forgotten_backend=forgotten))
+        self._journal.commit(
+            Changes(own=kept, forgotten_own=forgotten)
+            if self._kind is OWN
+            else Changes(backend=kept, forgotten_backend=forgotten)
+        )

@@ -21,6 +21,7 @@ from cagrpc.fleet.records import (
     GROUPS,
     INCREMENTS,
     KINDS,
+    OWN,
     Changes,
     Contents,
     RecordKind,
@@ -71,6 +72,7 @@ _KIND = FileKind(
         "CREATE TABLE IF NOT EXISTS node_groups (id TEXT PRIMARY KEY, record TEXT NOT NULL);"
         "CREATE TABLE IF NOT EXISTS disruptions (id TEXT PRIMARY KEY, record TEXT NOT NULL);"
         "CREATE TABLE IF NOT EXISTS backend (id TEXT PRIMARY KEY, record TEXT NOT NULL);"
+        "CREATE TABLE IF NOT EXISTS own (id TEXT PRIMARY KEY, record TEXT NOT NULL);"
         "CREATE TABLE IF NOT EXISTS probes (place INTEGER PRIMARY KEY, content BLOB NOT NULL)"
     ),
     exclusive=True,
@@ -83,6 +85,7 @@ _TABLES: Mapping[RecordKind[Any], tuple[str, str, str]] = {
     GROUPS: ("node_groups", "id", "id"),
     DISRUPTIONS: ("disruptions", "id", "id"),
     BACKEND: ("backend", "id", "id"),
+    OWN: ("own", "id", "id"),
 }
 """Where records of each kind are: table, column of the key, and the column whose order they are read in."""
 

@@ -142,7 +142,8 @@ class GroupRecord:
 
 @dataclass(frozen=True, slots=True)
 class BackendRecord:
-    """What a backend has to remember of its orders where the cloud does not: JSON, which only that backend reads."""
+    """What a backend has to remember of its orders where the cloud does not, or somebody else has to keep: JSON, which
+    only whoever wrote it reads."""
 
     key: str
     value: Mapping[str, Any]
@@ -162,6 +163,8 @@ class Changes:
     forgotten_disruptions: tuple[str, ...] = ()
     backend: tuple[BackendRecord, ...] = ()
     forgotten_backend: tuple[str, ...] = ()
+    own: tuple[BackendRecord, ...] = ()
+    forgotten_own: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return self != Changes()
@@ -194,6 +197,7 @@ class Contents:
         "disruptions",
         "groups",
         "increments",
+        "own",
     )
 
     increments: Mapping[str, IncrementRecord]
@@ -201,6 +205,7 @@ class Contents:
     groups: Mapping[str, GroupRecord]
     disruptions: Mapping[str, Disruption]
     backend: Mapping[str, BackendRecord]
+    own: Mapping[str, BackendRecord]
     by_token: Mapping[str, MemberRef]
     by_instance: Mapping[str, MemberRef]
     """Members by every id under which they are or were listed: the instance's, and the token."""
@@ -212,14 +217,21 @@ class Contents:
         groups: Iterable[GroupRecord] = (),
         disruptions: Iterable[Disruption] = (),
         backend: Iterable[BackendRecord] = (),
+        own: Iterable[BackendRecord] = (),
     ) -> None:
-        self.increments, self.deletions, self.groups, self.disruptions, self.backend = {}, {}, {}, {}, {}
+        self.increments, self.deletions, self.groups, self.disruptions = {}, {}, {}, {}
+        self.backend, self.own = {}, {}
         self.by_token, self.by_instance = {}, {}
         self._next_number = 0
         in_order = sorted(disruptions, key=lambda each: each.created_at_seconds)
         self._take(
             Changes(
-                tuple(increments), tuple(deletions), tuple(groups), disruptions=tuple(in_order), backend=tuple(backend)
+                tuple(increments),
+                tuple(deletions),
+                tuple(groups),
+                disruptions=tuple(in_order),
+                backend=tuple(backend),
+                own=tuple(own),
             )
         )
 
@@ -227,7 +239,7 @@ class Contents:
         """Return these records with the changes applied; new increments come last."""
         result = Contents()
         result.increments, result.deletions, result.groups = self.increments, self.deletions, self.groups
-        result.disruptions, result.backend = self.disruptions, self.backend
+        result.disruptions, result.backend, result.own = self.disruptions, self.backend, self.own
         result.by_token, result.by_instance = self.by_token, self.by_instance
         result._next_number = self._next_number
         result._take(changes)
@@ -439,5 +451,10 @@ DISRUPTIONS: RecordKind[Disruption] = RecordKind(
 BACKEND: RecordKind[BackendRecord] = RecordKind(
     "backend", "backend record", lambda record: record.key, asdict, lambda stored: BackendRecord(**stored)
 )
-KINDS: tuple[RecordKind[Any], ...] = (INCREMENTS, DELETIONS, GROUPS, DISRUPTIONS, BACKEND)
+OWN: RecordKind[BackendRecord] = RecordKind(
+    "own", "record of its own", lambda record: record.key, asdict, lambda stored: BackendRecord(**stored)
+)
+"""Of cagrpc itself. Not among the backend's, for a backend refuses what it cannot read, and so would an earlier
+release after a rollback; that ignores this kind."""
+KINDS: tuple[RecordKind[Any], ...] = (INCREMENTS, DELETIONS, GROUPS, DISRUPTIONS, BACKEND, OWN)
 """The kinds in the order of the parameters of `Contents`."""

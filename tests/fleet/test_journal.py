@@ -414,6 +414,16 @@ def test_what_a_backend_keeps_is_there_for_the_next_process(opener: Opener) -> N
     assert after.read().increments.keys() == {"one"}
 
 
+def test_what_others_keep_is_none_of_the_backends(opener: Opener) -> None:
+    journal = opener()
+    BackendRecords(journal, "overview").write({"history": {"samples": []}})
+    journal.close()
+    after = opener()
+    assert BackendRecords(after).read() == {}
+    assert not after.read().backend  # of which an earlier release gives all to its backend
+    assert BackendRecords(after, "overview").read() == {"history": {"samples": []}}
+
+
 def test_what_a_backend_keeps_is_refused_to_who_leads_no_more(opener: Opener) -> None:
     journal = opener()
     kept = BackendRecords(journal)

@@ -238,6 +238,7 @@ def _page_content(page: Object) -> dict[str, dict[str, Any]]:
     content = {
         "disruptions": {},
         "backend": {},
+        "own": {},
         **unpack(page["spec"]["content"]),
     }  # which earlier releases do not have
     return {kind.plural: dict(content[kind.plural]) for kind in PAGED}
