@@ -3,6 +3,7 @@ many pods waited over the last day. The day is kept in the journal, so whoever l
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.runtime.clock import EpochClock, EpochSeconds
 from cagrpc.runtime.controller import Controller, Json, JsonList, JsonPage
+from cagrpc.runtime.stopping import STOP_SECONDS
 from solver.model.objects import PODS
 
 if TYPE_CHECKING:  # not needed without a cluster
@@ -105,6 +107,8 @@ class OverviewController(Controller):
         self._nodes: tuple[float, list[Json]] = (0.0, [])
         self._came_by: dict[str, str] = {}
         """Ids of increments by those of the instances that they brought, as far as this process has seen it."""
+        # A daemon: a journal that does not answer must not keep the process from ending.
+        self._ending = threading.Thread(target=self._keep_at_end, name="keeping samples", daemon=True)
 
     def step(self) -> None:
         """Take a sample; keep all of them now and then. Raises Unavailable."""
@@ -122,11 +126,12 @@ class OverviewController(Controller):
         if now >= self._kept_at + _KEPT_EVERY_SECONDS:
             self._keep(now)
 
-    def stop(self, wait_seconds: float = 0.0) -> None:
-        """Keep what there is."""
-        super().stop(wait_seconds)
-        with suppress(CagrpcError):
-            self._keep(self._clock())
+    def stop(self, wait_seconds: float = STOP_SECONDS) -> None:
+        """Keep what there is, and wait at most so long for it."""
+        if not self.stopping:
+            super().stop(wait_seconds)
+            self._ending.start()
+        self._ending.join(wait_seconds)
 
     def pages(self) -> Mapping[str, JsonPage]:
         """Return `/nodes` and `/history`."""
@@ -134,6 +139,10 @@ class OverviewController(Controller):
             "/nodes": JsonPage(lambda: JsonList(self._nodes_now())),
             "/history": JsonPage(lambda: JsonList(self._samples or (), Sample.as_json)),
         }
+
+    def _keep_at_end(self) -> None:
+        with suppress(CagrpcError):
+            self._keep(self._clock())
 
     def _keep(self, now: EpochSeconds) -> None:
         if self._samples:

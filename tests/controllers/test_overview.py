@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -62,6 +63,21 @@ def test_it_is_kept_every_five_minutes_and_what_cannot_be_kept_is_kept_later() -
         world.clock.advance(10)
         controller.step()
         assert len(BackendRecords(journal, "overview").read()["history"]["samples"]) == 3
+
+
+def test_a_journal_that_does_not_answer_keeps_nobody_from_stopping() -> None:
+    journal, answers = MemoryJournal(), threading.Event()
+    with World(SMALL) as world:
+        controller = _controller(world, journal)
+        controller.step()
+        commit = journal.commit
+        journal.commit = lambda changes: commit(changes) if answers.wait(10) else None  # type: ignore[method-assign]
+        controller.stop(0.0)
+        controller.stop(0.01)
+        assert BackendRecords(journal, "overview").read() == {}
+        answers.set()
+        controller.stop(10)
+        assert len(BackendRecords(journal, "overview").read()["history"]["samples"]) == 1
 
 
 def test_nodes_say_how_full_they_are_and_which_increment_brought_them() -> None:
