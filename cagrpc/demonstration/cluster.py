@@ -21,6 +21,9 @@ from solver.model.eligibility import why_not_eligible
 NAMESPACE = "demonstration"
 PODS_PATH = f"/api/v1/namespaces/{NAMESPACE}/pods"
 REPLICA_SETS = f"/apis/apps/v1/namespaces/{NAMESPACE}/replicasets"
+_EVENTS = "/apis/events.k8s.io/"
+_MOST_EVENTS = 200
+"""A cluster forgets them after an hour."""
 _SPECS = {each.name: each.spec for each in WORKLOADS}
 SAID = (
     "a demonstration: cluster, pods and machines are made up and kept in memory; plans, increments and consolidation"
@@ -59,9 +62,12 @@ class PlayedCluster(Controller):
 
     def step(self) -> None:
         self._play()
-        for each in WORKLOADS:
-            self._replicate(each.name)
-        self._schedule()
+        with self.api.changed:  # a pod that is looked at is not evicted meanwhile
+            for each in WORKLOADS:
+                self._replicate(each.name)
+            self._schedule()
+            for path in [each for each in self.api.objects if each.startswith(_EVENTS)][:-_MOST_EVENTS]:
+                self.api.remove(path)
 
     def _play(self) -> None:
         while True:

@@ -8,6 +8,7 @@ import json
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from itertools import takewhile
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -93,7 +94,7 @@ class ApiInMemory(ObjectStore):
                     self.changed.wait(_BOOKMARK_SECONDS)
                 if closed() or self._ended:
                     return
-                news = [each for each in self._changes if each[0] > seen]
+                news = self._since(seen)
                 seen = self.latest_version
             if not news:
                 yield _bookmark(request.path, seen, encoding)
@@ -102,6 +103,9 @@ class ApiInMemory(ObjectStore):
                     kept = there and _selected(request.query, document)
                     change = WatchEventType.MODIFIED if kept else WatchEventType.DELETED
                     yield _frame(change, path, document, encoding)
+
+    def _since(self, version: int) -> list[tuple[int, str, Document, bool]]:
+        return [*takewhile(lambda each: each[0] > version, reversed(self._changes))][::-1]
 
     def closing(self) -> None:
         """Let watches see whether they are closed."""

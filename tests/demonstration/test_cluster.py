@@ -92,6 +92,16 @@ def test_nodes_that_are_cordoned_or_not_ready_get_no_pods_and_others_of_those_th
     assert len(_nodes_of_pods(played)) == 3
 
 
+def test_of_events_the_last_ones_are_kept() -> None:
+    played, _, _ = _played()
+    events = "/apis/events.k8s.io/v1/namespaces/default/events"
+    for number in range(250):
+        played.api.put(f"{events}/{number}", {"metadata": {"namespace": "default"}})
+    played.step()
+    kept = [path for path in played.api.objects if path.startswith(events)]
+    assert (len(kept), kept[0], kept[-1]) == (200, f"{events}/50", f"{events}/249")
+
+
 def test_every_workload_and_time_of_the_story_is_valid() -> None:
     names = {each.name for each in WORKLOADS}
     times = [each.at_seconds for each in SCENES]
