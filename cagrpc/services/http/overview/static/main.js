@@ -140,7 +140,7 @@ document.addEventListener("keydown", (event) => {
 // A link to a row shows it, also where it is folded or was not searched for, and puts the focus there.
 window.addEventListener("hashchange", () => {
   const row = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-  if (row === null) return;
+  if (row === null || row.tagName !== "TR") return; // the browser itself leads to a section
   at("find").value = "";
   filter();
   row.closest("details")?.setAttribute("open", "");
