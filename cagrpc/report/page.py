@@ -49,7 +49,8 @@ class Fall:
 
 def falls(report: Report) -> list[Fall]:
     """Return the lines from the present cost to the least, without causes that cost nothing."""
-    most = max((report.present_usd_per_hour or 0.0, *(each.left_usd_per_hour for each in report.steps)), default=0.0)
+    totals = report.present_usd_per_hour or 0.0, report.planned.usd_per_hour
+    most = max(*totals, *(each.left_usd_per_hour for each in report.steps))
     words = {each.cause: what_to_change(each) for each in report.changes}
     return list(_falls(report, 100 / (most or 1.0), words))
 

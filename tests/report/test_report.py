@@ -22,7 +22,7 @@ from cagrpc.report.anonymise import anonymised
 from cagrpc.report.as_json import as_json
 from cagrpc.report.make import make_report
 from cagrpc.report.model import Cause, Report
-from cagrpc.report.page import as_html
+from cagrpc.report.page import as_html, falls
 from solver import Budget, Plan, Problem, Status, solve
 from tests.report.clusters import Document, apart, budget, daemons, half_empty, node, pod, written
 from tests.support.examples import examples
@@ -132,6 +132,9 @@ def test_weights_and_limits_are_steps(tmp_path: Path) -> None:
     assert part(report, Cause.WEIGHTS) == pytest.approx(0.0)
     assert part(report, Cause.LIMITS) == pytest.approx(LARGE - XLARGE)
     assert adds_up(report)
+    unpriced = replace(report, present_usd_per_hour=None)
+    for steps in (report.steps[-1:], ()):
+        assert max(each.end for each in falls(replace(unpriced, steps=steps))) == pytest.approx(100)
 
 
 def _of(instance_type: str) -> Document:
