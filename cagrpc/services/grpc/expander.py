@@ -17,6 +17,7 @@ from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cache
 from threading import BoundedSemaphore
 from typing import TYPE_CHECKING
 
@@ -449,14 +450,15 @@ class Expander:
         """Note which scale-ups a request, the autoscaler's status and the cluster's nodes show to have failed."""
         templates = self._settings.templates
         self.failed.backed_off(templates.sizes, self._places_of_backed_off(request))
-        state = self._state()
+        state = cache(self._state)  # which takes its time, and is seldom needed
 
         def nodes_since(name: str, since_seconds: float) -> int:
-            if state is None or name not in request.templates:
+            there = state() if name in request.templates else None
+            if there is None:
                 return 0
             found = templates.read(name, request.templates[name]).group
             others = (each for each in offered.groups.values() if each.id != name)
-            return 0 if found is None else ready_since(state, found, others, since_seconds)
+            return 0 if found is None else ready_since(there, found, others, since_seconds)
 
         self.failed.offered({pod.key for option in foreign for pod in option.pods}, nodes_since)
 
