@@ -13,7 +13,7 @@ from cagrpc.errors import CagrpcError, Unavailable
 from cagrpc.fleet.backend_records import BackendRecords
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import FleetSnapshot
-from cagrpc.runtime.clock import EpochClock, EpochSeconds
+from cagrpc.runtime.clock import EpochClock, EpochSeconds, monotonic
 from cagrpc.runtime.controller import Controller, Json, JsonList, JsonPage
 from cagrpc.runtime.stopping import STOP_SECONDS
 from solver.model.objects import PODS
@@ -28,8 +28,9 @@ _FINE_SECONDS = 1800.0
 """How far back every sample is kept; of older ones, one for each `_COARSE_SECONDS`."""
 _COARSE_SECONDS = 300.0
 _KEPT_EVERY_SECONDS = 300.0
-_NODES_SECONDS = 2.0
-"""For so long the same nodes are shown: laying out thousands takes its time."""
+_NODES_SECONDS, _NODES_SHARE = 2.0, 0.1
+"""For so long the same nodes are shown, and no larger part of the time is spent on it: laying out thousands takes its
+time, and the page asks all the while."""
 _RECORD = "history"
 
 
@@ -104,7 +105,9 @@ class OverviewController(Controller):
         self._samples: Sequence[Sample] | None = None
         """None before those that are kept have been read."""
         self._kept_at = clock()
-        self._nodes: tuple[float, list[Json]] = (0.0, [])
+        self._nodes: tuple[float, float, list[Json]] = (0.0, 0.0, [])
+        """Since when, and until when the same ones are shown."""
+        self._laying_out = threading.Lock()
         self._came_by: dict[str, str] = {}
         """Ids of increments by those of the instances that they brought, as far as this process has seen it."""
         # A daemon: a journal that does not answer must not keep the process from ending.
@@ -159,15 +162,19 @@ class OverviewController(Controller):
     def _nodes_now(self) -> list[Json]:
         if self._view is None:
             return []
-        now = self._clock()
-        if not self._nodes[0] <= now < self._nodes[0] + _NODES_SECONDS:
+        with self._laying_out:
+            now, (since, until, rows) = self._clock(), self._nodes
+            if since <= now < until:
+                return rows
+            began = monotonic()
             self._learn(self._fleet.snapshot)
             try:
                 nodes = self._view.state().nodes
             except Unavailable:  # they are still to come
                 return []
-            self._nodes = now, _rows(self._fleet.snapshot, nodes, self._came_by)
-        return self._nodes[1]
+            rows = _rows(self._fleet.snapshot, nodes, self._came_by)
+            self._nodes = now, now + max(_NODES_SECONDS, (monotonic() - began) / _NODES_SHARE), rows
+            return rows
 
     def _learn(self, snapshot: FleetSnapshot) -> None:
         """Remember what increments in flight bring: those that are done do not say it."""

@@ -23,7 +23,7 @@ _TALKATIVE = ("urllib3", "kubernetes")
 
 _HAPPENED = ("cagrpc.controllers.", "cagrpc.fleet.")
 """Whose information is about what happened to pods and nodes; of others only warnings are."""
-_MOST_RECENT = 200
+_MOST_RECENT, _LONGEST_LINE = 200, 4000
 
 Fields = MutableMapping[str, Any]
 
@@ -38,7 +38,12 @@ class _Recent(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if record.levelno < logging.WARNING and not record.name.startswith(_HAPPENED):
             return
-        line = {"at_seconds": record.created, "level": record.levelname.lower(), "text": record.getMessage()}
+        try:
+            text = record.getMessage()
+        except Exception:  # noqa: BLE001 - whoever logs what cannot be said goes on all the same
+            self.handleError(record)
+            return
+        line = {"at_seconds": record.created, "level": record.levelname.lower(), "text": text[:_LONGEST_LINE]}
         about = {name: str(record.__dict__[name]) for name in _ABOUT if name in record.__dict__}
         self.lines.append({**line, "about": about})
 

@@ -49,3 +49,12 @@ def test_it_is_bounded() -> None:
     for number in range(1000):
         logging.getLogger("cagrpc.fleet").warning("%d", number)
     assert (len(_lines()), _lines()[-1]["text"]) == (200, "999")
+
+
+def test_a_line_that_cannot_be_said_is_left_out_and_a_long_one_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    logs.set_up("info", io.StringIO())
+    logs._RECENT.lines.clear()
+    logging.getLogger("cagrpc.fleet").warning("%d nodes", "no")
+    logging.getLogger("cagrpc.fleet").warning("%s", "x" * 10_000)
+    assert [len(each["text"]) for each in _lines()] == [4000]
