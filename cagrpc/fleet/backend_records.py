@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from cagrpc.fleet.records import BACKEND, OWN, BackendRecord, Changes
+from cagrpc.fleet.records import BACKEND, OWN, BackendRecord, Changes, Contents
 
 if TYPE_CHECKING:  # it brings SQLite, which a check of the configuration does without
     from cagrpc.fleet.journal import Journal
@@ -15,15 +15,21 @@ class BackendRecords:
     """What a backend keeps in the journal, where the cloud itself keeps nothing for it: JSON objects by key. Whoever
     leads has the journal, so the next leader finds them. Every call raises `errors.Unavailable` as the journal's do."""
 
-    def __init__(self, journal: Journal, own: str = "") -> None:
-        """`own` is the place of something other than the backend, which sees nothing of it."""
+    def __init__(self, journal: Journal, own: str = "", found: Contents | None = None) -> None:
+        """`own` is the place of something other than the backend, which sees nothing of it. `found` is what was found
+        in the journal: `read` returns that then, since whoever reads a journal that is being written takes it over
+        anew, and a lost answer to that ends its writer."""
         self._journal = journal
         self._kind = OWN if own else BACKEND
         self._place = f"{own}/" if own else ""
+        self._found = None if found is None else self._of(found)
 
     def read(self) -> dict[str, Mapping[str, Any]]:
         """Return them all. It reads the whole journal: call it once, where the backend is opened."""
-        found = self._journal.read().of(self._kind).items()
+        return self._of(self._journal.read()) if self._found is None else self._found
+
+    def _of(self, contents: Contents) -> dict[str, Mapping[str, Any]]:
+        found = contents.of(self._kind).items()
         return {key.removeprefix(self._place): record.value for key, record in found if key.startswith(self._place)}
 
     def write(self, changed: Mapping[str, Mapping[str, Any] | None]) -> None:

@@ -34,7 +34,7 @@ from cagrpc.fleet.observation import ClusterObserver, Observation
 from cagrpc.fleet.orders import BackendOrders, Waiter
 from cagrpc.fleet.orphans import Orphans
 from cagrpc.fleet.provisioners import Widen, as_it_is
-from cagrpc.fleet.records import Changes, IncrementRecord
+from cagrpc.fleet.records import Changes, Contents, IncrementRecord
 from cagrpc.fleet.serial_backend import DebouncedListing, SerialBackend, SingleFlight, Submit
 from cagrpc.runtime.clock import EpochClock, SteadyClock
 from solver.model import Limit, NodeGroup
@@ -191,6 +191,11 @@ class Fleet:
     def snapshot(self) -> FleetSnapshot:
         """The newest snapshot. Never blocks; its `version` grows only when something in it changed."""
         return self._snapshot
+
+    @property
+    def contents(self) -> Contents:
+        """What was found in the journal, with what the fleet has written since."""
+        return self._ledger.contents
 
     @property
     def problem(self) -> str | None:

@@ -153,7 +153,8 @@ class Leader:
         shown = (backend.pages, wake, increments, backend.status)
         pod_of = view.pod_of if view is not None else lambda _: None
         self.controllers.append(FleetController(self.fleet, heartbeat, *shown, pod_of))
-        self.controllers.append(OverviewController(self.fleet, view, BackendRecords(journal, "overview"), now))
+        kept = BackendRecords(journal, "overview", self.fleet.contents)
+        self.controllers.append(OverviewController(self.fleet, view, kept, now))
         if cluster is not None and self._assumed is not None:
             from cagrpc.controllers.runtime import Runtime
             from cagrpc.server.controllers import cluster_controllers

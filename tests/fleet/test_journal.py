@@ -424,6 +424,14 @@ def test_what_others_keep_is_none_of_the_backends(opener: Opener) -> None:
     assert BackendRecords(after, "overview").read() == {"history": {"samples": []}}
 
 
+def test_what_was_found_in_a_journal_is_not_read_again(opener: Opener) -> None:
+    journal = opener()
+    BackendRecords(journal, "overview").write({"history": {"samples": [1]}})
+    found = journal.read()
+    journal.close()  # so that whoever reads it is refused
+    assert BackendRecords(journal, "overview", found).read() == {"history": {"samples": [1]}}
+
+
 def test_what_a_backend_keeps_is_refused_to_who_leads_no_more(opener: Opener) -> None:
     journal = opener()
     kept = BackendRecords(journal)
