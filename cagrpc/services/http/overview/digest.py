@@ -294,6 +294,7 @@ def _waiting(plans: JsonList, _: Rows) -> Json:
         "left_out_pods": sum(each["count"] for each in left),
         "gangs": gangs[:_FEW],
         "gangs_left_out": max(0, len(gangs) - _FEW),
+        "gangs_left_out_pods": sum(each["pods"] for each in gangs[_FEW:]),
         "shortages": last["shortages"][:_FEW],
         "shortages_left_out": max(0, len(last["shortages"]) - _FEW),
         "limited": last["limited"]["text"] if last["limited"] else "",

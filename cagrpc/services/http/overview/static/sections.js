@@ -8,7 +8,7 @@ import { count, percent, seconds, several, share } from "./words.js";
 
 const deltasOf = (deltas, left) => [...Object.entries(deltas).flatMap(([group, delta], at) => [at > 0 && ", ", h("span", { class: "name" }, link("group", group), ` +${delta}`)]), left > 0 && `, ${left} more`];
 const inFlight = ({ in_flight: rows = [], in_flight_left_out: left = 0 }) => rows.length + left;
-const needing = ({ unplaced = [], left_out_pods: left = 0, gangs = [] }) => left + unplaced.reduce((sum, each) => sum + each.count, 0) + gangs.reduce((sum, each) => sum + each.pods, 0);
+const needing = ({ unplaced = [], left_out_pods: left = 0, gangs = [], gangs_left_out_pods: more = 0 }) => left + more + unplaced.reduce((sum, each) => sum + each.count, 0) + gangs.reduce((sum, each) => sum + each.pods, 0);
 
 function now(told) {
   const { status, fleet, increments, consolidation: { plan } } = told;
@@ -330,7 +330,13 @@ export const SECTIONS = {
 /** What is to be done, in a sentence. */
 export function headline({ status, waiting: last, consolidation: { plan } }) {
   if (!status.ready) return `Not ready: ${status.why_not_ready}.`;
+  const saving = plan && plan.saving_usd_per_hour > 0 ? `; ${plan.saving_usd_per_hour_said} could be saved` : "";
+  return `${attention(status.waiting_pods ?? 0, last)}${saving}.`;
+}
+
+/** Without a round of planning, as with drive: assist, it is not known what pods need. */
+function attention(pending, last) {
+  if (last.at_seconds === undefined && pending > 0) return `${several(pending, "pod is", "pods are")} pending`;
   const pods = needing(last);
-  const attention = pods > 0 ? `${several(pods, "pod")} ${pods === 1 ? "needs" : "need"} attention` : "No pod needs attention";
-  return `${attention}${plan && plan.saving_usd_per_hour > 0 ? `; ${plan.saving_usd_per_hour_said} could be saved` : ""}.`;
+  return pods > 0 ? `${several(pods, "pod")} ${pods === 1 ? "needs" : "need"} attention` : "No pod needs attention";
 }
