@@ -10,6 +10,7 @@ import pytest
 from cagrpc.controllers.overview import DAY_SECONDS, OverviewController, Sample, thinned
 from cagrpc.errors import Unavailable
 from cagrpc.fleet.backend_records import BackendRecords
+from cagrpc.fleet.records import Changes
 from solver.model import NodeGroup
 from tests.support.fleet import MemoryJournal
 from tests.support.world import World
@@ -65,17 +66,27 @@ def test_it_is_kept_every_five_minutes_and_what_cannot_be_kept_is_kept_later() -
         assert len(BackendRecords(journal, "overview").read()["history"]["samples"]) == 3
 
 
+class _SlowJournal(MemoryJournal):
+    """A journal that answers commits once it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = threading.Event()
+
+    def commit(self, changes: Changes) -> None:
+        self.answers.wait(10)
+        super().commit(changes)
+
+
 def test_a_journal_that_does_not_answer_keeps_nobody_from_stopping() -> None:
-    journal, answers = MemoryJournal(), threading.Event()
+    journal = _SlowJournal()
     with World(SMALL) as world:
         controller = _controller(world, journal)
         controller.step()
-        commit = journal.commit
-        journal.commit = lambda changes: commit(changes) if answers.wait(10) else None  # type: ignore[method-assign]
         controller.stop(0.0)
         controller.stop(0.01)
         assert BackendRecords(journal, "overview").read() == {}
-        answers.set()
+        journal.answers.set()
         controller.stop(10)
         assert len(BackendRecords(journal, "overview").read()["history"]["samples"]) == 1
 
