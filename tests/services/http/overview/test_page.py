@@ -137,6 +137,10 @@ def test_links_lead_from_a_step_to_its_node_its_increment_and_its_group_and_sear
         rows = "[...document.querySelectorAll('#shown tbody tr')].filter(e => !e.hidden).map(e => e.id)"
         tab.wait(lambda: tab.evaluate(rows) == ["node-node-2"], "one row has both words")
         assert tab.text("#found") == "1 row"
+        tab.evaluate("location.hash = '#rounds'")  # a section is no row: what is searched for stays
+        above = "document.querySelector('#rounds').getBoundingClientRect().top < 40"
+        tab.wait(lambda: tab.evaluate(above), "it is shown from its beginning")
+        assert tab.text("#found") == "1 row"
         tab.evaluate("location.hash = '#group-group-0'")
         tab.wait(lambda: tab.evaluate("document.activeElement.id") == "group-group-0", "what was not searched for")
 
