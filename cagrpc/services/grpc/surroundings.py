@@ -59,7 +59,8 @@ def ready_since(state: ClusterState, group: NodeGroup, others: Iterable[NodeGrou
     well."""
     groups = (group, *others)
     young = (each for each in state.nodes if each.ready and each.created_at_seconds >= int(since_seconds))
-    return sum(group_of(each, groups) is group for each in young)
+    alike = (each for each in young if group_of(each, (group,)) is group)  # few: only these are compared with all
+    return sum(group_of(each, groups) is group for each in alike)
 
 
 def _least(specs: Iterable[PodSpec]) -> Mapping[str, int]:
