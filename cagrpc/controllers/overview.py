@@ -115,10 +115,13 @@ class OverviewController(Controller):
 
     def step(self) -> None:
         """Take a sample; keep all of them now and then. Raises Unavailable."""
+        snapshot = self._fleet.snapshot
+        if not snapshot.group_of_instance and self._fleet.problems["backend"] is not None:
+            return  # instances are not known, which is not none
         now = self._clock()
         before = self._read() if self._samples is None else self._samples
-        groups = self._fleet.snapshot.groups.values()
-        self._learn(self._fleet.snapshot)
+        groups = snapshot.groups.values()
+        self._learn(snapshot)
         sample = Sample(
             now,
             round(sum(each.group.price_usd_per_hour * each.target_size for each in groups), 4),

@@ -66,6 +66,17 @@ def test_it_is_kept_every_five_minutes_and_what_cannot_be_kept_is_kept_later() -
         assert len(BackendRecords(journal, "overview").read()["history"]["samples"]) == 3
 
 
+def test_no_sample_is_taken_before_instances_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with World(SMALL) as world:
+        controller = _controller(world, MemoryJournal())
+        with monkeypatch.context() as starting:
+            starting.setattr(type(world.fleet), "problems", {"backend": "it was not reached yet"})
+            controller.step()
+        assert _shown(controller, "/history") == []
+        controller.step()
+        assert len(_shown(controller, "/history")) == 1
+
+
 class _SlowJournal(MemoryJournal):
     """A journal that answers commits once it is told to."""
 
