@@ -233,8 +233,8 @@ class _Nodes:
     def ready_instances(self) -> AbstractSet[str]:
         return self._ready
 
-    def lacking_labels(self, _: Mapping[str, AbstractSet[str]]) -> AbstractSet[str]:
-        return frozenset()
+    def labels(self, _: Mapping[str, AbstractSet[str]]) -> Mapping[str, Mapping[str, str]]:
+        return {}
 
     def node_names(self) -> Mapping[str, str]:
         return self._names

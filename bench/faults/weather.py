@@ -45,8 +45,8 @@ class EpisodeNodes:
             raise errors.Unavailable("the API server is out of reach")
         return self.there()
 
-    def lacking_labels(self, _wanted: Mapping[str, AbstractSet[str]], /) -> AbstractSet[str]:
-        return frozenset()
+    def labels(self, _wanted: Mapping[str, AbstractSet[str]], /) -> Mapping[str, Mapping[str, str]]:
+        return {}
 
     def node_names(self) -> Mapping[str, str]:
         return {each: each for each in (*self.ready_instances(), *self.not_ready)}

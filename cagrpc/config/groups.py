@@ -6,13 +6,14 @@ groups, files of them, options, the GPU label, duplicate ids.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cagrpc.api.autoscaler.options import AutoscalingOptions
 from cagrpc.config.schema import karpenter, provisioners
 from cagrpc.config.schema.recorded import read_recorded_groups
+from cagrpc.config.topology import in_domains
 from cagrpc.controllers.settings import ProvisionerDisruption
 from cagrpc.fleet.catalogue import (
     ARCH,
@@ -87,17 +88,20 @@ def expand_all(
         expands = has_nodes and (catalogued or bool(provisioner.node_groups))
         expanded, found = expand(provisioner, catalogue, cluster_limits) if expands else ((), ())
         warnings.extend(found)
+        expanded, of_domains = _with_topology(expanded, item, entries, form, problems)
+        limits.extend(of_domains)
         for group in expanded:
             if group.id in places:
                 problems.append(f'{item.place}: the node group id "{group.id}" is {places[group.id]}\'s already')
             places.setdefault(group.id, item.place)
             chosen = AutoscalingOptions()
-            for layer in (of_groups.get(group.id), of_provisioner, autoscaling):
+            options_of = next((of_groups[each] for each in _ids(group.id) if each in of_groups), None)
+            for layer in (options_of, of_provisioner, autoscaling):
                 chosen = chosen.over(layer)
             if not chosen.are_defaults:
                 options[group.id] = chosen
         if has_nodes and provisioner.node_groups is not None:
-            explicit.update(group.id for group in provisioner.node_groups)
+            explicit.update(group.id for group in expanded)
         made.append(provisioner)
         if (own_words := _disruption(item.entry)) is not None:
             disruption[provisioner.name] = own_words
@@ -108,6 +112,31 @@ def expand_all(
     return Expanded(
         tuple(made), tuple(groups), tuple(limits), frozenset(explicit), options, disruption, tuple(warnings)
     )  # fmt: skip
+
+
+def _with_topology(
+    groups: Sequence[NodeGroup],
+    item: Written,
+    entries: Iterable[provisioners.NodeGroupEntry],
+    form: provisioners.ProvisionerForm | None,
+    problems: list[str],
+) -> tuple[tuple[NodeGroup, ...], tuple[Limit, ...]]:
+    """Return the groups of a provisioner in their topology domains, with the limits over these."""
+    own = {each.id: each.topology for each in entries if isinstance(each, provisioners.NodeGroupForm) and each.topology}
+    shared = [group for group in groups if group.id not in own]
+    found, limits = in_domains(shared, None if form is None else form.topology, item.place, problems)
+    for group in groups:
+        if group.id in own:
+            more, further = in_domains([group], own[group.id], item.place, problems)
+            found, limits = (*found, *more), (*limits, *further)
+    return found, limits
+
+
+def _ids(group_id: str) -> Iterator[str]:
+    """Yield a group's id, and those that it may have been made of."""
+    while group_id:
+        yield group_id
+        group_id = group_id.rpartition("/")[0]
 
 
 def _disruption(entry: Entry) -> ProvisionerDisruption | None:

@@ -20,7 +20,7 @@ from cagrpc.config.reading import FileReader
 from cagrpc.config.schema import devices, document, provisioners
 from cagrpc.config.settings import Settings
 from cagrpc.config.yaml_text import parse_documents
-from cagrpc.controllers.settings import ConsolidationMode, ExpanderMode, KueueSettings
+from cagrpc.controllers.settings import ConsolidationMode, Drive, ExpanderMode, KueueSettings
 from cagrpc.controllers.slack.model import SlackSettings
 from cagrpc.durations import duration_text
 from cagrpc.errors import InvalidConfiguration, did_you_mean, shown
@@ -69,9 +69,17 @@ def parse_settings(text: str, name: str, directory: Path) -> Settings:
     if configuration is None or catalogue is None or reader.problems:
         raise InvalidConfiguration(reader.problems)
     settings = _settings(configuration, entries, catalogue, directory, reader)
-    if sections.get("kueue") is None or settings.kueue is None:
-        return settings
-    return replace(settings, warnings=(*settings.warnings, *_of_kueue(settings.kueue)))
+    of_kueue = () if sections.get("kueue") is None or settings.kueue is None else _of_kueue(settings.kueue)
+    return replace(settings, warnings=(*settings.warnings, *_of_topology(settings), *of_kueue))
+
+
+def _of_topology(settings: Settings) -> Iterator[str]:
+    """Yield what the cluster-autoscaler cannot be told of topology domains."""
+    if settings.drive is Drive.ASSIST and any(each.new_domains is not None for each in settings.groups):
+        yield (
+            "drive: assist cannot tell the cluster-autoscaler of topology domains that come with the nodes, so nothing"
+            " is planned for gangs that require one; drive: plan serves them"
+        )
 
 
 def _of_kueue(settings: KueueSettings) -> Iterator[str]:

@@ -120,8 +120,9 @@ class ReadyNodes(Protocol):
         `errors.Unavailable` while the cluster is unreachable."""
         ...
 
-    def lacking_labels(self, wanted: Mapping[str, AbstractSet[str]], /) -> AbstractSet[str]:
-        """Return those of these instances whose Node lacks a label that it is to have; `wanted` are keys by id."""
+    def labels(self, wanted: Mapping[str, AbstractSet[str]], /) -> Mapping[str, Mapping[str, str]]:
+        """Return those of the wanted labels that Nodes have, by instance id; `wanted` are keys by id. Instances whose
+        Node is not registered are left out."""
         ...
 
     def node_names(self) -> Mapping[str, str]:

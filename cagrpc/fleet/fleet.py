@@ -147,10 +147,7 @@ class Fleet:
         self._backend = SerialBackend(backend, clock, listeners.beat)
         self._listing = DebouncedListing(self._backend, clock)
         self._step = SingleFlight(self.reconcile, submit)
-        post_registration_labels = {
-            each.id: each.post_registration_labels for each in groups if each.post_registration_labels
-        }
-        self._cluster = ClusterObserver(nodes, clock, post_registration_labels)
+        self._cluster = ClusterObserver(nodes, clock, groups)
         self._orphans = Orphans(nodes, deadline)
         self._autoscaler_may_grow = settings.autoscaler_may_grow
         self._shown = settings.shown

@@ -10,8 +10,8 @@ ready and ready is done. Nothing here writes or calls anything; `fleet` does bot
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cagrpc import errors
@@ -20,7 +20,10 @@ from cagrpc.fleet.backend import BackendInstance
 from cagrpc.fleet.model import Disruption, IncrementNode, InstanceError, InstanceState, Origin, Phase
 from cagrpc.fleet.observation import Observation
 from cagrpc.fleet.records import Changes, Contents, DeletionRecord, IncrementRecord, Member, MemberState
+from solver.model import NodeGroup
 
+_MOST_VALUES = 5
+"""Domains that a message names."""
 _WAITING = (Phase.PLANNED, Phase.CREATING)
 
 
@@ -36,7 +39,9 @@ class Times:
     """How long finished increments and deletions are remembered, so that repeated requests for them are recognised."""
 
 
-def advance(contents: Contents, observed: Observation, groups: Collection[str], now: float, times: Times) -> Changes:
+def advance(
+    contents: Contents, observed: Observation, groups: Mapping[str, NodeGroup], now: float, times: Times
+) -> Changes:
     """Return the next phase of every increment and deletion; empty when nothing moves. Each phase is a change of its
     own: the caller commits the changes and calls again until there are none."""
     increments = []
@@ -103,7 +108,7 @@ def _taken_over(record: IncrementRecord, now: float, times: Times) -> IncrementR
 
 
 def _advance_one(
-    record: IncrementRecord, observed: Observation, groups: Collection[str], now: float, times: Times
+    record: IncrementRecord, observed: Observation, groups: Mapping[str, NodeGroup], now: float, times: Times
 ) -> IncrementRecord:
     match record.phase:
         case Phase.PLANNED | Phase.CREATING:
@@ -134,7 +139,7 @@ def _learn(record: IncrementRecord, observed: Observation) -> IncrementRecord:
 
 
 def _advance_waiting(
-    record: IncrementRecord, observed: Observation, groups: Collection[str], now: float
+    record: IncrementRecord, observed: Observation, groups: Mapping[str, NodeGroup], now: float
 ) -> IncrementRecord:
     if not record.remaining:
         return _done(record, "all of its instances were deleted", now)
@@ -142,9 +147,19 @@ def _advance_waiting(
     if broken:
         error = _summary([fault for _, fault in broken])
         return failed(record, error, now, [member.node_group for member, _ in broken])
-    late = [member for member in record.remaining if not observed.is_ready(member.token)]
+    domains = _domains(record, groups)
+    late = [
+        member
+        for member in record.remaining
+        if not observed.is_ready(member.token)
+        or (member.token in domains and not observed.has_labels(member.token, domains[member.token].keys))
+    ]
     if not late:
-        return replace(record, phase=Phase.READY)
+        scattered = _scattered(domains, observed)
+        if not scattered:
+            return replace(record, phase=Phase.READY)
+        error = InstanceError("scattered", "; ".join(scattered.values()))
+        return failed(record, error, now, scattered)
     if now >= record.deadline_at_seconds and not observed.deadlines_paused:
         waited = record.deadline_at_seconds - record.created_at_seconds
         error = InstanceError("deadline", f"not whole after {waited:g} s: {progress(record, observed)}")
@@ -159,12 +174,55 @@ def _advance_waiting(
     return record
 
 
+@dataclass(frozen=True, slots=True)
+class _NewDomain:
+    """A topology domain that nodes are to share."""
+
+    node_group: str
+    domain: str
+    keys: tuple[str, ...]
+
+
+def _domains(record: IncrementRecord, groups: Mapping[str, NodeGroup]) -> Mapping[str, _NewDomain]:
+    """Return the new domains that members are to share with others, by token."""
+    if not any(each.domain for each in record.increment.placements):
+        return {}
+    planned, remaining = record.planned(), {member.token for member in record.remaining}
+    return {
+        token: _NewDomain(of.node_group, of.domain, new.keys)
+        for token, of in planned.items()
+        if token in remaining and of.domain and (new := groups[of.node_group].new_domains) is not None
+    }
+
+
+def _scattered(domains: Mapping[str, _NewDomain], observed: Observation) -> Mapping[str, str]:
+    """Return why nodes that were to come in one topology domain did not, by node group."""
+    found: defaultdict[tuple[_NewDomain, str], Counter[str]] = defaultdict(Counter)
+    for token, domain in domains.items():
+        for key, value in observed.labels_of(token).items():
+            if key in domain.keys:
+                found[domain, key][value] += 1
+    return {
+        domain.node_group: (
+            f"the nodes of {domain.node_group} were to be in one domain of {key}, and are in {_named(values)}"
+        )
+        for (domain, key), values in found.items()
+        if len(values) > 1
+    }
+
+
+def _named(values: Mapping[str, int]) -> str:
+    """Return domains with their nodes, for people."""
+    shown = [f"{value} ({count})" for value, count in sorted(values.items())[:_MOST_VALUES]]
+    return ", ".join([*shown, *([f"{len(values) - _MOST_VALUES} more"] if len(values) > _MOST_VALUES else [])])
+
+
 def _done(record: IncrementRecord, message: str, now: float) -> IncrementRecord:
     return replace(record, phase=Phase.DONE, finished_at_seconds=now, message=message)
 
 
 def _broken(
-    record: IncrementRecord, observed: Observation, groups: Collection[str]
+    record: IncrementRecord, observed: Observation, groups: Mapping[str, NodeGroup]
 ) -> list[tuple[Member, InstanceError]]:
     """Return members that have failed, each with its error."""
     found = ((member, _fault(member, record, observed, groups)) for member in record.remaining)
@@ -178,7 +236,7 @@ def _summary(faults: Sequence[InstanceError]) -> InstanceError:
 
 
 def _fault(
-    member: Member, record: IncrementRecord, observed: Observation, groups: Collection[str]
+    member: Member, record: IncrementRecord, observed: Observation, groups: Mapping[str, NodeGroup]
 ) -> InstanceError | None:
     if member.node_group not in groups:
         return InstanceError(
@@ -222,7 +280,8 @@ def nodes(record: IncrementRecord, observed: Observation) -> tuple[IncrementNode
         if there and member.state is not MemberState.RELEASED:
             machine, of = observed.machines.get(member.token), planned[member.token]
             instance_id = machine.id if machine is not None else member.instance_id or ""
-            found.append(IncrementNode(name, member.node_group, instance_id, of.pods, of.requests))
+            domain = f"{record.id}/{of.domain}" if of.domain else ""
+            found.append(IncrementNode(name, member.node_group, instance_id, of.pods, of.requests, domain))
     return tuple(found)
 
 

@@ -100,6 +100,9 @@ class Placement:
     pods: tuple[PodKey, ...] = ()
     requests: tuple[str, ...] = ()
     """UIDs."""
+    domain: str = ""
+    """Which topology domain (`NodeGroup.new_domains`): all nodes of the increment and the group with this one are to
+    share it. Empty where no pod of the node asks for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +141,8 @@ class IncrementNode:
     """The pods planned for it."""
     requests: tuple[str, ...] = ()
     """UIDs of the ProvisioningRequests planned for it."""
+    domain: str = ""
+    """What stands for its new topology domain until it is known; empty where it has none."""
 
 
 @dataclass(frozen=True, slots=True)

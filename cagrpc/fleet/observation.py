@@ -5,7 +5,7 @@ counts as ready, and how long an unreachable cluster pauses deadlines; what foll
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
@@ -15,6 +15,7 @@ from cagrpc.fleet.model import InstanceState
 from cagrpc.fleet.serial_backend import DebouncedListing
 from cagrpc.runtime.clock import EpochClock
 from cagrpc.runtime.log_once import LogOnce
+from solver.model import NodeGroup
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +42,8 @@ class Observation:
     """`DebouncedListing.absent_from_seconds`."""
     deadlines_paused: bool = False
     """Whether the cluster has been unreachable for less than the grace period, or is reachable again only just now."""
+    labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
+    """By instance id: of the labels that are looked for those that its Node has, where it is there."""
     machines: Mapping[str, BackendInstance] = field(default_factory=dict, repr=False, compare=False)
     """What the backend lists, by token; by id where somebody else has made it and it has none."""
 
@@ -54,6 +57,15 @@ class Observation:
         if not self.asks_cluster:
             return self.is_running(token)
         return self.ready is not None and self.is_running(token) and self.machines[token].id in self.ready
+
+    def labels_of(self, token: str) -> Mapping[str, str]:
+        """Return what is known of its Node's labels."""
+        machine = self.machines.get(token)
+        return {} if machine is None else self.labels.get(machine.id, {})
+
+    def has_labels(self, token: str, keys: Collection[str]) -> bool:
+        """Return whether its Node has all of these labels; without a cluster nobody knows, and none are waited for."""
+        return not self.asks_cluster or self.labels_of(token).keys() >= set(keys)
 
     def is_absent(self, token: str, accepted_at_seconds: float | None) -> bool:
         """Return whether the instance is gone, or was never created: not listed, though its order was accepted before
@@ -75,10 +87,11 @@ class ClusterObserver:
         self,
         nodes: ReadyNodes | None,
         clock: EpochClock,
-        post_registration_labels: Mapping[str, AbstractSet[str]] | None = None,
+        groups: Sequence[NodeGroup] = (),
     ) -> None:
-        """`post_registration_labels` are keys of labels that nodes get after they have joined, by node group."""
-        self._post_registration_labels = post_registration_labels or {}
+        """`groups` say which labels nodes get after they have joined, and which tell their topology domain."""
+        self._late_labels = {each.id: each.post_registration_labels for each in groups}
+        self._domain_keys = {each.id: each.new_domains.keys for each in groups if each.new_domains is not None}
         self._nodes = nodes
         self._clock = clock
         self._unknown_since: float | None = None
@@ -105,8 +118,8 @@ class ClusterObserver:
         now = self._clock()
         try:
             ready: AbstractSet[str] = frozenset(self._nodes.ready_instances())  # the same one where it is one
-            if self._post_registration_labels:
-                ready -= self._nodes.lacking_labels(self._wanted_labels(listing.instances))
+            labels = self._nodes.labels(self._wanted_labels(listing.instances))
+            ready -= self._lacking(listing.instances, labels)
         except errors.Unavailable as error:
             self._tell(f"the cluster is {'unreachable' if self._known else 'not known yet'}: {error}")
             since = self._unknown_since = now if self._unknown_since is None else min(now, self._unknown_since)
@@ -117,14 +130,22 @@ class ClusterObserver:
             self._unknown_since = None
         # A clock that was set back must not make it longer.
         waits = self._late_from - KNOWN_AGAIN_SECONDS <= now < self._late_from
-        return replace(observed, ready=ready, asks_cluster=True, deadlines_paused=waits)
+        return replace(observed, ready=ready, asks_cluster=True, deadlines_paused=waits, labels=labels)
 
     def _wanted_labels(self, instances: Iterable[BackendInstance]) -> Mapping[str, AbstractSet[str]]:
-        return {
-            each.id: self._post_registration_labels[each.node_group]
-            for each in instances
-            if each.node_group in self._post_registration_labels
-        }
+        """Return the keys of labels to look for, by instance id."""
+        late, domains = self._late_labels, self._domain_keys
+        if not domains and not any(late.values()):
+            return {}
+        wanted = ((each.id, late.get(each.node_group, ()), domains.get(each.node_group, ())) for each in instances)
+        return {name: frozenset((*mine, *keys)) for name, mine, keys in wanted if mine or keys}
+
+    def _lacking(
+        self, instances: Iterable[BackendInstance], labels: Mapping[str, Mapping[str, str]]
+    ) -> AbstractSet[str]:
+        """Return the ids of those whose Node is there without a label that it gets after it has joined."""
+        late = ((each.id, self._late_labels.get(each.node_group)) for each in instances) if labels else ()
+        return {name for name, keys in late if keys and name in labels and not keys <= labels[name].keys()}
 
     def unobserved(self) -> Observation:
         """Return what is known before the first listing."""

@@ -25,7 +25,7 @@ from cagrpc.fleet.model import (
     PodKey,
     PodMove,
 )
-from solver.model import Devices, NodeGroup, Taint, TaintEffect
+from solver.model import Devices, NewDomains, NodeGroup, Taint, TaintEffect
 
 R = TypeVar("R")
 
@@ -330,7 +330,8 @@ def _increment_value(record: IncrementRecord) -> dict[str, Any]:
     if record.increment.waiting_since_seconds is None:
         del increment["waiting_since_seconds"]
     increment["placements"] = [
-        {"node_group": each.node_group, "pods": _stored_keys(each)} for each in record.increment.placements
+        {"node_group": each.node_group, "pods": _stored_keys(each), **({"domain": each.domain} if each.domain else {})}
+        for each in record.increment.placements
     ]
     return value
 
@@ -348,7 +349,7 @@ def _increment(stored: Mapping[str, Any]) -> IncrementRecord:
             reason=increment["reason"],
             plan=increment.get("plan", ""),
             placements=tuple(
-                Placement(each["node_group"], *_pods_and_requests(each["pods"]))
+                Placement(each["node_group"], *_pods_and_requests(each["pods"]), each.get("domain", ""))
                 for each in increment.get("placements", ())
             ),
             cost_usd_per_hour=increment.get("cost_usd_per_hour"),
@@ -397,7 +398,7 @@ def _group_value(record: GroupRecord) -> dict[str, Any]:
     for each in group["devices"]:
         each["selectors"] = sorted(each["selectors"])
     group["late_labels"] = sorted(group.pop("post_registration_labels"))
-    for name in ("devices", "late_labels"):
+    for name in ("devices", "late_labels", "new_domains"):
         if not group[name]:
             del group[name]
     return value
@@ -417,6 +418,8 @@ def _group(stored: Mapping[str, Any]) -> GroupRecord:
     )
     fields = {**group, "taints": taints, "devices": devices}
     fields["post_registration_labels"] = frozenset(fields.pop("late_labels", ()))
+    if new := fields.get("new_domains"):
+        fields["new_domains"] = NewDomains(tuple(new["keys"]), new["most_nodes"])
     return GroupRecord(NodeGroup(**fields), tuple(stored["limits"]))
 
 

@@ -48,7 +48,15 @@ def as_json(planned: Planned) -> dict[str, Any]:
             {"id": each.index, "count": each.count, "requests": requests_of(each), "example": each.example}
             for each in plan.pod_classes
         ],
-        "nodes": [{"node_group": n.node_group, "count": n.count, "pods": _by_class(n.pods)} for n in plan.nodes],
+        "nodes": [
+            {
+                "node_group": n.node_group,
+                "count": n.count,
+                "pods": _by_class(n.pods),
+                **({"domain": n.domain} if n.domain else {}),
+            }
+            for n in plan.nodes
+        ],
         "existing": [{"node": n.node, "pods": _by_class(n.pods)} for n in plan.existing],
         "unplaced": [{"class": u.pod_class, "count": u.count, "reasons": list(u.reasons)} for u in plan.unplaced],
         **({"limited": limited_json(planned.limited)} if planned.limited else {}),

@@ -25,8 +25,8 @@ _MOST_REQUESTS = 50
 class _NoNodes:
     """A cluster in which no Node is Ready: increments are not whole before it changes."""
 
-    def lacking_labels(self, _wanted: Mapping[str, AbstractSet[str]], /) -> AbstractSet[str]:
-        return frozenset()
+    def labels(self, _wanted: Mapping[str, AbstractSet[str]], /) -> Mapping[str, Mapping[str, str]]:
+        return {}
 
     def ready_instances(self) -> AbstractSet[str]:
         return frozenset()

@@ -17,6 +17,8 @@ class Goal(StrEnum):
     """Preferences given up, over all pods."""
     COST = "cost"
     """Of new nodes of one weight, $/h."""
+    DOMAINS = "domains"
+    """Domains without a node that gangs begin which ask for one domain each: what is left whole for larger ones."""
     NODES = "nodes"
     """New nodes."""
     CHANGE = "change"

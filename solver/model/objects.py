@@ -118,9 +118,9 @@ class PodAffinityTerm:
     topology_key: str
     selector: PodSelector
     alone: bool = False
-    """Whether the term is not the pod's own but of a claim that pods share, or a disk that they must not share. The
-    other terms of required affinity count only pods that the selectors of all of them match; this one neither narrows
-    them nor is narrowed."""
+    """Whether the term is not the pod's own but of its gang, of a claim that pods share, or of a disk that they must
+    not share. The other terms of required affinity count only pods that the selectors of all of them match; this one
+    neither narrows them nor is narrowed."""
 
 
 class WhenUnsatisfiable(StrEnum):
@@ -231,6 +231,17 @@ UNLIMITED_SIZE = 10**9
 
 
 @dataclass(frozen=True, slots=True)
+class NewDomains:
+    """Nodes of a group that are ordered together come in a topology domain of their own, such as a placement group; or
+    are hoped to come in one, which is known once they have booted."""
+
+    keys: tuple[str, ...]
+    """Topology keys of which these nodes share a value that no other node has. They are no labels of the group."""
+    most_nodes: int = UNLIMITED_SIZE
+    """What a domain has room for."""
+
+
+@dataclass(frozen=True, slots=True)
 class NodeGroup:
     """A set of identical nodes that can grow from `target_size` to `max_size`."""
 
@@ -256,6 +267,8 @@ class NodeGroup:
     post_registration_labels: frozenset[str] = frozenset()
     """Keys of those of `labels` that a node gets only after it has joined the cluster. To a plan they are as good as
     there."""
+    new_domains: NewDomains | None = None
+    """What nodes that are ordered together share; None where nothing is known of it."""
 
     @property
     def counted_capacity(self) -> Resources:

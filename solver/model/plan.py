@@ -85,6 +85,9 @@ class PlannedNodes:
     node_group: str
     count: int
     pods: Mapping[int, int]
+    domain: str = ""
+    """Which domain of their own (`NodeGroup.new_domain_keys`): all nodes of the group with this one share it, and it
+    is another one than any other's. Empty where no pod of theirs asks for one."""
 
 
 @dataclass(frozen=True, slots=True)

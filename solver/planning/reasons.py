@@ -27,6 +27,7 @@ from solver.model import (
 )
 from solver.model.allocation import after_pods, allocate, why_not_allocated
 from solver.model.capacity import new_node, remaining, room_of
+from solver.model.domains import is_of_gang
 from solver.model.eligibility import ports_collide
 from solver.model.quantities import format_quantity, pluralize, resource_words
 from solver.reduction.devices import is_planned
@@ -159,7 +160,9 @@ def between_pods(spec: PodSpec) -> Iterator[str]:
     for port in spec.host_ports:
         yield f"the host port {port.port}"
     for term in spec.pod_affinity:
-        if term.alone:
+        if is_of_gang(term):
+            yield f"a gang that is to be in one {term.topology_key}"
+        elif term.alone:
             yield f"a claim shared with other pods, all in one {term.topology_key}"
         else:
             yield f"a required pod affinity over {term.topology_key}"
@@ -251,7 +254,9 @@ class _CoLocationReasons:
 
     def without(self, spec: PodSpec) -> Iterator[tuple[str, Bools]]:
         """Yield why nodes lack the pods that this one requires: a sentence, and a mask of the nodes it is true of."""
-        claimed = {(each.topology_key, each.selector) for each in spec.pod_affinity if each.alone}
+        alone = [each for each in spec.pod_affinity if each.alone]
+        claimed = {(each.topology_key, each.selector) for each in alone}
+        of_gang = {(each.topology_key, each.selector) for each in alone if is_of_gang(each)}
         for term in self._terms(spec):
             if term.sort is not Sort.ANTI and not is_host(term):
                 sentence = f"no label {term.key}, over which it has a required {_SORTS[term.sort]}"
@@ -261,7 +266,9 @@ class _CoLocationReasons:
                 running = frozenset(domains[number] for number in self._standing.counted(term)) - {None}
                 if running if term.counts(spec) else term in self._alone[spec]:
                     sentence = (
-                        "no pod that shares its claim runs there"
+                        "no pod of its gang runs there"
+                        if (term.key, term.selector) in of_gang
+                        else "no pod that shares its claim runs there"
                         if (term.key, term.selector) in claimed
                         else f"no pod that its required pod affinity over {term.key} selects runs there"
                     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from solver.model import (
     Budget,
@@ -25,11 +26,13 @@ from solver.model import (
     Unplaced,
 )
 from solver.model.budget import RunningBudget
+from solver.model.domains import gang_terms
 from solver.model.errors import UncheckedPlanError
 from solver.model.objective import Goal, ObjectiveStage, StageValue
 from solver.model.plan import TellProgress
 from solver.model.validation import validate
 from solver.planning import reasons, write_plan
+from solver.planning.gang_domains import in_gang_domains
 from solver.planning.progress import SILENT, SearchProgress
 from solver.planning.search import SearchResult, optimise
 from solver.planning.settling import settled
@@ -77,14 +80,24 @@ def _solve(problem: Problem, budget: Budget, progress: TellProgress | None) -> P
 
 
 def _solved(problem: Problem, budget: RunningBudget, progress: SearchProgress = SILENT) -> Plan:
-    reduced = reduce(with_enough_nodes(problem))
-    tiered = len(reduced.tiers) > 1
-    outcome = optimise(reduced, budget, _MAIN_SHARE if tiered else 1.0, progress)
-    cost = sum(outcome.values[s] for s in outcome.values if s.goal is Goal.COST)
-    priority = max(0, cost - _cost_with_equal_weights(outcome, budget)) if tiered and cost else 0
-    plan = _costing_a_node(problem, settled(problem, _plan(problem, outcome, priority, budget)))
+    if gang_terms(problem):
+        plan = in_gang_domains(problem, budget, partial(_searched, progress=progress))
+    else:
+        plan = _searched(problem, budget, 1.0, progress)
     check(problem, plan)
     return plan
+
+
+def _searched(
+    problem: Problem, budget: RunningBudget, fraction: float = 1.0, progress: SearchProgress = SILENT
+) -> Plan:
+    """Return the best plan found within the first `fraction` of the budget."""
+    reduced = reduce(with_enough_nodes(problem))
+    tiered = len(reduced.tiers) > 1
+    outcome = optimise(reduced, budget, fraction * (_MAIN_SHARE if tiered else 1.0), progress)
+    cost = sum(outcome.values[s] for s in outcome.values if s.goal is Goal.COST)
+    priority = max(0, cost - _cost_with_equal_weights(outcome, budget)) if tiered and cost else 0
+    return _costing_a_node(problem, settled(problem, _plan(problem, outcome, priority, budget)))
 
 
 def _costing_a_node(problem: Problem, plan: Plan) -> Plan:

@@ -5,8 +5,9 @@ the nodes opened. `fluid` bounds the stages, `master` minimises them, the plan r
 2. placeholders left unplaced;
 3. preferences given up, over all pods;
 4. cost of new nodes, tier by tier from the lowest weight to the highest;
-5. number of new nodes;
-6. change against the previous plan, where there is one: nodes more or fewer, over all groups.
+5. domains that gangs begin (`planning.gang_domains`), where any asks for one;
+6. number of new nodes;
+7. change against the previous plan, where there is one: nodes more or fewer, over all groups.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def stages(reduced: Reduced) -> tuple[ObjectiveStage, ...]:
 
 def breaks_ties(stage: ObjectiveStage) -> bool:
     """Whether the stage only chooses among plans that serve as much at the same cost; nobody is shown a bound of it."""
-    return stage.goal in (Goal.NODES, Goal.CHANGE)
+    return stage.goal in (Goal.DOMAINS, Goal.NODES, Goal.CHANGE)
 
 
 def waited(demand: Demand, unserved: int) -> int:

@@ -12,9 +12,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from itertools import chain
 
-from solver.model import NodeGroup, Plan, PodSpec, Problem
+from solver.model import HOSTNAME, NodeGroup, Plan, PodSpec, Problem
 from solver.model.errors import PlanRejectedError
 from solver.model.objective import Goal, ObjectiveStage
+from solver.verify.claims import required_affinity
+from solver.verify.filters import counts
 from solver.verify.nodes import faults_on_nodes
 from solver.verify.places import CheckedPlaces
 from solver.verify.terms import faults_between_pods
@@ -101,6 +103,15 @@ def _sizes(plan: Plan, groups: Mapping[str, NodeGroup]) -> Iterator[str]:
         deltas[nodes.node_group] += nodes.count
     if dict(deltas) != {i.node_group: i.delta for i in plan.increments}:
         yield "the increments do not add up to the nodes"
+    of_domains: Counter[tuple[str, str]] = Counter()
+    for nodes in plan.nodes:
+        if nodes.domain:
+            of_domains[nodes.node_group, nodes.domain] += nodes.count
+    for (group_id, domain), count in of_domains.items():
+        new = groups[group_id].new_domains
+        if new is None or count > new.most_nodes:
+            most = 0 if new is None else new.most_nodes
+            yield f"{group_id}: {count} nodes in its new domain {domain}, at most {most} allowed"
     for group in groups.values():
         delta = deltas[group.id]
         if delta and group.target_size + delta > group.max_size:
@@ -196,9 +207,40 @@ def _node_stages(problem: Problem, plan: Plan, groups: Mapping[str, NodeGroup]) 
         tier = [group for group in groups.values() if group.weight == weight]
         cost = math.fsum(group.price_usd_per_hour * deltas.get(group.id, 0) for group in tier)
         found[ObjectiveStage(Goal.COST, weight)] = cost
+    if _asks_for_domains(plan):
+        found[ObjectiveStage(Goal.DOMAINS)] = _domains_begun(problem, plan, groups)
     found[ObjectiveStage(Goal.NODES)] = sum(deltas.values())
     if problem.previous is not None:
         before = {increment.node_group: increment.delta for increment in problem.previous.increments}
         change = sum(abs(deltas.get(name, 0) - before.get(name, 0)) for name in groups)
         found[ObjectiveStage(Goal.CHANGE)] = change
     return found
+
+
+def _domain_keys(spec: PodSpec) -> set[str]:
+    """Return the topology keys, but for the hostname, over which a pod's required affinity counts the pod itself."""
+    terms = required_affinity(spec) if spec.pod_affinity else ()
+    mine = (each for each in terms if counts(each.selector, spec.namespace, dict(spec.labels)))
+    return {each.topology_key for each in mine if each.topology_key != HOSTNAME}
+
+
+def _asks_for_domains(plan: Plan) -> bool:
+    """Return whether pods of a gang ask for one domain."""
+    gangs = (each.spec for each in plan.pod_classes if each.gang is not None and not each.spec.unschedulable)
+    return any(map(_domain_keys, gangs))
+
+
+def _domains_begun(problem: Problem, plan: Plan, groups: Mapping[str, NodeGroup]) -> int:
+    """Return how many domains without a node get pods of gangs that ask for one domain."""
+    keys = {each.index: _domain_keys(each.spec) for each in plan.pod_classes if each.gang is not None}
+    begun: set[tuple[str, object]] = set()
+    for nodes in plan.nodes:
+        group = groups[nodes.node_group]
+        for index, pods in nodes.pods.items():
+            for key in keys.get(index, ()) if pods else ():
+                if nodes.domain and group.new_domains is not None and key in group.new_domains.keys:
+                    begun.add((key, (group.id, nodes.domain)))
+                elif key in group.labels:
+                    begun.add((key, group.labels[key]))
+    asked = {key for key, _ in begun}
+    return len(begun - {(key, node.labels[key]) for node in problem.nodes for key in asked & node.labels.keys()})

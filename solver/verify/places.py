@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 
 from solver.model import (
     HOSTNAME,
@@ -58,8 +59,18 @@ class CheckedPlaces:
     def __init__(self, problem: Problem, plan: Plan) -> None:
         groups = {group.id: group for group in problem.node_groups}
         onto = {placed.node: placed.pods for placed in plan.existing}
+
+        @cache
+        def new(group_id: str, domain: str) -> NodeGroup:
+            """Return the group as its nodes of a domain of their own are: these share labels that no other node has."""
+            group = groups[group_id]
+            if not domain or group.new_domains is None:
+                return group
+            own = dict.fromkeys(group.new_domains.keys, f"{group_id}/{domain}")
+            return replace(group, labels={**group.labels, **own})
+
         found: list[tuple[NodeGroup | Node, int, Mapping[int, int]]] = [
-            *((groups[nodes.node_group], nodes.count, nodes.pods) for nodes in plan.nodes),
+            *((new(nodes.node_group, nodes.domain), nodes.count, nodes.pods) for nodes in plan.nodes),
             *((node, 1, onto.get(node.name, {})) for node in problem.nodes if node.running or node.name in onto),
         ]
         self.all = tuple(CheckedNodes(index, *each) for index, each in enumerate(found))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bench.provisioning_requests import MOST_PODS, SETS, Row, small_requests, small_sets
 from cagrpc.controllers.provisioning.decisions import Decisions, RequestPart
 from cagrpc.controllers.provisioning.progress import Refused
+from cagrpc.fleet.model import Placement
 
 
 def test_the_requests_are_the_same_each_time_and_as_large_as_they_are_called() -> None:
@@ -16,7 +17,7 @@ def test_the_requests_are_the_same_each_time_and_as_large_as_they_are_called() -
 
 
 def test_a_row_adds_up_batches_and_tells_the_gap_of_one_part_only() -> None:
-    part = RequestPart(("a",), {"g": 2}, (("g", ("a",)), ("g", ("a",))), 4.0, 3.0, 0.25)
+    part = RequestPart(("a",), {"g": 2}, (Placement("g", requests=("a",)),) * 2, 4.0, 3.0, 0.25)
     row = Row("what", 3, 10)
     row.add(Decisions((part,), served=frozenset({"a"})), 1.5)
     assert (row.served, row.nodes, row.cost_usd_per_hour, row.gap) == (1, 2, 4.0, 0.25)

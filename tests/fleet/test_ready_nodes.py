@@ -444,11 +444,11 @@ def test_a_node_is_ready_with_all_of_its_labels_and_of_other_groups_without() ->
     fleet, key = harness.ready_but_for_labels()
     first, second, third = harness.backend.ids()
     assert fleet.increment(key).phase is Phase.CREATING
-    harness.nodes.labels = {first: frozenset({"gpu"}), second: frozenset({"zone"})}
+    harness.nodes.labels_of = {first: {"gpu": "a"}, second: {"zone": "b"}}
     fleet.reconcile()
     assert fleet.increment(key).phase is Phase.CREATING
-    assert third not in harness.nodes.labels
-    harness.nodes.labels[second] = frozenset({"gpu", "more"})
+    assert third not in harness.nodes.labels_of
+    harness.nodes.labels_of[second] = {"gpu": "a", "more": ""}
     fleet.reconcile()
     assert fleet.increment(key).phase is Phase.READY
 

@@ -223,11 +223,12 @@ class ScriptedNodes:
     def __init__(self) -> None:
         self.ready: set[str] = set()
         self.not_ready: set[str] = set()
-        self.labels: dict[str, frozenset[str]] = {}
+        self.labels_of: dict[str, Mapping[str, str]] = {}
         self.unknown = False
 
-    def lacking_labels(self, wanted: Mapping[str, AbstractSet[str]]) -> AbstractSet[str]:
-        return {each for each, keys in wanted.items() if not keys <= self.labels.get(each, frozenset())}
+    def labels(self, wanted: Mapping[str, AbstractSet[str]]) -> Mapping[str, Mapping[str, str]]:
+        there = {each: self.labels_of.get(each, {}) for each in wanted}
+        return {each: {key: of[key] for key in wanted[each] & of.keys()} for each, of in there.items()}
 
     def ready_instances(self) -> AbstractSet[str]:
         if self.unknown:

@@ -105,8 +105,8 @@ class StubBackend:
         outside.write(self.path)
         self.step("executed delete, not answered")
 
-    def lacking_labels(self, _wanted: Mapping[str, AbstractSet[str]], /) -> AbstractSet[str]:
-        return frozenset()
+    def labels(self, _wanted: Mapping[str, AbstractSet[str]], /) -> Mapping[str, Mapping[str, str]]:
+        return {}
 
     def ready_instances(self) -> AbstractSet[str]:
         """The same outside as a cluster: a Node is Ready, late, from its instance's fourth listing on."""

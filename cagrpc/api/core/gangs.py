@@ -1,12 +1,13 @@
 """Gangs of ordinary pods: which gang a pod belongs to, how many of a gang must be served at once, and which of its
 pending pods these are. Planning gangs is the solver's; a pod's other fields are in `pods`.
 
-A pod names its gang in one of four ways; where it uses several, the first counts:
+A pod names its gang in one of five ways; where it uses several, the first counts:
 
 1. the annotation that names the ProvisioningRequest it consumes (cluster-autoscaler), if requests are not served;
 2. `spec.schedulingGroup.podGroupName`: a PodGroup of `scheduling.k8s.io` (Kubernetes 1.36, KEP-4671);
 3. a label, `scheduling.x-k8s.io/pod-group` by default: a PodGroup of `scheduling.x-k8s.io` (scheduler-plugins);
-4. the annotation `scheduling.k8s.io/group-name`: a PodGroup of `scheduling.volcano.sh` (Volcano).
+4. the annotation `scheduling.k8s.io/group-name`: a PodGroup of `scheduling.volcano.sh` (Volcano);
+5. Kueue's annotations that require one topology domain: its Workload, or else its controller (`topology`).
 
 The minimum count is that of the PodGroup object; else the largest in the pods' annotations `cagrpc.io/gang-min-count`;
 else the number of existing pods.
@@ -21,7 +22,7 @@ from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from cagrpc.api.core.consumption import CONSUME_KEYS
-from cagrpc.api.encoding.json_documents import LARGEST_INT32, Problems, mapping
+from cagrpc.api.encoding.json_documents import LARGEST_INT32, Problems, mapping, members
 from cagrpc.errors import shown
 
 T = TypeVar("T")
@@ -44,6 +45,7 @@ class GangKind(StrEnum):
     SCHEDULING_GROUP = "podgroup.scheduling.k8s.io"
     LABELLED = "podgroup.scheduling.x-k8s.io"
     VOLCANO = "podgroup.scheduling.volcano.sh"
+    WORKLOAD = "workload.kueue.x-k8s.io"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,18 @@ def _annotated(text: str | None, at: str, problems: Problems | None) -> int | No
     return None
 
 
-def pod_group(document: Mapping[str, Any], problems: Problems) -> GangMembership | None:
+@dataclass(frozen=True, slots=True)
+class PodGroup:
+    """A PodGroup."""
+
+    gang: GangMembership
+    topology_keys: tuple[str, ...] = ()
+    """Its pods are to be in one domain of each."""
+    composite: str = ""
+    """The CompositePodGroup that it is a part of (Kubernetes 1.37, KEP-6012)."""
+
+
+def pod_group(document: Mapping[str, Any], problems: Problems) -> PodGroup | None:
     """Read a PodGroup of one of the three API groups, any version, in JSON shape; return None for any other object.
     With the policy `basic` (Kubernetes 1.36) its pods are served one by one: a minimum of 1. An invalid minimum count
     is ignored and added to `problems`, with its path."""
@@ -115,12 +128,17 @@ def pod_group(document: Mapping[str, Any], problems: Problems) -> GangMembership
     name = gang_name(kind, str(metadata.get("namespace") or "default"), str(metadata.get("name") or ""))
     spec = mapping(document, "spec", "", problems)
     if kind is not GangKind.SCHEDULING_GROUP:
-        return GangMembership(name, _count(spec, "minMember", "spec", problems))
+        return PodGroup(GangMembership(name, _count(spec, "minMember", "spec", problems)))
+    constraints = mapping(spec, "schedulingConstraints", "spec", problems)
+    asked = members(constraints, "topology", "spec.schedulingConstraints", problems)
+    keys = tuple(dict.fromkeys(str(each["key"]) for each, _ in asked if each.get("key")))
+    composite = str(spec.get("parentCompositePodGroupName") or "")
     policy = mapping(spec, "schedulingPolicy", "spec", problems)
     if policy.get("basic") is not None:
-        return GangMembership(name, 1)
+        return PodGroup(GangMembership(name, 1), keys, composite)
     gang = mapping(policy, "gang", "spec.schedulingPolicy", problems)
-    return GangMembership(name, _count(gang, "minCount", "spec.schedulingPolicy.gang", problems))
+    count = _count(gang, "minCount", "spec.schedulingPolicy.gang", problems)
+    return PodGroup(GangMembership(name, count), keys, composite)
 
 
 _KINDS = {str(kind): kind for kind in GangKind if kind is not GangKind.PROVISIONING_REQUEST}

@@ -38,7 +38,7 @@ from cagrpc.api.core.constraints import (
     topology_spread,
 )
 from cagrpc.api.core.consumption import Consumption, consumption
-from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, GangMembership, gang_of_pod
+from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, GangKind, GangMembership, gang_name, gang_of_pod
 from cagrpc.api.core.resources import effective_requests
 from cagrpc.api.core.selectors import (
     DEFAULT_NAMESPACE,
@@ -49,6 +49,7 @@ from cagrpc.api.core.selectors import (
     selectors_of,
 )
 from cagrpc.api.core.slack import PLACEHOLDER
+from cagrpc.api.core.topology import POD_SET, WORKLOAD, as_requested, topology_request
 from cagrpc.api.core.volumes import IN_TREE, NO_VOLUMES, UNSHARED, PodVolumes, pod_volumes
 from cagrpc.api.encoding.json_documents import Problems, mapping, members, strings
 from cagrpc.api.encoding.messages import discard_unknown_fields, message_to_dict, parse
@@ -361,10 +362,12 @@ class PodDecoder:
             converted = self._cached_by_own_labels(spec_bytes, identity) or self._convert(
                 message, resize, spec_bytes, identity
             )
+        converted = replace(converted, unschedulable=f"it {excess}") if excess else converted
+        converted, marked = _close_together(message, who, converted, own)
         return replace(
             who,
-            spec=replace(converted, unschedulable=f"it {excess}") if excess else converted,
-            labels=own,
+            spec=converted,
+            labels=marked,
             volumes=volumes,
             resource_claims=claims,
             namespace_selectors=self._by_namespaces.get(spec_bytes, frozenset()),
@@ -512,6 +515,9 @@ def _pod(message: kubernetes_pb2.Pod, labels: Labels, gang_label: str, consuming
     consumes = consumption(annotations) if consuming and not placeholder else None
     alone = placeholder or (consumes is not None and not consumes.missing)
     gang = gang_of_pod(namespace, labels, annotations, scheduling_group, gang_label, problems, by_request=not consuming)
+    asked = None if alone else topology_request(annotations, "", problems)
+    if gang is None and asked is not None:
+        gang = _gang_of_workload(message, namespace) if asked.is_whole else None
     return Pod(
         key=metadata.uid or name,
         name=name,
@@ -524,6 +530,27 @@ def _pod(message: kubernetes_pb2.Pod, labels: Labels, gang_label: str, consuming
         created_at_seconds=metadata.creationTimestamp.seconds,
         warning=f"pod {name}: {in_one_line(problems)}" if problems else "",
     )
+
+
+def _gang_of_workload(message: kubernetes_pb2.Pod, namespace: str) -> GangMembership | None:
+    """Return the gang of a pod by its Workload of Kueue, or by its controller where it says none."""
+    metadata = message.metadata
+    workload = metadata.annotations.get(WORKLOAD)
+    if workload:
+        return GangMembership(gang_name(GangKind.WORKLOAD, namespace, workload))
+    owner = next((each for each in metadata.ownerReferences if each.controller), None)
+    return None if owner is None else GangMembership(f"{owner.kind.lower()} {namespace}/{owner.name}")
+
+
+def _close_together(message: kubernetes_pb2.Pod, who: Pod, spec: PodSpec, labels: Labels) -> tuple[PodSpec, Labels]:
+    """Return spec and labels with what the pod's annotations ask of topology domains."""
+    asked = topology_request(message.metadata.annotations, "", [])
+    if asked is None or who.placeholder or who.consumes is not None:
+        return spec, labels
+    gang = who.gang or _gang_of_workload(message, message.metadata.namespace or DEFAULT_NAMESPACE)
+    if gang is None:
+        return spec, labels  # a pod is in one domain by itself
+    return as_requested(spec, labels, f"{gang.name} {labels.get(POD_SET, '')}".strip(), asked)
 
 
 def _name(message: kubernetes_pb2.Pod) -> str:

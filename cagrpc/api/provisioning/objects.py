@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from cagrpc.api.core.constraints import Surroundings
 from cagrpc.api.core.pods import NO_CLAIMS, PodClaims, pod_claims, pod_spec
 from cagrpc.api.core.selectors import DEFAULT_NAMESPACE, PodIdentity
+from cagrpc.api.core.topology import SLICE_REQUIRED, as_requested, topology_request
 from cagrpc.api.core.volumes import NO_VOLUMES, PodVolumes, pod_volumes
 from cagrpc.api.encoding.json_documents import (
     Problems,
@@ -174,6 +175,12 @@ def template_pod(document: Mapping[str, Any]) -> TemplatePod:
     name = str(mapping(document, "metadata", "", problems).get("name") or "")
     volumes = pod_volumes(spec, f"{name}-*", "template.spec", problems)  # its pods have names of their own
     claims = pod_claims({"spec": spec}, problems)
+    annotations = strings(mapping(template, "metadata", "template", []), "annotations", "template.metadata", problems)
+    asked = topology_request(annotations, "template", problems)
+    if asked is not None:
+        if asked.slice_required:
+            problems.append(f"template.metadata.annotations[{SLICE_REQUIRED}]: slices of requests are not planned with")
+        converted, labels = as_requested(converted, labels, f"PodTemplate {namespace}/{name}", asked)
     if problems:
         raise InvalidInput(in_one_line(problems))
     return TemplatePod(

@@ -83,7 +83,12 @@ NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
 DEPLOYMENTS = "/apis/apps/v1/deployments"
 JOB_SETS = "/apis/jobset.x-k8s.io/v1alpha2/jobsets"
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
-POD_GROUPS = ("scheduling.k8s.io/v1alpha2", "scheduling.x-k8s.io/v1alpha1", "scheduling.volcano.sh/v1beta1")
+POD_GROUPS = (
+    "scheduling.k8s.io/v1alpha2",
+    "scheduling.k8s.io/v1beta1",
+    "scheduling.x-k8s.io/v1alpha1",
+    "scheduling.volcano.sh/v1beta1",
+)
 """API groups and versions of PodGroups; a cluster may serve any of them, or none."""
 
 _MOST_WARNINGS = 20
@@ -166,7 +171,7 @@ class ClusterModel:
         self._capacity_quotas: tuple[Values[CapacityQuota], ...] = tuple(Values() for _ in capacity_quotas.PATHS)
         self._quota_limits: tuple[tuple[object, ...] | None, tuple[Limit, ...]] = None, ()
         """What they were made of, and the limits."""
-        self._pod_groups: tuple[Values[int | None], ...] = tuple(Values() for _ in POD_GROUPS)
+        self._pod_groups = tuple(requirements.pod_groups.table() for _ in POD_GROUPS)
         # Those of the reflectors know no Namespaces: whoever selects these is read once more.
         reader = pods(evictions=moving is not None)
         self.followed: tuple[Followed[Any], ...] = (
@@ -291,10 +296,10 @@ class ClusterModel:
             ready, unpublished = self._nodes.ready(), self._nodes.held_where(self._devices.is_unpublished)
             return ready - unpublished if unpublished else ready
 
-    def lacking_labels(self, wanted: Mapping[str, AbstractSet[str]]) -> AbstractSet[str]:
+    def labels(self, wanted: Mapping[str, AbstractSet[str]]) -> Mapping[str, Mapping[str, str]]:
         """See `cagrpc.fleet.backend.ReadyNodes`."""
         with self._lock:
-            return self._nodes.lacking_labels(wanted)
+            return self._nodes.labels(wanted)
 
     def held_nodes(self) -> Mapping[str, str]:
         with self._lock:
@@ -428,7 +433,7 @@ class ClusterModel:
 
     def _min_counts(self) -> Mapping[str, int | None]:
         """Return the minimum counts of PodGroups, by gang."""
-        return ChainMap(*(table.of for table in self._pod_groups))
+        return {name: each.gang.min_count for table in self._pod_groups for name, each in table.of.items()}
 
     def _warnings(self) -> tuple[str, ...]:
         found = sorted(self._pods.warnings.values())

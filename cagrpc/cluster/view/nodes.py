@@ -288,14 +288,12 @@ class NodeTable:
             self._ready = frozenset(each.provider_id for each in self.bare() if each.ready and each.provider_id)
         return self._ready
 
-    def lacking_labels(self, wanted: Mapping[str, AbstractSet[str]]) -> AbstractSet[str]:
-        """Return those of these provider ids whose Node is there without one of these labels."""
-        nothing = frozenset[str]()
-        return {
-            each.provider_id
-            for each in self.bare()
-            if not wanted.get(each.provider_id, nothing) <= each.node.labels.keys()
-        }
+    def labels(self, wanted: Mapping[str, AbstractSet[str]]) -> Mapping[str, Mapping[str, str]]:
+        """Return those of these labels that Nodes have, by provider id; those that are not there are left out."""
+        if not wanted:
+            return {}
+        there = ((each.provider_id, each.node.labels) for each in self.bare() if each.provider_id in wanted)
+        return {name: {key: of[key] for key in wanted[name] & of.keys()} for name, of in there}
 
     def held(self) -> Mapping[str, str]:
         """Return provider ids and names of nodes with our start-up taint."""

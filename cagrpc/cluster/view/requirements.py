@@ -4,8 +4,11 @@ Whoever was read with them is read again when they change (`references`). Not th
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
 
+from cagrpc.api.core.gangs import PodGroup
 from cagrpc.api.core.pods import Pod
+from cagrpc.api.core.topology import in_one_domain
 from cagrpc.api.core.volume_binding import VolumeDemand
 from cagrpc.api.devices.objects import Device
 from cagrpc.api.provisioning.objects import TemplatePod
@@ -14,8 +17,45 @@ from cagrpc.cluster.view.devices import DeviceTable
 from cagrpc.cluster.view.objects import ObservedPod, PodStage
 from cagrpc.cluster.view.references import Reference, References
 from cagrpc.cluster.view.storage import Storage
+from cagrpc.cluster.view.workloads import KeyedValues
 from cagrpc.runtime.clock import MonotonicClock
 from solver.model import Labels
+
+
+class PodGroups:
+    """The PodGroups of all API groups and versions that a cluster serves, by gang."""
+
+    def __init__(self, references: References) -> None:
+        self._references = references
+        self._tables: list[KeyedValues[PodGroup]] = []
+
+    def table(self) -> KeyedValues[PodGroup]:
+        """Return a table of one more of them."""
+        self._tables.append(KeyedValues(self._changed))
+        return self._tables[-1]
+
+    def resolved(self, seen: ObservedPod) -> tuple[ObservedPod, frozenset[Reference]]:
+        """Return the pod with what the PodGroup of its gang asks for, and what it was read with."""
+        pod = seen.pod
+        if pod.gang is None:
+            return seen, frozenset()
+        found = next((each for table in self._tables if (each := table.of.get(pod.gang.name))), None)
+        read_with = frozenset({_group(pod.gang.name)})
+        if found is None or not (found.topology_keys or found.composite):
+            return seen, read_with
+        spec, labels = in_one_domain(pod.spec, pod.labels, pod.gang.name, found.topology_keys)
+        if found.composite:
+            why = f"its PodGroup is a part of the CompositePodGroup {found.composite}, which is not planned with"
+            spec = replace(spec, unschedulable=spec.unschedulable or why)
+        return replace(seen, pod=replace(pod, spec=spec, labels=labels)), read_with
+
+    def _changed(self, name: str, before: PodGroup | None, after: PodGroup | None) -> None:
+        del before, after
+        self._references.changed(_group(name))
+
+
+def _group(name: str) -> Reference:
+    return "pod group", name
 
 
 class Requirements:
@@ -27,6 +67,7 @@ class Requirements:
     ) -> None:
         """`devices` are those of new nodes, by node group; `labels_of_groups` the labels of such nodes."""
         self.references = References()
+        self.pod_groups = PodGroups(self.references)
         self.storage = Storage(self.references)
         self.devices = DeviceTable(self.references, clock, devices, labels_of_groups)
 
@@ -36,9 +77,10 @@ class Requirements:
         """Return the pod with what its volumes and claims come to, what its volumes do, and what it was read with. Of
         pods that are still to be created of one template only one is the `first`. With `volumes_as=MOVABLE` it waits
         for no volume."""
-        read, volumes, references = self.storage.resolved(seen, volumes_as or stage, first=first)
+        read, of_group = self.pod_groups.resolved(seen)
+        read, volumes, references = self.storage.resolved(read, volumes_as or stage, first=first)
         read, of_devices = self.devices.resolved(read, stage)
-        return read, volumes, references | of_devices
+        return read, volumes, references | of_group | of_devices
 
     def to_come(
         self,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from cagrpc.api.core.gangs import GangKind, gang_name, pod_group
+from cagrpc.api.core.gangs import GangKind, PodGroup, gang_name, pod_group
 from cagrpc.api.core.pods import ADDED_BY_ADMISSION, Pod, PodDecoder, is_nowhere
 from cagrpc.api.core.resources import amounts
 from cagrpc.api.core.selectors import Conditions
@@ -430,17 +430,16 @@ def pod_group_key(api_version: str) -> Callable[[ObjectIdentity], str]:
     return lambda of: gang_name(kind, of.namespace, of.name)
 
 
-def pod_group_of(api_version: str) -> Callable[[dict[str, Any]], Named[int | None]]:
-    """Return a reader of the PodGroups of one API group and version: the gang's name, and the minimum count where it is
-    said."""
+def pod_group_of(api_version: str) -> Callable[[dict[str, Any]], Named[PodGroup]]:
+    """Return a reader of the PodGroups of one API group and version, by the gang's name."""
 
-    def read(document: dict[str, Any]) -> Named[int | None]:
+    def read(document: dict[str, Any]) -> Named[PodGroup]:
         problems: Problems = []
         # objects in a list do not say what they are
         found = pod_group({**document, "apiVersion": api_version, "kind": "PodGroup"}, problems)
         if found is None or problems:
             raise InvalidInput(f"PodGroup of {api_version}: {'; '.join(problems) or 'no PodGroup that planning reads'}")
-        return Named(found.name, found.min_count)
+        return Named(found.gang.name, found)
 
     return read
 

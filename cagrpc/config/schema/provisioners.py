@@ -7,7 +7,7 @@ with its path beside all other errors.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -22,6 +22,7 @@ from cagrpc.errors import attempt, did_you_mean, shown
 from cagrpc.fleet.catalogue import DEFAULT_ZONE, Catalogue, Offering
 from cagrpc.fleet.fields import (
     Allocatable,
+    LabelKey,
     Labels,
     LabelValue,
     Limits,
@@ -52,6 +53,66 @@ def context(catalogue: Catalogue | None, directory: Path) -> dict[str, Any]:
     return {CATALOGUE: catalogue, DIRECTORY: directory}
 
 
+class TopologyDomainForm(Form):
+    """A topology domain that is known, such as a rack."""
+
+    labels: Annotated[Labels, Field(min_length=1)]
+    """The labels of its nodes, by topology key."""
+    max_nodes: Annotated[int, Field(ge=1, le=_LARGEST_SIZE)] | None = None
+    """The most nodes that it has room for, of all node groups together. By default there is no limit."""
+    domains: list[TopologyDomainForm] = Field(default_factory=list)
+    """The domains within it, such as the racks of a block."""
+
+
+class NewDomainsForm(Form):
+    """Domains that come with the nodes."""
+
+    keys: Annotated[list[LabelKey], Field(min_length=1)]
+    """The topology keys, from the outermost to the innermost."""
+    max_nodes: Annotated[int, Field(ge=1, le=_LARGEST_SIZE)] | None = None
+    """The most nodes of one domain. By default there is no limit."""
+
+
+class TopologyForm(Form):
+    """Which topology labels nodes get beyond those of their group: give one of the two fields."""
+
+    domains: list[TopologyDomainForm] = Field(default_factory=list)
+    """Domains that are known: each becomes a node group of its own, and the backend has to create its nodes there."""
+    new_domains: NewDomainsForm | None = None
+    """The nodes of one increment come in a domain of their own (a placement group), or are hoped to: they are released
+    once all of their Nodes have the labels, and rolled back where the nodes of a gang are not in one domain."""
+
+    @model_validator(mode="after")
+    def _one_of_the_two(self) -> Self:
+        if bool(self.domains) is (self.new_domains is not None):
+            raise ValueError("give either domains or new_domains")
+        return self
+
+    @field_validator("domains")
+    @classmethod
+    def _told_apart(cls, domains: list[TopologyDomainForm]) -> list[TopologyDomainForm]:
+        seen: set[tuple[tuple[str, str], ...]] = set()
+        for labels in _labels_of(domains, {}):
+            if labels in seen:
+                raise ValueError(f"found {', '.join(f'{key}={value}' for key, value in labels)} twice")
+            seen.add(labels)
+        return domains
+
+    def keys(self) -> Iterator[str]:
+        """Yield the topology keys."""
+        yield from self.new_domains.keys if self.new_domains is not None else ()
+        for labels in _labels_of(self.domains, {}):
+            yield from (key for key, _ in labels)
+
+
+def _labels_of(domains: list[TopologyDomainForm], outer: dict[str, str]) -> Iterator[tuple[tuple[str, str], ...]]:
+    """Yield the labels of each domain, those of the domains around it among them."""
+    for each in domains:
+        labels = {**outer, **each.labels}
+        yield tuple(sorted(labels.items()))
+        yield from _labels_of(each.domains, labels)
+
+
 class NodeGroupForm(Form):
     """An explicit node group: of an instance type of the catalogue, or of a shape given by hand (`allocatable`)."""
 
@@ -74,6 +135,8 @@ class NodeGroupForm(Form):
     """Labels that a node gets only after it has registered, from feature discovery or a device plugin, say. Pods that
     require one are planned here, and a node counts as ready only with all of them."""
     taints: Taints = ()
+    topology: TopologyForm | None = None
+    """The default is the provisioner's."""
     autoscaling: AutoscalingOptions | None = None
 
     @field_validator("allocatable")
@@ -192,6 +255,8 @@ class ProvisionerForm(Form):
     require one are planned here, and a node counts as ready only with all of them."""
     taints: Taints = ()
     startup_taints: Taints = ()
+    topology: TopologyForm | None = None
+    """In which topology domains its nodes are, for gangs that ask for one."""
     limits: Limits = Field(default_factory=dict)
     """What its nodes may have together: nodes, cpu, memory, any resource, as Kubernetes quantities."""
     allocatable: Allocatable = Field(default_factory=dict)

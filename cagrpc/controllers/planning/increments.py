@@ -36,6 +36,8 @@ class NewNode:
     """Those of the pods that belong to gangs."""
     placeholders: int = 0
     """How many placeholders of the slack it has room for."""
+    domain: str = ""
+    """Which new topology domain of its group; empty where no pod asks for one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ def assign_pods(plan: Plan, asked: Question) -> AssignedPods:
         placeholders = sum(count for index, count in nodes.pods.items() if index in slack)
         for _ in range(nodes.count):
             taken = _take(queues, nodes.pods)
-            new.append(NewNode(nodes.node_group, _all(taken), _tied(taken, gangs), placeholders))
+            new.append(NewNode(nodes.node_group, _all(taken), _tied(taken, gangs), placeholders, nodes.domain))
     unplaced = {index: queue.waiting for index, queue in queues.items() if queue.waiting}
     return AssignedPods(tuple(new), existing, unplaced, on_existing)
 
@@ -131,14 +133,15 @@ def _all(taken: Mapping[int, tuple[PodRef, ...]]) -> tuple[PodRef, ...]:
 
 
 def parts(nodes: Iterable[NewNode]) -> Iterator[tuple[NewNode, ...]]:
-    """Yield the sets of nodes that each become one increment: those tied together by gangs over several groups, and per
-    group all others, in parts of at most `MOST_NODES` nodes and `MOST_PODS` pods that split no gang."""
-    alone: defaultdict[str, list[NewNode]] = defaultdict(list)
-    pods: Counter[str] = Counter()
+    """Yield the sets of nodes that each become one increment: those tied together by gangs over several groups, those
+    of a new topology domain, and per group all others, in parts of at most `MOST_NODES` nodes and `MOST_PODS` pods that
+    split no gang."""
+    alone: defaultdict[tuple[str, str], list[NewNode]] = defaultdict(list)
+    pods: Counter[tuple[str, str]] = Counter()
     every = list(nodes)
-    for positions in connected([node.gangs for node in every]):
+    for positions in connected([(*node.gangs, *_domain(node)) for node in every]):
         tied = [every[position] for position in positions]
-        groups = {node.node_group for node in tied}
+        groups = {(node.node_group, node.domain) for node in tied}
         if len(groups) > 1:
             yield tuple(tied)
             continue
@@ -151,6 +154,10 @@ def parts(nodes: Iterable[NewNode]) -> Iterator[tuple[NewNode, ...]]:
         alone[group_id].extend(tied)
         pods[group_id] += more
     yield from map(tuple, alone.values())
+
+
+def _domain(node: NewNode) -> tuple[str, ...]:
+    return (f"new domain {node.domain} of {node.node_group}",) if node.domain else ()
 
 
 def still_wanted(part: tuple[NewNode, ...], waits: Callable[[PodRef], bool]) -> tuple[NewNode, ...] | None:
@@ -173,7 +180,9 @@ def increment(
         pods=frozenset(pod.key for pod in pods),
         reason=_reason(pods, sum(node.placeholders for node in part)),
         plan=plan_id,
-        placements=tuple(Placement(node.node_group, tuple(pod.key for pod in node.pods)) for node in part),
+        placements=tuple(
+            Placement(node.node_group, tuple(pod.key for pod in node.pods), domain=node.domain) for node in part
+        ),
         cost_usd_per_hour=round(sum(groups[name].price_usd_per_hour * count for name, count in deltas.items()), 9),
         gap=gap,
         waiting_since_seconds=min((pod.created_at_seconds for pod in pods if pod.created_at_seconds), default=None),

@@ -22,7 +22,7 @@ from cagrpc.controllers.provisioning.progress import Decision, Granted, ManagedR
 from cagrpc.controllers.provisioning.scenario import Scenario
 from cagrpc.errors import CagrpcError, unexpected
 from cagrpc.fleet.fleet import Fleet
-from cagrpc.fleet.model import IncrementSpec, Origin, Placement
+from cagrpc.fleet.model import IncrementSpec, Origin
 from cagrpc.runtime import tracing
 from solver.model import Budget
 from solver.model.budget import RunningBudget
@@ -182,7 +182,7 @@ def _increment(part: RequestPart, plan: str, requests: Sequence[ProvisioningRequ
         requests=frozenset(part.uids),
         reason=f"ProvisioningRequest {', '.join(keys[:5])}{' and others' if len(keys) > 5 else ''}",
         plan=plan,
-        placements=tuple(Placement(group, requests=uids) for group, uids in part.placements),
+        placements=part.placements,
         cost_usd_per_hour=part.cost_usd_per_hour,
         gap=part.gap,
         waiting_since_seconds=min((each.created_at_seconds for each in requests), default=None),

@@ -33,7 +33,7 @@ from cagrpc.controllers.provisioning.scenario import (
     without_faults,
 )
 from cagrpc.errors import in_one_line
-from cagrpc.fleet.model import LARGEST_INCREMENT
+from cagrpc.fleet.model import LARGEST_INCREMENT, Placement
 from cagrpc.fleet.provisioners import Widen
 from solver import solve
 from solver.explanation.explain import explain_unserved
@@ -84,9 +84,6 @@ _MOST_EXPLAINED = 2_000
 Demand = tuple[str, Mapping[int, int]]
 """A request's UID and its pods, class -> pods."""
 
-NewNode = tuple[str, tuple[str, ...]]
-"""A new node's group, and the requests that have pods there."""
-
 
 @dataclass(frozen=True, slots=True)
 class RequestPart:
@@ -96,8 +93,8 @@ class RequestPart:
     """Requests, in the order in which they are served."""
     deltas: Mapping[str, int]
     """Node group -> new nodes."""
-    placements: tuple[tuple[str, tuple[str, ...]], ...]
-    """The group of each new node, and the requests with pods there."""
+    placements: tuple[Placement, ...]
+    """Each new node, with the requests that have pods there."""
     cost_usd_per_hour: float
     lower_bound_usd_per_hour: float
     """No other nodes beside those of the other parts serve these requests for less."""
@@ -183,12 +180,12 @@ def _rank(candidate: Candidate) -> tuple[int, int, float, str]:
 
 
 def _part(
-    nodes: Sequence[NewNode], choice: Choice, groups: Mapping[str, NodeGroup], certificate: Certificate
+    nodes: Sequence[Placement], choice: Choice, groups: Mapping[str, NodeGroup], certificate: Certificate
 ) -> RequestPart:
     """Return one part. Its gap in dollars is no more than the whole plan's: any saving here would be one of the
     whole."""
-    deltas = Counter(group_id for group_id, _ in nodes)
-    owners = {uid for _, uids in nodes for uid in uids}
+    deltas = Counter(node.node_group for node in nodes)
+    owners = {uid for node in nodes for uid in node.requests}
     cost = dollars(groups[group_id].price_usd_per_hour * count for group_id, count in deltas.items())
     too_much = certificate.cost_usd_per_hour - certificate.lower_bound_usd_per_hour
     bound = max(0.0, cost - too_much)
@@ -323,7 +320,7 @@ class Assignment:
 
     on_nodes: Mapping[str, tuple[str, ...]]
     """UID -> names of existing nodes, sorted. Only requests with pods there."""
-    new: tuple[NewNode, ...]
+    new: tuple[Placement, ...]
 
 
 def _assign(demands: Sequence[Demand], existing: Sequence[PlacedOnNode], nodes: Sequence[PlannedNodes]) -> Assignment:
@@ -331,15 +328,15 @@ def _assign(demands: Sequence[Demand], existing: Sequence[PlacedOnNode], nodes: 
     nodes go to the first. New nodes without pods go with others of their group."""
     standing, pool = _Standing(existing), _Pool(nodes)
     on_nodes: dict[str, tuple[str, ...]] = {}
-    new: list[NewNode] = []
+    new: list[Placement] = []
     for uid, pods in demands:
         need = Counter(pods)
         used = standing.take(need)
         if used:
             on_nodes[uid] = used
-        new.extend((group_id, (uid,)) for group_id in pool.whole(need))
+        new.extend(Placement(of.node_group, requests=(uid,), domain=of.domain) for of in pool.whole(need))
         pool.shared(uid, need)
-    new.extend((each.node_group, tuple(each.uids)) for each in pool.begun)
+    new.extend(Placement(each.of.node_group, requests=tuple(each.uids), domain=each.of.domain) for each in pool.begun)
     return Assignment(on_nodes, (*new, *_spare(nodes, new)))
 
 
@@ -371,9 +368,7 @@ class _Standing:
 class _Alike:
     """Equal new nodes that are not assigned yet."""
 
-    node_group: str
-    pods: Mapping[int, int]
-    """On each of them."""
+    of: PlannedNodes
     left: int
 
 
@@ -381,7 +376,7 @@ class _Alike:
 class _Begun:
     """A new node that its first owner does not fill."""
 
-    node_group: str
+    of: PlannedNodes
     room: Counter[int]
     uids: list[str] = field(default_factory=list)
 
@@ -390,19 +385,19 @@ class _Pool:
     """New nodes; equal ones are together until they are assigned."""
 
     def __init__(self, nodes: Sequence[PlannedNodes]) -> None:
-        found = [_Alike(each.node_group, each.pods, each.count) for each in nodes if each.pods]
-        self._alike = sorted(found, key=lambda each: -sum(each.pods.values()))
+        found = [_Alike(each, each.count) for each in nodes if each.pods]
+        self._alike = sorted(found, key=lambda each: -sum(each.of.pods.values()))
         self.begun: list[_Begun] = []
 
-    def whole(self, need: Counter[int]) -> Iterator[str]:
-        """Yield the group of every node that the need fills alone, and subtract its pods from the need. The fullest
+    def whole(self, need: Counter[int]) -> Iterator[PlannedNodes]:
+        """Yield what every node is like that the need fills alone, and subtract its pods from the need. The fullest
         come first, so that few pods are left for shared nodes."""
         for each in self._alike:
-            taken = min([each.left, *(need[who] // count for who, count in each.pods.items())])
+            taken = min([each.left, *(need[who] // count for who, count in each.of.pods.items())])
             if taken:
                 each.left -= taken
-                need.subtract({who: taken * count for who, count in each.pods.items()})
-                yield from [each.node_group] * taken
+                need.subtract({who: taken * count for who, count in each.of.pods.items()})
+                yield from [each.of] * taken
 
     def shared(self, uid: str, need: Counter[int]) -> None:
         """Assign the rest of a need: to nodes that others have begun, then to new ones."""
@@ -418,9 +413,9 @@ class _Pool:
     def _begin(self, need: Mapping[int, int]) -> _Begun:
         """Begin the node of which the need takes most, and leaves least to others."""
         open_ones = (each for each in self._alike if each.left)
-        best = max(open_ones, key=lambda each: (_common(each.pods, need), -sum(each.pods.values())))
+        best = max(open_ones, key=lambda each: (_common(each.of.pods, need), -sum(each.of.pods.values())))
         best.left -= 1
-        self.begun.append(_Begun(best.node_group, Counter(best.pods)))
+        self.begun.append(_Begun(best.of, Counter(best.of.pods)))
         return self.begun[-1]
 
 
@@ -428,26 +423,27 @@ def _common(room: Mapping[int, int], need: Mapping[int, int]) -> int:
     return sum(min(count, need.get(who, 0)) for who, count in room.items())
 
 
-def _spare(nodes: Sequence[PlannedNodes], new: Sequence[NewNode]) -> Iterator[NewNode]:
+def _spare(nodes: Sequence[PlannedNodes], new: Sequence[Placement]) -> Iterator[Placement]:
     """Yield nodes without pods, each for the requests of the first node of its group, or of the first node at all; none
     where nobody gets a new node, as minimum sizes are the fleet's."""
     if not new:
         return
     owners: dict[str, tuple[str, ...]] = {}
-    for group_id, uids in new:
-        owners.setdefault(group_id, uids)
+    for node in new:
+        owners.setdefault(node.node_group, node.requests)
     for each in nodes:
         if not each.pods:
-            yield from [(each.node_group, owners.get(each.node_group, new[0][1]))] * each.count
+            uids = owners.get(each.node_group, new[0].requests)
+            yield from [Placement(each.node_group, requests=uids)] * each.count
 
 
-def _together(new: Sequence[NewNode]) -> list[tuple[NewNode, ...]]:
+def _together(new: Sequence[Placement]) -> list[tuple[Placement, ...]]:
     """Return the smallest sets of new nodes that have no request in common."""
-    owners = list(dict.fromkeys(uids for _, uids in new))  # as many as there are ways to share, not one per node
+    owners = list(dict.fromkeys(node.requests for node in new))  # as many as ways to share, not one per node
     part_of = {owners[position]: number for number, part in enumerate(connected(owners)) for position in part}
-    found: defaultdict[int, list[NewNode]] = defaultdict(list)
+    found: defaultdict[int, list[Placement]] = defaultdict(list)
     for node in new:
-        found[part_of[node[1]]].append(node)
+        found[part_of[node.requests]].append(node)
     return [tuple(found[number]) for number in sorted(found)]
 
 

@@ -17,6 +17,7 @@ from cagrpc.fleet.model import FleetSnapshot
 from solver.model import PODS, Limit, Node, NodeGroup, Plan, PodSet, PodSpec, Problem, Resources
 from solver.model.allocation import allocate
 from solver.model.capacity import room_of, with_nodes
+from solver.model.domains import one_domain_terms
 from solver.model.quantities import pluralize
 
 
@@ -55,9 +56,16 @@ def problem_of(scenario: Scenario, pod_sets: Iterable[PodSet]) -> Problem:
 
 
 def pods_of(candidates: Iterable[Candidate], *, priority: int = 0, gang: str | None = None) -> list[PodSet]:
-    """Return the pods of candidates for planning. Only their order tells requests apart, not their pods."""
+    """Return the pods of candidates for planning. Only their order tells requests apart, not their pods, but for those
+    that are to be in one topology domain: these are a gang."""
     return [
-        PodSet(pods.name, pods.spec, pods.count, priority, gang=gang)
+        PodSet(
+            pods.name,
+            pods.spec,
+            pods.count,
+            priority,
+            gang=gang or (candidate.key if one_domain_terms(pods.spec) else None),
+        )
         for candidate in candidates
         for pods in candidate.pod_sets
     ]

@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cagrpc.api.core.gangs import MIN_COUNT, VOLCANO_GROUP, GangMembership, divide, gang_of_pod, incomplete, pod_group
+from cagrpc.api.core.gangs import (
+    MIN_COUNT,
+    VOLCANO_GROUP,
+    GangMembership,
+    PodGroup,
+    divide,
+    gang_of_pod,
+    incomplete,
+    pod_group,
+)
 from cagrpc.api.core.pods import PodDecoder
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.errors import shown
@@ -75,7 +84,7 @@ def _pod_group(api_version: str, spec: Any) -> dict[str, Any]:
 def test_the_minimum_of_a_pod_group(api_version: str, spec: Any, count: int | None) -> None:
     problems: list[str] = []
     found = pod_group(_pod_group(api_version, spec), problems)
-    assert found == GangMembership(f"podgroup.{api_version.partition('/')[0]} ns/a", count)
+    assert found == PodGroup(GangMembership(f"podgroup.{api_version.partition('/')[0]} ns/a", count))
     assert not problems
 
 
@@ -95,7 +104,7 @@ def test_a_minimum_that_cannot_be_meant_is_told_and_not_given(api_version: str, 
     problems: list[str] = []
     found = pod_group(_pod_group(api_version, spec), problems)
     assert found is not None
-    assert found.min_count is None
+    assert found.gang.min_count is None
     assert problems == [problem]
 
 

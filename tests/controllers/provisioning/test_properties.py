@@ -114,10 +114,10 @@ def judge(candidates: Sequence[Candidate], scenario: Scenario, decided: Decision
 
 
 def _judge_part(part: RequestPart, groups: Mapping[str, NodeGroup]) -> None:
-    assert Counter(group_id for group_id, _ in part.placements) == Counter(dict(part.deltas))
-    assert {uid for _, uids in part.placements for uid in uids} == set(part.uids)
-    assert all(uids for _, uids in part.placements)
-    assert len(connected([uids for _, uids in part.placements])) == 1, "two parts in one"
+    assert Counter(each.node_group for each in part.placements) == Counter(dict(part.deltas))
+    assert {uid for each in part.placements for uid in each.requests} == set(part.uids)
+    assert all(each.requests for each in part.placements)
+    assert len(connected([each.requests for each in part.placements])) == 1, "two parts in one"
     cost = sum(groups[group_id].price_usd_per_hour * delta for group_id, delta in part.deltas.items())
     assert abs(part.cost_usd_per_hour - cost) < 1e-6
     assert 0 <= part.lower_bound_usd_per_hour <= part.cost_usd_per_hour + 1e-9
@@ -139,9 +139,9 @@ def _judge_room(
         node.name: {uid for uid, names in decided.on_nodes.items() if node.name in names} for node in scenario.nodes
     }
     nodes = [_owned(node, mine[node.name]) for node in scenario.nodes if mine[node.name]]
-    for number, (group_id, uids) in enumerate(each for part in decided.parts for each in part.placements):
-        group = groups[group_id]
-        nodes.append(_owned(Node(f"new-{number}", group.allocatable, group.labels, group.taints), set(uids)))
+    for number, new in enumerate(each for part in decided.parts for each in part.placements):
+        group = groups[new.node_group]
+        nodes.append(_owned(Node(f"new-{number}", group.allocatable, group.labels, group.taints), set(new.requests)))
     pod_sets = tuple(
         PodSet(
             pods.name, replace(pods.spec, node_selector=(*pods.spec.node_selector, (_own(each.uid), ""))), pods.count

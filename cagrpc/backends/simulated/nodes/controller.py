@@ -35,6 +35,7 @@ from cagrpc.kube.nodes import NODES, lift
 from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
 from cagrpc.runtime.controller import Controller, Json
 from cagrpc.runtime.work_queue import WorkQueue
+from solver.model import NodeGroup
 
 _log = logging.getLogger(__name__)
 
@@ -54,6 +55,10 @@ _NODE, _POD = "node", "pod"
 
 def node_name(instance_id: str) -> str:
     return instance_id.removeprefix(ID_PREFIX)
+
+
+_DOMAIN_LENGTH = 12
+"""Characters of an increment's id that tell its topology domain from others."""
 
 
 class NodeController(Controller):
@@ -197,7 +202,8 @@ class NodeController(Controller):
                 f"instance {instance.id} has no Node: its node group {instance.node_group} is not known"
             )
         try:
-            node = self._client.create(NODES, registration(state.group, name, instance.id, self._now()))
+            group = _in_its_domain(self._snapshot(), state.group, instance.id)
+            node = self._client.create(NODES, registration(group, name, instance.id, self._now()))
         except Conflict:
             node = self._client.get(f"{NODES}/{name}")
             if not is_simulated(node) or node["spec"].get("providerID") != instance.id:
@@ -255,3 +261,12 @@ class NodeController(Controller):
             with suppress(NotFound):
                 answer = self._client.patch(f"{pod.path}/status", running(pod, self._now()), PatchKind.STRATEGIC)
                 self.pods.learned(started(pod, answer["metadata"]["resourceVersion"]))
+
+
+def _in_its_domain(fleet: FleetSnapshot, group: NodeGroup, instance_id: str) -> NodeGroup:
+    """Return the group as it is to this instance: nodes that are ordered together share the domains that they begin."""
+    if group.new_domains is None:
+        return group
+    increments = (each.id for each in fleet.increments for node in each.nodes if node.instance_id == instance_id)
+    domain = next(increments, instance_id)[:_DOMAIN_LENGTH]
+    return replace(group, labels={**group.labels, **dict.fromkeys(group.new_domains.keys, domain)})

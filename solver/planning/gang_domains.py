@@ -1,0 +1,564 @@
+"""Gangs that ask for one topology domain: which one each gets, decided for all of them at once before any pod has a
+place.
+
+The search places pods, and learns late that a gang's pods have to be together. So domains are chosen by a smaller
+problem, in which a domain is a number of nodes of each group with their resources in one sum: it serves the gangs of
+the highest priority, then costs the least, then begins the fewest domains that are empty, so that large gangs find
+whole ones later. Its answer is planned like any other problem, of pods that may run in these domains only, and the
+better plan is taken. What the smaller problem proves of the domains that are begun holds for all plans, as it forbids
+nothing that a plan may do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from ortools.sat.python import cp_model
+
+from solver.model import (
+    HOSTNAME,
+    PODS,
+    Labels,
+    NodeSelectorTerm,
+    Operator,
+    Plan,
+    PodSpec,
+    Problem,
+    Requirement,
+    Resources,
+    Status,
+    Taint,
+    TierCost,
+)
+from solver.model.allocation import allocate
+from solver.model.budget import RunningBudget
+from solver.model.capacity import new_node, remaining
+from solver.model.devices import Devices
+from solver.model.domains import DomainTerm, folded, gang_terms, one_domain_terms, with_new_domains
+from solver.model.eligibility import node_label_keys, read_node_names, selects, why_not_eligible
+from solver.model.objective import Goal, ObjectiveStage, StageValue
+from solver.planning import reasons
+from solver.reduction.objective import breaks_ties, dollars
+from solver.reduction.reduce import reduce
+from solver.reduction.reduced import price_micros
+from solver.relaxation.cp_sat import FEASIBLE, Model, new_solver, solve_within
+from solver.verify.check import faults_of
+
+_APART_SHARE, _CHOOSE_SHARE, _PLAN_SHARE, _SEARCH_SHARE, _BOUND_SHARE = 0.15, 0.1, 0.1, 0.4, 0.05
+"""Of the time: for a plan of gangs that need not be together; for each choice of domains, and for a plan with it; for
+the problem as it is; and for a bound of the domains that are begun."""
+_MOST_CHOICES = 3
+"""Plans with chosen domains: what the smaller problem took to fit and a plan does not is forbidden in the next."""
+_MOST_PAIRS = 60_000
+"""Of pod sets and kinds of nodes, beyond which no domains are chosen."""
+_MOST_PER_NODE = 256
+_TOLERANCE = 1e-9
+_PLENTY = 2**50
+"""Of a resource: enough for everybody, and few enough to be added up."""
+
+Site = tuple[str | None, ...]
+"""The value of each topology key that gangs ask for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """Pod sets of a gang that are tied to the same domains."""
+
+    gang: str
+    terms: tuple[DomainTerm, ...]
+    pod_sets: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Supply:
+    """Equal nodes: `most` new ones of a group, or as many that stand."""
+
+    site: Site
+    free: Resources
+    devices: tuple[Devices, ...]
+    most: int
+    takes: frozenset[int]
+    """The pod sets that may run there, apart from its size."""
+    group: int | None
+    """The index of its node group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A domain for each unit that is served: its topology keys and values."""
+
+    values: Mapping[int, tuple[tuple[str, str], ...]]
+
+
+class GangDomains:
+    """The smaller problem."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.terms = gang_terms(problem)
+        self.keys = tuple(sorted({key for key, _ in self.terms}))
+        by_unit: defaultdict[tuple[str, tuple[DomainTerm, ...]], list[int]] = defaultdict(list)
+        for number in sorted({number for numbers in self.terms.values() for number in numbers}):
+            pods = problem.pod_sets[number]
+            by_unit[pods.gang or "", one_domain_terms(pods.spec)].append(number)
+        self.asking = tuple(dict.fromkeys(problem.pod_sets[n].spec for numbers in by_unit.values() for n in numbers))
+        self.units = [_Unit(gang, terms, tuple(numbers)) for (gang, terms), numbers in by_unit.items()]
+
+    @cached_property
+    def begun_before(self) -> Mapping[str, frozenset[str]]:
+        """The domains of each key that have a node."""
+        return {key: frozenset(n.labels[key] for n in self.problem.nodes if key in n.labels) for key in self.keys}
+
+    @cached_property
+    def running(self) -> Mapping[DomainTerm, frozenset[str]]:
+        """The domains where pods run already that a term counts: its pods go there."""
+        found: dict[DomainTerm, frozenset[str]] = {}
+        for key, selector in self.terms:
+            nodes = (n for n in self.problem.nodes if n.running and key in n.labels)
+            found[key, selector] = frozenset(
+                n.labels[key]
+                for n in nodes
+                if any(selects(selector, each.spec.namespace, dict(each.spec.labels)) for each in n.running)
+            )
+        return found
+
+    @cached_property
+    def supplies(self) -> Sequence[_Supply]:
+        """Where the gangs' pods could run."""
+        problem = self.problem
+        sets = sorted({number for unit in self.units for number in unit.pod_sets})
+        specs = [problem.pod_sets[number].spec for number in sets]
+        labels = sorted(node_label_keys(specs))
+        by_name = read_node_names(specs)
+        known: dict[object, frozenset[int]] = {}
+        none: frozenset[int] = frozenset()
+        asked = {PODS, *self._resources}
+
+        def takes(of: Labels, taints: tuple[Taint, ...], name: str) -> frozenset[int]:
+            seen = tuple(map(of.get, labels)), taints, name if by_name else ""
+            if seen not in known:
+                fine = (why_not_eligible(spec, of, taints, name) is None for spec in specs)
+                known[seen] = frozenset(number for number, ok in zip(sets, fine, strict=True) if ok)
+            return known[seen]
+
+        found: list[_Supply] = []
+        for index, group in enumerate(problem.node_groups):
+            site = self._site(group.labels)
+            most = group.max_size - group.target_size
+            if most > 0 and any(value is not None for value in site):
+                node = new_node(group, problem.daemon_sets)
+                who = takes(group.labels, group.taints, "")
+                if who:
+                    found.append(_Supply(site, node.free, node.devices, most, who, index))
+        alike: dict[object, tuple[_Supply, int]] = {}
+        for node in problem.nodes:
+            site = self._site(node.labels)
+            who = takes(node.labels, node.taints, node.name) if any(value is not None for value in site) else none
+            if who:
+                free = {name: amount for name, amount in node.free.items() if name in asked and amount}
+                key = site, tuple(sorted(free.items())), node.devices, who
+                one, count = alike.get(key, (_Supply(site, free, node.devices, 1, who, None), 0))
+                alike[key] = one, count + 1
+        return [*found, *(replace(one, most=count) for one, count in alike.values())]
+
+    def _site(self, labels: Mapping[str, str]) -> Site:
+        return tuple(map(labels.get, self.keys))
+
+    def values_of(self, unit: _Unit, site: Site) -> tuple[tuple[str, str], ...] | None:
+        """Return the domains of the unit's keys that a site is in; None where it is in none, or not in that of pods
+        that run already."""
+        found: dict[str, str] = {}
+        for term in unit.terms:
+            value = site[self.keys.index(term[0])]
+            if value is None or (self.running[term] and value not in self.running[term]):
+                return None
+            found[term[0]] = value
+        return tuple(sorted(found.items()))
+
+    def room(self, key: str, value: str) -> Mapping[str, int]:
+        """Return what a domain has in all of the resources that gangs ask for."""
+        position = self.keys.index(key)
+        total = Counter[str]()
+        for supply in self.supplies:
+            if supply.site[position] == value:
+                total.update({name: amount * supply.most for name, amount in supply.free.items()})
+        return {name: min(total[name], _PLENTY) for name in self._resources}
+
+    @cached_property
+    def _resources(self) -> Sequence[str]:
+        return sorted({name for spec in self.asking for name, _ in spec.requests})
+
+    def asked(self, unit: int) -> Mapping[str, int]:
+        """Return what all pods of a unit ask for."""
+        total = Counter[str]()
+        for number in self.units[unit].pod_sets:
+            pods = self.problem.pod_sets[number]
+            total.update({name: amount * pods.count for name, amount in pods.spec.requests})
+        return total
+
+    def begun(self, plan: Plan) -> int:
+        """Return how many domains without a node before a plan puts pods into that ask for one."""
+        groups = {group.id: group.labels for group in self.problem.node_groups}
+        asking: dict[int, frozenset[str]] = {
+            each.index: frozenset(key for key, _ in one_domain_terms(each.spec))
+            for each in plan.pod_classes
+            if each.gang is not None and each.spec.pod_affinity
+        }
+        found = {
+            (key, groups[nodes.node_group][key])
+            for nodes in plan.nodes
+            for index, pods in nodes.pods.items()
+            for key in asking.get(index, ())
+            if pods and key in groups[nodes.node_group]
+        }
+        return sum(value not in self.begun_before.get(key, ()) for key, value in found)
+
+
+class _Model:
+    """What CP-SAT is asked."""
+
+    def __init__(self, of: GangDomains, forbidden: frozenset[tuple[int, tuple[tuple[str, str], ...]]]) -> None:
+        self.of = of
+        self.model = Model()
+        problem, model = of.problem, self.model
+        self.gangs = {gang: model.new_bool_var("") for gang in dict.fromkeys(unit.gang for unit in of.units)}
+        self.at: dict[int, dict[tuple[tuple[str, str], ...], cp_model.IntVar]] = {}
+        self.opened = [model.new_int_var(0, supply.most, "") for supply in of.supplies]
+        placed: defaultdict[int, dict[int, cp_model.IntVar]] = defaultdict(dict)
+        for number, unit in enumerate(of.units):
+            sites: defaultdict[tuple[tuple[str, str], ...], list[int]] = defaultdict(list)
+            for index, supply in enumerate(of.supplies):
+                values = of.values_of(unit, supply.site)
+                if values is not None and (number, values) not in forbidden:
+                    sites[values].append(index)
+            chosen = self.at[number] = {values: model.new_bool_var("") for values in sites}
+            model.add(sum(chosen.values()) == self.gangs[unit.gang])
+            for values, supplies in sites.items():
+                for pod_set in unit.pod_sets:
+                    count = problem.pod_sets[pod_set].count
+                    here = []
+                    for index in supplies:
+                        supply = of.supplies[index]
+                        each = _per_node(problem.pod_sets[pod_set].spec, supply) if pod_set in supply.takes else 0
+                        if each:
+                            var = placed[index][pod_set] = model.new_int_var(0, min(count, each * supply.most), "")
+                            model.add(var <= each * self.opened[index])
+                            here.append(var)
+                    model.add(sum(here) == count * chosen[values])
+        self._same_domain()
+        self._fill(placed)
+        self._limit()
+        self._begin()
+
+    def _same_domain(self) -> None:
+        """Tie the units of a gang that share a term to one of its domains (a block, of which each has its rack)."""
+        of = self.of
+        for term in of.terms:
+            mine = [number for number, unit in enumerate(of.units) if term in unit.terms]
+            if len(mine) < 2:
+                continue
+            by_value: defaultdict[str, list[cp_model.IntVar]] = defaultdict(list)
+            for number in mine:
+                for values, chosen in self.at[number].items():
+                    by_value[dict(values)[term[0]]].append(chosen)
+            here = {value: self.model.new_bool_var("") for value in by_value}
+            self.model.add_at_most_one(here.values())
+            for value, chosen_here in by_value.items():
+                for chosen in chosen_here:
+                    self.model.add(chosen <= here[value])
+
+    def _fill(self, placed: Mapping[int, Mapping[int, cp_model.IntVar]]) -> None:
+        """Keep what nodes have, resource by resource, and of pods that ask for the same their number on a node."""
+        sets = self.of.problem.pod_sets
+        for index, of_sets in placed.items():
+            supply, nodes = self.of.supplies[index], self.opened[index]
+            alike: defaultdict[tuple[tuple[str, int], ...], list[int]] = defaultdict(list)
+            sums: defaultdict[str, list[tuple[int, cp_model.IntVar]]] = defaultdict(list)
+            for number, var in of_sets.items():
+                spec = sets[number].spec
+                alike[spec.requests].append(number)
+                for name, amount in (*spec.requests, (PODS, 1)):
+                    sums[name].append((amount, var))
+            for numbers in alike.values():
+                if len(numbers) > 1:
+                    each = max(_per_node(sets[number].spec, supply) for number in numbers)
+                    self.model.add(sum(of_sets[number] for number in numbers) <= each * nodes)
+            for name, parts in sums.items():
+                if len(parts) > 1:
+                    unit = math.gcd(supply.free.get(name, 0), *(amount for amount, _ in parts)) or 1
+                    total = sum((amount // unit) * var for amount, var in parts)
+                    self.model.add(total <= (supply.free.get(name, 0) // unit) * nodes)
+
+    def _limit(self) -> None:
+        """Keep the limits."""
+        problem = self.of.problem
+        for limit in problem.limits:
+            left = remaining(limit)
+            parts: defaultdict[str, list[tuple[int, cp_model.IntVar]]] = defaultdict(list)
+            for supply, nodes in zip(self.of.supplies, self.opened, strict=True):
+                if supply.group is not None:
+                    counted = limit.counted(problem.node_groups[supply.group])
+                    for name in left.keys() & counted.keys():
+                        parts[name].append((counted[name], nodes))
+            for name, mine in parts.items():
+                unit = math.gcd(*(amount for amount, _ in mine)) or 1
+                self.model.add(sum((amount // unit) * nodes for amount, nodes in mine) <= left[name] // unit)
+
+    def _begin(self) -> None:
+        """Know which domains are begun, and keep what each has in all, which follows from the rest and is seen sooner
+        so."""
+        chosen: defaultdict[tuple[str, str], list[tuple[int, cp_model.IntVar]]] = defaultdict(list)
+        for number, of_unit in self.at.items():
+            for values, var in of_unit.items():
+                for each in values:
+                    chosen[each].append((number, var))
+        self.begun = []
+        for (key, value), mine in chosen.items():
+            here: cp_model.IntVar | int = 1
+            if value not in self.of.begun_before[key]:
+                here = self.model.new_bool_var("")
+                self.begun.append(here)
+                for _, var in mine:
+                    self.model.add(var <= here)
+            for name, most in self.of.room(key, value).items():
+                asked = [(self.of.asked(number).get(name, 0), var) for number, var in mine]
+                unit = math.gcd(most, *(amount for amount, _ in asked)) or 1
+                if any(amount for amount, _ in asked):
+                    self.model.add(sum(amount // unit * var for amount, var in asked) <= most // unit * here)
+
+    def pods(self, priority: int) -> cp_model.LinearExprT:
+        """Return how many pods of a priority are served."""
+        sets = self.of.problem.pod_sets
+        return sum(
+            sum(sets[number].count for number in unit.pod_sets if sets[number].priority == priority)
+            * self.gangs[unit.gang]
+            for unit in self.of.units
+        )
+
+    def cost(self, weight: int) -> cp_model.LinearExprT:
+        """Return the cost of new nodes of a weight, in millionths of $/h."""
+        groups = self.of.problem.node_groups
+        return sum(
+            price_micros(groups[supply.group]) * nodes
+            for supply, nodes in zip(self.of.supplies, self.opened, strict=True)
+            if supply.group is not None and groups[supply.group].weight == weight
+        )
+
+    def stages(self) -> Iterator[cp_model.LinearExprT]:
+        """Yield what is to be small, the most important first."""
+        sets, groups = self.of.problem.pod_sets, self.of.problem.node_groups
+        for priority in sorted({sets[n].priority for unit in self.of.units for n in unit.pod_sets}, reverse=True):
+            yield -1 * self.pods(priority)
+        for weight in sorted({groups[supply.group].weight for supply in self.of.supplies if supply.group is not None}):
+            yield self.cost(weight)
+        yield sum(self.begun)
+
+    def choose(self, budget: RunningBudget, seconds: float) -> Choice | None:
+        """Return the best choice that is found; None where there is none."""
+        stages = list(self.stages())
+        found: Choice | None = None
+        solver = new_solver()
+        for stage in stages:
+            self.model.minimize(stage)
+            if solve_within(self.model, solver, budget, seconds / len(stages)) not in FEASIBLE:
+                return found
+            found = Choice(
+                {
+                    number: values
+                    for number, chosen in self.at.items()
+                    for values, var in chosen.items()
+                    if solver.value(var)
+                }
+            )
+            self.model.add(stage <= round(solver.objective_value))
+            self.model.clear_hints()  # type: ignore[no-untyped-call]
+            for var in (*self.gangs.values(), *self.opened, *(v for of in self.at.values() for v in of.values())):
+                self.model.add_hint(var, solver.value(var))
+        return found
+
+    def fewest_begun(self, budget: RunningBudget, seconds: float) -> int:
+        """Return how many domains are begun at least where every gang is served."""
+        for served in self.gangs.values():
+            self.model.add(served == 1)
+        self.model.minimize(sum(self.begun))
+        solver = new_solver()
+        status = solve_within(self.model, solver, budget, seconds)
+        return max(0, math.ceil(solver.best_objective_bound - 1e-6)) if status in FEASIBLE else 0
+
+
+def _per_node(spec: PodSpec, supply: _Supply) -> int:
+    """Return how many such pods a node takes at most."""
+    if spec.host_ports or any(
+        term.topology_key == HOSTNAME and selects(term.selector, spec.namespace, dict(spec.labels))
+        for term in spec.pod_anti_affinity
+    ):
+        most = 1
+    else:
+        most = _MOST_PER_NODE
+    most = min(most, *(supply.free.get(name, 0) // amount for name, amount in (*spec.requests, (PODS, 1)) if amount))
+    devices, pods = supply.devices, 0
+    while spec.claims and pods < most:
+        taken = allocate(devices, spec.claims)
+        if taken is None:
+            return pods
+        devices, pods = taken.left(devices), pods + 1
+    return most
+
+
+def _pinned(of: GangDomains, choice: Choice) -> dict[PodSpec, PodSpec]:
+    """Return the specs of units with a domain as such that may run in it only, and ask for no company."""
+    found: dict[PodSpec, PodSpec] = {}
+    for number, values in choice.values.items():
+        unit = of.units[number]
+        there = NodeSelectorTerm(tuple(Requirement(key, Operator.IN, (value,)) for key, value in values))
+        for pod_set in unit.pod_sets:
+            spec = of.problem.pod_sets[pod_set].spec
+            found[spec] = replace(_apart(spec), node_terms=(*spec.node_terms, (there,)))
+    return found
+
+
+Search = Callable[[Problem, RunningBudget], Plan]
+
+
+def in_gang_domains(problem: Problem, budget: RunningBudget, search: Search) -> Plan:
+    """Return the best plan of a problem with gangs that ask for one domain each, with the domains that it begins as a
+    stage of its objective. `search` plans a problem as it is.
+
+    What a plan costs at least is proven for gangs that need not be together, which is planned first. Where no choice of
+    domains comes to that, the problem itself is searched, too."""
+    whole = with_new_domains(problem, (key for key, _ in gang_terms(problem)), len(gang_terms(problem)))
+    of = GangDomains(whole)
+    apart = search(_renamed(problem, {each: _apart(each) for each in of.asking}), _part(budget, _APART_SHARE))
+    proven = [apart]
+    best = _best_choice(of, proven, budget, search)
+    if best is None or _is_open(best):
+        found = search(whole, _rest(budget))
+        proven.append(found)
+        best = _better(of, best, found, proven) or _with_stage(of, found, proven)
+    if not best.unplaced and budget.affords(1, _BOUND_SHARE):
+        bounding = _part(budget, _BOUND_SHARE)
+        least = _Model(of, frozenset()).fewest_begun(bounding, bounding.total_seconds)
+        best = _with_stage(of, best, proven, least)
+    return folded(problem, best)
+
+
+def _part(budget: RunningBudget, share: float) -> RunningBudget:
+    return RunningBudget(budget.next_plan(share))
+
+
+def _rest(budget: RunningBudget) -> RunningBudget:
+    """Return what is left for the search, less what bounding the domains may take."""
+    left = budget.left_seconds() / budget.total_seconds if budget.total_seconds else 0.0
+    return _part(budget, _SEARCH_SHARE if budget.deterministic else max(0.0, left - _BOUND_SHARE))
+
+
+def _best_choice(of: GangDomains, proven: Sequence[Plan], budget: RunningBudget, search: Search) -> Plan | None:
+    """Return the best plan with chosen domains; None where there is none."""
+    best: Plan | None = None
+    if len(of.supplies) * len(of.asking) > _MOST_PAIRS:
+        return None
+    forbidden: frozenset[tuple[int, tuple[tuple[str, str], ...]]] = frozenset()
+    for _ in range(_MOST_CHOICES):
+        if not budget.affords(1, _PLAN_SHARE + _CHOOSE_SHARE):
+            break
+        choosing = _part(budget, _CHOOSE_SHARE)
+        choice = _Model(of, forbidden).choose(choosing, choosing.total_seconds)
+        if choice is None or not choice.values:
+            break
+        pinned = _pinned(of, choice)
+        other = _asked(of.problem, search(_renamed(of.problem, pinned), _part(budget, _PLAN_SHARE)), pinned)
+        best = _better(of, best, other, proven)
+        left = {other.pod_classes[each.pod_class].gang for each in other.unplaced}
+        failed = {(n, values) for n, values in choice.values.items() if of.units[n].gang in left}
+        if not failed or (best is not None and not _is_open(best)):
+            break
+        forbidden |= failed
+    return best
+
+
+def _is_open(plan: Plan) -> bool:
+    """Return whether a better plan is not ruled out."""
+    return any(each.value > each.lower_bound for each in plan.objective if not breaks_ties(each.stage))
+
+
+def _apart(spec: PodSpec) -> PodSpec:
+    """Return the spec of pods that need not be together."""
+    left = tuple(
+        term
+        for term in spec.pod_affinity
+        if term.topology_key == HOSTNAME or not selects(term.selector, spec.namespace, dict(spec.labels))
+    )
+    return replace(spec, pod_affinity=left)
+
+
+def _renamed(problem: Problem, instead: Mapping[PodSpec, PodSpec]) -> Problem:
+    sets = (replace(each, spec=instead.get(each.spec, each.spec)) for each in problem.pod_sets)
+    return replace(problem, pod_sets=tuple(sets))
+
+
+def _asked(problem: Problem, plan: Plan, pinned: Mapping[PodSpec, PodSpec]) -> Plan:
+    """Return a plan for pods with chosen domains as one of the pods as they ask, with reasons for those."""
+    before = {there: spec for spec, there in pinned.items()}
+    classes = tuple(replace(each, spec=before.get(each.spec, each.spec)) for each in plan.pod_classes)
+    plan = replace(plan, pod_classes=classes)
+    if not plan.unplaced:
+        return plan
+    whole = reduce(problem)
+    numbers = {(d.spec, d.priority, d.gang, d.placeholder): d for d in whole.demands}
+    asked = {each.index: numbers.get((each.spec, each.priority, each.gang, each.placeholder)) for each in classes}
+    missing = {d: u.count for u in plan.unplaced if (d := asked[u.pod_class]) is not None}
+    renumbered = {d.index: index for index, d in asked.items() if d is not None}
+    again = reasons.unplaced(whole, missing, plan.increments, plan.existing)
+    return replace(plan, unplaced=tuple(replace(each, pod_class=renumbered[each.pod_class]) for each in again))
+
+
+def _better(of: GangDomains, best: Plan | None, other: Plan, proven: Sequence[Plan]) -> Plan | None:
+    """Return the better plan; `other` only where the checker passes it."""
+    other = _with_stage(of, other, proven)
+    if any(faults_of(of.problem, other)):
+        return best
+    return other if best is None or other.vector < best.vector else best
+
+
+def _with_stage(of: GangDomains, plan: Plan, proven: Sequence[Plan], least_begun: int = 0) -> Plan:
+    """Return the plan with the stage of domains that are begun, and with what other plans prove: that holds for every
+    plan that is no worse than they are in the stages before."""
+    bounds: defaultdict[ObjectiveStage, float] = defaultdict(float)
+    values = {each.stage: each.value for each in plan.objective}
+    for other in proven:
+        for each in other.objective:
+            bounds[each.stage] = max(bounds[each.stage], each.lower_bound)
+            if values.get(each.stage, math.inf) > each.value + _TOLERANCE:
+                break
+    stage = ObjectiveStage(Goal.DOMAINS)
+    begun = of.begun(plan)
+    objective: list[StageValue] = []
+    for each in plan.objective:
+        if each.stage.goal is Goal.DOMAINS:
+            continue
+        if each.stage.goal is Goal.NODES:
+            objective.append(StageValue(stage, begun, min(begun, least_begun)))
+        objective.append(replace(each, lower_bound=min(each.value, bounds[each.stage])))
+    costs = [each for each in objective if each.stage.goal is Goal.COST]
+    unserved = [each for each in objective if each.stage.goal in (Goal.UNSERVED, Goal.PLACEHOLDERS)]
+    unproven = sum(round(each.value - each.lower_bound) for each in unserved)
+    proves_all = all(each.value <= each.lower_bound for each in objective if not breaks_ties(each.stage))
+    served = any(each.count for each in plan.pod_classes) and sum(each.count for each in plan.unplaced) < sum(
+        each.count for each in plan.pod_classes
+    )
+    status = plan.certificate.status
+    if status is not Status.INFEASIBLE or unproven or served:
+        status = Status.OPTIMAL if proves_all else Status.FEASIBLE
+    certificate = replace(
+        plan.certificate,
+        status=status,
+        cost_usd_per_hour=dollars(each.value for each in costs),
+        lower_bound_usd_per_hour=dollars(each.lower_bound for each in costs),
+        tiers=tuple(TierCost(each.stage.key, each.value, each.lower_bound) for each in reversed(costs)),
+        unserved_unproven=unproven,
+    )
+    return replace(plan, objective=tuple(objective), certificate=certificate)

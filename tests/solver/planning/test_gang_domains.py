@@ -1,0 +1,283 @@
+"""Gangs that ask for one topology domain each: against an exact reference, against plans of the same pods that need not
+be together, and where the fewest domains are known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from solver import Budget, solve
+from solver.model import (
+    HOSTNAME,
+    Limit,
+    NewDomains,
+    Node,
+    NodeGroup,
+    Operator,
+    Plan,
+    PodAffinityTerm,
+    PodSelector,
+    PodSet,
+    PodSpec,
+    Problem,
+    Requirement,
+    RunningPods,
+    Status,
+)
+from solver.model.domains import GANG_MARK, gang_terms, with_new_domains
+from solver.model.objective import Goal
+from solver.model.plan import gap
+from solver.verify.check import faults_of
+from tests.support.solver.reference import as_micros, best_objective
+
+BUDGET = Budget(deterministic_seconds=2.0)
+RACK, BLOCK = "rack", "block"
+
+
+def together(gang: str, *keys: str) -> tuple[PodAffinityTerm, ...]:
+    counted = PodSelector((Requirement(f"{GANG_MARK}{gang}", Operator.EXISTS),))
+    return tuple(PodAffinityTerm(key, counted, alone=True) for key in keys)
+
+
+def gang(name: str, count: int, gpus: int = 1, keys: tuple[str, ...] = (RACK,), priority: int = 0) -> PodSet:
+    spec = PodSpec(
+        requests=(("cpu", 1000), ("gpu", gpus)),
+        labels=((f"{GANG_MARK}{name}", ""),),
+        pod_affinity=together(name, *keys),
+    )
+    return PodSet(f"ns/{name}", spec, count, priority, gang=name)
+
+
+def group(name: str, gpus: int, price: float, most: int, new: NewDomains | None = None, **labels: str) -> NodeGroup:
+    free = {"cpu": 96_000, "pods": 110, "gpu": gpus}
+    return NodeGroup(name, free, price, labels=labels, max_size=most, new_domains=new)
+
+
+def racks(count: int, gpus: int = 8, price: float = 20.0, most: int = 16) -> list[NodeGroup]:
+    return [group(f"{gpus}-r{number}", gpus, price, most, rack=f"r{number}") for number in range(count)]
+
+
+def begun(plan: Plan) -> tuple[float, float]:
+    """Return the domains that are begun, and how many are proven to be."""
+    (found,) = (each for each in plan.objective if each.stage.goal is Goal.DOMAINS)
+    return found.value, found.lower_bound
+
+
+def domains_of(plan: Plan, problem: Problem, name: str, key: str = RACK) -> set[object]:
+    """Return where the pods of a gang are."""
+    groups = {each.id: each for each in problem.node_groups}
+    nodes = {each.name: each for each in problem.nodes}
+    mine = {each.index for each in plan.pod_classes if each.gang == name}
+    found: set[object] = {
+        (each.node_group, each.domain) if each.domain else groups[each.node_group].labels.get(key)
+        for each in plan.nodes
+        if mine & each.pods.keys()
+    }
+    return found | {nodes[each.node].labels.get(key) for each in plan.existing if mine & each.pods.keys()}
+
+
+def served(plan: Plan) -> bool:
+    return not plan.unplaced
+
+
+# One gang
+
+
+def test_a_gang_goes_where_all_of_it_has_room_though_elsewhere_it_would_be_cheaper() -> None:
+    problem = Problem((gang("a", 16),), (*racks(2, most=1), group("large", 8, 25.0, 2, rack="r9")))
+    plan = solve(problem, BUDGET)
+    assert served(plan)
+    assert domains_of(plan, problem, "a") == {"r9"}
+    assert plan.certificate.cost_usd_per_hour == 50.0
+
+
+def test_it_is_left_out_whole_where_no_domain_holds_it_and_the_reason_says_so() -> None:
+    plan = solve(Problem((gang("a", 24),), tuple(racks(3, most=2))), BUDGET)
+    (left,) = plan.unplaced
+    assert left.count == 24
+    assert "it has a gang that is to be in one rack" in left.reasons
+    assert not plan.increments
+
+
+def test_nodes_that_stand_and_new_ones_are_mixed_in_one_domain() -> None:
+    standing = tuple(Node(f"n{number}", {"cpu": 96_000, "pods": 110, "gpu": 8}, {"rack": "r1"}) for number in range(2))
+    problem = Problem((gang("a", 32),), tuple(racks(3)), standing)
+    plan = solve(problem, BUDGET)
+    assert plan.certificate.status is Status.OPTIMAL
+    assert plan.certificate.cost_usd_per_hour == 40.0
+    assert domains_of(plan, problem, "a") == {"r1"}
+    assert begun(plan) == (0, 0)
+
+
+def test_pods_go_to_the_domain_of_those_of_their_gang_that_run() -> None:
+    pods = gang("a", 8)
+    there = Node("n", {"cpu": 0, "pods": 100, "gpu": 0}, {"rack": "r2"}, running=(RunningPods(pods.spec, 4),))
+    problem = Problem((pods,), (*racks(2), group("dear", 8, 30.0, 4, rack="r2")), (there,))
+    plan = solve(problem, BUDGET)
+    assert domains_of(plan, problem, "a") == {"r2"}
+    assert plan.certificate.cost_usd_per_hour == 30.0
+
+
+def test_levels_nest_parts_of_a_gang_in_their_racks_and_all_of_it_in_one_block() -> None:
+    first, second = (
+        PodSet(
+            f"ns/a{part}",
+            PodSpec(
+                requests=(("gpu", 1),),
+                labels=((f"{GANG_MARK}a", ""), (f"{GANG_MARK}a slice {part}", "")),
+                pod_affinity=(*together("a", BLOCK), *together(f"a slice {part}", RACK)),
+            ),
+            16,
+            gang="a",
+        )
+        for part in range(2)
+    )
+    small = [group(f"b1-r{n}", 8, 10.0, 1, block="b1", rack=f"r{n}") for n in range(4)]
+    large = [group(f"b2-r{n}", 8, 15.0, 2, block="b2", rack=f"s{n}") for n in range(2)]
+    problem = Problem((first, second), (*small, *large))
+    plan = solve(problem, BUDGET)
+    assert served(plan)
+    assert domains_of(plan, problem, "a", BLOCK) == {"b2"}
+    assert {each.node_group for each in plan.nodes} == {"b2-r0", "b2-r1"}
+
+
+# Domains that come with the nodes
+
+
+def test_each_gang_gets_a_new_domain_of_bounded_size() -> None:
+    new = group("new", 8, 20.0, 100, NewDomains((RACK,), 4))
+    problem = Problem((gang("a", 32), gang("b", 24), gang("c", 8)), (new,))
+    plan = solve(problem, BUDGET)
+    assert served(plan)
+    assert plan.certificate.cost_usd_per_hour == 160.0
+    assert all(len(domains_of(plan, problem, name)) == 1 for name in "abc")
+    assert begun(plan) == (2, 2)
+    sizes = {each.domain: 0 for each in plan.nodes}
+    for each in plan.nodes:
+        sizes[each.domain] += each.count
+    assert max(sizes.values()) == 4
+
+
+def test_a_gang_that_is_larger_than_a_new_domain_is_left_out() -> None:
+    plan = solve(Problem((gang("a", 40),), (group("new", 8, 20.0, 100, NewDomains((RACK,), 4)),)), BUDGET)
+    assert not served(plan)
+
+
+def test_pods_that_ask_for_no_domain_are_ordered_without_one() -> None:
+    new = group("new", 8, 20.0, 100, NewDomains((RACK,)))
+    plan = solve(Problem((replace(gang("a", 8, keys=()), spec=PodSpec(requests=(("gpu", 1),))),), (new,)), BUDGET)
+    assert [each.domain for each in plan.nodes] == [""]
+
+
+def test_the_checker_sees_a_gang_in_two_new_domains_and_one_that_is_too_large() -> None:
+    new = group("new", 8, 20.0, 100, NewDomains((RACK,), 2))
+    problem = Problem((gang("a", 16),), (new,))
+    plan = solve(problem, BUDGET)
+    assert not list(faults_of(problem, plan))
+    (nodes,) = plan.nodes
+    apart = replace(plan, nodes=(replace(nodes, count=1), replace(nodes, count=1, domain="other")))
+    assert any("rack" in fault for fault in faults_of(problem, apart))
+    smaller = replace(problem, node_groups=(replace(new, new_domains=NewDomains((RACK,), 1)),))
+    assert any("2 nodes in its new domain" in fault for fault in faults_of(smaller, plan))
+
+
+# Several gangs
+
+
+@pytest.mark.parametrize(
+    ("sizes", "fewest"),
+    [
+        ((128,), 1),
+        ((64, 64), 1),
+        ((96, 96, 32, 32), 2),
+        ((80, 80, 48, 48), 2),
+        ((72, 72, 72), 3),
+        ((56, 56, 56, 40, 40, 40, 32, 32, 32), 3),
+    ],
+)
+def test_gangs_share_domains_so_that_as_few_as_can_be_are_begun(sizes: tuple[int, ...], fewest: int) -> None:
+    """Racks hold 128."""
+    problem = Problem(tuple(gang(f"g{number}", size) for number, size in enumerate(sizes)), tuple(racks(8)))
+    plan = solve(problem, BUDGET)
+    assert served(plan)
+    assert plan.certificate.status is Status.OPTIMAL
+    assert begun(plan) == (fewest, fewest)
+
+
+def test_the_gang_of_the_higher_priority_gets_the_domain() -> None:
+    problem = Problem((gang("a", 96), gang("b", 96, priority=1)), tuple(racks(1)))
+    plan = solve(problem, BUDGET)
+    (left,) = plan.unplaced
+    assert plan.pod_classes[left.pod_class].gang == "a"
+
+
+def test_limits_are_kept_over_domains() -> None:
+    groups = tuple(racks(2))
+    limit = Limit("cluster", {"nodes": 3})
+    plan = solve(Problem((gang("a", 16), gang("b", 16)), groups, limits=(limit,)), BUDGET)
+    assert sum(each.delta for each in plan.increments) == 2
+    assert sum(each.count for each in plan.unplaced) == 16
+
+
+@st.composite
+def _problems(draw: st.DrawFn) -> Problem:
+    """Small enough for the reference."""
+    values = draw(st.integers(1, 3))
+    new = draw(st.sampled_from([None, NewDomains((RACK,), 1), NewDomains((RACK,), 2)]))
+    groups = [
+        group(f"{gpus}-r{n}", gpus, draw(st.sampled_from([1.0, 2.0, 2.5])), draw(st.integers(0, 2)), rack=f"r{n}")
+        for gpus in draw(st.sampled_from([(2,), (2, 4)]))
+        for n in range(values)
+    ]
+    if new is not None:
+        groups.append(group("new", 2, 3.0, 2, new))
+    standing = tuple(
+        Node(f"n{n}", {"cpu": 9000, "pods": 9, "gpu": draw(st.integers(0, 3))}, {"rack": f"r{n}"})
+        for n in range(draw(st.integers(0, 2)))
+    )
+    sets = [
+        gang(f"g{n}", draw(st.integers(1, 5)), draw(st.integers(1, 2)), priority=draw(st.integers(0, 1)))
+        for n in range(draw(st.integers(1, 3)))
+    ]
+    if draw(st.booleans()):
+        sets.append(PodSet("ns/plain", PodSpec(requests=(("gpu", 1),)), draw(st.integers(1, 3))))
+    if draw(st.booleans()):
+        only = draw(st.integers(0, len(sets) - 1))
+        apart = PodAffinityTerm(HOSTNAME, PodSelector(()))
+        sets[only] = replace(sets[only], spec=replace(sets[only].spec, pod_anti_affinity=(apart,)))
+    return Problem(tuple(sets), tuple(groups), standing)
+
+
+@settings(max_examples=60, deadline=None)
+@given(_problems())
+def test_plans_are_as_good_as_the_reference_s(problem: Problem) -> None:
+    plan = solve(problem, BUDGET)
+    whole = with_new_domains(problem, (RACK,), len(gang_terms(problem)))
+    vector = [each.value for each in plan.objective if each.stage.goal not in (Goal.DOMAINS, Goal.NODES)]
+    bounds = [each.lower_bound for each in plan.objective if each.stage.goal not in (Goal.DOMAINS, Goal.NODES)]
+    nodes = [each.value for each in plan.objective if each.stage.goal is Goal.NODES]
+    best = best_objective(whole)[: len(vector)]
+    assert as_micros([*vector, *nodes], whole)[: len(vector)] == best
+    assert as_micros([*bounds, *nodes], whole)[: len(bounds)] <= best
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from([8, 16, 32, 64]), st.sampled_from([1, 2])), min_size=1, max_size=10),
+    st.booleans(),
+)
+def test_being_together_costs_little(sizes: list[tuple[int, int]], small: bool) -> None:
+    """Racks of 16 nodes of eight devices each, and of as many small ones."""
+    sets = tuple(gang(f"g{number}", count, gpus) for number, (count, gpus) in enumerate(sizes))
+    groups = (*racks(12), *(racks(12, 1, 3.0) if small else ()))
+    plan = solve(Problem(sets, groups), BUDGET)
+    apart = solve(
+        Problem(tuple(replace(each, spec=replace(each.spec, pod_affinity=())) for each in sets), groups), BUDGET
+    )
+    assert served(plan)
+    found = gap(plan.certificate.cost_usd_per_hour, apart.certificate.cost_usd_per_hour)
+    assert found is not None
+    assert found < 0.08
