@@ -6,13 +6,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cagrpc.errors import CagrpcError, Unavailable
 from cagrpc.fleet.backend_records import BackendRecords
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import FleetSnapshot
+from cagrpc.fleet.prices import GPUS
 from cagrpc.runtime.clock import EpochClock, EpochSeconds, monotonic
 from cagrpc.runtime.controller import Controller, Json, JsonList, JsonPage
 from cagrpc.runtime.stopping import STOP_SECONDS
@@ -41,7 +42,8 @@ class Sample:
     at_seconds: float
     usd_per_hour: float
     nodes: int
-    waiting_pods: int
+    waiting_pods: int | None
+    """None without a cluster, in which nobody knows of pods."""
 
     def as_json(self) -> Json:
         return {
@@ -62,8 +64,8 @@ def thinned(samples: Iterable[Sample], now: float) -> list[Sample]:
         before = kept[-1] if kept else None
         coarse = before is not None and each.at_seconds < now - _FINE_SECONDS
         if before is not None and coarse and _period(before) == _period(each):
-            waited = max(before.waiting_pods, each.waiting_pods)
-            kept[-1] = Sample(each.at_seconds, each.usd_per_hour, each.nodes, waited)
+            known = [of.waiting_pods for of in (before, each) if of.waiting_pods is not None]
+            kept[-1] = replace(each, waiting_pods=max(known, default=None))
         else:
             kept.append(each)
     return kept
@@ -77,7 +79,7 @@ def node_as_json(node: ClusterNode, group: str, increment: str) -> Json:
     """Return a node as `/nodes` shows it. `used` has, by resource, what the requests of its pods take, and of how
     much: millicores, bytes, devices."""
     there, free = node.node.allocatable, node.node.free
-    gpus = sorted(name for name in there if name.endswith("/gpu"))
+    gpus = (name for name in GPUS if name in there)
     shown = [name for name in ("cpu", "memory", *gpus) if there.get(name)]
     return {
         "name": node.node.name,
@@ -126,7 +128,7 @@ class OverviewController(Controller):
             now,
             round(sum(each.group.price_usd_per_hour * each.target_size for each in groups), 4),
             sum(each.target_size for each in groups),
-            self._view.arrivals().waiting if self._view is not None else 0,
+            self._view.arrivals().waiting if self._view is not None else None,
         )
         self._samples = thinned([*before, sample], now)
         if now >= self._kept_at + _KEPT_EVERY_SECONDS:
@@ -160,7 +162,10 @@ class OverviewController(Controller):
 
     def _read(self) -> list[Sample]:
         rows: Any = self._records.read().get(_RECORD, {}).get("samples", [])
-        return [Sample(float(at), float(cost), int(nodes), int(waiting)) for at, cost, nodes, waiting in rows]
+        return [
+            Sample(float(at), float(cost), int(nodes), None if waiting is None else int(waiting))
+            for at, cost, nodes, waiting in rows
+        ]
 
     def _nodes_now(self) -> list[Json]:
         if self._view is None:

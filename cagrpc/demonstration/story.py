@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, MIN_COUNT
+from cagrpc.fleet.catalogue import NVIDIA_GPU
 from solver.model import PodSpec, Toleration
 from solver.model.quantities import amount
 
-GPU = "nvidia.com/gpu"
 CYCLE_SECONDS = 360.0
 
 
@@ -48,9 +48,12 @@ class Scene:
     happens: tuple[Scale | MachineStock, ...]
 
 
+_ONE_GPU = {NVIDIA_GPU: 1}
+
+
 def _pods(cpu: str, memory: str, **more: int) -> PodSpec:
     asked = {"cpu": amount("cpu", cpu), "memory": amount("memory", memory), **more}
-    tolerations = (Toleration(GPU, "Exists"),) if GPU in asked else ()
+    tolerations = (Toleration(NVIDIA_GPU, "Exists"),) if NVIDIA_GPU in asked else ()
     return PodSpec(tuple(sorted(asked.items())), tolerations=tolerations)
 
 
@@ -59,8 +62,8 @@ WORKLOADS = (
     PlayedWorkload("api", _pods("2", "4Gi")),
     PlayedWorkload("report", _pods("3", "6Gi")),
     PlayedWorkload("search", _pods("6", "20Gi")),
-    PlayedWorkload("training", _pods("4", "16Gi", **{GPU: 1}), {DEFAULT_GANG_LABEL: "training"}, {MIN_COUNT: "8"}),
-    PlayedWorkload("render", _pods("4", "16Gi", **{GPU: 1})),
+    PlayedWorkload("training", _pods("4", "16Gi", **_ONE_GPU), {DEFAULT_GANG_LABEL: "training"}, {MIN_COUNT: "8"}),
+    PlayedWorkload("render", _pods("4", "16Gi", **_ONE_GPU)),
     PlayedWorkload("database", _pods("80", "600Gi")),
 )
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from cagrpc.controllers.overview import DAY_SECONDS, OverviewController, Sample, thinned
+from cagrpc.cluster.state import ClusterNode
+from cagrpc.controllers.overview import DAY_SECONDS, OverviewController, Sample, node_as_json, thinned
 from cagrpc.errors import Unavailable
 from cagrpc.fleet.backend_records import BackendRecords
 from cagrpc.fleet.records import Changes
-from solver.model import NodeGroup
+from solver.model import Node, NodeGroup
 from tests.support.fleet import MemoryJournal
 from tests.support.world import World
 
@@ -77,6 +78,20 @@ def test_no_sample_is_taken_before_instances_are_listed(monkeypatch: pytest.Monk
         assert len(_shown(controller, "/history")) == 1
 
 
+def test_without_a_cluster_nothing_is_said_of_pods() -> None:
+    journal = MemoryJournal()
+    with World(SMALL) as world:
+        controller = OverviewController(world.fleet, None, BackendRecords(journal, "overview"), world.clock)
+        controller.step()
+        controller.stop(10)
+        after = OverviewController(world.fleet, None, BackendRecords(journal, "overview"), world.clock)
+        world.clock.advance(10)
+        after.step()
+        assert [each["waiting_pods"] for each in _shown(after, "/history")] == [None, None]
+    two = [Sample(100, 1, 1, None), Sample(101, 1, 1, None)]
+    assert [each.waiting_pods for each in thinned(two, 10_000)] == [None]
+
+
 class _SlowJournal(MemoryJournal):
     """A journal that answers commits once it is told to."""
 
@@ -116,6 +131,14 @@ def test_nodes_say_how_full_they_are_and_which_increment_brought_them() -> None:
         assert (node["ready"], node["held"]) == (True, False)
 
 
+def test_any_gpu_is_among_what_a_node_is_full_of() -> None:
+    there = {"aws.amazon.com/neuron": 16, "cpu": 4000, "example.com/gpu": 2}
+    node = ClusterNode(
+        Node("n", {"aws.amazon.com/neuron": 4, "cpu": 4000}, allocatable=there), "n", ready=True, held=False
+    )
+    assert node_as_json(node, "", "")["used"] == {"cpu": [0, 4000], "aws.amazon.com/neuron": [12, 16]}
+
+
 def test_the_last_half_hour_is_kept_whole_and_the_day_before_it_by_five_minutes() -> None:
     now = 10 * DAY_SECONDS
     samples = [Sample(now - 10 * each, each, each, 9 if each == 1000 else 0) for each in range(20_000, -1, -1)]
@@ -123,6 +146,6 @@ def test_the_last_half_hour_is_kept_whole_and_the_day_before_it_by_five_minutes(
     assert kept[0].at_seconds >= now - DAY_SECONDS
     assert len([each for each in kept if each.at_seconds >= now - 1800]) == 181
     assert len(kept) < 181 + 290
-    assert max(each.waiting_pods for each in kept) == 9
+    assert max(each.waiting_pods or 0 for each in kept) == 9
     assert thinned(kept, now) == kept
     assert thinned([Sample(now + 60, 1, 1, 1)], now) == []  # of a clock that was set back

@@ -202,7 +202,7 @@ def _share(taken: float, there: float) -> float:
 
 def _history(samples: JsonList, _: Rows) -> Json:
     """Return at most MOST_ROWS points, evenly over the time that is known: of each span the last cost and number of
-    nodes, and the most pods that waited."""
+    nodes, and the most pods that waited, None where nobody knows of pods."""
     rows = [samples.as_json(each) for each in samples.items]
     if len(rows) < 2:
         return {"points": []}
@@ -210,8 +210,9 @@ def _history(samples: JsonList, _: Rows) -> Json:
     spans: dict[int, list[Any]] = {}
     for row in rows:
         span = int((MOST_ROWS - 1) * (row["at_seconds"] - first) / max(1.0, last - first))
-        waited = max(row["waiting_pods"], spans[span][3] if span in spans else 0)
-        spans[span] = [row["at_seconds"], row["usd_per_hour"], row["nodes"], waited]
+        waited = [row["waiting_pods"], spans[span][3] if span in spans else None]
+        most = max((each for each in waited if each is not None), default=None)
+        spans[span] = [row["at_seconds"], row["usd_per_hour"], row["nodes"], most]
     return {"points": [*spans.values()]}
 
 
@@ -352,7 +353,7 @@ def _consolidation(consolidation: Any, _: Rows) -> Json:
     }
 
 
-def _bounded(value: Any, depth: int = 0) -> Any:
+def _bounded(value: Any, depth: int = 0, *, named_by_users: bool = False) -> Any:
     """Return the value with long texts and long inner lists cut, and numbers that JSON does not have as null."""
     if isinstance(value, str):
         return value if len(value) <= _LONGEST_TEXT else f"{value[:_LONGEST_TEXT]} …"
@@ -361,10 +362,11 @@ def _bounded(value: Any, depth: int = 0) -> Any:
     if isinstance(value, Mapping):
         members: dict[Any, Any] = {}
         for name, each in value.items():
-            if _is_money(name, each):
+            is_money = _is_money(name, each) and not named_by_users
+            if is_money:
                 members[f"{name}_said"] = hourly(each)
-            if name in _DRAWN or not _is_money(name, each):
-                members[name] = _bounded(each, depth + 1)
+            if name in _DRAWN or not is_money:
+                members[name] = _bounded(each, depth + 1, named_by_users=name in _NAMED_BY_USERS)
         return members
     if isinstance(value, Sequence):
         most = MOST_ROWS if depth <= 1 else _LONGEST_LIST
@@ -375,6 +377,8 @@ def _bounded(value: Any, depth: int = 0) -> Any:
 
 _DRAWN = ("planned_cost_per_hour", "lower_bound_per_hour", "saving_usd_per_hour")
 """Members that are sent as numbers, too: charts are drawn of them."""
+_NAMED_BY_USERS = ("deltas", "requests", "used")
+"""Mappings whose members are node groups and resources, which may be called as they like."""
 
 
 def _is_money(name: object, value: object) -> bool:

@@ -76,6 +76,21 @@ def test_a_day_is_told_in_a_hundred_points_and_what_waited_is_not_lost() -> None
     assert Digest().sections(BusyServer(many=0).pages())["history"] == {"points": []}
 
 
+def test_what_users_name_like_money_is_none() -> None:
+    page = BusyServer().pages()["/increments"]
+    increments = page.get()
+    assert isinstance(increments, JsonList)
+    rows = [{**increments.as_json(each), "deltas": {"spot_per_hour": 2}} for each in increments.items]
+    found = Digest().sections({"/increments": JsonPage(lambda: JsonList(rows))})["increments"]
+    assert found["in_flight"][0]["deltas"] == {"spot_per_hour": 2}
+
+
+def test_without_a_cluster_the_day_says_nothing_of_pods() -> None:
+    rows = [{"at_seconds": AT + each, "usd_per_hour": 1.0, "nodes": 1, "waiting_pods": None} for each in range(3)]
+    found = Digest().sections({"/history": JsonPage(lambda: JsonList(rows))})["history"]
+    assert [each[3] for each in found["points"]] == [None, None, None]
+
+
 def test_money_is_sent_as_it_is_said_everywhere() -> None:
     found = Digest().sections(BusyServer().pages())
     assert found["fleet"]["cost_usd_per_hour_said"] == "$0.60/h"

@@ -155,7 +155,10 @@ const DAY = [["Cost, $/h", "$", 1], ["Nodes", "", 2], ["Pods pending", "", 3]];
 
 function day({ history: { points } }, width) {
   if (points.length < 2) return null;
-  return DAY.map(([title, unit, at]) => line(`day-${at}`, title, unit, points.map((each) => [each[0], each[at]]), width));
+  return DAY.map(([title, unit, at]) => {
+    const known = points.map((each) => [each[0], each[at]]).filter(([, value]) => value !== null); // without a cluster no pods are
+    return known.length < 2 ? null : line(`day-${at}`, title, unit, known, width);
+  });
 }
 
 function log({ log: { lines } }) {
