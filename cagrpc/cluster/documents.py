@@ -279,6 +279,14 @@ class DocumentReader:
         """Return how many pods without a node there are among the objects."""
         return sum(each.kind == "Pod" and not each.spec.get("nodeName") for each in self.documents)
 
+    @property
+    def has_left_out(self) -> bool:
+        """Return whether there are pods, among those that were read, that could be planned and are not."""
+        ended = (PodStage.SUCCEEDED, PodStage.DAEMON)
+        return any(each.total() for each in self._left_out.values()) or any(
+            each.stage not in ended for each in self._waiting
+        )
+
     def node_of(self) -> dict[PodKey, str]:
         """Return the node of each bound pod that was read."""
         return {ref.key: node for each in self._bound for ref, node in each.pods}

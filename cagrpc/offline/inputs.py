@@ -143,10 +143,8 @@ def read_problem(inputs: Inputs, budget: str = "1s") -> ReadProblem:
     pod_sets = [*read.tables, *(each.pod_set for each in read.found.state.waiting)]
     files = tuple(map(str, inputs.pods))
     kinds = Counter(each.kind for each in read.reader.documents if each.place.startswith(files))
-    if inputs.kubeconfig is None and not problems and not pod_sets and not kinds.keys() & WITH_PODS:
-        problems.append(
-            f"{', '.join(files)}: found {counted(kinds) or 'nothing'}; expected Pods, Deployments, Jobs or the like"
-        )
+    if inputs.kubeconfig is None and not problems and not pod_sets and not read.reader.has_left_out:
+        problems.append(f"{', '.join(files)}: {_no_pods(kinds, bool(read.reader.bound))}")
     earlier = inputs.previous
     previous = attempt(problems, lambda: read_previous(earlier, pod_sets)) if earlier else None
     expanded = read.expanded
@@ -166,6 +164,15 @@ def read_problem(inputs: Inputs, budget: str = "1s") -> ReadProblem:
     problem, beyond = as_can_be_planned(problem_of(read.found, expanded.groups, limits, read.tables))
     warnings += beyond
     return ReadProblem(replace(problem, previous=previous), Budget(seconds), tuple(warnings), read.widen)
+
+
+def _no_pods(kinds: Counter[str], on_nodes: bool) -> str:
+    """Return what files hold that have no pod to plan for, and none that is left out."""
+    if on_nodes and not kinds:
+        return "found only Pods that have a node already; expected pending ones"
+    if not kinds.keys() & WITH_PODS:
+        return f"found {counted(kinds) or 'nothing'}; expected Pods, Deployments, Jobs or the like"
+    return f"found {counted(kinds)}, but no pending pod: a workload with 0 replicas has none, nor does one that is done"
 
 
 def read_inputs(inputs: Inputs, reader: DocumentReader, problems: Problems) -> ReadInputs:

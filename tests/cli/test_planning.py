@@ -357,27 +357,22 @@ def test_files_without_a_pod_are_an_error_that_says_what_they_hold(
     assert f"no-pods.yaml: found {found}; expected Pods, Deployments, Jobs or the like" in capsys.readouterr().err
 
 
-def test_pods_that_none_is_to_be_made_of_are_no_error(inputs: list[str], tmp_path: Path) -> None:
-    template = "{spec: {containers: [{name: c}]}}"
-    text = (
-        f"{{apiVersion: apps/v1, kind: Deployment, metadata: {{name: x}}, spec: {{replicas: 0, template: {template}}}}}"
-    )
-    (tmp_path / "none.yaml").write_text(text)
-    inputs[1] = str(tmp_path / "none.yaml")
-    assert main(["plan", *inputs]) == 0
-
-
-def test_where_no_pod_waits_nothing_is_said_to_be_optimal(
-    inputs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("kind", "spec", "found"),
+    [
+        ("Deployment", "replicas: 0, template: {spec: {containers: [{name: c}]}}", "1 Deployment, but no pending pod"),
+        ("Pod", "nodeName: n, containers: [{name: c}]", "only Pods that have a node already"),
+    ],
+)
+def test_workloads_without_a_pending_pod_are_one_as_well(
+    inputs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str, spec: str, found: str
 ) -> None:
-    template = "{spec: {containers: [{name: c}]}}"
-    text = (
-        f"{{apiVersion: apps/v1, kind: Deployment, metadata: {{name: x}}, spec: {{replicas: 0, template: {template}}}}}"
-    )
+    version = "v1" if kind == "Pod" else "apps/v1"
+    text = f"{{apiVersion: {version}, kind: {kind}, metadata: {{name: x}}, spec: {{{spec}}}}}"
     (tmp_path / "none.yaml").write_text(text)
     inputs[1] = str(tmp_path / "none.yaml")
-    assert main(["plan", *inputs]) == 0
-    assert capsys.readouterr().out == "no pod waits for a node: there is nothing to plan\n"
+    assert main(["plan", *inputs]) == 2
+    assert f"none.yaml: found {found}" in capsys.readouterr().err
 
 
 def test_a_plan_that_places_nothing_says_no_bound_of_zero(
