@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
 
-from cagrpc.errors import InvalidInput
+from cagrpc.errors import InvalidInput, reason_of
 from cagrpc.services.tls import TlsMaterial
 
 ALWAYS_HOSTS = ("localhost", "127.0.0.1", "::1")
@@ -57,7 +57,7 @@ def ensure_certificates(
         current = _server_hosts(directory) if keep_hosts else ()
         return _ensure(directory, tuple(dict.fromkeys(_normal(h) for h in (*ALWAYS_HOSTS, *current, *hosts))), moment)
     except OSError as error:
-        raise InvalidInput(f"{error.filename or directory}: {error.strerror}; give a writable directory") from error
+        raise InvalidInput(f"{error.filename or directory}: {reason_of(error)}; give a writable directory") from error
 
 
 def _ensure(directory: Path, hosts: tuple[str, ...], now: datetime) -> tuple[str, ...]:
@@ -256,7 +256,7 @@ def read_pem(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise InvalidInput(
-            f"{path}: {error.strerror}; `cagrpc certs --dir {path.parent}` makes development files"
+            f"{path}: {reason_of(error)}; `cagrpc certs --dir {path.parent}` makes development files"
         ) from error
 
 

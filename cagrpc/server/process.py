@@ -37,7 +37,7 @@ from cagrpc.replay.sockets import Interrupted, replay_over_sockets
 from cagrpc.runtime import tracing
 from cagrpc.server import logs
 from cagrpc.server.certificates import host_of, load
-from cagrpc.server.server import Endpoints, Server
+from cagrpc.server.server import JOURNAL, Endpoints, Server, make_state_directory
 from cagrpc.server.tls import WILDCARDS, in_state_directory
 from cagrpc.tables import console
 
@@ -51,8 +51,12 @@ EXIT_WRONG_INPUT = 2
 SETTLE_SECONDS = 30.0
 END_SECONDS = 30.0
 """A process that must end exits after so long even if threads hang, with a traceback of them all."""
+_LOOK_SECONDS = 1.0
+"""How often it is looked whether a signal has come: one that comes just before a wait begins does not end it."""
 ENDPOINTS = "endpoints.json"
 CLOUD_CONFIG = "cloud-config.yaml"
+OF_DEMONSTRATION = "demonstration"
+"""An empty file in the state directory of a demonstration."""
 DEMONSTRATION = """\
 This is a demonstration: a small cluster is played in memory; cagrpc plans, orders and consolidates its nodes.
 Open {page}: pods wait and are told why, a machine type is sold out, a training job gets all of its nodes or none.
@@ -78,7 +82,7 @@ def _serve(options: argparse.Namespace, settings: Settings) -> int:
     stopping, signals = threading.Event(), list[int]()
     with _signals(stopping, signals):
         try:
-            played = _played() if options.demonstration else None
+            played = _played(settings.state_directory) if options.demonstration else None
             server = Server(settings, recorder, stopping.set, played)
             if played is not None:
                 server.play(played)
@@ -93,7 +97,8 @@ def _serve(options: argparse.Namespace, settings: Settings) -> int:
                 code = _replay(options.replay, calls, settings, server, stopping) if calls else 0
                 if not options.once:
                     say("serving; stop with Ctrl-C", flush=True)
-                    stopping.wait()
+                    while not stopping.wait(_LOOK_SECONDS):
+                        pass
         finally:
             if server.failure:  # what hangs may also block `stop`
                 faulthandler.dump_traceback_later(END_SECONDS, exit=True)
@@ -163,9 +168,16 @@ def _address(text: str | None, otherwise: Address) -> Address:
     return parse_address(text) if text else otherwise
 
 
-def _played() -> PlayedCluster:
+def _played(directory: Path) -> PlayedCluster:
+    """Return the demonstration's cluster. Raises InvalidInput where the state directory is another server's, whose
+    machines would be taken for the demonstration's."""
     from cagrpc.demonstration.cluster import PlayedCluster  # noqa: PLC0415 - a server without it does not import it
 
+    make_state_directory(directory)
+    mark = directory / OF_DEMONSTRATION
+    if (directory / JOURNAL).exists() and not mark.exists():
+        raise InvalidInput(f"--state-dir {directory}: belongs to another server; --demonstration takes one of its own")
+    mark.touch()
     return PlayedCluster()
 
 
@@ -173,15 +185,16 @@ def announce(settings: Settings, endpoints: Endpoints, out: Console, *, demonstr
     """Print the endpoints and the cluster-autoscaler's flags, or what a demonstration shows; write cloud-config.yaml
     and endpoints.json."""
     state = settings.state_directory.resolve()
+    scheme = "https" if settings.http_is_secured else "http"
     if demonstration:
-        out.print(DEMONSTRATION.format(page=f"http://{endpoints.http}/"), highlight=False, soft_wrap=True)
+        page = f"{scheme}://{endpoints.http}/"
+        out.print(DEMONSTRATION.format(page=page), highlight=False, soft_wrap=True)
         sys.stdout.flush()
         (state / ENDPOINTS).write_text(json.dumps({**asdict(endpoints), "pid": os.getpid()}) + "\n")
         return
     if endpoints.provider:
         out.print(f"provider  {endpoints.provider}")
     out.print(f"expander  {endpoints.expander}")
-    scheme = "https" if settings.http_is_secured else "http"
     out.print(f"page      {scheme}://{endpoints.http}/")
     out.print(f"http      {scheme}://{endpoints.http}/metrics, /decisions, /increments, /healthz, /readyz")
     grpc_expander = [

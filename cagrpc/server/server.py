@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 import solver
 from cagrpc.config.schema.listen import Address
 from cagrpc.config.settings import Settings
-from cagrpc.errors import InvalidInput
+from cagrpc.errors import InvalidInput, reason_of
 from cagrpc.fleet.journal import Journal, SqliteJournal
 from cagrpc.replay.recorder import Recorder
 from cagrpc.runtime.clock import SteadyClock, epoch
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+JOURNAL = "journal.sqlite"
 _BY_NODE = {provider.SERVICE: provider.BY_NODE, expander.SERVICE: ()}
 """Methods whose answers are ready by node. The expander's are all decisions; it has the native front all the same."""
 
@@ -105,7 +106,7 @@ class Server:
         # A daemon: importing must not keep the process from ending.
         self._loading = threading.Thread(target=self._load_planner, name="planner", daemon=True)
         with ExitStack() as undo:
-            _make_directory(settings.state_directory)
+            make_state_directory(settings.state_directory)
             listeners = open_listeners(settings, epoch)
             if listeners.rotation is not None:
                 self._runner.add(listeners.rotation)
@@ -137,7 +138,7 @@ class Server:
                 self._become_leader(None)
             else:
                 # Before all else: the process that holds the journal is the only server of its state directory.
-                self._become_leader(SqliteJournal(settings.state_directory / "journal.sqlite"))
+                self._become_leader(SqliteJournal(settings.state_directory / JOURNAL))
             undo.callback(self._stop_leading)
             self._rpc_servers = self._listen(addresses, listeners, recorder, undo)
             site = Site(
@@ -315,11 +316,12 @@ def _addresses(settings: Settings) -> Mapping[str, Address]:
     return {**own, expander.SERVICE: settings.expander}
 
 
-def _make_directory(path: Path) -> None:
+def make_state_directory(path: Path) -> None:
+    """Make a state directory, where there is none. Raises InvalidInput."""
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
-        raise InvalidInput(f"{path}: {error.strerror}; give a writable --state-dir") from error
+        raise InvalidInput(f"{path}: {reason_of(error)}; give a writable --state-dir") from error
 
 
 def _reached(address: Address, port: int) -> str:

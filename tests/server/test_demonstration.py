@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import io
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from cagrpc.config.load import load_default_settings
+from cagrpc.config.schema.listen import Address
 from cagrpc.controllers.settings import ConsolidationMode, Drive
+from cagrpc.fleet.journal import SqliteJournal
+from cagrpc.server.process import announce
+from cagrpc.server.server import JOURNAL, Endpoints
 from tests.support.browser import Browser
 from tests.support.controlplane.processes import wait_for
 from tests.support.serving import cagrpc
@@ -42,6 +50,25 @@ def test_it_has_a_cluster_of_its_own(more: tuple[str, str]) -> None:
     done = cagrpc("serve", "--demonstration", *more)
     assert done.returncode == 2
     assert "--demonstration plays a cluster of its own; leave out --config and --replay" in done.stderr
+
+
+def test_it_does_not_play_over_the_machines_of_another_server(tmp_path: Path, started: Any) -> None:
+    SqliteJournal(tmp_path / JOURNAL).close()
+    done = cagrpc("serve", "--demonstration", "--state-dir", tmp_path)
+    assert done.returncode == 2
+    assert f"--state-dir {tmp_path}: belongs to another server; --demonstration takes one of its own" in done.stderr
+    serving = started("--demonstration")
+    assert serving.stop() == 0
+    again = started("--demonstration")
+    assert again.stop() == 0
+
+
+def test_a_page_on_other_addresses_is_announced_as_it_is_served(tmp_path: Path) -> None:
+    settings = load_default_settings(tmp_path, "demonstration")
+    printed = io.StringIO()
+    secured = replace(settings, state_directory=tmp_path, http=Address("0.0.0.0", 8088))
+    announce(secured, Endpoints("a:1", "b:2", "localhost:8088"), Console(file=printed), demonstration=True)
+    assert "Open https://localhost:8088/" in printed.getvalue()
 
 
 def test_its_configuration_is_valid_and_shows_what_it_is_for(tmp_path: Any) -> None:
