@@ -36,7 +36,14 @@ _NUMBER = re.compile(r"\[Errno -?\d+\] ")
 
 
 def in_words(error: BaseException) -> str:
-    """Return what an error of the system or of a library says, without the number that it begins with."""
+    """Return what an error of the system or of a library says, without the number that it begins with; the file that
+    it is about comes first."""
+    about = error.filename if isinstance(error, OSError) else None
+    return f"{about}: {reason_of(error)}" if isinstance(about, str) else reason_of(error)
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the same without the file, where it is named anyway."""
     said = error.strerror if isinstance(error, OSError) else None
     return _NUMBER.sub("", said or str(error)) or type(error).__name__
 

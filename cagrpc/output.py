@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from cagrpc.errors import CagrpcError
+from cagrpc.errors import CagrpcError, reason_of
 
 _YELLOW, _PLAIN = "\x1b[33m", "\x1b[0m"
 _CONTROLS = re.compile(
@@ -42,7 +42,7 @@ def writing() -> Iterator[None]:
         raise
     except OSError as error:
         what = error.filename or "the output"
-        raise OutputError(f"{what} cannot be written: {error.strerror or error}") from error
+        raise OutputError(f"{what} cannot be written: {reason_of(error)}") from error
 
 
 def warn(*messages: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cagrpc.errors import InvalidConfiguration, did_you_mean, shown
+from cagrpc.errors import InvalidConfiguration, did_you_mean, reason_of, shown
 
 _EXPECTED = {
     "string_type": "text; put it in quotes if it is meant as text",
@@ -54,7 +54,7 @@ def read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise InvalidConfiguration([f"{path}: cannot be read: {error.strerror or error}"]) from error
+        raise InvalidConfiguration([f"{path}: cannot be read: {reason_of(error)}"]) from error
     except UnicodeDecodeError as error:
         raise InvalidConfiguration([f"{path}: is not UTF-8 text (byte {error.start})"]) from error
     except ValueError as error:  # a NUL in the name

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cagrpc.errors import InvalidInput, in_words
+from cagrpc.errors import InvalidInput, reason_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -141,7 +141,7 @@ def _token(options: argparse.Namespace) -> str:
     try:
         return str(options.token_file.read_text(encoding="ascii").strip())
     except (OSError, ValueError) as error:
-        raise InvalidInput(f"{options.token_file}: no token that could be read: {in_words(error)}") from error
+        raise InvalidInput(f"{options.token_file}: no token that could be read: {reason_of(error)}") from error
 
 
 def _add_files(parser: argparse.ArgumentParser, flag: str, what: str) -> None:

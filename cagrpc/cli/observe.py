@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cagrpc.cli import flags
-from cagrpc.errors import InvalidInput
+from cagrpc.errors import InvalidInput, reason_of
 
 if TYPE_CHECKING:
     from cagrpc.controllers.episodes.model import Episode
@@ -133,7 +133,7 @@ def _kept(options: argparse.Namespace, path: Path) -> Sequence[Episode]:
         text = path.read_text(encoding="utf-8")
         found = list(read(text))
     except OSError as error:
-        raise InvalidInput(f"{path}: cannot be read: {error.strerror}") from error
+        raise InvalidInput(f"{path}: cannot be read: {reason_of(error)}") from error
     except ValueError as error:
         raise InvalidInput(f"{path}: has no episodes that could be read: {error}") from error
     if not found and text.strip() not in ("", "[]"):

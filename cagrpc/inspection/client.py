@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cagrpc.config.schema.listen import parse_address
-from cagrpc.errors import InvalidInput, Unavailable, in_words
+from cagrpc.errors import InvalidInput, Unavailable, reason_of
 
 HTTP_SECONDS = 5.0
 _NEXT = re.compile(r'<(/[^>]*)>; rel="next"')
@@ -41,7 +41,7 @@ class ServerAddress:
         try:
             context = ssl.create_default_context(cafile=self.authority)
         except OSError as error:  # ssl.SSLError is one
-            raise InvalidInput(f"{self.authority}: no certificates that could be read: {in_words(error)}") from error
+            raise InvalidInput(f"{self.authority}: no certificates that could be read: {reason_of(error)}") from error
         if self.tunnelled:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE if self.authority is None else ssl.CERT_REQUIRED
@@ -88,6 +88,6 @@ def _page(server: ServerAddress, path: str) -> tuple[Any, str]:
             f"{server}{path}: its certificate is not trusted ({error.verify_message}); --http-ca names the authority"
         ) from error
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise Unavailable(f"{server}{path}: {in_words(error)}; is `cagrpc serve` running?") from error
+        raise Unavailable(f"{server}{path}: {reason_of(error)}; is `cagrpc serve` running?") from error
     finally:
         connection.close()

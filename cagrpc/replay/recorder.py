@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Lock
 
 from cagrpc.api.autoscaler.expander import reduced
-from cagrpc.errors import InvalidInput
+from cagrpc.errors import InvalidInput, reason_of
 from cagrpc.output import writing
 from cagrpc.replay.recording import SUFFIX, request_type
 from cagrpc.services.grpc.status import CallContext, Method, status_of
@@ -36,7 +36,9 @@ class Recorder:
             # Readable by its owner only: it shows what runs in the cluster.
             self._raw = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
         except OSError as error:
-            raise InvalidInput(f"--record {path}: {error.strerror}; name a new file in a writable directory") from error
+            raise InvalidInput(
+                f"--record {path}: {reason_of(error)}; name a new file in a writable directory"
+            ) from error
         self._file = gzip.GzipFile(fileobj=self._raw, mode="wb")
         self._path = path
         self._monotonic = monotonic
@@ -96,11 +98,11 @@ class Recorder:
                 else:
                     self._file.write(line)
             except OSError as error:
-                self._stop(error.strerror or str(error))
+                self._stop(reason_of(error))
 
     def _stop(self, why: str) -> None:
         log.warning("--record %s: recording stopped: %s", self._path, why)
         try:
             self._close()
         except OSError as error:
-            log.warning("--record %s: its end is missing: %s", self._path, error.strerror or error)
+            log.warning("--record %s: its end is missing: %s", self._path, reason_of(error))

@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from cagrpc.api.gen import expander_pb2, externalgrpc_pb2
-from cagrpc.errors import InvalidInput
+from cagrpc.errors import InvalidInput, reason_of
 
 SUFFIX = ".jsonl.gz"
 PROVIDER = externalgrpc_pb2.DESCRIPTOR.services_by_name["CloudProvider"]
@@ -81,10 +81,8 @@ def _text(name: str) -> str:
         content = Path(name).read_bytes() if name not in embedded_recordings() else _embedded(name)
         return gzip.decompress(content).decode()
     except OSError as error:  # gzip's own error among them
-        what = error.strerror or str(error)
-        raise InvalidInput(
-            f"{name}: {what}; expected a {SUFFIX} file or one of {', '.join(embedded_recordings())}"
-        ) from error
+        others = ", ".join(embedded_recordings())
+        raise InvalidInput(f"{name}: {reason_of(error)}; expected a {SUFFIX} file or one of {others}") from error
     except (EOFError, zlib.error, UnicodeDecodeError) as error:
         raise InvalidInput(f"{name}: is not a whole gzip file of text: {error}") from error
 

@@ -17,7 +17,7 @@ import yaml
 from cagrpc.api.core.selectors import DEFAULT_NAMESPACE
 from cagrpc.api.encoding.json_documents import Problems, mapping
 from cagrpc.api.files import lists
-from cagrpc.errors import attempt, in_words, shown
+from cagrpc.errors import attempt, reason_of, shown
 from cagrpc.problems import read_text
 from solver.model import CPU, MEMORY, PodSet, PodSpec
 from solver.model.quantities import pluralize
@@ -106,7 +106,7 @@ def documents(path: Path, problems: Problems) -> Iterator[ManifestDocument]:
                 for index, (kind, body) in enumerate(lists.items(file)):
                     yield from _opened_item(f"{path}[0]", index, kind, body, problems)
         except (OSError, ValueError, RecursionError) as error:
-            problems.append(f"{path}: is no JSON list of Kubernetes objects: {in_words(error):.200}")
+            problems.append(f"{path}: is no JSON list of Kubernetes objects: {reason_of(error):.200}")
         return
     text = attempt(problems, lambda: read_text(path))
     if text is None:

@@ -16,7 +16,7 @@ from cagrpc.api.gen import externalgrpc_pb2 as pb
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.backends.externalgrpc.orders import SeenGroup, SeenInstance, refusal_kind
 from cagrpc.backends.externalgrpc.plugin import ClientTls, ProviderAccess
-from cagrpc.errors import ErrorKind
+from cagrpc.errors import ErrorKind, reason_of
 from cagrpc.fleet.model import InstanceError, InstanceState
 
 SERVICE = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider"
@@ -105,7 +105,7 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise errors.Unavailable(f"{path}: {error.strerror or error}") from error
+        raise errors.Unavailable(f"{path}: {reason_of(error)}") from error
 
 
 class ProviderClient:

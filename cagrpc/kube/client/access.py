@@ -15,7 +15,7 @@ from kubernetes.client import Configuration
 from kubernetes.client.rest import RESTClientObject
 from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
 
-from cagrpc.errors import InvalidInput, Unavailable, did_you_mean
+from cagrpc.errors import InvalidInput, Unavailable, did_you_mean, reason_of
 from cagrpc.runtime.clock import MonotonicClock, monotonic
 
 log = logging.getLogger(__name__)
@@ -116,7 +116,7 @@ def from_kubeconfig(path: Path, context: str = "") -> Load:
             )
         except _UNREADABLE as error:
             where = f"kubeconfig {path}" + (f", context {context}" if context else "")
-            why = " ".join((getattr(error, "strerror", None) or str(error)).split())
+            why = " ".join(reason_of(error).split())
             raise InvalidInput(_no_context(path, context) or f"{where}: {why}") from error
 
     return load

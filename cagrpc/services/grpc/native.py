@@ -19,7 +19,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from cagrpc.errors import InvalidInput, Unavailable, in_words
+from cagrpc.errors import InvalidInput, Unavailable, in_words, reason_of
 from cagrpc.runtime import tracing
 from cagrpc.services.grpc.metrics import SECONDS_BUCKETS
 from cagrpc.services.grpc.ready import ReadyAnswers, ReadyCalls
@@ -240,7 +240,7 @@ def _listen(address: str) -> list[socket.socket]:
     except OSError as error:
         for each in listening:
             each.close()
-        raise Unavailable(f"cannot listen on {address}: {error.strerror or error}") from error
+        raise Unavailable(f"cannot listen on {address}: {reason_of(error)}") from error
     for each in listening:
         each.setblocking(False)
     return listening

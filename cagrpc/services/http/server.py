@@ -20,7 +20,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from cagrpc.errors import InvalidInput, Unavailable, in_words
+from cagrpc.errors import InvalidInput, Unavailable, in_words, reason_of
 from cagrpc.runtime.loopback import is_loopback
 from cagrpc.services.http.access import Anybody, PageAccess
 from cagrpc.services.http.application import Application, Observe
@@ -268,7 +268,7 @@ class HttpServer:
             both = host == "::" and socket.has_dualstack_ipv6()  # as gRPC has it
             self._socket = socket.create_server((host, port), family=family, backlog=_BACKLOG, dualstack_ipv6=both)
         except OSError as error:
-            raise Unavailable(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+            raise Unavailable(f"cannot listen on {host}:{port}: {reason_of(error)}") from error
         self._socket.setblocking(False)
         self.port: int = self._socket.getsockname()[1]
         try:
