@@ -182,7 +182,7 @@ def row(load: Load, optimum: Plan, seen: Seen, began: float) -> tuple[str, ...]:
     )
 
 
-def configure(live: Live, load: Load, options: argparse.Namespace) -> tuple[str, ...]:
+def configure(live: Live, load: Load, options: argparse.Namespace, mode: str = "decide") -> tuple[str, ...]:
     """Write the configuration of an expander alone, and return the flags that it is started with: a server that is
     started again has the same address."""
     prices = live.directory / "prices.csv"
@@ -198,7 +198,13 @@ def configure(live: Live, load: Load, options: argparse.Namespace) -> tuple[str,
             "provider": {"enabled": False},
             "provisioners": [] if load.never_comes else [{"name": "own", "groups": ["."]}],
             "kubernetes": {"kubeconfig": str(live.cluster.plane.kubeconfig()), "namespace": namespace},
-            "expander": {"prices": str(prices), "config_maps": {"namespace": namespace}, **batch, **gangs},
+            "expander": {
+                "mode": mode,
+                "prices": str(prices),
+                "config_maps": {"namespace": namespace},
+                **batch,
+                **gangs,
+            },
         }
     )
     with socket.socket() as free:
@@ -225,7 +231,7 @@ def remove(live: Live, group: str) -> None:
 
 
 @contextmanager
-def autoscaler(live: Live, load: Load, expanders: str, options: argparse.Namespace) -> Iterator[None]:
+def autoscaler(live: Live, load: Load, expanders: str, options: argparse.Namespace, *more_flags: str) -> Iterator[None]:
     """Run the autoscaler with the problem's node groups as those of its provider."""
     namespace, admin = live.cluster.namespace, live.cluster.admin
     nodes = {"apiVersion": "v1", "kind": "List", "items": templates(load)}
@@ -250,6 +256,7 @@ def autoscaler(live: Live, load: Load, expanders: str, options: argparse.Namespa
         "--scale-down-enabled=false",
         "--scan-interval=10s",
         *(["--salvo-scale-up"] if options.salvo else []),
+        *more_flags,
     )
     kubeconfig = str(live.cluster.plane.kubeconfig())
     environment = {"KUBECONFIG": kubeconfig, "KWOK_PROVIDER_MODE": "local", "POD_NAMESPACE": namespace}
