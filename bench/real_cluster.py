@@ -85,7 +85,7 @@ def real_autoscaler(
         "--leader-elect=false",
         "--address=127.0.0.1:0",
         "--v=2",
-        *(flags or _external_provider(live)),
+        *(flags or external_provider(live)),
     ]
     with log.open("w") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, env={**os.environ, **(environment or {})})
@@ -97,7 +97,7 @@ def real_autoscaler(
         process.wait(30)
 
 
-def _external_provider(live: Live) -> tuple[str, ...]:
+def external_provider(live: Live) -> tuple[str, ...]:
     certificates = live.serving.certificates
     cloud: Mapping[str, str] = {
         "address": live.serving.endpoints["provider"],

@@ -1,0 +1,127 @@
+"""Unmodified cluster-autoscalers of several versions in front of `cagrpc serve`, beside a real control plane with
+simulated machines: a scale-up, a shortage and what is chosen instead, and scale-down until nothing is left.
+
+    python -m bench.versions_live --autoscaler PROGRAM... [--drive assist] [--drive plan] [--verbose]
+
+PROGRAM has the provider externalgrpc (`go build -tags externalgrpc`). Of two node groups the preferred one can have one
+node more once the first pods run; then as many pods come again. `up` and `instead` are seconds until they run,
+`nodes` what they run on, `down` seconds from the pods' deletion until no node is left. What must not be is named, and
+makes the exit code 1. Rows are Markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from itertools import count
+from pathlib import Path
+
+from bench.real_cluster import control_plane, external_provider, real_autoscaler, served
+from bench.table import machine, machine_line
+from solver.planning.warm_up import warm_up
+from tests.support.controlplane.live import FINISHED, Live, group
+from tests.support.controlplane.plane import ControlPlane
+
+_PODS, _CPU = 12, "1800m"
+_FIRST, _SECOND = "first", "second"
+_PATIENCE_SECONDS = 240.0
+_HEADS = ("CA", "drive", "up s", "nodes", "instead s", "nodes", "rolled back", "down s")
+_TAINT = "startup-taint.cluster-autoscaler.kubernetes.io/cagrpc-increment"
+_FLAGS = ("--scan-interval=5s", "--scale-down-unneeded-time=15s", "--scale-down-delay-after-add=5s")
+_numbers = count(1)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--autoscaler", type=Path, nargs="+", required=True, help="programs")
+    parser.add_argument("--drive", choices=("assist", "plan"), action="append", help="both by default")
+    parser.add_argument("--flag", action="append", default=[], help="one more of CA's, such as --salvo-scale-up")
+    parser.add_argument("--verbose", action="store_true", help="the server's log as well")
+    options = parser.parse_args()
+    warm_up()
+    print(f"Machine: {machine_line(machine())}.\n\n| {' | '.join(_HEADS)} |\n|{' --- |' * len(_HEADS)}", flush=True)
+    found: list[str] = []
+    with control_plane() as (plane, directory):
+        for program in options.autoscaler:
+            for drive in options.drive or ("assist", "plan"):
+                try:
+                    cells = run(plane, directory, program, drive, options)
+                except AssertionError as error:
+                    found.append(f"{program.name}, {drive}: {error} {getattr(error, '__notes__', '')}")
+                    continue
+                print(f"| {' | '.join((program.name, drive, *cells))} |", flush=True)
+    print(*(found or ["nothing that must not be"]), sep="\n")
+    return 1 if found else 0
+
+
+def run(
+    plane: ControlPlane, directory: Path, program: Path, drive: str, options: argparse.Namespace
+) -> tuple[str, ...]:
+    with served(plane, directory, f"versions-{next(_numbers)}") as live:
+        groups = {_FIRST: group(_FIRST, "4", "16Gi", 0.1), _SECOND: group(_SECOND, "8", "32Gi", 0.3)}
+        live.configure(
+            [
+                {"name": _FIRST, "weight": 50, "node_groups": [groups[_FIRST]]},
+                {"name": _SECOND, "weight": 10, "node_groups": [groups[_SECOND]]},
+            ],
+            {"*": {"boot": "5s", "delete": "1s"}},
+            drive=drive,
+        )
+        live.start()
+        flags = (*external_provider(live), *_FLAGS, *held(program), *options.flag)
+        with real_autoscaler(live, program, flags):
+            try:
+                return story(live)
+            finally:
+                if options.verbose:
+                    print(live.serving.log(), (live.directory / "cluster-autoscaler.log").read_text()[-20_000:])
+
+
+def held(program: Path) -> tuple[str, ...]:
+    """Return what an autoscaler of before 1.29 has to be told of start-up taints (docs/guides/connect.md)."""
+    said = subprocess.run([program, "--help"], capture_output=True, text=True, check=False)
+    return () if re.search(r"--startup-taint\b", said.stdout + said.stderr) else (f"--ignore-taint={_TAINT}",)
+
+
+def story(live: Live) -> tuple[str, ...]:
+    requests = {"cpu": _CPU, "memory": "1Gi"}
+    began = time.monotonic()
+    live.cluster.create_deployment("first", _PODS, requests)
+    live.wait_for_running(_PODS, _PATIENCE_SECONDS)
+    up, pools = time.monotonic() - began, live.pools()
+    assert set(pools) == {_FIRST}, f"the preferred group has enough, and nodes are {pools}"
+    live.wait_until_settled()
+    live.behave({_FIRST: {"boot": "5s", "delete": "1s", "late_shortage": pools[_FIRST] + 1}})
+    began = time.monotonic()
+    live.cluster.create_deployment("second", _PODS, requests)
+    live.wait_for_running(2 * _PODS, _PATIENCE_SECONDS)
+    instead, after = time.monotonic() - began, live.pools() - pools
+    live.wait_until_settled()
+    assert _SECOND in after, f"the preferred group has run out, and new nodes are {after}"
+    rolled_back = live.phases().count("rolled-back")
+    began = time.monotonic()
+    for name in ("first", "second"):
+        live.cluster.admin.delete(live.cluster.path("deployments", name, api="apis/apps/v1"))
+    live.wait_for(lambda: not live.nodes(), "no node is left", _PATIENCE_SECONDS)
+    down = time.monotonic() - began
+    assert set(live.phases()) <= set(FINISHED)
+    return (
+        f"{up:.0f}",
+        _said(pools),
+        f"{instead:.0f}",
+        _said(after),
+        str(rolled_back),
+        f"{down:.0f}",
+    )
+
+
+def _said(pools: Counter[str]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in sorted(pools.items()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
