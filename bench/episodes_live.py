@@ -42,6 +42,7 @@ _CASE = Case("openb-1000", "paced", "openb", Scoring.LEAST_ALLOCATED, 0.0, 0.0, 
 _PACE = ("--kube-api-qps=500", "--kube-api-burst=1000")
 _QUICK = ("--scan-interval=3s", "--new-pod-scale-up-delay=4s")
 """Pods that come together are decided on together."""
+_NO_MORE_SECONDS = 20.0
 _MOST_PODS = 12
 _PATIENCE_SECONDS = 300.0
 _QUIET_SECONDS = 60.0
@@ -86,14 +87,26 @@ def recorded(plane: ControlPlane, directory: Path, options: Namespace) -> str:
     """Return what a server in shadow keeps of so many episodes."""
     openb = with_tainted_gpus(Problem(trace(_CASE), groups_of("openb")))
     load, drawn = Load(openb), random.Random(options.seed)
-    with served(plane, directory, "recorded") as live, kubelets(plane, "own=true"):
+    with watching(plane) as seen, served(plane, directory, "recorded") as live:
         flags = configure(live, load, options, mode="shadow")
         live.start(flags=flags)
         with autoscaler(live, load, f"grpc,{DECIDES}", options, *_QUICK):
             for number in range(options.episodes):
                 create(live.cluster, drawn_pods(openb, number, options.kinds, drawn), _CASE)
-                live.wait_for(lambda: kept_by(live) > number, "an episode ends", _PATIENCE_SECONDS)  # noqa: B023
+                wait_for_nodes(seen)
+                with kubelets(plane, "own=true"):
+                    live.wait_for(lambda: kept_by(live) > number, "an episode ends", _PATIENCE_SECONDS)  # noqa: B023
             return written_by(live)
+
+
+def wait_for_nodes(seen: Seen) -> None:
+    """Wait until no more nodes come: they boot only then, so that what is chosen does not depend on which pods were
+    bound meanwhile."""
+    nodes, since = dict(seen.groups), time.monotonic()
+    while time.monotonic() < since + _NO_MORE_SECONDS:
+        time.sleep(0.5)
+        if seen.groups != nodes:
+            nodes, since = dict(seen.groups), time.monotonic()
 
 
 def written_by(live: Live) -> str:
@@ -124,7 +137,7 @@ def row(plane: ControlPlane, directory: Path, number: int, kept: KeptEpisode, op
     with rebuilt(plane, directory, f"came-{number}", state) as (live, load, seen):
         live.start(flags=configure(live, load, options))
         with autoscaler(live, load, DECIDES, options, *_QUICK):
-            first = played(live, state, seen)
+            first = played(live, state, seen, boots=True)
     with rebuilt(plane, directory, f"planned-{number}", state) as (live, load, seen):
         live.configure(provisioners(load.problem), {"*": {"boot": "2s"}}, planner={"budget": "5s"})
         live.start()
@@ -139,7 +152,7 @@ def row(plane: ControlPlane, directory: Path, number: int, kept: KeptEpisode, op
 @contextmanager
 def rebuilt(plane: ControlPlane, directory: Path, name: str, state: RecordedState) -> Iterator[tuple[Live, Load, Seen]]:
     """Make the cluster of a recorded state, without its pods: nodes that stand have the room that was free."""
-    with served(plane, directory, name) as live, kubelets(plane, "own=true"), ExitStack() as beside:
+    with served(plane, directory, name) as live, ExitStack() as beside:
         for number, node in enumerate(state.cluster.nodes):
             stands(live.cluster, f"stands-{number}", {**node.free})
             taints = [{"key": each.key, "value": each.value, "effect": each.effect} for each in node.taints]
@@ -153,19 +166,23 @@ def stands(cluster: Cluster, name: str, free: Mapping[str, int]) -> None:
     cluster.create_node(name, amounts, labels={"own": "true"})
 
 
-def played(live: Live, state: RecordedState, seen: Seen) -> Played:
-    """Create the pods as they came, and return what came for them."""
+def played(live: Live, state: RecordedState, seen: Seen, *, boots: bool = False) -> Played:
+    """Create the pods as they came, and return what came for them; `boots` where nodes are to boot as when it was
+    recorded."""
     prices = {each.id: each.price_usd_per_hour for each in state.cluster.node_groups}
     began, first = time.monotonic(), state.waves[0].at_seconds
     for number, wave in enumerate(state.waves):
         time.sleep(max(0.0, began + wave.at_seconds - first - time.monotonic()))
         create(live.cluster, renamed(wave.pod_sets, number), _CASE)
-    wanted = sum(each.pods for each in state.waves)
-    changed, before = time.monotonic(), (0, 0)
-    while time.monotonic() < changed + (_QUIET_SECONDS if len(seen.running) < wanted else _SETTLED_SECONDS):
-        time.sleep(0.5)
-        if (now := (len(seen.running), len(seen.groups))) != before:
-            changed, before = time.monotonic(), now
+    if boots:
+        wait_for_nodes(seen)
+    with kubelets(live.cluster.plane, "own=true"):
+        wanted = sum(each.pods for each in state.waves)
+        changed, before = time.monotonic(), (0, 0)
+        while time.monotonic() < changed + (_QUIET_SECONDS if len(seen.running) < wanted else _SETTLED_SECONDS):
+            time.sleep(0.5)
+            if (now := (len(seen.running), len(seen.groups))) != before:
+                changed, before = time.monotonic(), now
     return Played(sum(prices[pool] for pool in seen.groups.values() if pool), len(seen.running))
 
 
