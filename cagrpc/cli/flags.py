@@ -189,6 +189,12 @@ def add_plan_inputs(
         " (default: default-scheduler)",
     )
     parser.add_argument(
+        "--feature-gate",
+        action="append",
+        metavar="NAME",
+        help="a feature gate that the cluster has: TaintTolerationComparisonOperators; may be given again",
+    )
+    parser.add_argument(
         "--budget", default=budget, metavar="DURATION", help=f"how long to plan: 500ms, 1s, 2m (default: {budget})"
     )
     if output:

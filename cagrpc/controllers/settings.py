@@ -130,6 +130,8 @@ class ClusterSettings:
     gang_label: str = DEFAULT_GANG_LABEL
     expendable_below: int = EXPENDABLE_BELOW
     """For pods of a lower priority no node is added, and none is kept from scale-down."""
+    feature_gates: frozenset[str] = frozenset()
+    """Kubernetes' that are on."""
 
 
 @dataclass(frozen=True, slots=True)

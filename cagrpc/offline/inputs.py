@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cagrpc.api.core import feature_gates
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
 from cagrpc.api.devices.objects import Device
@@ -78,6 +79,8 @@ class Inputs:
     gang_label: str = DEFAULT_GANG_LABEL
     schedulers: frozenset[str] = DEFAULT_SCHEDULERS
     """Whose pods are planned."""
+    feature_gates: frozenset[str] = frozenset()
+    """Kubernetes' that are on."""
     kubeconfig: Path | None = None
     """Of a running cluster, instead of `pods` and `nodes`; a plan without `provisioners` takes its own as well."""
     context: str = ""
@@ -126,6 +129,7 @@ def inputs_of(options: Any, kubeconfig: Path | None) -> Inputs:
         previous=options.previous,
         gang_label=options.gang_label or DEFAULT_GANG_LABEL,
         schedulers=frozenset(options.scheduler or DEFAULT_SCHEDULERS),
+        feature_gates=feature_gates.named(options.feature_gate or ()),
     )
 
 
@@ -178,6 +182,7 @@ def _no_pods(kinds: Counter[str], on_nodes: bool) -> str:
 def read_inputs(inputs: Inputs, reader: DocumentReader, problems: Problems) -> ReadInputs:
     """Read the cluster, with `reader`, and what else the inputs name. Everything that is wrong is added to
     `problems`."""
+    feature_gates.enable(inputs.feature_gates)
     catalogue = attempt(
         problems, lambda: read_catalogue(inputs.catalogue) if inputs.catalogue else embedded_catalogue()
     )

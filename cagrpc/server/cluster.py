@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cagrpc.api.core import feature_gates
 from cagrpc.api.core.nodes import group_labels
 from cagrpc.cluster.view.model import ModelSettings
 from cagrpc.cluster.view.view import ClusterView
@@ -30,6 +31,7 @@ class ClusterConnection:
     ) -> None:
         """Connect by the kubeconfig where there is no `client` yet. Raises InvalidInput for an invalid kubeconfig."""
         self.settings = access
+        feature_gates.enable(access.feature_gates)
         self.requests = ApiRequestMetrics()
         self.client = client or Client.connect(
             access.kubeconfig, access.context, pool_size=_CONNECTIONS, observe=self.requests.observe

@@ -113,15 +113,24 @@ def ports_collide(one: HostPort, other: HostPort) -> bool:
     return one.ip == other.ip or one.ip in EVERY_ADDRESS or other.ip in EVERY_ADDRESS
 
 
+_DECIMAL = re.compile("0|-?[1-9][0-9]*")
+"""What apimachinery's IsDecimalInteger takes for an integer."""
+
+
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """v1.Toleration.ToleratesTaint."""
+    """v1.Toleration.ToleratesTaint, with its comparing operators."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
         return False
     if toleration.operator == "Exists":
         return True
-    return bool(toleration.key) and toleration.value == taint.value
+    if not toleration.key:
+        return False
+    if toleration.operator in (Operator.GT, Operator.LT):
+        are_integers = all(_DECIMAL.fullmatch(text) for text in (toleration.value, taint.value))
+        return are_integers and _compares(Operator(toleration.operator), taint.value, (toleration.value,))
+    return toleration.value == taint.value
 
 
 def untolerated(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> Taint | None:

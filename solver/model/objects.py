@@ -80,8 +80,9 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """v1.Toleration. `operator` is `Equal` or `Exists`; an empty `key` with Exists tolerates every taint,
-    an empty `effect` every effect."""
+    """v1.Toleration. `operator` is `Equal`, `Exists`, `Gt` or `Lt`, of which the last two compare the taint's value, an
+    integer, with that of the toleration. An empty `key` with Exists tolerates every taint, an empty `effect` every
+    effect."""
 
     key: str = ""
     operator: str = "Equal"

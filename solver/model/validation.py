@@ -152,8 +152,8 @@ def _weight(name: str, weight: int) -> Iterator[str]:
 
 
 def _toleration(toleration: Toleration) -> Iterator[str]:
-    if toleration.operator not in ("Equal", "Exists"):
-        yield f"toleration of {toleration.key}: operator {toleration.operator!r} is neither Equal nor Exists"
+    if toleration.operator not in ("Equal", "Exists", "Gt", "Lt"):
+        yield f"toleration of {toleration.key}: operator {toleration.operator!r} is none of Equal, Exists, Gt, Lt"
     if toleration.effect and toleration.effect not in tuple(TaintEffect):
         known = ", ".join(TaintEffect)
         yield f"toleration of {toleration.key}: effect {toleration.effect!r} is none of {known}, nor empty for all"

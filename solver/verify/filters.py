@@ -23,6 +23,8 @@ from solver.model import (
 
 _ORDER = {Operator.GT: gt, Operator.LT: lt, Operator.GTE: ge, Operator.LTE: le}
 _INTEGER = re.compile(r"[+-]?[0-9]+")
+_CANONICAL = re.compile(r"0|-?[1-9][0-9]*")
+"""An integer as tolerations and taints are compared by; those of node affinity may be written otherwise, too."""
 _INT64 = range(-(2**63), 2**63)
 _ANY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 - compared, never bound
 
@@ -67,7 +69,13 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
         return False
     if toleration.operator == "Exists":
         return toleration.key in ("", taint.key)
-    return (toleration.key, toleration.value) == (taint.key, taint.value)
+    if toleration.key != taint.key:
+        return False
+    order = {"Gt": gt, "Lt": lt}.get(toleration.operator)
+    if order is None:
+        return toleration.value == taint.value
+    texts = (taint.value, toleration.value)
+    return all(_CANONICAL.fullmatch(text) and int(text) in _INT64 for text in texts) and order(*map(int, texts))
 
 
 def fault(spec: PodSpec, labels: Labels, taints: Sequence[Taint], name: str) -> str | None:

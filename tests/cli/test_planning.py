@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from cagrpc.api.core import feature_gates
 from cagrpc.cli.main import main
 from cagrpc.durations import seconds_of_flag
 from cagrpc.errors import InvalidInput
@@ -384,3 +385,31 @@ def test_a_plan_that_places_nothing_says_no_bound_of_zero(
     assert out.endswith("infeasible: it is proven that no plan places any of the 2 pods")
     assert "Pods without a place 2 pods like default/huge (cpu 90, memory 1Gi): " in out
     assert "$0.00" not in out
+
+
+@pytest.mark.parametrize(("gates", "left"), [([], 1), (["--feature-gate", "TaintTolerationComparisonOperators"], 0)])
+def test_tolerations_compare_where_the_cluster_has_the_feature_gate(
+    gates: list[str], left: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest
+) -> None:
+    request.addfinalizer(lambda: feature_gates.enable(frozenset()))
+    taint = {"key": "sla", "value": "950", "effect": "NoSchedule"}
+    toleration = {"key": "sla", "operator": "Gt", "value": "900"}
+    group = {
+        "id": "g", "allocatable": {"cpu": "4", "memory": "8Gi", "pods": 10}, "price_usd_per_hour": 1.0,
+        "taints": [taint],
+    }  # fmt: skip
+    pod = {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "c", "image": "x"}], "tolerations": [toleration]},
+    }  # fmt: skip
+    for name, content in (("pods.yaml", pod), ("provisioners.yaml", {"name": "p", "node_groups": [group]})):
+        (tmp_path / name).write_text(json.dumps(content))
+    files = ["--pods", str(tmp_path / "pods.yaml"), "--provisioners", str(tmp_path / "provisioners.yaml")]
+    assert len(run_json(capsys, "plan", *files, *gates)["unplaced"]) == left
+
+
+def test_a_feature_gate_that_means_nothing_here_is_refused(
+    inputs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", *inputs, "--feature-gate", "Other"]) == 2
+    assert 'found "Other", expected TaintTolerationComparisonOperators' in capsys.readouterr().err

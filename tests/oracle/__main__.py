@@ -1,5 +1,5 @@
-"""`python -m tests.oracle [--oldest] [--scores] [--orders N] [--steps N] [--seed N]`: build the program if need be, and
-let it answer questions from stdin, one a line."""
+"""`python -m tests.oracle [--oldest] [--scores] [--orders N] [--steps N] [--seed N] [--feature-gates NAME=true]`: build
+the program if need be, and let it answer questions from stdin, one a line."""
 
 import os
 import sys

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Any
 
+from cagrpc.api.core.feature_gates import TAINT_TOLERATION_COMPARISON_OPERATORS, is_enabled
 from cagrpc.api.core.nodes import START_UP_TAINT
 from cagrpc.api.core.selectors import (
     NOBODY,
@@ -62,9 +63,9 @@ def tolerations(spec: Mapping[str, Any], path: str, problems: Problems) -> tuple
         if toleration.get("key") == START_UP_TAINT:
             continue  # our own, of a node that was dedicated to this pod
         operator = toleration.get("operator") or "Equal"
-        if operator in ("Gt", "Lt"):
-            continue  # behind TaintTolerationComparisonOperators, which is off: they tolerate nothing (ToleratesTaint)
-        if operator not in ("Equal", "Exists"):
+        if operator in ("Gt", "Lt") and not is_enabled(TAINT_TOLERATION_COMPARISON_OPERATORS):
+            continue  # they tolerate nothing (ToleratesTaint)
+        if operator not in ("Equal", "Exists", "Gt", "Lt"):
             problems.append(f"{at}.operator: {shown(operator)} is not one of Equal, Exists, Gt, Lt")
             continue
         found.add(

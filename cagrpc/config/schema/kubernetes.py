@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -47,6 +47,9 @@ class Kubernetes(registry.kubernetes_fields(), ClusterAccessForm):  # type: igno
     """As the cluster-autoscaler's flag of this name: for pods of a lower priority no node is added, and none is kept
     from scale-down."""
 
+    feature_gates: tuple[Literal["TaintTolerationComparisonOperators"], ...] = ()
+    """Kubernetes' feature gates that the cluster has, of those that change what pods mean."""
+
     def settings(self) -> ClusterSettings:
         """Return the settings, without what is a backend's."""
         return ClusterSettings(
@@ -56,4 +59,5 @@ class Kubernetes(registry.kubernetes_fields(), ClusterAccessForm):  # type: igno
             journal=self.journal,
             gang_label=self.gang_label,
             expendable_below=self.expendable_pods_priority_cutoff,
+            feature_gates=frozenset(self.feature_gates),
         )

@@ -166,8 +166,8 @@ def faults(problem: Problem) -> list[str]:
         ),
         pytest.param({"labels": (("b", ""), ("a", ""))}, "labels must be sorted by key, each key once", id="labels"),
         pytest.param(
-            {"tolerations": (Toleration("x", "Gt"),)},
-            "toleration of x: operator 'Gt' is neither Equal nor Exists",
+            {"tolerations": (Toleration("x", "Gte"),)},
+            "toleration of x: operator 'Gte' is none of Equal, Exists, Gt, Lt",
             id="toleration",
         ),
         pytest.param(

@@ -60,9 +60,15 @@ TERMS = st.lists(
     ),
     max_size=2,
 ).map(tuple)
-TAINTS = st.builds(Taint, st.sampled_from(KEYS), st.sampled_from(TaintEffect), st.sampled_from(("", "a")))
+TAINTS = st.builds(Taint, st.sampled_from(KEYS), st.sampled_from(TaintEffect), st.sampled_from(VALUES))
 TOLERATIONS = st.one_of(
-    st.builds(Toleration, st.sampled_from(KEYS), st.just("Equal"), st.sampled_from(("", "a")), st.just("")),
+    st.builds(
+        Toleration,
+        st.sampled_from(KEYS),
+        st.sampled_from(("Equal", "Gt", "Lt")),
+        st.sampled_from(VALUES),
+        st.just(""),
+    ),
     st.builds(
         Toleration,
         st.sampled_from(("", *KEYS)),

@@ -13,6 +13,8 @@ import (
 	"fmt"
 	"log"
 	"os"
+
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 )
 
 func main() {
@@ -22,6 +24,7 @@ func main() {
 	flag.IntVar(&settings.orders, "orders", 8, "how many orders of the scheduler's own choice are tried")
 	flag.IntVar(&settings.steps, "steps", 4000, "how many bindings are tried until a plan is undecided")
 	flag.Int64Var(&settings.seed, "seed", 1, "of the orders, and of the choice between nodes of one score")
+	flag.Func("feature-gates", "as of kube-scheduler", utilfeature.DefaultMutableFeatureGate.Set)
 	flag.Parse()
 	scheduler, err := newScheduler()
 	if err != nil {
