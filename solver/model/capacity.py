@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from solver.model.allocation import after_pods, allocate
 from solver.model.devices import DeviceAlternative, Devices
-from solver.model.eligibility import why_not_eligible
+from solver.model.eligibility import ports_collide, why_not_eligible
 from solver.model.objects import PODS, Limit, Node, NodeGroup, PodSpec, Resources, RunningPods
 from solver.model.plan import Plan, PodClass, Problem
 
@@ -73,14 +73,26 @@ def less_daemons(allocatable: Resources, daemons: Iterable[PodSpec]) -> dict[str
 
 def with_daemons(allocatable: Resources, daemons: Iterable[PodSpec]) -> tuple[list[PodSpec], dict[str, int]]:
     """Return those of the DaemonSets' pods that a node has room for, one after the other, and what they leave of it.
-    One that it has no room for waits there, and takes nothing."""
+    One that it has no room for waits there, and takes nothing. Of those that all want one host port whichever comes
+    first is there: they take what the largest of them takes, of each resource."""
     there, free = [], dict(allocatable)
+    rivals: list[tuple[list[PodSpec], dict[str, int]]] = []
     for spec in daemons:
         need = {**dict(spec.requests), PODS: 1}
-        if all(free.get(name, 0) >= amount for name, amount in need.items()):
-            free |= {name: free.get(name, 0) - amount for name, amount in need.items()}
+        mine = next((each for each in rivals if all(_collide(spec, other) for other in each[0])), ([], {}))
+        more = {name: max(0, amount - mine[1].get(name, 0)) for name, amount in need.items()}
+        if all(free.get(name, 0) >= amount for name, amount in more.items()):
+            free |= {name: free.get(name, 0) - amount for name, amount in more.items()}
             there.append(spec)
+            if not mine[0]:
+                rivals.append(mine)
+            mine[0].append(spec)
+            mine[1].update({name: mine[1].get(name, 0) + amount for name, amount in more.items()})
     return there, free
+
+
+def _collide(one: PodSpec, other: PodSpec) -> bool:
+    return any(ports_collide(mine, its) for mine in one.host_ports for its in other.host_ports)
 
 
 def emptied(node: Node) -> Node:

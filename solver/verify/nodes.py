@@ -65,15 +65,27 @@ def _template(group: NodeGroup, problem: Problem) -> tuple[Mapping[str, int], tu
     """Return what a new node of the group has free for pods, and the daemons that run there."""
     left = dict(group.allocatable)
     runs: list[PodSpec] = []
+    taken: list[tuple[dict[str, int], list[PodSpec]]] = []
+    """What daemons of which any two want one host port take, whichever of them is there, and these."""
     for daemon in problem.daemon_sets:
         if fault(daemon, group.labels, group.taints, "") is None:
             if daemon.claims and not finds_devices(group.devices, daemon, runs):
                 continue
-            less = {name: left.get(name, 0) - amount for name, amount in (*daemon.requests, (PODS, 1))}
+            taking, alike = next((each for each in taken if _exclude_all(daemon, each[1])), ({}, []))
+            largest = {name: max(amount, taking.get(name, 0)) for name, amount in (*daemon.requests, (PODS, 1))}
+            less = {name: left.get(name, 0) + taking.get(name, 0) - amount for name, amount in largest.items()}
             if min(less.values()) >= 0:  # one that does not fit waits, and takes nothing from the node
                 left.update(less)
+                taking.update(largest)
+                alike.append(daemon)
                 runs.append(daemon)
+                if len(alike) == 1:
+                    taken.append((taking, alike))
     return left, tuple(runs)
+
+
+def _exclude_all(daemon: PodSpec, others: Sequence[PodSpec]) -> bool:
+    return all(any(clash(mine, its) for mine in daemon.host_ports for its in each.host_ports) for each in others)
 
 
 def _apart_from_daemons(place: CheckedNodes, places: CheckedPlaces, daemons: tuple[PodSpec, ...]) -> Iterator[str]:
