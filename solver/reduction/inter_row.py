@@ -177,9 +177,13 @@ def rules(layout: Layout) -> tuple[Rule, ...]:
 
 def _by_domain(layout: Layout, term: Term, rows: Rows) -> dict[str, Rows]:
     """The rows in each domain of the term's key."""
-    if layout.key_of(term) not in layout.keys:
+    return _by_value(layout, layout.key_of(term), rows)
+
+
+def _by_value(layout: Layout, key: str, rows: Rows) -> dict[str, Rows]:
+    if key not in layout.keys:
         return {}
-    position = layout.keys.index(layout.key_of(term))
+    position = layout.keys.index(key)
     found: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for number, pods in rows:
         site = layout.rows[number].site
@@ -200,6 +204,13 @@ def _apart(layout: Layout, term: Term) -> Iterator[Rule]:
         for value, carriers in mine.items():
             if value in counted:
                 yield Apart(carriers, counted[value], 1 if itself else 0)
+    if term in layout.beside_daemons:
+        # A new node comes with whatever pods are on it, and its DaemonSet's pod with the node.
+        with_one, others = layout.beside_daemons[term]
+        there = _by_value(layout, with_one, _units(range(len(layout.rows))))
+        for value, carriers in _by_value(layout, others, _units(row for row, _ in layout.carrying[term])).items():
+            if value in there:
+                yield Apart(carriers, there[value], 0)
 
 
 def _together(layout: Layout, term: Term) -> Iterator[Rule]:

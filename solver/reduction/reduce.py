@@ -85,7 +85,9 @@ class _NodeTemplates:
             self.daemons.append(mine)
             can_hold = room_of(group, problem.limits)[0] > 0
             self.places.append(
-                NodeTemplate("", group.labels, group.taints, (), ports, can_hold, devices, room, tuple(mine))
+                NodeTemplate(
+                    "", group.labels, group.taints, (), ports, can_hold, devices, room, tuple(mine), obliged(group) > 0
+                )
             )
         for node in self.nodes:
             ports = frozenset(port for each in node.running for port in each.spec.host_ports)

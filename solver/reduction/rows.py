@@ -152,6 +152,8 @@ class NodeTemplate:
     """What a new node has for pods."""
     daemons: tuple[PodSpec, ...] = ()
     """DaemonSets' pods that a new node gets."""
+    must_open: bool = False
+    """Whether a group has to have more nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +339,31 @@ class Layout:
     @cached_property
     def keys(self) -> tuple[str, ...]:
         """Topology keys over which it matters where planned pods go."""
-        return tuple(sorted({self.key_of(term) for term in self.terms if not is_host(term) and self._moves(term)}))
+        between = {self.key_of(term) for term in self.terms if not is_host(term) and self._moves(term)}
+        return tuple(sorted(between.union(*self.beside_daemons.values())))
+
+    @cached_property
+    def beside_daemons(self) -> Mapping[Term, tuple[str, str]]:
+        """Anti-affinity over domains that counts a DaemonSet's pod of some new nodes: the keys that tell apart the
+        domains of such nodes, and those of other new nodes. On nodes that stand its carriers are there first."""
+        found: dict[Term, tuple[str, str]] = {}
+        for term in self.terms:
+            if term.sort is not Sort.ANTI or is_host(term) or not any(place.daemons for place in self.places):
+                continue
+            plain = self.domain(term.key)
+            new = [value if place.can_hold and not place.name else None
+                   for value, place in zip(plain, self.places, strict=True)]  # fmt: skip
+            closed = self._with_daemons(term).tolist()
+            with_one = [value if here else None for value, here in zip(new, closed, strict=True)]
+            others = [None if here else value for value, here in zip(new, closed, strict=True)]
+            if not {*with_one, None}.isdisjoint({*others} - {None}):
+                names = (
+                    f"{term.key} of new nodes with a DaemonSet's pod, {len(found)}",
+                    f"{term.key} of others, {len(found)}",
+                )
+                found[term] = names
+                self._domains.update(zip(names, (with_one, others), strict=True))
+        return found
 
     @cached_property
     def sites(self) -> tuple[tuple[str | None, ...], ...]:
@@ -477,7 +503,9 @@ class Layout:
         return (term for term in variant.terms if term.sort is Sort.AFFINITY)
 
     def _sites(self, parts: Sequence[RowPart]) -> Sequence[int | None]:
-        moves = any(part.spec in self._moved or not self._moving.isdisjoint(part.variant.terms) for part in parts)
+        moves = bool(self.beside_daemons) or any(
+            part.spec in self._moved or not self._moving.isdisjoint(part.variant.terms) for part in parts
+        )
         return range(len(self.sites)) if moves else (None,)
 
     def _identity(self, part: RowPart) -> object:
@@ -560,7 +588,12 @@ class Layout:
 
     def _opened(self, term: Term, running: Mapping[int, int], *, own: bool, alone: bool) -> Bools | None:
         if term.sort is Sort.ANTI:
-            beside = self._sharing(term.key, running) | self._with_daemons(term)
+            with_daemons = self._with_daemons(term)
+            beside = self._sharing(term.key, running) | with_daemons
+            certain = [number for number in np.flatnonzero(with_daemons).tolist() if self.places[number].must_open]
+            if certain and not is_host(term):
+                new = np.array([not place.name for place in self.places])
+                beside |= new & self._sharing(term.key, certain)
             return ~beside if beside.any() else None
         result = None if is_host(term) else self._codes(term.key) >= 0
         if term.sort is Sort.AFFINITY:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
-from solver.model import HOSTNAME, PODS, HostPort, NodeGroup, PodSpec, Problem
+from solver.model import HOSTNAME, PODS, HostPort, NodeGroup, PodAffinityTerm, PodSpec, Problem
 from solver.verify.devices import CheckedClaims, finds_devices
 from solver.verify.filters import clash, counts, fault
 from solver.verify.places import CheckedNodes, CheckedPlaces
@@ -17,6 +18,8 @@ def faults_on_nodes(problem: Problem, places: CheckedPlaces) -> Iterator[str]:
     any_ports = any(spec.host_ports for spec in places.specs)
     claims = CheckedClaims(places.specs)
     templates = {group.id: _template(group, problem) for group in problem.node_groups}
+    daemons_of = {name: daemons for name, (_, daemons) in templates.items() if daemons}
+    closed = _closed_by_daemons(places, daemons_of) if daemons_of else frozenset()
     fine: dict[int, set[int]] = defaultdict(set)
     """What is to be seen of a node -> classes that may run there."""
     for place in places.all:
@@ -29,7 +32,8 @@ def faults_on_nodes(problem: Problem, places: CheckedPlaces) -> Iterator[str]:
             yield from _resources(place, needs, available)
             if any_ports:
                 yield from _ports(place, places, daemons)
-            yield from _apart_from_daemons(place, places, daemons)
+            if closed and isinstance(where, NodeGroup):
+                yield from _apart_from_daemons(place, places, closed)
             lacking = claims.fault(where.devices, place.pods, daemons)
             if lacking is not None:
                 yield f"{place}: {lacking}"
@@ -88,12 +92,38 @@ def _exclude_all(daemon: PodSpec, others: Sequence[PodSpec]) -> bool:
     return all(any(clash(mine, its) for mine in daemon.host_ports for its in each.host_ports) for each in others)
 
 
-def _apart_from_daemons(place: CheckedNodes, places: CheckedPlaces, daemons: tuple[PodSpec, ...]) -> Iterator[str]:
-    """Yield a sentence per class whose required anti-affinity counts a daemon of the node, which is there first."""
-    for index in place.pods if daemons else ():
+def _closed_by_daemons(
+    places: CheckedPlaces, daemons_of: Mapping[str, tuple[PodSpec, ...]]
+) -> AbstractSet[tuple[PodAffinityTerm, str]]:
+    """Return the domains of required anti-affinity with a daemon that it counts, on a new node: there it comes before
+    pods of new nodes."""
+    terms = {term for spec in places.specs for term in spec.pod_anti_affinity}
+    closed: set[tuple[PodAffinityTerm, str]] = set()
+    new = {place.where.id: place for place in places.all if isinstance(place.where, NodeGroup)}
+    for term in terms:
+        for name, place in new.items():
+            domain = _domain(term, place)
+            if domain is not None and (term, domain) not in closed:
+                mine = daemons_of.get(name, ())
+                if any(counts(term.selector, each.namespace, dict(each.labels)) for each in mine):
+                    closed.add((term, domain))
+    return closed
+
+
+def _domain(term: PodAffinityTerm, place: CheckedNodes) -> str | None:
+    """Return the value of the term's key; of a new node without a name, its group's id."""
+    if term.topology_key != HOSTNAME:
+        return place.where.labels.get(term.topology_key)
+    return place.where.id if isinstance(place.where, NodeGroup) else None
+
+
+def _apart_from_daemons(
+    place: CheckedNodes, places: CheckedPlaces, closed: AbstractSet[tuple[PodAffinityTerm, str]]
+) -> Iterator[str]:
+    """Yield a sentence per class with required anti-affinity that a domain of the node is closed to."""
+    for index in place.pods:
         for term in places.specs[index].pod_anti_affinity:
-            is_here = term.topology_key == HOSTNAME or term.topology_key in place.where.labels
-            if is_here and any(counts(term.selector, each.namespace, dict(each.labels)) for each in daemons):
+            if (term, _domain(term, place)) in closed:
                 yield f"{place} holds class {index} beside a daemon that its anti-affinity counts"
 
 

@@ -76,3 +76,65 @@ def test_of_daemon_sets_with_one_host_port_a_new_node_has_one(
     for order in permutations(daemons):
         of = case(*(pod(f"p{number}") for number in range(pods)), daemonsets=list(order))
         assert nodes_and_left(of, oracle, tmp_path) == (nodes, 0)
+
+
+def apart_from(key: str, **labels: str) -> dict[str, Any]:
+    term = {"topologyKey": key, "labelSelector": {"matchLabels": labels}}
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def node(name: str, zone: str = "za", cpu: str = "1") -> dict[str, Any]:
+    labels = {ZONE: zone, "kubernetes.io/hostname": name}
+    return {
+        "metadata": {"name": name, "labels": labels},
+        "status": {"capacity": {"cpu": cpu, "memory": "8Gi", "pods": "9"}},
+    }
+
+
+AGENT: dict[str, Any] = daemon_set("agent", "100m", labels={"app": "agent"}, nodeSelector={"pool": "big"})
+BIG: dict[str, Any] = {"labels": {"pool": "big"}}
+APART: dict[str, Any] = {"affinity": apart_from(ZONE, app="agent"), "nodeSelector": {"pool": "small"}}
+ON_BIG: dict[str, Any] = {"nodeSelector": {"pool": "big"}}
+
+
+@pytest.mark.parametrize(
+    ("zones", "nodes", "left"),
+    [
+        (("za", "za"), 1, 1),
+        (("za", "zb"), 2, 0),
+    ],
+)
+def test_a_pod_apart_from_a_daemon_set_over_zones_is_in_no_zone_with_a_new_node_of_it(
+    zones: tuple[str, str], nodes: int, left: int, oracle: Path, tmp_path: Path
+) -> None:
+    groups = [
+        group("big", "za", **BIG),
+        *(group(f"small-{n}", each, labels={"pool": "small"}) for n, each in enumerate(zones)),
+    ]
+    of = case(pod("a", **APART), pod("b", **ON_BIG), groups=groups, daemonsets=[AGENT])
+    found = planned(of, tmp_path)
+    with KubeScheduler(oracle) as scheduler:
+        answer = scheduler.ask(question(of, found, nominated=True))
+    assert (answer["refused"], answer["stuck"]) == ([], [])
+    assert (len(found.assigned.new), sum(each.count for each in found.plan.unplaced)) == (nodes, left)
+    assert all(each.reasons for each in found.plan.unplaced)
+
+
+def test_on_a_node_that_stands_it_is_there_before_new_nodes(oracle: Path, tmp_path: Path) -> None:
+    of = case(
+        pod("a", affinity=apart_from(ZONE, app="agent")),
+        pod("b", "3", **ON_BIG),
+        groups=[group("big", "za", **BIG)],
+        daemonsets=[AGENT],
+        nodes=[node("n")],
+    )
+    assert nodes_and_left(of, oracle, tmp_path) == (1, 0)
+
+
+def test_of_many_zones_it_finds_one_without(oracle: Path, tmp_path: Path) -> None:
+    groups = [
+        group(f"{pool}-{zone}", zone, labels={"pool": pool}) for pool in ("big", "small") for zone in ("za", "zb", "zc")
+    ]
+    pods = [pod(f"a{n}", "3", **APART) for n in range(2)] + [pod(f"b{n}", "3", **ON_BIG) for n in range(4)]
+    of = case(*pods, groups=groups, daemonsets=[AGENT])
+    assert nodes_and_left(of, oracle, tmp_path) == (6, 0)

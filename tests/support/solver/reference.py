@@ -57,7 +57,7 @@ class _Model:
         self._ports()
         self._gangs()
         self._sizes_and_limits()
-        add_terms(self.model, problem, self.slots, self.place)
+        add_terms(self.model, problem, self.slots, self.place, self.opened)
         if any(pods.spec.claims for pods in problem.pod_sets):
             sets = range(len(problem.pod_sets))
             held = [[self.of(p, s) for p in sets] for s in range(len(self.slots))]

@@ -70,19 +70,22 @@ def keeps_on_node(spec: PodSpec, level: int, slot: Slot) -> bool:
 
 
 def can_use(spec: PodSpec, slot: Slot) -> bool:
-    """Return whether all volumes and allocated claims of the pod can be used there, and no DaemonSet's pod that comes
-    first keeps it out."""
-    for term in spec.pod_anti_affinity:
-        if term.topology_key in {HOSTNAME, *slot.labels} and any(_counts(term, daemon) for daemon in slot.daemons):
-            return False
+    """Return whether all volumes and allocated claims of the pod can be used there."""
     return not spec.unschedulable and all(
         any(matches_term(term, slot.labels, slot.name) for term in terms) for terms in spec.node_terms
     )
 
 
 class _Terms:
-    def __init__(self, model: cp_model.CpModel, problem: Problem, slots: Sequence[Slot], place: Places) -> None:
-        self.model, self.problem, self.slots, self.place = model, problem, slots, place
+    def __init__(
+        self,
+        model: cp_model.CpModel,
+        problem: Problem,
+        slots: Sequence[Slot],
+        place: Places,
+        opened: Sequence[cp_model.IntVar],
+    ) -> None:
+        self.model, self.problem, self.slots, self.place, self.opened = model, problem, slots, place, opened
         self.specs = [pods.spec for pods in problem.pod_sets]
         self.homes: dict[PodAffinityTerm, dict[object, cp_model.IntVar]] = {}
         live = [pods.spec for pods in problem.pod_sets if pods.count]
@@ -158,6 +161,17 @@ class _Terms:
             if domain is not None:
                 counted = sum(self.planned(term, domain)) + running.get(domain, 0)
                 self.model.add(counted <= int(own)).only_enforce_if(self.if_any(mine))
+        self.apart_from_daemons(p, level, term)
+
+    def apart_from_daemons(self, p: int, level: int, term: PodAffinityTerm) -> None:
+        """On new nodes, DaemonSets' pods of any new node of the domain come first."""
+        with_one = [s for s, slot in enumerate(self.slots) if any(_counts(term, each) for each in slot.daemons)]
+        for (q, given_up, s), v in self.place.items() if with_one else ():
+            domain = self.domain(s, term.topology_key)
+            if (q, given_up) == (p, level) and self.slots[s].group is not None and domain is not None:
+                for other in with_one:
+                    if self.domain(other, term.topology_key) == domain:
+                        self.model.add(v == 0).only_enforce_if(self.opened[other])
 
     def guard(self, slot: int, term: PodAffinityTerm) -> None:
         """Anti-affinity of a running pod."""
@@ -282,9 +296,11 @@ def _counts(term: PodAffinityTerm, spec: PodSpec) -> bool:
     return selects(term.selector, spec.namespace, dict(spec.labels))
 
 
-def add_terms(model: cp_model.CpModel, problem: Problem, slots: Sequence[Slot], place: Places) -> None:
+def add_terms(
+    model: cp_model.CpModel, problem: Problem, slots: Sequence[Slot], place: Places, opened: Sequence[cp_model.IntVar]
+) -> None:
     """Add every constraint between pods."""
-    terms = _Terms(model, problem, slots, place)
+    terms = _Terms(model, problem, slots, place, opened)
     for p, level in sorted({(p, level) for p, level, _ in place}):
         terms.of(p, level)
     for homes in terms.homes.values():

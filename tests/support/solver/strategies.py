@@ -263,7 +263,11 @@ def constrained_problems(draw: st.DrawFn) -> Problem:
         for number in range(draw(st.integers(0, 2)))
     )
     limits = (Limit("nodes", {"nodes": draw(st.integers(0, 4))}),) if draw(st.integers(0, 3)) == 0 else ()
-    daemons = (PodSpec((("cpu", 250),), host_ports=PORTS[1:2]),) if draw(st.integers(0, 4)) == 0 else ()
+    daemons: tuple[PodSpec, ...] = ()
+    if draw(st.integers(0, 4)) == 0:
+        asked = (("cpu", draw(st.sampled_from([250, 250, 1500]))),)
+        app = draw(st.sampled_from([(), (("app", "a"),)]))
+        daemons = (PodSpec(asked, namespace="x" if app else "", labels=app, host_ports=PORTS[1:2]),)
     before = None
     if draw(st.integers(0, 3)) == 0:
         before = previous({f"g{number}": draw(st.integers(0, 3)) for number in range(3)})

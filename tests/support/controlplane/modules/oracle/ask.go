@@ -86,9 +86,18 @@ func (s *scheduler) ask(asked *question, settings settings) (*answer, error) {
 	return found, nil
 }
 
-// daemons are the pods of DaemonSets that fit as long as nothing of the plan is there: others would wait in any case.
+// daemons are the pods of DaemonSets that fit as long as nothing of the plan is there but what needs no new node: others
+// would wait in any case.
 func (w *world) daemons(asked *question) ([]*placement, error) {
-	var found []*placement
+	var found, atOnce []*placement
+	for _, each := range asked.placements {
+		if asked.standing[each.node] {
+			atOnce = append(atOnce, each)
+		}
+	}
+	if _, err := w.greedy(atOnce, &answer{}); err != nil {
+		return nil, err
+	}
 	for _, each := range asked.daemons {
 		if _, err := w.shared.NodeInfos().Get(each.node); err != nil {
 			continue // of an empty node

@@ -41,6 +41,8 @@ type question struct {
 	unplaced   []*placement
 	// Pods of DaemonSets on nodes of either kind that have none yet.
 	daemons []*placement
+	// Nodes that were there before the plan.
+	standing map[string]bool
 	objects []runtime.Object
 }
 
@@ -131,14 +133,14 @@ func read(line []byte) (*question, error) {
 		}
 		found.unplaced = append(found.unplaced, &placement{pod: pod, class: class(pod, "")})
 	}
-	standing := map[string]bool{}
+	found.standing = map[string]bool{}
 	for _, name := range given.Standing {
-		standing[name] = true
+		found.standing[name] = true
 	}
 	for _, object := range found.objects {
 		if set, ok := object.(*appsv1.DaemonSet); ok {
 			for _, node := range append(append([]*corev1.Node(nil), found.nodes...), found.empty...) {
-				if pod := daemonPod(set, node, found.bound); pod != nil && !standing[node.Name] {
+				if pod := daemonPod(set, node, found.bound); pod != nil && !found.standing[node.Name] {
 					admission.admit(pod)
 					found.daemons = append(found.daemons, &placement{pod: pod, node: node.Name, class: class(pod, node.Name)})
 				}
