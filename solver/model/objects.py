@@ -122,6 +122,12 @@ class PodAffinityTerm:
     """Whether the term is not the pod's own but of its gang, of a claim that pods share, or of a disk that they must
     not share. The other terms of required affinity count only pods that the selectors of all of them match; this one
     neither narrows them nor is narrowed."""
+    running: PodSelector | None = None
+    """What it selects once its pod runs, where the scheduler compares that otherwise than while it waits."""
+
+    def of_running(self) -> PodAffinityTerm:
+        """Return the term of a pod that runs."""
+        return self if self.running is None else PodAffinityTerm(self.topology_key, self.running, self.alone)
 
 
 class WhenUnsatisfiable(StrEnum):

@@ -622,12 +622,25 @@ def _other(labels: Mapping[str, str]) -> list[Object]:
     ]
 
 
+def _apart_in_other(affinity: Object) -> list[Object]:
+    return [node("b-1", zone="zb"), pod("r", {}, "other", nodeName="b-1", affinity=affinity)]
+
+
 _THERE = [node("b-1", zone="zb"), pod("r", X, namespace="other", nodeName="b-1")]
 NAMESPACES = {
     "DoesNotExist matches every namespace": Case(
         [*_other({"l": "1"}), *_THERE, pod("p", affinity=_namespaced("l", "DoesNotExist"))], 0, 0
     ),
     "NotIn too": Case([*_other({"l": "y"}), *_THERE, pod("p", affinity=_namespaced("l", "NotIn"))], 0, 0),
+    "a pod that runs is apart from those alone that have not": Case(
+        [*_other({"l": "1"}), *_apart_in_other(_namespaced("l", "DoesNotExist")), pod("p", X)], 0, 0
+    ),
+    "and not from its own where that has": Case(
+        [*_other({"l": "1"}), *_apart_in_other(_namespaced("l", "DoesNotExist")), pod("p", X, "other")], 1, 0
+    ),
+    "nor by NotIn": Case(
+        [*_other({"l": "y"}), *_apart_in_other(_namespaced("l", "NotIn")), pod("p", X, "other")], 1, 0
+    ),
     "Exists does not": Case([*_other({}), *_THERE, pod("p", affinity=_namespaced("l", "Exists"))], 1, 0),
     "none is the pod's own": Case([*_other({}), *_THERE, pod("p", affinity=anti(term(ZONE)))], 1, 0),
 }

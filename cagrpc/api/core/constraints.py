@@ -4,7 +4,7 @@ ports, inter-pod affinity, topology spread. How the planner satisfies them is in
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Any
@@ -44,6 +44,9 @@ POD_AFFINITIES = ("podAffinity", "podAntiAffinity")
 
 _MOST_WEIGHT = 100
 _MOST_PORT = 65535
+_MOST_COMPARED = 1_000
+"""Namespaces by which a term of a pod that runs is read as the scheduler does. They may be most of the cluster's; with
+more of them it counts as selecting all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,28 +157,33 @@ def _pod_term(
 ) -> PodAffinityTerm | None:
     key = _topology_key(term, path, problems)
     selected = counted_labels(term, path, problems, around.identity)
-    selector = PodSelector(selected, _namespaces(term, path, problems, around, anti=anti))
-    return PodAffinityTerm(key, selector) if key else None
-
-
-def _namespaces(
-    term: Mapping[str, Any], path: str, problems: Problems, around: Surroundings, *, anti: bool
-) -> tuple[str, ...] | None:
+    if not key:
+        return None
     named = set(texts(term, "namespaces", path, problems))
     conditions = label_selector(term, "namespaceSelector", path, problems)
     if conditions is None:
-        return tuple(sorted(named or {around.identity.namespace}))
-    if not conditions or all(matches_requirement(each, {}) for each in conditions):
+        return PodAffinityTerm(key, PodSelector(selected, tuple(sorted(named or {around.identity.namespace}))))
+    if all(matches_requirement(each, {}) for each in conditions):
         # As kube-scheduler 1.36 acts: mergeAffinityTermNamespacesIfNotEmpty (plugins/interpodaffinity/plugin.go) takes
         # the term by value, so that its selector stays, and is compared with no labels at all where pods are counted:
-        # one of nothing but NotIn and DoesNotExist matches every namespace.
-        return None
+        # one of nothing but NotIn and DoesNotExist matches every namespace. Anti-affinity of a pod that runs is
+        # compared with the labels of the incoming pod's namespace (getExistingAntiAffinityCounts in filtering.go).
+        running = None
+        if anti and conditions:
+            matching, complete = around.namespaces.matching(conditions)
+            if complete and len(matching) <= _MOST_COMPARED:
+                running = PodSelector(selected, _with_named(matching, named))
+        return PodAffinityTerm(key, PodSelector(selected), running=running)
     matching, complete = around.namespaces.matching(conditions)
     if not complete:
         taken = "all namespaces are" if anti else "only namespaces that match for sure are"
         around.notes.append(f"{path}.namespaceSelector: the labels of namespaces are not known; {taken} searched")
         if anti:
-            return None
+            return PodAffinityTerm(key, PodSelector(selected))
+    return PodAffinityTerm(key, PodSelector(selected, _with_named(matching, named)))
+
+
+def _with_named(matching: tuple[str, ...], named: Collection[str]) -> tuple[str, ...]:
     if not named:
         return matching
     found = list(matching)  # which may be many: sorting them for each term would cost more

@@ -264,7 +264,8 @@ def pod_spec(
 
 
 def _namespaces_in(spec: PodSpec) -> int:
-    return sum(len(each.namespaces or ()) for each in selectors_of(spec))
+    running = (each.running for each in spec.pod_anti_affinity if each.running is not None)
+    return sum(len(each.namespaces or ()) for each in (*selectors_of(spec), *running))
 
 
 def _left_out(

@@ -314,7 +314,7 @@ class PodProjection:
         self._ports = frozenset(ports)
         selectors = frozenset(selectors)
         self._of_planned = LabelProjection(selectors)
-        self._of_all = LabelProjection(selectors | {term.selector for term in self._terms})
+        self._of_all = LabelProjection(selectors | {term.of_running().selector for term in self._terms})
         self.number = self._of_all.number
         """Its own, as that of a `LabelProjection`."""
 
@@ -324,7 +324,7 @@ class PodProjection:
     def runs(self, spec: PodSpec, who: PodIdentity) -> PodSpec | None:
         """Return what pending pods can select of a running one; None for nothing."""
         ports = tuple(each for each in spec.host_ports if port(each) in self._ports)
-        terms = tuple(term for term in spec.pod_anti_affinity if term in self._terms)
+        terms = tuple(term.of_running() for term in spec.pod_anti_affinity if term in self._terms)
         found = self._of_planned.identified_if_selected(PodSpec(host_ports=ports, pod_anti_affinity=terms), who)
         return None if found == _NOTHING and not self._of_planned.matches_unlabelled else found
 
