@@ -101,6 +101,8 @@ class Cluster:
         """Whether DaemonSets' pods come as soon as there is a node."""
         self.tells_ages = False
         """Whether nodes say when they were created."""
+        self.scattered: set[str] = set()
+        """Node groups whose machines come in a topology domain each, though they are ordered for one."""
         self.unready: set[str] = set()
         """Names of nodes that are not Ready."""
         self.broken: dict[str, Document] = {}
@@ -312,6 +314,9 @@ class Cluster:
             self.api.put(f"/apis/storage.k8s.io/v1/csinodes/{name}", document)
 
     def _registered(self, instance_id: str, group: NodeGroup) -> Document:
+        if group.new_domains is not None:  # what is ordered together comes together
+            domain = instance_id if group.id in self.scattered else f"since-{int(self.clock())}"
+            group = replace(group, labels={**group.labels, **dict.fromkeys(group.new_domains.keys, _name(domain))})
         document = node_document(group, _name(instance_id))
         created = {"creationTimestamp": int(self.clock())} if self.tells_ages else {}
         taints = [*document["spec"]["taints"], {"key": START_UP_TAINT, "effect": "NoSchedule"}]
