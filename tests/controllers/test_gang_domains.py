@@ -6,9 +6,10 @@ import pytest
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.api.core.topology import PREFERRED, REQUIRED, SLICE_REQUIRED, SLICE_SIZE, WORKLOAD
+from cagrpc.controllers.settings import ConsolidationMode, ConsolidationSettings
 from cagrpc.fleet.model import Phase
 from solver.model import Limit, NewDomains, NodeGroup
-from tests.support.cluster import NAMESPACE, path_of
+from tests.support.cluster import NAMESPACE, NODES, path_of
 from tests.support.fleet import group
 from tests.support.world import NewWorld, World
 
@@ -184,3 +185,42 @@ def test_a_gang_by_label_is_in_one_domain_where_its_pods_ask_for_it(new_world: N
     pods = world.cluster.add(4, cpu=2000, labels={DEFAULT_GANG_LABEL: "g"}, annotations={REQUIRED: RACK})
     world.run(60)
     assert domains(world, pods) == {"r2"}
+
+
+def test_a_gang_of_which_one_node_must_go_moves_whole_to_another_domain(new_world: NewWorld) -> None:
+    """Its domain's fate is shared: what replaces it is one increment, and comes first."""
+    world = new_world(rack("r1"), rack("r2"), rack("r3", 1), consolidation=ConsolidationSettings(ConsolidationMode.ON))
+    world.cluster.workload("train", 4, cpu=2000, annotations={WORKLOAD: "a", REQUIRED: RACK})
+    world.run(60)
+    assert domains(world, [*world.cluster.pods()]) == {"r1"}
+    name, node = min(world.cluster.nodes().items())
+    taint = {"key": "aws-node-termination-handler/spot-itn", "effect": "NoSchedule"}
+    world.api.change(f"{NODES}/{name}", spec={"taints": [*node["spec"].get("taints", ()), taint]})
+    world.run(120)
+    assert not world.cluster.pending()
+    assert domains(world, [*world.cluster.pods()]) == {"r2"}
+    assert world.targets() == {"r2": 2}
+    (disruption,) = world.fleet.snapshot.disruptions
+    assert len(disruption.nodes) == 2
+    assert [sum(each.increment.deltas.values()) for each in world.increments()] == [2, 2]
+
+
+@pytest.mark.parametrize("scattered", [False, True])
+def test_it_moves_to_a_domain_that_comes_with_its_nodes_and_stays_where_these_come_scattered(
+    new_world: NewWorld, *, scattered: bool
+) -> None:
+    world = new_world(new("u"), consolidation=ConsolidationSettings(ConsolidationMode.ON))
+    world.cluster.workload("train", 4, cpu=2000, annotations={WORKLOAD: "a", REQUIRED: RACK})
+    world.run(60)
+    (before,) = domains(world, [*world.cluster.pods()])
+    if scattered:
+        world.cluster.scattered = {"u"}
+    name, node = min(world.cluster.nodes().items())
+    taint = {"key": "aws-node-termination-handler/spot-itn", "effect": "NoSchedule"}
+    world.api.change(f"{NODES}/{name}", spec={"taints": [*node["spec"].get("taints", ()), taint]})
+    world.run(120)
+    assert not world.cluster.pending()
+    (after,) = domains(world, [*world.cluster.pods()])
+    assert (after == before) is scattered
+    assert world.targets() == {"u": 2}
+    assert [each.phase for each in world.increments()] == [Phase.DONE, Phase.ROLLED_BACK if scattered else Phase.DONE]

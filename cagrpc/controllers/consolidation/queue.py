@@ -60,7 +60,16 @@ from cagrpc.controllers.settings import ConsolidationSettings
 from cagrpc.errors import FailedPrecondition, Unavailable
 from cagrpc.fleet.disruptions import DisruptionSpec
 from cagrpc.fleet.fleet import Fleet
-from cagrpc.fleet.model import DisruptedNode, Disruption, DisruptionPhase, IncrementSpec, InstanceState, Phase, PodMove
+from cagrpc.fleet.model import (
+    DisruptedNode,
+    Disruption,
+    DisruptionPhase,
+    IncrementSpec,
+    InstanceState,
+    Phase,
+    Placement,
+    PodMove,
+)
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.failures import Forbidden
 from cagrpc.runtime.clock import MonotonicClock, monotonic
@@ -139,6 +148,11 @@ class DisruptionQueue:
             new_nodes=IncrementSpec(
                 new,
                 reason=f"consolidation: in place of {what}",
+                placements=tuple(
+                    Placement(each.node_group, domain=each.domain)
+                    for each in step.plan.nodes
+                    for _ in range(each.count if each.domain else 0)
+                ),
                 cost_usd_per_hour=round(sum(prices[name] * count for name, count in new.items()), 9),
             )
             if new
