@@ -38,7 +38,7 @@ from cagrpc.fleet.records import (
 )
 from cagrpc.kube.journal.journal import ClusterJournal
 from cagrpc.kube.journal.objects import FLEET_RECORDS, INCREMENTS
-from solver.model import Devices, Taint, TaintEffect
+from solver.model import Devices, NewDomains, Taint, TaintEffect
 from tests.support.api_server import api_server
 from tests.support.fleet import MemoryJournal, group
 
@@ -106,7 +106,7 @@ def test_a_new_journal_is_empty(opener: Opener) -> None:
                 increment=IncrementSpec(
                     {"a": 1},
                     plan="round 7",
-                    placements=(Placement("a", ("p2", "p1")), Placement("b", ())),
+                    placements=(Placement("a", ("p2", "p1")), Placement("b", (), domain="1")),
                     cost_usd_per_hour=0.25,
                     gap=0.01,
                 ),
@@ -166,7 +166,13 @@ def test_groups_are_kept_updated_and_forgotten(opener: Opener) -> None:
     taints = (Taint("k", TaintEffect.NO_EXECUTE, "v"),)
     late = frozenset({"feature.example.com/driver"})
     tainted = group(
-        "a", taints=taints, labels={"l": "x"}, capacity={"cpu": 1}, devices=(gpus,), post_registration_labels=late
+        "a",
+        taints=taints,
+        labels={"l": "x"},
+        capacity={"cpu": 1},
+        devices=(gpus,),
+        post_registration_labels=late,
+        new_domains=NewDomains(("block", "rack"), 16),
     )
     journal = opener()
     journal.commit(Changes(groups=(GroupRecord(group("a")), GroupRecord(group("b"), ("one", "two")))))
