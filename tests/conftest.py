@@ -14,6 +14,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell leaves it to
 
 pytest_plugins = [
     "tests.support.browser",
+    "tests.support.logs",
     "tests.support.serving",
     "tests.support.controlplane.plugin",
     "tests.support.controlplane.cluster_api",

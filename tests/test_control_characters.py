@@ -6,7 +6,7 @@ import io
 import json
 import logging
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,6 +20,8 @@ from cagrpc.runtime.clock import EpochSeconds
 from cagrpc.server import logs
 from cagrpc.tables import console, table
 from tests.support.examples import examples
+
+pytestmark = pytest.mark.usefixtures("logging_as_before")
 
 ATTACK = "\x1b]0;owned\x07\x1b[2J\x9b8m\r\x7f\u202eready"
 WRITTEN_OUT = r"\u001b]0;owned\u0007\u001b[2J\u009b8m\u000d\u007f\u202eready"
@@ -63,14 +65,6 @@ def _in_a_sentence(text: str) -> str:
     stream = io.StringIO()
     console(stream).print(f"not held: {text}")
     return stream.getvalue()
-
-
-@pytest.fixture(autouse=True)
-def _logging_as_before() -> Iterator[None]:
-    handlers, level = list(logging.root.handlers), logging.root.level
-    yield
-    logging.root.handlers[:] = handlers
-    logging.root.setLevel(level)
 
 
 def _logged(stream: io.StringIO, text: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,6 +15,8 @@ from cagrpc.server import logs
 from tests.support.fleet import FakeClock
 from tests.support.traces import traced
 
+pytestmark = pytest.mark.usefixtures("logging_as_before")
+
 
 class Stream(io.StringIO):
     def __init__(self, *, terminal: bool) -> None:
@@ -24,17 +25,6 @@ class Stream(io.StringIO):
 
     def isatty(self) -> bool:
         return self._terminal
-
-
-@pytest.fixture(autouse=True)
-def _logging_as_before() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    for name in ("urllib3", "kubernetes"):
-        logging.getLogger(name).setLevel(logging.NOTSET)
 
 
 def as_json(level: str = "info") -> Any:

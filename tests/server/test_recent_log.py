@@ -14,11 +14,9 @@ from cagrpc.server import logs
 
 
 @pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
-    root, own = logging.root, logging.getLogger("cagrpc")
-    before = root.level, root.handlers[:], own.level, own.handlers[:]
+def _forgotten_afterwards(logging_as_before: None) -> Iterator[None]:
+    del logging_as_before
     yield
-    root.level, root.handlers[:], own.level, own.handlers[:] = before
     logs._RECENT.lines.clear()
 
 
