@@ -60,6 +60,7 @@ ATTACKS: Mapping[str, Attack] = {
     },
     "solve-mixed": Attack(200, "pods", solving.mixed, "of all these kinds together"),
     "solve-machines": Attack(200, "nodes", solving.machines, "each with a value of a key of which one pod has a term"),
+    "solve-claims": Attack(200, "pods", solving.claims, "whose claims on devices all differ"),
     "cap-cel-bytes": Attack(12, "namespaces", caps.expression_bytes, "each with its share of bytes of expressions"),
     "cap-cel-steps": Attack(300, "devices", caps.expression_steps, "on each of which an expression takes its steps"),
     "cap-cel-program": Attack(64, "patterns", caps.programs, "with programs just below the cap"),

@@ -125,12 +125,12 @@ def with_devices() -> FedCluster:
     return cluster
 
 
-def claim(name: str, *expressions: str) -> dict[str, Any]:
-    """Return a ResourceClaim of devices for which all of these hold."""
+def claim(name: str, *expressions: str, count: int = 1) -> dict[str, Any]:
+    """Return a ResourceClaim of so many devices for which all of these hold."""
     selectors = [{"cel": {"expression": each}} for each in expressions]
-    parts = [selectors[at : at + _MOST_IN_REQUEST] for at in range(0, len(selectors), _MOST_IN_REQUEST)]
+    parts = [selectors[at : at + _MOST_IN_REQUEST] for at in range(0, max(1, len(selectors)), _MOST_IN_REQUEST)]
     requests = [
-        {"name": f"r{number}", "exactly": {"deviceClassName": "gpu", "selectors": part, "count": 1}}
+        {"name": f"r{number}", "exactly": {"deviceClassName": "gpu", "selectors": part, "count": count}}
         for number, part in enumerate(parts)
     ]
     metadata = {"name": name, "namespace": "default"}

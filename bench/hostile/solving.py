@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.hostile.cluster import FedCluster, node, pod
 from bench.hostile.meter import Meter
-from bench.hostile.reading import anti_affinity
+from bench.hostile.reading import CLAIMS, DRIVER, SLICES, anti_affinity, claim, with_devices
 from cagrpc.api.gen import kubernetes_pb2 as k8s
 from cagrpc.cluster.view.model import NODES
 from solver import Budget, NodeGroup, Plan, Problem, explain, solve
@@ -18,6 +18,7 @@ _BUDGET = Budget(2.0)
 _HOST, _ZONE, _MACHINE = "kubernetes.io/hostname", "topology.kubernetes.io/zone", "example.com/machine"
 _HONEST = 100
 """Deployments of others."""
+_NODES, _DEVICES = 20, 32
 
 
 def _others(number: int, term: int, pods: int) -> k8s.LabelSelector:
@@ -154,6 +155,39 @@ def machines(meter: Meter, nodes: int, budget: Budget = _BUDGET) -> None:
     term = k8s.PodAffinityTerm(topologyKey=_MACHINE, labelSelector=k8s.LabelSelector(matchLabels={"own": "t"}))
     cluster.put(pod("t", labels={"own": "t"}, affinity=anti_affinity(iter([term]))))
     _plan(meter, cluster, "a state with it", budget)
+
+
+def claims(meter: Meter, pods: int, budget: Budget = _BUDGET) -> None:
+    """Pods whose claims on devices all differ, half of them by what they select, and nodes whose devices all differ,
+    beside an honest pod with a usual claim."""
+    cluster = with_devices()
+    warm_up()
+    for number in range(_NODES):
+        name = f"gpus{number}"
+        devices = [
+            {"name": f"d{each}", "attributes": {"size": {"int": each}, "numa": {"int": each % 3}}}
+            for each in range(1 + number % _NODES, _DEVICES)
+        ]
+        spec = {"driver": DRIVER, "nodeName": name, "pool": _pool(name), "devices": devices}
+        cluster.put(node(name), path=NODES)
+        cluster.put({"metadata": {"name": name}, "spec": spec}, path=SLICES)
+    for number in range(pods):
+        size = f'device.attributes["{DRIVER}"].size'
+        several = [f"{size} >= {each + number % 16}" for each in range(1, 1 + number % 3)]
+        asked = claim(f"c{number}", *(several if number % 2 else []), count=1 + number // 2 % 31)
+        if number % 3 == 0:
+            asked["spec"]["devices"]["constraints"] = [{"matchAttribute": f"{DRIVER}/numa"}]
+        cluster.put(asked, path=CLAIMS)
+        cluster.put(pod(f"p{number}", resourceClaims=[{"name": "c", "resourceClaimName": f"c{number}"}]))
+    usual = claim("usual")
+    usual["metadata"]["namespace"] = "honest"
+    cluster.put(usual, path=CLAIMS)
+    cluster.put(pod("usual", namespace="honest", resourceClaims=[{"name": "c", "resourceClaimName": "usual"}]))
+    _plan(meter, cluster, "a state", budget)
+
+
+def _pool(name: str) -> dict[str, Any]:
+    return {"name": name, "generation": 1, "resourceSliceCount": 1}
 
 
 def _plan(meter: Meter, cluster: FedCluster, what: str, budget: Budget) -> tuple[Problem, Plan]:

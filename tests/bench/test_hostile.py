@@ -47,6 +47,7 @@ def said(attack: partial[None]) -> str:
         (partial(caps.replicas, workloads=2), "when those to come are too late"),
         (partial(caps.stateful_sets, workloads=1), "1 StatefulSets come"),
         (partial(solving.machines, nodes=SIZE, budget=Budget(deterministic_seconds=0.1)), "a state with it"),
+        (partial(solving.claims, pods=SIZE, budget=Budget(deterministic_seconds=0.1)), "pods are left out"),
         (partial(escapes.escapes, count=1), "cagrpc status writes these control characters"),
         (partial(held.consolidation, minutes=30), "of 30 looks nothing may be begun"),
     ],
@@ -87,5 +88,5 @@ def test_twice_the_size_is_compared() -> None:
 
 
 def test_all_have_a_name() -> None:
-    kinds = (*solving.KINDS, "mixed", "machines")
+    kinds = (*solving.KINDS, "mixed", "machines", "claims")
     assert {name for name in ATTACKS if name.startswith("solve-")} == {f"solve-{kind}" for kind in kinds}
