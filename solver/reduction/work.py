@@ -3,7 +3,8 @@
 What planning takes grows with the entries that constraints come to: a row for each variant and site of a class, a term
 for each variant that carries it, a row for each term that counts its pods. Here they are counted, from numbers alone.
 Owners, which are namespaces, have equal shares of what planning handles at once; of one that exceeds its share the
-heaviest classes are planned without their preferences until it does not, and where that is not enough, left out.
+heaviest classes are planned without their preferences until it does not, and where that is not enough, left out. Claims
+on devices are counted by themselves (`device_work`).
 
 Constraints over a topology key multiply the rows of all pods that any constraint over domains has part in, other
 people's too: a row for each combination of the values of all such keys, compared with the nodes of each. Keys that
@@ -23,6 +24,7 @@ from math import prod
 
 from solver.model import HOSTNAME, PodSelector, PodSpec, Problem
 from solver.model.eligibility import node_label_keys, read_node_names, required_terms
+from solver.reduction.device_work import beyond_share
 from solver.reduction.selecting import PodsByLabel
 from solver.reduction.terms import Term, is_host, preferences, terms_of
 
@@ -93,7 +95,7 @@ class _OtherRows:
 
 
 MOST_STEPS = 300_000
-"""Of all constraints together: about a second."""
+"""Of all constraints together, and as many of all claims on devices: about a second each."""
 _PER_TERM = 4
 _NODES_AT_ONCE = 16
 """Nodes that are compared with a condition in the time of one step, and"""
@@ -109,6 +111,10 @@ TOO_MUCH_PREFERRED = (
     f"its namespace's pods prefer more than planning does at once ({MOST_STEPS:,} steps for all namespaces); fewer"
     " preferences, and such that select fewer pods, make room for it, and so does planning the others"
 )
+TOO_MUCH_CLAIMED = (
+    "its namespace's pods have more kinds of claims on devices than planning compares with each other and with nodes at"
+    f" once ({MOST_STEPS:,} steps for all namespaces); fewer kinds make room for it, and so does planning the others"
+)
 _FINE = (
     "nodes have so many values of {} that telling them apart, for all pods that constraints have part in, is more work"
     f" than planning does at once ({MOST_STEPS:,} steps for all namespaces); kubernetes.io/hostname may have as many"
@@ -120,7 +126,12 @@ TOO_FINE_PREFERRED = f"it has preferences over domains that are too many: {_FINE
 def within_share(problem: Problem) -> dict[PodSpec, PodSpec]:
     """Return the specs whose pods make too much work, and what is planned instead: pods without preferences, or pods
     that no node can take."""
-    specs = tuple(dict.fromkeys(each.spec for each in problem.pod_sets if each.count and not each.spec.unschedulable))
+    names: dict[PodSpec, str] = {}
+    for each in problem.pod_sets:
+        if each.count and not each.spec.unschedulable:
+            names[each.spec] = min(each.name, names.get(each.spec, each.name))
+    claiming = beyond_share(problem, names, MOST_STEPS)
+    specs = tuple(spec for spec in names if spec not in claiming)
     totals, share = _totals(problem, specs)
     lean = {
         spec: replace(spec, preferences_left_out=TOO_MUCH_PREFERRED)
@@ -132,6 +143,7 @@ def within_share(problem: Problem) -> dict[PodSpec, PodSpec]:
         totals, share = _totals(problem, tuple(asked))
     out = {asked[spec] for total in totals for spec in total.left_out(share)}
     instead = lean | {spec: replace(spec, unschedulable=TOO_MUCH) for spec in out}
+    instead |= {spec: replace(spec, unschedulable=TOO_MUCH_CLAIMED) for spec in claiming}
     return instead | _without_fine_keys(problem, {each: spec for each, spec in asked.items() if spec not in out})
 
 
