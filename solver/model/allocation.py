@@ -9,7 +9,7 @@ devices at most.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from solver.model.devices import MOST_PER_CLAIM, DeviceAlternative, DeviceClaim, DeviceRequest, Devices
@@ -19,7 +19,7 @@ _UNCERTAIN = (
     "its devices there are not to be foreseen (a selector fails on one, a pool is not whole, or planning does not know"
     " them)"
 )
-_MOST_STEPS = 20_000
+MOST_STEPS = 20_000
 """Of a search, after which it counts as failed; the scheduler gives up after some seconds."""
 
 
@@ -42,6 +42,13 @@ class Allocation:
 def allocate(devices: Sequence[Devices], claims: Sequence[DeviceClaim]) -> Allocation | None:
     """Return the first allocation found, trying devices in their order; None where there is none."""
     return _Search(devices, claims).first()
+
+
+def steps_to_allocate(devices: Sequence[Devices], claims: Sequence[DeviceClaim], most: int) -> int:
+    """Return how many steps the search takes; where it takes more than `most`, more than that."""
+    search = _Search(devices, claims, min(most, MOST_STEPS))
+    search.first()
+    return search.steps
 
 
 def after_pods(devices: tuple[Devices, ...], claims: Iterable[tuple[DeviceClaim, ...]]) -> tuple[Devices, ...]:
@@ -107,8 +114,8 @@ class _UncertainError(Exception):
 
 
 class _Search:
-    def __init__(self, devices: Sequence[Devices], claims: Sequence[DeviceClaim]) -> None:
-        self._devices, self._claims = devices, claims
+    def __init__(self, devices: Sequence[Devices], claims: Sequence[DeviceClaim], most: int = MOST_STEPS) -> None:
+        self._devices, self._claims, self._most = devices, claims, most
         self._asked = [
             _AskedDevices(number, request) for number, claim in enumerate(claims) for request in claim.requests
         ]
@@ -122,11 +129,14 @@ class _Search:
         self._bound: dict[tuple[int, int], list[str]] = {}
         """(claim, constraint) -> the values of the devices chosen."""
         self._found: list[tuple[DeviceAlternative, tuple[int, ...]]] = []
-        self._steps = 0
+        self.steps = 0
 
     def first(self) -> Allocation | None:
         everything = [each for each in self._devices if not each.uncertain]
         if any(claim.ends_search(everything) for claim in self._claims) or self._asks_for_uncertain():
+            return None
+        # What is not there at all is not to be looked for after all ways of meeting the requests before it.
+        if not all(any(map(self._is_there, each.request.alternatives)) for each in self._asked):
             return None
         try:
             if not self._request(0):
@@ -144,6 +154,13 @@ class _Search:
         """Return whether something asks for all of what is not known: the scheduler looks there first."""
         ways = (way for each in self._asked for way in each.request.alternatives)
         return any(way.all and way.selector in self._uncertain for way in ways)
+
+    def _is_there(self, asked: DeviceAlternative) -> bool:
+        """Return whether there are so many devices, if nothing else is asked for."""
+        matching = [each for each in self._devices if asked.selector in each.selectors]
+        taken, free = sum(each.taken for each in matching), sum(each.count for each in matching)
+        there = free + taken if asked.admin_access else free
+        return bool(there == free + taken and there) if asked.all else 0 < asked.count <= there
 
     def _request(self, position: int) -> bool:
         if position == len(self._asked):
@@ -169,8 +186,8 @@ class _Search:
         self, position: int, asked: DeviceAlternative, matching: Sequence[int], count: int, taken: list[int]
     ) -> bool:
         """Choose `count` more devices, from the first entry of `matching` or later ones, and go on."""
-        self._steps += 1
-        if self._steps > _MOST_STEPS:
+        self.steps += 1
+        if self.steps > self._most:
             return False
         if not count:
             self._found.append((asked, tuple([0] * len(taken) if asked.admin_access else taken)))
@@ -178,17 +195,20 @@ class _Search:
                 return True
             self._found.pop()
             return False
-        for place, entry in enumerate(matching):
-            for number in range(min(count, self._spare(entry, asked)), 0, -1):
-                with_them = list(self._bindings(position, asked, entry))
-                if not with_them and self._constraints(position, asked):
-                    break
-                self._use(entry, asked, number, with_them)
+        bound = [self._bindings(position, asked, entry) for entry in matching]
+        spare = [0 if b is None else self._spare(entry, asked) for entry, b in zip(matching, bound, strict=True)]
+        there = sum(spare)
+        for place, (entry, with_it) in enumerate(zip(matching, bound, strict=True)):
+            if there < count:  # with all that are left, too: most searches that fail do so here, at once
+                break
+            there -= spare[place]
+            for number in range(min(count, spare[place]), max(0, count - there - 1), -1):
+                self._use(entry, asked, number, with_it or ())
                 taken[entry] += number
                 if self._devices_of(position, asked, matching[place + 1 :], count - number, taken):
                     return True
                 taken[entry] -= number
-                self._use(entry, asked, -number, with_them)
+                self._use(entry, asked, -number, with_it or ())
         return False
 
     def _spare(self, entry: int, asked: DeviceAlternative) -> int:
@@ -202,17 +222,19 @@ class _Search:
         claim = self._claims[self._asked[position].claim]
         return claim.attributes_of(self._asked[position].request, asked) if claim.match_attributes else ()
 
-    def _bindings(self, position: int, asked: DeviceAlternative, entry: int) -> Iterator[tuple[tuple[int, int], str]]:
-        """Yield the constraints that a device of the entry binds, with its value; nothing where it breaks one."""
+    def _bindings(
+        self, position: int, asked: DeviceAlternative, entry: int
+    ) -> Sequence[tuple[tuple[int, int], str]] | None:
+        """Return the constraints that a device of the entry binds, with its value; None where it breaks one."""
         claim = self._asked[position].claim
         found = []
         for constraint in self._constraints(position, asked):
             value = self._values[entry].get(self._claims[claim].match_attributes[constraint][1])
             bound = self._bound.get((claim, constraint), [])
             if value is None or (bound and bound[-1] != value):
-                return
+                return None
             found.append(((claim, constraint), value))
-        yield from found
+        return found
 
     def _use(
         self, entry: int, asked: DeviceAlternative, number: int, bound: Iterable[tuple[tuple[int, int], str]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 class ProblemError(ValueError):
@@ -29,9 +29,9 @@ class PlanRejectedError(RuntimeError):
 class UncheckedPlanError(PlanRejectedError):
     """The devices of nodes can be given to their pods in more ways than the checker looks at."""
 
-    def __init__(self, pod_classes: Sequence[int]) -> None:
+    def __init__(self, pod_classes: Iterable[int]) -> None:
         super().__init__(
             ["the devices of a node can be given to its pods in too many ways to check that all find theirs"]
         )
         self.pod_classes = frozenset(pod_classes)
-        """Those on the node that claim devices."""
+        """Of the pods on these nodes those of the namespace, on each, that has most kinds of claims."""

@@ -40,6 +40,7 @@ from solver.model.capacity import new_node, remaining
 from solver.model.devices import Devices
 from solver.model.domains import DomainTerm, folded, gang_terms, one_domain_terms, with_new_domains
 from solver.model.eligibility import node_label_keys, read_node_names, selects, why_not_eligible
+from solver.model.errors import UncheckedPlanError
 from solver.model.objective import Goal, ObjectiveStage, StageValue
 from solver.planning import reasons
 from solver.reduction.objective import breaks_ties, dollars
@@ -519,7 +520,10 @@ def _asked(problem: Problem, plan: Plan, pinned: Mapping[PodSpec, PodSpec]) -> P
 def _better(of: GangDomains, best: Plan | None, other: Plan, proven: Sequence[Plan]) -> Plan | None:
     """Return the better plan; `other` only where the checker passes it."""
     other = _with_stage(of, other, proven)
-    if any(faults_of(of.problem, other)):
+    try:
+        if any(faults_of(of.problem, other)):
+            return best
+    except UncheckedPlanError:  # whose pods are left out is decided for the plan that is taken
         return best
     return other if best is None or other.vector < best.vector else best
 

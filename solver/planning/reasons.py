@@ -30,6 +30,7 @@ from solver.model.capacity import new_node, remaining, room_of
 from solver.model.domains import is_of_gang
 from solver.model.eligibility import ports_collide
 from solver.model.quantities import format_quantity, pluralize, resource_words
+from solver.reduction.device_rows import distinct_devices
 from solver.reduction.devices import is_planned
 from solver.reduction.node_columns import NodeColumns
 from solver.reduction.reduced import Bools, Demand, Ints, Reduced
@@ -65,36 +66,61 @@ BESIDE_OTHERS = "its resource claims may find no devices beside those of the pod
 _ENTANGLED = "its resource claims can be met in more ways than are planned: one request may take what another needs"
 
 
+_MOST_SEARCHED = 5_000
+"""Pods and kinds of nodes for which devices are looked for among those that the plan leaves."""
+
+
 class DeviceReasons:
-    """Groups and nodes, compared once for all classes."""
+    """Nodes, compared once for all that are alike."""
 
-    def __init__(self, problem: Problem, specs: Mapping[int, PodSpec], placed: Sequence[PlacedOnNode]) -> None:
-        """`specs` by class index; `placed` are the plan's pods on existing nodes."""
-        self._problem, self._specs = problem, specs
+    def __init__(
+        self,
+        new: Sequence[Node],
+        standing: Sequence[Node],
+        specs: Mapping[int, PodSpec],
+        placed: Sequence[PlacedOnNode],
+    ) -> None:
+        """`new` is what new nodes would be, `specs` are by class index, and `placed` the plan's pods on those that
+        stand."""
+        self._new, self._standing, self._specs = new, standing, specs
         self._placed = {each.node: each.pods for each in placed}
-        self._known: dict[tuple[tuple[Devices, ...], tuple[DeviceClaim, ...]], str | None] = {}
-        self._left: dict[str, tuple[Devices, ...]] = {}
+        self._left_to_search = _MOST_SEARCHED
 
-    def why_not(self, node: Node, claims: tuple[DeviceClaim, ...]) -> str | None:
-        """Return why a node, empty but for what runs there, does not serve the claims; None where it does."""
-        if not claims:
-            return None
-        key = (node.devices, claims)
-        if key not in self._known:
-            reason = why_not_allocated(*key)
-            self._known[key] = reason or (None if is_planned(*key) else _ENTANGLED)
-        return self._known[key]
+    @cached_property
+    def _before(self) -> tuple[list[list[int]], list[tuple[Devices, ...]]]:
+        return distinct_devices([node.devices for node in (*self._new, *self._standing)])
+
+    @cached_property
+    def _after(self) -> list[tuple[tuple[Devices, ...], list[int]]]:
+        """Return what the plan leaves of devices where it puts pods with claims, and on which nodes."""
+        claims = {
+            number: [self._specs[index].claims for index, count in pods.items() for _ in range(count)]
+            for number, node in enumerate(self._standing)
+            if (pods := self._placed.get(node.name))
+        }
+        changed = [number for number, each in claims.items() if any(each)]
+        there = (self._standing[number].devices for number in changed)
+        places, left = distinct_devices([after_pods(d, claims[n]) for n, d in zip(changed, there, strict=True)])
+        return [(each, [changed[place] for place in here]) for each, here in zip(left, places, strict=True)]
+
+    def why_not(self, claims: tuple[DeviceClaim, ...]) -> Mapping[str, Sequence[int]]:
+        """Return why nodes, empty but for what runs there, do not serve the claims, and the positions of these, new
+        ones first."""
+        found: dict[str, list[int]] = defaultdict(list)
+        for here, devices in zip(*self._before, strict=True) if claims else ():
+            reason = why_not_allocated(devices, claims) or (None if is_planned(devices, claims) else _ENTANGLED)
+            if reason is not None:
+                found[reason] += here
+        return found
 
     def taken(self, claims: tuple[DeviceClaim, ...]) -> Bools:
-        """Return per existing node whether the plan's pods leave it too few devices for one more pod."""
-        return np.array([allocate(self._after_plan(node), claims) is None for node in self._problem.nodes], dtype=bool)
-
-    def _after_plan(self, node: Node) -> tuple[Devices, ...]:
-        if node.name not in self._left:
-            pods = self._placed.get(node.name, {})
-            claims = [self._specs[index].claims for index, count in pods.items() for _ in range(count)]
-            self._left[node.name] = after_pods(node.devices, claims)
-        return self._left[node.name]
+        """Return per node that stands whether the plan's pods leave it too few devices for one more pod. They do where
+        looking for them is too much."""
+        found = np.zeros(len(self._standing), dtype=bool)
+        for devices, here in self._after:
+            self._left_to_search -= 1
+            found[here] = self._left_to_search < 0 or allocate(devices, claims) is None
+        return found
 
 
 _MOST_REASONS = 10
@@ -326,8 +352,9 @@ class _Places:
         )
         self._limits = problem.limits
         self._used = _used(reduced.demands, problem.nodes, placed)
-        self._devices = DeviceReasons(problem, {d.index: d.spec for d in reduced.demands}, placed)
-        self._columns = NodeColumns([*(new_node(g, problem.daemon_sets) for g in self._groups), *self._nodes])
+        new = [new_node(group, problem.daemon_sets) for group in self._groups]
+        self._devices = DeviceReasons(new, problem.nodes, {d.index: d.spec for d in reduced.demands}, placed)
+        self._columns = NodeColumns([*new, *self._nodes])
         self._missing = [possible.get(group.id) for group in self._groups]
         self._latest: tuple[PodSpec | None, dict[str, Bools]] = (None, {})
         """The causes of the class that is looked at; of all together they would fill the memory."""
@@ -452,10 +479,8 @@ class _Places:
                 short = self._columns.free(name) < asked
                 if short.any():
                     found[self._too_little(name, asked, short)] = short
-            for position, node in enumerate(self._columns.nodes) if spec.claims else ():
-                reason = self._devices.why_not(node, spec.claims)
-                if reason is not None:
-                    found.setdefault(reason, np.zeros(len(self._columns), dtype=bool))[position] = True
+            for reason, positions in self._devices.why_not(spec.claims).items():
+                found.setdefault(reason, np.zeros(len(self._columns), dtype=bool))[positions] = True
             self._latest = spec, found
         return self._latest[1]
 

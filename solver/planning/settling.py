@@ -40,6 +40,7 @@ from solver.reduction.objective import breaks_ties, dollars
 from solver.reduction.reduced import obliged
 from solver.reduction.selecting import PodsByLabel
 from solver.reduction.terms import avoids_any, preferences, soft_taints, terms_of
+from solver.verify.devices import CheckedClaims
 from solver.verify.nodes import faults_on_nodes
 from solver.verify.order import stuck
 from solver.verify.places import CheckedPlaces
@@ -318,6 +319,7 @@ class _Completion:
         self._problem = draft.problem
         self._checks = 0
         self._looked_at = _looked_at(self._classes)
+        self._claims = CheckedClaims([each.spec for each in self._classes])
         self._free: dict[str, Resources] = {}
         of_groups = (taint for group in self._problem.node_groups for taint in soft_taints(group.taints))
         of_nodes = (taint for node in self._problem.nodes for taint in soft_taints(node.taints))
@@ -446,7 +448,7 @@ class _Completion:
     def _fits(self, places: CheckedPlaces) -> bool:
         self._checks += 1
         try:
-            return next(faults_on_nodes(self._problem, places), None) is None
+            return next(faults_on_nodes(self._problem, places, self._claims), None) is None
         except UncheckedPlanError:
             return False
 

@@ -63,20 +63,32 @@ def _solve(problem: Problem, budget: Budget, progress: TellProgress | None) -> P
     running = RunningBudget(budget)
     validate(problem, running.granted)
     instead = within_share(problem)
+    asked = dict.fromkeys(each.spec for each in problem.pod_sets if each.spec.claims)
+
+    def without(specs: Iterable[PodSpec]) -> dict[PodSpec, PodSpec]:
+        planned = (spec for spec in specs if not instead.get(spec, spec).unschedulable)
+        return instead | {spec: replace(spec, unschedulable=_UNCHECKED) for spec in planned}
+
     try:
         return _solved_with(problem, instead, running, SearchProgress(progress))
-    except UncheckedPlanError as error:
-        planned_for = {planned: spec for spec, planned in instead.items()}
+    except _UncheckedSpecsError as error:
+        found = error.specs
+    try:
+        return _solved_with(problem, without(found), running)
+    except _UncheckedSpecsError as error:
+        owners = {spec.namespace for spec in (*found, *error.specs)}
+    try:
+        return _solved_with(problem, without(spec for spec in asked if spec.namespace in owners), running)
+    except _UncheckedSpecsError:
+        return _solved_with(problem, without(asked), running)
 
-        def without(specs: Iterable[PodSpec]) -> dict[PodSpec, PodSpec]:
-            originals = (planned_for.get(spec, spec) for spec in specs if not spec.unschedulable)
-            return instead | {spec: replace(spec, unschedulable=_UNCHECKED) for spec in originals}
 
-        apart = reduce(replaced(problem, instead)).pod_classes()
-        try:
-            return _solved_with(problem, without(apart[index].spec for index in error.pod_classes), running)
-        except UncheckedPlanError:
-            return _solved_with(problem, without(each.spec for each in apart if each.spec.claims), running)
+class _UncheckedSpecsError(Exception):
+    """The checker does not pass a plan on account of pods of these specs."""
+
+    def __init__(self, specs: Iterable[PodSpec]) -> None:
+        super().__init__("pods may not find their devices")
+        self.specs = tuple(specs)
 
 
 def _solved(problem: Problem, budget: RunningBudget, progress: SearchProgress = SILENT) -> Plan:
@@ -84,7 +96,10 @@ def _solved(problem: Problem, budget: RunningBudget, progress: SearchProgress = 
         plan = in_gang_domains(problem, budget, partial(_searched, progress=progress))
     else:
         plan = _searched(problem, budget, 1.0, progress)
-    check(problem, plan)
+    try:
+        check(problem, plan)
+    except UncheckedPlanError as error:
+        raise _UncheckedSpecsError(plan.pod_classes[index].spec for index in error.pod_classes) from error
     return plan
 
 
@@ -121,8 +136,11 @@ def _solved_with(
     problem: Problem, instead: Mapping[PodSpec, PodSpec], budget: RunningBudget, progress: SearchProgress = SILENT
 ) -> Plan:
     """Return a plan that has the pods of these specs planned as those."""
-    plan = _solved(replaced(problem, instead), budget, progress)
     asked = {planned: spec for spec, planned in instead.items()}
+    try:
+        plan = _solved(replaced(problem, instead), budget, progress)
+    except _UncheckedSpecsError as error:
+        raise _UncheckedSpecsError(asked.get(spec, spec) for spec in error.specs) from error
     classes = tuple(replace(each, spec=asked.get(each.spec, each.spec)) for each in plan.pod_classes)
     return replace(write_plan.with_preferences(plan), pod_classes=classes) if instead else plan
 

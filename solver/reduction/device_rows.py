@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from solver.model import Devices
-from solver.reduction.devices import DeviceBound, bounds_on
+from solver.reduction.devices import Bools, DeviceBound, bounds_on, nameless
 from solver.reduction.inter_row import Counter, NodeExclusion
 from solver.reduction.rows import Ints, Layout
 
@@ -31,61 +31,122 @@ class DeviceRows:
     """Place -> rows that its devices do not serve; places that serve all are left out."""
 
 
-@dataclass(slots=True)
+_MOST_TRIED = 32
+"""Sums that a bound is compared with, whatever they are; beyond these only such as begin alike."""
+_MOST_SUMS = 256
+"""Sums beyond which those that begin alike are made one, which says more than each of them."""
+
+
 class _Sum:
     """Bounds of several sets of devices that agree in what each of the claims counts, and in who carries them."""
 
-    conditional: bool
-    meaning: dict[int, tuple[int, bool]] = field(default_factory=dict)
-    """Number of the claims -> (weight, whether it carries the bound), of all that any of the sets serves."""
-    most: dict[int, int] = field(default_factory=dict)
-    """Number of the devices -> the bound."""
+    def __init__(self, bound: DeviceBound, *, always: bool) -> None:
+        self.always = always
+        """Whether it holds also where no carrier is."""
+        self.weights = np.zeros(len(bound.weights), dtype=np.int64)
+        self.carriers = np.zeros(len(bound.weights), dtype=bool)
+        self.known = np.zeros(len(bound.weights), dtype=bool)
+        """Which claims any of the sets serves."""
+        self.most: dict[int, int] = {}
+        """Number of the devices -> the bound."""
 
-    def join(self, devices: int, bound: DeviceBound, able: frozenset[int]) -> bool:
-        """Take the bound in, where it agrees; return whether it did."""
-        mine = {n: (bound.weights.get(n, 0), n in (bound.carriers or ())) for n in able}
-        if devices in self.most or self.conditional is (bound.carriers is None):
+    def agrees(self, devices: int, bound: DeviceBound, able: Bools) -> bool:
+        """Return whether the bound says the same of all claims that both know."""
+        first = bound.first
+        if devices in self.most or self.always is not bound.always:
             return False
-        if any(self.meaning.get(n, meaning) != meaning for n, meaning in mine.items()):
+        if self.known[first] and self.weights[first] != bound.weights[first]:
             return False
-        self.meaning |= mine
-        self.most[devices] = bound.most
-        return True
+        both = self.known & able
+        same = bool((self.weights[both] == bound.weights[both]).all())
+        return same and (self.always or bool((self.carriers[both] == bound.carriers[both]).all()))
+
+    def join(self, devices: int, bound: DeviceBound, able: Bools) -> None:
+        """Take the bound in: where it differs, what leaves less to pods."""
+        np.maximum(self.weights, bound.weights, out=self.weights)
+        if not self.always:
+            self.carriers |= bound.carriers
+        self.known |= able
+        self.most[devices] = min(bound.most, self.most.get(devices, bound.most))
+
+
+class _Sums:
+    """Sums of all devices. That the bounds of many agree makes them few; where they do not, they must not be many."""
+
+    def __init__(self) -> None:
+        self.all: list[_Sum] = []
+        self._alike: dict[object, _Sum] = {}
+        self._latest: dict[object, _Sum] = {}
+
+    def add(self, devices: int, bound: DeviceBound, able: Bools) -> None:
+        key = bound.first, int(bound.weights[bound.first])
+        latest = self._latest.get((*key, bound.always))
+        tried = self.all[:_MOST_TRIED] if latest is None else [latest, *self.all[:_MOST_TRIED]]
+        found = next((each for each in tried if each.agrees(devices, bound, able)), None)
+        if found is None:
+            found = self._new(key, bound)
+        found.join(devices, bound, able)
+
+    def _new(self, key: tuple[int, int], bound: DeviceBound) -> _Sum:
+        """Return a sum that the bound is to be joined to though it agrees with none."""
+        if len(self.all) < _MOST_SUMS:
+            self.all.append(_Sum(bound, always=bound.always))
+            self._latest[(*key, bound.always)] = self.all[-1]
+            return self.all[-1]
+        # It holds for its carriers whatever others have: that nobody else is bound by it is enough.
+        if key not in self._alike:
+            self._alike[key] = _Sum(bound, always=False)
+            self.all.append(self._alike[key])
+        return self._alike[key]
 
 
 def device_rows(layout: Layout) -> DeviceRows:
     """Return what the claims of the layout's classes mean for its rows and places."""
-    claims = list(dict.fromkeys(spec.claims for spec in layout.specs if spec.claims))
+    asked = [nameless(spec.claims) for spec in layout.specs]
+    claims = list(dict.fromkeys(filter(None, asked)))
     if not claims:
         return DeviceRows()
     number = {each: index for index, each in enumerate(claims)}
-    of_spec = [number[spec.claims] if spec.claims else None for spec in layout.specs]
-    claiming: dict[int, dict[int, int]] = {}
-    """Row -> number of the claims -> pods that have them; rows without any are left out."""
-    for row, of in enumerate(layout.rows):
-        for part in of.parts:
-            which = of_spec[part.spec]
-            if which is not None:
-                held = claiming.setdefault(row, {})
-                held[which] = held.get(which, 0) + part.pods
-    places_of, distinct = _distinct([place.devices for place in layout.places])
-    able: list[frozenset[int]] = []
-    sums: list[_Sum] = []
+    of_spec = [number.get(each) for each in asked]
+    claiming = _Claiming(layout, of_spec)
+    places_of, distinct = distinct_devices([place.devices for place in layout.places])
+    able = np.zeros((len(distinct), len(claims)), dtype=bool)
+    sums = _Sums()
     for index, devices in enumerate(distinct):
         served, bounds = bounds_on(devices, claims)
-        able.append(served)
+        able[index, list(served)] = True
         for bound in bounds:
-            if not any(each.join(index, bound, served) for each in sums):
-                sums.append(_Sum(conditional=bound.carriers is not None))
-                sums[-1].join(index, bound, served)
+            sums.add(index, bound, able[index])
     return DeviceRows(
-        tuple(_counters(sums, claiming, able, places_of)),
-        tuple(_exclusions(sums, claiming, places_of)),
-        _refused(sums, claiming, able, places_of),
+        tuple(_counters(sums.all, claiming, able, places_of)),
+        tuple(_exclusions(sums.all, claiming, places_of)),
+        _refused(sums.all, claiming, able, places_of),
     )
 
 
-def _distinct(devices: Sequence[tuple[Devices, ...]]) -> tuple[list[list[int]], list[tuple[Devices, ...]]]:
+class _Claiming:
+    """Rows whose pods have claims, and how many of each kind a unit has."""
+
+    def __init__(self, layout: Layout, of_spec: Sequence[int | None]) -> None:
+        entries = [
+            (row, which, part.pods)
+            for row, of in enumerate(layout.rows)
+            for part in of.parts
+            if (which := of_spec[part.spec]) is not None
+        ]
+        rows, self._kinds, self._pods = np.array(entries, dtype=np.int64).reshape(-1, 3).T
+        self.rows, self._begin = np.unique(rows, return_index=True)
+
+    def units(self, weights: Ints) -> Ints:
+        """Return what a unit of each row counts."""
+        return np.add.reduceat(weights[self._kinds] * self._pods, self._begin)
+
+    def any(self, kinds: Bools) -> Bools:
+        """Return the rows that have any of these kinds."""
+        return self.units(kinds.astype(np.int64)) > 0
+
+
+def distinct_devices(devices: Sequence[tuple[Devices, ...]]) -> tuple[list[list[int]], list[tuple[Devices, ...]]]:
     """Return the places of each distinct set of devices, and the sets."""
     numbers: dict[tuple[Devices, ...], int] = {}
     by_object: dict[int, int] = {}
@@ -100,58 +161,48 @@ def _distinct(devices: Sequence[tuple[Devices, ...]]) -> tuple[list[list[int]], 
     return places, list(numbers)
 
 
-def _weighed(each: _Sum, held: Mapping[int, int]) -> int:
-    return sum(each.meaning[n][0] * pods for n, pods in held.items() if n in each.meaning)
-
-
-def _carries(each: _Sum, held: Mapping[int, int]) -> bool:
-    return any(each.meaning[n][1] for n in held if n in each.meaning)
-
-
 def _counters(
-    sums: Sequence[_Sum],
-    claiming: Mapping[int, Mapping[int, int]],
-    able: Sequence[frozenset[int]],
-    places_of: Sequence[Sequence[int]],
+    sums: Sequence[_Sum], claiming: _Claiming, able: Bools, places_of: Sequence[Sequence[int]]
 ) -> Iterator[Counter]:
-    for number, each in enumerate(each for each in sums if not each.conditional):
-        takes = {row: weight for row, held in claiming.items() if (weight := _weighed(each, held))}
+    for number, each in enumerate(each for each in sums if each.always):
+        units = claiming.units(each.weights)
+        counted = frozenset(np.flatnonzero((able & (each.weights > 0)).any(axis=1)).tolist())
         left: dict[int, int] = {}
         for devices, places in enumerate(places_of):
-            counted = any(each.meaning.get(n, (0, False))[0] for n in able[devices])
-            most = each.most.get(devices, _UNLIMITED if counted else 0)
-            left.update((place, most) for place in places if most)
-        if takes:
+            most = each.most.get(devices, _UNLIMITED if devices in counted else 0)
+            if most:
+                left.update(dict.fromkeys(places, most))
+        some = np.flatnonzero(units)
+        if len(some):
+            takes = dict(zip(claiming.rows[some].tolist(), units[some].tolist(), strict=True))
             yield Counter(f"devices {number}", takes, 0, left)
 
 
 def _exclusions(
-    sums: Sequence[_Sum], claiming: Mapping[int, Mapping[int, int]], places_of: Sequence[Sequence[int]]
+    sums: Sequence[_Sum], claiming: _Claiming, places_of: Sequence[Sequence[int]]
 ) -> Iterator[NodeExclusion]:
     for each in sums:
-        if each.conditional:
-            carriers = frozenset(row for row, held in claiming.items() if _carries(each, held))
-            counted = tuple((row, weight) for row, held in claiming.items() if (weight := _weighed(each, held)))
+        if not each.always:
+            carriers = frozenset(claiming.rows[claiming.any(each.carriers)].tolist())
+            units = claiming.units(each.weights)
+            some = np.flatnonzero(units)
+            counted = tuple(zip(claiming.rows[some].tolist(), units[some].tolist(), strict=True))
             left = {place: most for devices, most in each.most.items() for place in places_of[devices]}
             yield NodeExclusion(carriers, counted, _UNLIMITED, left)
 
 
 def _refused(
-    sums: Sequence[_Sum],
-    claiming: Mapping[int, Mapping[int, int]],
-    able: Sequence[frozenset[int]],
-    places_of: Sequence[Sequence[int]],
+    sums: Sequence[_Sum], claiming: _Claiming, able: Bools, places_of: Sequence[Sequence[int]]
 ) -> dict[int, Ints]:
     """Return the rows of which a place cannot serve a single unit."""
-    found: dict[int, Ints] = {}
-    for devices, places in enumerate(places_of):
-        bounds = [each for each in sums if each.conditional and devices in each.most]
-        rows = [
-            row
-            for row, held in claiming.items()
-            if not held.keys() <= able[devices]
-            or any(_carries(each, held) and _weighed(each, held) > each.most[devices] for each in bounds)
-        ]
-        if rows:
-            found.update(dict.fromkeys(places, np.array(rows, dtype=np.int64)))
-    return found
+    found = [claiming.any(~here) for here in able]
+    for each in sums:
+        if not each.always:
+            units = np.where(claiming.any(each.carriers), claiming.units(each.weights), 0)
+            for devices, most in each.most.items():
+                found[devices] |= units > most
+    refused: dict[int, Ints] = {}
+    for here, places in zip(found, places_of, strict=True):
+        if here.any():
+            refused.update(dict.fromkeys(places, claiming.rows[here]))
+    return refused

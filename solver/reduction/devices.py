@@ -15,10 +15,12 @@ such nodes. Semantics: docs/reference/constraints.md.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
 
 from solver.model import DeviceAlternative, DeviceClaim, DeviceRequest, Devices
 from solver.model.allocation import allocate
@@ -30,16 +32,24 @@ _MOST_OVERLAPPING = 4
 Entries = frozenset[int]
 """Positions in the devices of a node."""
 _Demand = tuple[Entries, int]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceBound:
-    """On a node with any of `carriers`, the weights of its pods add up to `most` at most; None for all nodes. Pods are
-    known by the number of their claims."""
+    """On a node with any of `carriers`, the weights of its pods add up to `most` at most. Pods are known by the number
+    of their claims."""
 
-    weights: Mapping[int, int]
+    weights: Ints
+    """Per number; 0 also where the node does not serve them."""
     most: int
-    carriers: frozenset[int] | None
+    carriers: Bools
+    first: int
+    """Of the carriers."""
+    always: bool
+    """Also on a node without carriers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,76 +72,147 @@ def is_planned(devices: tuple[Devices, ...], claims: Claims) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Ask:
-    """What a pod asks for out of some devices."""
+    """What a pod asks for out of some devices: a part that is met from one block, or demands that it is told apart by
+    what they reach together."""
 
-    reach: Entries
+    of: _Part | Entries
     number: int
     there: int
-    weigh: Callable[[_Part], int]
-    """The most that any part of a pod may take of what is there."""
-    blocks: bool
 
 
 def bounds_on(devices: tuple[Devices, ...], claims: Sequence[Claims]) -> tuple[frozenset[int], list[DeviceBound]]:
     """Return which of the claims a node with these devices serves, and the bounds on pods that have them there."""
+    there = frozenset[str]().union(*(each.selectors for each in devices))
     parts: dict[int, tuple[_Part, ...]] = {}
     for number, each in enumerate(claims):
-        mine = _parts(devices, each)
+        requests = (request for claim in each for request in claim.requests)
+        match = all(any(way.selector in there for way in request.alternatives) for request in requests)
+        mine = _parts(devices, each) if match else None
         if mine is not None:
             parts[number] = mine
-    found: dict[tuple[tuple[tuple[int, int], ...], int, bool], set[int]] = defaultdict(set)
     size = [each.count for each in devices]
-    for number, mine in parts.items():
-        for ask in _asks(mine, size):
-            weights = {n: weight for n, theirs in parts.items() if (weight := sum(map(ask.weigh, theirs)))}
-            always = not ask.blocks and all(
-                entries <= ask.reach or entries.isdisjoint(ask.reach)
-                for n in weights
-                for part in parts[n]
-                for entries, _ in part.demands
-            )
-            spare = 0 if always else weights[number] - ask.number
-            found[tuple(weights.items()), ask.there + spare, always].add(number)
-    bounds = []
-    for (weighed, most, always), carriers in found.items():
-        everybody = always or len(carriers) == len(weighed)
-        bounds.append(DeviceBound(dict(weighed), most, None if everybody else frozenset(carriers)))
-    return frozenset(parts), bounds
+    asks = [(number, ask) for number, mine in parts.items() for ask in _asks(mine, size)]
+    takes = _Takes(parts, size, len(claims))
+    found: dict[tuple[bytes, int, bool], DeviceBound] = {}
+    of_asks = list(dict.fromkeys(ask.of for _, ask in asks))
+    taken = {of: (weights, always) for of, weights, always in takes.of_all(of_asks)}
+    for number, ask in asks:
+        weights, always = taken[ask.of]
+        spare = 0 if always else int(weights[number]) - ask.number
+        key = weights.tobytes(), ask.there + spare, always
+        if key not in found:
+            found[key] = DeviceBound(weights, key[1], np.zeros(len(claims), dtype=bool), number, always)
+        found[key].carriers[number] = True
+
+    def is_always(bound: DeviceBound) -> bool:
+        return bound.always or bool((bound.carriers | (bound.weights == 0)).all())
+
+    return frozenset(parts), [replace(each, always=is_always(each)) for each in found.values()]
 
 
 def _asks(mine: Sequence[_Part], size: Sequence[int]) -> Iterator[_Ask]:
     for part, copies in Counter(mine).items():
         if part.blocks:
             slots = sum(min(_sum(size, entries & block) // n for entries, n in part.demands) for block in part.blocks)
-            yield _Ask(part.reach, copies, slots, partial(_spoils, mine=part, size=size), blocks=True)
+            yield _Ask(part, copies, slots)
             continue
         for number in range(1, len(part.demands) + 1):
             for some in combinations(part.demands, number):
                 reach = _Part(some).reach
-                takes = partial(_takes, reach=reach, size=size)
-                yield _Ask(reach, sum(n for _, n in some), _sum(size, reach), takes, blocks=False)
+                yield _Ask(reach, sum(n for _, n in some), _sum(size, reach))
 
 
 def _sum(size: Sequence[int], entries: Entries) -> int:
     return sum(size[entry] for entry in entries)
 
 
-def _takes(other: _Part, reach: Entries, size: Sequence[int]) -> int:
-    """Return the most devices among `reach` that a part of a pod can take."""
-    return sum(min(count, _sum(size, entries & reach)) for entries, count in other.demands)
+_AT_ONCE = 256
 
 
-def _spoils(other: _Part, mine: _Part, size: Sequence[int]) -> int:
-    """Return the most slots that a part of a pod can take from another, or spoil for it."""
-    if other.reach.isdisjoint(mine.reach):
-        return 0
-    within = [sum(not block.isdisjoint(theirs) for block in mine.blocks) for theirs in other.blocks]
-    if not within or max(within) > 1:
-        return _takes(other, mine.reach, size)
-    return max(-(-_takes(other, entries, size) // count) for entries, count in mine.demands)
+class _Takes:
+    """The most that pods can take of some devices, for all claims at once."""
+
+    def __init__(self, parts: Mapping[int, Sequence[_Part]], size: Sequence[int], claims: int) -> None:
+        self._claims, self._size = claims, np.array(size, dtype=np.float64)
+        served = {number: mine for number, mine in parts.items() if mine}
+        self._parts = [part for mine in served.values() for part in mine]
+        demands = [demand for part in self._parts for demand in part.demands]
+        self._numbers = np.array(list(served), dtype=np.int64)
+        self._of_numbers = _starts([len(mine) for mine in served.values()])
+        self._of_parts = _starts([len(part.demands) for part in self._parts])
+        self._entries = self._table([entries for entries, _ in demands])
+        self._counts = np.array([count for _, count in demands], dtype=np.float64)
+        self._blocks = self._table([block for part in self._parts for block in part.blocks])
+        self._with_blocks = np.array([bool(part.blocks) for part in self._parts], dtype=bool)
+        self._of_blocks = _starts([len(part.blocks) for part in self._parts if part.blocks])
+
+    def of_all(self, asked: Sequence[_Part | Entries]) -> Iterator[tuple[_Part | Entries, Ints, bool]]:
+        """Yield for each the weights of all claims, and whether none reaches into it from outside."""
+        reaches = [each for each in asked if not isinstance(each, _Part)]
+        for start in range(0, len(reaches), _AT_ONCE):
+            some = reaches[start : start + _AT_ONCE]
+            table = self._table(some)
+            inside = self._entries @ table.T
+            always = ((inside == 0) | (inside == self._entries.sum(axis=1)[:, None])).all(axis=0)
+            weights = self._of_claims(self._taken(table))
+            yield from ((each, weights[n], bool(always[n])) for n, each in enumerate(some))
+        for each in asked:
+            if isinstance(each, _Part):
+                yield each, self._of_claims(self._spoiled(each)[:, None])[0], False
+
+    def _table(self, sets: Sequence[Entries]) -> Floats:
+        """Return sets x entries."""
+        found = np.zeros((len(sets), len(self._size)))
+        rows = np.repeat(np.arange(len(sets)), [len(each) for each in sets])
+        found[rows, np.array([entry for each in sets for entry in each], dtype=np.int64)] = 1
+        return found
+
+    def _taken(self, sets: Floats) -> Floats:
+        """Return parts x sets: the most devices of each that a part of a pod can take."""
+        most = np.minimum(self._counts[:, None], self._entries @ (sets * self._size).T)
+        return np.add.reduceat(most, self._of_parts)
+
+    def _spoiled(self, mine: _Part) -> Floats:
+        """Return per part the most slots that it can take from another, or spoil for it."""
+        taken = self._taken(self._table([mine.reach, *(entries for entries, _ in mine.demands)]))
+        # Of a part whose own blocks are each in one of these: no more than its devices there are enough for.
+        counts = np.array([count for _, count in mine.demands])
+        slots = np.ceil(taken[:, 1:] / counts).max(axis=1)
+        touched = ((self._blocks @ self._table(mine.blocks).T) > 0).sum(axis=1)
+        within = np.zeros(len(self._parts), dtype=bool)
+        within[self._with_blocks] = np.maximum.reduceat(touched, self._of_blocks) <= 1
+        return np.where(within, slots, taken[:, 0])
+
+    def _of_claims(self, taken: Floats) -> Ints:
+        """Return sets x claims."""
+        found = np.zeros((taken.shape[1], self._claims), dtype=np.int64)
+        found[:, self._numbers] = np.add.reduceat(taken, self._of_numbers).T
+        return found
+
+
+def _starts(lengths: Sequence[int]) -> Ints:
+    """Return where each of several sequences begins, one after the other."""
+    return np.cumsum([0, *lengths[:-1]], dtype=np.int64)
 
 
 # What a pod asks of a node
+
+
+def nameless(claims: Claims) -> Claims:
+    """Return the same claims with numbers for names: what requests are called tells no pods apart."""
+    return tuple(map(_nameless, claims))
+
+
+def _nameless(claim: DeviceClaim) -> DeviceClaim:
+    numbers: dict[str, str] = {}
+    requests = []
+    for number, request in enumerate(claim.requests):
+        numbers[request.name] = f"{number}"
+        numbers |= {f"{request.name}/{way.name}": f"{number}/{n}" for n, way in enumerate(request.alternatives)}
+        ways = (replace(way, name=f"{n}") for n, way in enumerate(request.alternatives))
+        requests.append(DeviceRequest(f"{number}", tuple(ways)))
+    constraints = ((frozenset(numbers.get(name, "") for name in names), a) for names, a in claim.match_attributes)
+    return DeviceClaim(tuple(requests), tuple(constraints))
 
 
 @dataclass(slots=True)
@@ -156,6 +237,8 @@ def _parts(devices: tuple[Devices, ...], claims: Claims) -> tuple[_Part, ...] | 
         for request, alternative in zip(claims[number].requests, alternatives, strict=True)
     ]
     if _depends_on_earlier(devices, claims, requests) or not _shares(devices, requests):
+        return None
+    if _may_meet_the_unknown(devices, requests):
         return None
     requests = [each for each in requests if not each.chosen.admin_access]
     bound = _blocks(devices, claims, requests)
@@ -210,6 +293,20 @@ def _shares(devices: Sequence[Devices], requests: Sequence[_Request]) -> bool:
             if there < own or each.constraints:
                 return False
     return True
+
+
+def _may_meet_the_unknown(devices: Sequence[Devices], requests: Sequence[_Request]) -> bool:
+    """Return whether another request of the pod may leave one none of the devices that are known: from those that are
+    not the scheduler does not come back."""
+    unknown = frozenset[str]().union(*(each.selectors for each in devices if each.uncertain))
+    return any(
+        not one.entries.isdisjoint(other.entries)
+        or (one.claim == other.claim and not set(one.constraints).isdisjoint(other.constraints))
+        for one in (requests if unknown else ())
+        if any(way.selector in unknown for way in one.request.alternatives)
+        for other in requests
+        if other is not one
+    )
 
 
 def _blocks(

@@ -17,6 +17,8 @@ from solver.model.errors import UncheckedPlanError
 
 _MOST_WAYS = 30_000
 """Looked at for one plan (some second); one that needs more is not passed."""
+_MOST_WAYS_AGAIN = 1_000_000
+"""Of those that are known."""
 
 Free = tuple[int, ...]
 """Free devices per entry."""
@@ -33,13 +35,19 @@ class _GivenUpError(Exception):
 class _Looks:
     """How many ways may still be looked at."""
 
-    def __init__(self) -> None:
-        self._left = _MOST_WAYS
+    def __init__(self, most: int) -> None:
+        self.left, self._left_again = most, _MOST_WAYS_AGAIN
 
     def take(self) -> None:
         """Raises `TooManyWaysError`."""
-        self._left -= 1
-        if self._left < 0:
+        self.left -= 1
+        if self.left < 0:
+            raise TooManyWaysError
+
+    def take_again(self, ways: int) -> None:
+        """Look at ways that may be known. Raises `TooManyWaysError`."""
+        self._left_again -= ways
+        if self._left_again < 0:
             raise TooManyWaysError
 
 
@@ -48,12 +56,12 @@ def without_devices(
 ) -> Claims | None:
     """Return claims of which a pod may find no devices, with so many pods of each on one node beside daemons that come
     first; None where all find theirs. Raises `TooManyWaysError`."""
-    node = _CheckedDevices(devices, (*pods, *daemons), looks or _Looks())
+    node = _CheckedDevices(devices, (*pods, *daemons), looks or _Looks(_MOST_WAYS))
     start = {node.start}
     for daemon in daemons:
         # One that finds none waits, and takes none.
         start = {way for free in start for way in node.ways(free, daemon) or {free}}
-    if len(start) == 1 and all(node.surely_served(each, pods, next(iter(start))) for each in pods):
+    if len(start) == 1 and node.all_surely_served(pods, next(iter(start))):
         return None
     for each in pods:
         others = Counter(dict(pods))
@@ -61,6 +69,7 @@ def without_devices(
         free = start
         for other, count in others.items():
             for _ in range(count):
+                node.looks.take_again(len(free))
                 left = [node.ways(way, other) for way in free]
                 if not all(left):
                     return other
@@ -126,7 +135,7 @@ class _CheckedDevices:
         ]
         self._blocks = self._interchangeable(attributes)
         self._ways: dict[tuple[Free, Claims], frozenset[Free]] = {}
-        self._looks = looks
+        self.looks = looks
 
     @property
     def start(self) -> Free:
@@ -146,15 +155,23 @@ class _CheckedDevices:
             self._ways[key] = frozenset(self._canonical(each) for each in found)
         return self._ways[key]
 
-    def surely_served(self, pod: Claims, pods: Mapping[Claims, int], free: Free) -> bool:
-        """Return whether a pod finds its devices even if each other one takes all that it may from every entry."""
-        left = list(free)
-        for other, count in pods.items():
-            for request in (request for claim in other for request in claim.requests):
-                for number, entry in enumerate(self._entries):
-                    most = max((self._most(each, entry) for each in request.alternatives), default=0)
-                    left[number] -= most * (count - (other == pod))
-        return bool(self.ways(tuple(max(0, each) for each in left), pod))
+    def all_surely_served(self, pods: Mapping[Claims, int], free: Free) -> bool:
+        """Return whether each pod finds its devices even if each other one takes all that it may from every entry."""
+        asked = {pod: self._asked(pod) for pod in pods}
+        total = [sum(asked[pod][n] * count for pod, count in pods.items()) for n in range(len(free))]
+        for pod, mine in asked.items():
+            left = tuple(max(0, f - t + m) for f, t, m in zip(free, total, mine, strict=True))
+            if not self.ways(left, pod):
+                return False
+        return True
+
+    def _asked(self, pod: Claims) -> Free:
+        """Return per entry the most that a pod takes of it."""
+        requests = [request for claim in pod for request in claim.requests]
+        return tuple(
+            sum(max((self._most(way, entry) for way in request.alternatives), default=0) for request in requests)
+            for entry in self._entries
+        )
 
     def _most(self, asked: DeviceAlternative, entry: _Entry) -> int:
         if asked.admin_access or asked.selector not in entry.selectors:
@@ -204,9 +221,14 @@ class _CheckedDevices:
         has = chosen.devices[number] + count
         if not count or has > MOST_PER_CLAIM:
             return
+        if asked.selector in self._uncertain and not asked.admin_access:
+            # What the pod shares with others may be just what is free.
+            left = sum(max(0, chosen.free[n] - chosen.shared[n]) for n in matching)
+            if any(chosen.shared) and left < count:
+                raise _GivenUpError
         constraints = pod[number].attributes_of(request, asked)
         for given in self._given(matching, count, asked.admin_access, chosen):
-            self._looks.take()
+            self.looks.take()
             bound = set(chosen.bound)
             for constraint in constraints:
                 attribute = pod[number].match_attributes[constraint][1]
@@ -272,16 +294,21 @@ class _CheckedDevices:
 
 
 class CheckedClaims:
-    """Claims of classes on the nodes of a plan; what is found for one node is known for all like it."""
+    """Claims of classes on the nodes of a plan; what is found for one node is known for all like it. One namespace's
+    pods have half of what is looked at: that of which a node's pods have most kinds of claims."""
 
     def __init__(self, specs: Sequence[PodSpec]) -> None:
         numbers: dict[Claims, int] = {}
+        self._specs = specs
         self._of_class = {
             index: numbers.setdefault(spec.claims, len(numbers)) for index, spec in enumerate(specs) if spec.claims
         }
         self._claims = list(numbers)
+        kinds = {(spec.namespace, spec.claims) for spec in specs if spec.claims}
+        self._kinds = Counter(namespace for namespace, _ in kinds)
         self._known: dict[object, str | None] = {}
-        self._looks = _Looks()
+        self._left = _MOST_WAYS
+        self._looks: dict[str, _Looks] = {}
 
     def fault(self, devices: tuple[Devices, ...], pods: Mapping[int, int], daemons: Sequence[PodSpec]) -> str | None:
         """Return why the pods of one node may not all find their devices; None where they do. Raises
@@ -291,21 +318,29 @@ class CheckedClaims:
         asking = [(self._of_class[index], count) for index, count in pods.items() if index in self._of_class]
         if not asking:
             return None
-        key = (id(devices), tuple(sorted(asking)), id(daemons))
+        key = (id(devices), tuple(sorted(asking)), tuple(daemons))
         if key not in self._known:
+            of_namespace = {self._specs[index].namespace for index in pods if index in self._of_class}
+            most = max(of_namespace, key=lambda each: (self._kinds[each], each))
             try:
-                self._known[key] = self._fault(devices, asking, daemons)
+                self._known[key] = self._fault(devices, asking, daemons, most)
             except TooManyWaysError:
-                raise UncheckedPlanError([index for index in pods if index in self._of_class]) from None
+                mine = (index for index in pods if index in self._of_class)
+                raise UncheckedPlanError(index for index in mine if self._specs[index].namespace == most) from None
         return self._known[key]
 
     def _fault(
-        self, devices: tuple[Devices, ...], asking: Iterable[tuple[int, int]], daemons: Sequence[PodSpec]
+        self, devices: tuple[Devices, ...], asking: Iterable[tuple[int, int]], daemons: Sequence[PodSpec], of: str
     ) -> str | None:
         pods: Counter[Claims] = Counter()
         for number, count in asking:
             pods[self._claims[number]] += count
-        lacking = without_devices(devices, pods, [spec.claims for spec in daemons if spec.claims], self._looks)
+        looks = self._looks.setdefault(of, _Looks(_MOST_WAYS // 2))
+        before = looks.left = max(0, min(looks.left, self._left))
+        try:
+            lacking = without_devices(devices, pods, [spec.claims for spec in daemons if spec.claims], looks)
+        finally:
+            self._left -= before - max(0, looks.left)
         if lacking is None:
             return None
         number = self._claims.index(lacking)

@@ -7,21 +7,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from solver.model import HOSTNAME, PODS, HostPort, NodeGroup, PodAffinityTerm, PodSpec, Problem
+from solver.model.errors import UncheckedPlanError
 from solver.verify.devices import CheckedClaims, finds_devices
 from solver.verify.filters import clash, counts, fault
 from solver.verify.places import CheckedNodes, CheckedPlaces
 
 
-def faults_on_nodes(problem: Problem, places: CheckedPlaces) -> Iterator[str]:
-    """Yield one sentence per broken constraint between a node and its pods."""
+def faults_on_nodes(problem: Problem, places: CheckedPlaces, claims: CheckedClaims | None = None) -> Iterator[str]:
+    """Yield one sentence per broken constraint between a node and its pods. With `claims` of the same classes what is
+    known of other plans is not looked at again. Raises `UncheckedPlanError` in the end, with what is to be left out on
+    account of all nodes."""
     needs = [(*spec.requests, (PODS, 1)) for spec in places.specs]
     any_ports = any(spec.host_ports for spec in places.specs)
-    claims = CheckedClaims(places.specs)
+    claims = claims or CheckedClaims(places.specs)
     templates = {group.id: _template(group, problem) for group in problem.node_groups}
     daemons_of = {name: daemons for name, (_, daemons) in templates.items() if daemons}
     closed = _closed_by_daemons(places, daemons_of) if daemons_of else frozenset()
     fine: dict[int, set[int]] = defaultdict(set)
     """What is to be seen of a node -> classes that may run there."""
+    unchecked: frozenset[int] = frozenset()
     for place in places.all:
         where = place.where
         if place.count <= 0:
@@ -34,9 +38,14 @@ def faults_on_nodes(problem: Problem, places: CheckedPlaces) -> Iterator[str]:
                 yield from _ports(place, places, daemons)
             if closed and isinstance(where, NodeGroup):
                 yield from _apart_from_daemons(place, places, closed)
-            lacking = claims.fault(where.devices, place.pods, daemons)
-            if lacking is not None:
-                yield f"{place}: {lacking}"
+            try:
+                lacking = claims.fault(where.devices, place.pods, daemons)
+            except UncheckedPlanError as error:
+                unchecked |= error.pod_classes
+            else:
+                yield from () if lacking is None else (f"{place}: {lacking}",)
+    if unchecked:
+        raise UncheckedPlanError(unchecked)
 
 
 def _eligible(place: CheckedNodes, places: CheckedPlaces, fine: dict[int, set[int]]) -> Iterator[str]:

@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, note
 from hypothesis import strategies as st
 
@@ -123,3 +124,21 @@ def test_claims_that_no_checker_could_follow_leave_out_their_own_pods_and_no_oth
     assert all("too many ways to check" in reason for reason in left_out.values())
     assert {each.spec for each in plan.pod_classes} == {each.spec for each in problem.pod_sets}
     assert list(faults_of(problem, plan)) == []
+
+
+@pytest.mark.parametrize("taken", [0, 1])
+def test_a_pod_whose_own_requests_may_leave_it_with_what_is_not_known_is_not_planned(taken: int) -> None:
+    """It may share, with admin access, the only device that another request of it could have."""
+    shared = DeviceRequest("r", (DeviceAlternative("nic", admin_access=True),))
+    own = DeviceRequest("r", (DeviceAlternative("big"),))
+    there = (
+        Devices(2, frozenset({"nic"}), taken=1),
+        Devices(1, frozenset({"nic", "big"}), taken=taken),
+        Devices(0, frozenset({"big"}), uncertain=True),
+    )
+    claims = (DeviceClaim((shared,)), DeviceClaim((own,)))
+    group = NodeGroup("g", {"cpu": 64_000, "pods": 100}, 1.0, max_size=10, devices=there)
+    problem = Problem((PodSet("p", PodSpec((("cpu", 100),), claims=claims), 1),), (group,))
+    plan = solve(problem, BUDGET)
+    assert sum(each.count for each in plan.unplaced) == 1
+    assert not Node(there).holds([claims])
