@@ -48,7 +48,7 @@ CONTROLLERS = (
 )
 """Those that pods, nodes, volumes and the built-in roles meet; Services and the cloud's are left out."""
 
-GATES = "GenericWorkload=true,GangScheduling=true"
+GATES = "GenericWorkload=true,GangScheduling=true,TopologyAwareWorkloadScheduling=true"
 """Alpha in 1.36: `spec.schedulingGroup` of pods, and PodGroup and Workload of scheduling.k8s.io/v1alpha2."""
 
 

@@ -1,0 +1,65 @@
+"""Gangs that ask for one topology domain, beside kube-scheduler with its gang scheduling: PodGroups and Kueue's
+annotations, a node that must go in the middle of one, and domains that come with their nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.controlplane.live import Live, group
+
+RACK = "example.com/rack"
+KUEUE = {"kueue.x-k8s.io/podset-required-topology": RACK, "kueue.x-k8s.io/workload": "train"}
+EACH = 4
+KNOWN = {"domains": [{"labels": {RACK: name}, "max_nodes": most} for name, most in (("r1", 1), ("r2", 2), ("r3", 2))]}
+NEW = {"new_domains": {"keys": [RACK], "max_nodes": 2}}
+
+
+def create_gang(live: Live, asking: str) -> None:
+    """Two pods fill a node."""
+    more: dict[str, Any] = {"metadata": {"annotations": KUEUE}}
+    if asking == "PodGroup":
+        spec = {
+            "schedulingPolicy": {"gang": {"minCount": EACH}},
+            "schedulingConstraints": {"topology": [{"key": RACK}]},
+        }
+        path = live.cluster.path("podgroups", api="apis/scheduling.k8s.io/v1alpha2")
+        live.cluster.admin.create(path, {"metadata": {"name": "train"}, "spec": spec})
+        more = {"schedulingGroup": {"podGroupName": "train"}}
+    for number in range(EACH):
+        live.cluster.create_pod(f"worker-{number}", {"cpu": "2", "memory": "1Gi"}, **more)
+
+
+def racks(live: Live) -> set[str]:
+    """Return the racks of all pods' nodes."""
+    nodes = {each["metadata"]["name"]: each["metadata"]["labels"].get(RACK, "") for each in live.nodes()}
+    return {nodes[pod["spec"]["nodeName"]] for pod in live.cluster.pods()}
+
+
+@pytest.mark.parametrize("asking", ["PodGroup", "Kueue"])
+def test_a_gang_is_bound_in_one_known_rack(live: Live, asking: str) -> None:
+    live.configure([{"name": "all", "topology": KNOWN, "node_groups": [group("a", "4", "8Gi", 0.2)]}])
+    live.start()
+    create_gang(live, asking)
+    live.wait_for_running(EACH)
+    live.wait_until_settled()
+    assert len(racks(live)) == 1
+    assert racks(live) < {"r2", "r3"}
+    assert live.phases() == ["done"]
+
+
+def test_each_of_two_gangs_is_bound_in_a_domain_that_came_with_its_nodes(live: Live) -> None:
+    live.configure([{"name": "all", "topology": NEW, "node_groups": [group("a", "4", "8Gi", 0.2)]}])
+    live.start()
+    create_gang(live, "Kueue")
+    live.wait_for_running(EACH)
+    live.wait_until_settled()
+    assert len(racks(live)) == 1
+    other = {**KUEUE, "kueue.x-k8s.io/workload": "other"}
+    for number in range(EACH):
+        live.cluster.create_pod(f"other-{number}", {"cpu": "2", "memory": "1Gi"}, metadata={"annotations": other})
+    live.wait_for_running(2 * EACH)
+    live.wait_until_settled()
+    assert len(racks(live)) == 2
+    assert live.phases() == ["done", "done"]
