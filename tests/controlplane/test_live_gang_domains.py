@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from cagrpc.kube.nodes import NODES
+from tests.support.controlplane.consolidating import ON
 from tests.support.controlplane.live import Live, group
 
 RACK = "example.com/rack"
@@ -62,4 +64,31 @@ def test_each_of_two_gangs_is_bound_in_a_domain_that_came_with_its_nodes(live: L
     live.wait_for_running(2 * EACH)
     live.wait_until_settled()
     assert len(racks(live)) == 2
+    assert live.phases() == ["done", "done"]
+
+
+def test_a_gang_of_which_a_node_must_go_moves_whole_to_another_rack(live: Live) -> None:
+    budgets = {"budgets": [{"nodes": "100%"}]}
+    live.configure(
+        [{"name": "all", "topology": KNOWN, "node_groups": [group("a", "4", "8Gi", 0.2)]}],
+        consolidation={**ON, **budgets},
+    )
+    live.start()
+    live.cluster.create_deployment(
+        "train",
+        EACH,
+        {"cpu": "2", "memory": "1Gi"},
+        metadata={"annotations": {"kueue.x-k8s.io/podset-required-topology": RACK}},
+    )
+    live.wait_for_running(EACH)
+    live.wait_until_settled()
+    (before,) = racks(live)
+    name = live.nodes()[0]["metadata"]["name"]
+    taint = {"key": "aws-node-termination-handler/spot-itn", "effect": "NoSchedule"}
+    live.cluster.admin.merge(f"{NODES}/{name}", {"spec": {"taints": [taint]}})
+    old = {each["metadata"]["name"] for each in live.nodes()}
+    live.wait_for(lambda: old.isdisjoint(each["metadata"]["name"] for each in live.nodes()), "all nodes are replaced")
+    live.wait_for_running(EACH)
+    (after,) = racks(live)
+    assert {before, after} == {"r2", "r3"}
     assert live.phases() == ["done", "done"]
