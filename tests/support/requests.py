@@ -51,11 +51,19 @@ class RequestWorld(World):
 
     # ---- what users do
 
-    def template(self, name: str, *, cpu: int = 1000, labels: Mapping[str, str] | None = None, **spec: Any) -> None:
+    def template(
+        self,
+        name: str,
+        *,
+        cpu: int = 1000,
+        labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
+        **spec: Any,
+    ) -> None:
         """Create a PodTemplate in each namespace."""
         requests = {"requests": {"cpu": f"{cpu}m"}}
         pod = {"containers": [{"name": "main", "resources": requests}], **spec}
-        template = {"metadata": {"labels": dict(labels or {})}, "spec": pod}
+        template = {"metadata": {"labels": dict(labels or {}), "annotations": dict(annotations or {})}, "spec": pod}
         for namespace in self.namespaces:
             document = {"metadata": {"namespace": namespace}, "template": template}
             self.api.put(path_of(POD_TEMPLATES, name, namespace), document)
