@@ -21,6 +21,7 @@ from ortools.sat.python import cp_model
 
 from solver.model import (
     HOSTNAME,
+    NODES,
     PODS,
     Labels,
     NodeSelectorTerm,
@@ -49,9 +50,11 @@ from solver.reduction.reduced import price_micros
 from solver.relaxation.cp_sat import FEASIBLE, Model, new_solver, solve_within
 from solver.verify.check import faults_of
 
-_APART_SHARE, _CHOOSE_SHARE, _PLAN_SHARE, _SEARCH_SHARE, _BOUND_SHARE = 0.15, 0.1, 0.1, 0.4, 0.05
-"""Of the time: for a plan of gangs that need not be together; for each choice of domains, and for a plan with it; for
-the problem as it is; and for a bound of the domains that are begun."""
+_APART_SHARE, _CHOOSE_SHARE, _AGAIN_SHARE, _PLAN_SHARE, _SEARCH_SHARE, _BOUND_SHARE = 0.1, 0.4, 0.1, 0.1, 0.3, 0.05
+"""Of the time: for a plan of gangs that need not be together; for choosing domains, the first time and again; for each
+plan with them; for the problem as it is; and for a bound of the domains that are begun."""
+_STAGE_SHARE = 0.8
+"""Of what is left of the time for choosing, for one stage before the last."""
 _MOST_CHOICES = 3
 """Plans with chosen domains: what the smaller problem took to fit and a plan does not is forbidden in the next."""
 _MOST_PAIRS = 60_000
@@ -66,7 +69,7 @@ Site = tuple[str | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Unit:
+class _GangPart:
     """Pod sets of a gang that are tied to the same domains."""
 
     gang: str
@@ -89,7 +92,7 @@ class _Supply:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class _DomainChoice:
     """A domain for each unit that is served: its topology keys and values."""
 
     values: Mapping[int, tuple[tuple[str, str], ...]]
@@ -107,7 +110,8 @@ class GangDomains:
             pods = problem.pod_sets[number]
             by_unit[pods.gang or "", one_domain_terms(pods.spec)].append(number)
         self.asking = tuple(dict.fromkeys(problem.pod_sets[n].spec for numbers in by_unit.values() for n in numbers))
-        self.units = [_Unit(gang, terms, tuple(numbers)) for (gang, terms), numbers in by_unit.items()]
+        units = [_GangPart(gang, terms, tuple(numbers)) for (gang, terms), numbers in by_unit.items()]
+        self.units = sorted(units, key=lambda each: -sum(problem.pod_sets[number].count for number in each.pod_sets))
 
     @cached_property
     def begun_before(self) -> Mapping[str, frozenset[str]]:
@@ -169,7 +173,7 @@ class GangDomains:
     def _site(self, labels: Mapping[str, str]) -> Site:
         return tuple(map(labels.get, self.keys))
 
-    def values_of(self, unit: _Unit, site: Site) -> tuple[tuple[str, str], ...] | None:
+    def values_of(self, unit: _GangPart, site: Site) -> tuple[tuple[str, str], ...] | None:
         """Return the domains of the unit's keys that a site is in; None where it is in none, or not in that of pods
         that run already."""
         found: dict[str, str] = {}
@@ -180,14 +184,65 @@ class GangDomains:
             found[term[0]] = value
         return tuple(sorted(found.items()))
 
-    def room(self, key: str, value: str) -> Mapping[str, int]:
-        """Return what a domain has in all of the resources that gangs ask for."""
-        position = self.keys.index(key)
-        total = Counter[str]()
+    @cached_property
+    def alike(self) -> Mapping[str, int]:
+        """Return of domains that no plan can tell apart their numbers, from 0, as far as there are any: without nodes,
+        with equal groups and equal limits of their own."""
+        if len(self.keys) != 1:
+            return {}
+        (key,) = self.keys
+        groups, limits = self.problem.node_groups, self.problem.limits
+        of_value: defaultdict[str, list[_Supply]] = defaultdict(list)
         for supply in self.supplies:
-            if supply.site[position] == value:
-                total.update({name: amount * supply.most for name, amount in supply.free.items()})
-        return {name: min(total[name], _PLENTY) for name in self._resources}
+            if supply.site[0] is not None:
+                of_value[supply.site[0]].append(supply)
+        domain = {group.id: group.labels.get(key) for group in groups}
+        shared = [
+            each.node_groups is None or len({domain.get(name) for name in each.node_groups}) > 1 for each in limits
+        ]
+        classes: defaultdict[object, list[str]] = defaultdict(list)
+        for value, mine in of_value.items():
+            if value in self.begun_before[key] or any(each.group is None for each in mine):
+                continue
+            seen = []
+            for supply in mine:
+                assert supply.group is not None
+                group = groups[supply.group]
+                bounded = tuple(
+                    limit.name if over_others else (tuple(limit.maxima.items()), tuple(limit.used.items()))
+                    for limit, over_others in zip(limits, shared, strict=True)
+                    if limit.node_groups is None or group.id in limit.node_groups
+                )
+                price = group.weight, price_micros(group), sorted(group.counted_capacity.items())
+                size = sorted(supply.free.items()), supply.devices, supply.most
+                seen.append((*price, *size, sorted(supply.takes), bounded))
+            classes[repr(sorted(seen, key=repr))].append(value)
+        return {value: number for values in classes.values() for number, value in enumerate(values)}
+
+    def room(self, key: str, value: str) -> Mapping[str, int]:
+        """Return what a domain has in all of the resources that gangs ask for: what its nodes have, and no more than
+        the largest of as many as limits allow."""
+        position = self.keys.index(key)
+        mine = [each for each in self.supplies if each.site[position] == value]
+        new = {self.problem.node_groups[each.group].id: each for each in mine if each.group is not None}
+        total, largest = Counter[str](), Counter[str]()
+        for supply in mine:
+            total.update({name: amount * supply.most for name, amount in supply.free.items()})
+        for supply in new.values():
+            largest |= Counter({name: amount for name, amount in supply.free.items() if amount > 0})
+        standing = Counter[str]()
+        for supply in mine:
+            if supply.group is None:
+                standing.update({name: amount * supply.most for name, amount in supply.free.items()})
+        most = min(
+            (
+                remaining(limit)[NODES]
+                for limit in self.problem.limits
+                if NODES in limit.maxima and (limit.node_groups is None or new.keys() <= limit.node_groups)
+            ),
+            default=_PLENTY,
+        )
+        return {name: min(total[name], standing[name] + most * largest[name], _PLENTY) for name in self._resources}
 
     @cached_property
     def _resources(self) -> Sequence[str]:
@@ -222,8 +277,12 @@ class GangDomains:
 class _Model:
     """What CP-SAT is asked."""
 
-    def __init__(self, of: GangDomains, forbidden: frozenset[tuple[int, tuple[tuple[str, str], ...]]]) -> None:
+    def __init__(
+        self, of: GangDomains, forbidden: frozenset[tuple[int, tuple[tuple[str, str], ...]]] = frozenset()
+    ) -> None:
+        """Of domains that are alike the first units choose among the first ones, as long as none is forbidden."""
         self.of = of
+        numbers = {} if forbidden else of.alike
         self.model = Model()
         problem, model = of.problem, self.model
         self.gangs = {gang: model.new_bool_var("") for gang in dict.fromkeys(unit.gang for unit in of.units)}
@@ -234,7 +293,9 @@ class _Model:
             sites: defaultdict[tuple[tuple[str, str], ...], list[int]] = defaultdict(list)
             for index, supply in enumerate(of.supplies):
                 values = of.values_of(unit, supply.site)
-                if values is not None and (number, values) not in forbidden:
+                if values is None or (number, values) in forbidden:
+                    continue
+                if all(numbers.get(value, 0) <= number for _, value in values):
                     sites[values].append(index)
             chosen = self.at[number] = {values: model.new_bool_var("") for values in sites}
             model.add(sum(chosen.values()) == self.gangs[unit.gang])
@@ -358,16 +419,17 @@ class _Model:
             yield self.cost(weight)
         yield sum(self.begun)
 
-    def choose(self, budget: RunningBudget, seconds: float) -> Choice | None:
+    def choose(self, budget: RunningBudget) -> _DomainChoice | None:
         """Return the best choice that is found; None where there is none."""
         stages = list(self.stages())
-        found: Choice | None = None
+        found: _DomainChoice | None = None
         solver = new_solver()
-        for stage in stages:
+        for number, stage in enumerate(stages):
             self.model.minimize(stage)
-            if solve_within(self.model, solver, budget, seconds / len(stages)) not in FEASIBLE:
+            left = budget.left_seconds() * (_STAGE_SHARE if number + 1 < len(stages) else 1)
+            if solve_within(self.model, solver, budget, left) not in FEASIBLE:
                 return found
-            found = Choice(
+            found = _DomainChoice(
                 {
                     number: values
                     for number, chosen in self.at.items()
@@ -410,7 +472,7 @@ def _per_node(spec: PodSpec, supply: _Supply) -> int:
     return most
 
 
-def _pinned(of: GangDomains, choice: Choice) -> dict[PodSpec, PodSpec]:
+def _pinned(of: GangDomains, choice: _DomainChoice) -> dict[PodSpec, PodSpec]:
     """Return the specs of units with a domain as such that may run in it only, and ask for no company."""
     found: dict[PodSpec, PodSpec] = {}
     for number, values in choice.values.items():
@@ -430,19 +492,19 @@ def in_gang_domains(problem: Problem, budget: RunningBudget, search: Search) -> 
     stage of its objective. `search` plans a problem as it is.
 
     What a plan costs at least is proven for gangs that need not be together, which is planned first. Where no choice of
-    domains comes to that, the problem itself is searched, too."""
+    domains serves as many, the problem itself is searched, too."""
     whole = with_new_domains(problem, (key for key, _ in gang_terms(problem)), len(gang_terms(problem)))
     of = GangDomains(whole)
     apart = search(_renamed(problem, {each: _apart(each) for each in of.asking}), _part(budget, _APART_SHARE))
     proven = [apart]
     best = _best_choice(of, proven, budget, search)
-    if best is None or _is_open(best):
+    if best is None or _serves_less(best):
         found = search(whole, _rest(budget))
         proven.append(found)
         best = _better(of, best, found, proven) or _with_stage(of, found, proven)
     if not best.unplaced and budget.affords(1, _BOUND_SHARE):
         bounding = _part(budget, _BOUND_SHARE)
-        least = _Model(of, frozenset()).fewest_begun(bounding, bounding.total_seconds)
+        least = _Model(of).fewest_begun(bounding, bounding.total_seconds)
         best = _with_stage(of, best, proven, least)
     return folded(problem, best)
 
@@ -463,11 +525,11 @@ def _best_choice(of: GangDomains, proven: Sequence[Plan], budget: RunningBudget,
     if len(of.supplies) * len(of.asking) > _MOST_PAIRS:
         return None
     forbidden: frozenset[tuple[int, tuple[tuple[str, str], ...]]] = frozenset()
-    for _ in range(_MOST_CHOICES):
-        if not budget.affords(1, _PLAN_SHARE + _CHOOSE_SHARE):
+    for number in range(_MOST_CHOICES):
+        share = _AGAIN_SHARE if number else _CHOOSE_SHARE
+        if not budget.affords(1, _PLAN_SHARE + share):
             break
-        choosing = _part(budget, _CHOOSE_SHARE)
-        choice = _Model(of, forbidden).choose(choosing, choosing.total_seconds)
+        choice = _Model(of, forbidden).choose(_part(budget, share))
         if choice is None or not choice.values:
             break
         pinned = _pinned(of, choice)
@@ -479,6 +541,12 @@ def _best_choice(of: GangDomains, proven: Sequence[Plan], budget: RunningBudget,
             break
         forbidden |= failed
     return best
+
+
+def _serves_less(plan: Plan) -> bool:
+    """Return whether a plan that serves more is not ruled out."""
+    served = (Goal.UNSERVED, Goal.WAITING, Goal.PLACEHOLDERS)
+    return any(each.value > each.lower_bound for each in plan.objective if each.stage.goal in served)
 
 
 def _is_open(plan: Plan) -> bool:

@@ -236,6 +236,9 @@ def as_micros(objective: Sequence[float], problem: Problem) -> tuple[int, ...]:
     where the plan has no stage for them, because nothing can be."""
     names = [stage.name for stage in _Model(problem).stages()]
     vector = tuple(objective)
+    if len(vector) > len(names):  # domains that gangs begin, which it knows nothing of, come before the nodes
+        nodes = names.index("nodes")
+        vector = (*vector[:nodes], *vector[nodes + 1 :])
     if len(vector) < len(names):
         first = names.index("preferences")
         vector = (*vector[:first], 0.0, *vector[first:])
