@@ -1,5 +1,5 @@
-"""What it costs that gangs are close together: GPU pods of openb as gangs of 8 to 64, each in one rack of 16 nodes, beside
-the same gangs anywhere.
+"""What it costs that gangs are close together: GPU pods of openb as gangs of 8 to 64, each in one rack of 16 nodes,
+beside the same gangs anywhere.
 
     python -m bench.gang_domains [--budget SECONDS] [--gangs N ...]
 
