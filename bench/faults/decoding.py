@@ -85,6 +85,8 @@ def _message(decoder: Decoder, rng: Random) -> bytes:
             return rng.randbytes(rng.choice((0, 1, 10, 100, 10_000)))
         case 1 | 2:
             return hostile.broken(rng.choice(list(decoder.raw_seeds())), rng)
+        case 3 if not isinstance(seed := rng.choice(decoder.seeds), bytes):
+            return hostile.grown(seed, rng, rng.choice((1, 10, 100)))
         case _:
             return hostile.changed(rng.choice(decoder.seeds), rng)
 

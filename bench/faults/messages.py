@@ -45,6 +45,9 @@ _PAGE_SECONDS = 3.0
 """For a page; a request that does not end is not answered."""
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _SETTINGS = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+_HEADERS_FRAME, _RESET, _SETTING, _PING, _CONTINUATION, _END_OF_HEADERS = 1, 3, 4, 6, 9, 4
+_REQUEST = b"\x83\x87\x04\x01/\x01\x01x"
+"""A POST of / to x, as a header block."""
 _PAGES = (
     "/", "/status", "/metrics", "/increments", "/plans", "/decisions", "/nodegroups", "/events", "/healthz", "/readyz",
     "/simulation", "/explain", "/%2e%2e/%2e%2e/etc/passwd", "/static/index.html", "*", "http://x/", "",
@@ -65,6 +68,12 @@ _BODIES = (
     b"[" * 5_000,
     b"\xff" * 64,
 )
+
+
+def http2_frame(kind: int, flags: int, stream: int, payload: bytes, length: int | None = None) -> bytes:
+    """Return a frame of HTTP/2, with a length that may not be its own."""
+    size = len(payload) if length is None else length
+    return size.to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
 
 
 @dataclass
@@ -108,13 +117,36 @@ class Hostile:
         """Return what a connection begins with that is no gRPC."""
         rng = self.rng
         frames = b"".join(self._frame() for _ in range(rng.randint(0, 5)))
-        match rng.randrange(4):
+        match rng.randrange(6):
             case 0:
-                return rng.randbytes(rng.choice((1, 50, 5_000)))
+                return rng.randbytes(rng.choice((0, 1, 50, 5_000)))
+            case 4 | 5:
+                return _PREFACE + _SETTINGS + self._flood()
             case 1:
                 return hostile.broken(_PREFACE + _SETTINGS + frames, rng)
             case _:
                 return _PREFACE + _SETTINGS + frames
+
+    def _flood(self) -> bytes:
+        """Return as many frames of a kind as a peer sends who does not wait for an answer: headers that never end,
+        streams that are begun and reset, pings, settings."""
+        rng = self.rng
+        count, header = rng.choice((10, 1_000)), rng.choice((b"\x82", _REQUEST))
+        match rng.randrange(4):
+            case 0:
+                more = http2_frame(_CONTINUATION, 0, 1, rng.randbytes(rng.choice((0, 100))))
+                return http2_frame(_HEADERS_FRAME, 0, 1, header) + more * count
+            case 1:
+                begun = (
+                    http2_frame(_HEADERS_FRAME, _END_OF_HEADERS, 1 + 2 * number, header)
+                    + http2_frame(_RESET, 0, 1 + 2 * number, bytes(4))
+                    for number in range(count)
+                )
+                return b"".join(begun)
+            case 2:
+                return http2_frame(_PING, 0, 0, bytes(8)) * count
+            case _:
+                return http2_frame(_SETTING, 0, 0, rng.randbytes(6)) * count
 
     def _frame(self) -> bytes:
         """Return an HTTP/2 frame of any kind, with a length that may not be its own."""
@@ -122,7 +154,7 @@ class Hostile:
         payload = rng.randbytes(rng.choice((0, 4, 8, 60)))
         length = rng.choice((len(payload), len(payload), 0, 2**24 - 1))
         kind, flags, stream = rng.randrange(12), rng.randrange(256), rng.choice((0, 1, 2, 3, 2**31 - 1))
-        return length.to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+        return http2_frame(kind, flags, stream, payload, length)
 
 
 def calls(serving: Serving, of: Hostile, count: int) -> Counter[str]:

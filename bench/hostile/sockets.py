@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import ssl
-import struct
 import tempfile
 import threading
 import time
@@ -15,6 +14,7 @@ from typing import Self
 
 import grpc
 
+from bench.faults.messages import http2_frame
 from bench.hostile.meter import Meter
 from tests.support.serving import Serving, serve, started_process
 
@@ -68,10 +68,6 @@ def flood(meter: Meter, serving: Serving, seconds: float, peers: int = 60) -> No
     meter.note_memory("afterwards")
 
 
-def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
-
-
 def _literal(name: bytes, value: bytes) -> bytes:
     return bytes([0, len(name)]) + name + bytes([len(value)]) + value
 
@@ -85,7 +81,7 @@ _REQUEST = b"\x83\x87" + b"".join(
         (b"te", b"trailers"),
     )
 )
-_MORE = _frame(_CONTINUATION, 0, 1, _literal(b"x-aaaaaaaa", b"b" * 100) * 100)
+_MORE = http2_frame(_CONTINUATION, 0, 1, _literal(b"x-aaaaaaaa", b"b" * 100) * 100)
 
 
 class Flood(threading.Thread):
@@ -110,7 +106,7 @@ class Flood(threading.Thread):
     def _send(self) -> None:
         plain = socket.create_connection(self._address, timeout=_CONNECT_SECONDS)
         with plain, self._tls.wrap_socket(plain, server_hostname="localhost") as connection:
-            connection.sendall(_PREFACE + _frame(_SETTINGS, 0, 0, b"") + _frame(_HEADERS, 0, 1, _REQUEST))
+            connection.sendall(_PREFACE + http2_frame(_SETTINGS, 0, 0, b"") + http2_frame(_HEADERS, 0, 1, _REQUEST))
             while True:
                 connection.sendall(_MORE * 4)
                 self.sent += 4
