@@ -24,7 +24,8 @@ _PER_PAIR = 12
 _ENTRIES_AT_ONCE = 8
 _REQUESTS_AT_ONCE = 16
 _COMPARED_AT_ONCE = 256
-"""devices, pairs of requests, and claims, that are looked at in the time of one."""
+_COUNTED_AT_ONCE = 64
+"""devices, pairs of requests, claims, and nodes and pods of a sum, that are looked at in the time of one."""
 _PASSES = 3
 """In the later ones others get what some have left of their shares."""
 _SUMS = 4
@@ -82,7 +83,7 @@ class _ClaimWork:
         for number, devices in enumerate(self._devices):
             for selector in frozenset[str]().union(*(each.selectors for each in devices)):
                 self._of_selector[selector] |= 1 << number
-        self._counted = 1 + (len(groups) + len(nodes) + specs) // _COMPARED_AT_ONCE
+        self._counted = 1 + (len(groups) + len(nodes) + specs) // _COUNTED_AT_ONCE
         """Steps of one sum, of all pods on all nodes."""
         self._taken: set[Claims] = set()
         self._requests = self._sums = 0

@@ -294,8 +294,8 @@ class _CheckedDevices:
 
 
 class CheckedClaims:
-    """Claims of classes on the nodes of a plan; what is found for one node is known for all like it. One namespace's
-    pods have half of what is looked at: that of which a node's pods have most kinds of claims."""
+    """Claims of classes on the nodes of a plan; what is found for one node is known for all like it. One namespace of
+    several has half of what is looked at. A node counts for that of whose claims there are most kinds."""
 
     def __init__(self, specs: Sequence[PodSpec]) -> None:
         numbers: dict[Claims, int] = {}
@@ -308,6 +308,7 @@ class CheckedClaims:
         self._kinds = Counter(namespace for namespace, _ in kinds)
         self._known: dict[object, str | None] = {}
         self._left = _MOST_WAYS
+        self._most = _MOST_WAYS // min(2, max(1, len(self._kinds)))
         self._looks: dict[str, _Looks] = {}
 
     def fault(self, devices: tuple[Devices, ...], pods: Mapping[int, int], daemons: Sequence[PodSpec]) -> str | None:
@@ -335,7 +336,7 @@ class CheckedClaims:
         pods: Counter[Claims] = Counter()
         for number, count in asking:
             pods[self._claims[number]] += count
-        looks = self._looks.setdefault(of, _Looks(_MOST_WAYS // 2))
+        looks = self._looks.setdefault(of, _Looks(self._most))
         before = looks.left = max(0, min(looks.left, self._left))
         try:
             lacking = without_devices(devices, pods, [spec.claims for spec in daemons if spec.claims], looks)
