@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from cagrpc.errors import InvalidInput
+from cagrpc.errors import InvalidInput, shown
 
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _NUMBER = r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
@@ -38,5 +38,5 @@ def seconds_of_flag(text: str, flag: str) -> float:
     """Return the seconds of a flag's duration. Raises InvalidInput, which names the flag."""
     seconds = None if _SECONDS.fullmatch(text) else duration_seconds(text)
     if not seconds:
-        raise InvalidInput(f"{flag}: found {text!r}, expected a duration above 0 such as 500ms, 1s or 1m30s")
+        raise InvalidInput(f"{flag}: found {shown(text)}, expected a duration above 0 such as 500ms, 1s or 1m30s")
     return seconds

@@ -32,11 +32,12 @@ _T = TypeVar("_T")
 
 
 _LONGEST = 300
-_NUMBER = re.compile(r"\[Errno -?\d+\] ")
+_PYTHONS = re.compile(r"\[Errno -?\d+\] | \(while attempting to bind on address .*\)|^HTTPS?Connection\(.*?\): ")
+"""What Python and urllib3 say beside what happened."""
 
 
 def in_words(error: BaseException) -> str:
-    """Return what an error of the system or of a library says, without the number that it begins with; the file that
+    """Return what an error of the system or of a library says, without what Python adds; the file that
     it is about comes first."""
     about = error.filename if isinstance(error, OSError) else None
     return f"{about}: {reason_of(error)}" if isinstance(about, str) else reason_of(error)
@@ -45,7 +46,7 @@ def in_words(error: BaseException) -> str:
 def reason_of(error: BaseException) -> str:
     """Return the same without the file, where it is named anyway."""
     said = error.strerror if isinstance(error, OSError) else None
-    return _NUMBER.sub("", said or str(error)) or type(error).__name__
+    return _PYTHONS.sub("", said or str(error)) or type(error).__name__
 
 
 def unexpected(error: BaseException) -> str:

@@ -291,7 +291,7 @@ class Section(_Read):
 
 
 class Form(_Read, BaseModel):
-    """A mapping in a file: unknown fields are errors, and nothing is guessed (the text "3" is no number)."""
+    """A mapping in a file: unknown fields are errors, and nothing is guessed (the text "3" is not a number)."""
 
     model_config = _CONFIG
 

@@ -58,7 +58,7 @@ def read_text(path: Path) -> str:
     except UnicodeDecodeError as error:
         raise InvalidConfiguration([f"{path}: is not UTF-8 text (byte {error.start})"]) from error
     except ValueError as error:  # a NUL in the name
-        raise InvalidConfiguration([f"{str(path)!r}: is no file name: {error}"]) from error
+        raise InvalidConfiguration([f"{shown(str(path))}: is not a file name: {error}"]) from error
 
 
 def sentences(
@@ -115,7 +115,7 @@ def _of_kind(kind: str, problem: Any, vocabulary: Sequence[str]) -> str:
     if kind == "value_error":
         return str(problem["ctx"]["error"])
     if kind == "invalid_key":
-        return f"the key {shown(problem['input'])} is no text; put it in quotes"
+        return f"the key {shown(problem['input'])} is not text; put it in quotes"
     return ""
 
 

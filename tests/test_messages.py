@@ -1,9 +1,11 @@
-"""One voice: no message for people holds the number of a system's error or money in a form of its own, and none that
-quotes an object of Kubernetes holds a Python repr."""
+"""One voice: no message for people holds the number of a system's error, money in a form of its own or a Python repr,
+and none says "1 nodes" or "is no number"."""
 
 from __future__ import annotations
 
 import ast
+import itertools
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,8 +17,8 @@ OURS = tuple(
 )
 ANY = (*OURS, *sorted((ROOT / "solver").rglob("*.py")), *sorted((ROOT / "plugins").rglob("*.py")))
 Find = Callable[[ast.AST], Iterator[int]]
+FOR_PEOPLE = (*OURS, *sorted((ROOT / "plugins").rglob("*.py")), ROOT / "solver" / "model" / "quantities.py")
 MONEY = ROOT / "solver" / "model" / "money.py"
-QUOTING = tuple(path for path in OURS if path.relative_to(ROOT).parts[1] in ("api", "cluster", "kube", "offline"))
 _OF_THE_SYSTEM = {"OSError", "FileNotFoundError", "PermissionError", "ConnectionError"}
 
 
@@ -62,7 +64,38 @@ def reprs(tree: ast.AST) -> Iterator[int]:
             yield node.lineno
 
 
-@pytest.mark.parametrize(("find", "paths"), [(numbered, ANY), (dollars, ANY), (reprs, QUOTING)])
+COUNTED = ("pod", "node", "instance", "increment", "request", "episode", "step", "placeholder", "offering", "warning")
+_PLURAL = re.compile(rf"%d ({'|'.join(COUNTED)})s\b")
+_AFTER = re.compile(rf" ({'|'.join(COUNTED)})s\b")
+_FOREIGN = re.compile(r"\b(this|which|it|that) is no (?!longer|more)[a-z]|: is no |^is no |that could be read: ")
+
+
+def plurals(tree: ast.AST) -> Iterator[int]:
+    """Yield the lines that count without `pluralize`: "1 nodes", "1000 pods"."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _PLURAL.search(node.value):
+            yield node.lineno
+        for count, noun in itertools.pairwise(node.values) if isinstance(node, ast.JoinedStr) else ():
+            is_plain = isinstance(count, ast.FormattedValue) and count.format_spec is None
+            name = ast.unparse(count.value) if is_plain and isinstance(count, ast.FormattedValue) else ""
+            counts = name.startswith("len(") or name in ("pods", "nodes", "instances", "steps")
+            if counts and isinstance(noun, ast.Constant) and _AFTER.match(str(noun.value)):
+                yield count.lineno
+
+
+def foreign(tree: ast.AST) -> Iterator[int]:
+    """Yield the lines of what no native speaker would write."""
+    documents = {id(each.value) for each in ast.walk(tree) if isinstance(each, ast.Expr)}
+    for node in ast.walk(tree):
+        text = node.value if isinstance(node, ast.Constant) and id(node) not in documents else None
+        if isinstance(node, ast.Constant) and isinstance(text, str) and _FOREIGN.search(text):
+            yield node.lineno
+
+
+LOOKED_FOR = [(numbered, ANY), (dollars, ANY), (reprs, FOR_PEOPLE), (plurals, OURS), (foreign, FOR_PEOPLE)]
+
+
+@pytest.mark.parametrize(("find", "paths"), LOOKED_FOR)
 def test_messages_are_written_for_people(find: Find, paths: tuple[Path, ...]) -> None:
     others = [path for path in paths if path != MONEY]
     assert others
@@ -77,7 +110,10 @@ def test_messages_are_written_for_people(find: Find, paths: tuple[Path, ...]) ->
         ("try: pass\nexcept (OSError, ValueError) as why: log.warning('%s', why)", numbered),
         ("f'{cost_usd_per_hour:.4f} an hour'", dollars),
         ("f'costs ${cost}'", dollars),
-        ("f'{value!r:.40} is no number'", reprs),
+        ("f'{value!r:.40} is not a number'", reprs),
+        ("log.info('%d nodes came', count)", plurals),
+        ("f'{len(found)} pods wait'", plurals),
+        ("f'{place}: is no number'", foreign),
     ],
 )
 def test_what_is_looked_for_is_found(code: str, find: Find) -> None:

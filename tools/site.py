@@ -15,9 +15,13 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from cagrpc.cli.main import parser
+from cagrpc.cli.usage import reference
+
 ROOT = Path(__file__).resolve().parent.parent
 SCHEMA = ROOT / "docs" / "reference" / "config.schema.json"
 CONFIGURATION = "reference/configuration.md"
+COMMANDS = "reference/commands.md"
 ROOT_PAGES = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
@@ -48,6 +52,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for source, page in ROOT_PAGES.items():
         files.append(File.generated(config, page, content=(ROOT / source).read_text(encoding="utf-8")))
     files.append(File.generated(config, CONFIGURATION, content=configuration(json.loads(SCHEMA.read_text("utf-8")))))
+    files.append(File.generated(config, COMMANDS, content=reference(parser())))
     return files
 
 

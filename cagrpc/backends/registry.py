@@ -17,7 +17,7 @@ from cagrpc.backends.externalgrpc.plugin import ExternalGrpcPlugin
 from cagrpc.backends.karpenter.plugin import KarpenterPlugin
 from cagrpc.backends.plugin import BackendPlugin, CatalogueSource, SectionSource
 from cagrpc.backends.simulated.plugin import SimulatedPlugin
-from cagrpc.errors import InvalidConfiguration, InvalidInput, did_you_mean
+from cagrpc.errors import InvalidConfiguration, InvalidInput, did_you_mean, shown
 from cagrpc.forms import Form
 
 GROUP = "cagrpc.backends"
@@ -65,9 +65,9 @@ def _loaded(point: EntryPoint) -> tuple[BackendPlugin | None, str]:
 def _wrong(name: str, found: Any) -> str:
     """Return what a plug-in lacks; nothing where it can be used."""
     if isinstance(found, type) or not callable(getattr(found, "configure", None)):
-        return f"found {found!r:.100}, expected an instance of cagrpc.backends.plugin.BackendPlugin"
+        return f"found {shown(found)}, expected an instance of cagrpc.backends.plugin.BackendPlugin"
     if getattr(found, "name", None) != name:
-        return f'its name is {getattr(found, "name", None)!r}, expected that of the entry point, "{name}"'
+        return f'its name is {shown(getattr(found, "name", None))}, expected that of the entry point, "{name}"'
     fields: Any = getattr(found, "backend_fields", None)
     nodes: Any = getattr(found, "kubernetes_fields", None)
     if not _is_form(fields) or fields.model_fields.keys() != {name}:
@@ -92,7 +92,7 @@ def _is_form(found: Any) -> bool:
 
 
 def _shown(found: Any) -> str:
-    return f"one with {', '.join(found.model_fields) or 'none'}" if _is_form(found) else f"{found!r:.100}"
+    return f"one with {', '.join(found.model_fields) or 'none'}" if _is_form(found) else f"{shown(found)}"
 
 
 def _names(plugin: BackendPlugin) -> set[str]:

@@ -36,14 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     first = action(
         "init", "write a first configuration from what a cluster shows, which is only listed; each line says why"
     )
-    flags.add_cluster(first, "of the cluster, and of the configuration")
+    flags.add_cluster(first, "the cluster to read, which the configuration is for")
     first.add_argument("--output", type=Path, metavar="FILE", help="a new file (default: stdout)")
     read = action("import", "print sections that are read from a cluster, such as its node groups")
     read.add_argument("source", metavar="SOURCE", help="machine-deployments (Cluster API) or node-pools (Karpenter)")
-    read.add_argument("--kubeconfig", type=Path, required=True, metavar="FILE", help="of the cluster")
-    read.add_argument("--context", default="", help="of the kubeconfig; the current one by default")
-    read.add_argument("--cluster", default="", help="name of the Cluster or NodePool; all by default")
-    read.add_argument("--namespace", default="", help="of the objects")
+    read.add_argument("--kubeconfig", type=Path, required=True, metavar="FILE", help="the cluster to read")
+    read.add_argument("--context", default="", help="the context to use (default: the current one)")
+    read.add_argument("--cluster", default="", help="the name of the Cluster or NodePool (default: all of them)")
+    read.add_argument("--namespace", default="", help="the namespace of the objects")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -78,7 +78,7 @@ def _init(options: argparse.Namespace) -> int:
     if kubeconfig is None:
         raise InvalidInput("config init: give the cluster's --kubeconfig")
     if options.output is not None and options.output.exists():
-        raise InvalidInput(f"{options.output}: is there already; name a new file, or remove it")
+        raise InvalidInput(f"{options.output}: exists already; name a new file, or remove it")
     from cagrpc.offline.discovery import discover
     from cagrpc.offline.first_configuration import first_configuration
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cagrpc.cli import flags
 from cagrpc.cli.interruption import interruptible
-from cagrpc.errors import InvalidInput, Unavailable, did_you_mean
+from cagrpc.errors import InvalidInput, Unavailable, did_you_mean, shown
 
 if TYPE_CHECKING:
     from cagrpc.offline.planning import Planned
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "subject", nargs="*", metavar="provisioningrequest NAME", help="one that a running server serves: how it goes"
     )
-    parser.add_argument("-n", "--namespace", default="default", help="of the ProvisioningRequest (default: default)")
+    parser.add_argument("-n", "--namespace", default="default", help="its namespace (default: default)")
     parser.add_argument(
         "--last",
         action="store_true",
@@ -104,7 +104,7 @@ def _request(options: argparse.Namespace) -> int:
     from cagrpc.inspection.pages import print_request
 
     if len(options.subject) != 2 or options.subject[0] not in REQUEST_KINDS:
-        raise InvalidInput(f"explain: found {' '.join(options.subject)!r}, expected provisioningrequest NAME")
+        raise InvalidInput(f"explain: found {shown(' '.join(options.subject))}, expected provisioningrequest NAME")
     key = f"{options.namespace}/{options.subject[1]}"
     with flags.server(options) as server:
         listed = get_list(server, "/provisioningrequests")

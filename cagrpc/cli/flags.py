@@ -39,7 +39,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 
 
 def add_verbose(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-v", "--verbose", action="store_true", help="everything that is known")
+    parser.add_argument("-v", "--verbose", action="store_true", help="show everything that is known")
 
 
 def show(
@@ -83,20 +83,20 @@ def add_server(parser: argparse.ArgumentParser, *namespace_flags: str) -> None:
         dest="server_namespace",
         default="cagrpc",
         metavar="NAME",
-        help="of the server in the cluster (default: %(default)s)",
+        help="the namespace of the server in the cluster (default: %(default)s)",
     )
     parser.add_argument(
         "--service-account",
         default="reader",
         metavar="NAME",
-        help="whose token is asked for in the cluster, in the server's namespace (default: %(default)s)",
+        help="the ServiceAccount, in the server's namespace, whose token is asked for (default: %(default)s)",
     )
 
 
 def add_cluster(parser: argparse.ArgumentParser, purpose: str) -> None:
     """Add the flags that say which cluster it is; `cluster` and `server` read them."""
     add_file(parser, "--kubeconfig", f"{purpose} (default for kubectl cagrpc: kubectl's)")
-    parser.add_argument("--context", default="", metavar="NAME", help="of the kubeconfig (default: its current one)")
+    parser.add_argument("--context", default="", metavar="NAME", help="the context to use (default: the current one)")
 
 
 def cluster(options: argparse.Namespace, *, unless: object = None) -> Path | None:
@@ -141,7 +141,7 @@ def _token(options: argparse.Namespace) -> str:
     try:
         return str(options.token_file.read_text(encoding="ascii").strip())
     except (OSError, ValueError) as error:
-        raise InvalidInput(f"{options.token_file}: no token that could be read: {reason_of(error)}") from error
+        raise InvalidInput(f"{options.token_file}: its token cannot be read: {reason_of(error)}") from error
 
 
 def _add_files(parser: argparse.ArgumentParser, flag: str, what: str) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from cagrpc.cli import flags
 from cagrpc.errors import InvalidInput, reason_of
+from solver.model.quantities import pluralize
 
 if TYPE_CHECKING:
     from cagrpc.controllers.episodes.model import Episode
@@ -99,7 +100,10 @@ def _watched(options: argparse.Namespace) -> Sequence[Episode]:
     seconds = None if options.duration is None else seconds_of_flag(options.duration, "--for")
 
     def tell(episode: Episode) -> None:
-        say(f"{when(episode.closed_at_seconds)}: {episode.pods} pods; {'; '.join(sentences(episode))}", flush=True)
+        say(
+            f"{when(episode.closed_at_seconds)}: {pluralize(episode.pods, 'pod')}; {'; '.join(sentences(episode))}",
+            flush=True,
+        )
 
     with _until(seconds) as ended:
         return [each.episode for each in observe(what, options.kept, groups_that_stand, tell, ended)]
@@ -135,7 +139,7 @@ def _kept(options: argparse.Namespace, path: Path) -> Sequence[Episode]:
     except OSError as error:
         raise InvalidInput(f"{path}: cannot be read: {reason_of(error)}") from error
     except ValueError as error:
-        raise InvalidInput(f"{path}: has no episodes that could be read: {error}") from error
+        raise InvalidInput(f"{path}: its episodes cannot be read: {error}") from error
     if not found and text.strip() not in ("", "[]"):
         raise InvalidInput(f"{path}: has no episodes; expected what `cagrpc observe --kept` has written")
     if options.plan_again:
@@ -160,4 +164,4 @@ def _write(paths: Sequence[Path], episodes: Sequence[Episode]) -> None:
                 text = data_text([as_json(each) for each in episodes], "json")
         with writing():
             path.write_text(text, encoding="utf-8")
-        say(f"{path} has {len(episodes)} episodes")
+        say(f"{path} has {pluralize(len(episodes), 'episode')}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from cagrpc.errors import did_you_mean
@@ -40,7 +40,10 @@ class CommandParser(argparse.ArgumentParser):
         return found
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"cagrpc: {message.removeprefix('argument ')}; see `{self.prog} --help`\n")
+        flag, _, what = message.removeprefix("argument ").partition(": ")
+        if what == "expected one argument":
+            what = f"expected a value; one that begins with - is written {flag.rpartition('/')[2]}=VALUE"
+        self.exit(2, f"cagrpc: {f'{flag}: {what}' if what else flag}; see `{self.prog} --help`\n")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
@@ -48,3 +51,22 @@ class CommandParser(argparse.ArgumentParser):
             raise argparse.ArgumentError(
                 action, f"found {value}, expected one of {', '.join(known)}{did_you_mean(value, known)}"
             )
+
+
+def reference(whole: argparse.ArgumentParser) -> str:
+    """Return the reference of a command line as Markdown: what `--help` prints of each command and action."""
+    parts = ["# Commands", f"What `{whole.prog} COMMAND --help` prints.", _help(whole)]
+    for command in _commands(whole):
+        parts += [f"## {command.prog}", _help(command)]
+        parts += [text for action in _commands(command) for text in (f"### {action.prog}", _help(action))]
+    return "\n\n".join(parts) + "\n"
+
+
+def _commands(of: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    for action in of._actions:  # noqa: SLF001 - argparse has no other way to them
+        if isinstance(action.choices, dict):
+            yield from action.choices.values()
+
+
+def _help(command: argparse.ArgumentParser) -> str:
+    return f"```text\n{command.format_help().rstrip()}\n```"

@@ -215,7 +215,7 @@ def _of_provisioners(slack: SlackSettings, groups: Sequence[NodeGroup], problems
         targets.append(replace(target, node_selector=where if target.provisioner is not None else ()))
         if target.provisioner is not None and not where:
             problems.append(
-                f"slack.targets[{number}].provisioner: found {shown(target.provisioner)}, which is no provisioner "
+                f"slack.targets[{number}].provisioner: found {shown(target.provisioner)}, which is not a provisioner "
                 f"with node groups{did_you_mean(target.provisioner, known)}"
             )
     return replace(slack, targets=tuple(targets))

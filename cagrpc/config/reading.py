@@ -133,6 +133,11 @@ class FileReader:
                 self.note_names(at, raw)
                 self.problems.append(f"{at}: names another file; give that one instead")
                 continue
+            if isinstance(raw, Mapping) and isinstance(raw.get("provisioners"), list) and "name" not in raw:
+                self.problems.append(
+                    f"{at}: is a whole configuration; expected NodePools, or its list of provisioners alone"
+                )
+                continue
             entries += self._entry(self, raw, at, directory, catalogue)
         self.warn_of_old_names()
         return entries

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from cagrpc.errors import InvalidConfiguration
+from cagrpc.errors import InvalidConfiguration, shown
 from cagrpc.problems import read_text
 
 MOST_VALUES = 200_000
@@ -93,7 +93,7 @@ def _join_surrogates(node: yaml.ScalarNode, name: str, problems: list[str]) -> N
     try:
         node.value = node.value.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:
-        problems.append(f"{_place(node, name)}: has half a character: {node.value!a:.60}")
+        problems.append(f"{_place(node, name)}: has an incomplete character: {shown(node.value)}")
 
 
 def _place(node: yaml.Node, name: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from cagrpc.api.files.documents import values
 from cagrpc.controllers.settings import AutoscalerConfigMapSettings
-from cagrpc.errors import InvalidInput, unexpected
+from cagrpc.errors import InvalidInput, shown, unexpected
 from cagrpc.fleet.group_ids import GroupPattern
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.envelopes import Encoding, ObjectIdentity
@@ -52,7 +52,7 @@ def read_status(text: str) -> Mapping[str, GroupSize]:
         groups = (_document(text) or {}).get("nodeGroups") or ()
         return {str(each["name"]): _group_size(each) for each in groups}
     except _UNLIKE as error:
-        raise InvalidInput(f"is no status of a cluster-autoscaler: {unexpected(error)}") from error
+        raise InvalidInput(f"is not a cluster-autoscaler's status: {unexpected(error)}") from error
 
 
 def _document(text: str) -> Any:
@@ -69,7 +69,7 @@ def _group_size(group: Mapping[str, Any]) -> GroupSize:
     why = ""
     if scale_up.get("status") == _BACKED_OFF:
         info = scale_up.get("backoffInfo") or {}
-        why = ": ".join(filter(None, (info.get("errorCode"), info.get("errorMessage")))) or "it says no reason"
+        why = ": ".join(filter(None, (info.get("errorCode"), info.get("errorMessage")))) or "no reason given"
     return GroupSize(int(health["cloudProviderTarget"]), int(health["maxSize"]), why[:_LONGEST_REASON])
 
 
@@ -85,7 +85,7 @@ def _of_text(text: str) -> Mapping[str, GroupSize]:
         assert name is not None
         part = text[name.end() : after.start() if after is not None else len(text)]
         if sizes := _SIZES.search(part):
-            why = "it says no reason" if _BACK_OFF_LINE.search(part) else ""
+            why = "no reason given" if _BACK_OFF_LINE.search(part) else ""
             found[name[1]] = GroupSize(int(sizes[1]), int(sizes[2]), why)
     return found
 
@@ -119,7 +119,7 @@ def read_priorities(text: str) -> GroupPriorities:
 
 def _patterns(written: Any) -> tuple[GroupPattern, ...]:
     if not isinstance(written, list | None):
-        raise TypeError(f"found {written!r:.80}, expected a list of regular expressions")
+        raise TypeError(f"found {shown(written)}, expected a list of regular expressions")
     return tuple(map(GroupPattern, written or ()))
 
 

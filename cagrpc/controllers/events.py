@@ -14,7 +14,7 @@ import re
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -57,18 +57,69 @@ def pod_object(pod: PodRef) -> ObjectRef:
 
 
 @dataclass(frozen=True, slots=True)
+class Meaning:
+    """What is known of a reason: the type of its Events, what objects they are on, and what they say."""
+
+    on: str
+    says: str
+    warning: bool = False
+
+
+REASONS: Mapping[str, Meaning] = {
+    "Accepted": Meaning("ProvisioningRequest", "the increment that is ordered for it, its nodes and their cost"),
+    "AdmissionCheckUpdated": Meaning("Workload", "the new state of one of its checks, and why"),
+    "BookingExpired": Meaning("ProvisioningRequest", "how many of its pods came while room was reserved", warning=True),
+    "CapacityGone": Meaning(
+        "Pod, ProvisioningRequest", "what was found for it is taken, expired or lost", warning=True
+    ),
+    "CapacityIsNotFound": Meaning(
+        "ProvisioningRequest", "why it is not served, and when it is tried again", warning=True
+    ),
+    "CapacityIsShort": Meaning("ProvisioningRequest", "which shortage it waits out, and until when", warning=True),
+    "CapacityRevoked": Meaning("ProvisioningRequest", "which nodes of it were lost", warning=True),
+    "ClaimsAreNotReady": Meaning("ProvisioningRequest", "what volumes or claims of its pods lack", warning=True),
+    "ConsolidationWaits": Meaning("Pod", "it holds up consolidation, and until when"),
+    "ConsumesByHalf": Meaning("Pod", "one of the two annotations that consume a request is missing", warning=True),
+    "Failed": Meaning("ProvisioningRequest", "why it has failed for good", warning=True),
+    "FailedCreate": Meaning("Workload", "why its ProvisioningRequest cannot be created", warning=True),
+    "MoreConsumersThanAskedFor": Meaning(
+        "Pod, ProvisioningRequest", "more pods consume it than it asks for", warning=True
+    ),
+    "NamespaceShareIsUsed": Meaning("ProvisioningRequest", "its namespace has used up its share", warning=True),
+    "NotPlanned": Meaning(
+        "Pod",
+        "why it has no place and what would serve it; or the fleet's refusal; or how many pods its gang lacks",
+        warning=True,
+    ),
+    "Planned": Meaning("Pod", "the increment that it is planned for, or that there is room"),
+    "Provisioned": Meaning("ProvisioningRequest", "its nodes are ready, or its pods fit on nodes that stand"),
+    "ProvisioningClassDiffers": Meaning("Pod", "its annotation names another class than its request has", warning=True),
+    "ProvisioningRequestCreated": Meaning("Workload", "the request that is made for it"),
+    "ProvisioningRequestMissing": Meaning("Pod", "the request that it consumes does not exist", warning=True),
+    "Refused": Meaning("AdmissionCheck", "why it is left to Kueue's own controller", warning=True),
+    "TopologyNeedsNodes": Meaning(
+        "AdmissionCheck", "flavors with a topology about which Kueue asks only once they have nodes", warning=True
+    ),
+}
+"""Every reason of an Event that is written."""
+
+
+@dataclass(frozen=True, slots=True)
 class Note:
     """An Event to be written about an object."""
 
     about: ObjectRef
     reason: str
-    """One word, in upper camel case."""
+    """One of `REASONS`."""
     text: str
     warning: bool = False
     increment: str = ""
     """The increment that it is about; a label of the Event."""
     plan: str = ""
     """The planning round that it is about; a label of the Event."""
+
+    def __post_init__(self) -> None:
+        assert REASONS[self.reason].warning is self.warning, self.reason
 
     @property
     def labels(self) -> dict[str, str]:

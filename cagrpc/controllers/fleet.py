@@ -124,7 +124,8 @@ class IncrementMetrics:
     def __init__(self) -> None:
         self._seconds = Histogram(
             "cagrpc_increment_phase_duration_seconds",
-            "How long increments took from their creation until they reached a phase, by phase and by who asked.",
+            "From an increment's creation until it was `ready`, `done` (released), `rolling-back` and `rolled-back`;"
+            " origin is `cluster-autoscaler` or `cagrpc`.",
             ("phase", "origin"),
             buckets=_SECONDS_BUCKETS,
             registry=None,
@@ -150,7 +151,9 @@ class _FleetMetrics(Collector):
             "cagrpc_node_group_target_size", "Target size of a node group.", labels=("node_group",)
         )
         listed = GaugeMetricFamily(
-            "cagrpc_instances", "Listed instances by node group and state.", labels=("node_group", "state")
+            "cagrpc_instances",
+            "Listed instances: `creating`, `running`, `deleting` or `failed`.",
+            labels=("node_group", "state"),
         )
         for group_id, state in snapshot.groups.items():
             targets.add_metric((group_id,), state.target_size)
@@ -159,13 +162,15 @@ class _FleetMetrics(Collector):
         yield targets
         yield listed
         orphans = GaugeMetricFamily(
-            "cagrpc_orphaned_instances", "Instances of node groups that are not served.", labels=("node_group",)
+            "cagrpc_orphaned_instances", "Instances of node groups that nobody serves.", labels=("node_group",)
         )
         for name, count in Counter(each.node_group for each in snapshot.orphans).items():
             orphans.add_metric((name,), count)
         yield orphans
         increments = GaugeMetricFamily(
-            "cagrpc_increments_in_flight", "Increments that are not finished, by phase.", labels=("phase",)
+            "cagrpc_increments_in_flight",
+            "Increments that are not finished: `planned`, `creating`, `ready` or `rolling-back`.",
+            labels=("phase",),
         )
         phases = Counter(status.phase for status in snapshot.increments)
         for phase in Phase:
@@ -177,7 +182,7 @@ class _FleetMetrics(Collector):
         )
         reached = GaugeMetricFamily(
             "cagrpc_dependency_up",
-            "Whether what the fleet depends on is in reach: journal, backend, cluster.",
+            "1 while `journal`, `backend` and `cluster` are in reach.",
             labels=("dependency",),
         )
         for name, problem in self._fleet.problems.items():
@@ -186,7 +191,7 @@ class _FleetMetrics(Collector):
         yield reached
         yield GaugeMetricFamily(
             "cagrpc_backend_refusing",
-            "Whether the backend answers, and says that it would create nothing.",
+            "1 while the backend answers, and would create nothing (`backend_problem` in `/status`).",
             value=refusing,
         )
 

@@ -9,6 +9,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from cagrpc import errors
+from cagrpc.errors import shown
 from cagrpc.fleet.index import View, used
 from cagrpc.fleet.model import LARGEST_INCREMENT, IncrementSpec, Instance, InstanceState, Origin, Phase
 from cagrpc.fleet.records import Changes, Contents, DeletionRecord, IncrementRecord, Member, MemberState
@@ -39,7 +40,7 @@ def admit_increment(
     for group_id, delta in increment.deltas.items():
         group = state.groups.get(group_id)
         if group is None:
-            found.append((errors.NotFound, f"node group {_short(group_id)!r} does not exist"))
+            found.append((errors.NotFound, f"node group {shown(group_id)} does not exist"))
         elif delta < 1:
             found.append((errors.InvalidInput, f"node group {group_id}: delta is {delta}, it must be at least 1"))
         elif (target := state.view.targets.get(group_id, 0)) + delta > group.max_size:
@@ -52,7 +53,7 @@ def admit_increment(
         found += [(errors.FailedPrecondition, problem) for problem in _not_for_the_autoscaler(state, increment)]
         found += [(errors.LimitExceeded, problem) for problem in _over_limits(state, increment)]
     if not found and (nodes := sum(increment.deltas.values())) > LARGEST_INCREMENT:
-        problem = f"an increment of {nodes} nodes; one has at most {LARGEST_INCREMENT}, ask for it in parts"
+        problem = f"an increment of {nodes:,} nodes; one has at most {LARGEST_INCREMENT:,}: ask for it in parts"
         found.append((errors.InvalidInput, problem))
     for kind in _BY_WEIGHT:
         if any(found_kind is kind for found_kind, _ in found):
@@ -154,7 +155,7 @@ def admit_deletion(
     for instance_id in dict.fromkeys(instance_ids):
         owner = _owner(state, instance_id)
         if owner is None:
-            unknown.append(f"instance {_short(instance_id)!r} does not exist")
+            unknown.append(f"instance {shown(instance_id)} does not exist")
         elif owner != group_id:
             foreign.append(f"instance {instance_id} belongs to node group {owner}")
         else:
@@ -237,10 +238,5 @@ def admit_decrease(state: FleetState, group_id: str, delta: int) -> Changes:
 def _known_group(state: FleetState, group_id: str) -> NodeGroup:
     group = state.groups.get(group_id)
     if group is None:
-        raise errors.NotFound(f"node group {_short(group_id)!r} does not exist")
+        raise errors.NotFound(f"node group {shown(group_id)} does not exist")
     return group
-
-
-def _short(unknown_id: str) -> str:
-    """Return an untrusted id cut for a message."""
-    return unknown_id[:100]

@@ -144,7 +144,7 @@ def _check(state: FleetState, spec: DisruptionSpec) -> None:
     for node in spec.nodes:
         instance = listed.get(node.instance_id)
         if instance is None or instance.node_group != node.node_group or instance.state is not InstanceState.RUNNING:
-            problems.append(f"node {node.name}: {node.instance_id} is no running instance of {node.node_group}")
+            problems.append(f"node {node.name}: {node.instance_id} is not a running instance of {node.node_group}")
     going = Counter(each.node_group for each in spec.nodes)
     coming = spec.new_nodes.deltas if spec.new_nodes is not None else {}
     for group_id, count in going.items():

@@ -22,6 +22,7 @@ from functools import partial
 from operator import is_
 
 from cagrpc import errors
+from cagrpc.errors import shown
 from cagrpc.fleet import admission, lifecycle
 from cagrpc.fleet.backend import Backend, BackendInstance, ReadyNodes
 from cagrpc.fleet.disruptions import Disruptions
@@ -462,7 +463,7 @@ class Fleet:
     def _known(self, increment_id: str) -> IncrementRecord:
         record = self._ledger.contents.increments.get(increment_id)
         if record is None:
-            raise errors.NotFound(f"increment {increment_id[:100]!r} not found")
+            raise errors.NotFound(f"increment {shown(increment_id)} not found")
         return record
 
     def _state(self) -> admission.FleetState:

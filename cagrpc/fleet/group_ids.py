@@ -8,6 +8,8 @@ from typing import Any
 
 import re2
 
+from cagrpc.errors import shown
+
 
 @dataclass(frozen=True, slots=True)
 class GroupPattern:
@@ -24,7 +26,9 @@ class GroupPattern:
         except re2.error as error:
             why = error.args[0] if error.args else error
             said = why.decode(errors="replace") if isinstance(why, bytes) else why
-            raise ValueError(f"found {self.source!r}, which is no regular expression of Go (RE2): {said}") from error
+            raise ValueError(
+                f"found {shown(self.source)}, which is not a regular expression of Go (RE2): {said}"
+            ) from error
 
     def matches(self, group_id: str) -> bool:
         """Return whether it is found anywhere in an id."""

@@ -9,6 +9,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from cagrpc import errors
+from cagrpc.errors import shown
 from cagrpc.fleet.model import LARGEST_INCREMENT, IncrementSpec, Origin
 from cagrpc.fleet.records import Changes, Contents, GroupRecord
 from solver.model import Limit, NodeGroup
@@ -67,7 +68,7 @@ def check(groups: Sequence[NodeGroup], deadline_seconds: float, failed_listing_s
     seen: set[str] = set()
     for group in groups:
         if group.id in seen:
-            problems.append(f"node group {group.id!r}: defined twice; ids must be unique")
+            problems.append(f"node group {shown(group.id)}: defined twice; ids must be unique")
         seen.add(group.id)
         if not group.id:
             problems.append("a node group has an empty id")

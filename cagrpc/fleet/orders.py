@@ -20,6 +20,7 @@ from cagrpc.fleet.serial_backend import DebouncedListing, SerialBackend
 from cagrpc.runtime.clock import EpochClock
 from cagrpc.runtime.log_once import LogOnce
 from solver.model import NodeGroup
+from solver.model.quantities import pluralize
 
 _log = logging.getLogger(__name__)
 
@@ -119,7 +120,7 @@ class BackendOrders:
 
     def _delete(self, instances: Sequence[BackendInstance]) -> str | None:
         """Delete the instances; return why the backend was not reached, None where it was."""
-        _log.info("deleting %d instances: %s", len(instances), ", ".join(each.id for each in instances))
+        _log.info("deleting %s: %s", pluralize(len(instances), "instance"), ", ".join(each.id for each in instances))
         for start in range(0, len(instances), _MOST_DELETES):
             self._ledger.check()  # another process may be the leader by now
             part = instances[start : start + _MOST_DELETES]

@@ -57,7 +57,7 @@ class Orphans:
         new = [each for each in self.found if each.id not in before]
         if new:
             names = ", ".join(f"{each.id} of node group {each.node_group}" for each in new[:_MOST_NAMES])
-            _log.warning("%d orphans, whose node groups are not served, are not counted: %s", len(new), names)
+            _log.warning("orphans, whose node groups are not served, are not counted (%d): %s", len(new), names)
         self._remember(observed, now)
         doomed = [each for each in self.found if self._is_lost(each, now)]
         for each in doomed:

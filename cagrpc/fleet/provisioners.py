@@ -361,7 +361,7 @@ def _why_none(condition: _Condition, left: Sequence[Labels], everything: Sequenc
         return f"{condition} matches no instance type of the catalogue; {_nearest(requirement.values, known)}"
     known = {labels[requirement.key] for labels in left if requirement.key in labels}
     return (
-        f"{condition} matches none of the {len(left)} offerings that meet the conditions before it; "
+        f"{condition} matches none of the {len(left):,} offerings that meet the conditions before it; "
         f"{_nearest(requirement.values, known)}"
     )
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from cagrpc.fleet.backend import Backend, BackendInstance, Listing, Order, Pace
 from cagrpc.fleet.model import InstanceState
 from cagrpc.runtime.clock import EpochClock
+from solver.model.quantities import pluralize
 
 Submit = Callable[[Callable[[], None]], object]
 """Runs work, now or later, on any thread."""
@@ -82,12 +83,12 @@ class SerialBackend:
             return self._backend.list_instances()
 
     def order(self, order: Order) -> None:
-        self._beat(f"ordering {len(order.wanted)} instances")
+        self._beat(f"ordering {pluralize(len(order.wanted), 'instance')}")
         with self.pending.in_progress():
             self._backend.order(order)
 
     def delete(self, instances: Sequence[BackendInstance]) -> None:
-        self._beat(f"deleting {len(instances)} instances")
+        self._beat(f"deleting {pluralize(len(instances), 'instance')}")
         with self.pending.in_progress():
             self._backend.delete(instances)
 

@@ -35,13 +35,13 @@ class ServerAddress:
 
     def connection(self) -> http.client.HTTPConnection:
         """Return a connection that is still to be opened. Raises InvalidInput."""
-        where = parse_address(self.text.removeprefix(_HTTPS).removeprefix("http://").removesuffix("/"))
+        where = parse_address(self.text.removeprefix(_HTTPS).removeprefix("http://").removesuffix("/"), "--http")
         if not self.text.startswith(_HTTPS):
             return http.client.HTTPConnection(where.host, where.port, timeout=HTTP_SECONDS)
         try:
             context = ssl.create_default_context(cafile=self.authority)
         except OSError as error:  # ssl.SSLError is one
-            raise InvalidInput(f"{self.authority}: no certificates that could be read: {reason_of(error)}") from error
+            raise InvalidInput(f"{self.authority}: its certificates cannot be read: {reason_of(error)}") from error
         if self.tunnelled:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE if self.authority is None else ssl.CERT_REQUIRED
@@ -86,6 +86,10 @@ def _page(server: ServerAddress, path: str) -> tuple[Any, str]:
     except ssl.SSLCertVerificationError as error:
         raise Unavailable(
             f"{server}{path}: its certificate is not trusted ({error.verify_message}); --http-ca names the authority"
+        ) from error
+    except json.JSONDecodeError as error:
+        raise Unavailable(
+            f"{server}{path}: the answer is not JSON; is it the HTTP address of `cagrpc serve`?"
         ) from error
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise Unavailable(f"{server}{path}: {reason_of(error)}; is `cagrpc serve` running?") from error

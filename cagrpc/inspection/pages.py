@@ -4,11 +4,11 @@ and the slack (`/slack`). `/status` and what belongs to it are `status`'s."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console
 
+from cagrpc.api.encoding.json_documents import timestamp
 from cagrpc.tables import table
 from solver.model.money import hourly
 
@@ -30,9 +30,9 @@ _NUMBERS = ("wanted", "held", "pushed out", "left over")
 
 def print_decision(decision: dict[str, Any], out: Console) -> None:
     """Print every option with whether it was chosen or left out, and why."""
-    at = datetime.fromtimestamp(decision["at_seconds"], UTC)
+    at = timestamp(decision["at_seconds"])
     columns = ("nodes", "pods", "cost")
-    result = table(f"Asked at {at:%Y-%m-%d %H:%M:%S} UTC", "", "node group", *columns, "why", right=columns)
+    result = table(f"Asked at {at}", "", "node group", *columns, "why", right=columns)
     for option in decision["options"]:
         cost = option["cost_usd_per_hour"]
         result.add_row(

@@ -78,7 +78,7 @@ def _headline(pages: ServerPages, in_flight: int) -> str:
     cost = sum(map(_cost, pages.groups))
     priced = f" for {hourly(cost)} ({monthly(cost)})" if nodes else ""
     pods = pages.status.get("waiting_pods")
-    waiting = "" if pods is None else f"; {'no pod waits' if not pods else 'pods that wait: ' + str(pods)}"
+    waiting = "" if pods is None else f"; {pluralize(pods, 'pending pod') if pods else 'no pending pod'}"
     flying = pluralize(in_flight, "increment") if in_flight else "no increment"
     return f"{pluralize(nodes, 'node')}{priced}{waiting}; {flying} in flight"
 

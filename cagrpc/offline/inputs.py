@@ -266,7 +266,7 @@ def as_can_be_planned(problem: Problem) -> tuple[Problem, list[str]]:
 def _beyond(pods: PodSet) -> PodSet:
     found = faults(Problem((pods,)))
     why = "; ".join(each.removeprefix(f"pod set {pods.name}: ") for each in found)
-    return replace(pods, spec=PodSpec(unschedulable=f"beyond what is planned with: {why}"))
+    return replace(pods, spec=PodSpec(unschedulable=f"more than planning handles: {why}"))
 
 
 def _left_out(problems: Sequence[str]) -> Iterator[str]:

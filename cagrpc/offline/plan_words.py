@@ -39,10 +39,10 @@ def print_plan(planned: Planned, out: Console, *, verbose: bool = False) -> None
     unplaced = sum(each.count for each in plan.unplaced)
     existing = sum(sum(each.pods.values()) for each in plan.existing)
     if not wanted:
-        out.print("no pod waits for a node: there is nothing to plan")
+        out.print("no pending pods: there is nothing to plan")
         return
     out.print(
-        f"{wanted - unplaced} of {pluralize(wanted, 'pod')} placed ({existing} on existing nodes),"
+        f"{wanted - unplaced:,} of {pluralize(wanted, 'pod')} placed ({existing:,} on existing nodes),"
         f" {pluralize(opened, 'new node')}; planned in {plan.elapsed_seconds:.2f} s"
     )
     if planned.limited is not None:

@@ -47,7 +47,7 @@ def plan(problem: Problem, budget: Budget, *, limited: bool = True) -> Planned:
     used up: a part of the budget is kept for that. Raises InvalidConfiguration for an invalid problem."""
     pods = sum(each.count for each in problem.pod_sets)
     first = budget.part(1 - _LIMITED_SHARE) if limited and can_bind(problem) else budget
-    found = _watched(f"planning {pods} pods", lambda report: solve(problem, first, report))
+    found = _watched(f"planning {pluralize(pods, 'pod')}", lambda report: solve(problem, first, report))
     planned = Planned(found, problem, budget, {group.id: group for group in problem.node_groups})
     changes = reached(problem, found) if limited and not budget.interrupted else ()
     if not changes:

@@ -56,7 +56,7 @@ def _parsed(text: str, problems: Problems) -> Mapping[str, Any]:
         return {}
     if isinstance(document, Mapping) and any(part in document for part in _PARTS):
         return document
-    problems.append("is no plan; expected what `cagrpc plan --output json` prints")
+    problems.append("is not a plan; expected what `cagrpc plan --output json` prints")
     return {}
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from cagrpc.api.encoding.messages import parse
 from cagrpc.api.gen import expander_pb2, kubernetes_pb2
 from cagrpc.api.gen import externalgrpc_pb2 as pb
-from cagrpc.errors import InvalidInput
+from cagrpc.errors import InvalidInput, shown
 from cagrpc.replay.identities import Identities
 from cagrpc.replay.recording import BEST_OPTIONS, Call
 
@@ -81,7 +81,7 @@ def _node_group_for_node(call: Call, response: bytes, fleet: ReplayedFleet) -> s
         return ""  # a deletion takes time here; the recorded one was immediate
     if not answered and not fleet.identities.knows(node.providerID):
         return ""  # fewer instances were created here
-    return f"{node.providerID or node.name} is in group {answered!r}, recorded was {recorded!r}"
+    return f"{node.providerID or node.name} is in group {shown(answered)}, recorded was {shown(recorded)}"
 
 
 def _target_size(call: Call, response: bytes, fleet: ReplayedFleet) -> str:
@@ -112,7 +112,9 @@ def _template(call: Call, response: bytes, _: ReplayedFleet) -> str:
         return "the template is not Ready"
     label = "kubernetes.io/arch"
     arch, recorded_arch = node.metadata.labels.get(label, ""), recorded.metadata.labels.get(label, "")
-    return "" if arch == recorded_arch else f"the template's {label} is {arch!r}, recorded was {recorded_arch!r}"
+    return (
+        "" if arch == recorded_arch else f"the template's {label} is {shown(arch)}, recorded was {shown(recorded_arch)}"
+    )
 
 
 def _gpu_label(_: Call, response: bytes, __: ReplayedFleet) -> str:

@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from cagrpc.api.gen import expander_pb2, externalgrpc_pb2
-from cagrpc.errors import InvalidInput, reason_of
+from cagrpc.errors import InvalidInput, reason_of, shown
 
 SUFFIX = ".jsonl.gz"
 PROVIDER = externalgrpc_pb2.DESCRIPTOR.services_by_name["CloudProvider"]
@@ -62,7 +62,7 @@ def read_recording(name: str) -> tuple[Call, ...]:
         try:
             calls.append(_call(number, json.loads(line)))
         except (ValueError, KeyError, TypeError, binascii.Error) as error:
-            problems.append(f"{name}: line {number}: is no recorded RPC: {_words(error)}")
+            problems.append(f"{name}: line {number}: is not a recorded RPC: {_words(error)}")
     if problems:
         raise InvalidInput("\n".join(problems))
     if not calls:
@@ -80,7 +80,9 @@ def _text(name: str) -> str:
     try:
         content = Path(name).read_bytes() if name not in embedded_recordings() else _embedded(name)
         return gzip.decompress(content).decode()
-    except OSError as error:  # gzip's own error among them
+    except gzip.BadGzipFile as error:
+        raise InvalidInput(f"{name}: is not a gzip file; expected what `cagrpc serve --record` writes") from error
+    except OSError as error:
         others = ", ".join(embedded_recordings())
         raise InvalidInput(f"{name}: {reason_of(error)}; expected a {SUFFIX} file or one of {others}") from error
     except (EOFError, zlib.error, UnicodeDecodeError) as error:
@@ -94,9 +96,9 @@ def _embedded(name: str) -> bytes:
 def _call(number: int, document: dict[str, Any]) -> Call:
     method, code = str(document["method"]), str(document["code"])
     if method not in METHODS:
-        raise ValueError(f"method {method!r} is none of the provider's or the expander's")
+        raise ValueError(f"method {shown(method)} is none of the provider's or the expander's")
     if code not in CODES:
-        raise ValueError(f"code {code!r} is no gRPC status code")
+        raise ValueError(f"code {shown(code)} is not a gRPC status code")
     return Call(
         line=number,
         seconds=float(document["seconds"]),
@@ -108,4 +110,4 @@ def _call(number: int, document: dict[str, Any]) -> Call:
 
 
 def _words(error: Exception) -> str:
-    return f"{error} is missing" if isinstance(error, KeyError) else str(error)
+    return f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)

@@ -48,7 +48,7 @@ def print_report(replay: Replay, console: Console) -> None:
     wrong = pluralize(len(replay.disagreements), "wrong answer")
     verdict = "every request was answered as recorded" if replay.good else wrong
     console.print(
-        f"{replay.recording}: {replay.requests} requests in {replay.elapsed_seconds:.1f} s; {verdict};"
+        f"{replay.recording}: {pluralize(replay.requests, 'request')} in {replay.elapsed_seconds:.1f} s; {verdict};"
         f" instances left: {_counts(replay.instances_left) or 'none'}",
         style="green" if replay.good else "bold red",
     )
@@ -76,7 +76,7 @@ def _events(replay: Replay) -> Any:
                 other = _other_way(decided, event)
                 result.add_row(asked, event.recorded_code, event.code, f"{event.outcome}{waited}{other}")
             case Deletion():
-                asked = f"DeleteNodes {event.node_group}: {event.instances} instances"
+                asked = f"DeleteNodes {event.node_group}: {pluralize(event.instances, 'instance')}"
                 result.add_row(asked, event.recorded_code, event.code, "")
         result.add_section()
     return result

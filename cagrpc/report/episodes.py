@@ -22,7 +22,7 @@ HEADINGS: Mapping[Better, str] = {
     Better.UNKNOWN: "What could not be compared",
 }
 HOW = (
-    "An episode begins when pods wait and ends when they have nodes. What came is what the cluster had in truth; the"
+    "An episode begins when pods wait and ends when they have nodes. What came is what the cluster really had; the"
     " plan is what would have been planned from the same state, of the node groups that were known, and was let out by"
     " the independent checker. Each episode is compared by itself and begins with what really came: figures of several"
     " are not added up, as another choice would have led to other episodes. Costs are of new nodes, in US dollars per"

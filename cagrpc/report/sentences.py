@@ -31,7 +31,7 @@ HOW = {
     ),
     Cause.SHAPES: (
         "The same pods are planned on any node group that may be used, under all rules; less than nothing where weights"
-        " or limits ask for dearer nodes than those that stand."
+        " or limits ask for more expensive nodes than those that stand."
     ),
     Cause.WEIGHTS: "Planned again with all provisioners of one weight.",
     Cause.LIMITS: "And without maximum sizes and limits (capacity that is reserved stays bounded).",

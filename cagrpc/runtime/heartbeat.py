@@ -68,7 +68,7 @@ class Heartbeat:
         """Return that it is stuck, and at what; empty where it is not."""
         doing = self.doing
         stuck = doing and self._clock() - self._moved_at >= self._patience
-        return f"{self.name} does not go on: {doing}" if stuck else ""
+        return f"{self.name} makes no progress: {doing}" if stuck else ""
 
 
 _of_this_thread: ContextVar[Heartbeat | None] = ContextVar("heartbeat", default=None)

@@ -24,6 +24,7 @@ from cagrpc.runtime.log_once import LogOnce
 from cagrpc.runtime.stopping import STOP_SECONDS, stop_all
 from solver.compiled import not_waiting
 from solver.model.errors import NotCompiledError
+from solver.model.quantities import pluralize
 
 _log = logging.getLogger(__name__)
 
@@ -280,7 +281,7 @@ class _RunnerMetrics(Collector):
         yield left_out
         followed = GaugeMetricFamily(
             "cagrpc_resource_followed",
-            "Whether changes of a resource of the cluster are seen now.",
+            "1 while changes of a resource of the cluster are seen.",
             labels=("resource",),
         )
         stale = not_followed(self._runner.informers())
@@ -289,10 +290,12 @@ class _RunnerMetrics(Collector):
         yield followed
         finished = GaugeMetricFamily(
             "cagrpc_loop_last_step_timestamp_seconds",
-            "When a loop finished its last step, failed or not, since the epoch.",
+            "When a loop finished its last step; the longest pause is 5 s, after failures 30 s.",
             labels=("loop",),
         )
-        failed = CounterMetricFamily("cagrpc_loop_failed_steps", "Steps of loops that failed.", labels=("loop",))
+        failed = CounterMetricFamily(
+            "cagrpc_loop_failed_steps", "Steps of loops that failed; each is tried again.", labels=("loop",)
+        )
         now = self._runner._now()  # noqa: SLF001 - of this module
         for loop in self._runner._heartbeats():  # noqa: SLF001 - of this module
             finished.add_metric((loop.name,), now - loop.seconds_since_step)
@@ -302,5 +305,5 @@ class _RunnerMetrics(Collector):
 
 
 def _progress(loop: Heartbeat) -> str:
-    failed = f", {loop.failed_steps} steps failed" if loop.failed_steps else ""
+    failed = f", {pluralize(loop.failed_steps, 'step')} failed" if loop.failed_steps else ""
     return (loop.doing or f"{loop.seconds_since_step:.1f} s since a step") + failed

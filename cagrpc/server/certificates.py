@@ -22,7 +22,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
 
-from cagrpc.errors import InvalidInput, reason_of
+from cagrpc.api.encoding.json_documents import timestamp
+from cagrpc.errors import InvalidInput, reason_of, shown
 from cagrpc.services.tls import TlsMaterial
 
 ALWAYS_HOSTS = ("localhost", "127.0.0.1", "::1")
@@ -139,7 +140,7 @@ def _general_name(host: str) -> x509.GeneralName:
     except ValueError:
         pass
     if not re.fullmatch(r"(\*\.)?[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?", host):
-        raise InvalidInput(f"--host {host!r} is neither an address nor an ASCII host name")
+        raise InvalidInput(f"--host {shown(host)} is neither an address nor an ASCII host name")
     return x509.DNSName(host)
 
 
@@ -245,9 +246,9 @@ def _check_dates(path: Path, certificate: x509.Certificate, now: datetime | None
     moment = now or datetime.now(UTC)
     ends, begins = certificate.not_valid_after_utc, certificate.not_valid_before_utc
     if ends < moment:
-        raise InvalidInput(f"{path} expired on {ends:%Y-%m-%d}; `cagrpc certs` renews its own")
+        raise InvalidInput(f"{path} expired at {timestamp(ends.timestamp())}; `cagrpc certs` renews its own")
     if begins > moment:
-        raise InvalidInput(f"{path} is valid only from {begins:%Y-%m-%d %H:%M} UTC on")
+        raise InvalidInput(f"{path} is valid only from {timestamp(begins.timestamp())} on")
 
 
 def read_pem(path: Path) -> bytes:

@@ -22,9 +22,9 @@ class ServerMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield InfoMetricFamily("cagrpc_build", "The version of cagrpc.", value={"version": self._version})
-        yield GaugeMetricFamily("cagrpc_ready", "Whether /readyz answers 200.", value=self._ready())
+        yield GaugeMetricFamily("cagrpc_ready", "1 while `/readyz` answers 200.", value=self._ready())
         yield GaugeMetricFamily(
-            "cagrpc_leader", "Whether it leads; without a journal in a cluster every server does.", value=self._leads()
+            "cagrpc_leader", "1 for the leader; without a Lease every server leads.", value=self._leads()
         )
         yield from self._process.collect()
 

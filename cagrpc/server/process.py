@@ -27,7 +27,7 @@ from cagrpc.config.schema.listen import Address, parse_address
 from cagrpc.config.settings import Settings
 from cagrpc.controllers.settings import Drive, ExpanderMode
 from cagrpc.durations import seconds_of_flag
-from cagrpc.errors import CagrpcError, InvalidInput
+from cagrpc.errors import CagrpcError, InvalidInput, unexpected
 from cagrpc.fleet.provisioners import startup_taints
 from cagrpc.output import complain, say, warn
 from cagrpc.replay.recorder import Recorder
@@ -158,14 +158,14 @@ def settings_from(options: argparse.Namespace) -> Settings:
         raise InvalidInput("--provider-address: the configuration has provider: {enabled: false}")
     return replace(
         settings,
-        provider=settings.provider and _address(options.provider_address, settings.provider),
-        expander=_address(options.expander_address, settings.expander),
-        http=_address(options.http_address, settings.http),
+        provider=settings.provider and _address(options.provider_address, "--provider-address", settings.provider),
+        expander=_address(options.expander_address, "--expander-address", settings.expander),
+        http=_address(options.http_address, "--http-address", settings.http),
     )
 
 
-def _address(text: str | None, otherwise: Address) -> Address:
-    return parse_address(text) if text else otherwise
+def _address(text: str | None, flag: str, otherwise: Address) -> Address:
+    return parse_address(text, flag) if text else otherwise
 
 
 def _played(directory: Path) -> PlayedCluster:
@@ -289,7 +289,7 @@ def _fail_on_uncaught(fail: Callable[[str], None]) -> Iterator[None]:
     def died(seen: threading.ExceptHookArgs) -> None:
         name = seen.thread.name if seen.thread is not None else "unknown"
         log.critical("the thread %s ended unexpectedly", name, exc_info=seen.exc_value or True)
-        fail(f"the thread {name} ended unexpectedly: {seen.exc_value!r:.200}")
+        fail(f"the thread {name} ended unexpectedly: {unexpected(seen.exc_value or seen.exc_type())}")
 
     before, threading.excepthook = threading.excepthook, died
     try:

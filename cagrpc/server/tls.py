@@ -15,6 +15,7 @@ from cryptography import x509
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from cagrpc.api.encoding.json_documents import timestamp
 from cagrpc.config.schema.listen import TlsPaths
 from cagrpc.config.settings import Settings
 from cagrpc.errors import InvalidInput
@@ -141,7 +142,7 @@ class ServedCertificate:
         if now < self.warn_from:
             return ""
         verb = "expired" if self.expires <= now else "expires"
-        return f"{self.path} {verb} on {self.expires:%Y-%m-%d %H:%M} UTC, and no newer one has come"
+        return f"{self.path} {verb} at {timestamp(self.expires.timestamp())}, and no newer one has come"
 
 
 class CertificateController(Controller):
@@ -211,7 +212,7 @@ class CertificateController(Controller):
 
     def _tell_of_new(self, files: CertificateFiles, live: LiveTls) -> None:
         until = min(each.expires for each in _in_use(files, live.now))
-        log.info("%s: new certificates, good until %s UTC", ", ".join(files.listeners), f"{until:%Y-%m-%d %H:%M}")
+        log.info("%s: new certificates, good until %s", ", ".join(files.listeners), timestamp(until.timestamp()))
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._clock(), UTC)
@@ -224,7 +225,8 @@ class _ExpiryMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         expires = GaugeMetricFamily(
             "cagrpc_certificate_expiration_timestamp_seconds",
-            "When a certificate in use expires, in seconds since the epoch.",
+            "When a certificate in use expires; `listener` is `provider`, `expander` or `http`, `certificate` is"
+            " `server` or `client_ca`.",
             labels=("listener", "certificate"),
         )
         warns = GaugeMetricFamily(

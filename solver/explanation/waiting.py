@@ -53,7 +53,7 @@ def core_of(why: WhyUnserved) -> tuple[str, ...]:
         return ("nothing: planning ran out of time",)
     core = tuple(reason(each) if isinstance(each, ConstraintChange) else OTHERS for each in why.core)
     if not core:
-        return ("there is nothing that it could run on",) if why.proven else (OUT_OF_TIME,)
+        return ("no node and no node group could run it",) if why.proven else (OUT_OF_TIME,)
     return core if why.proven else (*core, "(not proven: planning ran out of time)")
 
 

@@ -16,7 +16,7 @@ from solver.model.devices import MOST_PER_CLAIM, DeviceAlternative, DeviceClaim,
 from solver.model.quantities import pluralize
 
 _UNCERTAIN = (
-    "its devices there are not to be foreseen (a selector fails on one, a pool is not whole, or planning does not know"
+    "its devices there cannot be foreseen (a selector fails on one, a pool is not whole, or planning does not know"
     " them)"
 )
 MOST_STEPS = 20_000
@@ -98,7 +98,7 @@ def _why_not_alone(
         return f"asks for {pluralize(least, 'device')}, a claim can have {MOST_PER_CLAIM}"
     if free < least:
         return f"asks for {pluralize(least, 'device')}, free and matching: {free}"
-    return f"asks for {pluralize(least, 'device')} with one value of {names}, not so many are free"
+    return f"asks for {pluralize(least, 'device')} with one value of {names}, and fewer are free"
 
 
 @dataclass(frozen=True, slots=True)

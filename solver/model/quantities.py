@@ -8,6 +8,7 @@ none of the quantities that planning reads can be one.
 
 from __future__ import annotations
 
+import json
 import re
 from fractions import Fraction
 from functools import lru_cache
@@ -95,8 +96,8 @@ def resource_words(resource: str) -> str:
 
 
 def pluralize(count: int, one: str, many: str = "") -> str:
-    """Return a number with its noun: "1 node", "2 nodes"; `many` where that is no "s" more."""
-    return f"{count} {one if count == 1 else many or one + 's'}"
+    """Return a number with its noun: "1 node", "2,000 nodes"; `many` where that is no "s" more."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def _is_bytes(resource: str) -> bool:
@@ -108,11 +109,15 @@ def _amount_of_text(resource: str, text: str, round_up: bool) -> int:
     return _rounded(resource, _parse_text(text), text, round_up=round_up)
 
 
+def _shown(text: str) -> str:
+    return json.dumps(text[:_LONGEST_TEXT], ensure_ascii=False)
+
+
 def _rounded(resource: str, value: Fraction, text: str, *, round_up: bool) -> int:
     units = value * 1000 if resource == CPU else value
     whole = -(-units.numerator // units.denominator) if round_up else units.numerator // units.denominator
     if whole > LARGEST_AMOUNT:
-        raise ValueError(f"{text[:_LONGEST_TEXT]!r} is out of range: {resource} is counted in 64 bits")
+        raise ValueError(f"{_shown(text)} is out of range: {resource} is counted in 64 bits")
     return whole
 
 
@@ -120,12 +125,12 @@ def _parse_text(text: str) -> Fraction:
     match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST_TEXT else None
     if match is None:
         raise ValueError(
-            f"{text[:_LONGEST_TEXT]!r} is not a quantity; write a number with an optional suffix "
+            f"{_shown(text)} is not a quantity; write a number with an optional suffix "
             '(m, k, M, G, T, Ki, Mi, Gi, Ti, ...), such as "500m" or "1.5Gi"',
         )
     exponent = match["exponent"]
     if exponent is not None and abs(int(exponent)) > _LARGEST_EXPONENT:
-        raise ValueError(f"{text!r} is out of range: its exponent is beyond {_LARGEST_EXPONENT}")
+        raise ValueError(f"{_shown(text)} is out of range: its exponent is beyond {_LARGEST_EXPONENT}")
     scale = _SUFFIXES[match["suffix"]] if exponent is None else Fraction(10) ** int(exponent)
     # Fraction reads neither "1." nor ".5" in every version; a padded number it does.
     whole, _, part = match["number"].partition(".")
@@ -135,7 +140,7 @@ def _parse_text(text: str) -> Fraction:
 
 def _bounded(value: Fraction, text: str) -> Fraction:
     if value < 0:
-        raise ValueError(f"{text[:_LONGEST_TEXT]!r} is negative; a quantity is 0 or more")
+        raise ValueError(f"{_shown(text)} is negative; a quantity is 0 or more")
     if value > LARGEST_AMOUNT:
-        raise ValueError(f"{text[:_LONGEST_TEXT]!r} is out of range: the largest quantity is 2^63 - 1")
+        raise ValueError(f"{_shown(text)} is out of range: the largest quantity is 2^63 - 1")
     return value

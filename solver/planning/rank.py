@@ -118,7 +118,7 @@ def _validate(problem: Problem, candidates: Sequence[ScaleUpCandidate]) -> None:
         if candidate.node_group not in groups:
             faults.append(f"candidate {candidate.node_group}: no such node group")
         if candidate.node_count < 1:
-            faults.append(f"candidate {candidate.node_group}: {candidate.node_count} nodes, expected at least 1")
+            faults.append(f"candidate {candidate.node_group}: found {candidate.node_count} nodes, expected at least 1")
         for index, pods in candidate.pod_counts.items():
             if not 0 <= index < len(problem.pod_sets) or not 0 <= pods <= problem.pod_sets[index].count:
                 faults.append(f"candidate {candidate.node_group}: {pods} pods of set {index}, which has not so many")
@@ -146,7 +146,7 @@ def _score(problem: Problem, full: Reduced, candidate: ScaleUpCandidate, rest: M
 
 def _reason(group: NodeGroup, candidate: ScaleUpCandidate, cost: float, rest: float, unserved: int) -> str:
     pods = sum(candidate.pod_counts.values())
-    left = f", {pluralize(unserved, 'pod')} then unservable" if unserved else ""
+    left = f", {pluralize(unserved, 'pod')} then without a place" if unserved else ""
     return (
         f"weight {group.weight}: {pluralize(candidate.node_count, 'node')} at {hourly(cost)}"
         f" for {pluralize(pods, 'pod')}, {hourly(rest)} for the rest{left}"

@@ -318,7 +318,7 @@ def test_of_two_with_one_name_the_first_package_is_taken(reverse: bool) -> None:
     ("point", "wrong"),
     [
         (_Point(_Cloud), "found <class '.*_Cloud'>, expected an instance of cagrpc.backends.plugin.BackendPlugin;"),
-        (_Point("cloud"), "found 'cloud', expected an instance"),
+        (_Point("cloud"), 'found "cloud", expected an instance'),
         (_Point(_plugin(name="other")), "its name is 'other', expected that of the entry point, \"cloud\";"),
         (_Point(_plugin(backend_fields=_Required)), "backend_fields.cloud: expected a default"),
         (_Point(_plugin(backend_fields=_Foreign)), 'the one field "cloud", found one with cloud, region;'),

@@ -42,7 +42,7 @@ def test_a_file_that_is_there_stays(api: ApiServer, tmp_path: Path, capsys: pyte
     file.write_text("precious")
     flags = ["--kubeconfig", str(kubeconfig_of(tmp_path, api.url)), "--output", str(file)]
     assert main(["config", "init", *flags]) == 2
-    assert capsys.readouterr().err == f"cagrpc: {file}: is there already; name a new file, or remove it\n"
+    assert capsys.readouterr().err == f"cagrpc: {file}: exists already; name a new file, or remove it\n"
     assert file.read_text() == "precious"
     assert not api.requests
 

@@ -136,6 +136,6 @@ def test_a_difference_in_words() -> None:
 
 def test_wrong_input_is_told_in_one_line(inputs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", *inputs, "--budget", "soon"]) == 2
-    assert "--budget: found 'soon'" in capsys.readouterr().err
+    assert '--budget: found "soon"' in capsys.readouterr().err
     assert main(["explain", *inputs[:2]]) == 2
     assert "give --last, or provisioningrequest NAME, or --pods and --provisioners" in capsys.readouterr().err

@@ -82,7 +82,7 @@ def test_a_plan_that_is_interrupted_is_printed_for_people_too(tmp_path: Path, in
     assert code == 130
     assert "interrupted; the best plan so far follows" in told
     printed = " ".join((tmp_path / "out").read_text().split())
-    assert f"{PODS} of {PODS} pods placed" in printed
+    assert f"{PODS:,} of {PODS:,} pods placed" in printed
     assert "no plan that serves as much costs less than $" in printed
 
 

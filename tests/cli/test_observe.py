@@ -35,7 +35,7 @@ def test_the_form_follows_from_the_suffix(file: Path, tmp_path: Path, capsys: py
     assert markdown.startswith("# The autoscaler beside the plan: pods waited for nodes 1 time")
     assert html.startswith("<!DOCTYPE html>")
     assert json.loads(plain)[0]["better"] == "autoscaler"
-    assert f"{paths[0]} has 1 episodes" in capsys.readouterr().out
+    assert f"{paths[0]} has 1 episode" in capsys.readouterr().out
     assert main(["observe", "--from", str(file)]) == 0
     assert capsys.readouterr().out.rstrip("\n") == markdown.rstrip("\n")
 

@@ -37,7 +37,7 @@ def test_the_gap_is_shown_on_a_terminal(tmp_path: Path) -> None:
     os.close(controller)
     assert running.wait(AMPLE_SECONDS) == 0
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
-    found = re.findall(r"planning \d+ pods: \$([\d.]+)/h, at least \$([\d.]+)/h \(gap ([\d.]+)%\)", text)
+    found = re.findall(r"planning [\d,]+ pods: \$([\d.]+)/h, at least \$([\d.]+)/h \(gap ([\d.]+)%\)", text)
     assert found, text
     costs, bounds, gaps = ([float(each[index]) for each in found] for index in range(3))
     assert sorted(costs, reverse=True) == costs

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cagrpc.cli.main import COMMANDS, main, parser
+from cagrpc.cli.usage import reference
 from cagrpc.errors import InvalidInput
 from cagrpc.kube.client.client import Client
 
@@ -54,6 +55,13 @@ def test_a_wrong_line_is_told_in_one_line(line: str, said: str, capsys: pytest.C
         main(line.split())
     (error,) = capsys.readouterr().err.splitlines()
     assert said in error
+
+
+def test_the_reference_of_commands_has_every_command_and_action() -> None:
+    page = reference(parser())
+    for name in (*COMMANDS, *(f"config {action}" for action in CONFIG_ACTIONS)):
+        assert f"# cagrpc {name}\n" in page
+    assert "usage: cagrpc plan" in page
 
 
 KUBECONFIG = """

@@ -462,7 +462,7 @@ def test_every_error_of_the_objects_is_told_at_once_with_its_path(tmp_path: Path
         "[1]: has no kind",
         "[2] (Pod default/p): spec.containers: missing",
         "[3] (Deployment default/web): spec.replicas: -1 is not a whole number",
-        "[3] (Deployment default/web): spec.template.spec.containers[0].resources.requests.cpu: 'lots' is not",
+        '[3] (Deployment default/web): spec.template.spec.containers[0].resources.requests.cpu: "lots" is not',
         "[4] (ProvisioningRequest default/r): spec.podSets[0].podTemplateRef.name: there is no",
         "[5] (ProvisioningRequest default/empty): spec.podSets: missing",
         "[6] (PriorityClass default/high): value: null is not a whole number",

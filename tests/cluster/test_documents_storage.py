@@ -243,7 +243,7 @@ def test_without_storage_in_the_files_it_is_said_that_volumes_were_not_looked_at
 def test_an_invalid_volume_is_an_error_with_its_place(tmp_path: Path) -> None:
     broken = volume("v")
     broken["spec"]["capacity"] = {"storage": "much"}
-    with pytest.raises(InvalidInput, match=r"\(PersistentVolume default/v\): spec.capacity.storage: 'much'"):
+    with pytest.raises(InvalidInput, match=r'\(PersistentVolume default/v\): spec.capacity.storage: "much"'):
         _read(tmp_path, broken)
 
 

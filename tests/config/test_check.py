@@ -40,7 +40,7 @@ def test_the_schema_describes_every_section() -> None:
     ("path", "kind", "summary"),
     [
         (DATA / "default.yaml", "configuration", "node groups (weight 100: 2, weight 50: 1, weight 10: "),
-        (DATA / "catalog" / "aws-us-east-1.csv", "catalogue", "1345 instance types, 1345 offerings"),
+        (DATA / "catalog" / "aws-us-east-1.csv", "catalogue", "1,345 instance types, 1,345 offerings"),
         (DATA / "provisioners" / "default-and-arm64.yaml", "provisioners", "(weight 100: 949, weight 50: 396)"),
         (THREE, "node groups", "3 node groups"),
     ],

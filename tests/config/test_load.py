@@ -57,7 +57,7 @@ def test_an_expander_alone_has_nothing_that_is_of_nodes_of_its_own() -> None:
         ("{batch: {}, autoscaler_version: '1.31'}", 'expander: autoscaler_version: found "1.31" with batch, expected'),
         ("{batch: {idle: 1m}}", 'expander.batch: window: found "30s", expected at least idle, "1m"'),
         ("{spread: {}}", "expander.spread"),
-        ("{spread: {'(': 1}}", "is no regular expression"),
+        ("{spread: {'(': 1}}", "is not a regular expression"),
         ("{veto_partial_gangs: true}", "expander.veto_partial_gangs needs the section kubernetes"),
         ("{config_maps: {}}", "expander.config_maps are in a cluster and need the section kubernetes"),
     ],
@@ -331,7 +331,7 @@ def test_behaviours_of_the_simulation() -> None:
         "m7i.xlrge": Behaviour(stock=0),
     }
     assert settings.warnings == (
-        'backend.simulated["m7i.xlrge"]: is no node group and no instance type; did you mean "m7i.xlarge"?',
+        'backend.simulated["m7i.xlrge"]: is neither a node group nor an instance type; did you mean "m7i.xlarge"?',
     )
 
 

@@ -47,10 +47,10 @@ CASES = {
     ),
     "misspelt section": ("catalog: x.csv", 'catalog: unknown field; did you mean "catalogue"?'),
     "no such catalogue": ("catalogue: no.csv", "catalogue: no.csv: cannot be read: No such file or directory"),
-    "bad quantity": ("limits: {cpu: 10x}", "limits.cpu: '10x' is not a quantity"),
-    "negative quantity": ("limits: {memory: -1Gi}", "limits.memory: '-1Gi' is negative"),
+    "bad quantity": ("limits: {cpu: 10x}", 'limits.cpu: "10x" is not a quantity'),
+    "negative quantity": ("limits: {memory: -1Gi}", 'limits.memory: "-1Gi" is negative'),
     "quantity that is none": ("limits: {memory: [1]}", "limits.memory: found [1], expected a quantity"),
-    "more cpu than 64 bits": ("limits: {cpu: 9E}", "limits: '9E' is out of range"),
+    "more cpu than 64 bits": ("limits: {cpu: 9E}", 'limits: "9E" is out of range'),
     "not a resource": (
         "limits: {gpu: 1}",
         'limits.gpu: found "gpu", expected the name of a resource, such as "nvidia.com/gpu"',
@@ -246,7 +246,7 @@ def test_every_error_at_once_each_with_its_path() -> None:
         pytest.param("a: 2024-13-45", "c.yaml: is not YAML: month must be in 1..12", id="no date"),
         pytest.param("[" * 3000, "c.yaml: is nested too deeply", id="nested too deeply"),
         pytest.param("a: " + "9" * 5000, "c.yaml: is not YAML: Exceeds the limit", id="a number without end"),
-        pytest.param('a: "\\ud800"', "c.yaml:1:4: has half a character: '\\ud800'", id="half a character"),
+        pytest.param('a: "\\ud800"', 'c.yaml:1:4: has an incomplete character: "\\ud800"', id="half a character"),
         pytest.param("? [a]\n: 1", "c.yaml:1:3: is not YAML: while constructing a mapping", id="a list as a key"),
     ],
 )

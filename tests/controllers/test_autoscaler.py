@@ -65,7 +65,7 @@ URL = "https://www.googleapis.com/compute/v1/projects/p/zones/z/instanceGroups/g
     ("text", "name", "why"),
     [
         pytest.param(YAML, URL, "OutOfResources: no spot capacity", id="YAML, from 1.30 on"),
-        pytest.param(TEXT, "other", "it says no reason", id="text, until 1.29"),
+        pytest.param(TEXT, "other", "no reason given", id="text, until 1.29"),
     ],
 )
 def test_both_forms_of_the_status(text: str, name: str, why: str) -> None:
@@ -89,7 +89,7 @@ def test_one_that_is_starting_has_no_groups(text: str) -> None:
     ],
 )
 def test_what_is_no_status(text: str) -> None:
-    with pytest.raises(InvalidInput, match="is no status of a cluster-autoscaler"):
+    with pytest.raises(InvalidInput, match="is not a cluster-autoscaler's status"):
         read_status(text)
 
 

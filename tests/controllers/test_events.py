@@ -194,7 +194,7 @@ def test_an_unreachable_api_server_is_no_error_and_logged_once(
 def test_long_notes_and_names_fit_what_the_api_server_takes(writer: Any, clock: FakeClock) -> None:
     events = _events(writer, clock)
     about = pod_object(PodRef("uid", "shop", "x" * 229 + "-" + "y" * 20))
-    events.event(Note(about, "NotPlanned", "é" * 2000))
+    events.event(Note(about, "NotPlanned", "é" * 2000, warning=True))
     events.write_due()
     (event,) = writer.events.values()
     assert len(event["note"].encode()) <= 1024

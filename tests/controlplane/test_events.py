@@ -44,7 +44,7 @@ def test_what_is_told_of_an_object_without_a_namespace_is_found_with_it(cluster:
     node = client.create("/api/v1/nodes", {"metadata": {"name": f"{cluster.namespace}-node"}})
     about = ObjectRef("v1", "Node", "", node["metadata"]["name"], node["metadata"]["uid"])
     events = EventRecorder(client, EventSource("cagrpc.io/provisioning-requests", "Provisioning"), clock=epoch)
-    events.event(Note(about, "Booked", "room is kept on it"))
+    events.event(Note(about, "Accepted", "room is kept on it"))
     assert events.write_due() == 1
     query = {"fieldSelector": f"involvedObject.uid={about.uid}"}
     (found,) = client.get("/api/v1/namespaces/default/events", query)["items"]

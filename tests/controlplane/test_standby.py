@@ -89,7 +89,7 @@ def test_a_leader_that_hangs_gives_the_lease_up_and_ends(pair: Pair) -> None:
     assert first.process.wait(PATIENCE_SECONDS) == 1
     log = first.log()
     assert "given up by" in log
-    assert "a step of the fleet does not go on: in the middle of" in log
+    assert "a step of the fleet makes no progress: in the middle of" in log
     assert "hanging.py" in log  # where each thread is
     pair.wait_for_running(4)
     pair.assert_nothing_twice()

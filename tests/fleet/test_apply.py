@@ -30,7 +30,7 @@ def _harness(**more: object) -> FleetHarness:
     ("deltas", "error", "words"),
     [
         pytest.param({}, errors.InvalidInput, ["at least one node group"], id="nothing asked"),
-        pytest.param({"x": 1}, errors.NotFound, ["'x' does not exist"], id="unknown group"),
+        pytest.param({"x": 1}, errors.NotFound, ['"x" does not exist'], id="unknown group"),
         pytest.param({"a": 0}, errors.InvalidInput, ["delta is 0, it must be at least 1"], id="zero"),
         pytest.param({"a": -3}, errors.InvalidInput, ["delta is -3"], id="negative"),
         pytest.param({"a": 6}, errors.OutOfRange, ["target size 0 plus delta 6 is 6", "maximum of 5"], id="above max"),
@@ -45,7 +45,7 @@ def _harness(**more: object) -> FleetHarness:
         pytest.param(
             {"x": 1, "a": -1, "b": 9},
             errors.NotFound,
-            ["'x' does not exist", "delta is -1", "maximum of 5"],
+            ['"x" does not exist', "delta is -1", "maximum of 5"],
             id="all problems at once",
         ),
         pytest.param(
@@ -73,7 +73,7 @@ def test_refused_with_nothing_changed(
 def test_one_increment_has_a_largest_size() -> None:
     harness = FleetHarness(groups=[group("a", max_size=2**31 - 1), group("b", max_size=2**31 - 1)])
     fleet = harness.fleet()
-    with pytest.raises(errors.InvalidInput, match="an increment of 100001 nodes; one has at most 100000"):
+    with pytest.raises(errors.InvalidInput, match="an increment of 100,001 nodes; one has at most 100,000"):
         fleet.apply(IncrementSpec({"a": 100_000, "b": 1}))
     assert targets(fleet.snapshot) == {}
 
@@ -413,7 +413,7 @@ def test_a_closed_fleet_changes_nothing() -> None:
 
 
 def test_an_unknown_increment() -> None:
-    with pytest.raises(errors.NotFound, match="'nope'"):
+    with pytest.raises(errors.NotFound, match='"nope"'):
         _harness().fleet().increment("nope")
 
 
@@ -423,7 +423,7 @@ def test_an_unknown_increment() -> None:
 @pytest.mark.parametrize(
     ("groups", "options", "problems"),
     [
-        pytest.param([group("a"), group("a")], {}, ["'a': defined twice"], id="an id twice"),
+        pytest.param([group("a"), group("a")], {}, ['"a": defined twice'], id="an id twice"),
         pytest.param([group("")], {}, ["empty id"], id="an empty id"),
         pytest.param([group("a", min_size=3, max_size=2)], {}, ["min size 3 and max size 2"], id="min above max"),
         pytest.param([group("a", min_size=-1)], {}, ["min size -1"], id="negative min"),

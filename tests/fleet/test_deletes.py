@@ -68,16 +68,16 @@ def test_nothing_to_delete_is_no_error() -> None:
 @pytest.mark.parametrize(
     ("group_id", "numbers", "extra", "error", "words"),
     [
-        pytest.param("x", [0], [], errors.NotFound, ["'x' does not exist"], id="unknown group"),
-        pytest.param("a", [0], ["nope"], errors.NotFound, ["'nope' does not exist"], id="unknown instance"),
-        pytest.param("a", [0], [""], errors.NotFound, ["'' does not exist"], id="empty id"),
+        pytest.param("x", [0], [], errors.NotFound, ['"x" does not exist'], id="unknown group"),
+        pytest.param("a", [0], ["nope"], errors.NotFound, ['"nope" does not exist'], id="unknown instance"),
+        pytest.param("a", [0], [""], errors.NotFound, ['"" does not exist'], id="empty id"),
         pytest.param("b", [0], [], errors.InvalidInput, ["belongs to node group a"], id="another group"),
         pytest.param(
             "a",
             [0, 2],
             ["nope", "neither"],
             errors.InvalidInput,
-            ["b-", "belongs to node group b", "'nope'", "'neither'"],
+            ["b-", "belongs to node group b", '"nope"', '"neither"'],
             id="all wrong ids at once",
         ),
     ],

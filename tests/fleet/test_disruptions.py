@@ -94,11 +94,11 @@ def test_without_new_nodes_there_is_no_increment() -> None:
         (lambda scene: scene.spec(3), errors.FailedPrecondition, "0 nodes would be left, fewer than its minimum of 1"),
         (lambda scene: scene.spec(new={"b": 4}), errors.OutOfRange, "maximum of 3"),
         (lambda scene: scene.spec(new={"b": 3, "a": 1}), errors.LimitExceeded, "limit nodes"),
-        (lambda scene: scene.spec(new={"c": 1}), errors.NotFound, "'c' does not exist"),
+        (lambda scene: scene.spec(new={"c": 1}), errors.NotFound, '"c" does not exist'),
         (
             lambda scene: replace(scene.spec(), nodes=(DisruptedNode("node-x", "x", "a"),)),
             errors.FailedPrecondition,
-            "node node-x: x is no running instance of a",
+            "node node-x: x is not a running instance of a",
         ),
     ],
 )

@@ -174,7 +174,7 @@ def test_only_a_ready_increment_can_be_let_go(harness: ReadyNodesHarness) -> Non
     fleet, key = harness.creating()
     with pytest.raises(errors.FailedPrecondition, match="is creating; only a ready one"):
         fleet.release(key)
-    with pytest.raises(errors.NotFound, match="'nope' not found"):
+    with pytest.raises(errors.NotFound, match='"nope" not found'):
         fleet.release("nope")
 
 

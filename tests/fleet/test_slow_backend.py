@@ -78,13 +78,13 @@ def test_each_call_of_the_backend_is_progress(harness: SlowBackendHarness) -> No
     beats.clear()
     fleet.reconcile()
     listing = "listing instances"
-    assert beats == [listing, "ordering 2 instances", "ordering 1 instances", listing]
+    assert beats == [listing, "ordering 2 instances", "ordering 1 instance", listing]
     fleet.delete_instances("a", harness.backend.ids())
     beats.clear()
     fleet.reconcile()
     assert beats == [listing, "deleting 3 instances", listing]
     fleet.apply(IncrementSpec({"a": 1}), refusal_wait_seconds=10.0)
-    assert beats[3:] == ["ordering 1 instances"]
+    assert beats[3:] == ["ordering 1 instance"]
 
 
 def test_refreshes_that_come_while_one_is_under_way_join_it(harness: SlowBackendHarness) -> None:

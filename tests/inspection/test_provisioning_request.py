@@ -60,4 +60,4 @@ def test_a_request_that_nobody_knows(demonstration: Serving) -> None:
     assert "serves no ProvisioningRequest default/train" in done.stderr
     done = cagrpc("explain", "train", *http)
     assert done.returncode == 2
-    assert done.stderr == "cagrpc: explain: found 'train', expected provisioningrequest NAME\n"
+    assert done.stderr == 'cagrpc: explain: found "train", expected provisioningrequest NAME\n'

@@ -57,7 +57,7 @@ def cells(text: str) -> list[list[str]]:
 
 def test_a_server_with_nothing_to_do_says_so_in_two_lines() -> None:
     quiet = {**READY, "waiting_pods": 0}
-    assert printed(quiet) == "ready\n0 nodes; no pod waits; no increment in flight\n"
+    assert printed(quiet) == "ready\n0 nodes; no pending pod; no increment in flight\n"
 
 
 def test_nodes_and_their_cost_by_provisioner() -> None:
@@ -68,7 +68,7 @@ def test_nodes_and_their_cost_by_provisioner() -> None:
         group("empty", 50, 1.0, 0),
     ]
     text = printed(READY, groups=groups)
-    assert "5 nodes for $3.50/h ($2,555/month); pods that wait: 4; no increment in flight" in text
+    assert "5 nodes for $3.50/h ($2,555/month); 4 pending pods; no increment in flight" in text
     rows = [row for row in cells(text) if row and row[0] in ("reserved", "spot", "empty")]
     assert rows == [
         ["reserved", "100", "3", "0", "3", "1", "0", "$3.00/h"],

@@ -18,7 +18,7 @@ from tests.support.waiting import AMPLE_SECONDS
 REPOSITORY = Path(__file__).parents[2]
 RULES = REPOSITORY / "deploy" / "chart" / "files" / "rules.yaml"
 RUNBOOK = REPOSITORY / "docs" / "guides" / "runbook.md"
-# As text: `0x60` is no number here.
+# As text: `0x60` is not a number here.
 CASES: Mapping[str, Mapping[str, Any]] = yaml.load((Path(__file__).parent / "cases.yaml").read_text(), yaml.BaseLoader)
 SEVERITIES = {"critical", "warning", "info"}
 END_MINUTES = 60

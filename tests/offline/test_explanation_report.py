@@ -17,7 +17,7 @@ from tests.support.solver.problems import group, pods, spec
 
 @pytest.mark.parametrize(
     ("proven", "said"),
-    [(True, "there is nothing that it could run on"), (False, "not known: planning ran out of time")],
+    [(True, "no node and no node group could run it"), (False, "not known: planning ran out of time")],
 )
 def test_what_there_was_no_time_for_is_not_said_to_be_so(proven: bool, said: str) -> None:
     planned = plan(Problem((pods("web", 3, spec(600)),), (group("few", 1000, 0.1, max_size=2),)), Budget(0.0))

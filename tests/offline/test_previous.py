@@ -82,8 +82,8 @@ def test_what_a_plan_lacks_is_empty(tmp_path: Path) -> None:
     [
         ("{", "is not JSON: Expecting property name"),
         ("[" * 100_000, "is not JSON: "),
-        ("[]", "is no plan; expected what `cagrpc plan --output json` prints"),
-        ('{"status": "optimal"}', "is no plan"),
+        ("[]", "is not a plan; expected what `cagrpc plan --output json` prints"),
+        ('{"status": "optimal"}', "is not a plan"),
     ],
 )
 def test_a_file_that_is_no_plan(tmp_path: Path, text: str, problem: str) -> None:
@@ -106,7 +106,7 @@ def test_every_fault_of_a_plan_at_once(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration) as raised:
         read_previous(path, ())
     starts = [
-        "pod_classes[0].requests.cpu: 'lots' is not",
+        'pod_classes[0].requests.cpu: "lots" is not',
         "pod_classes[0].example: expected a name, found null",
         "pod_classes[0].count: -1 is not a whole number from 0",
         "increments[0].node_group: expected a name",
@@ -168,7 +168,7 @@ def test_a_bad_previous_plan_is_told_with_the_other_faults(tmp_path: Path, capsy
     assert main(["plan", *flags]) == 2
     told = capsys.readouterr().err
     assert "none.json: cannot be read: No such file" in told
-    assert "--budget: found 'soon'" in told
+    assert '--budget: found "soon"' in told
 
 
 def test_preferences_that_were_given_up_are_shown(planned: Planned, capsys: pytest.CaptureFixture[str]) -> None:

@@ -740,6 +740,6 @@ def test_what_is_beyond_planning_leaves_out_itself_alone() -> None:
     plan = solve(problem, Budget(5.0, 2.0))
     (unplaced,) = plan.unplaced
     assert plan.pod_classes[unplaced.pod_class].example == "default/large"
-    assert "beyond what is planned with: topology spread" in unplaced.reasons[0]
+    assert "more than planning handles: topology spread" in unplaced.reasons[0]
     assert [each.name for each in problem.nodes] == ["n"]
     assert any("node odd" in each for each in said)

@@ -229,7 +229,7 @@ MEANINGLESS: Mapping[str, tuple[Call, str, Message | None, str]] = {
         call("NodeGroupForNode", pb.NodeGroupForNodeRequest(node=node(1)), IN_GROUP),
         "OK",
         pb.NodeGroupForNodeResponse(nodeGroup=pb.NodeGroup(id="h")),
-        "is in group 'h', recorded was 'g'",
+        'is in group "h", recorded was "g"',
     ),
     "another target": (
         call(
@@ -309,10 +309,10 @@ def test_a_deleted_instance_may_take_a_moment_to_go() -> None:
 
 LINE: Mapping[str, Any] = {"seconds": 0, "method": "Refresh", "request": "", "code": "OK", "response": ""}
 BAD_LINES: Mapping[str, tuple[str, str]] = {
-    "not JSON": ("{", "line 1: is no recorded RPC"),
-    "an unknown method": (json.dumps({**LINE, "method": "Reboot"}), "method 'Reboot' is none of"),
-    "an unknown code": (json.dumps({**LINE, "code": "FINE"}), "code 'FINE' is no gRPC status code"),
-    "a field too few": (json.dumps({"seconds": 0}), "'method' is missing"),
+    "not JSON": ("{", "line 1: is not a recorded RPC"),
+    "an unknown method": (json.dumps({**LINE, "method": "Reboot"}), 'method "Reboot" is none of'),
+    "an unknown code": (json.dumps({**LINE, "code": "FINE"}), 'code "FINE" is not a gRPC status code'),
+    "a field too few": (json.dumps({"seconds": 0}), "method is missing"),
     "no base64": (json.dumps({**LINE, "request": "?"}), "line 1"),
     "nothing": ("", "holds no RPC"),
 }

@@ -228,7 +228,7 @@ def test_large_lists_are_read_object_by_object(tmp_path: Path, monkeypatch: pyte
     assert not pieces.problems
     path.write_text(path.read_text()[:-20])
     read_files([path], [], pieces)
-    assert "no JSON list" in pieces.problems[0]
+    assert "not a JSON list" in pieces.problems[0]
 
 
 def pods_of(read: DocumentReader) -> list[list[StandingPod]]:

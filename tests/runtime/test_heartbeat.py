@@ -21,7 +21,7 @@ def test_what_does_nothing_new_is_stuck_from_its_patience_on_until_it_does() -> 
         clock.advance(299)
         assert beating.problem == ""
         clock.advance(1)
-        assert beating.problem == "the loop does not go on: in the middle of its step for 300 s"
+        assert beating.problem == "the loop makes no progress: in the middle of its step for 300 s"
         heartbeat.beat("list pods")
         assert (beating.problem, beating.doing) == ("", "in the middle of list pods for 0 s")
         clock.advance(300)

@@ -150,7 +150,7 @@ def test_a_step_that_hangs_is_stuck_and_ends_within_its_deadline() -> None:
     assert begun.wait(AMPLE_SECONDS)
     assert runner.stuck == ""
     clock.advance(60)
-    assert runner.stuck == "a loop does not go on: in the middle of its step for 60 s"
+    assert runner.stuck == "a loop makes no progress: in the middle of its step for 60 s"
     assert runner.status()["loops"] == {"a loop": "in the middle of its step for 60 s"}
     runner.stop(0)
     end.set()

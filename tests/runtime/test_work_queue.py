@@ -142,7 +142,7 @@ def test_a_thread_that_hangs_is_stuck_with_its_key() -> None:
     assert begun.wait(AMPLE_SECONDS)
     time.now += PATIENCE_SECONDS
     (stuck,) = (each.problem for each in queue.heartbeats if each.problem)
-    assert stuck.endswith("does not go on: in the middle of a for 300 s")
+    assert stuck.endswith("makes no progress: in the middle of a for 300 s")
     end.set()
     queue.stop(10)
 

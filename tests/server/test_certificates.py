@@ -136,7 +136,7 @@ def test_what_is_not_ours_is_not_replaced(damage: Callable[[Path], None], messag
 
 LOADS: dict[str, tuple[str, timedelta, str]] = {
     "not there": ("missing", timedelta(), "missing.crt: No such file or directory; `cagrpc certs"),
-    "expired": ("server", LEAF_LIFETIME + timedelta(days=1), "server.crt expired on 2027-01-01"),
+    "expired": ("server", LEAF_LIFETIME + timedelta(days=1), "server.crt expired at 2027-01-01T"),
     "not yet valid": ("server", -timedelta(days=1), "server.crt is valid only from 2025-12-31"),
 }
 

@@ -15,9 +15,8 @@ from cagrpc.config.schema.listen import TlsPaths
 from cagrpc.server.server import Server
 from cagrpc.services.http.metrics import Metrics
 from tests.support.serving import settings_of_everything
+from tools import reference
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
-ROW = re.compile(r"^\| `(?P<name>\w+)` \| (?P<type>\w+) \|(?P<labels>[^|]*)\|", re.MULTILINE)
 OPEN_METRICS = "application/openmetrics-text;version=1.0.0"
 OF_SAMPLES = {"le"}
 SUFFIX = {"counter": "_total", "info": "_info"}
@@ -37,22 +36,19 @@ def _families(tmp_path: Path) -> Iterator[dict[str, Metric]]:
     server.stop()
 
 
-def _page() -> dict[str, tuple[str, set[str]]]:
-    """Type and labels by name."""
-    return {
-        row["name"]: (row["type"], {each.strip() for each in row["labels"].split(",") if each.strip()})
-        for row in ROW.finditer(PAGE.read_text())
-    }
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the operating system says nothing of processes")
+@pytest.mark.parametrize("name", reference.PAGES)
+def test_the_reference_is_made_from_the_code(name: str) -> None:
+    made = reference.PAGES[name]()
+    assert (reference.REFERENCE / name).read_text() == made, "run `python -m tools.reference`"
 
 
-def test_the_page_lists_what_a_server_exports_with_types_and_labels(families: dict[str, Metric]) -> None:
-    page = _page()
-    if not Path("/proc/self/stat").exists():  # where the operating system has no such page, these are not there
-        page = {name: row for name, row in page.items() if not name.startswith("process_")}
-    assert {name: each.type for name, each in families.items()} == {name: kind for name, (kind, _) in page.items()}
+def test_the_page_has_every_metric_with_its_labels(families: dict[str, Metric]) -> None:
+    page = {each.name: each for each in reference.metrics()}
+    assert {name: each.type for name, each in families.items()} == {name: each.type for name, each in page.items()}
     for name, family in families.items():
         for sample in family.samples:
-            assert sample.labels.keys() - OF_SAMPLES == page[name][1], name
+            assert sample.labels.keys() - OF_SAMPLES == set(page[name].labels), name
 
 
 def test_names_are_as_prometheus_wants_them(families: dict[str, Metric]) -> None:

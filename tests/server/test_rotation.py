@@ -135,12 +135,12 @@ def test_what_expires_is_a_metric_and_a_warning_once(secret: _Secret, caplog: py
     for _ in range(2):
         controller.step()
     assert len(caplog.messages) == 2
-    assert all("expires on" in message for message in caplog.messages)
+    assert all("expires at" in message for message in caplog.messages)
     now += 3600
     controller.step()
-    assert "tls.crt expired on" in caplog.messages[2]
+    assert "tls.crt expired at" in caplog.messages[2]
     told = {each["listener"]: each["warning"] for each in controller.status()["certificates"]}
-    assert "tls.crt expired on" in told["expander"]
+    assert "tls.crt expired at" in told["expander"]
 
 
 def test_development_certificates_are_renewed_while_they_are_served(secret: _Secret, authority: Authority) -> None:

@@ -78,7 +78,7 @@ def test_a_backend_that_hangs_for_long_is_told_by_the_probe_of_liveness(
     with hanging(tmp_path, monkeypatch) as server:
         status, text = ask(server, "/healthz")
         assert status == 503
-        assert text.startswith("a step of the fleet does not go on: in the middle of listing instances for")
+        assert text.startswith("a step of the fleet makes no progress: in the middle of listing instances for")
         loops = json.loads(ask(server, "/status")[1])["loops"]
         assert loops["a step of the fleet"].startswith("in the middle of listing instances for")
         assert 'cagrpc_loop_last_step_timestamp_seconds{loop="a step of the fleet"}' in ask(server, "/metrics")[1]

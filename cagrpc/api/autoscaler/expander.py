@@ -125,7 +125,7 @@ def decode(
         if pod_bytes in pods:
             continue
         if len(pods) >= _MOST_PODS:
-            raise InvalidInput(f"the options have more than {_MOST_PODS} different pods, which is the most")
+            raise InvalidInput(f"the options have more than {_MOST_PODS} different pods, the most that is read")
         if not late and out_of_time():
             late = f"no time to decode more than {pluralize(len(pods), 'pod')}"
         if len(pod_bytes) > LARGEST_POD_BYTES:
@@ -171,7 +171,7 @@ def parse_request(data: bytes) -> pb.BestOptionsRequest:
     """Parse a BestOptionsRequest of either wire generation. Raises InvalidInput for malformed bytes and for too many
     fields."""
     if has_more_fields(data, _MOST_FIELDS):
-        raise InvalidInput(f"the options have more than {_MOST_FIELDS} pods and other fields, which is the most")
+        raise InvalidInput(f"the options have more than {_MOST_FIELDS} pods and other fields, the most that is read")
     return parse(pb.BestOptionsRequest, data)
 
 

@@ -120,7 +120,7 @@ class Expression:
             if isinstance(found, celtypes.BoolType):
                 matches = bool(found)
             else:
-                failure = f"the expression is no condition: it evaluates to {_kind(found)}"
+                failure = f"the expression is not a condition: it evaluates to {_kind(found)}"
         except CELEvalError as error:
             failure = _why(error)
         except _TooManyStepsError as error:

@@ -142,7 +142,7 @@ def _is_integer(value: Any) -> Any:
 def _as_integer(value: Any) -> Any:
     found = _of_quantity(value)
     if found.denominator != 1:
-        raise ValueError("the quantity is no whole number")
+        raise ValueError("the quantity is not a whole number")
     return celtypes.IntType(int(found))
 
 
@@ -200,7 +200,7 @@ def _pattern(take: Callable[[int], None], pattern: Any, text: str) -> Any:
     try:
         found = re2.compile(source, options)
     except re2.error as error:
-        raise ValueError(f"no regular expression: {error}") from error
+        raise ValueError(f"not a regular expression: {error}") from error
     size = found.programsize + found.reverseprogramsize
     take(size // _INSTRUCTIONS_PER_STEP + len(text) * size // _MATCHING_PER_STEP)
     return found

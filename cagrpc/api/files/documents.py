@@ -106,7 +106,7 @@ def documents(path: Path, problems: Problems) -> Iterator[ManifestDocument]:
                 for index, (kind, body) in enumerate(lists.items(file)):
                     yield from _opened_item(f"{path}[0]", index, kind, body, problems)
         except (OSError, ValueError, RecursionError) as error:
-            problems.append(f"{path}: is no JSON list of Kubernetes objects: {reason_of(error):.200}")
+            problems.append(f"{path}: is not a JSON list of Kubernetes objects: {reason_of(error):.200}")
         return
     text = attempt(problems, lambda: read_text(path))
     if text is None:

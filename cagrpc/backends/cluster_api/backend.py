@@ -264,7 +264,7 @@ class ClusterApiBackend:
                     waiting.setdefault((each.node_group, complaint), []).append(first.name)
         for (group_id, complaint), names in waiting.items():
             _log.warning(
-                "node group %s: %d machines had not come up (%s): %s", group_id, len(names), names[0], complaint
+                "node group %s: machines that had not come up, %d (%s): %s", group_id, len(names), names[0], complaint
             )
 
     def _delete(self, token: str, objects: Sequence[OwnObject]) -> None:

@@ -91,8 +91,8 @@ class Kinds:
                 return version
         found = f"only {', '.join(sorted(served))}" if served else "none"
         raise InvalidInput(
-            f"backend.cluster_api: {self._client.server} is no management cluster: found {found} of {CORE}, expected "
-            f"{' or '.join(VERSIONS)}; give its kubeconfig"
+            f"backend.cluster_api: {self._client.server} is not a management cluster: found {found} of {CORE},"
+            f" expected {' or '.join(VERSIONS)}; give its kubeconfig"
         )
 
 
@@ -187,8 +187,8 @@ class Sources:
         found = reference(written)
         if not found.kind.endswith(TEMPLATE):
             raise InvalidInput(
-                f"{source}: its infrastructureRef is {found}, which is no template for single machines (as that of a "
-                "MachinePool); name one under infrastructure_template"
+                f"{source}: its infrastructureRef is {found}, which is not a template for single machines (as that of"
+                " a MachinePool); name one under infrastructure_template"
             )
         return found
 
@@ -204,7 +204,7 @@ class Sources:
             return None, secret
         if found is not None:
             raise InvalidInput(
-                f"{source}: its bootstrap configuration is {found}, which is no template; name one under "
+                f"{source}: its bootstrap configuration is {found}, which is not a template; name one under "
                 "bootstrap_template"
             )
         raise InvalidInput(f"{source}: has no bootstrap; name bootstrap_template or bootstrap_data_secret")

@@ -12,7 +12,7 @@ from cagrpc.api.encoding.json_documents import Document, mapping, members, strin
 from cagrpc.backends.cluster_api.bodies import CORE, TEMPLATE, Kinds, reference
 from cagrpc.backends.cluster_api.plugin import Reference
 from cagrpc.backends.plugin import ImportedSections
-from cagrpc.errors import CagrpcError, InvalidInput
+from cagrpc.errors import CagrpcError, InvalidInput, shown
 from cagrpc.fleet.catalogue import ARCH, INSTANCE_TYPE, OS, ZONE
 from cagrpc.kube.client.client import Client
 from solver.model import CPU, MEMORY, PODS
@@ -163,7 +163,7 @@ def _labels(each: _Described) -> dict[str, str]:
     for written in filter(None, each.annotations.get(f"{CAPACITY}labels", "").split(",")):
         key, equals, value = written.partition("=")
         if not equals:
-            raise InvalidInput(f"annotation {CAPACITY}labels: found {written!r}, expected key=value")
+            raise InvalidInput(f"annotation {CAPACITY}labels: found {shown(written)}, expected key=value")
         found[key] = value
     return {key: value for key, value in found.items() if key not in _NOT_ASKED_FOR}
 
@@ -183,7 +183,7 @@ def _taints(each: _Described) -> Iterator[dict[str, str]]:
         text, colon, effect = written.rpartition(":")
         key, _, value = text.partition("=")
         if not colon:
-            raise InvalidInput(f"annotation {CAPACITY}taints: found {written!r}, expected key=value:effect")
+            raise InvalidInput(f"annotation {CAPACITY}taints: found {shown(written)}, expected key=value:effect")
         found[key, effect] = {"key": key, "value": value, "effect": effect}
     for taint in found.values():
         yield {key: value for key, value in taint.items() if value}

@@ -96,7 +96,7 @@ class ExternalGrpcPlugin(BackendPlugin):
         providers = backend.externalgrpc or ()
         called = [each.called for each in providers]
         problems = [] if providers else [f"{PLACE}: found none, expected an address"]
-        problems += [f'{PLACE}: "{name}" is there twice' for name in sorted({n for n in called if called.count(n) > 1})]
+        problems += [f'{PLACE}: "{name}" is given twice' for name in sorted({n for n in called if called.count(n) > 1})]
         if inventory.groups:
             named = inventory.groups[0]
             problems.append(

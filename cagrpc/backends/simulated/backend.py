@@ -31,7 +31,7 @@ from cagrpc.backends.simulated.behaviour import (
     behaviour_from_json,
     outcome,
 )
-from cagrpc.errors import ErrorKind
+from cagrpc.errors import ErrorKind, shown
 from cagrpc.fleet.backend import BackendInstance, Listing, Order, Pace
 from cagrpc.fleet.model import InstanceError, InstanceState
 from cagrpc.fleet.sqlite_file import FileKind, explained, open_file, transaction
@@ -232,7 +232,7 @@ class SimulatedBackend:
         none; None resets one. Persistent. Raises `errors.InvalidInput` for an invalid key."""
         for key in behaviours:
             if not key or not key.isprintable():
-                raise errors.InvalidInput(f"behaviour {key!a}: needs an instance type, a node group id or *")
+                raise errors.InvalidInput(f"behaviour {shown(key)}: needs an instance type, a node group id or *")
         settings = {key: None if b is None else json.dumps(asdict(b)) for key, b in behaviours.items()}
         with self._lock, explained(self._path, _KIND.what), transaction(self._connection):
             for key, text in settings.items():

@@ -10,7 +10,7 @@ from cagrpc.backends.plugin import BackendContext, OpenBackend
 from cagrpc.backends.simulated.backend import SimulatedBackend
 from cagrpc.backends.simulated.behaviour import EVERYWHERE, Behaviour, behaviour_from_json, behaviour_to_json
 from cagrpc.backends.simulated.plugin import SimulatedSettings
-from cagrpc.errors import InvalidConfiguration, did_you_mean
+from cagrpc.errors import InvalidConfiguration, did_you_mean, shown
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.runtime.controller import Controller, JsonPage
 
@@ -40,7 +40,10 @@ class Switches:
         )  # also keys of the configuration that only caused a warning
         if unknown := [key for key in change if key not in known][:_MOST_UNKNOWN]:
             raise InvalidConfiguration(
-                [f"{key[:100]!a}: is no node group and no instance type{did_you_mean(key, known)}" for key in unknown]
+                [
+                    f"{shown(key)}: is neither a node group nor an instance type{did_you_mean(key, known)}"
+                    for key in unknown
+                ]
             )
         self._backend.set_behaviours(_parsed(change))
         return self.get()

@@ -56,7 +56,7 @@ class SimulatedPlugin(BackendPlugin):
         assert isinstance(backend, SimulatedFields)
         known = {EVERYWHERE, *inventory.names}
         warnings = [
-            (("backend", "simulated", key), f"is no node group and no instance type{did_you_mean(key, known)}")
+            (("backend", "simulated", key), f"is neither a node group nor an instance type{did_you_mean(key, known)}")
             for key in backend.simulated
             if key not in known
         ]

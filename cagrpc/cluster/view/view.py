@@ -111,7 +111,7 @@ class _PodMetrics(Collector):
         used, left_out = self._model.shares()
         shares = GaugeMetricFamily(
             "cagrpc_namespace_share_used_ratio",
-            "What the namespace that uses most of its share uses of it, by kind of share.",
+            "The most that a namespace uses of its share: `constraints`, `device_selectors` or `expected_pods`.",
             labels=["share"],
         )
         for share, ratio in used.items():

@@ -438,7 +438,9 @@ def pod_group_of(api_version: str) -> Callable[[dict[str, Any]], Named[PodGroup]
         # objects in a list do not say what they are
         found = pod_group({**document, "apiVersion": api_version, "kind": "PodGroup"}, problems)
         if found is None or problems:
-            raise InvalidInput(f"PodGroup of {api_version}: {'; '.join(problems) or 'no PodGroup that planning reads'}")
+            raise InvalidInput(
+                f"PodGroup of {api_version}: {'; '.join(problems) or 'not a PodGroup that planning reads'}"
+            )
         return Named(found.gang.name, found)
 
     return read

@@ -39,12 +39,12 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def parse_address(text: str) -> Address:
-    """Return the address of a flag. Raises InvalidInput."""
+def parse_address(text: str, flag: str = "address") -> Address:
+    """Return the address of a flag. Raises InvalidInput, which names it."""
     try:
         return Address.of(text)
     except ValueError as error:
-        raise InvalidInput(f"address: {error}") from error
+        raise InvalidInput(f"{flag}: {error}") from error
 
 
 _Address = Annotated[Address, Text(Address.of)]

@@ -72,7 +72,10 @@ class AdmissionCheckController(Controller):
         self._now = now
         self._clock = clock
         self._actions = Counter(
-            "cagrpc_kueue_actions", "What was done for Kueue's AdmissionChecks, by action.", ("action",), registry=None
+            "cagrpc_kueue_actions",
+            "Requests made, replaced and deleted for Kueue's Workloads, checks by state, conflicts.",
+            ("action",),
+            registry=None,
         )
         """Requests created, replaced and deleted, checks by their new state, and conflicts."""
         self._writer = CheckWriter(client, self._count, record, now)

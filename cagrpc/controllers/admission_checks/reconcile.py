@@ -74,7 +74,7 @@ def _cost(request: ProvisioningRequest) -> str:
 
 
 def _dollars(text: str) -> str:
-    """Return an amount of a ProvisioningRequest's details as people read it; as it is written where it is no number."""
+    """Return an amount of a ProvisioningRequest's details as people read it; as it is written where it is none."""
     try:
         return hourly(float(text))
     except ValueError:

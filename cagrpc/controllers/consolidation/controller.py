@@ -135,7 +135,9 @@ class ConsolidationController(Controller):
         if not observed.held:
             self._published = PublishedPlan(self._now(), plan)
         self._next = self._clock() + self._settings.every_seconds
-        log.debug("consolidation would save %s in %d steps", hourly(plan.saving_usd_per_hour), len(plan.steps))
+        log.debug(
+            "consolidation would save %s in %s", hourly(plan.saving_usd_per_hour), pluralize(len(plan.steps), "step")
+        )
         if not plan.steps:
             return observed.held or "nothing is worth moving"
         if self._settings.mode is not ConsolidationMode.ON:

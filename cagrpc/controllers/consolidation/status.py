@@ -154,7 +154,8 @@ class ConsolidationMetrics:
         self._now = _ConsolidationNow(shown, evictions)
         self._steps = Counter(
             "cagrpc_consolidation_steps",
-            "Steps of consolidation that ended, by reason and outcome: done or undone.",
+            "Steps that ended: `done` or `undone`; reason is `Empty`, `Underutilized`, `BetterWeight`, `Interrupted` or"
+            " `Unhealthy`.",
             ("reason", "outcome"),
             registry=None,
         )
@@ -192,8 +193,8 @@ class _ConsolidationNow(Collector):
         shown = self._shown()
         cost = GaugeMetricFamily(
             "cagrpc_consolidation_cost_usd_per_hour",
-            "Cost of the fleet's nodes: now, after the latest plan, the least that any consolidation could leave"
-            " (proven), and the least if everything could be moved (proven).",
+            "Cost of the fleet's nodes: `now`, after the latest plan (`planned`), the proven `least`, and the proven"
+            " `least_if_all_moved`.",
             labels=("state",),
         )
         kept = GaugeMetricFamily(
@@ -213,7 +214,7 @@ class _ConsolidationNow(Collector):
         yield kept
         yield GaugeMetricFamily(
             "cagrpc_consolidation_paused",
-            "Whether no step is begun for a while after one that was undone.",
+            "1 while no step is begun, after one that was undone.",
             value=shown.pause is not None,
         )
         yield CounterMetricFamily(

@@ -84,7 +84,7 @@ class EpisodeController(Controller):
         """Called with each episode that ends."""
         self._counter = Counter(
             "cagrpc_episodes",
-            "Times in which pods waited for nodes, by who was better: the autoscaler, or what would have been planned.",
+            "In shadow mode episodes, by who was better: `autoscaler`, `plan`, `equal` or `unknown`.",
             ("better",),
             registry=None,
         )

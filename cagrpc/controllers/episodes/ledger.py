@@ -225,7 +225,7 @@ class _OpenEpisode:
         if self.beyond:
             return f"it has {pluralize(self.beyond, 'pod')} more than are looked at"
         nodes = len(self.cluster.nodes)
-        return f"{nodes} nodes stand, more than {MOST_NODES}" if nodes > MOST_NODES else ""
+        return f"{nodes:,} nodes stand, more than {MOST_NODES:,}" if nodes > MOST_NODES else ""
 
     def _unknown(self, of_none: int, pods: int, waves: int) -> Iterator[str]:
         """Yield what is not known, or has to be said beside the figures."""

@@ -14,6 +14,7 @@ from enum import StrEnum
 
 from solver.model import Limit, NodeGroup, PodSet, Problem
 from solver.model.money import hourly
+from solver.model.quantities import pluralize
 
 EQUAL_COST = 0.001
 """Costs that differ by no more than this fraction are the same."""
@@ -198,7 +199,12 @@ def sentences(episode: Episode) -> tuple[str, ...]:
     words = f"{hourly(cost[0])} for the nodes that came, {hourly(cost[1])} by the plan"
     compare(*cost, EQUAL_COST * max(cost), words, f"both cost {hourly(cost[0])}")
     nodes = came.node_count, planned.node_count
-    compare(*nodes, 0, f"{nodes[0]} nodes came, {nodes[1]} by the plan", f"both have {nodes[0]} nodes")
+    compare(
+        *nodes,
+        0,
+        f"{pluralize(nodes[0], 'node')} came, {nodes[1]:,} by the plan",
+        f"both have {pluralize(nodes[0], 'node')}",
+    )
     if came.waited_seconds is not None and planned.waited_seconds is not None:
         waited = came.waited_seconds, planned.waited_seconds
         words = f"pods waited {waited[0]:.0f} s on average, {waited[1]:.0f} s by the plan"
@@ -212,7 +218,7 @@ def sentences(episode: Episode) -> tuple[str, ...]:
 
 
 def _left(pods: int) -> str:
-    return f"left {pods} pods without a node" if pods else "left no pod without a node"
+    return f"left {pluralize(pods, 'pod')} without a node" if pods else "left no pod without a node"
 
 
 def _weights(of: Outcome) -> str:

@@ -54,6 +54,7 @@ from cagrpc.runtime.log_once import LogOnce
 from cagrpc.runtime.progress import Turn
 from cagrpc.runtime.work_queue import WorkQueue
 from solver.model import TaintEffect
+from solver.model.quantities import pluralize
 
 _log = logging.getLogger(__name__)
 
@@ -113,7 +114,9 @@ class Dedication:
             return True
         except (Forbidden, InvalidInput) as error:
             if self._reported.is_new(type(error).__name__):
-                _log.warning("a node is open to all pods at once, as one of its own cannot be changed: %s", error)
+                _log.warning(
+                    "a node is opened to all pods at once, since a pod planned for it cannot be changed: %s", error
+                )
             return False
         self._reported.over()
         admitted.add(pod.ref.uid)
@@ -435,7 +438,9 @@ class ReleaseController(Controller):
             _log.info("increment %s: rolled back while it was released: %s", status.id, error, extra=about)
             return
         seconds = self._clock() - self._ready_since[status.id]
-        _log.info("increment %s: %d nodes released in %.1f s", status.id, len(status.held), seconds, extra=about)
+        _log.info(
+            "increment %s: %s released in %.1f s", status.id, pluralize(len(status.held), "node"), seconds, extra=about
+        )
 
     def _label(self, nodes: Iterable[IncrementNode]) -> None:
         """Put booking labels on nodes without the taint: it was removed before, or by others."""

@@ -215,7 +215,13 @@ class PlanningController(Controller):
         """Plan what a round asks for, apply it, and record the round."""
         pods = sum(map(len, asked.pods.values()))
         placeholders = sum(each.count for each in asked.problem.pod_sets if each.placeholder)
-        log.debug("round %s: planning %d pods and %d placeholders: %s", record.id, pods, placeholders, record.why)
+        log.debug(
+            "round %s: planning %s and %s: %s",
+            record.id,
+            pluralize(pods, "pod"),
+            pluralize(placeholders, "placeholder"),
+            record.why,
+        )
         began_at = self._now()
         planned = solve_valid(asked.problem, self._budget)
         plan = self._previous = planned.plan
@@ -258,7 +264,15 @@ class PlanningController(Controller):
         nothing can be done pods come and go all the same."""
         changed = self._told.is_new(waiting)
         level = logging.INFO if nodes or changed else logging.DEBUG
-        log.log(level, "round %s: %d pods (%s): %d new nodes, %d pods wait", round_id, pods, why, nodes, waiting)
+        log.log(
+            level,
+            "round %s: %s (%s): %s, %s left pending",
+            round_id,
+            pluralize(pods, "pod"),
+            why,
+            pluralize(nodes, "new node"),
+            waiting,
+        )
 
     def _left_out(
         self, unplaced: Mapping[int, WhyWaiting], pods: Mapping[int, Iterable[PodRef]], backing_off: Iterable[PodRef]

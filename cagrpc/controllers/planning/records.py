@@ -218,9 +218,14 @@ class _LatestRound(Collector):
         unplaced = GaugeMetricFamily("cagrpc_plan_unplaced_pods", "Pods that the latest planning round did not place.")
         cost = GaugeMetricFamily("cagrpc_plan_cost_usd_per_hour", "Cost of the latest plan's new nodes.")
         least = GaugeMetricFamily(
-            "cagrpc_plan_lower_bound_usd_per_hour", "The least that any plan for the same pods costs, proven."
+            "cagrpc_plan_lower_bound_usd_per_hour",
+            "The proven least for the same pods; absent where nothing is proven.",
         )
-        gap = GaugeMetricFamily("cagrpc_plan_gap_ratio", "The most that the latest plan is above that, of its cost.")
+        gap = GaugeMetricFamily(
+            "cagrpc_plan_gap_ratio",
+            "How far the latest plan is above that at most; absent where nothing is proven, or pods are left out that"
+            " might have a place.",
+        )
         record = next((each for each in reversed(self._rounds.latest()) if each.pods or each.placeholders), None)
         if record is not None:
             unplaced.add_metric((), sum(each.count for each in record.unplaced))

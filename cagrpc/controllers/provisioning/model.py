@@ -13,7 +13,7 @@ from typing import Any
 from cagrpc.api.provisioning.objects import Condition
 from cagrpc.controllers.settings import ClassBehaviour
 from cagrpc.durations import duration_seconds
-from cagrpc.errors import in_one_line
+from cagrpc.errors import in_one_line, shown
 from solver.model import PodSet
 
 CHECK_CAPACITY = "check-capacity.kubernetes.io"
@@ -173,7 +173,7 @@ def terms(request: ProvisioningRequest, service: Service) -> Terms | str:
     class's."""
     given = {**service.parameters, **request.parameters}
     problems = [
-        f"spec.parameters: found {name!r:.80}, expected one of {VALID_UNTIL}, {NO_RETRY}"
+        f"spec.parameters: found {shown(name)}, expected one of {VALID_UNTIL}, {NO_RETRY}"
         for name in sorted(given)
         if name not in (VALID_UNTIL, NO_RETRY, PROCESSOR)
     ]
@@ -182,12 +182,12 @@ def terms(request: ProvisioningRequest, service: Service) -> Terms | str:
         valid = duration_seconds(given[VALID_UNTIL].strip()) or None
         if valid is None:
             problems.append(
-                f"spec.parameters.{VALID_UNTIL}: found {given[VALID_UNTIL]!r:.80}, expected seconds (3600) or a"
+                f"spec.parameters.{VALID_UNTIL}: found {shown(given[VALID_UNTIL])}, expected seconds (3600) or a"
                 " duration (1h30m), more than none"
             )
     no_retry = _TRUTHS.get(given.get(NO_RETRY, "false").lower())
     if no_retry is None:
-        problems.append(f"spec.parameters.{NO_RETRY}: found {given[NO_RETRY]!r:.80}, expected true or false")
+        problems.append(f"spec.parameters.{NO_RETRY}: found {shown(given[NO_RETRY])}, expected true or false")
     if problems:
         return in_one_line(problems)
     return Terms(valid, bool(no_retry))

@@ -179,7 +179,7 @@ class SlackMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         placeholders = GaugeMetricFamily(
             "cagrpc_slack_placeholders",
-            "Wanted placeholders by target and state: held, pushed_out by pods, waiting for room.",
+            "Wanted placeholders: `held`, `pushed_out` by pods, `waiting` for room.",
             labels=("target", "state"),
         )
         cost = GaugeMetricFamily(

@@ -110,7 +110,9 @@ class Access:
 def from_kubeconfig(path: Path, context: str = "") -> Load:
     def load(configuration: Configuration) -> None:
         try:
-            path.read_bytes()  # the loader reports a missing file as an empty one
+            content = path.read_bytes()  # the loader reports a missing file as an empty one
+            if not isinstance(yaml.safe_load(content), dict):
+                raise InvalidInput(f"kubeconfig {path}: expected a kubeconfig with clusters, users and contexts")
             load_kube_config(
                 str(path), context=context or None, client_configuration=configuration, persist_config=False
             )
@@ -145,7 +147,7 @@ def in_cluster() -> Load:
             load_incluster_config(client_configuration=configuration)
         except _UNREADABLE as error:
             raise InvalidInput(
-                f"kubernetes.in_cluster: this is no pod with a service account: {error} Set kubernetes.kubeconfig"
+                f"kubernetes.in_cluster: this is not a pod with a service account: {error} Set kubernetes.kubeconfig"
                 " outside a cluster"
             ) from error
 

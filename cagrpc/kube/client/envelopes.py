@@ -154,7 +154,7 @@ def _prefixed(buffer: bytearray, start: int) -> tuple[int, int] | None:
         return None
     length = int.from_bytes(buffer[start:begin], "big")
     if length > _LONGEST_FRAME:
-        raise InvalidInput(f"a frame of {length} bytes in a watch; this is no stream of watch events")
+        raise InvalidInput(f"a frame of {length} bytes in a watch; this is not a stream of watch events")
     return (begin, begin + length) if len(buffer) >= begin + length else None
 
 

@@ -19,7 +19,7 @@ class ApiRequestMetrics:
     def __init__(self) -> None:
         self._seconds = Histogram(
             "cagrpc_kubernetes_request_duration_seconds",
-            "How long the API server took to answer; of a watch until it begins. By verb, resource and HTTP code.",
+            "Requests to the API server, each attempt; of a watch until it begins. `unreachable` had no answer.",
             ("verb", "resource", "code"),
             buckets=_SECONDS_BUCKETS,
             registry=None,

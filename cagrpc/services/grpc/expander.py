@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import cache
 from threading import BoundedSemaphore
 from typing import TYPE_CHECKING
@@ -26,6 +25,7 @@ from cagrpc.api.autoscaler.expander import Option, group
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, is_of_request
 from cagrpc.api.core.nodes import as_planned
 from cagrpc.api.core.pods import Pod
+from cagrpc.api.encoding.json_documents import timestamp
 from cagrpc.cluster.released_pods import ReleasedPods
 from cagrpc.controllers.settings import AnswerRules, ExpanderMode
 from cagrpc.errors import InvalidInput, StillStarting, Unavailable
@@ -117,7 +117,7 @@ class OfferedGroups:
                 self.groups[name] = as_planned(snapshot.groups[name].group)
                 continue
             if name not in request.templates:
-                found = TemplateGroup(why_not="is no node group of this fleet, and has no template in the request")
+                found = TemplateGroup(why_not="is not a node group of this fleet, and has no template in the request")
             elif len(self._of_templates) >= MOST_FOREIGN or out_of_time():
                 found = TemplateGroup(why_not=f"is not read: there are more than {MOST_FOREIGN} groups, or no time")
             else:
@@ -639,10 +639,10 @@ class Expander:
 
 
 def _said(found: SetBack, name: str) -> str:
-    until = datetime.fromtimestamp(found.until_seconds, UTC)
+    until = timestamp(found.until_seconds)
     times = pluralize(found.failures.times, "time")
     who = "failed" if found.group == name else f"is like {found.group[:_LONGEST_NAME]}, which failed"
-    return f"{who} to scale up {times}: {found.failures.why}; others come first until {until:%Y-%m-%d %H:%M:%S} UTC"
+    return f"{who} to scale up {times}: {found.failures.why}; others come first until {until}"
 
 
 @dataclass(frozen=True, slots=True)

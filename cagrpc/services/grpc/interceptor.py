@@ -203,7 +203,7 @@ class CallGuard(grpc.ServerInterceptor):  # type: ignore[type-arg] # it is gener
             yield
             return
         if not free.acquire(blocking=False):
-            why = f"{self._at_once[method]} calls are under way, which is the most; try again"
+            why = f"{self._at_once[method]} calls are under way, the most at once; try again"
             self._refuse(method, context, grpc.StatusCode.RESOURCE_EXHAUSTED, why, is_ours=is_ours)
         try:
             yield

@@ -24,7 +24,7 @@ from cagrpc.api.core.nodes import INSTANCE_TYPE, ZONE, group_labels
 from cagrpc.api.core.pods import PodDecoder
 from cagrpc.api.encoding.messages import parse
 from cagrpc.api.gen import externalgrpc_pb2 as pb
-from cagrpc.errors import InvalidInput, NotFound, NotImplementedByDesign
+from cagrpc.errors import InvalidInput, NotFound, NotImplementedByDesign, shown
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import (
     FleetSnapshot,
@@ -255,7 +255,7 @@ class Provider:
         own = snapshot.groups.get(snapshot.group_of_instance.get(provider.instance_id(request.node), ""))
         price = node_price(own.group if own else None, request.node.labels, _groups(snapshot))
         if price is None:
-            raise NotImplementedByDesign(f"no price is known of node {request.node.name!r}")
+            raise NotImplementedByDesign(f"no price is known for node {shown(request.node.name)}")
         return pb.PricingNodePriceResponse(price=price * hours)
 
     def _pod_price(self, request: pb.PricingPodPriceRequest, _: CallContext) -> Message:
@@ -334,7 +334,7 @@ def _of_group(state: GroupState | None, snapshot: FleetSnapshot) -> Message:
 def _state(snapshot: FleetSnapshot, group_id: str) -> GroupState:
     state = snapshot.groups.get(group_id)
     if state is None:
-        raise NotFound(f"there is no node group {group_id[:100]!r}")
+        raise NotFound(f"there is no node group {shown(group_id)}")
     return state
 
 

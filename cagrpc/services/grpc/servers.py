@@ -19,7 +19,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from cagrpc.api.gen import expander_pb2, externalgrpc_pb2
-from cagrpc.errors import InvalidInput, Unavailable
+from cagrpc.errors import InvalidInput, Unavailable, shown
 from cagrpc.services.grpc import expander, interceptor, provider
 from cagrpc.services.grpc.interceptor import CallGuard, ConnectedClients
 from cagrpc.services.grpc.native import ConnectionLimits, Endpoint, NativeAnswers, NativeFront
@@ -87,7 +87,7 @@ class _Streams:
     def one(self, context: grpc.ServicerContext) -> Iterator[None]:
         """Wrap one stream; abort a call beyond the bound."""
         if not self._free.acquire(blocking=False):
-            why = f"{MOST_STREAMS} {self._what} streams are open, which is the most; close one and try again"
+            why = f"{MOST_STREAMS} {self._what} streams are open, the most at once; close one and try again"
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
         try:
             yield
@@ -110,7 +110,7 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # it has no 
 
     def Check(self, request: health_pb2.HealthCheckRequest, context: Any) -> health_pb2.HealthCheckResponse:  # noqa: N802 - gRPC's name
         if request.service not in self._names:
-            context.abort(grpc.StatusCode.NOT_FOUND, f"there is no service {request.service[:100]!a}")
+            context.abort(grpc.StatusCode.NOT_FOUND, f"there is no service {shown(request.service)}")
         return self._status(request.service)
 
     def Watch(self, request: health_pb2.HealthCheckRequest, context: Any) -> Any:  # noqa: N802 - gRPC's name

@@ -15,7 +15,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
 
-from cagrpc.errors import CagrpcError, InvalidInput, Unavailable
+from cagrpc.errors import CagrpcError, InvalidInput, Unavailable, shown
 from cagrpc.runtime.clock import MonotonicClock, monotonic
 from cagrpc.runtime.log_once import LogOnce
 from cagrpc.runtime.loopback import is_loopback
@@ -85,7 +85,7 @@ class ThisMachine:
             return None
         return text_answer(
             HTTPStatus.MISDIRECTED_REQUEST,
-            f"this server is asked as {asked.host[:100]!r}, and it serves only this machine, as localhost; behind a"
+            f"this server is asked as {shown(asked.host)}, and it serves only this machine, as localhost; behind a"
             " proxy say http: {insecure: true}",
         )
 
@@ -148,7 +148,7 @@ class Readers:
         if scheme.lower() != _SCHEME or not token:
             return _unauthorized("a bearer token is needed (Authorization: Bearer TOKEN)")
         if len(token) > _LONGEST_TOKEN or not (token.isascii() and token.isprintable()) or " " in token:
-            return _unauthorized("this is no bearer token")
+            return _unauthorized("this is not a bearer token")
         digest = sha256(token.encode()).digest()
         user = self._users.get(digest) or self._unknown.get(digest)
         if user is None:

@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from cagrpc.errors import InvalidInput, Unavailable
+from cagrpc.errors import InvalidInput, Unavailable, shown
 from cagrpc.services.http.access import Asked, PageAccess
 from cagrpc.services.http.overview.digest import Digest
 from cagrpc.services.http.overview.feed import PAGE_HEADERS, STREAM_TYPE, Feed, page_files
@@ -118,7 +118,7 @@ class Application:
         chunked = "transfer-encoding" in request.headers  # then Content-Length says nothing
         length = "" if chunked else request.headers.get("content-length", "")
         if not length.isdecimal() or int(length) > _LARGEST_BODY_BYTES:
-            raise InvalidInput(f"Content-Length is {length!r}; it must be a number up to {_LARGEST_BODY_BYTES}")
+            raise InvalidInput(f"Content-Length is {shown(length)}; it must be a number up to {_LARGEST_BODY_BYTES}")
         body = await request.body()
         return await self._turns.run(lambda: self._site.put(path, body))
 
@@ -141,7 +141,7 @@ def _target(request: Request) -> tuple[str, str]:
     try:
         return urlsplit(text).path, request.scope["query_string"].decode("ascii")
     except ValueError as error:
-        raise InvalidInput(f"{text[:100]} is no URL: {error}") from error
+        raise InvalidInput(f"{text[:100]} is not a URL: {error}") from error
 
 
 def _has_body(request: Request) -> bool:

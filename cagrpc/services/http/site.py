@@ -15,7 +15,7 @@ from http import HTTPStatus
 from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
-from cagrpc.errors import InvalidInput
+from cagrpc.errors import InvalidInput, shown
 from cagrpc.runtime.controller import Json, JsonList, JsonPage
 from cagrpc.services.http.metrics import Metrics
 
@@ -55,7 +55,7 @@ def _number(given: Mapping[str, Sequence[str]], name: str, least: int) -> int | 
         return None
     text = given[name][-1]
     if not (text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER and int(text) >= least):
-        raise InvalidInput(f"{name} is {text[:100]!r}; it must be a whole number of {least} or more")
+        raise InvalidInput(f"{name} is {shown(text)}; it must be a whole number of {least} or more")
     return int(text)
 
 

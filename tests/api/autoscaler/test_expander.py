@@ -60,7 +60,7 @@ def test_without_time_pods_are_known_but_not_read() -> None:
         pytest.param(
             _pod("2", cpu="several"),
             "uid-2",
-            "pod ns/2: spec.containers[0].resources.requests.cpu: 'several' is not a quantity",
+            'pod ns/2: spec.containers[0].resources.requests.cpu: "several" is not a quantity',
             id="an invalid pod",
         ),
         pytest.param(

@@ -103,7 +103,7 @@ def test_what_is_wrong_with_a_node_is_told_with_its_path() -> None:
         problems
     )
     assert any(p.startswith('spec.taints[0].effect: "Never" is not one of NoSchedule') for p in problems)
-    assert any(p.startswith("status.allocatable.cpu: '-1' is negative") for p in problems)
+    assert any(p.startswith('status.allocatable.cpu: "-1" is negative') for p in problems)
 
 
 def test_free_is_what_pods_leave_and_never_below_nothing() -> None:

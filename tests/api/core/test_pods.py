@@ -133,7 +133,7 @@ def test_all_problems_of_a_pod_are_told_at_once_with_their_paths() -> None:
     pod_spec(spec, "spec", problems)
     at = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0]"
     starts = [
-        "spec.containers[0].resources.requests.cpu: 'much' is not a quantity",
+        'spec.containers[0].resources.requests.cpu: "much" is not a quantity',
         'spec.containers[1]: expected a mapping, found "c"',
         "spec.initContainers: expected a list, found {}",
         "spec.nodeSelector.a: expected text, found true",
@@ -252,7 +252,7 @@ def test_a_decoder_forgets_when_it_knows_too_much(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_pod_that_cannot_be_meant_is_named() -> None:
-    with pytest.raises(UnreadablePod, match=r"pod ns/a-1: spec.containers\[0\].resources.requests.cpu: 'x' is not"):
+    with pytest.raises(UnreadablePod, match=r'pod ns/a-1: spec.containers\[0\].resources.requests.cpu: "x" is not'):
         PodDecoder().decode(_message(cpu="x").SerializeToString())
 
 

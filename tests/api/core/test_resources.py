@@ -89,7 +89,7 @@ def test_a_status_that_is_no_quantity_is_named() -> None:
     pod = known_to_message(
         kubernetes_pb2.Pod, {"spec": _ONE, "status": {"containerStatuses": [_set_to("a", "much", "1")]}}
     )
-    with pytest.raises(UnreadablePod, match=r"status\.containerStatuses\[0\]\.resources\.requests\.cpu: 'much'"):
+    with pytest.raises(UnreadablePod, match=r'status\.containerStatuses\[0\]\.resources\.requests\.cpu: "much"'):
         PodDecoder().decode(pod.SerializeToString())
 
 

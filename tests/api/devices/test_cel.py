@@ -72,7 +72,7 @@ def test_true_of_the_device(text: str) -> None:
     [
         ('device.attributes["other.example.com"].model == "x"', "no such member"),
         (f"!has({OWN}.serial.part)", "no such member"),  # only the last member may be missing
-        (f"{OWN}.cores", "no condition"),
+        (f"{OWN}.cores", "not a condition"),
         ('quantity("40Gb").sign() == 1', "overflow"),
         (f'{OWN}.model.matches("(a")', "overflow"),
         (f"{OWN}.model < 3", "no matching overload"),

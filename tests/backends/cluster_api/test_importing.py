@@ -98,7 +98,7 @@ def test_what_has_no_shape_is_left_out_and_named(api: ManagementCluster) -> None
     assert list(found.sections["backend"]["cluster_api"]["node_groups"]) == ["good"]
     mistaken, shapeless = found.warnings[-2:]
     assert mistaken.startswith("machine_deployment mistaken is left out: annotation")
-    assert "found 'gpu', expected key=value:effect" in mistaken
+    assert 'found "gpu", expected key=value:effect' in mistaken
     assert shapeless.startswith("machine_deployment shapeless is left out: found no annotation")
     api.remove(api.path("MachineDeployment", "good"))
     with pytest.raises(InvalidInput, match="no node group can be made"):

@@ -225,7 +225,7 @@ def test_no_weight_is_0_and_equal_weights_are_one_tier(tmp_path: Path) -> None:
         ),
         pytest.param(
             old_provisioner(limits={"resources": {"cpu": "lots"}}),
-            "spec.limits.resources.cpu: 'lots' is not a quantity",
+            'spec.limits.resources.cpu: "lots" is not a quantity',
             id="no quantity",
         ),
         pytest.param(

@@ -114,7 +114,7 @@ CASES = {
     ),
     "no such provisioner": (
         "slack: {targets: [{name: a, rate: 0.1, provisioner: webb}]}",
-        'slack.targets[0].provisioner: found "webb", which is no provisioner with node groups; did you mean "web"?',
+        'slack.targets[0].provisioner: found "webb", which is not a provisioner with node groups; did you mean "web"?',
     ),
     "no such version": (
         'slack: {targets: [{name: a, rate: 0.1, version: "3"}]}',
@@ -138,7 +138,7 @@ CASES = {
     ),
     "a quantity that is none": (
         "slack: {targets: [{name: a, fixed: [{name: x, requests: {cpu: 1core}}]}]}",
-        "slack.targets[0].fixed[0].requests.cpu: '1core' is not a quantity",
+        'slack.targets[0].fixed[0].requests.cpu: "1core" is not a quantity',
     ),
     "one size twice": (
         "slack: {targets: [{name: a, fixed: [{name: x, requests: {cpu: 1}}, {name: x, requests: {cpu: 2}}]}]}",

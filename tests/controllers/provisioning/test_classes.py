@@ -94,12 +94,12 @@ def test_a_requests_own_parameters_win_over_its_classs(
 
 SPEC: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown parameter": (
-        {"parameters": {"Colour": "blue"}}, "'Colour', expected one of ValidUntilSeconds, noRetry",
+        {"parameters": {"Colour": "blue"}}, '"Colour", expected one of ValidUntilSeconds, noRetry',
     ),
-    "a time in words": ({"parameters": {"ValidUntilSeconds": "soon"}}, "found 'soon'"),
-    "no time": ({"parameters": {"ValidUntilSeconds": "0"}}, "found '0'"),
-    "a time before": ({"parameters": {"ValidUntilSeconds": "-5s"}}, "found '-5s'"),
-    "neither true nor false": ({"parameters": {"noRetry": "maybe"}}, "found 'maybe', expected true or false"),
+    "a time in words": ({"parameters": {"ValidUntilSeconds": "soon"}}, 'found "soon"'),
+    "no time": ({"parameters": {"ValidUntilSeconds": "0"}}, 'found "0"'),
+    "a time before": ({"parameters": {"ValidUntilSeconds": "-5s"}}, 'found "-5s"'),
+    "neither true nor false": ({"parameters": {"noRetry": "maybe"}}, 'found "maybe", expected true or false'),
     # what the definition that comes with CA lets pass
     "too many pods": (
         {"podSets": [{"podTemplateRef": {"name": "web"}, "count": 20_000}]}, "spec.podSets[0].count: 20000 is not",

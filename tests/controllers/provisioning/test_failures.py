@@ -150,7 +150,7 @@ def test_bad_requests_fail_with_one_clear_message_and_block_no_others(make: Make
     world.request("too-many", ("web", 20_000))
     world.request("good", ("web", 4))
     world.run(5)
-    bad = {"parameter": "Colour", "validity": "'soon'", "huge": "cpu", "torn": "", "too-many": "20000"}
+    bad = {"parameter": "Colour", "validity": '"soon"', "huge": "cpu", "torn": "", "too-many": "20000"}
     for name, reported in bad.items():
         assert world.is_true(name, "Failed"), name
         assert reported in world.message(name, "Failed")

@@ -99,7 +99,7 @@ def test_one_best_options_too_many_is_refused_at_once_and_counted() -> None:
         running = [ask.future(b"", timeout=AMPLE_SECONDS) for _ in range(most)]
         assert all(entered.acquire(timeout=AMPLE_SECONDS) for _ in range(most))
         assert GrpcClient(channel).code("BestOptions") == (
-            "RESOURCE_EXHAUSTED", f"BestOptions: {most} calls are under way, which is the most; try again",
+            "RESOURCE_EXHAUSTED", f"BestOptions: {most} calls are under way, the most at once; try again",
         )  # fmt: skip
         assert seen == [("BestOptions", "RESOURCE_EXHAUSTED")]
         health = health_pb2_grpc.HealthStub(channel)

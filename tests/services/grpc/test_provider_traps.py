@@ -230,8 +230,8 @@ def test_delete_nodes_of_endless_ids_is_not_found_and_names_several_of_them() ->
         nodes = [_node(f"{index} " + "é中" * 3000) for index in range(20)]
         code, details = house.ca.code("NodeGroupDeleteNodes", pb.NodeGroupDeleteNodesRequest(id="a", nodes=nodes))
         assert code == "NOT_FOUND"
-        assert "instance '0 é中" in details
-        assert "instance '1 é中" in details
+        assert 'instance "0 é中' in details
+        assert 'instance "1 é中' in details
 
 
 def test_an_instance_of_another_group_is_not_deleted() -> None:

@@ -206,7 +206,7 @@ def test_what_cannot_be_read_is_left_out_and_the_others_are_ranked() -> None:
         "has a template that cannot be read",
         "has a template that cannot be read",
         "has a template that cannot be read",
-        "is no node group of this fleet, and has no template in the request",
+        "is not a node group of this fleet, and has no template in the request",
         "",
     ]
 

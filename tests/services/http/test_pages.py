@@ -69,11 +69,11 @@ def test_of_a_long_list_the_beginning_is_shown() -> None:
 @pytest.mark.parametrize(
     ("query", "why"),
     [
-        ("limit=0", "limit is '0'; it must be a whole number of 1 or more"),
-        ("limit=x", "limit is 'x'; it must be"),
-        ("continue=-1", "continue is '-1'; it must be a whole number of 0 or more"),
-        ("continue=" + "9" * 5000, "continue is '9999"),
-        ("limit=²", "limit is '²'"),
+        ("limit=0", 'limit is "0"; it must be a whole number of 1 or more'),
+        ("limit=x", 'limit is "x"; it must be'),
+        ("continue=-1", 'continue is "-1"; it must be a whole number of 0 or more'),
+        ("continue=" + "9" * 5000, 'continue is "9999'),
+        ("limit=²", 'limit is "²"'),
         ("&".join("x=1" for _ in range(30)), "the query is invalid"),
     ],
 )

@@ -262,11 +262,11 @@ def test_a_simulation_is_read_and_set(web: _Web) -> None:
         pytest.param(b'{"\\ud800": 1}', {}, r"unknown: \ud800;", id="half a character"),
         pytest.param(b'{"speed": 1}', {}, "unknown: speed; there is boot_seconds", id="no such switch"),
         pytest.param(b"", {"Content-Length": "much"}, "bad Content-Length", id="no length"),
-        pytest.param(b"", {"Content-Length": "9999999999"}, "Content-Length is '9999999999'", id="too long"),
+        pytest.param(b"", {"Content-Length": "9999999999"}, 'Content-Length is "9999999999"', id="too long"),
         pytest.param(
             b"2\r\n{}\r\n0\r\n\r\n",
             {"Content-Length": "2", "Transfer-Encoding": "chunked"},
-            "Content-Length is ''",
+            'Content-Length is ""',
             id="of unknown length, whatever it says",
         ),
     ],
@@ -289,7 +289,7 @@ def test_a_target_may_be_a_whole_url_but_not_half_of_one(web: _Web) -> None:
     assert web.ask("http://somewhere/healthz")[::2] == (200, "ok\n")
     status, _, text = web.ask("http://[::bad/healthz", Host="x")
     assert status == 400
-    assert text.startswith("http://[::bad/healthz is no URL")
+    assert text.startswith("http://[::bad/healthz is not a URL")
     assert web.ask("http://[::bad/simulation", "PUT", b"{}", Host="x")[0] == 400
 
 
@@ -357,7 +357,7 @@ def test_a_list_comes_by_pages_the_newest_first(web: _Web) -> None:
     address = ServerAddress(f"127.0.0.1:{web.server.port}")
     assert [each["at_seconds"] for each in get_list(address, "/decisions")] == [float(n) for n in range(20)]
     assert [each["at_seconds"] for each in get_json(address, "/decisions?limit=1")] == [19.0]
-    assert web.ask("/decisions?limit=none")[::2] == (400, "limit is 'none'; it must be a whole number of 1 or more\n")
+    assert web.ask("/decisions?limit=none")[::2] == (400, 'limit is "none"; it must be a whole number of 1 or more\n')
 
 
 def test_the_slack_is_cut_where_it_is_long() -> None:

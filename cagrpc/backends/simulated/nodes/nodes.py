@@ -114,7 +114,7 @@ def read(document: Mapping[str, Any]) -> SimulatedNode:
     conditions = [each for each, _ in members(status, "conditions", "status", problems)]
     version = whole_number(metadata.get("resourceVersion"))
     if version is None:
-        problems.append("metadata.resourceVersion: is no number")
+        problems.append("metadata.resourceVersion: is not a number")
     if problems:
         raise InvalidInput(f"node {metadata.get('name')}: {'; '.join(problems)}")
     return SimulatedNode(

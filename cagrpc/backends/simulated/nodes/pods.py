@@ -84,7 +84,7 @@ def decode(data: bytes) -> BoundPod:
     metadata, stage = message.metadata, _stage(message)
     version = whole_number(metadata.resourceVersion)
     if version is None:
-        raise InvalidInput(f"pod {metadata.namespace}/{metadata.name}: its resourceVersion is no number")
+        raise InvalidInput(f"pod {metadata.namespace}/{metadata.name}: its resourceVersion is not a number")
     return BoundPod(
         uid=metadata.uid,
         namespace=intern(metadata.namespace),

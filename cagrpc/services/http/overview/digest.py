@@ -314,7 +314,7 @@ def _requests(requests: JsonList, _: Rows) -> Json:
 
 
 def _costs_of(row: Json) -> Json:
-    """Return what a request's details say in text, as numbers; none of what is no number."""
+    """Return what a request's details say in text, as numbers; none of what is not a number."""
     return {name: _number(row[name]) for name in ("cost_per_hour", "lower_bound_per_hour", "gap")}
 
 
