@@ -134,7 +134,8 @@ def _print_consolidation(shown: Mapping[str, Any], out: Console, *, verbose: boo
     if plan is not None:
         now, after = plan["cost_usd_per_hour"], plan["cost_after_usd_per_hour"]
         saved = f"{pluralize(plan['steps_planned'], 'step')} would save {hourly(now - after)} ({monthly(now - after)})"
-        said += f"; {saved if plan['steps_planned'] else 'no step would save anything'} of {hourly(now)}"
+        if now > 0:
+            said += f"; {saved if plan['steps_planned'] else 'no step would save anything'} of {hourly(now)}"
     _say(out, said)
     if plan is not None and verbose:
         least, all_moved = plan["least_usd_per_hour"], plan["least_if_all_moved_usd_per_hour"]

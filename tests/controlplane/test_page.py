@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.controlplane.test_http_access import Secured, secured
+from tests.support.artifacts import kept
 from tests.support.browser import Browser, Tab
 from tests.support.controlplane.deployed import install_crds, remove_crds
 from tests.support.controlplane.live import GPU, Live, group
@@ -56,7 +57,7 @@ def planning(live: Live) -> Iterator[PlaneRequests]:
     remove_crds(live.cluster.admin, "slack-crds.yaml")
 
 
-def test_it_shows_what_is_planned_and_why_pods_wait(browser: Browser, planning: PlaneRequests, tmp_path: Path) -> None:
+def test_it_shows_what_is_planned_and_why_pods_wait(browser: Browser, planning: PlaneRequests) -> None:
     """With CAGRPC_SCREENSHOTS=1 the pictures of the documentation are made anew."""
     live, cluster = planning.live, planning.cluster
     with browser.tab(1200, 1500) as tab:
@@ -79,8 +80,8 @@ def test_it_shows_what_is_planned_and_why_pods_wait(browser: Browser, planning: 
         assert int(tab.evaluate("document.querySelectorAll('#rounds svg rect.proven').length")) >= 2
         assert not tab.complaints
         live.wait_for(lambda: "ready" not in live.phases(), "what has come is released")
-        _picture(tab, tmp_path, "page.png", 1000, 1900)
-        _picture(tab, tmp_path, "page-phone.png", 360, 760)
+        _picture(tab, "page.png", 1000, 1900)
+        _picture(tab, "page-phone.png", 360, 760)
         assert tab.evaluate("document.documentElement.scrollWidth") <= 360
 
 
@@ -88,8 +89,8 @@ def _wait(live: Live, tab: Tab, selector: str, text: str) -> None:
     live.wait_for(lambda: text in tab.text(selector), f"{text!r} is in {selector}")
 
 
-def _picture(tab: Tab, tmp_path: Path, name: str, width: int, height: int) -> None:
-    shot = IMAGES / name if os.environ.get("CAGRPC_SCREENSHOTS") == "1" else tmp_path / name
+def _picture(tab: Tab, name: str, width: int, height: int) -> None:
+    shot = IMAGES / name if os.environ.get("CAGRPC_SCREENSHOTS") == "1" else kept(name)
     tab.size(width, height)
     tab.screenshot(shot)
     assert shot.read_bytes().startswith(PNG)

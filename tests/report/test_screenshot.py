@@ -12,6 +12,7 @@ from cagrpc.report.make import make_report
 from cagrpc.report.page import as_html
 from solver import Budget
 from tests.report.clusters import budget, daemons, half_empty, node, pod, written
+from tests.support.artifacts import kept
 from tests.support.browser import COMMON_FLAGS, Browser
 from tests.support.waiting import AMPLE_SECONDS
 
@@ -30,7 +31,7 @@ def in_browser(chromium: str, directory: Path, *flags: str) -> str:
 
 def test_a_browser_shows_the_report(chromium: str, tmp_path: Path) -> None:
     """With CAGRPC_SCREENSHOTS=1 the picture of the documentation is made anew."""
-    shot = IMAGE if os.environ.get("CAGRPC_SCREENSHOTS") == "1" else tmp_path / "report.png"
+    shot = IMAGE if os.environ.get("CAGRPC_SCREENSHOTS") == "1" else kept("report.png")
     in_browser(chromium, tmp_path, f"--screenshot={shot}", "--window-size=900,1150")
     assert shot.read_bytes().startswith(PNG)
     assert len(shot.read_bytes()) > 20_000  # an empty page has two
@@ -52,6 +53,7 @@ def test_nothing_is_wider_than_a_phone(browser: Browser, tmp_path: Path) -> None
         assert tab.evaluate("document.documentElement.scrollWidth") <= 390
         assert tab.evaluate("parseFloat(getComputedStyle(document.body).fontSize)") >= 14
         assert not tab.complaints
+        tab.screenshot(kept("report-phone.png"))
 
 
 def test_forty_nodes_print_on_one_page(chromium: str, tmp_path: Path) -> None:

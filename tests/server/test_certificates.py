@@ -15,7 +15,7 @@ from cryptography import x509
 from cryptography.x509.verification import PolicyBuilder, Store
 
 from cagrpc.cli.main import main
-from cagrpc.errors import InvalidInput
+from cagrpc.errors import InvalidInput, shown
 from cagrpc.server.certificates import ALWAYS_HOSTS, LEAF_LIFETIME, RENEW_BEFORE_EXPIRY, ensure_certificates, load
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -159,7 +159,7 @@ def test_the_command_says_what_it_made(tmp_path: Path, capsys: pytest.CaptureFix
 @pytest.mark.parametrize("host", ["bäd", "", "a b", "host:80", ".a"])
 def test_a_host_that_is_none(host: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["certs", "--dir", str(tmp_path), "--host", host]) == 2
-    assert f"--host {host!r}" in capsys.readouterr().err
+    assert f"--host {shown(host)}" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 

@@ -16,6 +16,7 @@ from cagrpc.controllers.settings import ConsolidationMode, Drive
 from cagrpc.fleet.journal import SqliteJournal
 from cagrpc.server.process import announce
 from cagrpc.server.server import JOURNAL, Endpoints
+from tests.support.artifacts import kept
 from tests.support.browser import Browser
 from tests.support.controlplane.processes import wait_for
 from tests.support.serving import cagrpc
@@ -32,6 +33,11 @@ def test_it_plans_and_orders_for_pods_that_are_played(started: Any) -> None:
     assert status["drive"] == "plan"
     assert status["demonstration"].startswith("a demonstration: ")
     assert serving.get("/plans")[0]["pods"] == 15
+    shown = cagrpc("status", "--http", serving.endpoints["http"]).stdout
+    kept("status.txt").write_text(shown)
+    assert shown.startswith("ready\n")
+    assert " in flight\n" in shown
+    assert max(map(len, shown.splitlines())) <= 100
     assert serving.stop() == 0
     assert "ERROR" not in serving.log()
 
@@ -42,6 +48,7 @@ def test_the_page_says_that_it_is_one(browser: Browser, started: Any) -> None:
         tab.open(f"http://{serving.endpoints['http']}/")
         tab.wait(lambda: "This is a demonstration" in tab.text("main"), "it is said")
         tab.wait(lambda: "m7i.4xlarge +1" in tab.text("#increments"), "an increment is there")
+        tab.screenshot(kept("demonstration.png"))
         assert not tab.complaints
 
 

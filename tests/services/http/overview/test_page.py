@@ -17,6 +17,7 @@ from cagrpc.services.http.metrics import Metrics
 from cagrpc.services.http.overview import feed
 from cagrpc.services.http.server import HttpServer
 from cagrpc.services.http.site import HttpAnswer, Site, text_answer
+from tests.support.artifacts import kept
 from tests.support.browser import Browser, Tab
 from tests.support.overview import BusyServer
 
@@ -98,6 +99,7 @@ def test_it_shows_every_section_and_keeps_focus_and_what_is_open(browser: Browse
             "3 of 8 pods could be had now", "proven to cost at least", "gap", "who holds it", "tenant-0",
         ):  # fmt: skip
             assert words.lower() in text.lower(), words
+        tab.screenshot(kept("overview.png"))
         assert tab.evaluate("document.querySelectorAll('#rounds svg rect.proven').length") == 20
         # The newest round is opened as a table, and stays open, with the focus, when others come.
         tab.evaluate("document.querySelector('#rounds summary').focus()")
@@ -221,6 +223,7 @@ def test_a_phone_has_no_horizontal_scrolling_and_colours_have_contrast(browser: 
         _wait_until_drawn(tab)
         tab.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
         assert tab.evaluate("document.documentElement.scrollWidth") <= 360
+        tab.screenshot(kept(f"overview-phone-{scheme}.png"))
         too_wide = """[...document.querySelectorAll('main *')]
             .filter(e => e.getBoundingClientRect().right > 361 && !e.closest('thead, svg')).map(e => e.outerHTML)"""
         assert tab.evaluate(too_wide) == []
