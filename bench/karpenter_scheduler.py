@@ -2,6 +2,7 @@
 (bench/karpenter_mix.py), side by side in one run.
 
     python -m bench.karpenter_scheduler [--pods N ...] [--seed N ...] [--share 0.09]
+    python -m bench.karpenter_scheduler --openb    # the 1,000 pods and 12 node groups of bench.live, all known at once
 
 Karpenter's program runs first; a share of its time is ours (but no less than `--least` seconds), by default so much
 that writing the plan and checking it, too, are done in a tenth.
@@ -18,10 +19,11 @@ import subprocess
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bench.karpenter_mix import karpenter_mix
+from bench.live import Case, groups_of, trace
 from bench.measure import WORKERS, cost_gap, get_ready
 from bench.table import machine, machine_line
 from solver import Budget, Plan, PodSpec, Problem, solve
@@ -41,6 +43,7 @@ from solver.verify.nodes import faults_on_nodes
 from solver.verify.places import CheckedPlaces
 from solver.verify.terms import faults_between_pods
 from tests.support.controlplane import binaries
+from tests.support.controlplane.plane import Scoring
 
 PODS = (500, 2_000, 5_000, 20_000)
 
@@ -62,19 +65,27 @@ def main() -> None:
     parser.add_argument("--seed", type=int, nargs="+", default=[42])
     parser.add_argument("--share", type=float, default=0.09, help="our budget, of the time that Karpenter takes")
     parser.add_argument("--least", type=float, default=0.2, help="our least budget, in seconds")
+    parser.add_argument("--openb", action="store_true", help="the pods and node groups of `bench.live` instead")
     arguments = parser.parse_args()
     print(machine_line(machine()))
     print()
     print("| pods | seed | Karpenter: nodes | $/h | s | broken | ours: nodes | $/h | s | broken | gap | cost | time |")
     print("|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|", flush=True)
     get_ready()
-    for pods in arguments.pods:
-        for seed in arguments.seed:
-            problem = karpenter_mix(pods, seed=seed)
+    for pods in (1_000,) if arguments.openb else arguments.pods:
+        for seed in (0,) if arguments.openb else arguments.seed:
+            problem = openb_1000() if arguments.openb else karpenter_mix(pods, seed=seed)
             theirs = karpenters(problem)
             budget = max(arguments.least, theirs.seconds * arguments.share)
             ours, gap = _ours(problem, budget)
             print(_line(pods, seed, theirs, ours, gap), flush=True)
+
+
+def openb_1000() -> Problem:
+    """Return the pods of `bench.live` over its node groups, named as Karpenter's offerings are."""
+    case = Case("openb-1000", "at once", "openb", Scoring.LEAST_ALLOCATED, 0.0, 0.0, 10.0)
+    groups = tuple(replace(each, id=f"{each.id}/zone-a/on-demand") for each in groups_of(case.groups))
+    return Problem(trace(case), groups)
 
 
 def _line(pods: int, seed: int, theirs: Measured, ours: Measured, gap: float) -> str:
