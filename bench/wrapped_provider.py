@@ -34,6 +34,7 @@ from urllib.parse import parse_qs
 from urllib.request import Request, urlopen
 
 import boto3
+import grpc
 
 from bench.table import machine, machine_line
 from cagrpc import errors
@@ -239,7 +240,15 @@ class Campaign:
     """Groups that have run out, and until when."""
 
     def __post_init__(self) -> None:
-        self.channel = FaultyChannel(Channel(self.address, None), epoch)  # type: ignore[arg-type] # a clock like others
+        channel = Channel(self.address, None)
+
+        def call(*asked: Any) -> Any:
+            try:
+                return channel(*asked)
+            except grpc.RpcError as error:  # as what may be lost
+                raise PlayedError(error.code(), error.details() or "") from error
+
+        self.channel = FaultyChannel(call, epoch)  # type: ignore[arg-type] # a clock like others
         self.access = ProviderAccess(self.address, behind_seconds=_BEHIND_SECONDS, list_every_seconds=5.0)
         self.groups = tuple(group(name, max_size=_MOST_NODES) for name in GROUPS)
 
@@ -262,9 +271,9 @@ class Campaign:
         for name in [name for name, at in self.out.items() if at <= now]:
             del self.out[name]
             self.clouds.recover(name)
-        if not self.out and rng.random() < 0.03:
+        if not self.out and rng.random() < 0.015:
             name = rng.choice(GROUPS)
-            self.out[name] = now + rng.uniform(60.0, 120.0)
+            self.out[name] = now + rng.uniform(50.0, 90.0)
             self.clouds.run_out(name, rng.randint(0, 2))
             self.told["times that a group ran out"] += 1
         if now < self.faults_until:
@@ -330,7 +339,7 @@ class Campaign:
         self._look(fleet)
         rng = self.rng
         in_flight = sum(each.in_flight for each in self.phases.values())
-        if in_flight < _MOST_IN_FLIGHT and rng.random() < 0.5:
+        if in_flight < _MOST_IN_FLIGHT and rng.random() < 0.2:
             reason = f"increment {len(self.wanted)}"
             self.wanted[reason] = {name: rng.randint(1, 2) for name in GROUPS}
             with suppress(errors.OrderRefused):

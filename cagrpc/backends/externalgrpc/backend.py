@@ -272,10 +272,15 @@ class ExternalGrpcBackend:
     # ---- what is asked of them
 
     def _refuse_in_doubt(self, group: _FollowedGroup) -> None:
-        doubt, seconds = group.orders.orders.doubt, group.orders.doubt_seconds(self._clock())
+        name, now = group.orders.group, self._clock()
+        if waits := group.orders.deletion_doubt_seconds(now):
+            raise errors.Unavailable(
+                f"node group {name}: a deletion is in doubt for up to {waits:.0f} s, from which an increase could not"
+                " be told"
+            )
+        doubt, seconds = group.orders.orders.doubt, group.orders.doubt_seconds(now)
         if doubt is None:
             return
-        name = group.orders.group
         if doubt.refused:
             raise errors.OutOfCapacity(
                 f"node group {name}: the provider refused an increase a moment ago; it is asked again in"

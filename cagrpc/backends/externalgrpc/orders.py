@@ -314,6 +314,12 @@ class OrdersOfGroup:
         doubt = self.orders.doubt
         return 0.0 if doubt is None else max(1.0, doubt.asked_at_seconds + self._behind_seconds - now)
 
+    def deletion_doubt_seconds(self, now: float) -> float:
+        """Return for how long the target may still fall by deletions that were not answered; 0 where it has fallen, or
+        there are none."""
+        asked = [each.asked_at_seconds for each in self.orders.deletions.values() if not each.answered]
+        return max(1.0, max(asked) + self._behind_seconds - now) if asked and self.unaccounted() > 0 else 0.0
+
     def delete(self, instances: Iterable[BackendInstance], now: float) -> Sequence[str]:
         """Give up the slots among these that have no instance, which are owed from now on; return the ids to delete of
         the others. What is being deleted, or is not known, is left out."""

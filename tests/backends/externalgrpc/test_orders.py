@@ -324,3 +324,19 @@ def test_only_the_leader_asks(caplog: pytest.LogCaptureFixture) -> None:
     journal.broken = True
     run.step(10.0)
     assert run.increases() == 0
+
+
+def test_an_increase_in_doubt_is_not_confused_with_a_deletion_that_comes_late() -> None:
+    """Each changes the target, which is all that there is to tell whether the increase was carried out."""
+    run = Run()
+    run.ask(a=3)
+    run.step(60.0)
+    run.channel.delay_seconds = 30.0
+    run.fleet.delete_instances("pool-a", [run.listed("pool-a")[0].id])
+    run.step()
+    run.channel.delay_seconds = 40.0
+    run.ask(a=1)
+    run.step(1.0)
+    run.channel.recover()
+    run.step(300.0)
+    assert (run.target("pool-a"), len(run.cloud.machines()), len(run.listed("pool-a"))) == (3, 3, 3)
