@@ -79,7 +79,10 @@ def main() -> int:
             options.keep.write_text(text)
         print(f"| {' | '.join(_HEADS)} |\n|{' --- |' * len(_HEADS)}", flush=True)
         for number, kept in enumerate(read(text), 1):
-            print(f"| {' | '.join(row(plane, directory, number, kept, options))} |", flush=True)
+            try:
+                print(f"| {' | '.join(row(plane, directory, number, kept, options))} |", flush=True)
+            except AssertionError as error:
+                print(f"| {number} | not played: {error!s:.200} |", flush=True)
     return 0
 
 
