@@ -391,10 +391,11 @@ def provisioners(problem: Problem) -> list[dict[str, Any]]:
     with_gpus = [each for each in problem.node_groups if each.allocatable.get(GPU)]
     others = [each for each in problem.node_groups if not each.allocatable.get(GPU)]
     taint = {"key": GPU, "value": "present", "effect": "NoSchedule"}
-    return [
+    found: list[dict[str, Any]] = [
         {"name": "cpu", "node_groups": written(others)},
         {"name": "gpu", "taints": [taint], "node_groups": written(with_gpus)},
     ]
+    return [each for each in found if each["node_groups"]]
 
 
 def create(cluster: Cluster, pod_sets: Sequence[PodSet], case: Case) -> None:
