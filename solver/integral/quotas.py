@@ -101,6 +101,10 @@ class _Dealing:
         self._reduced, self._claimed = reduced, claimed
         self._left = dict(enumerate(room)) if room is not None else {}
         self._guide = {key: guide[variable] for key, variable in claimed.units.items()} if guide is not None else {}
+        self._guided_to: dict[int, float] = defaultdict(float)
+        """Row -> pods that the guide has there."""
+        for (_, row), amount in self._guide.items():
+            self._guided_to[row] += amount
         self._counts: dict[int, list[tuple[int, int]]] = defaultdict(list)
         """Row -> (tally, pods that a unit adds to it)."""
         self._levels: dict[int, list[int]] = defaultdict(list)
@@ -162,9 +166,8 @@ class _Dealing:
     def _drawn_to(self, rows: Sequence[tuple[int, int]]) -> tuple[float, int]:
         """Return how many pods the guide has in a domain, or could be there; of equal ones, the domain with fewer pods
         that have been drawn to it before comes first."""
-        here = {row for row, _ in rows}
         if self._guide:
-            return sum(amount for (_, row), amount in self._guide.items() if row in here), 0
+            return sum(self._guided_to.get(row, 0.0) for row in dict(rows)), 0
         return self._could_be(rows), -self._drawn[self._reduced.rows[rows[0][0]].site]
 
     def _could_be(self, rows: Sequence[tuple[int, int]]) -> int:

@@ -47,6 +47,7 @@ from solver.planning import reasons
 from solver.reduction.objective import breaks_ties, dollars
 from solver.reduction.reduce import reduce
 from solver.reduction.reduced import price_micros
+from solver.reduction.terms import RunningPodIndex, Sort, Term
 from solver.relaxation.cp_sat import FEASIBLE, Model, new_solver, solve_within
 from solver.verify.check import faults_of
 
@@ -57,7 +58,7 @@ _STAGE_SHARE = 0.8
 """Of what is left of the time for choosing, for one stage before the last."""
 _MOST_CHOICES = 3
 """Plans with chosen domains: what the smaller problem took to fit and a plan does not is forbidden in the next."""
-_MOST_PAIRS = 60_000
+_MOST_PAIRS = 20_000
 """Of pod sets and kinds of nodes, beyond which no domains are chosen."""
 _MOST_PER_NODE = 256
 _TOLERANCE = 1e-9
@@ -121,15 +122,16 @@ class GangDomains:
     @cached_property
     def running(self) -> Mapping[DomainTerm, frozenset[str]]:
         """The domains where pods run already that a term counts: its pods go there."""
-        found: dict[DomainTerm, frozenset[str]] = {}
-        for key, selector in self.terms:
-            nodes = (n for n in self.problem.nodes if n.running and key in n.labels)
-            found[key, selector] = frozenset(
-                n.labels[key]
-                for n in nodes
-                if any(selects(selector, each.spec.namespace, dict(each.spec.labels)) for each in n.running)
+        nodes = self.problem.nodes
+        index = RunningPodIndex([each.running for each in nodes])
+        return {
+            (key, selector): frozenset(
+                nodes[place].labels[key]
+                for place in index.counted(Term(Sort.AFFINITY, key, selector))
+                if key in nodes[place].labels
             )
-        return found
+            for key, selector in self.terms
+        }
 
     @cached_property
     def supplies(self) -> Sequence[_Supply]:
@@ -222,8 +224,7 @@ class GangDomains:
     def room(self, key: str, value: str) -> Mapping[str, int]:
         """Return what a domain has in all of the resources that gangs ask for: what its nodes have, and no more than
         the largest of as many as limits allow."""
-        position = self.keys.index(key)
-        mine = [each for each in self.supplies if each.site[position] == value]
+        mine = self._of_domain[key, value]
         new = {self.problem.node_groups[each.group].id: each for each in mine if each.group is not None}
         total, largest = Counter[str](), Counter[str]()
         for supply in mine:
@@ -245,16 +246,27 @@ class GangDomains:
         return {name: min(total[name], standing[name] + most * largest[name], _PLENTY) for name in self._resources}
 
     @cached_property
+    def _of_domain(self) -> Mapping[tuple[str, str], Sequence[_Supply]]:
+        found: defaultdict[tuple[str, str], list[_Supply]] = defaultdict(list)
+        for each in self.supplies:
+            for key, value in zip(self.keys, each.site, strict=True):
+                if value is not None:
+                    found[key, value].append(each)
+        return found
+
+    @cached_property
     def _resources(self) -> Sequence[str]:
         return sorted({name for spec in self.asking for name, _ in spec.requests})
 
-    def asked(self, unit: int) -> Mapping[str, int]:
-        """Return what all pods of a unit ask for."""
-        total = Counter[str]()
-        for number in self.units[unit].pod_sets:
-            pods = self.problem.pod_sets[number]
-            total.update({name: amount * pods.count for name, amount in pods.spec.requests})
-        return total
+    @cached_property
+    def asked(self) -> Sequence[Mapping[str, int]]:
+        """Return what all pods of each unit ask for."""
+        totals = [Counter[str]() for _ in self.units]
+        for total, unit in zip(totals, self.units, strict=True):
+            for number in unit.pod_sets:
+                pods = self.problem.pod_sets[number]
+                total.update({name: amount * pods.count for name, amount in pods.spec.requests})
+        return totals
 
     def begun(self, plan: Plan) -> int:
         """Return how many domains without a node before a plan puts pods into that ask for one."""
@@ -319,8 +331,11 @@ class _Model:
     def _same_domain(self) -> None:
         """Tie the units of a gang that share a term to one of its domains (a block, of which each has its rack)."""
         of = self.of
-        for term in of.terms:
-            mine = [number for number, unit in enumerate(of.units) if term in unit.terms]
+        tied: defaultdict[DomainTerm, list[int]] = defaultdict(list)
+        for number, unit in enumerate(of.units):
+            for term in unit.terms:
+                tied[term].append(number)
+        for term, mine in tied.items():
             if len(mine) < 2:
                 continue
             by_value: defaultdict[str, list[cp_model.IntVar]] = defaultdict(list)
@@ -387,7 +402,7 @@ class _Model:
                 for _, var in mine:
                     self.model.add(var <= here)
             for name, most in self.of.room(key, value).items():
-                asked = [(self.of.asked(number).get(name, 0), var) for number, var in mine]
+                asked = [(self.of.asked[number].get(name, 0), var) for number, var in mine]
                 unit = math.gcd(most, *(amount for amount, _ in asked)) or 1
                 if any(amount for amount, _ in asked):
                     self.model.add(sum(amount // unit * var for amount, var in asked) <= most // unit * here)
@@ -493,7 +508,8 @@ def in_gang_domains(problem: Problem, budget: RunningBudget, search: Search) -> 
 
     What a plan costs at least is proven for gangs that need not be together, which is planned first. Where no choice of
     domains serves as many, the problem itself is searched, too."""
-    whole = with_new_domains(problem, (key for key, _ in gang_terms(problem)), len(gang_terms(problem)))
+    terms = gang_terms(problem)
+    whole = with_new_domains(problem, (key for key, _ in terms), len(terms))
     of = GangDomains(whole)
     apart = search(_renamed(problem, {each: _apart(each) for each in of.asking}), _part(budget, _APART_SHARE))
     proven = [apart]

@@ -254,22 +254,15 @@ def _starting_together(layout: Layout, term: Term) -> list[Term]:
     """The terms over the same key of which each counts the carriers of all others, so that whichever pod comes first
     decides for all of them; the term among them."""
 
-    def own(each: Term) -> set[int]:
-        return {part.spec for _, part in layout.carrying[each] if layout.counts_itself(part, each)}
-
-    mine = own(term)
+    mine = layout.own_carriers[term]
     if not mine:
         return []
+    met = {each for spec in layout.counted[term] for each in layout.own_terms.get(spec, ())}
     return [
         each
-        for each in layout.terms
+        for _, each in sorted(met, key=lambda one: one[0])
         if each is term
-        or (
-            (each.sort, each.key) == (term.sort, term.key)
-            and not layout.has_started(each)
-            and not layout.counted[term].isdisjoint(own(each))
-            and not layout.counted[each].isdisjoint(mine)
-        )
+        or (each.key == term.key and not layout.has_started(each) and not layout.counted[each].isdisjoint(mine))
     ]
 
 

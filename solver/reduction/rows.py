@@ -468,6 +468,22 @@ class Layout:
     def counts_itself(self, part: RowPart, term: Term) -> bool:
         return part.spec in self.counted[term]
 
+    @cached_property
+    def own_carriers(self) -> Mapping[Term, frozenset[int]]:
+        """Of each term of affinity: the specs that carry it and that it counts."""
+        affinity = (term for term in self.terms if term.sort is Sort.AFFINITY)
+        found = ((term, {part.spec for _, part in self.carrying[term]}) for term in affinity)
+        return {term: frozenset(specs & self.counted[term]) for term, specs in found}
+
+    @cached_property
+    def own_terms(self) -> Mapping[int, Sequence[tuple[int, Term]]]:
+        """Of each spec: the terms of affinity that it carries and that count it, with their positions."""
+        found: dict[int, list[tuple[int, Term]]] = defaultdict(list)
+        for position, term in enumerate(self.terms):
+            for spec in self.own_carriers.get(term, ()):
+                found[spec].append((position, term))
+        return found
+
     def starts_anywhere(self, part: RowPart, term: Term) -> bool:
         """Whether the carrier's first pod may go anywhere and the others must follow it."""
         return self.counts_itself(part, term) and not self.has_started(term)

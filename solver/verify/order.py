@@ -17,6 +17,7 @@ from solver.model import (
     HOSTNAME,
     Node,
     NodeGroup,
+    Operator,
     PodAffinityTerm,
     PodSelector,
     PodSpec,
@@ -212,10 +213,7 @@ class _Play:
             if found:
                 made[index] = found
         self.constraints = list(known.values())
-        self._counting: dict[int, list[_Constraint]] = {
-            index: [each for each in self.constraints if self._selects(each, places.specs[index])]
-            for index in (places.of_class if self.constraints else ())
-        }
+        self._counting = self._counted_by(places)
         self._asked: dict[int, list[tuple[_Constraint, bool]]] = {}
         """Class -> its constraints, and whether each counts it."""
         for index, found in made.items():
@@ -235,6 +233,31 @@ class _Play:
         self.is_needed = bool(self.constraints) and units <= _MOST_UNITS
         if self.is_needed:
             self._count_running(problem, places)
+
+    def _counted_by(self, places: CheckedPlaces) -> dict[int, list[_Constraint]]:
+        """Return the constraints that count each class. Of those that ask for a label's value, or for a label, only
+        pods that have it are looked at: there may be as many constraints as classes."""
+        by_label: dict[tuple[str, str | None], list[tuple[int, _Constraint]]] = defaultdict(list)
+        of_all: list[tuple[int, _Constraint]] = []
+        for number, each in enumerate(self.constraints):
+            wanted = (
+                one for one in each.selector.match_expressions or () if one.operator in (Operator.IN, Operator.EXISTS)
+            )
+            one = next(wanted, None)
+            if one is None:
+                of_all.append((number, each))
+            else:
+                for value in one.values or (None,):
+                    by_label[one.key, value].append((number, each))
+        found: dict[int, list[_Constraint]] = {}
+        for index in places.of_class if self.constraints else ():
+            spec = places.specs[index]
+            near = dict(of_all)
+            for key, value in spec.labels:
+                near.update(by_label.get((key, value), ()))
+                near.update(by_label.get((key, None), ()))
+            found[index] = [near[number] for number in sorted(near) if self._selects(near[number], spec)]
+        return found
 
     @staticmethod
     def _selects(constraint: _Constraint, spec: PodSpec) -> bool:
