@@ -44,6 +44,7 @@ from solver.model.eligibility import node_label_keys, read_node_names, selects, 
 from solver.model.errors import UncheckedPlanError
 from solver.model.objective import Goal, ObjectiveStage, StageValue
 from solver.planning import reasons
+from solver.planning.progress import SILENT, SearchProgress
 from solver.reduction.objective import breaks_ties, dollars
 from solver.reduction.reduce import reduce
 from solver.reduction.reduced import price_micros
@@ -499,10 +500,10 @@ def _pinned(of: GangDomains, choice: _DomainChoice) -> dict[PodSpec, PodSpec]:
     return found
 
 
-Search = Callable[[Problem, RunningBudget], Plan]
+Search = Callable[[Problem, RunningBudget, SearchProgress], Plan]
 
 
-def in_gang_domains(problem: Problem, budget: RunningBudget, search: Search) -> Plan:
+def in_gang_domains(problem: Problem, budget: RunningBudget, search: Search, progress: SearchProgress) -> Plan:
     """Return the best plan of a problem with gangs that ask for one domain each, with the domains that it begins as a
     stage of its objective. `search` plans a problem as it is.
 
@@ -511,11 +512,11 @@ def in_gang_domains(problem: Problem, budget: RunningBudget, search: Search) -> 
     terms = gang_terms(problem)
     whole = with_new_domains(problem, (key for key, _ in terms), len(terms))
     of = GangDomains(whole)
-    apart = search(_renamed(problem, {each: _apart(each) for each in of.asking}), _part(budget, _APART_SHARE))
+    apart = search(_renamed(problem, {each: _apart(each) for each in of.asking}), _part(budget, _APART_SHARE), SILENT)
     proven = [apart]
     best = _best_choice(of, proven, budget, search)
     if best is None or _serves_less(best):
-        found = search(whole, _rest(budget))
+        found = search(whole, _rest(budget), progress)
         proven.append(found)
         best = _better(of, best, found, proven) or _with_stage(of, found, proven)
     if not best.unplaced and budget.affords(1, _BOUND_SHARE):
@@ -549,7 +550,7 @@ def _best_choice(of: GangDomains, proven: Sequence[Plan], budget: RunningBudget,
         if choice is None or not choice.values:
             break
         pinned = _pinned(of, choice)
-        other = _asked(of.problem, search(_renamed(of.problem, pinned), _part(budget, _PLAN_SHARE)), pinned)
+        other = _asked(of.problem, search(_renamed(of.problem, pinned), _part(budget, _PLAN_SHARE), SILENT), pinned)
         best = _better(of, best, other, proven)
         left = {other.pod_classes[each.pod_class].gang for each in other.unplaced}
         failed = {(n, values) for n, values in choice.values.items() if of.units[n].gang in left}

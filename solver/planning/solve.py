@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 from solver.model import (
     Budget,
@@ -93,9 +92,9 @@ class _UncheckedSpecsError(Exception):
 
 def _solved(problem: Problem, budget: RunningBudget, progress: SearchProgress = SILENT) -> Plan:
     if gang_terms(problem):
-        plan = in_gang_domains(problem, budget, partial(_searched, progress=progress))
+        plan = in_gang_domains(problem, budget, _searched, progress)
     else:
-        plan = _searched(problem, budget, 1.0, progress)
+        plan = _searched(problem, budget, progress)
     try:
         check(problem, plan)
     except UncheckedPlanError as error:
@@ -103,13 +102,11 @@ def _solved(problem: Problem, budget: RunningBudget, progress: SearchProgress = 
     return plan
 
 
-def _searched(
-    problem: Problem, budget: RunningBudget, fraction: float = 1.0, progress: SearchProgress = SILENT
-) -> Plan:
-    """Return the best plan found within the first `fraction` of the budget."""
+def _searched(problem: Problem, budget: RunningBudget, progress: SearchProgress = SILENT) -> Plan:
+    """Return the best plan found."""
     reduced = reduce(with_enough_nodes(problem))
     tiered = len(reduced.tiers) > 1
-    outcome = optimise(reduced, budget, fraction * (_MAIN_SHARE if tiered else 1.0), progress)
+    outcome = optimise(reduced, budget, _MAIN_SHARE if tiered else 1.0, progress)
     cost = sum(outcome.values[s] for s in outcome.values if s.goal is Goal.COST)
     priority = max(0, cost - _cost_with_equal_weights(outcome, budget)) if tiered and cost else 0
     return _costing_a_node(problem, settled(problem, _plan(problem, outcome, priority, budget)))
