@@ -2,7 +2,8 @@
 (bench/karpenter_mix.py), side by side in one run.
 
     python -m bench.karpenter_scheduler [--pods N ...] [--seed N ...] [--share 0.09]
-    python -m bench.karpenter_scheduler --openb    # the 1,000 pods and 12 node groups of bench.live, all known at once
+    python -m bench.karpenter_scheduler --openb    # the 1,000 pods and 12 node groups of bench.live, all known at once,
+                                                   GPU nodes without a taint
 
 Karpenter's program runs first; a share of its time is ours (but no less than `--least` seconds), by default so much
 that writing the plan and checking it, too, are done in a tenth.
@@ -84,7 +85,9 @@ def main() -> None:
 def openb_1000() -> Problem:
     """Return the pods of `bench.live` over its node groups, named as Karpenter's offerings are."""
     case = Case("openb-1000", "at once", "openb", Scoring.LEAST_ALLOCATED, 0.0, 0.0, 10.0)
-    groups = tuple(replace(each, id=f"{each.id}/zone-a/on-demand") for each in groups_of(case.groups))
+    groups = tuple(
+        replace(each, id=f"{each.id}/zone-a/on-demand", capacity=each.allocatable) for each in groups_of(case.groups)
+    )
     return Problem(trace(case), groups)
 
 
