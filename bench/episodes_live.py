@@ -17,6 +17,7 @@ import random
 import sys
 import time
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -59,6 +60,8 @@ class Played:
 
     usd_per_hour: float
     served: int
+    nodes: Counter[str]
+    """By group."""
 
 
 def main() -> int:
@@ -69,6 +72,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of what pods there are")
     parser.add_argument("--kept", type=Path, help="episodes that a server has kept: none is recorded")
     parser.add_argument("--keep", type=Path, help="where to write those that were recorded")
+    parser.add_argument("--verbose", action="store_true", help="the nodes by group as well")
     options = parser.parse_args()
     options.salvo, options.batch = False, None
     warm_up()
@@ -150,6 +154,10 @@ def row(plane: ControlPlane, directory: Path, number: int, kept: KeptEpisode, op
     off = f"{100 * (difference / said - 1):.1f}" if said else f"{difference:.2f} $/h"
     yield from (f"{first.usd_per_hour:,.2f}", f"{second.usd_per_hour:,.2f}", f"{difference:,.2f}", off)
     yield f"{first.served}, {second.served}"
+    if options.verbose:
+        for what, found in (("came", episode.came), ("planned", episode.planned)):
+            print(what, "by the report:", {each.node_group: each.count for each in found.nodes})
+        print("played:", dict(first.nodes), dict(second.nodes))
 
 
 @contextmanager
@@ -186,7 +194,8 @@ def played(live: Live, state: RecordedState, seen: Seen, *, boots: bool = False)
             time.sleep(0.5)
             if (now := (len(seen.running), len(seen.groups))) != before:
                 changed, before = time.monotonic(), now
-    return Played(sum(prices[pool] for pool in seen.groups.values() if pool), len(seen.running))
+    nodes = Counter(pool for pool in seen.groups.values() if pool)
+    return Played(sum(prices[pool] * count for pool, count in nodes.items()), len(seen.running), nodes)
 
 
 def renamed(pod_sets: Sequence[PodSet], wave: int) -> list[PodSet]:
