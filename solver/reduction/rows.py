@@ -348,7 +348,7 @@ class Layout:
         domains of such nodes, and those of other new nodes. On nodes that stand its carriers are there first."""
         found: dict[Term, tuple[str, str]] = {}
         for term in self.terms:
-            if term.sort is not Sort.ANTI or is_host(term) or not any(place.daemons for place in self.places):
+            if term.sort is not Sort.ANTI or is_host(term) or not self._with_daemons(term).any():
                 continue
             plain = self.domain(term.key)
             new = [value if place.can_hold and not place.name else None
@@ -624,13 +624,20 @@ class Layout:
 
     def _with_daemons(self, term: Term) -> Bools:
         """Per place: whether a new node there gets a DaemonSet's pod that the term counts."""
-        result, known = np.zeros(len(self.places), dtype=bool), dict[tuple[PodSpec, ...], bool]()
+        result = np.zeros(len(self.places), dtype=bool)
+        for daemons, places in self._daemon_places.items():
+            if any(term.counts(spec) for spec in daemons):
+                result |= places
+        return result if is_host(term) or not result.any() else result & (self._codes(term.key) >= 0)
+
+    @cached_property
+    def _daemon_places(self) -> Mapping[tuple[PodSpec, ...], Bools]:
+        """Return the places by the DaemonSets' pods that new nodes there get."""
+        found: dict[tuple[PodSpec, ...], Bools] = {}
         for number, place in enumerate(self.places):
-            if place.daemons and (is_host(term) or term.key in place.labels):
-                if place.daemons not in known:
-                    known[place.daemons] = any(term.counts(spec) for spec in place.daemons)
-                result[number] = known[place.daemons]
-        return result
+            if place.daemons:
+                found.setdefault(place.daemons, np.zeros(len(self.places), dtype=bool))[number] = True
+        return found
 
     def _codes(self, key: str) -> Ints:
         """Per place: a number for its domain of the key, -1 where it is in none."""
