@@ -65,7 +65,7 @@ def _loaded(point: EntryPoint) -> tuple[BackendPlugin | None, str]:
 def _wrong(name: str, found: Any) -> str:
     """Return what a plug-in lacks; nothing where it can be used."""
     if isinstance(found, type) or not callable(getattr(found, "configure", None)):
-        return f"found {shown(found)}, expected an instance of cagrpc.backends.plugin.BackendPlugin"
+        return f"found {_shown(found)}, expected an instance of cagrpc.backends.plugin.BackendPlugin"
     if getattr(found, "name", None) != name:
         return f'its name is {shown(getattr(found, "name", None))}, expected that of the entry point, "{name}"'
     fields: Any = getattr(found, "backend_fields", None)
@@ -92,7 +92,9 @@ def _is_form(found: Any) -> bool:
 
 
 def _shown(found: Any) -> str:
-    return f"one with {', '.join(found.model_fields) or 'none'}" if _is_form(found) else f"{shown(found)}"
+    if _is_form(found):
+        return f"one with {', '.join(found.model_fields) or 'none'}"
+    return f"the class {found.__name__}" if isinstance(found, type) else shown(found)
 
 
 def _names(plugin: BackendPlugin) -> set[str]:

@@ -317,14 +317,14 @@ def test_of_two_with_one_name_the_first_package_is_taken(reverse: bool) -> None:
 @pytest.mark.parametrize(
     ("point", "wrong"),
     [
-        (_Point(_Cloud), "found <class '.*_Cloud'>, expected an instance of cagrpc.backends.plugin.BackendPlugin;"),
+        (_Point(_Cloud), "found the class _Cloud, expected an instance of cagrpc.backends.plugin.BackendPlugin;"),
         (_Point("cloud"), 'found "cloud", expected an instance'),
-        (_Point(_plugin(name="other")), "its name is 'other', expected that of the entry point, \"cloud\";"),
+        (_Point(_plugin(name="other")), 'its name is "other", expected that of the entry point, "cloud";'),
         (_Point(_plugin(backend_fields=_Required)), "backend_fields.cloud: expected a default"),
         (_Point(_plugin(backend_fields=_Foreign)), 'the one field "cloud", found one with cloud, region;'),
-        (_Point(_plugin(backend_fields=dict)), "found <class 'dict'>;"),
+        (_Point(_plugin(backend_fields=dict)), "found the class dict;"),
         (_Point(_plugin(kubernetes_fields=_Nodes)), 'names that begin with "cloud_", found one with kubeconfig;'),
-        (_Point(_plugin(kubernetes_fields=str)), "expected a cagrpc.forms.Form or None, found <class 'str'>;"),
+        (_Point(_plugin(kubernetes_fields=str)), "expected a cagrpc.forms.Form or None, found the class str;"),
         (_Point(_plugin(name="file", backend_fields=_File), "file"), 'the name "file" is taken by cagrpc;'),
         (_Point(_plugin(name="simulated", backend_fields=_File), "simulated"), 'the one field "simulated", found'),
     ],

@@ -69,4 +69,4 @@ def test_commands_take_it_from_flags_or_the_environment(
     monkeypatch.setenv("CAGRPC_TOKEN", "right")
     assert main(["slack", "--output", "json"]) == 0
     assert main(["slack", "--token-file", str(tmp_path / "none")]) == 2
-    assert "none: no token that could be read" in capsys.readouterr().err
+    assert "none: its token cannot be read" in capsys.readouterr().err

@@ -382,7 +382,7 @@ def test_what_deleted_machines_were_waiting_for_is_logged(bench: Bench, caplog: 
     (logged,) = caplog.messages
     names = " or ".join(rf"\({name_of(token)}\)" for token in TOKENS).replace(" or ", "|")
     assert re.fullmatch(
-        rf"node group a: 2 machines had not come up ({names}): CloneFailed: no datastore has room", logged
+        rf"node group a: machines that had not come up, 2 ({names}): CloneFailed: no datastore has room", logged
     )
 
 

@@ -67,7 +67,7 @@ def test_the_older_wire_gets_the_same_answer() -> None:
 @pytest.mark.parametrize(
     ("group_id", "count", "why"),
     [
-        pytest.param("z", 1, "is no node group of this fleet", id="an unknown group"),
+        pytest.param("z", 1, "is not a node group of this fleet", id="an unknown group"),
         pytest.param("dear", 0, "asks for 0 nodes", id="no node"),
         pytest.param("dear", 11, "would have 11 nodes, above the group's maximum of 10", id="above the maximum"),
         pytest.param("dear", 6, "would break limits: cluster", id="above the cluster's limit"),
