@@ -271,7 +271,7 @@ class Campaign:
         for name in [name for name, at in self.out.items() if at <= now]:
             del self.out[name]
             self.clouds.recover(name)
-        if not self.out and rng.random() < 0.015:
+        if not self.out and rng.random() < 0.05:
             name = rng.choice(GROUPS)
             self.out[name] = now + rng.uniform(50.0, 90.0)
             self.clouds.run_out(name, rng.randint(0, 2))
