@@ -50,3 +50,22 @@ def test_namespaces_are_those_of_the_scheduler(
     with KubeScheduler(oracle) as scheduler:
         takes = scheduler.ask(asked)["takes"]
     assert [each for each, pods in found.assigned.existing.items() if pods] == takes[name]
+
+
+@pytest.mark.long("another release")
+@pytest.mark.parametrize(("operator", "newest", "oldest"), [("DoesNotExist", [], ["n"]), ("NotIn", [], ["n"])])
+def test_in_1_30_a_pod_that_waits_is_apart_from_namespaces_by_their_labels(
+    operator: str, newest: list[str], oldest: list[str], oracle: Path, oldest_oracle: Path
+) -> None:
+    """What docs/reference/constraints.md says of releases; planning is by the newest, which lets in less."""
+    runs = _in("with", pod("other", "100m", {"app": "x"}))
+    runs = {**runs, "spec": {**runs["spec"], "nodeName": "n"}, "status": {"phase": "Running"}}
+    asked = {
+        "nodes": [node("n")], "bound": [runs], "objects": [_namespace("with", l="y"), _namespace("without")],
+        "unplaced": [_in("with", pod("carrier", "100m", affinity=_apart(operator)))],
+    }  # fmt: skip
+    found = []
+    for program in (oracle, oldest_oracle):
+        with KubeScheduler(program) as scheduler:
+            found.append(scheduler.ask(asked)["takes"]["with/carrier"])
+    assert found == [newest, oldest]
