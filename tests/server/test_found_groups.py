@@ -118,7 +118,7 @@ def test_a_group_without_a_template_is_left_out_and_said(caplog: pytest.LogCaptu
         ('{address: "10.0.0.1:8086"}', "without tls"),
         ("{address: nowhere}", "address"),
         ("[]", "expected an address"),
-        ('[{address: "localhost:1"}, {address: "localhost:1"}]', "is there twice"),
+        ('[{address: "localhost:1"}, {address: "localhost:1"}]', "is given twice"),
     ],
 )
 def test_what_is_wrong_is_told(written: str, problem: str) -> None:

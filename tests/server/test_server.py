@@ -241,7 +241,7 @@ def test_who_hangs_before_it_leads_gives_the_lease_up(tmp_path: Path, monkeypatc
         try:
             assert told.wait(AMPLE_SECONDS)
             assert server.failure.startswith(
-                "Lease cagrpc/cagrpc: given up by first: taking over the journal does not go on"
+                "Lease cagrpc/cagrpc: given up by first: taking over the journal makes no progress"
             )
             assert LeaderElection(store.client(), "cagrpc", identity="second").step()
         finally:
@@ -304,8 +304,8 @@ def test_a_thread_that_dies_ends_the_process(caplog: pytest.LogCaptureFixture) -
             thread.join(AMPLE_SECONDS)
     assert threading.excepthook is before
     assert told == [
-        "the thread reflector-pods ended unexpectedly: ZeroDivisionError('ours')",
-        "the thread reflector-pods ended unexpectedly: SystemExit(3)",
+        "the thread reflector-pods ended unexpectedly: ZeroDivisionError: ours",
+        "the thread reflector-pods ended unexpectedly: SystemExit: 3",
     ]
     assert "ZeroDivisionError" in caplog.text
 
