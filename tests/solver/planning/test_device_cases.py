@@ -145,7 +145,7 @@ def test_a_plan_before_is_kept_as_far_as_devices_still_allow() -> None:
         pytest.param(
             SOCKETS,
             together(NUMA, asks(count=5)),
-            "request gpu of its resource claims: asks for 5 devices with one value of example.com/numa, not so many are"
+            "request gpu of its resource claims: asks for 5 devices with one value of example.com/numa, and fewer are"
             " free (node group g)",
             id="attribute",
         ),

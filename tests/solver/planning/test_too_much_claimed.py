@@ -31,7 +31,7 @@ from tests.support.steps import steps
 
 AT_ONCE = Budget(0.0)
 FEW_STEPS, FEW_WAYS, MOST_OF_ALL = 20_000, 2_000, work.MOST_STEPS
-PER_STEP, PER_WAY, PER_ALTERNATIVE = 150, 300, 600
+PER_STEP, PER_WAY, PER_ALTERNATIVE = 200, 300, 600
 """Calls for each step that is allowed (a plan is made up to four times), for each way in which the checker may have
 devices given, and for each alternative that is read."""
 
