@@ -56,8 +56,8 @@ def _elsewhere() -> Iterator[str]:
         ("serve --http-address 127.0.0.1:99999", 2, '--http-address: found "127.0.0.1:99999", expected a port'),
         ("replay text.jsonl.gz", 2, "text.jsonl.gz: is not a gzip file; expected what `cagrpc serve --record` writes"),
         ("replay call.jsonl.gz", 2, "call.jsonl.gz: line 1: is not a recorded RPC: method is missing"),
-        ("status --http ELSEWHERE", 1, "/status: the answer is not JSON; is it the HTTP address of `cagrpc serve`?"),
-        ("status --http 127.0.0.1:9", 1, "/status: Connection refused; is `cagrpc serve` running?"),
+        ("status --http ELSEWHERE", 1, ": the answer is not JSON; is it the HTTP address of `cagrpc serve`?"),
+        ("status --http 127.0.0.1:9", 1, ": Connection refused; is `cagrpc serve` running?"),
     ],
 )  # fmt: skip
 def test_a_wrong_input_is_told_in_one_line(
