@@ -48,6 +48,6 @@ def test_what_is_told_of_an_object_without_a_namespace_is_found_with_it(cluster:
     assert events.write_due() == 1
     query = {"fieldSelector": f"involvedObject.uid={about.uid}"}
     (found,) = client.get("/api/v1/namespaces/default/events", query)["items"]
-    assert (found["type"], found["reason"], found["message"]) == ("Normal", "Booked", "room is kept on it")
+    assert (found["type"], found["reason"], found["message"]) == ("Normal", "Accepted", "room is kept on it")
     client.delete(f"/api/v1/nodes/{about.name}")
     client.close()
