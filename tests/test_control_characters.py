@@ -21,8 +21,6 @@ from cagrpc.server import logs
 from cagrpc.tables import console, table
 from tests.support.examples import examples
 
-pytestmark = pytest.mark.usefixtures("logging_as_before")
-
 ATTACK = "\x1b]0;owned\x07\x1b[2J\x9b8m\r\x7f\u202eready"
 WRITTEN_OUT = r"\u001b]0;owned\u0007\u001b[2J\u009b8m\u000d\u007f\u202eready"
 

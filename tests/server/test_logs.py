@@ -8,14 +8,10 @@ import logging
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
-
 from cagrpc.runtime import tracing
 from cagrpc.server import logs
 from tests.support.fleet import FakeClock
 from tests.support.traces import traced
-
-pytestmark = pytest.mark.usefixtures("logging_as_before")
 
 
 class Stream(io.StringIO):

@@ -1,4 +1,4 @@
-"""Logging as it was before a test that sets it up, which is for the whole process."""
+"""Logging as it was before each test: a server sets it up for the whole process, also one that refuses to start."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NAMES = ("", "cagrpc", "urllib3", "kubernetes")
 """Of the loggers that `cagrpc.server.logs` changes."""
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def logging_as_before() -> Iterator[None]:
     loggers = [logging.getLogger(name) for name in _NAMES]
     before = [(each.level, list(each.handlers)) for each in loggers]
