@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from solver.model.eligibility import required_affinity, selects
-from solver.model.objects import HOSTNAME, NODES, Limit, NodeGroup, PodAffinityTerm, PodSelector, PodSpec
+from solver.model.objects import HOSTNAME, NODES, Limit, NewDomains, NodeGroup, PodAffinityTerm, PodSelector, PodSpec
 from solver.model.plan import NodeGroupIncrease, Plan, PlannedNodes, Problem
 
 GANG_MARK = "gang.planning.cagrpc.io/"
@@ -51,16 +51,12 @@ def gang_terms(problem: Problem) -> dict[DomainTerm, list[int]]:
     return dict(found)
 
 
-def new_domain(group: NodeGroup, domain: str) -> str:
-    """Return the value that stands for a domain that is still to come."""
-    return f"{group.id}{_NEW}{domain}"
-
-
-def in_new_domain(group: NodeGroup, domain: str) -> NodeGroup:
+def _new_domain(group: NodeGroup, new: NewDomains, number: int, room: int) -> NodeGroup:
     """Return the group as it is to nodes that are ordered for one domain."""
-    keys = group.new_domains.keys if group.new_domains else ()
-    labels = {**group.labels, **dict.fromkeys(keys, new_domain(group, domain))}
-    return replace(group, labels=labels, new_domains=None)
+    name = f"{group.id}{_NEW}{number}"
+    labels = {**group.labels, **dict.fromkeys(new.keys, name)}
+    size = min(room, new.most_nodes)
+    return replace(group, id=name, labels=labels, new_domains=None, min_size=0, target_size=0, max_size=size)
 
 
 def with_new_domains(problem: Problem, keys: Iterable[str], most: int) -> Problem:
@@ -72,15 +68,11 @@ def with_new_domains(problem: Problem, keys: Iterable[str], most: int) -> Proble
     limits: list[Limit] = []
     for group in problem.node_groups:
         groups.append(group)
-        room = group.max_size - group.target_size
-        if room <= 0 or group.new_domains is None or asked.isdisjoint(group.new_domains.keys):
+        room, new = group.max_size - group.target_size, group.new_domains
+        if room <= 0 or new is None or asked.isdisjoint(new.keys):
             continue
-        most_nodes = min(room, group.new_domains.most_nodes)
-        mine = [in_new_domain(group, str(number + 1)) for number in range(min(most, room, MOST_NEW_DOMAINS))]
-        mine = [
-            replace(each, id=new_domain(group, str(number + 1)), min_size=0, target_size=0, max_size=most_nodes)
-            for number, each in enumerate(mine)
-        ]
+        numbers = range(1, min(most, room, MOST_NEW_DOMAINS) + 1)
+        mine = [_new_domain(group, new, number, room) for number in numbers]
         groups += mine
         copies[group.id] = frozenset(each.id for each in mine)
         limits.append(Limit(f"the maximum size of {group.id}", {NODES: room}, {}, copies[group.id] | {group.id}))

@@ -31,9 +31,7 @@ from solver.model import (
     Problem,
     Requirement,
     Resources,
-    Status,
     Taint,
-    TierCost,
 )
 from solver.model.allocation import allocate
 from solver.model.budget import RunningBudget
@@ -43,12 +41,15 @@ from solver.model.domains import DomainTerm, folded, gang_terms, one_domain_term
 from solver.model.eligibility import node_label_keys, read_node_names, selects, why_not_eligible
 from solver.model.errors import UncheckedPlanError
 from solver.model.objective import Goal, ObjectiveStage, StageValue
+from solver.model.plan import class_key
 from solver.planning import reasons
 from solver.planning.progress import SILENT, SearchProgress
-from solver.reduction.objective import breaks_ties, dollars
+from solver.planning.write_plan import certified
+from solver.reduction.objective import breaks_ties
 from solver.reduction.reduce import reduce
 from solver.reduction.reduced import price_micros
 from solver.reduction.terms import RunningPodIndex, Sort, Term
+from solver.reduction.work import replaced
 from solver.relaxation.cp_sat import FEASIBLE, Model, new_solver, solve_within
 from solver.verify.check import faults_of
 
@@ -68,6 +69,8 @@ _PLENTY = 2**50
 
 Site = tuple[str | None, ...]
 """The value of each topology key that gangs ask for."""
+Domains = tuple[tuple[str, str], ...]
+"""Topology keys, each with a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,19 +96,13 @@ class _Supply:
     """The index of its node group."""
 
 
-@dataclass(frozen=True, slots=True)
-class _DomainChoice:
-    """A domain for each unit that is served: its topology keys and values."""
-
-    values: Mapping[int, tuple[tuple[str, str], ...]]
-
-
 class GangDomains:
     """The smaller problem."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, terms: Mapping[DomainTerm, Sequence[int]]) -> None:
+        """`terms` are the problem's `gang_terms`."""
         self.problem = problem
-        self.terms = gang_terms(problem)
+        self.terms = terms
         self.keys = tuple(sorted({key for key, _ in self.terms}))
         by_unit: defaultdict[tuple[str, tuple[DomainTerm, ...]], list[int]] = defaultdict(list)
         for number in sorted({number for numbers in self.terms.values() for number in numbers}):
@@ -176,7 +173,7 @@ class GangDomains:
     def _site(self, labels: Mapping[str, str]) -> Site:
         return tuple(map(labels.get, self.keys))
 
-    def values_of(self, unit: _GangPart, site: Site) -> tuple[tuple[str, str], ...] | None:
+    def values_of(self, unit: _GangPart, site: Site) -> Domains | None:
         """Return the domains of the unit's keys that a site is in; None where it is in none, or not in that of pods
         that run already."""
         found: dict[str, str] = {}
@@ -195,16 +192,12 @@ class GangDomains:
             return {}
         (key,) = self.keys
         groups, limits = self.problem.node_groups, self.problem.limits
-        of_value: defaultdict[str, list[_Supply]] = defaultdict(list)
-        for supply in self.supplies:
-            if supply.site[0] is not None:
-                of_value[supply.site[0]].append(supply)
         domain = {group.id: group.labels.get(key) for group in groups}
         shared = [
             each.node_groups is None or len({domain.get(name) for name in each.node_groups}) > 1 for each in limits
         ]
         classes: defaultdict[object, list[str]] = defaultdict(list)
-        for value, mine in of_value.items():
+        for (_, value), mine in self._of_domain.items():
             if value in self.begun_before[key] or any(each.group is None for each in mine):
                 continue
             seen = []
@@ -225,22 +218,21 @@ class GangDomains:
     def room(self, key: str, value: str) -> Mapping[str, int]:
         """Return what a domain has in all of the resources that gangs ask for: what its nodes have, and no more than
         the largest of as many as limits allow."""
-        mine = self._of_domain[key, value]
-        new = {self.problem.node_groups[each.group].id: each for each in mine if each.group is not None}
-        total, largest = Counter[str](), Counter[str]()
-        for supply in mine:
-            total.update({name: amount * supply.most for name, amount in supply.free.items()})
-        for supply in new.values():
-            largest |= Counter({name: amount for name, amount in supply.free.items() if amount > 0})
-        standing = Counter[str]()
-        for supply in mine:
+        new: set[str] = set()
+        total, standing, largest = Counter[str](), Counter[str](), Counter[str]()
+        for supply in self._of_domain[key, value]:
+            free = {name: amount * supply.most for name, amount in supply.free.items()}
+            total.update(free)
             if supply.group is None:
-                standing.update({name: amount * supply.most for name, amount in supply.free.items()})
+                standing.update(free)
+            else:
+                new.add(self.problem.node_groups[supply.group].id)
+                largest |= Counter(supply.free)
         most = min(
             (
                 remaining(limit)[NODES]
                 for limit in self.problem.limits
-                if NODES in limit.maxima and (limit.node_groups is None or new.keys() <= limit.node_groups)
+                if NODES in limit.maxima and (limit.node_groups is None or new <= limit.node_groups)
             ),
             default=_PLENTY,
         )
@@ -290,20 +282,18 @@ class GangDomains:
 class _Model:
     """What CP-SAT is asked."""
 
-    def __init__(
-        self, of: GangDomains, forbidden: frozenset[tuple[int, tuple[tuple[str, str], ...]]] = frozenset()
-    ) -> None:
+    def __init__(self, of: GangDomains, forbidden: frozenset[tuple[int, Domains]] = frozenset()) -> None:
         """Of domains that are alike the first units choose among the first ones, as long as none is forbidden."""
         self.of = of
         numbers = {} if forbidden else of.alike
         self.model = Model()
         problem, model = of.problem, self.model
         self.gangs = {gang: model.new_bool_var("") for gang in dict.fromkeys(unit.gang for unit in of.units)}
-        self.at: dict[int, dict[tuple[tuple[str, str], ...], cp_model.IntVar]] = {}
+        self.at: dict[int, dict[Domains, cp_model.IntVar]] = {}
         self.opened = [model.new_int_var(0, supply.most, "") for supply in of.supplies]
         placed: defaultdict[int, dict[int, cp_model.IntVar]] = defaultdict(dict)
         for number, unit in enumerate(of.units):
-            sites: defaultdict[tuple[tuple[str, str], ...], list[int]] = defaultdict(list)
+            sites: defaultdict[Domains, list[int]] = defaultdict(list)
             for index, supply in enumerate(of.supplies):
                 values = of.values_of(unit, supply.site)
                 if values is None or (number, values) in forbidden:
@@ -435,24 +425,23 @@ class _Model:
             yield self.cost(weight)
         yield sum(self.begun)
 
-    def choose(self, budget: RunningBudget) -> _DomainChoice | None:
-        """Return the best choice that is found; None where there is none."""
+    def choose(self, budget: RunningBudget) -> Mapping[int, Domains]:
+        """Return the domains of the units that are served in the best choice that is found; empty where there is
+        none."""
         stages = list(self.stages())
-        found: _DomainChoice | None = None
+        found: Mapping[int, Domains] = {}
         solver = new_solver()
         for number, stage in enumerate(stages):
             self.model.minimize(stage)
             left = budget.left_seconds() * (_STAGE_SHARE if number + 1 < len(stages) else 1)
             if solve_within(self.model, solver, budget, left) not in FEASIBLE:
                 return found
-            found = _DomainChoice(
-                {
-                    number: values
-                    for number, chosen in self.at.items()
-                    for values, var in chosen.items()
-                    if solver.value(var)
-                }
-            )
+            found = {
+                number: values
+                for number, chosen in self.at.items()
+                for values, var in chosen.items()
+                if solver.value(var)
+            }
             self.model.add(stage <= round(solver.objective_value))
             self.model.clear_hints()  # type: ignore[no-untyped-call]
             for var in (*self.gangs.values(), *self.opened, *(v for of in self.at.values() for v in of.values())):
@@ -488,10 +477,10 @@ def _per_node(spec: PodSpec, supply: _Supply) -> int:
     return most
 
 
-def _pinned(of: GangDomains, choice: _DomainChoice) -> dict[PodSpec, PodSpec]:
+def _pinned(of: GangDomains, choice: Mapping[int, Domains]) -> dict[PodSpec, PodSpec]:
     """Return the specs of units with a domain as such that may run in it only, and ask for no company."""
     found: dict[PodSpec, PodSpec] = {}
-    for number, values in choice.values.items():
+    for number, values in choice.items():
         unit = of.units[number]
         there = NodeSelectorTerm(tuple(Requirement(key, Operator.IN, (value,)) for key, value in values))
         for pod_set in unit.pod_sets:
@@ -511,8 +500,8 @@ def in_gang_domains(problem: Problem, budget: RunningBudget, search: Search, pro
     domains serves as many, the problem itself is searched, too."""
     terms = gang_terms(problem)
     whole = with_new_domains(problem, (key for key, _ in terms), len(terms))
-    of = GangDomains(whole)
-    apart = search(_renamed(problem, {each: _apart(each) for each in of.asking}), _part(budget, _APART_SHARE), SILENT)
+    of = GangDomains(whole, terms)  # which has the same pods
+    apart = search(replaced(problem, {each: _apart(each) for each in of.asking}), _part(budget, _APART_SHARE), SILENT)
     proven = [apart]
     best = _best_choice(of, proven, budget, search)
     if best is None or _serves_less(best):
@@ -541,19 +530,19 @@ def _best_choice(of: GangDomains, proven: Sequence[Plan], budget: RunningBudget,
     best: Plan | None = None
     if len(of.supplies) * len(of.asking) > _MOST_PAIRS:
         return None
-    forbidden: frozenset[tuple[int, tuple[tuple[str, str], ...]]] = frozenset()
+    forbidden: frozenset[tuple[int, Domains]] = frozenset()
     for number in range(_MOST_CHOICES):
         share = _AGAIN_SHARE if number else _CHOOSE_SHARE
         if not budget.affords(1, _PLAN_SHARE + share):
             break
         choice = _Model(of, forbidden).choose(_part(budget, share))
-        if choice is None or not choice.values:
+        if not choice:
             break
         pinned = _pinned(of, choice)
-        other = _asked(of.problem, search(_renamed(of.problem, pinned), _part(budget, _PLAN_SHARE), SILENT), pinned)
+        other = _asked(of.problem, search(replaced(of.problem, pinned), _part(budget, _PLAN_SHARE), SILENT), pinned)
         best = _better(of, best, other, proven)
         left = {other.pod_classes[each.pod_class].gang for each in other.unplaced}
-        failed = {(n, values) for n, values in choice.values.items() if of.units[n].gang in left}
+        failed = {(n, values) for n, values in choice.items() if of.units[n].gang in left}
         if not failed or (best is not None and not _is_open(best)):
             break
         forbidden |= failed
@@ -581,11 +570,6 @@ def _apart(spec: PodSpec) -> PodSpec:
     return replace(spec, pod_affinity=left)
 
 
-def _renamed(problem: Problem, instead: Mapping[PodSpec, PodSpec]) -> Problem:
-    sets = (replace(each, spec=instead.get(each.spec, each.spec)) for each in problem.pod_sets)
-    return replace(problem, pod_sets=tuple(sets))
-
-
 def _asked(problem: Problem, plan: Plan, pinned: Mapping[PodSpec, PodSpec]) -> Plan:
     """Return a plan for pods with chosen domains as one of the pods as they ask, with reasons for those."""
     before = {there: spec for spec, there in pinned.items()}
@@ -594,8 +578,8 @@ def _asked(problem: Problem, plan: Plan, pinned: Mapping[PodSpec, PodSpec]) -> P
     if not plan.unplaced:
         return plan
     whole = reduce(problem)
-    numbers = {(d.spec, d.priority, d.gang, d.placeholder): d for d in whole.demands}
-    asked = {each.index: numbers.get((each.spec, each.priority, each.gang, each.placeholder)) for each in classes}
+    demands = {class_key(each): each for each in whole.demands}
+    asked = {each.index: demands.get(class_key(each)) for each in classes}
     missing = {d: u.count for u in plan.unplaced if (d := asked[u.pod_class]) is not None}
     renumbered = {d.index: index for index, d in asked.items() if d is not None}
     again = reasons.unplaced(whole, missing, plan.increments, plan.existing)
@@ -632,22 +616,4 @@ def _with_stage(of: GangDomains, plan: Plan, proven: Sequence[Plan], least_begun
         if each.stage.goal is Goal.NODES:
             objective.append(StageValue(stage, begun, min(begun, least_begun)))
         objective.append(replace(each, lower_bound=min(each.value, bounds[each.stage])))
-    costs = [each for each in objective if each.stage.goal is Goal.COST]
-    unserved = [each for each in objective if each.stage.goal in (Goal.UNSERVED, Goal.PLACEHOLDERS)]
-    unproven = sum(round(each.value - each.lower_bound) for each in unserved)
-    proves_all = all(each.value <= each.lower_bound for each in objective if not breaks_ties(each.stage))
-    served = any(each.count for each in plan.pod_classes) and sum(each.count for each in plan.unplaced) < sum(
-        each.count for each in plan.pod_classes
-    )
-    status = plan.certificate.status
-    if status is not Status.INFEASIBLE or unproven or served:
-        status = Status.OPTIMAL if proves_all else Status.FEASIBLE
-    certificate = replace(
-        plan.certificate,
-        status=status,
-        cost_usd_per_hour=dollars(each.value for each in costs),
-        lower_bound_usd_per_hour=dollars(each.lower_bound for each in costs),
-        tiers=tuple(TierCost(each.stage.key, each.value, each.lower_bound) for each in reversed(costs)),
-        unserved_unproven=unproven,
-    )
-    return replace(plan, objective=tuple(objective), certificate=certificate)
+    return certified(plan, objective)

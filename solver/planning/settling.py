@@ -16,7 +16,6 @@ from itertools import islice
 
 from solver.model import (
     PODS,
-    Certificate,
     NodeGroup,
     PlacedOnNode,
     Plan,
@@ -26,8 +25,6 @@ from solver.model import (
     Problem,
     Relaxed,
     Resources,
-    Status,
-    TierCost,
     Unplaced,
 )
 from solver.model.capacity import new_node, room_of, with_nodes
@@ -35,8 +32,8 @@ from solver.model.eligibility import why_not_eligible
 from solver.model.errors import UncheckedPlanError
 from solver.model.objective import Goal, ObjectiveStage, StageValue
 from solver.model.plan import class_key
-from solver.planning.write_plan import increments
-from solver.reduction.objective import breaks_ties, dollars
+from solver.planning.write_plan import certified, increments
+from solver.reduction.objective import dollars
 from solver.reduction.reduced import obliged
 from solver.reduction.selecting import PodsByLabel
 from solver.reduction.terms import avoids_any, preferences, soft_taints, terms_of
@@ -198,27 +195,7 @@ class _ChangedPlan:
         plan = replace(written, increments=opened, unplaced=tuple(self._unplaced(dropped)))
         served_less = any(dropped.values())
         objective = tuple(self._objective(plan, served_less=served_less))
-        unserved = (Goal.UNSERVED, Goal.PLACEHOLDERS)
-        unproven = sum(round(s.value - s.lower_bound) for s in objective if s.stage.goal in unserved)
-        costs = [each for each in objective if each.stage.goal is Goal.COST]
-        tiers = tuple(TierCost(each.stage.key, each.value, each.lower_bound) for each in reversed(costs))
-        cost = dollars(each.value for each in costs)
-        certificate = Certificate(
-            self._status(objective, unproven),
-            cost,
-            dollars(each.lower_bound for each in costs),
-            tiers,
-            min(cost, plan.certificate.price_of_priority_usd_per_hour),
-            unproven,
-        )
-        return replace(plan, objective=objective, certificate=certificate)
-
-    def _status(self, objective: Sequence[StageValue], unproven: int) -> Status:
-        pods = sum(each.count for each in self.before.pod_classes)
-        if pods and self.left.total() == pods and not unproven:
-            return Status.INFEASIBLE
-        proven = all(each.value <= each.lower_bound for each in objective if not breaks_ties(each.stage))
-        return Status.OPTIMAL if proven else Status.FEASIBLE
+        return certified(plan, objective)
 
     def _unplaced(self, dropped: Mapping[int, int]) -> Iterator[Unplaced]:
         known = {each.pod_class: each.reasons for each in self.before.unplaced}

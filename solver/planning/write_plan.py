@@ -15,8 +15,19 @@ import numpy as np
 
 from solver.columns.pool import Pool
 from solver.integral.master import Selection
-from solver.model import NodeGroup, NodeGroupIncrease, PlacedOnNode, Plan, PlannedNodes, Relaxed, Status
+from solver.model import (
+    Certificate,
+    NodeGroup,
+    NodeGroupIncrease,
+    PlacedOnNode,
+    Plan,
+    PlannedNodes,
+    Relaxed,
+    Status,
+    TierCost,
+)
 from solver.model.objective import Goal, ObjectiveStage, StageValue
+from solver.reduction.objective import breaks_ties, dollars
 from solver.reduction.reduced import Demand, Ints, Kind, Reduced, minimums
 from solver.reduction.terms import preferences
 
@@ -343,3 +354,26 @@ def unserved_demands(reduced: Reduced, selection: Selection) -> dict[Demand, int
     """Return the pods of each demand that have no place, infeasible ones included."""
     missing = selection.all_unserved(reduced)
     return {demand: missing[demand.index] for demand in reduced.demands if missing[demand.index]}
+
+
+def certified(plan: Plan, objective: Sequence[StageValue]) -> Plan:
+    """Return the plan with these values and bounds of its objective, and a certificate that says the same."""
+    unserved = (Goal.UNSERVED, Goal.PLACEHOLDERS)
+    unproven = sum(round(each.value - each.lower_bound) for each in objective if each.stage.goal in unserved)
+    costs = [each for each in objective if each.stage.goal is Goal.COST]
+    cost = dollars(each.value for each in costs)
+    pods = sum(each.count for each in plan.pod_classes)
+    proven = all(each.value <= each.lower_bound for each in objective if not breaks_ties(each.stage))
+    if pods and sum(each.count for each in plan.unplaced) == pods and not unproven:
+        status = Status.INFEASIBLE
+    else:
+        status = Status.OPTIMAL if proven else Status.FEASIBLE
+    certificate = Certificate(
+        status,
+        cost,
+        dollars(each.lower_bound for each in costs),
+        tuple(TierCost(each.stage.key, each.value, each.lower_bound) for each in reversed(costs)),
+        min(cost, plan.certificate.price_of_priority_usd_per_hour),
+        unproven,
+    )
+    return replace(plan, objective=tuple(objective), certificate=certificate)

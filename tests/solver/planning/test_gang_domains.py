@@ -9,6 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
+from cagrpc.api.core.topology import mark
 from solver import Budget, solve
 from solver.model import (
     HOSTNAME,
@@ -16,14 +17,12 @@ from solver.model import (
     NewDomains,
     Node,
     NodeGroup,
-    Operator,
     Plan,
     PodAffinityTerm,
     PodSelector,
     PodSet,
     PodSpec,
     Problem,
-    Requirement,
     RunningPods,
     Status,
 )
@@ -31,6 +30,7 @@ from solver.model.domains import GANG_MARK, gang_terms, with_new_domains
 from solver.model.objective import Goal
 from solver.model.plan import gap
 from solver.verify.check import faults_of
+from tests.support.solver.gangs import in_one_domain
 from tests.support.solver.reference import as_micros, best_objective
 
 BUDGET = Budget(deterministic_seconds=2.0)
@@ -38,17 +38,11 @@ RACK, BLOCK = "rack", "block"
 
 
 def together(gang: str, *keys: str) -> tuple[PodAffinityTerm, ...]:
-    counted = PodSelector((Requirement(f"{GANG_MARK}{gang}", Operator.EXISTS),))
-    return tuple(PodAffinityTerm(key, counted, alone=True) for key in keys)
+    return tuple(mark(gang, key) for key in keys)
 
 
-def gang(name: str, count: int, gpus: int = 1, keys: tuple[str, ...] = (RACK,), priority: int = 0) -> PodSet:
-    spec = PodSpec(
-        requests=(("cpu", 1000), ("gpu", gpus)),
-        labels=((f"{GANG_MARK}{name}", ""),),
-        pod_affinity=together(name, *keys),
-    )
-    return PodSet(f"ns/{name}", spec, count, priority, gang=name)
+def gang(name: str, count: int, gpus: int = 1, priority: int = 0) -> PodSet:
+    return in_one_domain(name, PodSpec((("cpu", 1000), ("gpu", gpus))), count, RACK, priority=priority)
 
 
 def group(name: str, gpus: int, price: float, most: int, new: NewDomains | None = None, **labels: str) -> NodeGroup:
@@ -168,7 +162,7 @@ def test_a_gang_that_is_larger_than_a_new_domain_is_left_out() -> None:
 
 def test_pods_that_ask_for_no_domain_are_ordered_without_one() -> None:
     new = group("new", 8, 20.0, 100, NewDomains((RACK,)))
-    plan = solve(Problem((replace(gang("a", 8, keys=()), spec=PodSpec(requests=(("gpu", 1),))),), (new,)), BUDGET)
+    plan = solve(Problem((replace(gang("a", 8), spec=PodSpec(requests=(("gpu", 1),))),), (new,)), BUDGET)
     assert [each.domain for each in plan.nodes] == [""]
 
 
