@@ -184,8 +184,7 @@ class _GroupTemplates:
         group = self._groups.get(each.node_group)
         if group is None:
             return None
-        own = dict.fromkeys(group.new_domains.keys, each.domain) if each.domain and group.new_domains else {}
-        labels = {**group.labels, **own, HOSTNAME: each.name}
+        labels = {**group.labels_in(each.domain), HOSTNAME: each.name}
         free, devices = self.nothing_left(each.node_group) if full else self.left(each.node_group)
         return Node(each.name, free, labels, group.taints, allocatable=group.allocatable, devices=devices)
 

@@ -54,8 +54,7 @@ def gang_terms(problem: Problem) -> dict[DomainTerm, list[int]]:
 def _new_domain(group: NodeGroup, new: NewDomains, number: int, room: int) -> NodeGroup:
     """Return the group as it is to nodes that are ordered for one domain."""
     name = f"{group.id}{_NEW}{number}"
-    labels = {**group.labels, **dict.fromkeys(new.keys, name)}
-    size = min(room, new.most_nodes)
+    size, labels = min(room, new.most_nodes), group.labels_in(name)
     return replace(group, id=name, labels=labels, new_domains=None, min_size=0, target_size=0, max_size=size)
 
 

@@ -277,6 +277,12 @@ class NodeGroup:
     new_domains: NewDomains | None = None
     """What nodes that are ordered together share; None where nothing is known of it."""
 
+    def labels_in(self, domain: str) -> Labels:
+        """Return the labels of nodes that begin this domain, of its name or of what stands for it; those of the group
+        where it is empty, or the group begins none."""
+        keys = self.new_domains.keys if domain and self.new_domains is not None else ()
+        return {**self.labels, **dict.fromkeys(keys, domain)}
+
     @property
     def counted_capacity(self) -> Resources:
         """What one node counts against limits: its capacity and itself, under `nodes`."""

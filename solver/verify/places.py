@@ -64,10 +64,7 @@ class CheckedPlaces:
         def new(group_id: str, domain: str) -> NodeGroup:
             """Return the group as its nodes of a domain of their own are: these share labels that no other node has."""
             group = groups[group_id]
-            if not domain or group.new_domains is None:
-                return group
-            own = dict.fromkeys(group.new_domains.keys, f"{group_id}/{domain}")
-            return replace(group, labels={**group.labels, **own})
+            return replace(group, labels=group.labels_in(f"{group_id}/{domain}")) if domain else group
 
         found: list[tuple[NodeGroup | Node, int, Mapping[int, int]]] = [
             *((new(nodes.node_group, nodes.domain), nodes.count, nodes.pods) for nodes in plan.nodes),

@@ -316,7 +316,7 @@ class Cluster:
     def _registered(self, instance_id: str, group: NodeGroup) -> Document:
         if group.new_domains is not None:  # what is ordered together comes together
             domain = instance_id if group.id in self.scattered else f"since-{int(self.clock())}"
-            group = replace(group, labels={**group.labels, **dict.fromkeys(group.new_domains.keys, _name(domain))})
+            group = replace(group, labels=group.labels_in(_name(domain)))
         document = node_document(group, _name(instance_id))
         created = {"creationTimestamp": int(self.clock())} if self.tells_ages else {}
         taints = [*document["spec"]["taints"], {"key": START_UP_TAINT, "effect": "NoSchedule"}]

@@ -171,7 +171,7 @@ class ClusterModel:
         self._capacity_quotas: tuple[Values[CapacityQuota], ...] = tuple(Values() for _ in capacity_quotas.PATHS)
         self._quota_limits: tuple[tuple[object, ...] | None, tuple[Limit, ...]] = None, ()
         """What they were made of, and the limits."""
-        self._pod_groups = tuple(requirements.pod_groups.table() for _ in POD_GROUPS)
+        self._min_count = requirements.pod_groups.min_count
         # Those of the reflectors know no Namespaces: whoever selects these is read once more.
         reader = pods(evictions=moving is not None)
         self.followed: tuple[Followed[Any], ...] = (
@@ -201,10 +201,10 @@ class ClusterModel:
             *(
                 self._fed(
                     Resource(f"/apis/{api_version}/podgroups", pod_group_of(api_version), Encoding.JSON, optional=True),
-                    table,
+                    requirements.pod_groups.table(),
                     pod_group_key(api_version),
                 )
-                for api_version, table in zip(POD_GROUPS, self._pod_groups, strict=True)
+                for api_version in POD_GROUPS
             ),
             *(self._of_capacity_quotas() if settings.capacity_quotas else ()),
         )
@@ -278,7 +278,7 @@ class ClusterModel:
             found = self._pods.classes.gangs.get(name)
             if found is None:
                 return None
-            said = self._min_counts().get(name)
+            said = self._min_count(name)
             return GangCount(
                 pending=sum(len(each.waiting) for each in found.classes),
                 bound=found.bound,
@@ -384,7 +384,7 @@ class ClusterModel:
                 classes,
                 seen,
                 self._priorities,
-                self._min_counts(),
+                self._min_count,
                 now_seconds=self._now(),
                 without=without,
                 expendable_below=self._expendable_below,
@@ -430,10 +430,6 @@ class ClusterModel:
                 if self._storage.read_again(_READ_AT_A_TIME) or self._references.read > most:
                     return
             sleep(_PAUSE_SECONDS)
-
-    def _min_counts(self) -> Mapping[str, int | None]:
-        """Return the minimum counts of PodGroups, by gang."""
-        return {name: each.gang.min_count for table in self._pod_groups for name, each in table.of.items()}
 
     def _warnings(self) -> tuple[str, ...]:
         found = sorted(self._pods.warnings.values())

@@ -34,12 +34,21 @@ class PodGroups:
         self._tables.append(KeyedValues(self._changed))
         return self._tables[-1]
 
+    def of(self, gang: str) -> PodGroup | None:
+        """Return the PodGroup of a gang."""
+        return next((each for table in self._tables if (each := table.of.get(gang))), None)
+
+    def min_count(self, gang: str) -> int | None:
+        """Return how many of a gang must be served at once; None where no PodGroup says so."""
+        found = self.of(gang)
+        return None if found is None else found.gang.min_count
+
     def resolved(self, seen: ObservedPod) -> tuple[ObservedPod, frozenset[Reference]]:
         """Return the pod with what the PodGroup of its gang asks for, and what it was read with."""
         pod = seen.pod
         if pod.gang is None:
             return seen, frozenset()
-        found = next((each for table in self._tables if (each := table.of.get(pod.gang.name))), None)
+        found = self.of(pod.gang.name)
         read_with = frozenset({_group(pod.gang.name)})
         if found is None or not (found.topology_keys or found.composite):
             return seen, read_with

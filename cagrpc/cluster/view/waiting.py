@@ -4,7 +4,7 @@ apart."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from cagrpc.api.core.gangs import divide
@@ -28,7 +28,7 @@ class Waiting:
         classes: Classes,
         seen: PodProjection,
         priorities: Priorities,
-        pod_groups: Mapping[str, int | None],
+        min_count: Callable[[str], int | None],
         *,
         now_seconds: float,
         without: AbstractSet[PodKey],
@@ -41,14 +41,14 @@ class Waiting:
         self._now = int(now_seconds)
         self._expendable_below = expendable_below
         self._alike: defaultdict[_Alike, list[Sequence[PodRef]]] = defaultdict(list)
-        self._add_all(pod_groups, without)
+        self._add_all(min_count, without)
 
     def pods(self) -> tuple[WaitingPods, ...]:
         """Return the waiting pods, oldest first."""
         found = [self._waiting(alike, lists) for alike, lists in self._alike.items()]
         return tuple(sorted(found, key=lambda each: oldest_first(each.pods[0])))
 
-    def _add_all(self, pod_groups: Mapping[str, int | None], without: AbstractSet[PodKey]) -> None:
+    def _add_all(self, min_count: Callable[[str], int | None], without: AbstractSet[PodKey]) -> None:
         of_gangs: defaultdict[str, list[tuple[EquivalenceClass, PodRef]]] = defaultdict(list)
         left_out: defaultdict[str, int] = defaultdict(int)
         for of in self._classes.with_waiting:
@@ -65,7 +65,7 @@ class Waiting:
         for name in sorted(of_gangs):
             gang = self._classes.gangs[name]
             members = of_gangs[name]
-            missing = self._add_gang(name, gang, members, pod_groups.get(name), left_out[name])
+            missing = self._add_gang(name, gang, members, min_count(name), left_out[name])
             if missing:
                 incomplete.append(missing)
         self.incomplete = tuple(incomplete)

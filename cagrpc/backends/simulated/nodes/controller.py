@@ -269,4 +269,4 @@ def _in_its_domain(fleet: FleetSnapshot, group: NodeGroup, instance_id: str) -> 
         return group
     increments = (each.id for each in fleet.increments for node in each.nodes if node.instance_id == instance_id)
     domain = next(increments, instance_id)[:_DOMAIN_LENGTH]
-    return replace(group, labels={**group.labels, **dict.fromkeys(group.new_domains.keys, domain)})
+    return replace(group, labels=group.labels_in(domain))
