@@ -115,6 +115,33 @@ def test_pods_of_one_controller_are_a_gang_where_they_ask_for_one_domain(new_wor
     assert not world.targets()
 
 
+@pytest.mark.parametrize("size", ["cagrpc.io/gang-min-count", "kueue.x-k8s.io/pod-group-total-count", "its controller"])
+def test_a_gang_whose_pods_come_one_by_one_waits_until_all_are_there(new_world: NewWorld, size: str) -> None:
+    """Else all gangs would begin in the first domain with room for one pod, and none would ever be whole there."""
+    world = new_world(rack("r1", 1), rack("r2", 2), rack("r3", 2))
+    replicas = path_of("/apis/apps/v1/replicasets", "train")
+    if size == "its controller":
+        wanted = {"replicas": 4, "template": {"metadata": {}, "spec": {"containers": []}}}
+        world.api.put(replicas, {"metadata": {"namespace": NAMESPACE, "name": "train"}, "spec": wanted, "status": {}})
+        said, owner = {REQUIRED: RACK}, f"ReplicaSet/{NAMESPACE}/train"
+    else:
+        said, owner = {WORKLOAD: "a", REQUIRED: RACK, size: "4"}, ""
+    pods = []
+    for _ in range(3):
+        pods += world.cluster.add(cpu=2000, annotations=said, owner=owner)
+        world.run(20)
+        assert not world.targets()
+    assert any("is not complete: it has 3 of 4 pods" in each.text for each in world.events())
+    if size == "its controller":
+        world.api.change(replicas, spec={"replicas": 3})
+    else:
+        pods += world.cluster.add(cpu=2000, annotations=said)
+    world.run(60)
+    assert not world.cluster.pending()
+    assert len(domains(world, pods)) == 1
+    assert world.targets() in ({"r2": 2}, {"r3": 2})
+
+
 def test_a_part_of_a_composite_group_is_left_out_with_that_reason(new_world: NewWorld) -> None:
     world = new_world(rack("r1"))
     spec = {"schedulingPolicy": {"gang": {"minCount": 1}}, "parentCompositePodGroupName": "all"}

@@ -9,8 +9,9 @@ A pod names its gang in one of five ways; where it uses several, the first count
 4. the annotation `scheduling.k8s.io/group-name`: a PodGroup of `scheduling.volcano.sh` (Volcano);
 5. Kueue's annotations that require one topology domain: its Workload, or else its controller (`topology`).
 
-The minimum count is that of the PodGroup object; else the largest in the pods' annotations `cagrpc.io/gang-min-count`;
-else the number of existing pods.
+The minimum count is that of the PodGroup object; else the largest in the pods' annotations `cagrpc.io/gang-min-count`
+(of Kueue's groups of pods also `kueue.x-k8s.io/pod-group-total-count`); else the number of pods that exist, and of
+those that the controllers of waiting ones still have to create.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ VOLCANO_GROUP = "scheduling.k8s.io/group-name"
 
 MIN_COUNT = "cagrpc.io/gang-min-count"
 """cagrpc's annotation on pods: how many of the gang must be served at once."""
+TOTAL_COUNT = "kueue.x-k8s.io/pod-group-total-count"
+"""Kueue's annotation on the pods of a group (its controller/jobs/pod): how many pods the group has."""
 
 _POSITIVE = re.compile(r"[1-9][0-9]{0,9}")
 
@@ -89,18 +92,20 @@ def gang_of_pod(
         (GangKind.VOLCANO, annotations.get(VOLCANO_GROUP)),
     ):
         if name:
-            text = annotations.get(MIN_COUNT)
-            at = f"{path}.metadata.annotations[{MIN_COUNT}]".removeprefix(".")
-            return GangMembership(gang_name(kind, namespace, name), _annotated(text, at, problems))
+            return GangMembership(gang_name(kind, namespace, name), annotated(annotations, MIN_COUNT, path, problems))
     return None
 
 
-def _annotated(text: str | None, at: str, problems: Problems | None) -> int | None:
+def annotated(annotations: Mapping[str, str], key: str, path: str, problems: Problems | None) -> int | None:
+    """Return the number of pods in the annotation with this key; None without it. An invalid number is ignored and
+    added to `problems`, with its path below `path`."""
+    text = annotations.get(key)
     if text is None:
         return None
     if _POSITIVE.fullmatch(text) and int(text) <= LARGEST_INT32:
         return int(text)
     if problems is not None:
+        at = f"{path}.metadata.annotations[{key}]".removeprefix(".")
         problems.append(f"{at}: {shown(text)} is not a whole number from 1 to {LARGEST_INT32}")
     return None
 

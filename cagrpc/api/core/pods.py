@@ -38,7 +38,16 @@ from cagrpc.api.core.constraints import (
     topology_spread,
 )
 from cagrpc.api.core.consumption import Consumption, consumption
-from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, GangKind, GangMembership, gang_name, gang_of_pod
+from cagrpc.api.core.gangs import (
+    DEFAULT_GANG_LABEL,
+    MIN_COUNT,
+    TOTAL_COUNT,
+    GangKind,
+    GangMembership,
+    annotated,
+    gang_name,
+    gang_of_pod,
+)
 from cagrpc.api.core.resources import effective_requests
 from cagrpc.api.core.selectors import (
     DEFAULT_NAMESPACE,
@@ -517,8 +526,8 @@ def _pod(message: kubernetes_pb2.Pod, labels: Labels, gang_label: str, consuming
     alone = placeholder or (consumes is not None and not consumes.missing)
     gang = gang_of_pod(namespace, labels, annotations, scheduling_group, gang_label, problems, by_request=not consuming)
     asked = None if alone else topology_request(annotations, "", problems)
-    if gang is None and asked is not None:
-        gang = _gang_of_workload(message, namespace) if asked.is_whole else None
+    if gang is None and asked is not None and asked.is_whole:
+        gang = _gang_of_workload(message, namespace, problems)
     return Pod(
         key=metadata.uid or name,
         name=name,
@@ -533,14 +542,17 @@ def _pod(message: kubernetes_pb2.Pod, labels: Labels, gang_label: str, consuming
     )
 
 
-def _gang_of_workload(message: kubernetes_pb2.Pod, namespace: str) -> GangMembership | None:
+def _gang_of_workload(message: kubernetes_pb2.Pod, namespace: str, problems: Problems) -> GangMembership | None:
     """Return the gang of a pod by its Workload of Kueue, or by its controller where it says none."""
     metadata = message.metadata
-    workload = metadata.annotations.get(WORKLOAD)
-    if workload:
-        return GangMembership(gang_name(GangKind.WORKLOAD, namespace, workload))
-    owner = next((each for each in metadata.ownerReferences if each.controller), None)
-    return None if owner is None else GangMembership(f"{owner.kind.lower()} {namespace}/{owner.name}")
+    name = gang_name(GangKind.WORKLOAD, namespace, workload) if (workload := metadata.annotations.get(WORKLOAD)) else ""
+    if not name:
+        owner = next((each for each in metadata.ownerReferences if each.controller), None)
+        if owner is None:
+            return None
+        name = f"{owner.kind.lower()} {namespace}/{owner.name}"
+    counts = (annotated(metadata.annotations, key, "", problems) for key in (MIN_COUNT, TOTAL_COUNT))
+    return GangMembership(name, next((each for each in counts if each is not None), None))
 
 
 def _close_together(message: kubernetes_pb2.Pod, who: Pod, spec: PodSpec, labels: Labels) -> tuple[PodSpec, Labels]:
@@ -548,7 +560,7 @@ def _close_together(message: kubernetes_pb2.Pod, who: Pod, spec: PodSpec, labels
     asked = topology_request(message.metadata.annotations, "", [])
     if asked is None or who.placeholder or who.consumes is not None:
         return spec, labels
-    gang = who.gang or _gang_of_workload(message, message.metadata.namespace or DEFAULT_NAMESPACE)
+    gang = who.gang or _gang_of_workload(message, message.metadata.namespace or DEFAULT_NAMESPACE, [])
     if gang is None:
         return spec, labels  # a pod is in one domain by itself
     return as_requested(spec, labels, f"{gang.name} {labels.get(POD_SET, '')}".strip(), asked)

@@ -203,13 +203,19 @@ class WorkloadTree:
                     pods.append((like, count))
         return Missing(pods, len(found))
 
+    def to_come(self, key: str) -> int:
+        """Return how many pods a workload still has to create, as far as the API server has not refused them."""
+        workload = self._workloads.get(key)
+        if workload is None or workload.wants <= self._refused.get(key, -1):
+            return 0
+        return max(0, workload.wants - len(self._members.get(key, ())))
+
     def _own(self, key: str, most_with_claims: int) -> Iterator[tuple[ObservedPod, int]]:
         workload = self._workloads.get(key)
         if workload is None:  # of an unknown kind, or not listed yet
             return
-        own = workload.wants - len(self._members.get(key, ()))
-        refused = workload.wants <= self._refused.get(key, -1)
-        if own > 0 and not refused and workload.template is not None:
+        own = self.to_come(key)
+        if own and workload.template is not None:
             yield from self._to_come(workload, workload.template, own, most_with_claims)
         for part in workload.parts:
             rest = part.pods - self._shares[key, part.name]
@@ -442,6 +448,10 @@ class ExpectedPods:
             self._update(pod.workload)
         return self.refs.get(pod)
 
+    def to_come(self, workload: str) -> int:
+        """Return how many pods a workload still has to create, planned with or not, such as members of a gang."""
+        return self._tree.to_come(workload)
+
     @property
     def most_used(self) -> float:
         """What the namespace of which most pods are expected uses of its share."""
@@ -457,7 +467,11 @@ class ExpectedPods:
     def put_workload(self, before: Workload | None, after: Workload | None) -> None:
         changed = {each.key for each in (before, after) if each is not None}
         roots = changed | {self._tree.root(key) for key in changed}
+        were_to_come = {key for key in changed if self.to_come(key)}
         self._tree.put(before, after)
+        for key in were_to_come:
+            if not self.to_come(key):  # a gang may be complete with the pods that are there
+                self._triggers.record(key.split("/")[1])
         if before is None and after is not None and after.parent:
             self._serve(after.parent)
         for root in sorted(roots | {self._tree.root(key) for key in changed}):

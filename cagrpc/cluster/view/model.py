@@ -275,16 +275,17 @@ class ClusterModel:
 
     def gang(self, name: str) -> GangCount | None:
         with self._lock:
-            found = self._pods.classes.gangs.get(name)
-            if found is None:
-                return None
-            said = self._min_count(name)
-            return GangCount(
-                pending=sum(len(each.waiting) for each in found.classes),
-                bound=found.bound,
-                held_back=found.held_back,
-                min_count=found.annotated() if said is None else said,
-            )
+            return self._gang(name) if name in self._pods.classes.gangs else None
+
+    def _gang(self, name: str) -> GangCount:
+        found = self._pods.classes.gangs[name]
+        said = self._min_count(name)
+        min_count, to_come = found.annotated() if said is None else said, 0
+        if min_count is None and self._expected is not None:
+            makers = {ref.workload for each in found.classes for ref in each.waiting.values()}
+            to_come = sum(map(self._expected.to_come, makers))
+        pending = sum(len(each.waiting) for each in found.classes)
+        return GangCount(pending, found.bound, found.held_back + to_come, min_count)
 
     def pause_pods(self) -> Placement:
         """Return where the slack's pause pods are."""
@@ -384,7 +385,7 @@ class ClusterModel:
                 classes,
                 seen,
                 self._priorities,
-                self._min_count,
+                self._gang,
                 now_seconds=self._now(),
                 without=without,
                 expendable_below=self._expendable_below,

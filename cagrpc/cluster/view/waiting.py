@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
-from cagrpc.api.core.gangs import divide
+from cagrpc.api.core.gangs import GangCount, divide
 from cagrpc.api.core.selectors import PodProjection
 from cagrpc.cluster.state import IncompleteGang, PodRef, WaitingPods, oldest_first
-from cagrpc.cluster.view.classes import Classes, EquivalenceClass, Gang
+from cagrpc.cluster.view.classes import Classes, EquivalenceClass
 from cagrpc.cluster.view.workloads import Priorities
 from cagrpc.fleet.model import PodKey
 from solver.model import PodSet, PodSpec
@@ -28,7 +28,7 @@ class Waiting:
         classes: Classes,
         seen: PodProjection,
         priorities: Priorities,
-        min_count: Callable[[str], int | None],
+        gang: Callable[[str], GangCount],
         *,
         now_seconds: float,
         without: AbstractSet[PodKey],
@@ -41,14 +41,14 @@ class Waiting:
         self._now = int(now_seconds)
         self._expendable_below = expendable_below
         self._alike: defaultdict[_Alike, list[Sequence[PodRef]]] = defaultdict(list)
-        self._add_all(min_count, without)
+        self._add_all(gang, without)
 
     def pods(self) -> tuple[WaitingPods, ...]:
         """Return the waiting pods, oldest first."""
         found = [self._waiting(alike, lists) for alike, lists in self._alike.items()]
         return tuple(sorted(found, key=lambda each: oldest_first(each.pods[0])))
 
-    def _add_all(self, min_count: Callable[[str], int | None], without: AbstractSet[PodKey]) -> None:
+    def _add_all(self, gang: Callable[[str], GangCount], without: AbstractSet[PodKey]) -> None:
         of_gangs: defaultdict[str, list[tuple[EquivalenceClass, PodRef]]] = defaultdict(list)
         left_out: defaultdict[str, int] = defaultdict(int)
         for of in self._classes.with_waiting:
@@ -63,9 +63,7 @@ class Waiting:
                 left_out[membership.name] += len(of.waiting) - len(refs)
         incomplete = []
         for name in sorted(of_gangs):
-            gang = self._classes.gangs[name]
-            members = of_gangs[name]
-            missing = self._add_gang(name, gang, members, min_count(name), left_out[name])
+            missing = self._add_gang(name, gang(name), of_gangs[name], left_out[name])
             if missing:
                 incomplete.append(missing)
         self.incomplete = tuple(incomplete)
@@ -73,15 +71,14 @@ class Waiting:
     def _add_gang(
         self,
         name: str,
-        gang: Gang,
+        gang: GangCount,
         members: list[tuple[EquivalenceClass, PodRef]],
-        min_count: int | None,
         left_out: int,
     ) -> IncompleteGang | None:
         members.sort(key=lambda each: oldest_first(each[1]))
         division = divide(
             ((member, 1) for member in members),
-            min_count=gang.annotated() if min_count is None else min_count,
+            min_count=gang.min_count,
             bound=gang.bound + left_out,
             held_back=gang.held_back,
         )
