@@ -35,7 +35,7 @@ def domains(world: World, uids: list[str], key: str = RACK) -> set[str]:
     return {nodes[world.cluster.node_of(uid)]["metadata"]["labels"][key] for uid in uids}
 
 
-@pytest.fixture(params=["annotation", "PodGroup v1alpha2", "PodGroup v1beta1"])
+@pytest.fixture(params=["annotation", "PodGroup v1alpha2", "PodGroup v1alpha3", "PodGroup v1beta1"])
 def asking(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -3,6 +3,7 @@ annotations, a node that must go in the middle of one, and domains that come wit
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,12 +11,27 @@ import pytest
 from cagrpc.kube.nodes import NODES
 from tests.support.controlplane.consolidating import ON
 from tests.support.controlplane.live import Live, group
+from tests.support.controlplane.plane import NEWEST, ControlPlane
+from tests.support.controlplane.plugin import running
 
 RACK = "example.com/rack"
 KUEUE = {"kueue.x-k8s.io/podset-required-topology": RACK, "kueue.x-k8s.io/workload": "train"}
 EACH = 4
 KNOWN = {"domains": [{"labels": {RACK: name}, "max_nodes": most} for name, most in (("r1", 1), ("r2", 2), ("r3", 2))]}
 NEW = {"new_domains": {"keys": [RACK], "max_nodes": 2}}
+
+
+@pytest.fixture(
+    scope="module", params=["pinned", pytest.param("newest", marks=pytest.mark.long("another control plane"))]
+)
+def control_plane(
+    request: pytest.FixtureRequest, control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ControlPlane]:
+    """The one of all other tests, and one of the newest release."""
+    if request.param == "pinned":
+        yield control_plane
+    else:
+        yield from running(NEWEST, tmp_path_factory.mktemp("newest"))
 
 
 def create_gang(live: Live, asking: str) -> None:
@@ -26,7 +42,7 @@ def create_gang(live: Live, asking: str) -> None:
             "schedulingPolicy": {"gang": {"minCount": EACH}},
             "schedulingConstraints": {"topology": [{"key": RACK}]},
         }
-        path = live.cluster.path("podgroups", api="apis/scheduling.k8s.io/v1alpha2")
+        path = live.cluster.path("podgroups", api=f"apis/scheduling.k8s.io/{live.cluster.plane.release.pod_groups}")
         live.cluster.admin.create(path, {"metadata": {"name": "train"}, "spec": spec})
         more = {"schedulingGroup": {"podGroupName": "train"}}
     for number in range(EACH):

@@ -85,6 +85,7 @@ JOB_SETS = "/apis/jobset.x-k8s.io/v1alpha2/jobsets"
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 POD_GROUPS = (
     "scheduling.k8s.io/v1alpha2",
+    "scheduling.k8s.io/v1alpha3",
     "scheduling.k8s.io/v1beta1",
     "scheduling.x-k8s.io/v1alpha1",
     "scheduling.volcano.sh/v1beta1",

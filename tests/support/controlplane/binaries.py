@@ -67,6 +67,8 @@ class GoModule:
 
 
 CONTROL_PLANE = GoModule("controlplane", _HERE, versioned="k8s.io/kubernetes")
+NEWEST_CONTROL_PLANE = replace(CONTROL_PLANE, name="newest-controlplane", modfile="newest.mod")
+"""The same of the newest release, for what it has that the control plane of all other tests has not."""
 KARPENTER = GoModule("karpenter", _HERE / "modules" / "karpenter", package=".")
 """Its core with the kwok provider behind a stock, in one program named `karpenter`."""
 CLUSTER_API = GoModule("cluster-api", _HERE / "modules" / "cluster-api")
@@ -88,7 +90,7 @@ RPC = GoModule("rpc", _HERE / "modules" / "rpc", package=".")
 """`rpc`: the server and the client of bench/rpc.py."""
 
 DAILY = (CONTROL_PLANE, KUBECTL, ORACLE)
-LONG = (OLDEST_ORACLE, KARPENTER, CLUSTER_API, HELM, PROMETHEUS, RPC)
+LONG = (NEWEST_CONTROL_PLANE, OLDEST_ORACLE, KARPENTER, CLUSTER_API, HELM, PROMETHEUS, RPC)
 """What only tests with the mark `long` run."""
 
 

@@ -8,6 +8,7 @@ import shutil
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
@@ -20,7 +21,7 @@ import yaml
 from cagrpc.kube.client.client import Client
 from cagrpc.server.certificates import ensure_certificates
 from tests.support.controlplane.api import Api, ApiRefusal
-from tests.support.controlplane.binaries import build, program
+from tests.support.controlplane.binaries import CONTROL_PLANE, NEWEST_CONTROL_PLANE, GoModule, build, program
 from tests.support.controlplane.processes import Process, free_port, wait_for
 
 CONTROLLERS = (
@@ -48,9 +49,21 @@ CONTROLLERS = (
 )
 """Those that pods, nodes, volumes and the built-in roles meet; Services and the cloud's are left out."""
 
-GATES = "GenericWorkload=true,GangScheduling=true,TopologyAwareWorkloadScheduling=true"
-"""Alpha in 1.36: `spec.schedulingGroup` of pods, and PodGroup and Workload of scheduling.k8s.io/v1alpha2."""
 
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A release of Kubernetes with what its gangs take: `spec.schedulingGroup` of pods, and PodGroups."""
+
+    programs: GoModule
+    gates: str
+    pod_groups: str
+    """The version of PodGroups of scheduling.k8s.io, which it serves when asked to."""
+
+
+RELEASE = Release(
+    CONTROL_PLANE, "GenericWorkload=true,GangScheduling=true,TopologyAwareWorkloadScheduling=true", "v1alpha2"
+)
+NEWEST = Release(NEWEST_CONTROL_PLANE, "GenericWorkload=true,TopologyAwareWorkloadScheduling=true", "v1beta1")
 
 _ETCD_OPERATIONS = 100
 """Of one transaction; etcd takes 128, and 1.5 MiB."""
@@ -79,9 +92,9 @@ class ControlPlane:
     `directory` receives keys, kubeconfigs and logs; etcd's data is removed at the end. `admin` may do everything.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self._programs = build()
+    def __init__(self, directory: Path, release: Release = RELEASE) -> None:
+        self.directory, self.release = directory, release
+        self._programs = build(release.programs)
         ensure_certificates(directory)
         self._tokens = {user: f"token-of-{user.replace(':', '-')}" for user in User}
         groups = {User.ADMIN: '"system:masters"'}
@@ -172,8 +185,8 @@ class ControlPlane:
             f"--service-account-signing-key-file={here / 'server.key'}",
             "--service-cluster-ip-range=10.96.0.0/16",
             "--delete-collection-workers=16",
-            f"--feature-gates={GATES}",
-            "--runtime-config=scheduling.k8s.io/v1alpha2=true",
+            f"--feature-gates={self.release.gates}",
+            f"--runtime-config=scheduling.k8s.io/{self.release.pod_groups}=true",
         )
         wait_for(lambda: self._answers("/readyz"), "the API server is ready", process=process)
 
@@ -309,7 +322,7 @@ class ControlPlane:
             f"--config={path}",
             "--bind-address=127.0.0.1",
             f"--secure-port={port}",
-            f"--feature-gates={GATES}",
+            f"--feature-gates={self.release.gates}",
             "--v=2",
         )
         self._scoring = scoring
@@ -350,7 +363,7 @@ class ControlPlane:
             "--kube-api-burst=2000",
             # A Node without a Lease stays Ready, even where another test had its name: heartbeats are remembered.
             "--node-monitor-grace-period=24h",
-            f"--feature-gates={GATES}",
+            f"--feature-gates={self.release.gates}",
             "--v=2",
             *flags,
         )

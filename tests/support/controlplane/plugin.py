@@ -18,7 +18,6 @@ import pytest
 from cagrpc.kube.client.client import Client
 from tests.support.controlplane.binaries import (
     CLUSTER_API,
-    CONTROL_PLANE,
     HELM,
     KARPENTER,
     KUBECTL,
@@ -39,7 +38,7 @@ from tests.support.controlplane.helm import Helm
 from tests.support.controlplane.karpenter import Karpenter, running_karpenter
 from tests.support.controlplane.kubectl import Kubectl
 from tests.support.controlplane.live import Live
-from tests.support.controlplane.plane import ControlPlane
+from tests.support.controlplane.plane import RELEASE, ControlPlane, Release
 
 LEFT_OUT = "a program is not here: "
 NEEDS: Mapping[str, tuple[str, ...]] = {
@@ -129,6 +128,14 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     return report
 
 
+def running(release: Release, directory: Path) -> Iterator[ControlPlane]:
+    """Yield a control plane of this release, for a fixture."""
+    built(release.programs)
+    plane = ControlPlane(directory, release)
+    yield plane
+    plane.close()
+
+
 @pytest.fixture(scope="session")
 def oracle() -> Path:
     """The program over the plug-ins of the control plane's kube-scheduler (tests/oracle)."""
@@ -147,10 +154,7 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
     reason = lacking()
     if reason:
         pytest.fail(f"the tests against a control plane are asked for, but {reason}", pytrace=False)
-    built(CONTROL_PLANE)
-    plane = ControlPlane(tmp_path_factory.mktemp("controlplane"))
-    yield plane
-    plane.close()
+    yield from running(RELEASE, tmp_path_factory.mktemp("controlplane"))
 
 
 @pytest.fixture(scope="session")
