@@ -10,7 +10,7 @@ mostly an exchange of pods or two away from it, and found in a fraction of the t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, TypeVar
@@ -240,10 +240,11 @@ class Pricer:
         share: float,
         effort: Effort,
         out_of_time: Callable[[], bool],
+        asked: Container[int] | None = None,
     ) -> list[PricingResult]:
-        """Per kind patterns worth more than `share` of its price (`prices` per kind); of as many kinds as there is time
-        for. The same however many threads there are."""
-        nodes = list(self._nodes.values())
+        """Per kind, of those `asked` where given, patterns worth more than `share` of its price (`prices` per kind); of
+        as many kinds as there is time for. The same however many threads there are."""
+        nodes = [node for kind, node in self._nodes.items() if asked is None or kind in asked]
         return self._of_each(nodes, lambda node: self._offer(node, values, prices, share, effort), out_of_time)
 
     def near(

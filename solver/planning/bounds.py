@@ -10,7 +10,7 @@ import numpy as np
 
 from solver.columns.generation import LITTLE, cost_bound, generate
 from solver.columns.pool import Duals, Pool, Weighting, weighting
-from solver.columns.pricing import Pricer
+from solver.columns.pricing import Effort, Pricer, PricingResult
 from solver.integral.wide import WideModel
 from solver.model.budget import PROPOSE_SECONDS, RunningBudget
 from solver.model.objective import Goal, ObjectiveStage
@@ -26,6 +26,11 @@ Bounding = Callable[[ObjectiveStage, Mapping[ObjectiveStage, int]], float | None
 
 _COLUMNS_SHARE = 0.5
 """Of the time for a bound by columns, what making them takes at most: the rest is for asking all kinds."""
+_MORE = Effort(1, 100_000, 500_000)
+"""For kinds of which little effort proves too little."""
+_AT_ONCE = 8
+"""Kinds that are asked again."""
+_PAYS = 1 + 1e-6
 _LATE = 0.05
 """Share of the budget that a bound may take once time is up: a plan without any bound is worth little."""
 
@@ -63,14 +68,26 @@ class WithoutRules:
         return least
 
     def _proven(self, duals: Duals, node_cost: Floats, fraction: float) -> float:
-        """Return what these values of pods prove, all kinds asked; 0 where there is not the time to ask all."""
+        """Return what these values of pods prove: all kinds are asked, and then, more thoroughly, those again that may
+        be worth the most for their price, while there is time. 0 where there is not even time to ask all."""
         free, active, budget = self._free, self._model.active, self._budget
         pricer, prices = Pricer(free, active, budget.granted.workers), duals.prices(node_cost, free)
-        answers = pricer.offers(duals.pods, prices, 1.0, LITTLE, lambda: budget.left_seconds(fraction) <= 0)
-        budget.charge(PROPOSE_SECONDS)
-        if len(answers) < len(active):
+        found: dict[int, PricingResult] = {}
+        again: set[int] = set()
+        asked, effort = active.tolist(), LITTLE
+        while asked and budget.left_seconds(fraction) > 0:
+            answers = pricer.offers(
+                duals.pods, prices, 1.0, effort, lambda: budget.left_seconds(fraction) <= 0, frozenset(asked)
+            )
+            budget.charge(PROPOSE_SECONDS * (1 if effort is LITTLE else len(asked)))
+            found.update((answer.kind, answer) for answer in answers)
+            worth = {kind: float(found[kind].bound / prices[kind]) for kind in found if prices[kind] > 0}
+            doubted = [kind for kind, share in worth.items() if share > _PAYS and kind not in again]
+            asked, effort = sorted(doubted, key=lambda kind: (-worth[kind], kind))[:_AT_ONCE], _MORE
+            again.update(asked)
+        if len(found) < len(active):
             return 0.0
-        return cost_bound(free, duals, answers, self._model.over).least_cost_micros
+        return cost_bound(free, duals, list(found.values()), self._model.over).least_cost_micros
 
 
 def with_rules(fluid: FluidModel, budget: RunningBudget, fraction: float) -> Bounding:
