@@ -1,5 +1,6 @@
-"""Making development certificates (`cagrpc certs`), and loading any certificates with checks (`serve`, `replay`). No
-sockets, no flags. Development certificates are for a laptop and test clusters; production brings its own.
+"""Making development certificates (`cagrpc certs`), and loading any certificates (`serve`, `replay`), checked as
+`cagrpc.api.encoding.certificates` does. No sockets, no flags. Development certificates are for a laptop and test
+clusters; production brings its own.
 
 A directory holds `ca.crt`, `server.crt` (provider and expander) and `client.crt` (the cluster-autoscaler), each with
 its `.key` beside it, readable by the owner only.
@@ -19,10 +20,9 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
 
-from cagrpc.api.encoding.json_documents import timestamp
+from cagrpc.api.encoding.certificates import check_authority, check_pair, parse_certificate, parse_key
 from cagrpc.errors import InvalidInput, reason_of, shown
 from cagrpc.services.tls import TlsMaterial
 
@@ -214,43 +214,6 @@ def load(certificate_path: Path, key_path: Path, authority_path: Path, *, now: d
     return TlsMaterial(certificate, key, authority)
 
 
-def check_pair(
-    certificate_path: Path, certificate_pem: bytes, key_path: Path, key_pem: bytes, *, now: datetime | None = None
-) -> None:
-    """Raises InvalidInput, which names the file, unless this is a certificate in force and its key."""
-    certificate = parse_certificate(certificate_path, certificate_pem)
-    if parse_key(key_path, key_pem).public_key() != certificate.public_key():
-        raise InvalidInput(f"{key_path} is not the key of {certificate_path}")
-    _check_dates(certificate_path, certificate, now)
-
-
-def check_authority(path: Path, pem: bytes, *, now: datetime | None = None) -> None:
-    """Raises InvalidInput, which names the file, unless one of its certificates is in force; while an authority is
-    replaced, a file has the old and the new one."""
-    try:
-        certificates = x509.load_pem_x509_certificates(pem)
-    except ValueError as error:
-        raise InvalidInput(f"{path} is not a PEM certificate") from error
-    problems = []
-    for each in certificates:
-        try:
-            _check_dates(path, each, now)
-        except InvalidInput as problem:
-            problems.append(problem)
-        else:
-            return
-    raise problems[0]
-
-
-def _check_dates(path: Path, certificate: x509.Certificate, now: datetime | None) -> None:
-    moment = now or datetime.now(UTC)
-    ends, begins = certificate.not_valid_after_utc, certificate.not_valid_before_utc
-    if ends < moment:
-        raise InvalidInput(f"{path} expired at {timestamp(ends.timestamp())}; `cagrpc certs` renews its own")
-    if begins > moment:
-        raise InvalidInput(f"{path} is valid only from {timestamp(begins.timestamp())} on")
-
-
 def read_pem(path: Path) -> bytes:
     """Return a file's content. Raises InvalidInput, which names it."""
     try:
@@ -259,19 +222,3 @@ def read_pem(path: Path) -> bytes:
         raise InvalidInput(
             f"{path}: {reason_of(error)}; `cagrpc certs --dir {path.parent}` makes development files"
         ) from error
-
-
-def parse_certificate(path: Path, content: bytes) -> x509.Certificate:
-    """Return the first certificate of a PEM file. Raises InvalidInput, which names the file."""
-    try:
-        return x509.load_pem_x509_certificate(content)
-    except ValueError as error:
-        raise InvalidInput(f"{path} is not a PEM certificate") from error
-
-
-def parse_key(path: Path, content: bytes) -> PrivateKeyTypes:
-    """Return the unencrypted private key of a PEM file. Raises InvalidInput, which names the file."""
-    try:
-        return serialization.load_pem_private_key(content, password=None)
-    except (ValueError, TypeError) as error:
-        raise InvalidInput(f"{path} is not an unencrypted PEM private key") from error

@@ -15,6 +15,7 @@ from cryptography import x509
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from cagrpc.api.encoding.certificates import check_authority, check_pair
 from cagrpc.api.encoding.json_documents import timestamp
 from cagrpc.config.schema.listen import TlsPaths
 from cagrpc.config.settings import Settings
@@ -121,9 +122,9 @@ class CertificateFiles:
             certificates.read_pem(self.client_ca) if self.client_ca is not None else None,
         )
         if found != known:
-            certificates.check_pair(self.certificate, found.certificate, self.key, found.key, now=now)
+            check_pair(self.certificate, found.certificate, self.key, found.key, now=now)
             if self.client_ca is not None and found.client_ca is not None:
-                certificates.check_authority(self.client_ca, found.client_ca, now=now)
+                check_authority(self.client_ca, found.client_ca, now=now)
         return found
 
 

@@ -3,6 +3,7 @@ as some providers keep counters without locks; whoever uses it sees to that, as 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -11,6 +12,7 @@ import grpc
 from google.protobuf.message import Message
 
 from cagrpc import errors
+from cagrpc.api.encoding.certificates import check_authority, check_pair
 from cagrpc.api.encoding.messages import parse
 from cagrpc.api.gen import externalgrpc_pb2 as pb
 from cagrpc.api.gen import kubernetes_pb2
@@ -18,6 +20,9 @@ from cagrpc.backends.externalgrpc.orders import SeenGroup, SeenInstance, refusal
 from cagrpc.backends.externalgrpc.plugin import ClientTls, ProviderAccess
 from cagrpc.errors import ErrorKind, reason_of
 from cagrpc.fleet.model import InstanceError, InstanceState
+from cagrpc.runtime.log_once import LogOnce
+
+_log = logging.getLogger(__name__)
 
 SERVICE = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider"
 _DELETING = "deleting-machine-"
@@ -63,13 +68,15 @@ class RefusedCall(Exception):  # noqa: N818 - what the provider did
 
 
 class Channel:
-    """The connection. Certificates are read again for a call once their files have changed."""
+    """The connection. Certificates are read again for a call once their files have changed; until what they have fits
+    together, as halfway through a rotation, the connection stays as it is."""
 
     def __init__(self, address: str, tls: ClientTls | None) -> None:
         self._address = address
         self._tls = tls
         self._files: Mapping[Path, bytes] = {}
         self._channel: grpc.Channel | None = None
+        self._reported = LogOnce()
 
     def __call__(self, method: str, request: Message, answer: type[Message], timeout_seconds: float) -> Message:
         call = self._open().unary_unary(
@@ -83,29 +90,47 @@ class Channel:
             self._channel = None
 
     def _open(self) -> grpc.Channel:
-        tls = self._tls
-        files = {} if tls is None else {path: _read(path) for path in (tls.ca, tls.key, tls.certificate)}
+        """Raises Unavailable where there is no connection yet, and files that cannot be used."""
+        try:
+            files = {} if self._tls is None else self._read(self._tls)
+        except errors.InvalidInput as problem:
+            if self._channel is None:
+                raise errors.Unavailable(str(problem)) from problem
+            if self._reported.is_new(str(problem)):
+                _log.warning("provider %s: %s; the certificates in use stay", self._address, problem)
+            return self._channel
         if self._channel is None or files != self._files:
             self.close()
-            options = [
-                ("grpc.max_receive_message_length", _LARGEST_ANSWER_BYTES),
-                ("grpc.max_reconnect_backoff_ms", 5000),
-                ("grpc.use_local_subchannel_pool", 1),
-            ]
-            if tls is None:
-                self._channel = grpc.insecure_channel(self._address, options)
-            else:
-                credentials = grpc.ssl_channel_credentials(files[tls.ca], files[tls.key], files[tls.certificate])
-                self._channel = grpc.secure_channel(self._address, credentials, options)
-            self._files = files
+            self._channel, self._files = self._connected(files), files
+            self._reported.all_over()
         return self._channel
 
+    def _read(self, tls: ClientTls) -> Mapping[Path, bytes]:
+        """Return what the files have, checked where it is new. Raises InvalidInput, which names the file."""
+        files = {path: _content(path) for path in (tls.ca, tls.key, tls.certificate)}
+        if files != self._files:
+            check_pair(tls.certificate, files[tls.certificate], tls.key, files[tls.key])
+            check_authority(tls.ca, files[tls.ca])
+        return files
 
-def _read(path: Path) -> bytes:
+    def _connected(self, files: Mapping[Path, bytes]) -> grpc.Channel:
+        options = [
+            ("grpc.max_receive_message_length", _LARGEST_ANSWER_BYTES),
+            ("grpc.max_reconnect_backoff_ms", 5000),
+            ("grpc.use_local_subchannel_pool", 1),
+        ]
+        if self._tls is None:
+            return grpc.insecure_channel(self._address, options)
+        tls = self._tls
+        credentials = grpc.ssl_channel_credentials(files[tls.ca], files[tls.key], files[tls.certificate])
+        return grpc.secure_channel(self._address, credentials, options)
+
+
+def _content(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise errors.Unavailable(f"{path}: {reason_of(error)}") from error
+        raise errors.InvalidInput(f"{path}: {reason_of(error)}") from error
 
 
 class ProviderClient:

@@ -76,6 +76,37 @@ def test_certificates_are_read_again_when_they_are_replaced(tmp_path: Path) -> N
         channel.close()
 
 
+@pytest.mark.parametrize("name", ["tls.crt", "tls.key", "ca.crt"])
+@pytest.mark.parametrize("halfway", [None, b"", b"-----BEGIN", "of another"])
+def test_the_connection_stays_until_new_files_fit_together(
+    name: str, halfway: bytes | str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    authority = Authority("first")
+    if (name, halfway) == ("ca.crt", "of another"):
+        pytest.skip("another authority fits by itself")
+    with served(authority, groups_answer) as port:
+        tls = written(tmp_path, authority)
+        access = ProviderAccess(f"localhost:{port}", tls=tls)
+        channel = Channel(access.address, tls)
+        client = ProviderClient(access, channel)
+        client.refresh()
+        if isinstance(halfway, str):
+            certificate, key = authority.issue("cagrpc")
+            (tmp_path / name).write_bytes(certificate if name == "tls.crt" else key)
+        elif halfway is None:
+            (tmp_path / name).unlink()
+        else:
+            (tmp_path / name).write_bytes(halfway)
+        for _ in range(2):
+            assert [each.id for each in client.groups()] == ["a"]
+        (message,) = caplog.messages
+        assert name in message
+        assert message.endswith("the certificates in use stay")
+        written(tmp_path, authority)
+        client.refresh()
+        channel.close()
+
+
 def test_a_certificate_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     tls = ClientTls(tmp_path / "tls.crt", tmp_path / "tls.key", tmp_path / "ca.crt")
     client = ProviderClient(ProviderAccess("10.0.0.1:8086", tls=tls), Channel("10.0.0.1:8086", tls))
