@@ -29,7 +29,7 @@ def quota_limits(
                 for key in quota.maxima:
                     used[key] += 1 if key == NODES else each.capacity.get(key, each.node.allocatable.get(key, 0))
         ids = frozenset(each.id for each in groups if quota.counts(each.labels)) if quota.selector else None
-        limits.append(Limit(f"{LIMIT_PREFIX}{name}", quota.maxima, dict(+used), ids))
+        limits.append(Limit(f"{LIMIT_PREFIX}{name}", quota.maxima, dict(+used), ids, quota.selector))
     return tuple(limits)
 
 

@@ -200,14 +200,21 @@ def _have(problem: Problem, change: ConstraintChange) -> Problem:
     assert isinstance(change.part, PossibleGroups)
     known = {group.id for group in problem.node_groups}
     new = tuple(group for group in change.part.node_groups if group.id not in known)
-    ids, named = frozenset(group.id for group in new), change.part.limits
+    named = change.part.limits
+
+    def bounded(limit: Limit) -> frozenset[str]:
+        """Return those of the new groups that count against a limit of some groups."""
+        return frozenset(group.id for group in new if limit.name in named or _selects(limit, group))
+
     limits = (
-        replace(each, node_groups=each.node_groups | ids)
-        if each.name in named and each.node_groups is not None
-        else each
+        each if each.node_groups is None else replace(each, node_groups=each.node_groups | bounded(each))
         for each in problem.limits
     )
     return replace(problem, node_groups=(*problem.node_groups, *new), limits=tuple(limits))
+
+
+def _selects(limit: Limit, group: NodeGroup) -> bool:
+    return bool(limit.selector) and all(matches_requirement(each, group.labels) for each in limit.selector)
 
 
 def _missing(change: ConstraintChange) -> str:

@@ -303,6 +303,9 @@ class Limit:
     node_groups: frozenset[str] | None = None
     """The groups it bounds, None for all. Ids that a problem does not have are passed over, so that a part of a fleet
     can be planned under the limits of the whole."""
+    selector: tuple[Requirement, ...] = ()
+    """Conditions on a node's labels: of groups that a problem does not have yet, those that meet them all are bounded,
+    too, once it has them."""
 
     def counted(self, group: NodeGroup) -> Resources:
         """Return what one node of the group counts against the limit; nothing where the limit does not bound it."""
@@ -322,7 +325,8 @@ class PossibleGroups:
     """The change that it takes, in the imperative."""
     node_groups: tuple[NodeGroup, ...] = field(hash=False)
     limits: tuple[str, ...] = ()
-    """The limits that would count them, by name; others count them where they name their ids, or count all."""
+    """The limits that would count them, by name; others count them where they name their ids, select their labels, or
+    count all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cagrpc.offline.inputs import Inputs, read_problem
 from solver import Budget, solve
+from solver.model import Operator, Requirement
 
 NODES_THAT_STAND, ALLOWED = 2, 5
 
@@ -42,5 +43,6 @@ def test_a_plan_keeps_within_what_a_quota_leaves(tmp_path: Path) -> None:
     read = read_problem(Inputs((dump,), (pools,)))
     (limit,) = read.problem.limits
     assert (limit.name, limit.used) == ("CapacityQuota/pool-p", {"nodes": NODES_THAT_STAND})
+    assert limit.selector == (Requirement("pool", Operator.IN, ("p",)),)
     plan = solve(read.problem, Budget(deterministic_seconds=1.0))
     assert sum(nodes.count for nodes in plan.nodes) == ALLOWED - NODES_THAT_STAND

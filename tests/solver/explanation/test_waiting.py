@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, note
 from hypothesis import strategies as st
 
@@ -12,7 +13,7 @@ from solver.explanation.explain import explain
 from solver.explanation.kinds import apply
 from solver.explanation.question import claims, question
 from solver.explanation.waiting import core_of, ways_of, why_waiting, with_ways
-from solver.model import NodeGroup, PossibleGroups
+from solver.model import NodeGroup, Operator, PossibleGroups, Requirement
 from solver.verify.check import faults_of
 from tests.support.examples import examples
 from tests.support.solver.device_strategies import device_problems
@@ -71,3 +72,19 @@ def test_groups_that_come_count_against_the_limits_that_name_them() -> None:
     problem = Problem((pods("web", 2, spec(4000)),), (), limits=(limit,), possible=(away,))
     (why,) = explain(problem, solve(problem, BUDGET), BUDGET).unserved
     assert ways_of(why) == ("have it, and raise the nodes of limit pool from 1 to 2",)
+
+
+@pytest.mark.parametrize(
+    ("labels", "way"),
+    [
+        ({"pool": "spot"}, "have it, and raise the nodes of limit quota from 1 to 2"),
+        ({"pool": "other"}, "have it"),
+    ],
+)
+def test_groups_that_come_count_against_the_limits_that_select_their_labels(labels: dict[str, str], way: str) -> None:
+    away = PossibleGroups("away", "it is not there", "have it", (group("away", labels=labels),))
+    spot = (Requirement("pool", Operator.IN, ("spot",)),)
+    limit = Limit("quota", {"nodes": 1}, node_groups=frozenset(), selector=spot)
+    problem = Problem((pods("web", 2, spec(4000)),), (), limits=(limit,), possible=(away,))
+    (why,) = explain(problem, solve(problem, BUDGET), BUDGET).unserved
+    assert ways_of(why) == (way,)
