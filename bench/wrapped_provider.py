@@ -2,12 +2,14 @@
 and its AWS provider, over moto: answers are lost, increases come late, the process is killed at any step, and groups
 run out. In the end every increment is whole or gone, and targets are what there is of machines.
 
-    python -m bench.wrapped_provider --wrapper PROGRAM [--increments 100] [--seed 1] [--at-most 30m]
+    python -m bench.wrapped_provider --wrapper PROGRAM [--increments 100] [--seed 1] [--at-most 30m] [--serve]
 
 PROGRAM is built in its repository (`cluster-autoscaler/cloudprovider/externalgrpc/examples/
 external-grpc-cloud-provider-service`, `-tags aws`). moto launches whatever is asked for, so a proxy before it plays a
 group that has run out as AWS does: its desired capacity is above its instances, and its activities have failed. Times
 are real, the provider's cache of a minute too; killed processes are played in this one (`tests/support/kills.py`).
+With `--serve` they are `cagrpc serve`, ended by SIGKILL at any moment: it is asked for one group at a time, as the
+cluster-autoscaler asks, and AWS answers some orders after their timeout.
 """
 
 from __future__ import annotations
@@ -15,19 +17,22 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from random import Random
+from threading import Timer
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import parse_qs
@@ -35,9 +40,11 @@ from urllib.request import Request, urlopen
 
 import boto3
 import grpc
+import yaml
 
 from bench.table import machine, machine_line
 from cagrpc import errors
+from cagrpc.api.gen import externalgrpc_pb2 as pb
 from cagrpc.backends.externalgrpc.backend import opened_over
 from cagrpc.backends.externalgrpc.client import Channel, ProviderClient
 from cagrpc.backends.externalgrpc.plugin import ProviderAccess
@@ -53,6 +60,7 @@ from tests.support.fleet import group, run_inline
 from tests.support.http_server import serving
 from tests.support.kills import Killed, SteppedJournal, Steps
 from tests.support.played_provider import FaultyChannel, PlayedError
+from tests.support.serving import Serving, serve, started_process
 
 GROUPS = ("a", "b", "c")
 _MOST_NODES = 200
@@ -62,6 +70,9 @@ _BEHIND_SECONDS = 90.0
 _EVERY_SECONDS = 1.0
 _SETTLES_WITHIN_SECONDS = 900.0
 _STEPS_TO_DEATH = 300
+_SECONDS_TO_DEATH = 20.0
+_FINISHED = ("done", "rolled-back")
+_RUNNING = pb.InstanceStatus.instanceRunning
 _FAULT_SECONDS = (10.0, 40.0)
 _DESIRED = re.compile(r"(<AutoScalingGroupName>([^<]+)</AutoScalingGroupName>.*?<DesiredCapacity>)\d+", re.DOTALL)
 _ACTIVITIES = (
@@ -88,6 +99,10 @@ class Clouds:
         """Machines that groups which have run out can have."""
         self.desired: dict[str, int] = {}
         """Of groups that have fewer than that."""
+        self.out_until: dict[str, float] = {}
+        """Groups that have run out."""
+        self.slow_seconds = 0.0
+        """How much later orders are carried out and answered."""
         self.calls: Counter[str] = Counter()
         emulator.make_template("workers", {"InstanceType": "m7i.large"})
         for name in GROUPS:
@@ -108,11 +123,26 @@ class Clouds:
     def targets(self) -> dict[str, int]:
         return {name: self.desired.get(name, len(ids)) for name, ids in self.machines().items()}
 
-    def run_out(self, name: str, more: int) -> None:
-        self.most[name] = len(self.machines()[name]) + more
+    def drift(self, rng: Random) -> bool:
+        """Let a group run out now and then, for a while; return whether one has just now."""
+        now = time.monotonic()
+        for name in [name for name, at in self.out_until.items() if at <= now]:
+            self._recover(name)
+        if self.out_until or rng.random() >= 0.05:
+            return False
+        name = rng.choice(GROUPS)
+        self.out_until[name] = now + rng.uniform(50.0, 90.0)
+        self.most[name] = len(self.machines()[name]) + rng.randint(0, 2)
+        return True
 
-    def recover(self, name: str) -> None:
+    def clear_up(self) -> None:
+        self.slow_seconds = 0.0
+        for name in GROUPS:
+            self._recover(name)
+
+    def _recover(self, name: str) -> None:
         """There is capacity again, and AWS goes on trying."""
+        self.out_until.pop(name, None)
         self.most.pop(name, None)
         if (wanted := self.desired.pop(name, None)) is not None:
             self._set(name, wanted)
@@ -120,6 +150,8 @@ class Clouds:
     def answer(self, asked: Mapping[str, str], body: bytes, headers: Mapping[str, str]) -> tuple[int, bytes]:
         action, name = asked.get("Action", ""), asked.get("AutoScalingGroupName", "")
         self.calls[action] += 1
+        if action in ("SetDesiredCapacity", "TerminateInstanceInAutoScalingGroup"):
+            time.sleep(self.slow_seconds)
         if action == "SetDesiredCapacity":
             wanted, most = int(asked["DesiredCapacity"]), self.most.get(name, _MOST_NODES)
             self.desired.pop(name, None)
@@ -236,8 +268,6 @@ class Campaign:
     fleet: Fleet | None = None
     steps: Steps = field(default_factory=Steps)
     faults_until: float = 0.0
-    out: dict[str, float] = field(default_factory=dict)
-    """Groups that have run out, and until when."""
 
     def __post_init__(self) -> None:
         channel = Channel(self.address, None)
@@ -268,13 +298,7 @@ class Campaign:
 
     def _weather(self) -> None:
         now, rng = time.monotonic(), self.rng
-        for name in [name for name, at in self.out.items() if at <= now]:
-            del self.out[name]
-            self.clouds.recover(name)
-        if not self.out and rng.random() < 0.05:
-            name = rng.choice(GROUPS)
-            self.out[name] = now + rng.uniform(50.0, 90.0)
-            self.clouds.run_out(name, rng.randint(0, 2))
+        if self.clouds.drift(rng):
             self.told["times that a group ran out"] += 1
         if now < self.faults_until:
             return
@@ -296,8 +320,7 @@ class Campaign:
     def _clear_up(self) -> None:
         self.channel.recover()
         self.steps.fatal = 0
-        for name in GROUPS:
-            self.clouds.recover(name)
+        self.clouds.clear_up()
 
     # ---- processes
 
@@ -418,11 +441,160 @@ class Campaign:
         self.violations += [f"{r} is {p}" for r, p in self.phases.items() if p.in_flight]
 
 
+@dataclass
+class ServedCampaign:
+    """Servers one after the other over one state directory, each killed at some moment, and asked as the autoscaler
+    asks: increments of one group, and deletions of single machines."""
+
+    directory: Path
+    address: str
+    clouds: Clouds
+    rng: Random
+    goal: int
+    told: Counter[str] = field(default_factory=Counter)
+    violations: list[str] = field(default_factory=list)
+    asked: int = 0
+    increments: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    """As a server has shown them last, by id."""
+    deleted: dict[str, bool] = field(default_factory=dict)
+    """Machines that were to be deleted, and whether that was answered."""
+    serving: Serving | None = None
+    slow_until: float = 0.0
+
+    def __post_init__(self) -> None:
+        behind = f"{_BEHIND_SECONDS:.0f}s"
+        access = {"address": self.address, "order_timeout": "3s", "behind": behind, "list_every": "5s"}
+        self.config = self.directory / "cagrpc.yaml"
+        self.config.write_text(
+            yaml.safe_dump(
+                {
+                    "backend": {"externalgrpc": access},
+                    "provisioners": [{"name": "all"}],
+                    "increment_deadline": f"{_DEADLINE_SECONDS:.0f}s",
+                }
+            )
+        )
+
+    def run(self, until: float) -> None:
+        while self.asked < self.goal and time.monotonic() < until and not self.violations:
+            self._weather()
+            self._attempt(self._work)
+            time.sleep(_EVERY_SECONDS)
+        self.clouds.clear_up()
+        most = time.monotonic() + _SETTLES_WITHIN_SECONDS
+        while time.monotonic() < most and not self._attempt(self._settled):
+            time.sleep(_EVERY_SECONDS)
+        self._judge()
+
+    def _weather(self) -> None:
+        now = time.monotonic()
+        if self.clouds.drift(self.rng):
+            self.told["times that a group ran out"] += 1
+        if now >= self.slow_until:
+            self.clouds.slow_seconds = 0.0
+            if self.rng.random() < 0.05:
+                self.clouds.slow_seconds = self.rng.uniform(3.5, 15.0)
+                self.slow_until = now + self.rng.uniform(*_FAULT_SECONDS)
+                self.told["times that orders were answered too late"] += 1
+
+    def _attempt(self, do: Callable[[Serving], bool]) -> bool:
+        """Do it with a server that runs; False where that was killed meanwhile, too."""
+        serving = self.serving
+        if serving is None or serving.process.poll() is not None:
+            serving = self.serving = self._start()
+        try:
+            return do(serving)
+        except (OSError, HTTPException, ValueError) as error:
+            self.told[f"pages not read: {type(error).__name__}"] += 1
+        return False
+
+    def _start(self) -> Serving:
+        self.told["processes"] += 1
+        serving = serve(self.directory / "state", "--config", self.config, start=started_process)
+        if self.asked < self.goal:
+            Timer(self.rng.expovariate(1 / _SECONDS_TO_DEATH), self._kill, (serving,)).start()
+        return serving
+
+    def _kill(self, serving: Serving) -> None:
+        self.told["processes killed"] += 1
+        serving.stop(signal.SIGKILL)
+
+    # ---- what is asked for
+
+    def _work(self, serving: Serving) -> bool:
+        in_flight = [each for each in self._look(serving).values() if each["phase"] not in _FINISHED]
+        rng, name = self.rng, self.rng.choice(GROUPS)
+        with serving.provider() as provider:
+            if len(in_flight) < _MOST_IN_FLIGHT and rng.random() < 0.3:
+                self.asked += 1
+                self._ask(lambda: provider.increase(name, rng.randint(1, 3)), "increases")
+            if rng.random() < 0.1 and not any(name in each["deltas"] for each in in_flight):
+                running = [key for key, state in provider.instances(name).items() if state == _RUNNING]
+                if running and (key := rng.choice(running)) not in self.deleted:
+                    self.deleted[key] = False
+                    self.deleted[key] = self._ask(lambda: provider.delete(name, key), "deletions")
+        return True
+
+    def _ask(self, call: Callable[[], None], what: str) -> bool:
+        try:
+            call()
+        except grpc.RpcError as error:
+            self.told[f"{what}: {error.code().name}"] += 1
+            return False
+        self.told[f"{what}: OK"] += 1
+        return True
+
+    def _look(self, serving: Serving) -> Mapping[str, Mapping[str, Any]]:
+        found = {each["id"]: each for each in serving.get("/increments")}
+        for key, before in self.increments.items():
+            if key not in found or (before["phase"] in _FINISHED and found[key]["phase"] != before["phase"]):
+                now = found[key]["phase"] if key in found else "forgotten"
+                self.violations.append(f"increment {key} was {before['phase']} and is {now}")
+        self.increments = found
+        return found
+
+    # ---- what came of it
+
+    def _settled(self, serving: Serving) -> bool:
+        done = all(each["phase"] in _FINISHED for each in self._look(serving).values())
+        return done and not self._differences(serving)
+
+    def _differences(self, serving: Serving) -> list[str]:
+        machines, desired = self.clouds.machines(), self.clouds.targets()
+        there = {key for of in machines.values() for key in of}
+        gone = Counter(key.rpartition("/")[2] not in there for key, answered in self.deleted.items() if answered)
+        found = [f"{gone[False]} machines are there whose deletion was answered"] if gone[False] else []
+        targets = {each["id"]: each["target_size"] for each in serving.get("/nodegroups")}
+        for name in GROUPS:
+            counts = len(machines[name]), desired[name], targets[name]
+            if len({*counts}) > 1:
+                found.append("{}: {} machines, {} desired, target {}".format(name, *counts))
+        done = [each["deltas"] for each in self.increments.values() if each["phase"] == "done"]
+        deleted = sum(key.rpartition("/")[2] not in there for key in self.deleted)
+        wanted = sum(sum(each.values()) for each in done) - deleted
+        if wanted != len(there):
+            found.append(f"{len(there)} machines, and {wanted} in increments that are done, without what was deleted")
+        return found
+
+    def _judge(self) -> None:
+        phases = {key: each["phase"] for key, each in self.increments.items()}
+        self.told["increases asked for"] = self.asked
+        self.told.update({f"increments {phase}": count for phase, count in Counter(phases.values()).items()})
+        if len(phases) < self.told["increases: OK"]:
+            self.violations.append(f"{self.told['increases: OK']} increases were taken, of which some are not known")
+        self.told["machines in the end"] = sum(map(len, self.clouds.machines().values()))
+        if self.serving is not None:
+            self.violations += self._differences(self.serving)
+            self.serving.stop(signal.SIGKILL)
+        self.violations += [f"increment {key} is {phase}" for key, phase in phases.items() if phase not in _FINISHED]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--wrapper", type=Path, required=True, help="the program, with the provider aws")
     parser.add_argument("--increments", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1, help="of whatever is drawn")
+    parser.add_argument("--serve", action="store_true", help="kill `cagrpc serve`, not what is played of it here")
     parser.add_argument("--at-most", default="30m", metavar="DURATION", help="how long increments are asked for")
     options = parser.parse_args()
     until = time.monotonic() + seconds_of_flag(options.at_most, "--at-most")
@@ -432,7 +604,8 @@ def main() -> int:
         clouds, directory = Clouds(emulator), Path(made)
         with before(clouds) as url, wrapper(options.wrapper, directory, url) as address:
             _wait_for(address)
-            campaign = Campaign(directory, address, clouds, Random(options.seed), options.increments)
+            kind = ServedCampaign if options.serve else Campaign
+            campaign = kind(directory, address, clouds, Random(options.seed), options.increments)
             campaign.run(until)
     for what, count in sorted(campaign.told.items()):
         print(f"{what}: {count}")
@@ -444,7 +617,7 @@ def main() -> int:
 def _wait_for(address: str) -> None:
     channel = Channel(address, None)
     client = ProviderClient(ProviderAccess(address), channel)
-    for _ in range(120):
+    for _ in range(600):
         with suppress(errors.Unavailable, PlayedError):
             print("groups:", ", ".join(each.id for each in client.groups()), flush=True)
             channel.close()
