@@ -74,6 +74,8 @@ _SECONDS_TO_DEATH = 20.0
 _FINISHED = ("done", "rolled-back")
 _RUNNING = pb.InstanceStatus.instanceRunning
 _FAULT_SECONDS = (10.0, 40.0)
+_OUT_SECONDS = (90.0, 240.0)
+"""Longer than the provider takes to see a shortage, so that increments are short, not late alone."""
 _DESIRED = re.compile(r"(<AutoScalingGroupName>([^<]+)</AutoScalingGroupName>.*?<DesiredCapacity>)\d+", re.DOTALL)
 _ACTIVITIES = (
     '<DescribeScalingActivitiesResponse xmlns="http://autoscaling.amazonaws.com/doc/2011-01-01/">'
@@ -131,7 +133,7 @@ class Clouds:
         if self.out_until or rng.random() >= 0.05:
             return False
         name = rng.choice(GROUPS)
-        self.out_until[name] = now + rng.uniform(50.0, 90.0)
+        self.out_until[name] = now + rng.uniform(*_OUT_SECONDS)
         self.most[name] = len(self.machines()[name]) + rng.randint(0, 2)
         return True
 

@@ -81,6 +81,10 @@ class ExternalGrpcBackend:
         self._found: tuple[FoundGroup, ...] = ()
         self._reported = LogOnce()
         self._status: Mapping[str, str] = {each.called: "was not asked yet" for each in self._providers}
+        self._last: Listing | None = None
+        """The last list, where nothing was asked of a provider since."""
+        self._held_back = False
+        """Whether something waits for a doubt since then."""
         self._kept: dict[str, GroupOrders] = {}
         for key, value in records.read().items():
             try:
@@ -113,6 +117,9 @@ class ExternalGrpcBackend:
 
     def list_instances(self) -> Listing:
         as_of = self._clock()
+        held_back, self._held_back = self._held_back, False
+        if held_back and self._last and 0 <= as_of - self._last.as_of_seconds < self.pace.list_every_seconds:
+            return self._last
         for provider in self._providers:
             try:
                 self._look(provider)
@@ -131,7 +138,8 @@ class ExternalGrpcBackend:
                 self._give_back(group)
         self._say((each.called, each.problem) for each in self._providers if each.problem)
         found = [item for each in self._groups.values() for item in each.orders.instances()]
-        return Listing(tuple(instance for _, instance in sorted(found, key=lambda item: item[0])), as_of)
+        self._last = Listing(tuple(instance for _, instance in sorted(found, key=lambda item: item[0])), as_of)
+        return self._last
 
     def _told(self, provider: _Provider) -> Iterator[str]:
         groups = {
@@ -163,6 +171,9 @@ class ExternalGrpcBackend:
         for instance in order.instances:
             if instance.token in order.wanted:
                 wanted.setdefault(instance.group.id, []).append(instance.token)
+        now = self._clock()
+        known = {name: self._groups[name].orders for name in wanted if name in self._groups}
+        self._hold_back({name: orders.order_waits_seconds(wanted[name], now) for name, orders in known.items()})
         work: list[tuple[_FollowedGroup, tuple[str, ...]]] = []
         for group_id, tokens in wanted.items():
             group = self._groups.get(group_id)
@@ -181,6 +192,7 @@ class ExternalGrpcBackend:
         group = self._groups.get(instances[0].node_group) if instances else None
         if group is None:
             return
+        self._hold_back({group.orders.group: group.orders.deletion_waits_seconds(self._clock())})
         self._look_at(group, refresh=True)
         if seconds := group.orders.doubt_seconds(self._clock()):
             raise errors.Unavailable(
@@ -270,6 +282,15 @@ class ExternalGrpcBackend:
                 each.kept = each.orders.orders
 
     # ---- what is asked of them
+
+    def _hold_back(self, waits_seconds: Mapping[str, float]) -> None:
+        """Raise Unavailable where a group has to wait. The fleet asks again each second, and its lists tell when that
+        is over: a provider that was asked as often would soon refuse, as some clouds take so many calls an hour."""
+        name = max(waits_seconds, key=lambda each: waits_seconds[each], default="")
+        if name and (seconds := waits_seconds[name]) > 0:
+            self._held_back = True
+            raise errors.Unavailable(f"node group {name}: what it was asked is in doubt for up to {seconds:.0f} s")
+        self._last = None
 
     def _refuse_in_doubt(self, group: _FollowedGroup) -> None:
         name, now = group.orders.group, self._clock()

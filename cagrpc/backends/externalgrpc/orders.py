@@ -16,6 +16,9 @@ from cagrpc.errors import ErrorKind
 from cagrpc.fleet.backend import BackendInstance
 from cagrpc.fleet.model import InstanceError, InstanceState
 
+_BRIEF_SECONDS = 1.0
+"""What is said of a doubt that time has settled, until the next look."""
+
 
 @dataclass(frozen=True, slots=True)
 class SeenInstance:
@@ -312,13 +315,28 @@ class OrdersOfGroup:
     def doubt_seconds(self, now: float) -> float:
         """Return how long an increase may still be in doubt; 0 where none is."""
         doubt = self.orders.doubt
-        return 0.0 if doubt is None else max(1.0, doubt.asked_at_seconds + self._behind_seconds - now)
+        return 0.0 if doubt is None else max(_BRIEF_SECONDS, doubt.asked_at_seconds + self._behind_seconds - now)
 
     def deletion_doubt_seconds(self, now: float) -> float:
         """Return for how long the target may still fall by deletions that were not answered; 0 where it has fallen, or
         there are none."""
         asked = [each.asked_at_seconds for each in self.orders.deletions.values() if not each.answered]
-        return max(1.0, max(asked) + self._behind_seconds - now) if asked and self.unaccounted() > 0 else 0.0
+        if not asked or self.unaccounted() <= 0:
+            return 0.0
+        return max(_BRIEF_SECONDS, max(asked) + self._behind_seconds - now)
+
+    def order_waits_seconds(self, tokens: Iterable[str], now: float) -> float:
+        """Return for how long an order of these tokens has to wait for lists to settle a doubt; 0 where it need not, or
+        where time has settled it, and a look will tell."""
+        if not self.unknown(tokens):
+            return 0.0
+        doubt = self.orders.doubt
+        told = doubt is None or doubt.refused
+        return _left(max(self.deletion_doubt_seconds(now), 0.0 if told else self.doubt_seconds(now)))
+
+    def deletion_waits_seconds(self, now: float) -> float:
+        """Return the same for a deletion."""
+        return _left(self.doubt_seconds(now))
 
     def delete(self, instances: Iterable[BackendInstance], now: float) -> Sequence[str]:
         """Give up the slots among these that have no instance, which are owed from now on; return the ids to delete of
@@ -401,6 +419,10 @@ class OrdersOfGroup:
 
 def _slots(tokens: Iterable[str], at_seconds: float) -> Iterable[Slot]:
     return (Slot(token, at_seconds) for token in tokens)
+
+
+def _left(doubt_seconds: float) -> float:
+    return doubt_seconds if doubt_seconds > _BRIEF_SECONDS else 0.0
 
 
 def refusal_kind(words: str) -> ErrorKind:

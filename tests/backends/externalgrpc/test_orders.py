@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
+from dataclasses import replace
 
 import grpc
 import pytest
@@ -340,3 +341,36 @@ def test_an_increase_in_doubt_is_not_confused_with_a_deletion_that_comes_late() 
     run.channel.recover()
     run.step(300.0)
     assert (run.target("pool-a"), len(run.cloud.machines()), len(run.listed("pool-a"))) == (3, 3, 3)
+
+
+def calls_of_a_minute(run: Run) -> int:
+    """Return how many lists as many calls are as a minute takes, in steps of a second."""
+    run.provider.calls.clear()
+    for _ in range(60):
+        run.step(1.0)
+    return len(run.provider.calls) // (2 + 2 * len(run.cloud.node_groups))
+
+
+@pytest.mark.parametrize("deletes", [False, True])
+def test_a_doubt_is_waited_for_at_the_pace_of_lists(deletes: bool) -> None:
+    """Some clouds take so many calls an hour, and a Refresh may be one of theirs for each group."""
+    run = Run(Habits(late=False))
+    run.cloud.access = replace(run.cloud.access, list_every_seconds=10.0)
+    run.restart()
+    run.ask(a=3, b=3)
+    run.step(60.0)
+    assert calls_of_a_minute(run) <= 7
+    run.channel.delay_seconds = 1e9
+    first = run.listed("pool-a")[0]
+    if deletes:
+        run.fleet.delete_instances("pool-a", [first.id])
+    else:
+        run.ask(a=1)
+    run.step(1.0)
+    increments = [run.ask(a=1, b=1) for _ in range(5)]
+    run.step(1.0)
+    run.channel.recover()
+    assert calls_of_a_minute(run) <= 7
+    run.step(240.0)
+    assert {run.phase(each) for each in increments} == {Phase.DONE}
+    assert run.target("pool-a") == (7 if deletes else 9)
