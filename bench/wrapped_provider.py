@@ -70,7 +70,7 @@ _BEHIND_SECONDS = 90.0
 _EVERY_SECONDS = 1.0
 _SETTLES_WITHIN_SECONDS = 900.0
 _STEPS_TO_DEATH = 300
-_SECONDS_TO_DEATH = 20.0
+_SECONDS_TO_DEATH = 30.0
 _FINISHED = ("done", "rolled-back")
 _RUNNING = pb.InstanceStatus.instanceRunning
 _FAULT_SECONDS = (10.0, 40.0)
@@ -461,6 +461,7 @@ class ServedCampaign:
     deleted: dict[str, bool] = field(default_factory=dict)
     """Machines that were to be deleted, and whether that was answered."""
     serving: Serving | None = None
+    kills: bool = True
     slow_until: float = 0.0
 
     def __post_init__(self) -> None:
@@ -483,6 +484,7 @@ class ServedCampaign:
             self._attempt(self._work)
             time.sleep(_EVERY_SECONDS)
         self.clouds.clear_up()
+        self.kills = False
         most = time.monotonic() + _SETTLES_WITHIN_SECONDS
         while time.monotonic() < most and not self._attempt(self._settled):
             time.sleep(_EVERY_SECONDS)
@@ -513,13 +515,14 @@ class ServedCampaign:
     def _start(self) -> Serving:
         self.told["processes"] += 1
         serving = serve(self.directory / "state", "--config", self.config, start=started_process)
-        if self.asked < self.goal:
+        if self.kills:
             Timer(self.rng.expovariate(1 / _SECONDS_TO_DEATH), self._kill, (serving,)).start()
         return serving
 
     def _kill(self, serving: Serving) -> None:
-        self.told["processes killed"] += 1
-        serving.stop(signal.SIGKILL)
+        if self.kills:
+            self.told["processes killed"] += 1
+            serving.stop(signal.SIGKILL)
 
     # ---- what is asked for
 
