@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cagrpc.fleet.model import PodKey
-from solver.model import PODS, Devices, Labels, Node, PodSpec, Resources, RunningPods, Taint
+from solver.model import Devices, Labels, Node, PodSpec, Resources, RunningPods, SharedVolume, Taint
 from solver.model.allocation import after_pods, allocate
+from solver.model.capacity import taken, unshared
 from solver.model.eligibility import ports_collide, why_not_eligible
 
 
@@ -65,19 +66,16 @@ def merged(one: Reservations, other: Reservations) -> Reservations:
 
 
 def requested(pods: Iterable[tuple[PodSpec, int]]) -> dict[str, int]:
-    """Return what so many pods of each spec request in all, the pods themselves included."""
-    total: Counter[str] = Counter()
-    for spec, count in pods:
-        for name, amount in (*spec.requests, (PODS, 1)):
-            total[name] += amount * count
-    return dict(total)
+    """Return what so many pods of each spec request in all, the pods themselves included, and each volume that they
+    share once."""
+    return taken(pods)
 
 
 class NodeInfo:
     """A node with what is free on it, less what is assumed there. Costs next to nothing until something is assumed. Not
     for several threads."""
 
-    __slots__ = ("_assumed", "_base", "_devices", "_free", "_node")
+    __slots__ = ("_assumed", "_base", "_devices", "_free", "_node", "_volumes")
     _devices: tuple[Devices, ...] | None
 
     def __init__(self, node: Node) -> None:
@@ -142,31 +140,46 @@ class NodeInfo:
     def _reset(self) -> None:
         self._free: dict[str, int] | None = None  # as the node has it
         self._devices = self._base.devices
+        self._volumes: Counter[SharedVolume] = Counter()
+        """By volume that pods share: how many use it of those that are assumed."""
         self._node: Node | None = _without_debts(self._base)
 
     def _give_back(self, spec: PodSpec, count: int) -> None:
         """Give room of so many pods back; where `count` is below 0, take it."""
         if self._free is None:
             self._free = {**self._base.free}
-        for name, amount in (*spec.requests, (PODS, 1)):
+        for name, amount in unshared(spec):
             self._free[name] = self._free.get(name, 0) + amount * count
+        for volume in spec.shared_volumes:
+            before = self._volumes[volume] > 0
+            self._volumes[volume] -= count
+            if volume not in self._base.volumes:
+                self._free[volume[0]] = self._free.get(volume[0], 0) + before - (self._volumes[volume] > 0)
         if spec.claims:
             self._devices = None
         self._node = None
+
+    def _attached_for(self, spec: PodSpec) -> Counter[str]:
+        """Return what the first of such pods takes for volumes that it shares with others and that no pod here uses."""
+        new = (each for each in spec.shared_volumes if each not in self._base.volumes and self._volumes[each] <= 0)
+        return Counter(resource for resource, _ in new)
 
     def most(self, spec: PodSpec) -> int:
         """Return how many such pods have room here, by resources, devices and host ports."""
         if spec.host_ports and self._has_port_of(spec):
             return 0
-        free = self.free
-        room = min(free.get(name, 0) // amount for name, amount in (*spec.requests, (PODS, 1)) if amount)
+        free, first = self.free, self._attached_for(spec)
+        if any(free.get(name, 0) < count for name, count in first.items()):
+            return 0
+        room = min((free.get(name, 0) - first[name]) // amount for name, amount in unshared(spec) if amount)
         room = max(0, min(room, 1) if spec.host_ports else room)
         return self._served(spec, room) if spec.claims else room
 
     def has_room(self, spec: PodSpec) -> bool:
         """Return whether one such pod has room here, by resources, devices and host ports."""
-        free = self.free
-        if any(free.get(name, 0) < amount for name, amount in (*spec.requests, (PODS, 1))):
+        free, needs = self.free, self._attached_for(spec)
+        needs.update(dict(unshared(spec)))
+        if any(free.get(name, 0) < amount for name, amount in needs.items() if amount):
             return False
         if spec.claims and not self._served(spec, 1):
             return False
@@ -185,7 +198,7 @@ class NodeInfo:
         other = NodeInfo(self._base)
         other._assumed = {owner: [*pods] for owner, pods in self._assumed.items()}
         other._free, other._node = None if self._free is None else {**self._free}, self._node
-        other._devices = self._devices
+        other._devices, other._volumes = self._devices, self._volumes.copy()
         return other
 
     def node(self) -> Node:
@@ -193,7 +206,10 @@ class NodeInfo:
         if self._node is None:
             pods = _by_spec(pods for assumed in self._assumed.values() for pods in assumed)
             running = (*self._base.running, *(RunningPods(spec, count) for spec, count in pods.items()))
-            self._node = _without_debts(replace(self._base, free={**self.free}, running=running, devices=self.devices))
+            there = self._base.volumes.union(*(spec.shared_volumes for spec in pods))
+            self._node = _without_debts(
+                replace(self._base, free={**self.free}, running=running, devices=self.devices, volumes=there)
+            )
         return self._node
 
     def _served(self, spec: PodSpec, most: int) -> int:

@@ -198,8 +198,6 @@ class PlannedTemplate:
     """The spec with namespace and labels."""
     of_one_pod: str = ""
     """Why no second pod can be made of it; empty where it can."""
-    after_first: PodSpec | None = None
-    """A further pod of it; None where it is as the first."""
 
 
 class ConsumerStage(StrEnum):

@@ -250,6 +250,7 @@ def _without_volumes(spec: PodSpec) -> PodSpec:
         node_terms=(),
         pod_affinity=tuple(each for each in spec.pod_affinity if not each.alone),
         requests=tuple(each for each in spec.requests if not each[0].startswith(ATTACHABLE_VOLUMES)),
+        shared_volumes=(),
     )
 
 

@@ -45,8 +45,13 @@ class Repacking:
 def stripped(spec: PodSpec) -> PodSpec:
     """Return what of a spec holds for pods that run, too: resources, selectors, tolerations, volumes."""
     return PodSpec(
-        spec.requests, spec.node_selector, spec.affinity, spec.tolerations, node_terms=spec.node_terms
-    )  # fmt: skip
+        spec.requests,
+        spec.node_selector,
+        spec.affinity,
+        spec.tolerations,
+        node_terms=spec.node_terms,
+        shared_volumes=spec.shared_volumes,
+    )
 
 
 def repacking(cluster: Cluster, *, everything: bool = False) -> Repacking:

@@ -104,7 +104,11 @@ def still_the_pod(change: ConstraintChange) -> ConstraintChange | None:
 
 def _ask(spec: PodSpec, change: ConstraintChange) -> PodSpec:
     amounts: Resources = {**dict(spec.requests), change.key: change.whole}
-    return replace(spec, requests=tuple(sorted((name, amount) for name, amount in amounts.items() if amount)))
+    return replace(
+        spec,
+        requests=tuple(sorted((name, amount) for name, amount in amounts.items() if amount)),
+        shared_volumes=tuple(each for each in spec.shared_volumes if each[0] != change.key),
+    )
 
 
 # What a pod requires of other pods

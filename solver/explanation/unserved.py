@@ -31,7 +31,7 @@ from solver.explanation.pods import REQUEST
 from solver.explanation.question import LARGEST_SHARE, Oracle, ServiceQuestion, TrialResult, UnservedClaim, question
 from solver.model import PODS, Node, Plan, PodSet, PodSpec, PossibleGroups, Problem
 from solver.model.budget import RunningBudget
-from solver.model.capacity import new_node, remaining
+from solver.model.capacity import new_node, remaining, unshared
 from solver.model.eligibility import why_not_eligible
 from solver.planning.solve import solve
 from solver.relaxation.cp_sat import Model, new_solver
@@ -232,7 +232,8 @@ class _Counting:
     ) -> Iterator[tuple[str, cp_model.IntVar, int]]:
         """Yield, by resource, the pods that request it and the amount. Pods whose request can be removed count only
         while it holds."""
-        for name, amount in ((PODS, 1), *pods.spec.requests):
+        # Nothing is said of volumes that others may have attached there: what is proven without them holds with them.
+        for name, amount in unshared(pods.spec):
             if not amount:
                 continue
             asking, request = here, requests.get(name)

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from solver.model.allocation import after_pods, allocate
 from solver.model.devices import DeviceAlternative, Devices
 from solver.model.eligibility import ports_collide, why_not_eligible
-from solver.model.objects import PODS, Limit, Node, NodeGroup, PodSpec, Resources, RunningPods
+from solver.model.objects import PODS, Limit, Node, NodeGroup, PodSpec, Resources, RunningPods, SharedVolume
 from solver.model.plan import Plan, PodClass, Problem
 
 
@@ -95,6 +96,28 @@ def _collide(one: PodSpec, other: PodSpec) -> bool:
     return any(ports_collide(mine, its) for mine in one.host_ports for its in other.host_ports)
 
 
+def unshared(spec: PodSpec) -> tuple[tuple[str, int], ...]:
+    """Return what each pod of the spec takes of a node, itself included, whatever others take for shared volumes."""
+    if not spec.shared_volumes:
+        return (*spec.requests, (PODS, 1))
+    shared = Counter(resource for resource, _ in spec.shared_volumes)
+    return (*((name, amount - shared[name]) for name, amount in spec.requests), (PODS, 1))
+
+
+def taken(pods: Iterable[tuple[PodSpec, int]], there: AbstractSet[SharedVolume] = frozenset()) -> dict[str, int]:
+    """Return what so many pods of each spec take of a node of which some volumes are `there`: each further one that
+    they share counts once."""
+    total: Counter[str] = Counter()
+    volumes: set[SharedVolume] = set()
+    for spec, count in pods:
+        for name, amount in unshared(spec):
+            total[name] += amount * count
+        if count:
+            volumes.update(spec.shared_volumes)
+    total.update(resource for resource, _ in volumes - there)
+    return dict(total)
+
+
 def emptied(node: Node) -> Node:
     """Return a node that goes: no pod runs or finds room there, but until it has gone it is a domain of hostnames."""
     return Node(node.name, {}, node.labels, node.taints)
@@ -163,13 +186,13 @@ def after_plan(problem: Problem, plan: Plan, kept: Iterable[int]) -> Problem:
 
 def _with_pods(node: Node, pods: Sequence[tuple[PodClass, int]]) -> Node:
     free = dict(node.free)
-    for each, count in pods:
-        for name, amount in {**dict(each.spec.requests), PODS: 1}.items():
-            free[name] = free.get(name, 0) - amount * count
+    for name, amount in taken(((each.spec, count) for each, count in pods), node.volumes).items():
+        free[name] = free.get(name, 0) - amount
     claims = [each.spec.claims for each, count in pods if each.spec.claims for _ in range(count)]
     return replace(
         node,
         free=free,
         running=(*node.running, *(RunningPods(c.spec, n) for c, n in pods)),
         devices=after_pods(node.devices, claims) if claims else node.devices,
+        volumes=node.volumes.union(*(each.spec.shared_volumes for each, count in pods if count)),
     )

@@ -26,6 +26,8 @@ HOSTNAME = "kubernetes.io/hostname"
 ATTACHABLE_VOLUMES = "attachable-volumes-csi-"
 """How the resource is called that a CSI driver's attachments take of a node (upstream: GetCSIAttachLimitKey); the
 driver's name follows."""
+SharedVolume = tuple[str, str]
+"""A volume that several pods use: the resource that it takes one of, and what tells it from others."""
 NODES = "nodes"
 """Not a resource of a pod: the name under which a limit counts whole nodes."""
 
@@ -214,6 +216,9 @@ class PodSpec:
     """Why its preferences are not planned with, as if it had given them up, for people; empty where they are."""
     claims: tuple[DeviceClaim, ...] = ()
     """Devices that the pod needs of its node; claims that are allocated already take nothing more."""
+    shared_volumes: tuple[SharedVolume, ...] = ()
+    """Sorted. Volumes that other pods use, too: `requests` counts each, and its node attaches it once for all of
+    them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,3 +359,5 @@ class Node:
     depend on it, its realisation does."""
     devices: tuple[Devices, ...] = ()
     """Those that no pod has."""
+    volumes: frozenset[SharedVolume] = frozenset()
+    """Those that its pods use: another pod that uses one takes no further attachment for it."""

@@ -93,6 +93,16 @@ def _spec(spec: PodSpec) -> Iterator[str]:
         yield from _node_term("preferred node affinity", nodes.term)
     yield from _between_pods(spec)
     yield from _claims(spec.claims)
+    yield from _shared_volumes(spec)
+
+
+def _shared_volumes(spec: PodSpec) -> Iterator[str]:
+    if list(spec.shared_volumes) != sorted(set(spec.shared_volumes)):
+        yield "shared volumes must be sorted, each once"
+    requests = dict(spec.requests)
+    for resource, count in Counter(resource for resource, _ in spec.shared_volumes).items():
+        if count > requests.get(resource, 0):
+            yield f"shared volumes: {count} of {resource}, requests have {requests.get(resource, 0)}"
 
 
 def _between_pods(spec: PodSpec) -> Iterator[str]:

@@ -27,6 +27,7 @@ from solver.reduction.enough_nodes import with_enough_nodes
 from solver.reduction.objective import stages
 from solver.reduction.reduce import reduce
 from solver.reduction.reduced import MICROS, Demand, Kind, Reduced, price_micros
+from solver.reduction.shared_volumes import in_parts, scarce_attachments
 from solver.reduction.work import replaced, within_share
 
 _FIRST_SHARE = 0.4
@@ -55,7 +56,8 @@ def _rank(problem: Problem, candidates: Sequence[ScaleUpCandidate], budget: Budg
     running = RunningBudget(budget)
     validate(problem, budget)
     _validate(problem, candidates)
-    problem = _coarse(with_enough_nodes(replaced(problem, within_share(problem))))
+    problem = replaced(problem, within_share(problem))
+    problem = _coarse(with_enough_nodes(in_parts(problem, scarce_attachments(problem))))
     full = reduce(problem, domains=False)
     shared = find_columns(full, running, _FIRST_SHARE)
     finish = _planned(shared, running) if shared.complete else _relaxed(full, shared, running)

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from solver.model import (
-    PODS,
     NodeGroup,
     PlacedOnNode,
     Plan,
@@ -25,9 +24,10 @@ from solver.model import (
     Problem,
     Relaxed,
     Resources,
+    SharedVolume,
     Unplaced,
 )
-from solver.model.capacity import new_node, room_of, with_nodes
+from solver.model.capacity import new_node, room_of, taken, unshared, with_nodes
 from solver.model.eligibility import why_not_eligible
 from solver.model.errors import UncheckedPlanError
 from solver.model.objective import Goal, ObjectiveStage, StageValue
@@ -395,12 +395,16 @@ class _Completion:
             free, labels, taints, name = self._free[place.where], group.labels, group.taints, ""
         if why_not_eligible(of.spec, labels, taints, name) is not None:
             return 0
+        there = draft.nodes[place.where].volumes if place.stands else frozenset[SharedVolume]()
+        beside = [(self._classes[index].spec, pods) for index, pods in place.pods.items()]
         left = Counter(dict(free))
-        for index, pods in place.pods.items():
-            for resource, amount in (*self._classes[index].spec.requests, (PODS, 1)):
-                left[resource] -= amount * pods
-        asked = {**dict(of.spec.requests), PODS: 1}
-        return max(0, min(left[resource] // amount for resource, amount in asked.items()))
+        left.subtract(taken(beside, there))
+        there = there.union(*(spec.shared_volumes for spec, _ in beside))
+        first = Counter(resource for resource, _ in frozenset(of.spec.shared_volumes) - there)
+        if any(left[resource] < amount for resource, amount in first.items()):
+            return 0
+        left.subtract(first)
+        return max(0, min(left[resource] // amount for resource, amount in unshared(of.spec) if amount))
 
     def _takes(self, of: PodClass, place: _FilledNodes, pods: int, *, against_wishes: bool) -> bool:
         """Place so many pods on one of the nodes, if the checker lets that pass."""

@@ -35,6 +35,7 @@ from solver.planning.gang_domains import in_gang_domains
 from solver.planning.progress import SILENT, SearchProgress
 from solver.planning.search import SearchResult, optimise
 from solver.planning.settling import settled
+from solver.planning.shared_volumes import with_shared_volumes
 from solver.planning.warm_up import while_small
 from solver.reduction.enough_nodes import with_enough_nodes
 from solver.reduction.objective import breaks_ties, dollars
@@ -104,12 +105,19 @@ def _solved(problem: Problem, budget: RunningBudget, progress: SearchProgress = 
 
 def _searched(problem: Problem, budget: RunningBudget, progress: SearchProgress = SILENT) -> Plan:
     """Return the best plan found."""
+    shared = with_shared_volumes(problem, lambda each, share: _best(each, budget, share))
+    found = settled(problem, _best(problem, budget, 1.0, progress)) if shared is None else shared
+    return _costing_a_node(problem, found)
+
+
+def _best(problem: Problem, budget: RunningBudget, share: float, progress: SearchProgress = SILENT) -> Plan:
+    """Return the best plan that is found in this share of the budget."""
     reduced = reduce(with_enough_nodes(problem))
     tiered = len(reduced.tiers) > 1
-    outcome = optimise(reduced, budget, _MAIN_SHARE if tiered else 1.0, progress)
+    outcome = optimise(reduced, budget, share * _MAIN_SHARE if tiered else share, progress)
     cost = sum(outcome.values[s] for s in outcome.values if s.goal is Goal.COST)
-    priority = max(0, cost - _cost_with_equal_weights(outcome, budget)) if tiered and cost else 0
-    return _costing_a_node(problem, settled(problem, _plan(problem, outcome, priority, budget)))
+    priority = max(0, cost - _cost_with_equal_weights(outcome, budget, share)) if tiered and cost else 0
+    return _plan(problem, outcome, priority, budget)
 
 
 def _costing_a_node(problem: Problem, plan: Plan) -> Plan:
@@ -142,7 +150,7 @@ def _solved_with(
     return replace(write_plan.with_preferences(plan), pod_classes=classes) if instead else plan
 
 
-def _cost_with_equal_weights(outcome: SearchResult, budget: RunningBudget) -> int:
+def _cost_with_equal_weights(outcome: SearchResult, budget: RunningBudget, share: float) -> int:
     """Return the cost, in millionths of $/h, of serving the same pods as one tier."""
     problem = outcome.reduced.problem
     left = write_plan.unserved_demands(outcome.reduced, outcome.selection)
@@ -153,7 +161,7 @@ def _cost_with_equal_weights(outcome: SearchResult, budget: RunningBudget) -> in
     )
     equal = tuple(replace(group, weight=0) for group in problem.node_groups)
     same = reduce(replace(problem, pod_sets=served, node_groups=equal))
-    other = optimise(same, budget, 1.0)
+    other = optimise(same, budget, share)
     if any(v for s, v in other.values.items() if s.goal in (Goal.UNSERVED, Goal.PLACEHOLDERS)):
         return sum(v for s, v in outcome.values.items() if s.goal is Goal.COST)
     return sum(v for s, v in other.values.items() if s.goal is Goal.COST)

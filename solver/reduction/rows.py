@@ -528,8 +528,8 @@ class Layout:
         """Return the identity of the row: rows of one are one row."""
         if part.variant.terms or part.spec in self._watched:
             return part.spec, len(part.variant.given_up)
-        # No term selects by its labels.
-        return replace(part.variant, spec=replace(part.variant.spec, labels=(), namespace=""))
+        # No term selects by its labels, and its requests say what it takes for its volumes.
+        return replace(part.variant, spec=replace(part.variant.spec, labels=(), namespace="", shared_volumes=()))
 
     def closed(self) -> tuple[Bools, Ints]:
         """Places x reasons: where what runs there, and in its domains, keeps pods out; and the reason of each row. The

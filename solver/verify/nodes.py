@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
-from solver.model import HOSTNAME, PODS, HostPort, NodeGroup, PodAffinityTerm, PodSpec, Problem
+from solver.model import HOSTNAME, PODS, HostPort, Node, NodeGroup, PodAffinityTerm, PodSpec, Problem, SharedVolume
 from solver.model.errors import UncheckedPlanError
 from solver.verify.devices import CheckedClaims, finds_devices
 from solver.verify.filters import clash, counts, fault
@@ -17,7 +17,7 @@ def faults_on_nodes(problem: Problem, places: CheckedPlaces, claims: CheckedClai
     """Yield one sentence per broken constraint between a node and its pods. With `claims` of the same classes what is
     known of other plans is not looked at again. Raises `UncheckedPlanError` in the end, with what is to be left out on
     account of all nodes."""
-    needs = [(*spec.requests, (PODS, 1)) for spec in places.specs]
+    needs = [_needs(spec) for spec in places.specs]
     any_ports = any(spec.host_ports for spec in places.specs)
     claims = claims or CheckedClaims(places.specs)
     templates = {group.id: _template(group, problem) for group in problem.node_groups}
@@ -33,7 +33,7 @@ def faults_on_nodes(problem: Problem, places: CheckedPlaces, claims: CheckedClai
         available, daemons = templates[where.id] if isinstance(where, NodeGroup) else (where.free, ())
         if place.pods:
             yield from _eligible(place, places, fine)
-            yield from _resources(place, needs, available)
+            yield from _resources(place, places, needs, available)
             if any_ports:
                 yield from _ports(place, places, daemons)
             if closed and isinstance(where, NodeGroup):
@@ -62,13 +62,28 @@ def _eligible(place: CheckedNodes, places: CheckedPlaces, fine: dict[int, set[in
             yield f"{place} holds {count} pods of class {index}"
 
 
+def _needs(spec: PodSpec) -> tuple[tuple[str, int], ...]:
+    """Return what each pod takes of its node, without volumes that others may have attached there."""
+    needs = {**dict(spec.requests), PODS: 1}
+    for resource, _ in spec.shared_volumes:
+        needs[resource] -= 1
+    return tuple(needs.items())
+
+
 def _resources(
-    place: CheckedNodes, needs: Sequence[tuple[tuple[str, int], ...]], available: Mapping[str, int]
+    place: CheckedNodes,
+    places: CheckedPlaces,
+    needs: Sequence[tuple[tuple[str, int], ...]],
+    available: Mapping[str, int],
 ) -> Iterator[str]:
     taken: dict[str, int] = defaultdict(int)
+    volumes: set[SharedVolume] = set()
     for index, count in place.pods.items():
         for name, amount in needs[index]:
             taken[name] += amount * count
+        volumes.update(places.specs[index].shared_volumes)
+    for resource, _ in volumes.difference(place.where.volumes if isinstance(place.where, Node) else ()):
+        taken[resource] += 1
     for name, amount in taken.items():
         if amount > available.get(name, 0):
             yield f"{place} is over-full: {name} by {amount - available.get(name, 0)}"

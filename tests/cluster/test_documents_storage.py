@@ -265,21 +265,26 @@ def test_nobody_waits_for_a_pod_that_its_own_volumes_keep_from_every_node(tmp_pa
     assert [dict(by_name[f"default/{name}"].requests)[ATTACH] for name in "pq"] == [1, 1]
 
 
-def test_a_volume_that_pods_share_is_counted_with_the_oldest_to_which_the_others_are_tied(tmp_path: Path) -> None:
+def test_a_volume_that_pods_share_is_named_as_each_counts_it_and_their_node_does_once(tmp_path: Path) -> None:
     found = _read(
         tmp_path,
-        _pod("p", "once", created="2026-01-01T00:00:00Z"),
-        _pod("q", "once", created="2026-01-02T00:00:00Z"),
+        *(_pod(name, "once") for name in "pq"),
+        *(_pod(name, "many") for name in "rs"),
+        _pod("t", "own"),
         claim("once", "v"),
-        volume("v", "a", of="once", driver=EBS),
+        claim("many", "w", modes=["ReadWriteMany"]),
+        claim("own", "x"),
+        *(volume(name, "a", of=of, driver=EBS) for name, of in (("v", "once"), ("w", "many"), ("x", "own"))),
     )
-    first, second = (each.spec for each in found.pod_sets)
-    assert [dict(each.requests).get(ATTACH) for each in (first, second)] == [1, None]
-    (tie,) = second.pod_affinity
-    assert selects(tie.selector, "default", dict(first.labels))
-    assert not selects(
-        tie.selector, "default", dict(second.labels)
-    )  # alone it would run, and nobody counted the volume
+    specs = {name.removeprefix("default/"): each.spec for name, each in found.pods.items()}
+    assert {dict(each.requests)[ATTACH] for each in specs.values()} == {1}
+    assert {name: each.shared_volumes for name, each in specs.items()} == {
+        "p": ((ATTACH, "v"),), "q": ((ATTACH, "v"),), "r": ((ATTACH, "w"),), "s": ((ATTACH, "w"),), "t": (),
+    }  # fmt: skip
+    assert specs["p"] == specs["q"]
+    (tie,) = specs["p"].pod_affinity
+    assert selects(tie.selector, "default", dict(specs["p"].labels))
+    assert specs["r"].pod_affinity == ()
 
 
 def test_a_claim_whose_node_is_selected_has_its_volume_made_there_or_waits(tmp_path: Path) -> None:

@@ -22,13 +22,15 @@ from cagrpc.cluster.node_info import (
     requested,
 )
 from solver import solve
-from solver.model import PODS, Budget, HostPort, Node, PodSet, PodSpec, Problem, RunningPods
+from solver.model import ATTACHABLE_VOLUMES, PODS, Budget, HostPort, Node, PodSet, PodSpec, Problem, RunningPods
 from solver.model.plan import PlacedOnNode
 from solver.verify.check import faults_of
 from tests.support.solver.device_examples import GPUS, claim, devices
 from tests.support.solver.problems import TAINT, node, spec
 from tests.support.solver.strategies import PORTS, ZONES, pod_specs
 
+DISK = f"{ATTACHABLE_VOLUMES}disk.example.com"
+VOLUMES = [(DISK, name) for name in "vwx"]
 A, B = PodOwner("a"), RequestOwner("a")  # two owners, though their names are one
 SPEC = spec(cpu=1000)
 OWNERS = st.sampled_from([A, B, PodOwner("b"), PlaceholderOwner("all/small"), DisplacedOwner()])
@@ -36,8 +38,12 @@ OWNERS = st.sampled_from([A, B, PodOwner("b"), PlaceholderOwner("all/small"), Di
 
 @st.composite
 def specs(draw: st.DrawFn) -> PodSpec:
-    """Of any size, with selectors and tolerations, some with host ports."""
-    return replace(draw(pod_specs()), host_ports=draw(st.sampled_from([(), (), *((port,) for port in PORTS)])))
+    """Of any size, with selectors and tolerations, some with host ports, some with volumes that others use, too."""
+    found = replace(draw(pod_specs()), host_ports=draw(st.sampled_from([(), (), *((port,) for port in PORTS)])))
+    shared = tuple(sorted(draw(st.sets(st.sampled_from(VOLUMES), max_size=2))))
+    count = len(shared) + draw(st.integers(0, 1))
+    asked = tuple(sorted({**dict(found.requests), DISK: count}.items())) if count else found.requests
+    return replace(found, requests=asked, shared_volumes=shared)
 
 
 @st.composite
@@ -47,10 +53,13 @@ def nodes(draw: st.DrawFn) -> Node:
         "memory": draw(st.integers(0, 8)),
         "gpu": draw(st.integers(0, 2)),
         PODS: draw(st.integers(0, 5)),
+        DISK: draw(st.integers(0, 3)),
     }
     labels = {"zone": draw(st.sampled_from(ZONES)), "size": str(draw(st.integers(3, 6)))}
     taints = (TAINT,) if draw(st.booleans()) else ()
-    return Node("n", free, labels, taints, tuple(RunningPods(each) for each in draw(st.lists(specs(), max_size=2))))
+    running = tuple(RunningPods(each) for each in draw(st.lists(specs(), max_size=2)))
+    volumes = frozenset(volume for each in running for volume in each.spec.shared_volumes)
+    return Node("n", free, labels, taints, running, volumes=volumes)
 
 
 Assumed = list[tuple[Owner, PodSpec, int]]
@@ -81,9 +90,9 @@ def test_assume_then_forget_is_as_if_nothing_had_been(of: Node, assumed: Assumed
 @given(nodes(), ASSUMED)
 def test_what_is_requested_is_the_sum_by_owners_and_what_is_missing(of: Node, assumed: Assumed) -> None:
     info = _with(of, assumed)
-    total: Counter[str] = Counter()
-    for owner in info.owners:
-        total.update(requested(info.assumed(owner).items()))
+    pods = [each for owner in info.owners for each in info.assumed(owner).items()]
+    total = Counter(requested(pods))
+    total.subtract(resource for resource, _ in of.volumes & {v for spec, _ in pods for v in spec.shared_volumes})
     for name in {*of.free, *info.free, *total}:
         assert info.free.get(name, 0) == of.free.get(name, 0) - total[name]
     planned = info.node()

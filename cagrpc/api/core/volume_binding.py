@@ -366,7 +366,6 @@ _DISK = "disk.planning.cagrpc.io/"
 follows."""
 _READS, _WRITES = "reads", "writes"
 _ZONE = "topology.kubernetes.io/zone"
-_HERE, _ELSEWHERE = "counted-here", "counted-elsewhere"
 
 Terms = tuple[NodeSelectorTerm, ...]
 
@@ -403,14 +402,9 @@ class SharedClaim:
     name: str
     topology_key: str
     """The label of the domain that holds all of these pods."""
-    counted_elsewhere: bool = False
-    """Whether its volume is counted with another of these pods, to which this one is tied."""
-    attached: tuple[str, str] | None = None
-    """Its volume, as in `VolumeDemand.attached`, where these pods have one node, which attaches it once."""
 
     def tie(self, namespace: str) -> PodAffinityTerm:
-        key = f"{_SHARED}{self.name}"
-        asked = Requirement(key, Operator.IN, (_HERE,)) if self.counted_elsewhere else Requirement(key, Operator.EXISTS)
+        asked = Requirement(f"{_SHARED}{self.name}", Operator.EXISTS)
         return PodAffinityTerm(self.topology_key, PodSelector((asked,), (namespace,)), alone=True)
 
 
@@ -422,7 +416,9 @@ class VolumeDemand:
     attached: tuple[tuple[str, str], ...] = ()
     """Volumes that its node attaches: driver, and what tells the volume from others."""
     counted: tuple[tuple[str, str], ...] = ()
-    """Those of them that are counted with this pod; others are counted with a pod that shares them."""
+    """Those of them that the nodes do not have attached already where this pod can be."""
+    with_others: tuple[tuple[str, str], ...] = ()
+    """Those of the counted ones that other pods use, too: a node attaches each once for all of them."""
     shared: tuple[SharedClaim, ...] = ()
     unschedulable: str = ""
     unshared: tuple[tuple[str, bool], ...] = ()
@@ -432,21 +428,11 @@ class VolumeDemand:
     blocked: bool = False
     """Whether its own volumes keep it from every node for now, whatever the pods do that share them."""
 
-    def after_first(self) -> VolumeDemand:
-        """Return what the volumes of a further pod of the same template come to, where no pod exists yet: those that
-        one node attaches for all of them are counted with the first."""
-        with_first = {each.attached for each in self.shared if each.attached is not None}
-        return replace(
-            self,
-            counted=tuple(each for each in self.counted if each not in with_first),
-            shared=tuple(replace(each, counted_elsewhere=each.attached is not None) for each in self.shared),
-        )
-
     @property
     def labels(self) -> Labels:
         """Labels by which planning keeps the pods of shared claims together, and those of one disk apart; nothing else
         sees them."""
-        together = {f"{_SHARED}{each.name}": _ELSEWHERE if each.counted_elsewhere else _HERE for each in self.shared}
+        together = {f"{_SHARED}{each.name}": "" for each in self.shared}
         return {**together, **{f"{_DISK}{disk}": _READS if reads else _WRITES for disk, reads in self.unshared}}
 
 
@@ -471,11 +457,12 @@ def demand(pod: Pod, objects: StorageObjects, order: tuple[object, ...] = (), *,
             waits.append(str(error))
             blocked = blocked or not isinstance(error, _WaitsForPod)
     attached = dict.fromkeys((*reader.attached, *pod.volumes.inline))
-    counted = tuple(each for each in attached if each not in reader.counted_elsewhere)
+    counted = tuple(each for each in attached if each not in reader.attached_already)
     return VolumeDemand(
         tuple(dict.fromkeys(reader.terms)),
         tuple(attached),
         counted,
+        tuple(each for each in counted if each in reader.with_others),
         tuple(reader.shared),
         "" if running else "; ".join(waits),
         pod.volumes.unshared,
@@ -490,7 +477,8 @@ class _Demand:
         self._namespace = pod.identity.namespace
         self.terms: list[Terms] = []
         self.attached: list[tuple[str, str]] = []
-        self.counted_elsewhere: set[tuple[str, str]] = set()
+        self.attached_already: set[tuple[str, str]] = set()
+        self.with_others: set[tuple[str, str]] = set()
         self.shared: list[SharedClaim] = []
         self.of_one_pod = ""
 
@@ -634,6 +622,8 @@ class _Demand:
             self._use_alone(used, users, waits=waits)
             return
         several = bool(users) or (not self._pod.key and used.template is None)  # expected pods of one template
+        if several and attached:
+            self.with_others.add(attached)
         if not several or (found.bound and not found.spec.of_one_node):
             return
         if found.spec.of_one_node:
@@ -644,13 +634,9 @@ class _Demand:
         if there and found.spec.of_one_node:
             self.terms.append(_named(there))
             if attached:
-                self.counted_elsewhere.add(attached)
+                self.attached_already.add(attached)
         elif first is not None or not users:
-            with_one = attached if key == HOSTNAME else None
-            elsewhere = with_one is not None and (waits or (first is not None and not self._pod.key))
-            self.shared.append(SharedClaim(used.claim, key, elsewhere, with_one))
-            if attached and elsewhere:
-                self.counted_elsewhere.add(attached)
+            self.shared.append(SharedClaim(used.claim, key))
 
     def _use_alone(self, used: PodVolume, users: OtherUsers, *, waits: bool) -> None:
         name = f'persistentvolumeclaim "{used.claim}" is ReadWriteOncePod, and'
@@ -678,6 +664,7 @@ def bound_by(spec: PodSpec, found: VolumeDemand, namespace: str) -> PodSpec:
     return replace(
         spec,
         requests=tuple(sorted({**dict(spec.requests), **counts}.items())),
+        shared_volumes=tuple(sorted((f"{ATTACHABLE_VOLUMES}{driver}", name) for driver, name in found.with_others)),
         node_terms=(*spec.node_terms, *found.node_terms),
         unschedulable=spec.unschedulable or found.unschedulable,
         pod_affinity=(*spec.pod_affinity, *together),
@@ -714,7 +701,7 @@ def without_attachments(resources: Resources) -> dict[str, int]:
 def without_volumes(spec: PodSpec) -> PodSpec:
     """Return the spec without the attachments that it takes: what a pod without volumes can stand for of it."""
     requests = tuple(without_attachments(dict(spec.requests)).items())
-    return spec if requests == spec.requests else replace(spec, requests=requests)
+    return spec if requests == spec.requests else replace(spec, requests=requests, shared_volumes=())
 
 
 def default_of(classes: Iterable[StorageClass]) -> StorageClass | None:

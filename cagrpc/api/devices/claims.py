@@ -246,6 +246,7 @@ def without_claims(spec: PodSpec) -> PodSpec:
     return replace(
         spec,
         requests=tuple(sorted((*without_attachments(dict(spec.requests)).items(), *backed))),
+        shared_volumes=(),
         node_terms=(),
         unschedulable="",
         claims=(),

@@ -712,9 +712,6 @@ class ExpectedPods:
         if volumes.of_one_pod:
             spec = replace(seen.pod.spec, unschedulable=seen.pod.spec.unschedulable or volumes.of_one_pod)
             others = self._classes.of(replace(seen, pod=replace(seen.pod, spec=spec)))
-        elif volumes.shared:
-            further, _, _ = self._requirements.resolved(to_come, PodStage.WAITING, first=False)
-            others = self._classes.of(further)
         return first, others, references
 
     def _pop(self, key: str, root: _Root) -> None:

@@ -114,7 +114,12 @@ class NodeUse:
                     running[key] = running.get(key, 0) + count
         return replace(
             seen.bare,
-            node=replace(node, free=left(offered, used), running=_as_pods(running)),
+            node=replace(
+                node,
+                free=left(offered, used),
+                running=_as_pods(running),
+                volumes=frozenset((f"{ATTACHABLE_VOLUMES}{driver}", name) for driver, name in self._volumes),
+            ),
             movable=_whole(self.movable, sight.labels),
             expendable=_whole(
                 {of: count for of, count in self.movable.items() if of.key.priority < self._expendable_below},

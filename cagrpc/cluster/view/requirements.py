@@ -81,13 +81,12 @@ class Requirements:
         self.devices = DeviceTable(self.references, clock, devices, labels_of_groups)
 
     def resolved(
-        self, seen: ObservedPod, stage: PodStage | None, *, volumes_as: PodStage | None = None, first: bool = True
+        self, seen: ObservedPod, stage: PodStage | None, *, volumes_as: PodStage | None = None
     ) -> tuple[ObservedPod, VolumeDemand, frozenset[Reference]]:
-        """Return the pod with what its volumes and claims come to, what its volumes do, and what it was read with. Of
-        pods that are still to be created of one template only one is the `first`. With `volumes_as=MOVABLE` it waits
-        for no volume."""
+        """Return the pod with what its volumes and claims come to, what its volumes do, and what it was read with. With
+        `volumes_as=MOVABLE` it waits for no volume."""
         read, of_group = self.pod_groups.resolved(seen)
-        read, volumes, references = self.storage.resolved(read, volumes_as or stage, first=first)
+        read, volumes, references = self.storage.resolved(read, volumes_as or stage)
         read, of_devices = self.devices.resolved(read, stage)
         return read, volumes, references | of_group | of_devices
 
@@ -97,7 +96,6 @@ class Requirements:
         template: TemplatePod,
         *,
         volumes_as: PodStage = PodStage.WAITING,
-        first: bool = True,
     ) -> tuple[Pod, VolumeDemand, frozenset[Reference]]:
         """Return the same of a pod that is still to come of a template. `key` is what it is known by until it is
         forgotten."""
@@ -111,7 +109,7 @@ class Requirements:
         )
         ref = PodRef(key, template.namespace, template.name)
         seen = ObservedPod(key, ref, pod, "", PodStage.WAITING, "", "", None, "")
-        read, of_volumes, references = self.resolved(seen, PodStage.WAITING, volumes_as=volumes_as, first=first)
+        read, of_volumes, references = self.resolved(seen, PodStage.WAITING, volumes_as=volumes_as)
         return read.pod, of_volumes, references
 
     def forget(self, key: Hashable) -> None:

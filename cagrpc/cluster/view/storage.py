@@ -283,17 +283,16 @@ class Storage:
         return of_default_class(found, default_of(self.classes.values()))
 
     def resolved(
-        self, seen: ObservedPod, stage: PodStage | None, *, first: bool = True
+        self, seen: ObservedPod, stage: PodStage | None
     ) -> tuple[ObservedPod, VolumeDemand, frozenset[Reference]]:
         """Return the pod as planning reads it, with what its volumes require; what these come to; and all that it was
-        read with. Of pods that are still to be created of one template only one is the `first`."""
+        read with."""
         if not seen.pod.volumes:
             return seen, _NOTHING, frozenset()
         if self._unlisted:
             return seen, _NOTHING, frozenset((_NOT_LISTED,))
         lookups = _Lookups(self)
         found = demand(seen.pod, lookups, oldest_first(seen.ref), running=stage in _RUNNING)
-        found = found if first else found.after_first()
         self.drivers |= {driver for driver, _ in found.attached}
         self._note(seen.key, blocked=found.blocked)
         spec = bound_by(seen.pod.spec, found, seen.pod.identity.namespace)

@@ -74,22 +74,17 @@ class TemplateTable:
         key = self._keys[template]
         of = replace(template, name=f"{template.name}-*")
         read, volumes, references = self._requirements.to_come(key, of)
-        further = self._requirements.to_come(key, of, first=False)[0] if volumes.shared else read
-        spec, after_first = (
-            replace(
-                each.spec,
-                namespace=template.namespace,
-                labels=tuple(sorted(each.labels.items())),
-                unschedulable=each.spec.unschedulable or "; ".join(self._shared(template)),
-            )
-            for each in (read, further)
+        spec = replace(
+            read.spec,
+            namespace=template.namespace,
+            labels=tuple(sorted(read.labels.items())),
+            unschedulable=read.spec.unschedulable or "; ".join(self._shared(template)),
         )
-        if not self._count(template, constraints_of(spec) | constraints_of(after_first)):
+        if not self._count(template, constraints_of(spec)):
             references |= {room_for(key)}
             spec = PodSpec(spec.requests, namespace=spec.namespace, labels=spec.labels, unschedulable=BEYOND)
-            after_first = spec
         self._requirements.references.put(key, references, partial(self._read, template))
-        self._planned[template] = PlannedTemplate(spec, volumes.of_one_pod, after_first)
+        self._planned[template] = PlannedTemplate(spec, volumes.of_one_pod)
         self._shown = None
 
     def _count(self, template: TemplatePod, constraints: frozenset[Constraint]) -> bool:

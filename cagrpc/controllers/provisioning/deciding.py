@@ -204,4 +204,4 @@ def _candidate(each: ManagedRequest, state: ClusterState) -> Candidate:
 def booking_of(each: ManagedRequest) -> Booking:
     """Return a booking for all its pods, wherever there is room."""
     assert isinstance(each.pods, Pods)
-    return Booking(each.request.uid, each.request.key, each.pods.apart(each.pods.sets), anywhere=True)
+    return Booking(each.request.uid, each.request.key, tuple(pods for pods in each.pods.sets if pods[1]), anywhere=True)

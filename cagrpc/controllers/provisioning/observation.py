@@ -141,7 +141,7 @@ class RequestReader:
 def _pods(read: Sequence[tuple[Template, int]], planned: PlannedTemplates, *, waiting: bool) -> Pods:
     """Return the pods with what their volumes and claims come to now. Those of a request that has been decided wait for
     nothing more: their room is kept whatever becomes of their claims."""
-    sets, waits, alone, after_first = [], dict[str, None](), Counter[str](), dict[PodSpec, PodSpec]()
+    sets, waits, alone = [], dict[str, None](), Counter[str]()
     for template, count in read:
         now = planned.get(template.pod)
         spec = template.spec if now is None else now.spec
@@ -152,10 +152,8 @@ def _pods(read: Sequence[tuple[Template, int]], planned: PlannedTemplates, *, wa
             if why := spec.unschedulable or (now.of_one_pod if alone[now.of_one_pod] > 1 else ""):
                 waits[f"PodTemplate {template.pod.namespace}/{template.pod.name}: {why}"] = None
         sets.append((replace(spec, unschedulable=""), count))
-        if now is not None and now.after_first is not None and now.after_first != spec:
-            after_first[sets[-1][0]] = replace(now.after_first, unschedulable="")
     priority = max((template.priority for template, _ in read), default=0)
-    return Pods(tuple(sets), priority, "; ".join(waits) if waiting else "", after_first)
+    return Pods(tuple(sets), priority, "; ".join(waits) if waiting else "")
 
 
 def latest_increments(snapshot: FleetSnapshot) -> dict[str, IncrementStatus]:
@@ -416,6 +414,6 @@ def bookings_of(observed: RequestsObservation, actions: Mapping[str, Action]) ->
         if each.holds:
             anywhere = ours.service.behaviour is ClassBehaviour.CHECK
             coming = each.phase is RequestPhase.COMING
-            pods = ours.pods.apart(each.holds) if isinstance(ours.pods, Pods) else each.holds
+            pods = tuple(pods for pods in each.holds if pods[1])
             found.append(Booking(uid, ours.request.key, pods, anywhere, coming))
     return tuple(found)

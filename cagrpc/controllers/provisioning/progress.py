@@ -11,7 +11,7 @@ before the request's status has it, so one that is not there yet is recorded now
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -52,16 +52,6 @@ class Pods:
     priority: int = 0
     waits: str = ""
     """Why no node can take them for now: what their claims and volumes still lack."""
-    after_first: Mapping[PodSpec, PodSpec] = field(default_factory=dict)
-    """By spec of a pod set, that of its further pods, where they share with the first what a node attaches once."""
-
-    def apart(self, sets: Iterable[tuple[PodSpec, int]]) -> tuple[tuple[PodSpec, int], ...]:
-        """Return so many pods of each of these pod sets, the first of them apart from others that differ."""
-        found: list[tuple[PodSpec, int]] = []
-        for spec, count in sets:
-            after = self.after_first.get(spec)
-            found += [(spec, count)] if after is None or not count else [(spec, 1), (after, count - 1)]
-        return tuple((spec, count) for spec, count in found if count)
 
     @property
     def count(self) -> int:
@@ -147,8 +137,8 @@ class ManagedRequest:
             request.key,
             tuple(
                 PodSet(f"{request.namespace}/{asked.template}", spec, count)
-                for asked, pods in zip(request.pod_sets, self.pods.sets, strict=True)
-                for spec, count in self.pods.apart([pods])
+                for asked, (spec, count) in zip(request.pod_sets, self.pods.sets, strict=True)
+                if count
             ),
             self.pods.priority,
             request.created_at_seconds,

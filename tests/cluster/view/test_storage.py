@@ -266,15 +266,12 @@ def test_pods_to_come_that_share_a_claim_take_one_attachment_together() -> None:
     of = template(volumes=[{"name": "v", "volumeSource": {"persistentVolumeClaim": {"claimName": "once"}}}])
     there.put(replica_set(3, of=of), path=REPLICA_SETS)
 
-    def waiting() -> list[tuple[int, int]]:
-        found = (
-            (dict(each.pod_set.spec.requests).get(ATTACH, 0), each.pod_set.count) for each in there.state().waiting
-        )
-        return sorted(found)
+    def waiting() -> list[tuple[object, int]]:
+        return [(each.pod_set.spec.shared_volumes, each.pod_set.count) for each in there.state().waiting]
 
-    assert waiting() == [(0, 2), (1, 1)]
+    assert waiting() == [(((ATTACH, "v"),), 3)]
     there.put(using("web-0", "once", owner="ReplicaSet", owner_name="web-1"))
-    assert waiting() == [(0, 2), (1, 1)], "one is there, and it is counted with that one"
+    assert {volumes for volumes, _ in waiting()} == {((ATTACH, "v"),)}
 
 
 def test_a_node_attaches_each_volume_once_and_no_more_than_its_driver_says() -> None:
@@ -284,9 +281,11 @@ def test_a_node_attaches_each_volume_once_and_no_more_than_its_driver_says() -> 
     there.put(csi_node("n1", count=4), path=CSI_NODES)
     there.put(using("p", "cx", "cshared", node="n1"), using("q", "cshared", node="n1"), using("r", "cz"))
     assert there.free("n1")[ATTACH] == 2
+    assert [each.node.volumes for each in there.state().nodes] == [{(ATTACH, "x"), (ATTACH, "shared")}, set()]
     assert there.free("n2")[ATTACH] > 1000  # nothing is known of it
     there.put(attachment("left", "n1", "y"), attachment("same", "n1", "x"), path=ATTACHMENTS)
     assert there.free("n1")[ATTACH] == 1  # one whose pod is gone, and one that a pod uses
+    assert (ATTACH, "y") not in there.state().nodes[0].node.volumes  # the scheduler would count it once more
     there.drop(attachment("left", "n1", "y"), path=ATTACHMENTS)
     there.drop(using("q", "cshared"))
     assert there.free("n1")[ATTACH] == 2

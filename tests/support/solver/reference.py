@@ -16,7 +16,7 @@ from itertools import combinations, pairwise
 from ortools.sat.python import cp_model
 
 from solver import Problem
-from solver.model import PODS, HostPort, NodeGroup, PodSpec
+from solver.model import PODS, HostPort, NodeGroup, PodSpec, SharedVolume
 from solver.model.eligibility import ports_collide, why_not_eligible
 from solver.reduction.reduced import MICROS
 from tests.support.solver.device_allocations import add_claims
@@ -69,10 +69,26 @@ class _Model:
     def _capacity(self) -> None:
         for s, slot in enumerate(self.slots):
             here = [(self.problem.pod_sets[p].spec, v) for (p, _, q), v in self.place.items() if q == s]
+            attached = self._attached(here, slot)
             for name in {name for spec, _ in here for name, _ in spec.requests} | {PODS}:
                 need = [({**dict(spec.requests), PODS: 1}.get(name, 0), v) for spec, v in here]
+                shared = [sum(resource == name for resource, _ in spec.shared_volumes) for spec, _ in here]
+                alone = sum((n - less) * v for (n, v), less in zip(need, shared, strict=True))
                 have = max(0, slot.free.get(name, 0))
-                self.model.add(sum(n * v for n, v in need) <= have * self.opened[s])
+                once = sum(there for (resource, _), there in attached.items() if resource == name)
+                self.model.add(alone + once <= have * self.opened[s])
+
+    def _attached(
+        self, here: Sequence[tuple[PodSpec, cp_model.IntVar]], slot: Slot
+    ) -> dict[SharedVolume, cp_model.IntVar]:
+        """Per volume that pods share, and that is not on the node already: whether any of them is there."""
+        found: dict[SharedVolume, cp_model.IntVar] = {}
+        for spec, pods in here:
+            for volume in spec.shared_volumes:
+                if volume not in slot.volumes:
+                    there = found.setdefault(volume, self.model.new_bool_var(""))
+                    self.model.add(pods <= _upper(self.model, pods) * there)
+        return found
 
     def _ports(self) -> None:
         takers = [p for p, pods in enumerate(self.problem.pod_sets) if pods.spec.host_ports]
@@ -206,6 +222,7 @@ def _slots(problem: Problem) -> list[Slot]:
             n.running,
             tuple(p for r in n.running for p in r.spec.host_ports),
             n.devices,
+            volumes=n.volumes,
         )
         for n in problem.nodes
     ]

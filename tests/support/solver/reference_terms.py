@@ -20,6 +20,7 @@ from solver.model import (
     PreferredPods,
     Resources,
     RunningPods,
+    SharedVolume,
     Taint,
     TopologySpread,
 )
@@ -40,6 +41,8 @@ class Slot:
     devices: tuple[Devices, ...] = ()
     daemons: tuple[PodSpec, ...] = ()
     """The DaemonSets' pods of a node that does not exist yet."""
+    volumes: frozenset[SharedVolume] = frozenset()
+    """Attached already."""
 
 
 Preference = PreferredPods | PreferredNodes | TopologySpread | None

@@ -302,3 +302,34 @@ def with_volumes(draw: st.DrawFn, problem: Problem) -> Problem:
     return replace(
         problem, pod_sets=tuple(map(volumes_of, problem.pod_sets)), node_groups=groups, nodes=nodes, previous=None
     )
+
+
+@st.composite
+def with_shared_volumes(draw: st.DrawFn, problem: Problem) -> Problem:
+    """Draw the problem with pods of which some have volumes of their own, some those of others as well, and places that
+    attach a few and have some attached."""
+    attached = f"{ATTACHABLE_VOLUMES}ebs.csi.aws.com"
+    volumes = [(attached, name) for name in ("one", "two", "three")]
+
+    def of_pods(pod_set: PodSet) -> PodSet:
+        shared = tuple(sorted(draw(st.sets(st.sampled_from(volumes), max_size=2))))
+        count = len(shared) + draw(st.sampled_from([0, 0, 0, 1]))
+        if not count:
+            return pod_set
+        requests = tuple(sorted({**dict(pod_set.spec.requests), attached: count}.items()))
+        return replace(pod_set, spec=replace(pod_set.spec, requests=requests, shared_volumes=shared))
+
+    def of_node(node: Node) -> Node:
+        there = draw(st.frozensets(st.sampled_from(volumes), max_size=2))
+        return replace(node, free={**node.free, attached: draw(st.integers(0, 2))}, volumes=there)
+
+    groups = tuple(
+        replace(g, allocatable={**g.allocatable, attached: draw(st.sampled_from([0, 1, 1, 2, 3, 10**6]))})
+        for g in problem.node_groups
+    )
+    return replace(
+        problem,
+        pod_sets=tuple(map(of_pods, problem.pod_sets)),
+        node_groups=groups,
+        nodes=tuple(map(of_node, problem.nodes)),
+    )

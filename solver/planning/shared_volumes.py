@@ -1,0 +1,86 @@
+"""Plans for pods that share volumes, where nodes attach few.
+
+First a problem is planned that asks for less (`solver.reduction.shared_volumes`). What is proven of its plans holds for
+those of the problem, and mostly its plan is one of the problem, too. Where that has more volumes on a node than this
+attaches, the better is taken of plans for problems that ask for more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+from solver.model import Plan, PodSpec, Problem, StageValue, Unplaced
+from solver.model.errors import UncheckedPlanError
+from solver.model.objective import ObjectiveStage
+from solver.model.plan import class_key
+from solver.planning import reasons
+from solver.planning.settling import settled
+from solver.planning.write_plan import certified
+from solver.reduction.reduce import reduce
+from solver.reduction.shared_volumes import in_parts, scarce_attachments, with_kept_attachments
+from solver.verify.nodes import faults_on_nodes
+from solver.verify.places import CheckedPlaces
+
+_SHARES = (0.5, 0.75, 1.0)
+"""Of the budget, by when there is a plan that asks for less, and plans that ask for more."""
+_TOLERANCE = 1e-9
+
+
+def with_shared_volumes(problem: Problem, search: Callable[[Problem, float], Plan]) -> Plan | None:
+    """Return a plan in which each node attaches a volume once; None where nodes attach enough whatever is counted.
+    `search` returns a plan of a problem, found before a share of the budget is gone."""
+    scarce = scarce_attachments(problem)
+    if not scarce:
+        return None
+    loose = _planned(problem, in_parts(problem, scarce), search, _SHARES[0])
+    if _fits(problem, loose):
+        return settled(problem, loose)
+    stricter = (with_kept_attachments(problem, scarce), problem)
+    plans = (_planned(problem, each, search, share) for each, share in zip(stricter, _SHARES[1:], strict=True))
+    found = [settled(problem, certified(plan, tuple(_bounded(plan, loose)))) for plan in plans]
+    order = [each.stage for each in max((plan.objective for plan in found), key=len)]
+    return min(found, key=lambda plan: [_values(plan).get(stage, 0.0) for stage in order])
+
+
+def _values(plan: Plan) -> Mapping[ObjectiveStage, float]:
+    return {each.stage: each.value for each in plan.objective}
+
+
+def _planned(problem: Problem, instead: Problem, search: Callable[[Problem, float], Plan], share: float) -> Plan:
+    """Return the plan of `instead` with the problem's pods, and with reasons that speak of these."""
+    plan = search(instead, share)
+    if instead is problem:
+        return plan
+    asked: dict[PodSpec, PodSpec] = {
+        other.spec: pods.spec for pods, other in zip(problem.pod_sets, instead.pod_sets, strict=True)
+    }
+    classes = tuple(replace(each, spec=asked[each.spec]) for each in plan.pod_classes)
+    plan = replace(plan, pod_classes=classes)
+    return replace(plan, unplaced=tuple(_unplaced(problem, plan))) if plan.unplaced else plan
+
+
+def _unplaced(problem: Problem, plan: Plan) -> Iterator[Unplaced]:
+    reduced = reduce(problem)
+    demands = {class_key(each): each for each in reduced.demands}
+    index = {demands[class_key(each)].index: each.index for each in plan.pod_classes}
+    missing = {demands[class_key(plan.pod_classes[each.pod_class])]: each.count for each in plan.unplaced}
+    for each in reasons.unplaced(reduced, missing, plan.increments, plan.existing):
+        yield replace(each, pod_class=index[each.pod_class])
+
+
+def _fits(problem: Problem, plan: Plan) -> bool:
+    try:
+        return next(faults_on_nodes(problem, CheckedPlaces(problem, plan)), None) is None
+    except UncheckedPlanError:
+        return True  # which is for whoever checks the plan as a whole
+
+
+def _bounded(plan: Plan, loose: Plan) -> Iterator[StageValue]:
+    """Yield the plan's values, with bounds of the plan that asks for less: of a stage they hold for plans that are as
+    good at all stages before it."""
+    known, holds = {each.stage: each for each in loose.objective}, True
+    for each in plan.objective:
+        other = known.get(each.stage)
+        yield replace(each, lower_bound=min(each.value, other.lower_bound) if holds and other is not None else 0)
+        holds = holds and other is not None and each.value <= other.value + _TOLERANCE
