@@ -15,6 +15,9 @@ from tests.oracle import KubeScheduler
 TOLERATED: Mapping[str, str] = {
     "free to go, stuck": "no nomination steers who binds where: a plan of files may get stuck in an unlucky order",
     "stuck, others instead": "a pod that is left out has the place of one like it: as many are served",
+    "stuck, left out first": "no nomination keeps a pod that is left out from binding first, and constraints then keep"
+    " others out: without it in the queue nobody gets stuck",
+    "missed, others stuck": "with it in the plan, wherever it would be taken, others can get stuck; the reason says so",
     "undecided": "too many orders to try them all",
     "missed, for a volume of one node": "the scheduler lets pods of a ReadWriteOnce volume come to several nodes, where"
     " all but those of one wait for the volume for ever",
@@ -41,7 +44,7 @@ def judged(case: Case, scheduler: KubeScheduler, directory: Path, *, free: bool 
     except NotPlannedError as error:
         return [Found("no plan", str(error), type(error.__cause__).__name__)]
     answer = scheduler.ask(question(case, found, nominated=True))
-    faults = _soundness(case, answer)
+    faults = _soundness(case, scheduler, found, answer)
     if missed := _missed(answer):
         kind = _why_missed(case, scheduler, found, missed)
         faults.append(Found(kind, _said_of_missed(found, missed), _features(case, list(missed))))
@@ -52,7 +55,7 @@ def judged(case: Case, scheduler: KubeScheduler, directory: Path, *, free: bool 
     return faults
 
 
-def _soundness(case: Case, answer: Mapping[str, Any]) -> list[Found]:
+def _soundness(case: Case, scheduler: KubeScheduler, found: PlannedCase, answer: Mapping[str, Any]) -> list[Found]:
     refused = answer["refused"]
     if refused and answer["undecided"]:
         return [Found("undecided", _said(refused))]
@@ -63,6 +66,9 @@ def _soundness(case: Case, answer: Mapping[str, Any]) -> list[Found]:
     if stuck := answer["stuck"]:
         if len(stuck) <= len(stuck[0]["instead"]):
             return [Found("stuck, others instead", _said(stuck))]
+        alone = scheduler.ask({**question(case, found, nominated=True), "unplaced": []})
+        if not alone["stuck"]:
+            return [Found("stuck, left out first", _said(stuck))]
         return [Found("stuck", _said(stuck), _features(case, [each["pod"] for each in stuck]))]
     return []
 
@@ -84,9 +90,28 @@ def _why_missed(case: Case, scheduler: KubeScheduler, found: PlannedCase, missed
         without = scheduler.ask(question({**case, "daemonsets": []}, found, nominated=True))
         if not missed.keys() & _missed(without).keys():
             return "missed, beside DaemonSets"
+    asked = question(case, found, nominated=True)
+    if all(_leaves_others_stuck(scheduler, asked, name, nodes) for name, nodes in missed.items()):
+        return "missed, others stuck"
     certificate = found.plan.certificate
     proven = certificate.status is Status.OPTIMAL and not certificate.unserved_unproven
     return "missed beside a proof" if proven else "missed"
+
+
+def _leaves_others_stuck(scheduler: KubeScheduler, asked: Mapping[str, Any], missed: str, nodes: Sequence[str]) -> bool:
+    """Return whether others can get stuck once the pod is in the plan, wherever a node takes it."""
+    (pod,) = (each for each in asked["unplaced"] if name_of(each) == missed)
+    others = [each for each in asked["unplaced"] if each is not pod]
+    known = {each["metadata"]["name"]: each for each in asked["empty"]}
+    for node in nodes:
+        placements = [*asked["placements"], {"pod": pod, "node": node, "nominated": True}]
+        opened = [known[node]] if node in known else []
+        empty = [each for name, each in known.items() if name != node]
+        more = {"nodes": [*asked["nodes"], *opened], "empty": empty, "placements": placements, "unplaced": others}
+        answer = scheduler.ask({**asked, **more})
+        if not (answer["refused"] or answer["stuck"]):
+            return False
+    return True
 
 
 def _claims_of_one_node(case: Case, pod: Mapping[str, Any]) -> set[tuple[str, str]]:

@@ -442,7 +442,7 @@ class _Completion:
             return True
         self._checks += 1
         priorities[of.index] = min(priorities) - 1
-        found = {index for index, _ in stuck(self._problem, places, priorities)}
+        found = {index for index, _ in stuck(self._problem, places, priorities, all_count=True)}
         if found and of.index not in found:
             self._draft.kept_out.setdefault(of.index, set()).update(found)
         return False

@@ -4,13 +4,15 @@ The kube-scheduler places one pod after the other, and looks at no pod that is n
 go where it has them, one at a time, higher priorities first, each as soon as the filters InterPodAffinity and
 PodTopologySpread let it. What never gets its turn is stuck. Pods that these constraints only count come last, unless
 others wait for them. Nominated pods count before they are there, so in the end each must be let in beside all others as
-well (`docs/reference/constraints.md`).
+well (`docs/reference/constraints.md`), but for those of lower priorities: these count only on nodes that stand, for
+pods whose nodes are still to come.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from solver.model import (
@@ -31,6 +33,8 @@ from solver.verify.places import CheckedNodes, CheckedPlaces
 _MOST_STEPS = 100_000
 """How often it is asked whether pods may be placed; beyond it the rest counts as placed: an order was found for so
 many."""
+_MOST_PRIORITIES = 8
+"""Above it pods of lower priorities count as all others do."""
 _MOST_UNITS = 20_000
 """Nodes that are told apart, beyond which a plan is not played."""
 
@@ -70,7 +74,7 @@ class _Tally:
     def begin(self, domains: Sequence[Domain]) -> None:
         """Know these domains, with nobody in them."""
         self.of = dict.fromkeys(domains, 0)
-        self._domains_with = Counter({0: len(self.of)})
+        self.least, self._domains_with = 0, Counter({0: len(self.of)})
 
     def level(self) -> int:
         """Return the count of the emptiest domain; 0 without any."""
@@ -85,10 +89,14 @@ class _Affinity:
     def __init__(self, keys: tuple[str, ...], selector: PodSelector, *, alone: bool) -> None:
         """`alone`: it is not the pod's own but of a claim that pods share."""
         self.keys, self.selector, self.alone = keys, selector, alone
-        self.tallies = {key: _Tally() for key in keys}
+        self.forget()
+
+    def forget(self) -> None:
+        """Count nobody."""
+        self.tallies = {key: _Tally() for key in self.keys}
         self.started = False
         """Whether a pod that it counts runs."""
-        self.unbound: dict[str, set[Domain]] = {key: set() for key in keys}
+        self.unbound: dict[str, set[Domain]] = {key: set() for key in self.keys}
         """Domains of planned pods that it counts and does not bind."""
 
     def add(self, unit: _Unit, pods: int) -> None:
@@ -204,8 +212,9 @@ class _Pending:
 
 
 class _Play:
-    def __init__(self, problem: Problem, places: CheckedPlaces, priorities: Sequence[int]) -> None:
-        self._specs, self._priorities = places.specs, priorities
+    def __init__(self, problem: Problem, places: CheckedPlaces, priorities: Sequence[int], *, all_count: bool) -> None:
+        self._all_count = all_count
+        self._specs, self._priorities, self._problem = places.specs, priorities, problem
         known: dict[object, _Constraint] = {}
         made: dict[int, list[_Constraint]] = {}
         for index in sorted(places.of_class):
@@ -313,14 +322,47 @@ class _Play:
         for each in waiting:
             self.stuck[each.pod_class, each.unit.place.index] += each.pods
         if not waiting and self._steps < _MOST_STEPS:
-            self._check_end(units)
+            self._check_end(places, units, involved)
 
-    def _check_end(self, units: Sequence[_Unit]) -> None:
+    def _check_end(self, places: CheckedPlaces, units: Sequence[_Unit], involved: Sequence[int]) -> None:
         """A pod that is nominated counts as if it were there already, so what lets a pod in must do so beside all
-        others of the plan, too."""
+        others of the plan, too. Those of lower priorities count for none but may be there first where they have nodes
+        already."""
+        asking = {self._priorities[index] for index in self._asked}
+        least = min((self._priorities[index] for index in involved), default=0)
+        if self._all_count or asking <= {least} or len(asking) > _MOST_PRIORITIES:
+            self._check_beside(units, frozenset(self._asked))
+            return
+        for priority in sorted(asking):
+            mine = frozenset(index for index in self._asked if self._priorities[index] == priority)
+            for stands in (True, False):
+                asked = [
+                    each for each in units if stands is bool(each.place.name) and not mine.isdisjoint(each.place.pods)
+                ]
+                if asked:
+                    if priority > least:
+                        self._count_anew(places, units, priority, beside_standing=not stands)
+                    self._check_beside(asked, mine)
+
+    def _count_anew(
+        self, places: CheckedPlaces, units: Sequence[_Unit], priority: int, *, beside_standing: bool
+    ) -> None:
+        """Count the pods of this priority and of higher ones alone, and those of others on nodes that stand."""
+        for each in self.constraints:
+            if isinstance(each, _Affinity):
+                each.forget()
+        self._count_running(self._problem, places)
         for unit in units:
             for index, pods in unit.place.pods.items():
-                for constraint, own in self._asked.get(index, ()):
+                there = self._priorities[index] >= priority or (beside_standing and bool(unit.place.name))
+                if there and index in self._counting:
+                    self._place(_Pending(index, unit, 0), pods * unit.nodes)
+
+    def _check_beside(self, units: Sequence[_Unit], mine: AbstractSet[int]) -> None:
+        """Note which pods of these classes are not let in beside those that are counted now."""
+        for unit in units:
+            for index, pods in unit.place.pods.items():
+                for constraint, own in self._asked.get(index, ()) if index in mine else ():
                     most = constraint.most_at_the_end(unit, pods * unit.nodes, own=own)
                     if most < pods * unit.nodes:
                         self.stuck[index, unit.place.index] += pods * unit.nodes - most
@@ -417,9 +459,10 @@ def _constraints(spec: PodSpec) -> Iterator[tuple[object, _Constraint]]:
             yield (spread, spec.namespace, found.of_nodes), found
 
 
-def stuck(problem: Problem, places: CheckedPlaces, priorities: Sequence[int]) -> Stuck:
-    """Return the pods that are not placed by the order in which they are played. `priorities` are per class."""
-    play = _Play(problem, places, priorities)
+def stuck(problem: Problem, places: CheckedPlaces, priorities: Sequence[int], *, all_count: bool = False) -> Stuck:
+    """Return the pods that are not placed by the order in which they are played. `priorities` are per class; with
+    `all_count` those of lower ones count in the end as all others do."""
+    play = _Play(problem, places, priorities, all_count=all_count)
     if play.is_needed:
         play.run(places)
     return +play.stuck
