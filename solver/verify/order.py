@@ -237,6 +237,8 @@ class _Play:
         """Of these: classes whose order matters. One spread alone, of pods that have nothing else, can be kept in some
         order wherever it is kept in the end: the emptiest domains first."""
         self._apart = any(HOSTNAME in _keys(each) for each in self.constraints)
+        self._placed_with: dict[int, int] = {}
+        """By class: the priority with whose pods the last of its own found their places, its own or a lower one."""
         self.stuck: Counter[tuple[int, int]] = Counter()
         units = len(problem.nodes) + sum(place.count if self._apart else 1 for place in places.all)
         self.is_needed = bool(self.constraints) and units <= _MOST_UNITS
@@ -319,6 +321,12 @@ class _Play:
                 if index in mine
             ]
             waiting = self._settled(waiting)
+            left = {each.pod_class for each in waiting}
+            self._placed_with.update(
+                (i, priority)
+                for i in self._asked
+                if self._priorities[i] >= priority and i not in left and i not in self._placed_with
+            )
         for each in waiting:
             self.stuck[each.pod_class, each.unit.place.index] += each.pods
         if not waiting and self._steps < _MOST_STEPS:
@@ -328,13 +336,13 @@ class _Play:
         """A pod that is nominated counts as if it were there already, so what lets a pod in must do so beside all
         others of the plan, too. Those of lower priorities count for none but may be there first where they have nodes
         already."""
-        asking = {self._priorities[index] for index in self._asked}
+        asking = set(self._placed_with.values())
         least = min((self._priorities[index] for index in involved), default=0)
         if self._all_count or asking <= {least} or len(asking) > _MOST_PRIORITIES:
             self._check_beside(units, frozenset(self._asked))
             return
         for priority in sorted(asking):
-            mine = frozenset(index for index in self._asked if self._priorities[index] == priority)
+            mine = frozenset(index for index, level in self._placed_with.items() if level == priority)
             for stands in (True, False):
                 asked = [
                     each for each in units if stands is bool(each.place.name) and not mine.isdisjoint(each.place.pods)

@@ -12,6 +12,7 @@ from bench.hunted.cases import Case, planned, question
 from tests.oracle import KubeScheduler
 
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 B: dict[str, Any] = {"matchLabels": {"app": "b"}}
 
 
@@ -61,6 +62,15 @@ CASES: dict[str, Case] = {
         [_pod("first", **FIRST), *_pods(2, "b", labels={"app": "b"})],
         [_group("g", zone="zb")],
         [_node("n", zone="zc", **TAINTED)],
+    ),
+    "one that needs a pod of lower priority waits for it": _case(
+        [
+            _pod("b", labels={"app": "b"}),
+            _pod(
+                "first", priority=10, affinity={"podAffinity": {REQUIRED: [{"topologyKey": HOST, "labelSelector": B}]}}
+            ),
+        ],
+        [_group("g")],
     ),
     "on the node that stands as well": _case(
         [_pod("first", **FIRST), *_pods(2, "b", labels={"app": "b"})],
