@@ -15,10 +15,12 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from solver.model import (
+    HOSTNAME,
     NodeGroup,
     PlacedOnNode,
     Plan,
     PlannedNodes,
+    PodAffinityTerm,
     PodClass,
     PodSpec,
     Problem,
@@ -28,7 +30,7 @@ from solver.model import (
     Unplaced,
 )
 from solver.model.capacity import new_node, room_of, taken, unshared, with_nodes
-from solver.model.eligibility import why_not_eligible
+from solver.model.eligibility import selects, why_not_eligible
 from solver.model.errors import UncheckedPlanError
 from solver.model.objective import Goal, ObjectiveStage, StageValue
 from solver.model.plan import class_key
@@ -57,7 +59,8 @@ def settled(problem: Problem, plan: Plan) -> Plan:
     draft = _ChangedPlan(problem, plan)
     dropped = draft.drop_stuck()
     added = _Completion(draft).run() if plan.unplaced or dropped else False
-    return draft.plan(dropped) if dropped or added or draft.kept_out else plan
+    draft.note_daemons()
+    return draft.plan(dropped) if dropped or added or draft.kept_out or draft.let_in_by_daemons else plan
 
 
 @dataclass(slots=True)
@@ -92,6 +95,8 @@ class _ChangedPlan:
             self.relaxed[each.pod_class, each.preferences] += each.count
         self.kept_out: dict[int, set[int]] = {}
         """Classes that are left out so that others find their places, and these."""
+        self.let_in_by_daemons: set[int] = set()
+        """Classes that are left out and that the scheduler may take beside a DaemonSet's pod of a new node."""
         self.groups = {group.id: group for group in self.problem.node_groups}
         self.nodes = {node.name: node for node in self.problem.nodes}
 
@@ -144,6 +149,33 @@ class _ChangedPlan:
                 if each.gang in gangs:
                     dropped[each.index] += self._take_out_all(each.index)
             self._close_empty()
+
+    def note_daemons(self) -> None:
+        """Note whom DaemonSets' pods of new nodes might let in, on which plans do not rely."""
+        daemons = self.problem.daemon_sets
+        for each in self.before.pod_classes if daemons else ():
+            if self.left[each.index] and not each.spec.unschedulable:
+                mine = [term for term in each.spec.pod_affinity if not term.alone]
+                helping = (
+                    daemon
+                    for daemon in daemons
+                    if all(selects(term.selector, daemon.namespace, dict(daemon.labels)) for term in mine)
+                )
+                if mine and any(self._shares_domain(each.spec, daemon, mine) for daemon in helping):
+                    self.let_in_by_daemons.add(each.index)
+
+    def _shares_domain(self, spec: PodSpec, daemon: PodSpec, terms: Sequence[PodAffinityTerm]) -> bool:
+        """Return whether a new node with the daemon could be in the domains of one that may take the pod."""
+        keys = sorted({term.topology_key for term in terms})
+
+        def domains(of: PodSpec) -> set[tuple[str | None, ...]]:
+            return {
+                tuple(each.id if key == HOSTNAME else each.labels.get(key) for key in keys)
+                for each in self.problem.node_groups
+                if room_of(each, self.problem.limits)[0] > 0 and why_not_eligible(of, each.labels, each.taints) is None
+            }
+
+        return any(None not in domain for domain in domains(spec) & domains(daemon))
 
     def _take_out(self, place: _FilledNodes, index: int, pods: int) -> int:
         """Take so many pods of a class from equal nodes; return how many were there."""
@@ -203,6 +235,8 @@ class _ChangedPlan:
             reasons = known.get(index, ())
             others = [self.before.pod_classes[each] for each in sorted(self.kept_out.get(index, ()))]
             reasons = (*(_why_kept_out(each) for each in others), *reasons)
+            if index in self.let_in_by_daemons:
+                reasons = (_BESIDE_DAEMONS, *reasons)
             if dropped.get(index):
                 reasons = (_why_stuck(self.before.pod_classes[index].spec), *reasons)
             yield Unplaced(index, count, reasons)
@@ -220,7 +254,8 @@ class _ChangedPlan:
             bound = min(value, before.lower_bound)
             if stage.goal in _OF_CLAIMS and stage.goal is not Goal.WAITING:
                 # The scheduler may take them all the same, if it comes to them last.
-                kept_out = (self.before.pod_classes[index] for index in self.kept_out if self.left[index])
+                unsure = self.kept_out.keys() | self.let_in_by_daemons
+                kept_out = (self.before.pod_classes[index] for index in unsure if self.left[index])
                 mine = (each for each in kept_out if not each.placeholder and each.priority == stage.key)
                 bound = max(0, bound - sum(self.left[each.index] for each in mine))
             elif served_less and stage.goal is not Goal.PLACEHOLDERS:
@@ -262,6 +297,9 @@ _OF_CLAIMS = (Goal.UNSERVED, Goal.WAITING)
 
 def _why_stuck(spec: PodSpec) -> str:
     return f"no place was found for it that keeps its {_of_order(spec)}"
+
+
+_BESIDE_DAEMONS = "its pod affinity counts a DaemonSet's pod, and no plan relies on those of new nodes before they run"
 
 
 def _why_kept_out(other: PodClass) -> str:

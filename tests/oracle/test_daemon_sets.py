@@ -138,3 +138,21 @@ def test_of_many_zones_it_finds_one_without(oracle: Path, tmp_path: Path) -> Non
     pods = [pod(f"a{n}", "3", **APART) for n in range(2)] + [pod(f"b{n}", "3", **ON_BIG) for n in range(4)]
     of = case(*pods, groups=groups, daemonsets=[AGENT])
     assert nodes_and_left(of, oracle, tmp_path) == (6, 0)
+
+
+def test_whom_a_daemon_sets_pod_may_let_in_is_left_out_without_a_proof_and_with_that_reason(
+    oracle: Path, tmp_path: Path
+) -> None:
+    """The scheduler takes it beside the pod of a new node once that runs, and no plan relies on it."""
+    beside = {"topologyKey": ZONE, "labelSelector": {"matchLabels": {"app": "agent"}}, "namespaceSelector": {}}
+    asks = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [beside]}}
+    daemons = [daemon_set("agent", "100m", labels={"app": "agent"})]
+    of = case(pod("a", affinity=asks), daemonsets=daemons)
+    found = planned(of, tmp_path)
+    with KubeScheduler(oracle) as scheduler:
+        assert scheduler.ask(question(of, found, nominated=True))["takes"] == {"default/a": ["empty-g"]}
+    (left,) = found.plan.unplaced
+    assert found.plan.certificate.unserved_unproven == left.count == 1
+    assert "DaemonSet" in left.reasons[0]
+    elsewhere = case(pod("a", affinity=asks), daemonsets=[daemon_set("agent", "100m")])
+    assert planned(elsewhere, tmp_path).plan.certificate.unserved_unproven == 0
