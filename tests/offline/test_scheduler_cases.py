@@ -240,6 +240,11 @@ ORDERS = {
         2,
         _SPOT,
     ),
+    "seven, of which no order places all": Case(pods(7, X, topologySpreadConstraints=_TWO), 5, 3, _SPOT, proven=False),
+    "seven, with a wider skew over zones": Case(
+        pods(7, X, topologySpreadConstraints=[spread(TYPE), spread(skew=2)]), 7, 3, _SPOT
+    ),
+    "three, one in each zone": Case(pods(3, X, topologySpreadConstraints=_TWO), 3, 3, _SPOT),
     "a pod that is only counted would keep out the one that the spread binds": Case(
         [
             node("b-1", "10m", zone="zb"),
@@ -251,11 +256,23 @@ ORDERS = {
         [group(zone="za")],
         proven=False,
     ),
-    "whatever its priority": Case(
+    "unless it comes later, as its priority is lower": Case(
         [
             node("b-1", "10m", zone="zb"),
             pod("carrier", X, topologySpreadConstraints=[spread()]),
             pod("plain", X, priority=-5),
+        ],
+        2,
+        1,
+        [group(zone="za")],
+        proven=False,
+    ),
+    "and it would come first on a node that stands": Case(
+        [
+            node("b-1", "10m", zone="zb"),
+            node("a-1", "1", zone="za"),
+            pod("carrier", X, cpu="3", topologySpreadConstraints=[spread()]),
+            pod("plain", X, priority=-5, nodeSelector={HOST: "a-1"}),
         ],
         1,
         1,
@@ -446,6 +463,45 @@ FIRST = {
         2,
         0,
     ),
+    "needed and needing, one of them met in another rack of the zone": Case(
+        [
+            node("n", zone="zb", rack="r1"),
+            node("m", zone="zb", rack="r2"),
+            pod("r", {"tier": "front"}, nodeName="m"),
+            pod(
+                "a",
+                X,
+                cpu="1",
+                affinity=affinity(term(ZONE, {"matchExpressions": [{"key": "tier", "operator": "Exists"}]})),
+            ),
+            pod("b", {"tier": "front"}, cpu="1", affinity=affinity(term(RACK))),
+        ],
+        2,
+        0,
+    ),
+    "needed and needing, one of them met in another zone": Case(
+        [
+            node("n", zone="zb", rack="r1"),
+            node("m", "10m", zone="zc", rack="r2"),
+            pod("r", {"tier": "front"}, nodeName="m"),
+            pod("a", X, affinity=affinity(term(ZONE, {"matchExpressions": [{"key": "tier", "operator": "Exists"}]}))),
+            pod("b", {"tier": "front"}, affinity=affinity(term(RACK))),
+        ],
+        0,
+        0,
+        [group(zone="zb")],
+    ),
+    "three in a circle, of which one is met": Case(
+        [
+            node("n", zone="zb", rack="r1"),
+            pod("r", {"app": "z"}, nodeName="n"),
+            pod("a", {"app": "a"}, affinity=affinity(term(ZONE, {"matchLabels": {"app": "z"}}))),
+            pod("b", {"app": "b"}, affinity=affinity(term(RACK, {"matchLabels": {"app": "a"}}))),
+            pod("z", {"app": "z"}, affinity=affinity(term(RACK, {"matchLabels": {"app": "b"}}))),
+        ],
+        3,
+        0,
+    ),
     "needed and needing, neither met": Case(
         [
             node("n", zone="zb", rack="r1"),
@@ -472,6 +528,18 @@ NAMES = {
             ("karpenter.sh/registered", "true"),
         ]
     },
+    **{
+        f"{key} is {value}": Case(pods(1, nodeSelector={key: value}), served, served, [group(zone="zb", labels=labels)])
+        for key, value, labels, served in [
+            ("failure-domain.beta.kubernetes.io/region", "r", {"topology.kubernetes.io/region": "r"}, 1),
+            ("failure-domain.beta.kubernetes.io/region", "s", {"topology.kubernetes.io/region": "r"}, 0),
+            ("beta.kubernetes.io/instance-type", "m5", {"node.kubernetes.io/instance-type": "m5"}, 1),
+            (OLD_ZONE, "za", {}, 0),
+        ]
+    },
+    "affinity over it": Case(
+        pods(4, X, affinity=affinity(term(OLD_ZONE)), cpu="2"), 4, 2, [group("ga", zone="za"), group("gb", zone="zb")]
+    ),
     "anti-affinity over the old name of zones": Case(
         pods(2, X, affinity=anti(term(OLD_ZONE))), 2, 2, [group("ga", zone="za"), group("gb", zone="zb")]
     ),
@@ -502,8 +570,49 @@ DAEMONS = {
         _BIG,
         groups_opened=frozenset({"small"}),
     ),
+    "one with an old zone, as the pods": Case(
+        [daemon_set("1", nodeSelector={OLD_ZONE: "zb"}), *(pod(f"p{n}", cpu="1500m") for n in range(2))],
+        2,
+        1,
+        [group(cpu="4500m", zone="zb")],
+    ),
+    "affinity that only its pod would meet": Case(
+        [
+            daemon_set("10m", {"app": "x"}),
+            *pods(1, affinity=affinity(term(RACK, {"matchLabels": X}, namespaceSelector={}))),
+        ],
+        0,
+        0,
+        [group(labels={RACK: "r"})],
+        proven=False,
+    ),
+    "that one on a node that stands would": Case(
+        [
+            node("n", rack="r"),
+            pod("d-n", X, "kube-system", nodeName="n"),
+            *pods(1, affinity=affinity(term(RACK, {"matchLabels": X}, namespaceSelector={}))),
+        ],
+        1,
+        0,
+        [group(labels={RACK: "r"})],
+    ),
+    "affinity that its pod has not the labels for": Case(
+        [
+            daemon_set("10m", {"app": "y"}),
+            *pods(1, affinity=affinity(term(RACK, {"matchLabels": X}, namespaceSelector={}))),
+        ],
+        0,
+        0,
+        [group(labels={RACK: "r"})],
+    ),
+    "affinity to pods of which one is its": Case(
+        [daemon_set("10m", X), *pods(2, X, affinity=affinity(term(RACK)))], 2, 1, [group(labels={RACK: "r"})]
+    ),
     "anti-affinity to it, by its labels": Case(
-        [daemon_set("10m", {"app": "x"}), *pods(1, affinity=anti(term(RACK, X, namespaceSelector={})))],
+        [
+            daemon_set("10m", {"app": "x"}),
+            *pods(1, affinity=anti(term(RACK, {"matchLabels": X}, namespaceSelector={}))),
+        ],
         0,
         0,
         [group(labels={RACK: "r"})],
@@ -528,6 +637,22 @@ PREFERENCES = {
         1,
         [group("ga", price=9.0, labels={"pool": "a"}), group("gb", labels={"pool": "b"})],
         groups_opened=frozenset({"ga"}),
+    ),
+}
+PREFERENCES |= {
+    "two lighter ones together do not outweigh it": Case(
+        pods(1, affinity=wishes((3, "pool", "a"), (2, "pool", "b"), (2, "disk", "hdd"))),
+        1,
+        1,
+        [group("ga", labels={"pool": "a", "disk": "ssd"}), group("gb", labels={"pool": "b", "disk": "hdd"})],
+        groups_opened=frozenset({"ga"}),
+    ),
+    "both where they do not exclude each other": Case(
+        pods(1, affinity=wishes((100, "pool", "a"), (1, "disk", "hdd"))),
+        1,
+        1,
+        [group("ga", labels={"pool": "a", "disk": "ssd"}), group("gb", price=9.0, labels={"pool": "a", "disk": "hdd"})],
+        groups_opened=frozenset({"gb"}),
     ),
 }
 _AGENT = {"key": "node.cilium.io/agent-not-ready", "value": "true", "effect": "NoExecute"}
@@ -574,6 +699,51 @@ STORAGE = {
     "the default class's zone": Case([*_claim(), _class("gp3", default=True, **_in_zone("zz"))], 0, 0),
     "a driver's name of the zone": Case(
         [*_claim(storageClassName="gp3"), _class("gp3", default=False, **_in_zone("zb", "topology.gke.io/zone"))], 1, 1
+    ),
+}
+
+
+def _tied(key: str, value: str, *nodes: Object) -> list[Object]:
+    """A pod with a volume that is tied to a zone by a driver's key."""
+    term = {"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]}
+    claim = _claim(storageClassName="gp3", volumeName="pv")
+    claim[1]["metadata"] |= {"uid": "c", "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
+    return [
+        *nodes,
+        *claim,
+        _class("gp3", default=False),
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": "pv"},
+            "spec": {
+                "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "gp3",
+                "csi": {"driver": "ebs.csi.aws.com", "volumeHandle": "v"},
+                "claimRef": {"namespace": "default", "name": "c", "uid": "c"},
+                "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
+            },
+            "status": {"phase": "Bound"},
+        },
+    ]  # fmt: skip
+
+
+_ZONES = [group("ga", price=0.01, zone="za"), group("gb", zone="zb")]
+VOLUMES = {
+    **{
+        f"tied by {key}": Case(_tied(key, "zb"), 1, 1, _ZONES, groups_opened=frozenset({"gb"}))
+        for key in (EBS_ZONE, "topology.gke.io/zone", ZONE)
+    },
+    "tied by a zone that is nowhere": Case(_tied(EBS_ZONE, "zz"), 0, 0, _ZONES),
+    "with a node there that has the driver's label": Case(
+        _tied(EBS_ZONE, "zb", node("n", zone="zb", **{EBS_ZONE: "zb"})), 1, 0, _ZONES
+    ),
+    "with a node there whose driver has not come yet": Case(_tied(EBS_ZONE, "zb", node("n", zone="zb")), 1, 1, _ZONES),
+    "made in a zone by its class": Case(
+        [*_claim(storageClassName="gp3"), _class("gp3", default=False, **_in_zone("zb"))],
+        1,
+        1,
+        _ZONES,
+        groups_opened=frozenset({"gb"}),
     ),
 }
 _POOL: Mapping[str, Any] = {"karpenter.sh/nodepool": "p"}
@@ -671,6 +841,45 @@ SERVING = {
         [group(max_size=0)],
         proven=False,
     ),
+    "of pods and of soft taints": Case(
+        [
+            node("n", zone="zc", taints=[{**TAINT, "effect": "PreferNoSchedule"}]),
+            *(pod(f"w{n}", X, affinity={"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 1, "podAffinityTerm": term(ZONE)}
+            ]}}) for n in range(4)),
+        ],
+        4,
+        0,
+        [group(max_size=0)],
+        proven=False,
+    ),
+    "of a zone where the other pods are": Case(
+        [
+            node("n", zone="zc"),
+            *(pod(f"w{n}", X, **{"affinity": wishes((100, ZONE, "za"))} if n else {}) for n in range(4)),
+        ],
+        4,
+        0,
+        [group("ga", zone="za", max_size=0)],
+    ),
+    "of a spread, with one node and one zone": Case(
+        [
+            node("n", zone="zc"),
+            *pods(4, X, topologySpreadConstraints=[{**spread(HOST), "whenUnsatisfiable": "ScheduleAnyway"}]),
+        ],
+        4,
+        0,
+        [group(max_size=0)],
+        proven=False,
+    ),
+    "beside pods that must not share a node, in an unlimited group": Case(
+        [
+            *(pod(f"w{n}", {"app": "w0"}, cpu="1") for n in range(6)),
+            *(pod(f"a{n}", {"a": "b"}, affinity=anti(term(HOST, {"matchLabels": {"app": "w0"}}))) for n in range(2)),
+        ],
+        8,
+        3,
+    ),
     "beside pods that must not share a node": Case(
         [
             node("n", "8", rack="r1"),
@@ -689,7 +898,7 @@ CASES = {
         "excluded nodes": EXCLUDED, "a missing key": MISSING_KEY, "orders": ORDERS, "domains": DOMAINS,
         "selectors": SELECTORS, "ending pods": ENDING, "first pods": FIRST, "names": NAMES, "DaemonSets": DAEMONS,
         "preferences": PREFERENCES, "starting nodes": STARTING, "storage": STORAGE, "limits": LIMITS,
-        "namespaces": NAMESPACES, "serving": SERVING,
+        "namespaces": NAMESPACES, "serving": SERVING, "volumes": VOLUMES,
     }.items()
     for name, case in cases.items()
 }  # fmt: skip
