@@ -60,7 +60,8 @@ def settled(problem: Problem, plan: Plan) -> Plan:
     dropped = draft.drop_stuck()
     added = _Completion(draft).run() if plan.unplaced or dropped else False
     draft.note_daemons()
-    return draft.plan(dropped) if dropped or added or draft.kept_out or draft.let_in_by_daemons else plan
+    changed = dropped or added or draft.kept_out or draft.let_in_by_daemons or draft.not_tried
+    return draft.plan(dropped) if changed else plan
 
 
 @dataclass(slots=True)
@@ -97,6 +98,9 @@ class _ChangedPlan:
         """Classes that are left out so that others find their places, and these."""
         self.let_in_by_daemons: set[int] = set()
         """Classes that are left out and that the scheduler may take beside a DaemonSet's pod of a new node."""
+        self.not_tried: set[int] = set()
+        """Classes with spreads that are left out, and not tried on all that the plan has: a spread counts domains that
+        no node is in, and the scheduler does not."""
         self.groups = {group.id: group for group in self.problem.node_groups}
         self.nodes = {node.name: node for node in self.problem.nodes}
 
@@ -254,7 +258,7 @@ class _ChangedPlan:
             bound = min(value, before.lower_bound)
             if stage.goal in _OF_CLAIMS and stage.goal is not Goal.WAITING:
                 # The scheduler may take them all the same, if it comes to them last.
-                unsure = self.kept_out.keys() | self.let_in_by_daemons
+                unsure = self.kept_out.keys() | self.let_in_by_daemons | self.not_tried
                 kept_out = (self.before.pod_classes[index] for index in unsure if self.left[index])
                 mine = (each for each in kept_out if not each.placeholder and each.priority == stage.key)
                 bound = max(0, bound - sum(self.left[each.index] for each in mine))
@@ -354,6 +358,8 @@ class _Completion:
             placed = [self._place_unit(each) for each in units.values()]
             more = any(placed)
             found |= more
+        if not self._affords():
+            draft.not_tried.update(each.index for each in classes if each.spec.topology_spread)
         return found
 
     def _is_tried(self, of: PodClass) -> bool:
@@ -382,7 +388,7 @@ class _Completion:
     def _place(self, of: PodClass) -> bool:
         draft = self._draft
         before = draft.left[of.index]
-        wishing = any(each.index != of.index and self._wishes(each.index) for each in self._classes)
+        wishing = any(self._wishes(each.index) for each in self._classes)
         # Others give their wishes up rather than that a pod is left out.
         for against_wishes in (False, True) if wishing else (False,):
             for place in [*draft.places, *self._bare_nodes(), *self._more_nodes(of.spec)]:

@@ -37,6 +37,7 @@ from solver.planning.search import SearchResult, optimise
 from solver.planning.settling import settled
 from solver.planning.shared_volumes import with_shared_volumes
 from solver.planning.warm_up import while_small
+from solver.reduction.claim_ties import without_unknown_domains
 from solver.reduction.enough_nodes import with_enough_nodes
 from solver.reduction.objective import breaks_ties, dollars
 from solver.reduction.reduce import reduce
@@ -62,7 +63,7 @@ def solve(problem: Problem, budget: Budget | None = None, progress: TellProgress
 def _solve(problem: Problem, budget: Budget, progress: TellProgress | None) -> Plan:
     running = RunningBudget(budget)
     validate(problem, running.granted)
-    instead = within_share(problem)
+    instead = without_unknown_domains(problem, within_share(problem))
     asked = dict.fromkeys(each.spec for each in problem.pod_sets if each.spec.claims)
 
     def without(specs: Iterable[PodSpec]) -> dict[PodSpec, PodSpec]:

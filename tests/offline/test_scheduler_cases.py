@@ -856,7 +856,8 @@ SERVING = {
     "of a zone where the other pods are": Case(
         [
             node("n", zone="zc"),
-            *(pod(f"w{n}", X, **{"affinity": wishes((100, ZONE, "za"))} if n else {}) for n in range(4)),
+            pod("w", X),
+            *pods(3, X, affinity=wishes((100, ZONE, "za"))),
         ],
         4,
         0,

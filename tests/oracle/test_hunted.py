@@ -10,9 +10,11 @@ import pytest
 
 from bench.hunted.cases import Case, planned, question
 from tests.oracle import KubeScheduler
+from tests.support.storage import claim, storage_class
 
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 B: dict[str, Any] = {"matchLabels": {"app": "b"}}
 
 
@@ -71,6 +73,30 @@ CASES: dict[str, Case] = {
             ),
         ],
         [_group("g")],
+    ),
+    "what others of the kind keep they give up for one more of them, in a zone that no node is in yet": _case(
+        _pods(
+            3,
+            "a",
+            "3",
+            labels={"app": "b"},
+            affinity={
+                "podAffinity": {REQUIRED: [{"topologyKey": "rack", "labelSelector": B}]},
+                "podAntiAffinity": {
+                    PREFERRED: [{"weight": 1, "podAffinityTerm": {"topologyKey": HOST, "labelSelector": B}}]
+                },
+            },
+            **_spread(ZONE),
+        ),
+        [
+            _group("ga", "8", zone="za", labels={"rack": "r2"}, max_size=1),
+            _group("gb", "8", zone="zb", labels={"rack": "r3"}),
+        ],
+    ),
+    "pods of one claim, where nodes have no zones": _case(
+        _pods(3, "p", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "shared"}}]),
+        [_group("g", "2")],
+        objects=[storage_class(), claim("shared", modes=["ReadWriteMany"])],
     ),
     "on the node that stands as well": _case(
         [_pod("first", **FIRST), *_pods(2, "b", labels={"app": "b"})],
