@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import Histogram
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from cagrpc.api.capacity_quotas import LIMIT_PREFIX
@@ -24,6 +24,7 @@ from cagrpc.runtime import tracing
 from cagrpc.runtime.back_off import BackOff
 from cagrpc.runtime.controller import Controller, Json, JsonList, JsonPage
 from cagrpc.runtime.heartbeat import Heartbeat
+from cagrpc.runtime.metrics import AtScrape, gauge, gauges
 from solver.model.objects import UNLIMITED_SIZE
 
 if TYPE_CHECKING:  # not needed without a cluster
@@ -115,7 +116,7 @@ class FleetController(Controller):
 
     def collectors(self) -> Iterable[Collector]:
         """Return sizes, instances and increments, and what is out of reach."""
-        return _FleetMetrics(self._fleet), *self._phases.collectors()
+        return AtScrape(lambda: _metrics(self._fleet)), *self._phases.collectors()
 
 
 class IncrementMetrics:
@@ -141,59 +142,43 @@ class IncrementMetrics:
         return (self._seconds,)
 
 
-class _FleetMetrics(Collector):
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
-
-    def collect(self) -> Iterator[Metric]:
-        snapshot = self._fleet.snapshot
-        targets = GaugeMetricFamily(
-            "cagrpc_node_group_target_size", "Target size of a node group.", labels=("node_group",)
-        )
-        listed = GaugeMetricFamily(
-            "cagrpc_instances",
-            "Listed instances: `creating`, `running`, `deleting` or `failed`.",
-            labels=("node_group", "state"),
-        )
-        for group_id, state in snapshot.groups.items():
-            targets.add_metric((group_id,), state.target_size)
-            for name, count in _instances(state).items():
-                listed.add_metric((group_id, name), count)
-        yield targets
-        yield listed
-        orphans = GaugeMetricFamily(
-            "cagrpc_orphaned_instances", "Instances of node groups that nobody serves.", labels=("node_group",)
-        )
-        for name, count in Counter(each.node_group for each in snapshot.orphans).items():
-            orphans.add_metric((name,), count)
-        yield orphans
-        increments = GaugeMetricFamily(
-            "cagrpc_increments_in_flight",
-            "Increments that are not finished: `planned`, `creating`, `ready` or `rolling-back`.",
-            labels=("phase",),
-        )
-        phases = Counter(status.phase for status in snapshot.increments)
-        for phase in Phase:
-            if phase.in_flight:
-                increments.add_metric((phase.value,), phases[phase])
-        yield increments
-        yield GaugeMetricFamily(
-            "cagrpc_pods_in_flight", "Pods that increments in flight are for.", value=len(snapshot.in_flight_pods)
-        )
-        reached = GaugeMetricFamily(
-            "cagrpc_dependency_up",
-            "1 while `journal`, `backend` and `cluster` are in reach.",
-            labels=("dependency",),
-        )
-        for name, problem in self._fleet.problems.items():
-            reached.add_metric((name,), problem is None)
-        refusing = self._fleet.backend_problem is not None
-        yield reached
-        yield GaugeMetricFamily(
-            "cagrpc_backend_refusing",
-            "1 while the backend answers, and would create nothing (`backend_problem` in `/status`).",
-            value=refusing,
-        )
+def _metrics(fleet: Fleet) -> Iterator[Metric]:
+    snapshot = fleet.snapshot
+    groups, phases = snapshot.groups.items(), Counter(each.phase for each in snapshot.increments)
+    yield gauges(
+        "cagrpc_node_group_target_size",
+        "Target size of a node group.",
+        ("node_group",),
+        {(group_id,): state.target_size for group_id, state in groups},
+    )
+    yield gauges(
+        "cagrpc_instances",
+        "Listed instances: `creating`, `running`, `deleting` or `failed`.",
+        ("node_group", "state"),
+        {(group_id, name): count for group_id, state in groups for name, count in _instances(state).items()},
+    )
+    yield gauges(
+        "cagrpc_orphaned_instances",
+        "Instances of node groups that nobody serves.",
+        ("node_group",),
+        {(name,): count for name, count in Counter(each.node_group for each in snapshot.orphans).items()},
+    )
+    yield gauges(
+        "cagrpc_increments_in_flight",
+        "Increments that are not finished: `planned`, `creating`, `ready` or `rolling-back`.",
+        ("phase",),
+        {(phase.value,): phases[phase] for phase in Phase if phase.in_flight},
+    )
+    pods = len(snapshot.in_flight_pods)
+    yield gauge("cagrpc_pods_in_flight", "Pods that increments in flight are for.", pods)
+    yield gauges(
+        "cagrpc_dependency_up",
+        "1 while `journal`, `backend` and `cluster` are in reach.",
+        ("dependency",),
+        {(name,): problem is None for name, problem in fleet.problems.items()},
+    )
+    refusing = "1 while the backend answers, and would create nothing (`backend_problem` in `/status`)."
+    yield gauge("cagrpc_backend_refusing", refusing, fleet.backend_problem is not None)
 
 
 def _instances(state: GroupState) -> Counter[str]:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from prometheus_client import Counter, Histogram
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from cagrpc.errors import CagrpcError, StillStarting
@@ -21,6 +21,7 @@ from cagrpc.runtime.controller import Controller, JsonPage, described
 from cagrpc.runtime.health import SyncedResource, not_followed, still_to_come, unreadable
 from cagrpc.runtime.heartbeat import Heartbeat
 from cagrpc.runtime.log_once import LogOnce
+from cagrpc.runtime.metrics import AtScrape, gauges
 from cagrpc.runtime.stopping import STOP_SECONDS, stop_all
 from solver.compiled import not_waiting
 from solver.model.errors import NotCompiledError
@@ -107,8 +108,36 @@ class Runner:
 
     def collectors(self) -> tuple[Collector, ...]:
         """Return the metrics of controllers as such, and those that each brings."""
-        own = _RunnerMetrics(self), *self._took.collectors()
+        own = AtScrape(self._metrics), *self._took.collectors()
         return (*own, *(each for controller in self.controllers for each in controller.collectors()))
+
+    def _metrics(self) -> Iterator[Metric]:
+        informers, loops, now = self.informers(), self._heartbeats(), self._now()
+        yield gauges(
+            "cagrpc_unreadable_objects",
+            "Objects of the cluster that cannot be read and are left out, by resource.",
+            ("resource",),
+            {(resource,): count for resource, count in sorted(unreadable(informers).items())},
+        )
+        stale = not_followed(informers)
+        yield gauges(
+            "cagrpc_resource_followed",
+            "1 while changes of a resource of the cluster are seen.",
+            ("resource",),
+            {(each,): each not in stale for each in sorted({informer.name for informer in informers})},
+        )
+        yield gauges(
+            "cagrpc_loop_last_step_timestamp_seconds",
+            "When a loop finished its last step; the longest pause is 5 s, after failures 30 s.",
+            ("loop",),
+            {(loop.name,): now - loop.seconds_since_step for loop in loops},
+        )
+        failed = CounterMetricFamily(
+            "cagrpc_loop_failed_steps", "Steps of loops that failed; each is tried again.", labels=("loop",)
+        )
+        for loop in loops:
+            failed.add_metric((loop.name,), loop.failed_steps)
+        yield failed
 
     def _heartbeats(self) -> list[Heartbeat]:
         return [each.steps.heartbeat for each in self._threads if each.steps.controller.every_seconds is not None]
@@ -264,44 +293,6 @@ class _StepThread:
         controller.wake.wait(controller.every_seconds)
         controller.wake.clear()
         return self._stopping.wait(WOKEN_SECONDS)
-
-
-class _RunnerMetrics(Collector):
-    def __init__(self, runner: Runner) -> None:
-        self._runner = runner
-
-    def collect(self) -> Iterator[Metric]:
-        left_out = GaugeMetricFamily(
-            "cagrpc_unreadable_objects",
-            "Objects of the cluster that cannot be read and are left out, by resource.",
-            labels=("resource",),
-        )
-        for resource, count in sorted(unreadable(self._runner.informers()).items()):
-            left_out.add_metric((resource,), count)
-        yield left_out
-        followed = GaugeMetricFamily(
-            "cagrpc_resource_followed",
-            "1 while changes of a resource of the cluster are seen.",
-            labels=("resource",),
-        )
-        stale = not_followed(self._runner.informers())
-        for each in sorted({informer.name for informer in self._runner.informers()}):
-            followed.add_metric((each,), each not in stale)
-        yield followed
-        finished = GaugeMetricFamily(
-            "cagrpc_loop_last_step_timestamp_seconds",
-            "When a loop finished its last step; the longest pause is 5 s, after failures 30 s.",
-            labels=("loop",),
-        )
-        failed = CounterMetricFamily(
-            "cagrpc_loop_failed_steps", "Steps of loops that failed; each is tried again.", labels=("loop",)
-        )
-        now = self._runner._now()  # noqa: SLF001 - of this module
-        for loop in self._runner._heartbeats():  # noqa: SLF001 - of this module
-            finished.add_metric((loop.name,), now - loop.seconds_since_step)
-            failed.add_metric((loop.name,), loop.failed_steps)
-        yield finished
-        yield failed
 
 
 def _progress(loop: Heartbeat) -> str:

@@ -10,12 +10,16 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from prometheus_client import ProcessCollector
+from prometheus_client.core import InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 import solver
@@ -28,11 +32,11 @@ from cagrpc.runtime.clock import SteadyClock, epoch
 from cagrpc.runtime.controller import Json, JsonList, JsonPage
 from cagrpc.runtime.health import readiness_lines
 from cagrpc.runtime.loopback import is_loopback
+from cagrpc.runtime.metrics import AtScrape, gauge
 from cagrpc.runtime.runner import Runner
 from cagrpc.runtime.stopping import STOP_SECONDS, stop_all
 from cagrpc.server import logs
 from cagrpc.server.leader import Leader
-from cagrpc.server.metrics import ServerMetrics
 from cagrpc.server.tls import WILDCARDS, Listeners, open_listeners
 from cagrpc.services.decisions import DecisionLog
 from cagrpc.services.grpc import expander, provider
@@ -126,7 +130,7 @@ class Server:
             self._ready = {name: answers_of(front, name, _BY_NODE[name]) for name in addresses}
             of_provider = self._ready.get(provider.SERVICE)
             self._calls, self._web = CallMetrics(of_provider.calls if of_provider is not None else list), HttpMetrics()
-            self._metrics = ServerMetrics(lambda: not self._why_not_ready(), lambda: self._leader is not None)
+            self._process = ProcessCollector(registry=None)
             self._gates = {name: Gate(method_names(name), self._why_not_ready) for name in addresses}
             if self._cluster is not None and self._cluster.election is not None:
                 from cagrpc.server.standby import NODE_NAME, OwnNode, Standby
@@ -283,8 +287,14 @@ class Server:
 
     def _collectors(self) -> tuple[Collector, ...]:
         of_requests = self._cluster.requests.collectors() if self._cluster is not None else ()
-        own = (self._metrics, *self._calls.collectors(), *self._web.collectors(), *of_requests)
+        own = (AtScrape(self._metrics), self._process, *self._calls.collectors(), *self._web.collectors(), *of_requests)
         return (*own, *self._decisions.collectors(), *self._runner.collectors())
+
+    def _metrics(self) -> Iterator[Metric]:
+        yield InfoMetricFamily("cagrpc_build", "The version of cagrpc.", value={"version": _version()})
+        yield gauge("cagrpc_ready", "1 while `/readyz` answers 200.", not self._why_not_ready())
+        leads = "1 for the leader; without a Lease every server leads."
+        yield gauge("cagrpc_leader", leads, self._leader is not None)
 
     def _why_not_ready(self) -> str:
         if self._stopping.is_set():
@@ -327,3 +337,11 @@ def make_state_directory(path: Path) -> None:
 def _reached(address: Address, port: int) -> str:
     host = "localhost" if address.host in WILDCARDS else address.host
     return str(Address(host, port))
+
+
+@cache
+def _version() -> str:
+    try:
+        return version("cagrpc")
+    except PackageNotFoundError:  # run from a checkout that is not installed
+        return "unknown"

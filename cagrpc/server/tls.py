@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from cryptography import x509
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from cagrpc.api.encoding.certificates import check_authority, check_pair
@@ -23,6 +23,7 @@ from cagrpc.errors import InvalidInput
 from cagrpc.runtime.clock import EpochClock
 from cagrpc.runtime.controller import Controller, Json
 from cagrpc.runtime.log_once import LogOnce
+from cagrpc.runtime.metrics import AtScrape, gauges
 from cagrpc.server import certificates
 from cagrpc.services.tls import LiveTls, ServerTls
 
@@ -209,7 +210,23 @@ class CertificateController(Controller):
         return {"certificates": listed, "certificates_problem": self._problem}
 
     def collectors(self) -> Iterable[Collector]:
-        return (_ExpiryMetrics(self),)
+        return (AtScrape(self._expiry),)
+
+    def _expiry(self) -> Iterator[Metric]:
+        found, labels = self.status()["certificates"], ("listener", "certificate")
+        yield gauges(
+            "cagrpc_certificate_expiration_timestamp_seconds",
+            "When a certificate in use expires; `listener` is `provider`, `expander` or `http`, `certificate` is"
+            " `server` or `client_ca`.",
+            labels,
+            {tuple(each[name] for name in labels): each["expires_seconds"] for each in found},
+        )
+        yield gauges(
+            "cagrpc_certificate_warning_timestamp_seconds",
+            "From when on that is a warning: 30 days before, or a fifth of its lifetime if that is less.",
+            labels,
+            {tuple(each[name] for name in labels): each["warn_from_seconds"] for each in found},
+        )
 
     def _tell_of_new(self, files: CertificateFiles, live: LiveTls) -> None:
         until = min(each.expires for each in _in_use(files, live.now))
@@ -217,30 +234,6 @@ class CertificateController(Controller):
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._clock(), UTC)
-
-
-class _ExpiryMetrics(Collector):
-    def __init__(self, controller: CertificateController) -> None:
-        self._controller = controller
-
-    def collect(self) -> Iterator[Metric]:
-        expires = GaugeMetricFamily(
-            "cagrpc_certificate_expiration_timestamp_seconds",
-            "When a certificate in use expires; `listener` is `provider`, `expander` or `http`, `certificate` is"
-            " `server` or `client_ca`.",
-            labels=("listener", "certificate"),
-        )
-        warns = GaugeMetricFamily(
-            "cagrpc_certificate_warning_timestamp_seconds",
-            "From when on that is a warning: 30 days before, or a fifth of its lifetime if that is less.",
-            labels=("listener", "certificate"),
-        )
-        for each in self._controller.status()["certificates"]:
-            labels = (each["listener"], each["certificate"])
-            expires.add_metric(labels, each["expires_seconds"])
-            warns.add_metric(labels, each["warn_from_seconds"])
-        yield expires
-        yield warns
 
 
 def _concerns(listener: str, certificate: ServedCertificate) -> bool:

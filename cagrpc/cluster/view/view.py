@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from cagrpc.api.core.gangs import GangCount
@@ -21,6 +21,7 @@ from cagrpc.kube.informer.informers import Informer
 from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
 from cagrpc.runtime.controller import Controller, Json
 from cagrpc.runtime.health import still_to_come, why_not_synced
+from cagrpc.runtime.metrics import AtScrape, gauge, gauges
 
 
 class ClusterView(ClusterModel, Controller):
@@ -50,7 +51,7 @@ class ClusterView(ClusterModel, Controller):
 
     def collectors(self) -> Iterable[Collector]:
         """Return how many pods wait, and what namespaces use of their shares."""
-        return (_PodMetrics(self),)
+        return (AtScrape(lambda: _metrics(self)),)
 
     def status(self) -> Json:
         """Return the API server and how many pods wait, or why that is not known."""
@@ -98,25 +99,15 @@ class ClusterView(ClusterModel, Controller):
         return still_to_come(self._informers)
 
 
-class _PodMetrics(Collector):
-    def __init__(self, model: ClusterModel) -> None:
-        self._model = model
-
-    def collect(self) -> Iterator[Metric]:
-        arrivals = self._model.arrivals()
-        yield GaugeMetricFamily("cagrpc_waiting_pods", "Pods that wait for nodes.", value=arrivals.waiting)
-        yield GaugeMetricFamily(
-            "cagrpc_expected_pods", "Pods that workloads still have to create.", value=arrivals.expected
-        )
-        used, left_out = self._model.shares()
-        shares = GaugeMetricFamily(
-            "cagrpc_namespace_share_used_ratio",
-            "The most that a namespace uses of its share: `constraints`, `device_selectors` or `expected_pods`.",
-            labels=["share"],
-        )
-        for share, ratio in used.items():
-            shares.add_metric([share], ratio)
-        yield shares
-        yield GaugeMetricFamily(
-            "cagrpc_pods_beyond_share", "Pods left out because their namespace has used its share up.", value=left_out
-        )
+def _metrics(model: ClusterModel) -> Iterator[Metric]:
+    arrivals, (used, left_out) = model.arrivals(), model.shares()
+    yield gauge("cagrpc_waiting_pods", "Pods that wait for nodes.", arrivals.waiting)
+    yield gauge("cagrpc_expected_pods", "Pods that workloads still have to create.", arrivals.expected)
+    yield gauges(
+        "cagrpc_namespace_share_used_ratio",
+        "The most that a namespace uses of its share: `constraints`, `device_selectors` or `expected_pods`.",
+        ("share",),
+        {(share,): ratio for share, ratio in used.items()},
+    )
+    beyond = "Pods left out because their namespace has used its share up."
+    yield gauge("cagrpc_pods_beyond_share", beyond, left_out)

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from prometheus_client import Counter, Histogram
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from cagrpc.controllers.consolidation.evictions import Evictions
 from cagrpc.controllers.consolidation.holds import Hold
 from cagrpc.controllers.consolidation.holds import as_json as hold_as_json
 from cagrpc.fleet.model import Disruption
+from cagrpc.runtime.metrics import AtScrape, gauge, gauges
 from solver.consolidation.model import ConsolidationPlan, ConsolidationStep
 
 _MOST_STEPS = 5
@@ -151,7 +152,7 @@ class ConsolidationMetrics:
     """Steps that ended since the start, and what is shown now."""
 
     def __init__(self, shown: Callable[[], Shown], evictions: Evictions) -> None:
-        self._now = _ConsolidationNow(shown, evictions)
+        self._shown, self._evictions = shown, evictions
         self._steps = Counter(
             "cagrpc_consolidation_steps",
             "Steps that ended: `done` or `undone`; reason is `Empty`, `Underutilized`, `BetterWeight`, `Interrupted` or"
@@ -181,42 +182,32 @@ class ConsolidationMetrics:
         return bool(new)
 
     def collectors(self) -> tuple[Collector, ...]:
-        return self._now, self._steps, self._seconds
+        return AtScrape(self._now), self._steps, self._seconds
 
-
-class _ConsolidationNow(Collector):
-    def __init__(self, shown: Callable[[], Shown], evictions: Evictions) -> None:
-        self._shown = shown
-        self._evictions = evictions
-
-    def collect(self) -> Iterator[Metric]:
+    def _now(self) -> Iterator[Metric]:
         shown = self._shown()
-        cost = GaugeMetricFamily(
+        plan = None if shown.published is None else shown.published.plan
+        costs: dict[tuple[str, ...], float] = {}
+        if plan is not None:
+            costs["now",] = plan.cost_before_usd_per_hour
+            costs["planned",] = plan.cost_after_usd_per_hour
+            costs["least",] = plan.least_usd_per_hour
+            costs["least_if_all_moved",] = plan.least_if_all_moved_usd_per_hour
+        yield gauges(
             "cagrpc_consolidation_cost_usd_per_hour",
             "Cost of the fleet's nodes: `now`, after the latest plan (`planned`), the proven `least`, and the proven"
             " `least_if_all_moved`.",
-            labels=("state",),
+            ("state",),
+            costs,
         )
-        kept = GaugeMetricFamily(
+        yield gauges(
             "cagrpc_consolidation_nodes_kept",
             "Nodes that cost more than their pods are worth and stay, by reason.",
-            labels=("reason",),
+            ("reason",),
+            {} if plan is None else {(kind,): len(nodes) for kind, nodes in by_kind(plan.stays).items()},
         )
-        if shown.published is not None:
-            plan = shown.published.plan
-            cost.add_metric(("now",), plan.cost_before_usd_per_hour)
-            cost.add_metric(("planned",), plan.cost_after_usd_per_hour)
-            cost.add_metric(("least",), plan.least_usd_per_hour)
-            cost.add_metric(("least_if_all_moved",), plan.least_if_all_moved_usd_per_hour)
-            for kind, nodes in by_kind(plan.stays).items():
-                kept.add_metric((kind,), len(nodes))
-        yield cost
-        yield kept
-        yield GaugeMetricFamily(
-            "cagrpc_consolidation_paused",
-            "1 while no step is begun, after one that was undone.",
-            value=shown.pause is not None,
-        )
+        paused = "1 while no step is begun, after one that was undone."
+        yield gauge("cagrpc_consolidation_paused", paused, shown.pause is not None)
         yield CounterMetricFamily(
             "cagrpc_consolidation_pods_moved", "Pods evicted by steps of consolidation.", value=self._evictions.evicted
         )

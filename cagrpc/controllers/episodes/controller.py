@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 from prometheus_client import Counter
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from cagrpc.cluster.state import ClusterState
@@ -26,6 +26,7 @@ from cagrpc.fleet.prices import NodePrices
 from cagrpc.kube.client.client import Client
 from cagrpc.runtime.controller import Controller, Json, JsonList, JsonPage
 from cagrpc.runtime.health import SyncedResource
+from cagrpc.runtime.metrics import AtScrape, gauge
 from solver.model import Budget
 from solver.model.errors import NotCompiledError
 
@@ -155,35 +156,21 @@ class EpisodeController(Controller):
         return {"/episodes": JsonPage(lambda: JsonList(self._shown(), as_json))}
 
     def collectors(self) -> tuple[Collector, ...]:
-        return self._counter, _LastEpisode(self.log)
+        return self._counter, AtScrape(self._figures)
 
     def _shown(self) -> tuple[Episode, ...]:
         return tuple(each.episode for each in self.log.latest())
 
-
-class _LastEpisode(Collector):
-    """The figures of the last episode: those of several are never added up."""
-
-    def __init__(self, log: EpisodeLog) -> None:
-        self._log = log
-
-    def collect(self) -> Iterator[Metric]:
-        found = self._log.latest()
-        episode = found[-1].episode if found else None
-        sides = ("autoscaler", episode.came if episode else None), ("planned", episode.planned if episode else None)
-        for side, of in sides:
-            what = "that came" if side == "autoscaler" else "that would have been planned"
-            yield from _figures(side, what, of)
+    def _figures(self) -> Iterator[Metric]:
+        """Yield the figures of the last episode: those of several are never added up."""
+        episode = self._shown()[-1] if self._shown() else None
+        yield from _figures("autoscaler", "that came", None if episode is None else episode.came)
+        yield from _figures("planned", "that would have been planned", None if episode is None else episode.planned)
 
 
 def _figures(side: str, what: str, of: Outcome | None) -> Iterator[Metric]:
-    figures = (
-        ("usd_per_hour", f"The cost of the nodes {what} in the last episode.", of.usd_per_hour if of else None),
-        ("nodes", f"The nodes {what} in the last episode.", of.node_count if of else None),
-        ("wait_seconds", f"How long pods waited on average, with the nodes {what}.", of.waited_seconds if of else None),
-    )
-    for name, text, value in figures:
-        found = GaugeMetricFamily(f"cagrpc_last_episode_{side}_{name}", text)
-        if value is not None:
-            found.add_metric([], value)
-        yield found
+    name, waited = f"cagrpc_last_episode_{side}", f"How long pods waited on average, with the nodes {what}."
+    cost = f"The cost of the nodes {what} in the last episode."
+    yield gauge(f"{name}_usd_per_hour", cost, of.usd_per_hour if of else None)
+    yield gauge(f"{name}_nodes", f"The nodes {what} in the last episode.", of.node_count if of else None)
+    yield gauge(f"{name}_wait_seconds", waited, of.waited_seconds if of else None)

@@ -6,18 +6,19 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from threading import Lock
 from typing import Any
 
 from prometheus_client import Histogram
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from cagrpc.cluster.shortages import Shortage
 from cagrpc.cluster.state import IncompleteGang
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.runtime import tracing
+from cagrpc.runtime.metrics import AtScrape, gauge
 from solver.explanation.choices import limited_json
 from solver.explanation.model import WhyLimited, WhyWaiting
 from solver.model import Plan, Status
@@ -132,16 +133,12 @@ def _with_lists(fields: list[tuple[str, Any]]) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in fields}
 
 
-@dataclass
 class Rounds:
     """The latest rounds. Thread-safe."""
 
-    retained: int = RETAINED_ROUNDS
-    _ring: deque[PlanRecord] = field(init=False)
-    _lock: Lock = field(default_factory=Lock, init=False)
-
-    def __post_init__(self) -> None:
-        self._ring = deque(maxlen=self.retained)
+    def __init__(self) -> None:
+        self._ring: deque[PlanRecord] = deque(maxlen=RETAINED_ROUNDS)
+        self._lock = Lock()
 
     def add(self, record: PlanRecord) -> None:
         """Add a round, dropping the oldest where there are too many."""
@@ -191,7 +188,7 @@ class RoundMetrics:
     """Rounds that had something to plan."""
 
     def __init__(self, rounds: Rounds) -> None:
-        self._latest = _LatestRound(rounds)
+        self._rounds = rounds
         self._seconds = Histogram(
             "cagrpc_planning_round_duration_seconds",
             "How long planning rounds took until their increments were ordered, by the status of their plan.",
@@ -207,30 +204,20 @@ class RoundMetrics:
         self._seconds.labels(record.status).observe(seconds, exemplar)
 
     def collectors(self) -> tuple[Collector, ...]:
-        return self._seconds, self._latest
+        return self._seconds, AtScrape(self._latest)
 
-
-class _LatestRound(Collector):
-    def __init__(self, rounds: Rounds) -> None:
-        self._rounds = rounds
-
-    def collect(self) -> Iterator[Metric]:
-        unplaced = GaugeMetricFamily("cagrpc_plan_unplaced_pods", "Pods that the latest planning round did not place.")
-        cost = GaugeMetricFamily("cagrpc_plan_cost_usd_per_hour", "Cost of the latest plan's new nodes.")
-        least = GaugeMetricFamily(
-            "cagrpc_plan_lower_bound_usd_per_hour",
-            "The proven least for the same pods; absent where nothing is proven.",
-        )
-        gap = GaugeMetricFamily(
-            "cagrpc_plan_gap_ratio",
+    def _latest(self) -> Iterator[Metric]:
+        """Yield what the latest round that had something to plan came to."""
+        found = next((each for each in reversed(self._rounds.latest()) if each.pods or each.placeholders), None)
+        unplaced = None if found is None else sum(each.count for each in found.unplaced)
+        yield gauge("cagrpc_plan_unplaced_pods", "Pods that the latest planning round did not place.", unplaced)
+        cost = None if found is None else found.planned_cost_per_hour
+        yield gauge("cagrpc_plan_cost_usd_per_hour", "Cost of the latest plan's new nodes.", cost)
+        least, gap = (None, None) if found is None else (found.lower_bound_per_hour, found.gap)
+        meaning = "The proven least for the same pods; absent where nothing is proven."
+        yield gauge("cagrpc_plan_lower_bound_usd_per_hour", meaning, least)
+        meaning = (
             "How far the latest plan is above that at most; absent where nothing is proven, or pods are left out that"
-            " might have a place.",
+            " might have a place."
         )
-        record = next((each for each in reversed(self._rounds.latest()) if each.pods or each.placeholders), None)
-        if record is not None:
-            unplaced.add_metric((), sum(each.count for each in record.unplaced))
-            cost.add_metric((), record.planned_cost_per_hour)
-            for family, proven in ((least, record.lower_bound_per_hour), (gap, record.gap)):
-                if proven is not None:
-                    family.add_metric((), proven)
-        yield from (unplaced, cost, least, gap)
+        yield gauge("cagrpc_plan_gap_ratio", meaning, gap)

@@ -8,13 +8,13 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from operator import is_
 
 from prometheus_client.registry import Collector
 
 from cagrpc.cluster.fleet_capacity import deleting_instances
-from cagrpc.cluster.node_info import ClusterCapacity, Reservations
+from cagrpc.cluster.node_info import ClusterCapacity
 from cagrpc.cluster.state import ClusterNode, ClusterState
 from cagrpc.cluster.view.view import ClusterView
 from cagrpc.controllers.assume_cache.cache import AssumeCache
@@ -23,13 +23,14 @@ from cagrpc.controllers.runtime import Runtime
 from cagrpc.controllers.slack.carriers import Switching
 from cagrpc.controllers.slack.demand import ShapesOfNodes, over_share, targets
 from cagrpc.controllers.slack.model import SlackSettings
-from cagrpc.controllers.slack.record import SlackMetrics, SlackObject, as_json
+from cagrpc.controllers.slack.record import SlackObject, as_json, metrics
 from cagrpc.errors import CagrpcError
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.runtime.back_off import BackOff, Retry
 from cagrpc.runtime.controller import Controller, Json, JsonPage
 from cagrpc.runtime.log_once import LogOnce
+from cagrpc.runtime.metrics import AtScrape
 from solver.model import Node, NodeGroup
 from solver.slack.amount import wanted
 from solver.slack.model import Placement, Settled, SlackDemand, SlackShape, SlackTarget
@@ -120,7 +121,7 @@ class SlackController(Controller):
 
     def collectors(self) -> Iterable[Collector]:
         """Return the metrics of placeholders."""
-        return (SlackMetrics(lambda: self._state),)
+        return (AtScrape(lambda: metrics(self._state)),)
 
     def step(self) -> bool:
         """Compute the wanted placeholders and their placement, and have them carried. Raises Unavailable before the
@@ -153,7 +154,8 @@ class SlackController(Controller):
         asked = targets(self._settings, state.slack, self._now())
         ignored = (*over_share(self._settings, state.slack), *state.slack.warnings)
         carried, reservations = self._carrier.placements(), self._assumed.snapshot(snapshot, state).reservations
-        last, observed = self._observed, _SlackInputs(state, snapshot, asked, carried, reservations, ignored)
+        rest = asked, reservations, state.daemon_sets, ignored
+        last, observed = self._observed, _SlackInputs(snapshot, state.slack.pods, state.nodes, carried, rest)
         if last is not None and observed.same_as(last):
             return
         self._observed = observed
@@ -195,32 +197,24 @@ class SlackController(Controller):
         return tuple(wanted(each, shapes, state.slack.pods, before.get(each.name, ())) for each in asked)
 
 
+@dataclass(frozen=True, slots=True)
 class _SlackInputs:
     """All that the state is computed from."""
 
-    def __init__(
-        self,
-        state: ClusterState,
-        snapshot: FleetSnapshot,
-        asked: tuple[SlackTarget, ...],
-        carried: Placement | None,
-        reservations: Reservations,
-        warnings: tuple[str, ...],
-    ) -> None:
-        self.carried = carried
-        self._nodes = state.nodes
-        self._pods = state.slack.pods
-        self._fleet = snapshot
-        self._rest = asked, carried, reservations, state.daemon_sets, warnings
+    fleet: FleetSnapshot
+    pods: object
+    nodes: tuple[ClusterNode, ...]
+    carried: Placement | None
+    rest: object
 
     def same_as(self, before: _SlackInputs) -> bool:
         """Return whether nothing has changed. The view returns the same object for a node that has not."""
         return (
-            self._fleet is before._fleet
-            and self._pods is before._pods
-            and len(self._nodes) == len(before._nodes)
-            and all(map(is_, self._nodes, before._nodes))
-            and self._rest == before._rest
+            self.fleet is before.fleet
+            and self.pods is before.pods
+            and len(self.nodes) == len(before.nodes)
+            and all(map(is_, self.nodes, before.nodes))
+            and (self.carried, self.rest) == (before.carried, before.rest)
         )
 
 

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client.core import Metric
 
 from cagrpc.api.encoding.json_documents import timestamp
 from cagrpc.controllers.assume_cache.slack import SlackState, target_of
@@ -18,6 +17,7 @@ from cagrpc.errors import Conflict, NotFound, Unavailable
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.journal.objects import pack, unpack
 from cagrpc.runtime.clock import MonotonicClock, monotonic
+from cagrpc.runtime.metrics import gauges
 from solver.model.quantities import format_quantity
 from solver.slack.model import Placement
 
@@ -170,25 +170,26 @@ def as_json(state: SlackState, carrier: str, problem: str = "") -> Mapping[str, 
     }
 
 
-class SlackMetrics(Collector):
-    """Placeholders and their cost, by target."""
-
-    def __init__(self, state: Callable[[], SlackState]) -> None:
-        self._state = state
-
-    def collect(self) -> Iterator[Metric]:
-        placeholders = GaugeMetricFamily(
-            "cagrpc_slack_placeholders",
-            "Wanted placeholders: `held`, `pushed_out` by pods, `waiting` for room.",
-            labels=("target", "state"),
-        )
-        cost = GaugeMetricFamily(
-            "cagrpc_slack_cost_usd_per_hour", "What the nodes' share that placeholders take costs.", labels=("target",)
-        )
-        for name, counts in self._state().by_target().items():
-            waiting = counts.left_over - counts.pushed_out
-            for state, count in (("held", counts.held), ("pushed_out", counts.pushed_out), ("waiting", waiting)):
-                placeholders.add_metric((name, state), count)
-            cost.add_metric((name,), counts.cost_usd_per_hour)
-        yield placeholders
-        yield cost
+def metrics(state: SlackState) -> Iterator[Metric]:
+    """Yield placeholders and their cost, by target."""
+    by_target = state.by_target()
+    yield gauges(
+        "cagrpc_slack_placeholders",
+        "Wanted placeholders: `held`, `pushed_out` by pods, `waiting` for room.",
+        ("target", "state"),
+        {
+            (name, what): count
+            for name, each in by_target.items()
+            for what, count in (
+                ("held", each.held),
+                ("pushed_out", each.pushed_out),
+                ("waiting", each.left_over - each.pushed_out),
+            )
+        },
+    )
+    yield gauges(
+        "cagrpc_slack_cost_usd_per_hour",
+        "What the nodes' share that placeholders take costs.",
+        ("target",),
+        {(name,): each.cost_usd_per_hour for name, each in by_target.items()},
+    )

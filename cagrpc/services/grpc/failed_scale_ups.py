@@ -22,7 +22,6 @@ from datetime import UTC, datetime
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from cagrpc.controllers.kept import Keeping
@@ -30,6 +29,7 @@ from cagrpc.fleet.prices import NodePlace
 from cagrpc.runtime.back_off import BackOff
 from cagrpc.runtime.clock import EpochClock
 from cagrpc.runtime.controller import Controller, Json
+from cagrpc.runtime.metrics import AtScrape, gauge
 from cagrpc.services.decisions import LONGEST_KEY
 
 if TYPE_CHECKING:  # not needed without a cluster
@@ -335,7 +335,9 @@ class KeptFailures(Controller):
         return {"failed_scale_ups": shown} if shown else {}
 
     def collectors(self) -> tuple[Collector, ...]:
-        return (_GroupsSetBack(self._failed),)
+        meaning = "Node groups of another cloud provider that other groups come before, as their last scale-up failed."
+        groups = "cagrpc_expander_groups_set_back"
+        return (AtScrape(lambda: [gauge(groups, meaning, len(self._failed.set_backs().failed))]),)
 
 
 def _parsed(text: str) -> Any:
@@ -343,15 +345,3 @@ def _parsed(text: str) -> Any:
         return json.loads(text)
     except ValueError:  # nothing yet, or what somebody else wrote
         return {}
-
-
-class _GroupsSetBack(Collector):
-    def __init__(self, failed: FailedScaleUps) -> None:
-        self._failed = failed
-
-    def collect(self) -> Iterator[Metric]:
-        yield GaugeMetricFamily(
-            "cagrpc_expander_groups_set_back",
-            "Node groups of another cloud provider that other groups come before, as their last scale-up failed.",
-            value=len(self._failed.set_backs().failed),
-        )
