@@ -13,9 +13,9 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from functools import partial
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any
 
 from cagrpc.api import capacity_buffers
 from cagrpc.api.capacity_buffers import BufferStatus
@@ -42,37 +42,8 @@ preempts for several pods at once may miss that a victim is gone (observed with 
 _PAUSE_USER = 65535
 
 Object = Mapping[str, Any]
-
-
-class Verb(Enum):
-    """The kind of a write."""
-
-    CREATE = "create"
-    PATCH = "patch"
-    DELETE = "delete"
-
-
-class Write(NamedTuple):
-    """One request to the API server. `path` is that of the collection to create, and else that of the object."""
-
-    verb: Verb
-    path: str
-    body: Mapping[str, Any] = {}
-    uid: str = ""
-    """UID of the object to delete."""
-
-
-@dataclass(frozen=True, slots=True)
-class CarrierUpdate:
-    """The writes to make now. Where there are any, or it `waits` for other components, more may follow."""
-
-    writes: tuple[Write, ...] = ()
-    waits: bool = False
-
-    @property
-    def done(self) -> bool:
-        """Whether nothing is left to do."""
-        return not (self.writes or self.waits)
+Writes = list[Callable[[], object]]
+"""Requests to the API server, still to be made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,17 +211,17 @@ class WritingCarrier(PlaceholderCarrier, ABC):
     def _settle(self, shapes: Sequence[SlackShape]) -> bool:
         place = self._place()
         for _ in range(_ROUNDS):
-            todo = self._next(shapes, place)
-            for write in todo.writes:
-                self._write(write)
-            if todo.done:
-                return True
-            if not todo.writes:
-                break
+            writes, waits = self._next(shapes, place)
+            for write in writes:
+                write()
+            if not writes:
+                return not waits
         return False
 
     @abstractmethod
-    def _next(self, shapes: Sequence[SlackShape], place: Place) -> CarrierUpdate: ...
+    def _next(self, shapes: Sequence[SlackShape], place: Place) -> tuple[Writes, bool]:
+        """Return the writes that lead from the objects that there are to these shapes, and whether others have to do
+        something before all are made. After any write more may follow."""
 
     def _list(self, path: str) -> dict[str, Object] | None:
         """Return our objects by name; None where the cluster does not serve the kind."""
@@ -260,14 +231,8 @@ class WritingCarrier(PlaceholderCarrier, ABC):
             return None
         return {str(each["metadata"]["name"]): each for each in found}
 
-    def _write(self, write: Write) -> None:
-        match write.verb:
-            case Verb.CREATE:
-                self._client.create(write.path, write.body)
-            case Verb.PATCH:
-                self._client.patch(write.path, write.body)
-            case Verb.DELETE:
-                self._client.delete(write.path, uid=write.uid)
+    def _deletion(self, path: str, found: Object) -> Callable[[], object]:
+        return partial(self._client.delete, path, uid=str(found["metadata"]["uid"]))
 
 
 def choose(configured: Carrier | None, *, planned: bool, serves_buffers: Callable[[], bool]) -> Carrier:
@@ -331,41 +296,6 @@ class Switching:
         return self.carrier
 
 
-def _next_buffers(
-    shapes: Sequence[SlackShape],
-    templates: Mapping[str, Object],
-    buffers: Mapping[str, Object],
-    place: Place,
-    now_seconds: float,
-) -> CarrierUpdate:
-    """Return the next writes that lead from the existing objects, by name, to these shapes."""
-    writes: list[Write] = []
-    in_use = {capacity_buffers.status(each).template for each in buffers.values()}
-    for shape in shapes:
-        name, template = object_name(shape.name), template_body(shape, place)
-        template_name = template["metadata"]["name"]
-        in_use.add(template_name)
-        made, buffer = templates.get(template_name), buffers.get(name)
-        if made is None:
-            writes.append(Write(Verb.CREATE, place.templates(), template))
-        if buffer is None:
-            writes.append(Write(Verb.CREATE, place.buffers(), buffer_body(shape, template_name, place)))
-            continue
-        wanted_spec = buffer_spec(shape, template_name)
-        if any(buffer.get("spec", {}).get(key) != value for key, value in wanted_spec.items()):
-            writes.append(Write(Verb.PATCH, place.buffers(name), {"spec": wanted_spec}))
-        elif made is not None:
-            wanted = BufferStatus(template_name, int(made["metadata"].get("generation") or 0), shape.count)
-            if capacity_buffers.status(buffer) != wanted:
-                patch = capacity_buffers.status_patch(buffer, wanted, now_seconds)
-                writes.append(Write(Verb.PATCH, place.buffers(name, "status"), patch))
-    named = {object_name(shape.name) for shape in shapes}
-    gone = [(place.buffers(name), found) for name, found in buffers.items() if name not in named]
-    gone += [(place.templates(name), found) for name, found in templates.items() if name not in in_use]
-    writes += [Write(Verb.DELETE, path, uid=str(found["metadata"]["uid"])) for path, found in gone]
-    return CarrierUpdate(tuple(writes))
-
-
 def served(client: Client) -> bool:
     """Return whether the cluster serves CapacityBuffers in the version of CA 1.36. Raises Unavailable where the cluster
     is not reachable."""
@@ -398,47 +328,48 @@ class Buffers(WritingCarrier):
         super().__init__(client, place, timer)
         self._now = now
 
-    def _next(self, shapes: Sequence[SlackShape], place: Place) -> CarrierUpdate:
+    def _next(self, shapes: Sequence[SlackShape], place: Place) -> tuple[Writes, bool]:
         existing = self._list(place.buffers())
         if existing is None and shapes:
             raise Unavailable(
                 "the cluster has no CapacityBuffers (autoscaling.x-k8s.io/v1beta1): install their definition"
                 " (deploy/buffer-crds.yaml), or set slack.carrier to pods"
             )
-        templates = self._list(place.templates()) or {}
-        return _next_buffers(shapes, templates, existing or {}, place, self._now())
+        buffers, templates = existing or {}, self._list(place.templates()) or {}
+        writes: Writes = []
+        in_use = {capacity_buffers.status(each).template for each in buffers.values()}
+        for shape in shapes:
+            template = template_body(shape, place)
+            in_use.add(template["metadata"]["name"])
+            made, buffer = templates.get(template["metadata"]["name"]), buffers.get(object_name(shape.name))
+            if made is None:
+                writes.append(partial(self._client.create, place.templates(), template))
+            writes += self._next_of(shape, template["metadata"]["name"], made, buffer, place)
+        named = {object_name(shape.name) for shape in shapes}
+        writes += [self._deletion(place.buffers(name), buffers[name]) for name in buffers if name not in named]
+        writes += [self._deletion(place.templates(name), templates[name]) for name in templates if name not in in_use]
+        return writes, False
+
+    def _next_of(
+        self, shape: SlackShape, template: str, made: Object | None, buffer: Object | None, place: Place
+    ) -> Writes:
+        """Return the next write to the CapacityBuffer of a shape, whose PodTemplate of this name is `made` already."""
+        name = object_name(shape.name)
+        if buffer is None:
+            return [partial(self._client.create, place.buffers(), buffer_body(shape, template, place))]
+        spec = buffer_spec(shape, template)
+        if any(buffer.get("spec", {}).get(key) != value for key, value in spec.items()):
+            return [partial(self._client.patch, place.buffers(name), {"spec": spec})]
+        if made is None:
+            return []
+        wanted = BufferStatus(template, int(made["metadata"].get("generation") or 0), shape.count)
+        if capacity_buffers.status(buffer) == wanted:
+            return []
+        patch = capacity_buffers.status_patch(buffer, wanted, self._now())
+        return [partial(self._client.patch, place.buffers(name, "status"), patch)]
 
 
 _PRIORITY_CLASS = f"/apis/scheduling.k8s.io/v1/priorityclasses/{PRIORITY_CLASS}"
-
-
-def _next_replica_sets(shapes: Sequence[SlackShape], existing: Mapping[str, Object], place: Place) -> CarrierUpdate:
-    """Return the next writes that lead from the existing ReplicaSets, by name, to these shapes."""
-    writes: list[Write] = []
-    waits = False
-    bodies = {shape.name: replica_set_body(shape, place) for shape in shapes}
-    wanted = {body["metadata"]["name"]: body for body in bodies.values()}
-    draining: set[str] = set()
-    for name, found in existing.items():
-        if name in wanted:
-            continue
-        shape = shape_of(found)
-        if shape in bodies and _has_pods(found):
-            draining.add(shape)
-            waits = True
-            if found["spec"].get("replicas"):
-                writes.append(Write(Verb.PATCH, place.replica_sets(name), {"spec": {"replicas": 0}}))
-        else:
-            writes.append(Write(Verb.DELETE, place.replica_sets(name), uid=str(found["metadata"]["uid"])))
-    for shape, body in bodies.items():
-        name = body["metadata"]["name"]
-        known = existing.get(name)
-        if known is None and shape not in draining:
-            writes.append(Write(Verb.CREATE, place.replica_sets(), body))
-        elif known is not None and known["spec"].get("replicas") != body["spec"]["replicas"]:
-            patch = {"spec": {"replicas": body["spec"]["replicas"]}}
-            writes.append(Write(Verb.PATCH, place.replica_sets(name), patch))
-    return CarrierUpdate(tuple(writes), waits)
 
 
 def _has_pods(found: Object) -> bool:
@@ -474,10 +405,35 @@ class PausePods(WritingCarrier):
         """Return the placement by the scheduler."""
         return self._seen()
 
-    def _next(self, shapes: Sequence[SlackShape], place: Place) -> CarrierUpdate:
+    def _next(self, shapes: Sequence[SlackShape], place: Place) -> tuple[Writes, bool]:
         if shapes and not self._has_priority_class:
             self._require_priority_class()
-        return _next_replica_sets(shapes, self._list(place.replica_sets()) or {}, place)
+        existing = self._list(place.replica_sets()) or {}
+        bodies = {shape.name: replica_set_body(shape, place) for shape in shapes}
+        wanted = {body["metadata"]["name"] for body in bodies.values()}
+        writes: Writes = []
+        draining: set[str] = set()
+        for name, found in existing.items():
+            if name in wanted:
+                continue
+            if shape_of(found) not in bodies or not _has_pods(found):
+                writes.append(self._deletion(place.replica_sets(name), found))
+                continue
+            draining.add(shape_of(found))
+            writes += self._scaled(found, 0, place)
+        for shape, body in bodies.items():
+            known = existing.get(body["metadata"]["name"])
+            if known is not None:
+                writes += self._scaled(known, body["spec"]["replicas"], place)
+            elif shape not in draining:
+                writes.append(partial(self._client.create, place.replica_sets(), body))
+        return writes, bool(draining)
+
+    def _scaled(self, found: Object, replicas: int, place: Place) -> Writes:
+        if (found["spec"].get("replicas") or 0) == replicas:
+            return []
+        path = place.replica_sets(str(found["metadata"]["name"]))
+        return [partial(self._client.patch, path, {"spec": {"replicas": replicas}})]
 
     def _require_priority_class(self) -> None:
         try:
