@@ -7,11 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Lock
 
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
-from cagrpc.errors import InvalidInput
-
 
 @dataclass(frozen=True, slots=True)
 class TlsMaterial:
@@ -24,38 +19,18 @@ class TlsMaterial:
 
 @dataclass(frozen=True, slots=True)
 class ServerTls:
-    """PEM texts. `client_ca` has the authorities that may have signed a client's certificate, where one is asked for
-    (mTLS)."""
+    """PEM texts, which whoever has read them has checked. `client_ca` has the authorities that may have signed a
+    client's certificate, where one is asked for (mTLS)."""
 
     certificate: bytes
     key: bytes
     client_ca: bytes | None = None
-
-    def check(self) -> None:
-        """Check the files. Raises InvalidInput for what TLS libraries would only fail on later, without saying why."""
-        try:
-            certificate = x509.load_pem_x509_certificates(self.certificate)[0]
-        except ValueError as error:
-            raise InvalidInput(f"the server's certificate is not PEM: {error}") from error
-        try:
-            key = load_pem_private_key(self.key, password=None)
-        except (ValueError, TypeError) as error:
-            raise InvalidInput(f"the server's key is not an unencrypted PEM private key: {error}") from error
-        if key.public_key() != certificate.public_key():
-            raise InvalidInput("the server's key does not belong to its certificate")
-        if self.client_ca is not None:
-            try:
-                x509.load_pem_x509_certificates(self.client_ca)
-            except ValueError as error:
-                raise InvalidInput(f"the clients' certificate authority is not PEM: {error}") from error
 
 
 class LiveTls:
     """What is shown at new connections from now on; replaced as a whole. Thread-safe."""
 
     def __init__(self, tls: ServerTls) -> None:
-        """Raises InvalidInput for what cannot be served."""
-        tls.check()
         self._lock = Lock()
         self._now = tls
         self._authority_changes = 0
@@ -79,11 +54,11 @@ class LiveTls:
             self._followers.append(use)
 
     def replace(self, tls: ServerTls) -> bool:
-        """Show these from now on. Return whether they are others. Raises InvalidInput; then all stays as it is."""
+        """Show these from now on. Return whether they are others. Raises what a follower raises; then all stays as it
+        is."""
         with self._lock:
             if tls == self._now:
                 return False
-            tls.check()
             changes = self._authority_changes + (tls.client_ca != self._now.client_ca)
             for use in self._followers:
                 use(tls, changes)

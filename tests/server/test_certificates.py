@@ -167,3 +167,11 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path, capsys: pytest.CaptureF
     (tmp_path / "file").write_text("")
     assert main(["certs", "--dir", str(tmp_path / "file")]) == 2
     assert str(tmp_path / "file") in capsys.readouterr().err
+
+
+def test_every_certificate_of_a_chain_has_to_be_one(tmp_path: Path) -> None:
+    ensure_certificates(tmp_path, now=NOW)
+    with (tmp_path / "server.crt").open("a") as file:
+        file.write("-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n")
+    with pytest.raises(InvalidInput, match=r"server\.crt is not a PEM certificate"):
+        load(*files(tmp_path, "server"), now=NOW)

@@ -53,9 +53,10 @@ def _check_dates(path: Path, certificate: x509.Certificate, now: datetime | None
 
 
 def parse_certificate(path: Path, content: bytes) -> x509.Certificate:
-    """Return the first certificate of a PEM file. Raises InvalidInput, which names the file."""
+    """Return the first certificate of a PEM file, all of which can be read. Raises InvalidInput, which names the
+    file."""
     try:
-        return x509.load_pem_x509_certificate(content)
+        return x509.load_pem_x509_certificates(content)[0]
     except ValueError as error:
         raise InvalidInput(f"{path} is not a PEM certificate") from error
 

@@ -11,7 +11,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from cagrpc.errors import InvalidInput, Unavailable
+from cagrpc.errors import Unavailable
 from cagrpc.services.grpc import expander, provider, servers
 from cagrpc.services.grpc.servers import MOST_STREAMS
 from cagrpc.services.grpc.status import CallContext, Method
@@ -74,23 +74,6 @@ def test_the_expander_lets_in_clients_without_a_certificate_over_tls_only() -> N
     with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
         assert _refresh(channel, "BestOptions") == "UNAVAILABLE"
     server.stop(0.0)
-
-
-_OTHER_KEY = _AUTHORITY.issue("other")[1]
-
-
-@pytest.mark.parametrize(
-    ("tls", "why"),
-    [
-        pytest.param(ServerTls(b"nonsense", _KEY), "certificate is not PEM", id="no certificate"),
-        pytest.param(ServerTls(_CERTIFICATE, b"nonsense"), "key is not an unencrypted PEM", id="no key"),
-        pytest.param(ServerTls(_CERTIFICATE, _OTHER_KEY), "does not belong to its certificate", id="another's key"),
-        pytest.param(ServerTls(_CERTIFICATE, _KEY, b"nonsense"), "certificate authority is not PEM", id="no authority"),
-    ],
-)
-def test_unusable_certificates_are_refused_with_the_reason(tls: ServerTls, why: str) -> None:
-    with pytest.raises(InvalidInput, match=why):
-        LiveTls(tls)
 
 
 def test_a_port_that_is_taken_is_refused() -> None:
