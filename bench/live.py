@@ -43,7 +43,7 @@ from bench.workloads import GPU, MIB, catalogue_groups, pod_sets, spec, with_tai
 from cagrpc.api.core.nodes import START_UP_TAINT
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.kube.client.envelopes import ObjectIdentity
-from cagrpc.kube.informer.informers import Reflector
+from cagrpc.kube.informer.informers import Informer
 from cagrpc.kube.informer.resource import Resource
 from solver import Budget, NodeGroup, Plan, PodSet, Problem, solve
 from solver.model.quantities import format_quantity
@@ -435,9 +435,9 @@ def tolerations(requests: Mapping[str, str]) -> list[dict[str, str]]:
 @contextmanager
 def watching(plane: ControlPlane) -> Iterator[Seen]:
     client, seen = plane.client(), Seen()
-    reflectors: list[Reflector[Any]] = [
-        Reflector(client, Resource("/api/v1/pods", seen.pod), Pods(seen)),
-        Reflector(client, Resource("/api/v1/nodes", seen.node), Nodes(seen)),
+    reflectors: list[Informer[Any]] = [
+        Informer(client, Resource("/api/v1/pods", seen.pod), Pods(seen)),
+        Informer(client, Resource("/api/v1/nodes", seen.node), Nodes(seen)),
     ]
     for each in reflectors:
         each.start()

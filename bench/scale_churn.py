@@ -20,7 +20,7 @@ from cagrpc.api.core.nodes import START_UP_TAINT
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.backends.simulated.backend import ID_PREFIX
 from cagrpc.kube.client.envelopes import ObjectIdentity
-from cagrpc.kube.informer.informers import Reflector
+from cagrpc.kube.informer.informers import Informer
 from cagrpc.kube.informer.resource import Resource
 from solver.model import NodeGroup
 from tests.support.controlplane.api import Api, ApiRefusal
@@ -113,7 +113,7 @@ class Churn:
         query = {"fieldSelector": "spec.nodeName="}
         # To find the few that are not bound the API server reads all pods, which takes it as long as it takes.
         patient = client.hurried(_LIST_SECONDS)
-        reflector = Reflector(patient, Resource("/api/v1/pods", Pending.decode, query=query), self._pending)
+        reflector = Informer(patient, Resource("/api/v1/pods", Pending.decode, query=query), self._pending)
         reflector.start()
         pool = ThreadPoolExecutor(_WORKERS)
         loops: list[Callable[[], None]] = [

@@ -10,7 +10,7 @@ import pytest
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.envelopes import Encoding, ObjectIdentity
-from cagrpc.kube.informer.informers import Reflector
+from cagrpc.kube.informer.informers import Informer
 from cagrpc.kube.informer.resource import Resource
 from tests.support.controlplane.cluster import Cluster
 from tests.support.controlplane.processes import wait_for
@@ -48,7 +48,7 @@ def name_in_json(document: Any) -> str:
 def pods(cluster: Cluster, client: Client) -> Iterator[Names]:
     """As a reflector sees them, of this test's namespace."""
     names = Names()
-    reflector = Reflector(client, Resource(cluster.path("pods"), name_of_pod), names)
+    reflector = Informer(client, Resource(cluster.path("pods"), name_of_pod), names)
     cluster.create_pod("first", {"cpu": "1"})
     reflector.start()
     wait_for(lambda: reflector.synced, "the first list")
@@ -72,7 +72,7 @@ def test_several_pages(cluster: Cluster, client: Client) -> None:
     cluster.create_deployment("many", TWO_PAGES, {"cpu": "1"})
     wait_for(lambda: len(cluster.pods()) == TWO_PAGES, "the pods are made")
     names = Names()
-    reflector = Reflector(client, Resource(cluster.path("pods"), name_of_pod), names)
+    reflector = Informer(client, Resource(cluster.path("pods"), name_of_pod), names)
     reflector.start()
     wait_for(lambda: reflector.synced, "the first list")
     assert agree(cluster, names)
@@ -98,7 +98,7 @@ def test_custom_resources(cluster: Cluster, client: Client) -> None:
     """They have no protobuf. Kubernetes' own kinds answer in JSON the same way."""
     client.create(cluster.path("configmaps"), {"metadata": {"name": "one"}})
     names = Names()
-    reflector = Reflector(client, Resource(cluster.path("configmaps"), name_in_json, Encoding.JSON), names)
+    reflector = Informer(client, Resource(cluster.path("configmaps"), name_in_json, Encoding.JSON), names)
     reflector.start()
     wait_for(lambda: "one" in names.known, "the first list")
     client.delete(cluster.path("configmaps", "one"))

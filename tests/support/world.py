@@ -47,7 +47,7 @@ from cagrpc.fleet.fleet import Fleet, FleetSettings
 from cagrpc.fleet.model import IncrementStatus, Phase
 from cagrpc.fleet.visibility import ShownGroups
 from cagrpc.kube.client.envelopes import Encoding, identity
-from cagrpc.kube.informer.informers import Reflector
+from cagrpc.kube.informer.informers import Informer
 from cagrpc.runtime.controller import Controller, JsonList
 from cagrpc.runtime.runner import Steps as ControllerSteps
 from cagrpc.server.cluster import ClusterConnection
@@ -142,7 +142,7 @@ class World:
         self._meanwhile: Callable[[], object] | None = None
         self.stepping = ""
         """The name of the controller that takes a step."""
-        self._undo = patch.object(Reflector, "start", lambda _: None)  # `deliver` does what their threads do
+        self._undo = patch.object(Informer, "start", lambda _: None)  # `deliver` does what their threads do
         self._undo.start()
         self._start()
         self.calls.names.clear()
@@ -152,7 +152,7 @@ class World:
         for call in (SimulatedBackend.order, SimulatedBackend.delete):
             vars(self.backend)[call.__name__] = self.calls.around(call.__name__, call.__get__(self.backend))
         self.api.around = lambda what, do: do() if "/events" in what else self.calls.around(what, do)()
-        self._delivered: dict[Reflector[Any], int] = {}
+        self._delivered: dict[Informer[Any], int] = {}
         self._all_delivered: tuple[object, ...] | None = None
         """What there was to deliver when all of it had been."""
         connection = ClusterConnection(
@@ -277,13 +277,13 @@ class World:
         if now == self._all_delivered:
             return
         for reflector in informers:
-            if isinstance(reflector, Reflector):
+            if isinstance(reflector, Informer):
                 reflector.problem = self.problem
                 if self.problem is None and reflector.resource.path.rpartition("/")[2] not in self.late:
                     self._deliver_to(reflector)
         self._all_delivered = now
 
-    def _deliver_to(self, reflector: Reflector[Any]) -> None:
+    def _deliver_to(self, reflector: Informer[Any]) -> None:
         of = reflector.resource
         changes = self._log[of.path]
         seen = self._delivered.get(reflector)
@@ -389,11 +389,11 @@ class _NotOpened:
         raise NotImplementedError
 
 
-def _encoded(reflector: Reflector[Any], path: str, document: Document) -> Any:
+def _encoded(reflector: Informer[Any], path: str, document: Document) -> Any:
     return document if reflector.resource.encoding is Encoding.JSON else protobuf(path, document)
 
 
-def _decoded(reflector: Reflector[Any], objects: Iterable[tuple[str, Document]]) -> Iterator[Any]:
+def _decoded(reflector: Informer[Any], objects: Iterable[tuple[str, Document]]) -> Iterator[Any]:
     """Yield those that can be read, and that the resource selects."""
     label, _, value = reflector.resource.query.get("labelSelector", "").partition("=")
     for path, document in objects:

@@ -1,5 +1,5 @@
 """The cluster in memory: tables of all that planning reads, which sinks fill object by object, and the `ClusterState`
-made of them. Thread-safe; no I/O: the objects come from `view`'s reflectors, or from anywhere."""
+made of them. Thread-safe; no I/O: the objects come from `view`'s informers, or from anywhere."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ class ClusterModel:
         self._quota_limits: tuple[tuple[object, ...] | None, tuple[Limit, ...]] = None, ()
         """What they were made of, and the limits."""
         self._min_count = requirements.pod_groups.min_count
-        # Those of the reflectors know no Namespaces: whoever selects these is read once more.
+        # Those of the informers know no Namespaces: whoever selects these is read once more.
         reader = pods(evictions=moving is not None)
         self.followed: tuple[Followed[Any], ...] = (
             self._fed(Resource(NODES, read_node), self._nodes),
@@ -475,7 +475,7 @@ class ClusterModel:
 
     def _workloads(self, pods: Callable[[], PodReader]) -> Iterator[Followed[Any]]:
         def fed(path: str, kind: str) -> Followed[Any]:
-            read = partial(WorkloadReader(pods(), self._context).read, kind)  # each is for one reflector's thread
+            read = partial(WorkloadReader(pods(), self._context).read, kind)  # each is for one informer's thread
             optional = path == JOB_SETS
             encoding = Encoding.JSON if optional else Encoding.PROTOBUF
             return self._fed(Resource(path, read, encoding, optional=optional), Values(self._changed))

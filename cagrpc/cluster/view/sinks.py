@@ -1,4 +1,4 @@
-"""How tables are fed: a sink between the reflector of a resource and a table. The cluster's tables are in `model`."""
+"""How tables are fed: a sink between the informer of a resource and a table. The cluster's tables are in `model`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Table(Protocol[K_contra]):
 
 
 class Followed(Generic[K]):
-    """A resource, and the table that a reflector of it feeds, under a lock that is held for one object at a time. An
+    """A resource, and the table that an informer of it feeds, under a lock that is held for one object at a time. An
     object that the table rejects is not in it, and affects no other."""
 
     def __init__(

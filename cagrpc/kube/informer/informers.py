@@ -1,6 +1,6 @@
-"""Informers: a reflector lists and watches one resource of a cluster, so that a sink always has its current objects; an
-informer is one with the objects that its sink refused. Objects that cannot be decoded or accepted are logged once each,
-and counted. Requests are made in `client`, responses decoded in `envelopes`."""
+"""Informers: each lists and watches one resource of a cluster, so that a sink always has its current objects. Objects
+that cannot be decoded or accepted are logged once each, and counted. Requests are made in `client`, responses decoded
+in `envelopes`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ unknown to the server."""
 
 
 class Sink(Protocol[T_contra]):
-    """Receives the objects, on the reflector's thread only. `applied` may repeat a known state."""
+    """Receives the objects, on the informer's thread only. `applied` may repeat a known state."""
 
     def replaced(self, objects: Iterable[T_contra]) -> None:
         """Replace all objects by these. They are fetched page by page during the iteration, which may end with an
@@ -70,8 +70,10 @@ class _Unreadable(Exception):  # noqa: N818 - named for what happened
     """A watch event cannot be decoded, not even its object's identity: the sink may be outdated."""
 
 
-class Reflector(Generic[T]):
-    """Lists in pages, then watches from there. A broken watch is resumed from the last resource version, of events or
+class Informer(Generic[T]):
+    """One followed resource, as `cagrpc.runtime.health.SyncedResource`.
+
+    It lists in pages, then watches from there. A broken watch is resumed from the last resource version, of events or
     bookmarks; objects are listed again only when that version has expired (410).
 
     For the sink an object that cannot be decoded does not exist: it fails no list, and a change to it does not cause
@@ -86,9 +88,15 @@ class Reflector(Generic[T]):
         resource: Resource[T],
         sink: Sink[T],
         *,
+        needed: bool = True,
+        refused: Sized = (),
         wait: Callable[[float], bool] | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
+        """If it is not `needed`, the process works without it while it cannot be listed. `refused` are objects that the
+        sink could not accept."""
+        self.needed = needed
+        self._refused = refused
         self.synced = False
         """Whether the sink has received a complete list."""
         self.problem: str | None = None
@@ -114,9 +122,13 @@ class Reflector(Generic[T]):
         self.undecoded: UnreadableObjects[ObjectIdentity] = UnreadableObjects(self.name)
         """Objects that cannot be decoded."""
 
+    @property
+    def left_out(self) -> int:
+        return len(self.undecoded) + len(self._refused)
+
     def start(self) -> None:
         """Follow the resource in a thread of its own."""
-        self._thread = Thread(target=self.run, name=f"reflector-{self.name}", daemon=True)
+        self._thread = Thread(target=self.run, name=f"informer-{self.name}", daemon=True)
         self._thread.start()
 
     def stop(self, wait_seconds: float = STOP_SECONDS) -> None:
@@ -317,23 +329,6 @@ class Reflector(Generic[T]):
         else:
             self.undecoded.discard(change.of)
             self.sink.applied(decoded)
-
-
-class Informer(Reflector[T]):
-    """One followed resource, as `cagrpc.runtime.health.SyncedResource`."""
-
-    def __init__(
-        self, client: Client, resource: Resource[T], sink: Sink[T], *, needed: bool = True, refused: Sized = ()
-    ) -> None:
-        """If it is not `needed`, the process works without it while it cannot be listed. `refused` are objects that the
-        sink could not accept."""
-        super().__init__(client, resource, sink)
-        self.needed = needed
-        self._refused = refused
-
-    @property
-    def left_out(self) -> int:
-        return len(self.undecoded) + len(self._refused)
 
 
 class InformerStore:

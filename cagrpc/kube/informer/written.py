@@ -27,7 +27,7 @@ class _OwnWrite:
 
 
 class WrittenObjects:
-    """A reflector's sink of JSON objects by name, of one collection. Thread-safe."""
+    """An informer's sink of JSON objects by name, of one collection. Thread-safe."""
 
     def __init__(self, clock: MonotonicClock = monotonic) -> None:
         self._clock = clock

@@ -14,7 +14,7 @@ import pytest
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.errors import InvalidInput
 from cagrpc.kube.client.envelopes import Encoding, ObjectIdentity
-from cagrpc.kube.informer.informers import Reflector
+from cagrpc.kube.informer.informers import Informer
 from cagrpc.kube.informer.resource import Resource, UnreadableObjects
 from tests.support.scripted_api import (
     FakeApi,
@@ -75,9 +75,7 @@ def _decode_json(document: dict[str, Any]) -> tuple[str, str]:
     return document["metadata"]["name"], document["metadata"]["resourceVersion"]
 
 
-def _follow(
-    api: FakeApi, resource: Resource[tuple[str, str]] | None = None
-) -> tuple[Kept, Reflector[Any], list[float]]:
+def _follow(api: FakeApi, resource: Resource[tuple[str, str]] | None = None) -> tuple[Kept, Informer[Any], list[float]]:
     """Follow until all is said that the server has to say."""
     kept, pauses = Kept(), list[float]()
 
@@ -86,7 +84,7 @@ def _follow(
         return not api.answers
 
     client = api.client()
-    reflector = Reflector(client, resource or Resource(PODS, _decode), kept, wait=wait, jitter=lambda: 1.0)
+    reflector = Informer(client, resource or Resource(PODS, _decode), kept, wait=wait, jitter=lambda: 1.0)
     reflector.run()
     client.close()
     return kept, reflector, pauses
@@ -224,7 +222,7 @@ def test_pauses_have_a_longest() -> None:
 def test_a_right_that_is_missing_is_named() -> None:
     with fake_api(refused(403, 'pods is forbidden: User "u" cannot list resource "pods"')) as api:
         client = api.client()
-        reflector = Reflector(client, Resource(PODS, _decode), Kept(), wait=lambda _: True)
+        reflector = Informer(client, Resource(PODS, _decode), Kept(), wait=lambda _: True)
         reflector.run()
         client.close()
     assert "the right to list pods is missing" in str(reflector.problem)
@@ -359,7 +357,7 @@ def test_a_sink_that_fails_gets_everything_anew(caplog: pytest.LogCaptureFixture
         listed(version="1"), watched(changed("ADDED", pod("a", "2"))), listed(pod("a", "2"), version="2")
     ) as api:
         client, kept = api.client(), Failing()
-        Reflector(client, Resource(PODS, _decode), kept, wait=lambda _: not api.answers).run()
+        Informer(client, Resource(PODS, _decode), kept, wait=lambda _: not api.answers).run()
         client.close()
     assert kept.objects == {"a": "2"}
     assert "a mistake" in caplog.text
@@ -419,7 +417,7 @@ def test_stopping_ends_a_watch_that_waits() -> None:
 
     with fake_api(listed(version="1"), ScriptedAnswer(chunks=[changed("ADDED", pod("a", "2"))], until=end)) as api:
         client = api.client()
-        reflector = Reflector(client, Resource(PODS, _decode), Telling())
+        reflector = Informer(client, Resource(PODS, _decode), Telling())
         reflector.start()
         assert seen.wait(AMPLE_SECONDS)
         reflector.stop()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.kube.client.envelopes import ObjectIdentity
-from cagrpc.kube.informer.informers import Reflector
+from cagrpc.kube.informer.informers import Informer
 from cagrpc.kube.informer.resource import Resource
 from tests.support.controlplane.cluster import Cluster
 from tests.support.controlplane.processes import wait_for
@@ -47,7 +47,7 @@ def nominations(cluster: Cluster) -> Iterator[dict[str, str]]:
     """As long as the context lasts: by pod, the last node that it was nominated to before it was bound."""
     found: dict[str, str] = {}
     client = cluster.plane.client()
-    reflector = Reflector(client, Resource(cluster.path("pods"), _decoded), _Sink(found))
+    reflector = Informer(client, Resource(cluster.path("pods"), _decoded), _Sink(found))
     try:
         reflector.start()
         wait_for(lambda: reflector.synced, "pods are listed")

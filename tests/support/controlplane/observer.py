@@ -17,7 +17,7 @@ from typing import Any
 
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.kube.client.envelopes import ObjectIdentity
-from cagrpc.kube.informer.informers import Reflector
+from cagrpc.kube.informer.informers import Informer
 from cagrpc.kube.informer.resource import Resource
 from tests.support.controlplane.plane import ControlPlane
 from tests.support.controlplane.processes import wait_for
@@ -317,8 +317,8 @@ def observing(
 ) -> Iterator[Observer]:
     """It knows all nodes and pods when this begins."""
     observer, client = Observer(found, prices, kind_label), plane.client()
-    nodes = Reflector(client, Resource("/api/v1/nodes", observer.node), _Sink(observer.note, observer.now))
-    pods = Reflector(client, Resource("/api/v1/pods", observer.pod), _Sink(observer.note, observer.now))
+    nodes = Informer(client, Resource("/api/v1/nodes", observer.node), _Sink(observer.note, observer.now))
+    pods = Informer(client, Resource("/api/v1/pods", observer.pod), _Sink(observer.note, observer.now))
     try:
         nodes.start()
         pods.start()

@@ -135,7 +135,7 @@ def is_simulated(document: Mapping[str, Any]) -> bool:
 
 
 class SimulatedNodes:
-    """A store of all simulated Nodes: a reflector's sink that also accepts the responses of writes; an older state
+    """A store of all simulated Nodes: an informer's sink that also accepts the responses of writes; an older state
     never replaces a newer one. `changed` is called with the name of each changed Node. Thread-safe."""
 
     def __init__(self, changed: Callable[[str], None]) -> None:

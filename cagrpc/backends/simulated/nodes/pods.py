@@ -173,7 +173,7 @@ def stopped(pod: BoundPod) -> dict[str, Any]:
 
 
 class BoundPods:
-    """A store of all bound pods, by node: a reflector's sink that also accepts the results of writes. `changed` is
+    """A store of all bound pods, by node: an informer's sink that also accepts the results of writes. `changed` is
     called with each pod that changed otherwise. Thread-safe."""
 
     def __init__(self, changed: Callable[[BoundPod], None]) -> None:
