@@ -1,5 +1,6 @@
 """The admission check controller: watches the cluster, reconciles one Workload or check at a time, and writes what
-`reconcile` decides. All state is in the cluster, so that another process can take over at any time.
+`reconcile` decides: in its order, each object at most once, with Events on the Workload. All state is in the cluster,
+so that another process can take over at any time.
 
 A decision on an object that has changed since is not written: status patches carry the resource version, deletions the
 UID, and each created object has a unique name, so that it is created once.
@@ -14,7 +15,20 @@ from typing import Any
 from prometheus_client import Counter
 from prometheus_client.registry import Collector
 
-from cagrpc.api.kueue import GROUP, VERSIONS, Check, RequestConfig
+from cagrpc.api.kueue import (
+    GROUP,
+    PENDING,
+    VERSIONS,
+    Check,
+    CheckUpdate,
+    KueueWorkload,
+    RequestConfig,
+    active_patch,
+    checks_patch,
+    collection,
+)
+from cagrpc.api.provisioning.objects import API_VERSION
+from cagrpc.controllers.admission_checks.model import CheckWrites, Creation, Removal, owned_by
 from cagrpc.controllers.admission_checks.reconcile import (
     KUEUES_NAME,
     Claim,
@@ -26,10 +40,9 @@ from cagrpc.controllers.admission_checks.reconcile import (
     topology_first,
 )
 from cagrpc.controllers.admission_checks.store import ChecksObservation, CheckStore
-from cagrpc.controllers.admission_checks.writer import CheckWriter
 from cagrpc.controllers.events import Note, ObjectRef
 from cagrpc.controllers.settings import KueueSettings
-from cagrpc.errors import Conflict, NotFound
+from cagrpc.errors import CagrpcError, Conflict, FailedPrecondition, InvalidInput, NotFound
 from cagrpc.kube.client.client import Client
 from cagrpc.kube.informer.informers import Informer
 from cagrpc.runtime.clock import EpochClock, MonotonicClock, epoch, monotonic
@@ -78,7 +91,6 @@ class AdmissionCheckController(Controller):
             registry=None,
         )
         """Requests created, replaced and deleted, checks by their new state, and conflicts."""
-        self._writer = CheckWriter(client, self._count, record, now)
         self._store: CheckStore | None = None
         self._discovered = False
         """Whether it is known if Kueue is installed."""
@@ -139,10 +151,7 @@ class AdmissionCheckController(Controller):
         now = self._clock()
         if self._store is not None and now >= self._next_resync:
             self._next_resync = now + _RESYNC_SECONDS
-            for check in self._store.all_checks():
-                self._check_changed(check.name)
-            for key in self._store.workload_keys():
-                self._workload_changed(key)
+            self._store.all_changed()
         if now >= self._next_discovery:
             self._discover()
             self._next_discovery = now + _DISCOVERY_SECONDS
@@ -205,7 +214,7 @@ class AdmissionCheckController(Controller):
         _keep(self._topologies, name, topologies)
         wanted = activity(config_of(check, store.configs()))
         if found.ours and differs(check, wanted):
-            self._writer.write_active(store.version, check, wanted)
+            self._write_active(store.version, check, wanted)
         return found.again_seconds
 
     def _warn(self, store: CheckStore, check: Check, reason: str, text: str) -> None:
@@ -238,7 +247,7 @@ class AdmissionCheckController(Controller):
             self._settings,
             self._now(),
         )
-        if self._writer.write(workload, writes):
+        if self._write(workload, writes):
             self._seen[key] = workload.resource_version
         return writes.again_seconds
 
@@ -248,9 +257,95 @@ class AdmissionCheckController(Controller):
         found = (observed.checks[name] for name in sorted(names) if name in observed.checks)
         return {check.name: config_of(check, observed.configs) for check in found if self._claim(store, check).ours}
 
+    # ---- writes
+
+    def _write(self, workload: KueueWorkload, writes: CheckWrites) -> bool:
+        """Write all of it; return whether the Workload itself has changed by that."""
+        for removal in writes.in_the_way:
+            self._remove(removal)
+        updates = dict(writes.updates)
+        refused: CagrpcError | None = None
+        for creation in writes.creations:
+            try:
+                self._make(workload, creation)
+            except (InvalidInput, NotFound, FailedPrecondition) as error:
+                # Reported on the check and tried again; the other checks are not held up.
+                refused = error
+                text = f"ProvisioningRequest {creation.name} cannot be created: {error}"
+                updates[creation.check] = CheckUpdate(PENDING, text)
+                self._record(Note(_about(workload), "FailedCreate", text, warning=True))
+        written = self._answer(workload, updates)
+        if refused is not None:
+            raise refused
+        for removal in writes.removals:
+            self._remove(removal)
+        return written
+
+    def _write_active(self, version: str, check: Check, wanted: tuple[bool, str, str]) -> None:
+        """Set the condition `Active` of an AdmissionCheck to this status, reason and message."""
+        path = f"{collection(version, 'admissionchecks')}/{check.name}/status"
+        self._client.patch(path, active_patch(check, *wanted, self._now()))
+        self._count("checks_active" if wanted[0] else "checks_inactive")
+
+    def _answer(self, workload: KueueWorkload, updates: Mapping[str, CheckUpdate]) -> bool:
+        before = {str(each.get("name")): each for each in workload.checks}
+        changed = {name: each for name, each in updates.items() if each.differs(before[name])}
+        if not changed:
+            return False
+        path = f"/apis/{GROUP}/{workload.version}/namespaces/{workload.namespace}/workloads/{workload.name}/status"
+        try:
+            answer = self._client.patch(path, checks_patch(workload, changed, self._now()))
+        except NotFound:
+            return False  # deleted meanwhile, and garbage collection removes what it owned
+        for name, update in changed.items():
+            was = before[name].get("state")
+            if was != update.state:
+                self._count(f"checks_{update.state.lower()}")
+                text = f"AdmissionCheck {name}: {was} -> {update.state}: {update.message}"
+                self._record(Note(_about(workload), "AdmissionCheckUpdated", text))
+        return str(answer["metadata"].get("resourceVersion")) != workload.resource_version
+
+    def _make(self, workload: KueueWorkload, creation: Creation) -> None:
+        namespace = creation.namespace
+        templates = [
+            self._ensure(f"/api/v1/namespaces/{namespace}/podtemplates", each, "PodTemplate")[0]
+            for each in creation.templates
+        ]
+        path = f"/apis/{API_VERSION}/namespaces/{namespace}/provisioningrequests"
+        _, made = self._ensure(path, owned_by(creation.request, templates[0]), "ProvisioningRequest")
+        if made:
+            self._count("requests_replaced" if creation.replaces else "requests_made")
+            self._record(
+                Note(_about(workload), "ProvisioningRequestCreated", f"ProvisioningRequest {creation.name} is made")
+            )
+
+    def _ensure(self, path: str, body: Mapping[str, Any], kind: str) -> tuple[dict[str, Any], bool]:
+        """Return the object, and whether it was created now. An existing one is ours if it has all the annotations of
+        its purpose."""
+        try:
+            return self._client.create(path, body), True
+        except Conflict:
+            name = body["metadata"]["name"]
+            found = self._client.get(f"{path}/{name}")
+        metadata, wanted = found["metadata"], body["metadata"]["annotations"]
+        present = metadata.get("annotations") or {}
+        if all(present.get(key) == value for key, value in wanted.items()) and not metadata.get("deletionTimestamp"):
+            return found, False
+        raise FailedPrecondition(f"another {kind} of that name exists; delete it first")
+
+    def _remove(self, removal: Removal) -> None:
+        api = "api/v1" if removal.resource == "podtemplates" else f"apis/{API_VERSION}"
+        self._client.delete(f"/{api}/namespaces/{removal.namespace}/{removal.resource}/{removal.name}", uid=removal.uid)
+        if removal.resource != "podtemplates":
+            self._count("requests_deleted")
+
 
 def _keep(texts: dict[str, str], name: str, text: str) -> None:
     if text:
         texts[name] = text
     else:
         texts.pop(name, None)
+
+
+def _about(workload: KueueWorkload) -> ObjectRef:
+    return ObjectRef(f"{GROUP}/{workload.version}", "Workload", workload.namespace, workload.name, workload.uid)

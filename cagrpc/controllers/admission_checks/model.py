@@ -229,7 +229,6 @@ class Creation:
     check: str
     namespace: str
     name: str
-    attempt: int
     templates: tuple[Mapping[str, Any], ...]
     request: Mapping[str, Any]
     """Without its owner, which is the first of the templates once that is created."""

@@ -1,5 +1,5 @@
 """The decision for one Workload: which requests to create and to delete, and the new states and messages of its checks;
-and for one AdmissionCheck: whether it is ours, and active. Pure; reading and writing are in `controller` and `writer`.
+and for one AdmissionCheck: whether it is ours, and active. Pure; reading and writing are in `controller`.
 
 Source: Kueue's KEP-1136 in both of its versions, and where they leave something open Kueue's own controller. Different
 here: requests are deleted at once when the Workload has lost its quota, and when they were created for an earlier
@@ -237,7 +237,6 @@ class _Check:
             self.name,
             self.workload.namespace,
             name,
-            attempt,
             tuple(template_body(self.workload, purpose, name, each) for each in pods),
             request_body(self.workload, purpose, name, config.class_name, _parameters(config, self.workload), pods),
             replaces,

@@ -79,8 +79,8 @@ class CheckStore(InformerStore):
         )
         self._workloads: Values[KueueWorkload] = Values(self._on_workload)
         self._checks: Values[Check] = Values(self._on_check)
-        self._configs: Values[RequestConfig | str] = Values(self._on_config)
-        self._flavors: Values[Flavor] = Values(self._on_flavor)
+        self._configs: Values[RequestConfig | str] = Values(self._on_definition)
+        self._flavors: Values[Flavor] = Values(self._on_definition)
         self._requests: Values[OwnRequest] = Values(self._on_request)
         self._templates: Values[OwnTemplate] = Values(self._templates_of.changed)
         self.followed: tuple[Followed[Any], ...] = (
@@ -123,15 +123,10 @@ class CheckStore(InformerStore):
         with self._lock:
             return dict(self._flavors.of)
 
-    def all_checks(self) -> tuple[Check, ...]:
-        """Return all AdmissionChecks, ours or not."""
+    def all_changed(self) -> None:
+        """Have all checks and Workloads reconciled."""
         with self._lock:
-            return tuple(self._checks.of.values())
-
-    def workload_keys(self) -> tuple[str, ...]:
-        """Return the keys of all Workloads."""
-        with self._lock:
-            return tuple(self._workloads.of)
+            self._everything()
 
     def kueue_writes(self) -> bool:
         """Return whether Kueue's own controller has been observed to write to a Workload."""
@@ -174,13 +169,11 @@ class CheckStore(InformerStore):
         found = after or before
         if found is not None:
             self._check_changed(found.name)
-            self._workloads_with({found.name})
+            for workload in self._workloads.of.values():
+                if any(str(each.get("name")) == found.name for each in workload.checks):
+                    self._workload_changed(workload.key)
 
-    def _on_config(self, before: RequestConfig | str | None, after: RequestConfig | str | None) -> None:
-        if before != after:
-            self._everything()
-
-    def _on_flavor(self, before: Flavor | None, after: Flavor | None) -> None:
+    def _on_definition(self, before: object, after: object) -> None:
         if before != after:
             self._everything()
 
@@ -190,11 +183,6 @@ class CheckStore(InformerStore):
             key = self._keys.get(each.purpose.workload_uid) if each is not None else None
             if key is not None:
                 self._workload_changed(key)
-
-    def _workloads_with(self, checks: set[str]) -> None:
-        for workload in self._workloads.of.values():
-            if any(str(each.get("name")) in checks for each in workload.checks):
-                self._workload_changed(workload.key)
 
     def _everything(self) -> None:
         for name in self._checks.of:

@@ -135,7 +135,7 @@ def _kueue() -> Iterator[Decoder]:
     objects = CheckStore(ApiServer().client(), "v1beta2", workload_changed=lambda _: None, check_changed=lambda _: None)
 
     def look() -> None:
-        for key in objects.workload_keys():
+        for key in list(objects._workloads.of):
             found = objects.observe(key)
             assert found is not None
             _reconcile(found)
