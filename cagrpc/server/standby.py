@@ -66,11 +66,6 @@ class Standby:
         """Stand for election from now on."""
         self._thread.start()
 
-    @property
-    def is_alive(self) -> bool:
-        """Return whether it stands for election, leads, or has yet to release the Lease."""
-        return self._thread.is_alive()
-
     def stop(self) -> None:
         """Stop standing for election, or leading; the Lease is renewed until `give_up`."""
         self._stopping.set()

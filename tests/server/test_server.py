@@ -221,7 +221,7 @@ def test_who_cannot_lead_for_a_reason_nobody_thought_of_does_not_keep_the_lease(
         server.stop()
     assert elected.kept.wait(AMPLE_SECONDS)
     standby.give_up(30)
-    assert not standby.is_alive
+    assert not standby._thread.is_alive()
 
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/cagrpc/leases"
@@ -248,7 +248,7 @@ def test_who_hangs_before_it_leads_gives_the_lease_up(tmp_path: Path, monkeypatc
             answer.set()
             server.stop()
             standby.give_up(30)
-    assert not standby.is_alive
+    assert not standby._thread.is_alive()
 
 
 def test_what_went_wrong_first_is_why_it_ends_and_once(tmp_path: Path) -> None:
