@@ -35,7 +35,6 @@ from cagrpc.offline.first_configuration import (
     NodeLabelCounts,
     PodCounts,
 )
-from cagrpc.offline.live import pages
 
 T = TypeVar("T")
 
@@ -122,7 +121,7 @@ class _Look:
     def read(self, path: str, what: Callable[[Iterator[Document]], T]) -> T | None:
         """Return what is made of all objects of a collection; None where they cannot be read."""
         try:
-            return what(pages(self.client, path))
+            return what(self.client.items(path))
         except CagrpcError as error:
             self.unread.append(f"{path.rpartition('/')[2]} could not be read: {error}")
             return None

@@ -4,7 +4,7 @@ reported, with what follows. Nothing is changed there."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,10 +19,9 @@ from cagrpc.config.groups import Expanded
 from cagrpc.errors import CagrpcError, InvalidInput, NotFound, Unavailable
 from cagrpc.fleet.catalogue import Catalogue
 from cagrpc.kube.client.client import Client
-from cagrpc.kube.client.envelopes import Encoding, identity, page
+from cagrpc.kube.client.envelopes import Encoding, identity
 from cagrpc.kube.client.failures import Expired, Forbidden
 
-_PAGE = 500
 _ATTEMPTS = 3
 
 _STORAGE = "where volumes are is not known: pods with volumes are planned as if these could be anywhere"
@@ -115,7 +114,7 @@ def _listed(client: Client, path: str, kind: str, bound: StandingPods) -> list[M
     for attempt in range(_ATTEMPTS):
         read: list[ManifestDocument | ReducedPod] = []
         try:
-            for body in pages(client, path):
+            for body in client.items(path):
                 place = f"{path} ({identity(Encoding.JSON, body)})"
                 document = ManifestDocument(place, {"apiVersion": version, **body, "kind": kind})
                 read.append(bound.reduced(document) or document)
@@ -126,21 +125,6 @@ def _listed(client: Client, path: str, kind: str, bound: StandingPods) -> list[M
         else:
             return read
     return []
-
-
-def pages(client: Client, path: str) -> Iterator[Mapping[str, Any]]:
-    """Yield all objects of a collection, page by page. Raises CagrpcError, also after some of them."""
-    token = ""
-    while True:
-        query = {"limit": str(_PAGE), **({"continue": token} if token else {})}
-        try:
-            found = page(Encoding.JSON, client.read(path, query, Encoding.JSON))
-        except InvalidInput as error:
-            raise Unavailable(f"{client.server}{path}: {error}") from error
-        yield from (each for each in found.items if isinstance(each, Mapping))
-        token = found.continue_token
-        if not token:
-            return
 
 
 def provisioners_of(client: Client, catalogue: Catalogue) -> Expanded:

@@ -19,7 +19,7 @@ from cagrpc.api.encoding.json_documents import json_value
 from cagrpc.api.gen import api_pb2
 from cagrpc.errors import Conflict, InvalidInput, NotFound, Unavailable, in_words, shown
 from cagrpc.kube.client.access import Access, Session, from_kubeconfig, in_cluster
-from cagrpc.kube.client.envelopes import Encoding
+from cagrpc.kube.client.envelopes import Encoding, page
 from cagrpc.kube.client.failures import RequestInfo, failure, request_info, status_of
 from cagrpc.runtime.heartbeat import beat
 
@@ -145,6 +145,20 @@ class Client:
     def read(self, path: str, query: Query | None = None, encoding: Encoding = Encoding.PROTOBUF) -> bytes:
         """Return the response's body undecoded."""
         return self._send("GET", path, query, accept=encoding).data
+
+    def items(self, path: str, at_once: int = 500) -> Iterator[Mapping[str, Any]]:
+        """Yield all objects of a collection, so many in one response. Raises CagrpcError, also after some of them."""
+        token = ""
+        while True:
+            query = {"limit": str(at_once), **({"continue": token} if token else {})}
+            try:
+                found = page(Encoding.JSON, self.read(path, query, Encoding.JSON))
+            except InvalidInput as error:
+                raise Unavailable(f"{self.server}{path}: {error}") from error
+            yield from (each for each in found.items if isinstance(each, Mapping))
+            token = found.continue_token
+            if not token:
+                return
 
     def stream(self, path: str, query: Query, encoding: Encoding) -> Stream:
         """Return a watch's response. Its frames are encoded like its objects."""

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from cagrpc import errors
@@ -30,7 +31,7 @@ _WHERE = "journal in the cluster"
 _NOT_INSTALLED = (
     "the custom resource definitions of deploy/crds.yaml are not installed: kubectl apply -f deploy/crds.yaml"
 )
-_LISTED_AT_ONCE = "50"
+_LISTED_AT_ONCE = 50
 """Increments, each of 1.5 MB at most."""
 _WORKERS = 8
 """Increments are written side by side; the root, before and after them, alone."""
@@ -174,9 +175,10 @@ class ClusterJournal:
 
     def _load(self) -> None:
         try:
-            names, pending = self._root.take_over(lambda: objects.by_age(self._list(INCREMENTS)))
-            found = {item["metadata"]["name"]: item for item in self._list(INCREMENTS)}
-            records = {item["metadata"]["name"]: item for item in self._list(FLEET_RECORDS)}
+            listed = partial(self._client.items, at_once=_LISTED_AT_ONCE)
+            names, pending = self._root.take_over(lambda: objects.by_age(listed(INCREMENTS)))
+            found = {item["metadata"]["name"]: item for item in listed(INCREMENTS)}
+            records = {item["metadata"]["name"]: item for item in listed(FLEET_RECORDS)}
         except errors.NotFound as error:
             raise errors.InvalidConfiguration([f"{_NOT_INSTALLED} ({error})"]) from error
         except objects.UNREADABLE as error:
@@ -209,15 +211,6 @@ class ClusterJournal:
             return self._parts.whole(found, records)
         except objects.UNREADABLE:
             return found  # reported with all others that cannot be read
-
-    def _list(self, path: str) -> Iterator[Object]:
-        query = {"limit": _LISTED_AT_ONCE}
-        while True:
-            answer = self._client.get(path, query)
-            yield from answer["items"]
-            if not (more := answer["metadata"].get("continue")):
-                return
-            query = {**query, "continue": more}
 
     def _new_bodies(self, changes: Changes, after: Contents) -> dict[str, dict[str, Any]]:
         """Return the bodies of Increments that are new, by name."""
