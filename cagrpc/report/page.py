@@ -18,7 +18,6 @@ from cagrpc.report.model import Cause, Report, ShapeUse
 from cagrpc.report.sentences import (
     HOW,
     anew,
-    counted,
     groups_words,
     headline,
     left_out_words,
@@ -28,6 +27,7 @@ from cagrpc.report.sentences import (
     what_to_change,
 )
 from solver.model.money import DUST_USD_PER_HOUR, hourly, monthly
+from solver.model.quantities import pluralize
 
 _WIDE, _TALL = 4, 24
 """Of a bar."""
@@ -88,7 +88,7 @@ def bars(shape: ShapeUse) -> str:
         parts.append(f'<rect class="used" x="{x}" y="{_TALL - full:.1f}" width="{_WIDE - 1}" height="{full:.1f}"/>')
     title, wide = escape(f"CPU requested on each node of {shape.group}"), len(shape.bars) * _WIDE
     cpu, _ = mean(shape)
-    description = f"{counted(shape.nodes, 'node')}, on average {cpu:.0%} of the CPU requested"
+    description = f"{pluralize(shape.nodes, 'node')}, on average {cpu:.0%} of the CPU requested"
     return (
         f'<svg class="bars" width="{wide}" height="{_TALL}" viewBox="0 0 {wide} {_TALL}" role="img"'
         f' aria-label="{title}"><title>{title}</title><desc>{description}</desc>{"".join(parts)}</svg>'
@@ -108,7 +108,7 @@ def as_html(report: Report) -> str:
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
     environment.filters.update(
-        counted=counted,
+        pluralize=pluralize,
         hourly=hourly,
         monthly=monthly,
         mean=mean,

@@ -19,7 +19,7 @@ from cagrpc.report.model import (
 from solver.model import NODES
 from solver.model.money import DUST_USD_PER_HOUR, hourly, monthly
 from solver.model.plan import proof_words
-from solver.model.quantities import format_quantity
+from solver.model.quantities import format_quantity, pluralize
 
 _MOST_GROUPS = 4
 
@@ -49,11 +49,6 @@ HOW = {
 """How the part of each cause is computed."""
 
 
-def counted(count: int, noun: str) -> str:
-    """Return a number with its noun: "1 node", "12,000 nodes"."""
-    return f"{count:,} {noun if count == 1 else noun + 's'}"
-
-
 def headline(report: Report) -> str:
     """Return what can be had."""
     found = report.consolidation
@@ -61,9 +56,9 @@ def headline(report: Report) -> str:
         if report.present_usd_per_hour is None:
             placed = report.pods - report.planned.unplaced
             of = f"{placed:,} of " if report.planned.unplaced else ""
-            return f"{of}{counted(report.pods, 'pod')} could run for {monthly(report.planned.usd_per_hour)}"
+            return f"{of}{pluralize(report.pods, 'pod')} could run for {monthly(report.planned.usd_per_hour)}"
         return "Which pods run where is not known, so no saving is sure"
-    saved, steps = found.saving_usd_per_hour, counted(len(found.steps), "step")
+    saved, steps = found.saving_usd_per_hour, pluralize(len(found.steps), "step")
     if not found.steps:
         return "Nothing can be saved by moving pods now"
     if saved >= DUST_USD_PER_HOUR:
@@ -79,7 +74,7 @@ def summary(report: Report) -> str:
         return anew(report)
     of = "" if found.nodes_before == report.nodes else f" of {report.nodes:,}"
     costs = "costs" if report.nodes == 1 else "cost"
-    nodes = f"{counted(found.nodes_before, 'node')}{of} {costs} {hourly(present)} ({monthly(present)})."
+    nodes = f"{pluralize(found.nodes_before, 'node')}{of} {costs} {hourly(present)} ({monthly(present)})."
     return f"{nodes} {way(found)}"
 
 
@@ -95,10 +90,10 @@ def way(found: Consolidation) -> str:
     verb = "save" if saved >= 0 else "cost"
     words = f"{hourly(saved)} ({monthly(saved)})" if saved >= 0 else f"{hourly(-saved)} more"
     move, leave = ("moves", "leaves") if one else ("move", "leave")
-    moved = counted(found.pods_moved, "pod") if found.pods_moved else "no pod"
+    moved = pluralize(found.pods_moved, "pod") if found.pods_moved else "no pod"
     return (
-        f"{counted(len(found.steps), 'step')} {verb}{'s' if one else ''} {words}, {move} {moved} and {leave}"
-        f" {counted(found.nodes_after, 'node')} at {hourly(found.cost_after_usd_per_hour)}. {bound}."
+        f"{pluralize(len(found.steps), 'step')} {verb}{'s' if one else ''} {words}, {move} {moved} and {leave}"
+        f" {pluralize(found.nodes_after, 'node')} at {hourly(found.cost_after_usd_per_hour)}. {bound}."
     )
 
 
@@ -109,8 +104,8 @@ def anew(report: Report) -> str:
     proof = proof_words("no plan under the same rules", least, plan.gap, plan.unplaced, plan.unserved_unproven)
     found = f"the best plan found costs {hourly(plan.usd_per_hour)}, and {proof}"
     if report.present_usd_per_hour is None:
-        return f"{counted(report.pods, 'pod')}: {found}."
-    return f"{counted(report.pods, 'pod')} on nodes that cost {hourly(report.present_usd_per_hour)}: {found}."
+        return f"{pluralize(report.pods, 'pod')}: {found}."
+    return f"{pluralize(report.pods, 'pod')} on nodes that cost {hourly(report.present_usd_per_hour)}: {found}."
 
 
 def why_not(found: Consolidation) -> Iterator[str]:
@@ -119,7 +114,7 @@ def why_not(found: Consolidation) -> Iterator[str]:
         stay = "stays" if each.nodes == 1 else "stay"
         example = f"; for example {stays_words(each.examples[0])}" if each.examples else ""
         cost = f"{hourly(each.usd_per_hour)}, {hourly(each.unused_usd_per_hour)} unused"
-        yield f"{counted(each.nodes, 'node')} ({cost}) {stay}: {each.because.value}{example}"
+        yield f"{pluralize(each.nodes, 'node')} ({cost}) {stay}: {each.because.value}{example}"
     between = found.cost_after_usd_per_hour - found.least_usd_per_hour
     if between >= DUST_USD_PER_HOUR:
         yield f"no step was found for the {hourly(between)} that is left above the proven least, and none is ruled out"
@@ -134,7 +129,7 @@ def stays_words(example: PodThatStays) -> str:
 def left_out_words(left_out: LeftOut) -> str:
     """Return which nodes a step leaves as they are, and why."""
     reason = f": {left_out.reason}" if left_out.reason.text else ""
-    pods = counted(left_out.pods, "pod")
+    pods = pluralize(left_out.pods, "pod")
     if not left_out.nodes:
         return f"no plan on these nodes was found for {pods} such as {left_out.example}{reason}"
     stay = "node stays as it is" if left_out.nodes == 1 else "nodes stay as they are"
@@ -149,7 +144,7 @@ def architecture_words(change: ArchitectureChange) -> str:
     """Return a warning of pods that would run on another architecture."""
     run = "runs" if change.pods == 1 else "run"
     return (
-        f"{counted(change.pods, 'pod')} that {run} on another architecture now would run on {change.architecture},"
+        f"{pluralize(change.pods, 'pod')} that {run} on another architecture now would run on {change.architecture},"
         " which no node selector or affinity of theirs allows in so many words: check first that their images are built"
         " for it"
     )
@@ -173,7 +168,7 @@ def sentence(change: Saving) -> str:
 def step_sentence(step: DisruptedNodes) -> str:
     """Return what a step of consolidation does, and what that saves."""
     coming, going = (groups_words(each for each in step.deltas if each.nodes * sign > 0) for sign in (1, -1))
-    pods = f"{counted(step.pods_moved, 'pod')} moved" if step.pods_moved else "no pod moved"
+    pods = f"{pluralize(step.pods_moved, 'pod')} moved" if step.pods_moved else "no pod moved"
     each_pod, saving = step.saving_usd_per_hour_per_pod, step.saving_usd_per_hour
     share = "" if each_pod is None or saving < 0 else f", {hourly(each_pod)} for each pod"
     words = "costs" if saving < -DUST_USD_PER_HOUR else "saves"
@@ -188,12 +183,12 @@ def what_to_change(change: Saving) -> str:
     workloads = _of_workloads(change)
     return {
         Cause.EMPTY: (
-            f"Remove the {counted(change.nodes, 'node')} on which no pods run but DaemonSets':"
+            f"Remove the {pluralize(change.nodes, 'node')} on which no pods run but DaemonSets':"
             f" {groups_words(change.deltas)}."
         ),
         Cause.STRANDED: (
             f"Drain nodes and move their pods to room that others have: {groups_words(change.deltas)}. The pods of"
-            f" {counted(change.nodes, 'node')} find room on the rest."
+            f" {pluralize(change.nodes, 'node')} find room on the rest."
         ),
         Cause.SHAPES: _of_shapes(change),
         Cause.WEIGHTS: f"Give the provisioners {pools} one weight, so that price decides.",
@@ -220,7 +215,7 @@ def _of_workloads(change: Saving) -> str:
     if not change.workloads:
         return ""
     rest = f" and {change.more_workloads} more" if change.more_workloads else ""
-    some = ", ".join(f"{each} ({counted(each.pods, 'pod')})" for each in change.workloads)
+    some = ", ".join(f"{each} ({pluralize(each.pods, 'pod')})" for each in change.workloads)
     return f", first of {some}{rest}"
 
 
@@ -237,4 +232,4 @@ def groups_words(deltas: Iterable[GroupDelta], *, signed: bool = True) -> str:
     found = sorted(deltas, key=lambda each: -abs(each.nodes))
     words = [f"{each.nodes:+,} {each.group}" if signed else f"{abs(each.nodes):,} {each.group}" for each in found]
     rest = len(words) - _MOST_GROUPS
-    return ", ".join(words[:_MOST_GROUPS]) + (f" and {counted(rest, 'more node group')}" if rest > 0 else "")
+    return ", ".join(words[:_MOST_GROUPS]) + (f" and {pluralize(rest, 'more node group')}" if rest > 0 else "")
