@@ -34,17 +34,7 @@ def standing_packing(nodes: Iterable[ReportedNode], names: Mapping[str, NodeGrou
     shapes = {}
     for node in nodes:
         group = names[node.name]
-        pods, with_node = node.requested(overhead=False), node.requested(overhead=True)
-        fills[group.id].append(
-            Fill(
-                1,
-                pods.get(CPU, 0),
-                with_node.get(CPU, 0),
-                pods.get(MEMORY, 0),
-                with_node.get(MEMORY, 0),
-                _gpus(pods) + _gpus(with_node),
-            )
-        )
+        fills[group.id].append(_fill(1, node.requested(overhead=False), node.requested(overhead=True)))
         shapes[group.id] = group
     groups = ((shapes[name], found) for name, found in fills.items())
     return _packing([(group, found, group.capacity or group.allocatable) for group, found in groups])
@@ -60,18 +50,13 @@ def planned_packing(problem: Problem, plan: Plan) -> RoomUse:
         used: Counter[str] = Counter()
         for index, count in each.pods.items():
             used.update({name: count * asked[index].get(name, 0) for name in (CPU, MEMORY, *GPUS)})
-        with_node = overhead[each.node_group]
-        fills[each.node_group].append(
-            Fill(
-                each.count,
-                used[CPU],
-                with_node.get(CPU, 0),
-                used[MEMORY],
-                with_node.get(MEMORY, 0),
-                _gpus(used) + _gpus(with_node),
-            )
-        )
+        fills[each.node_group].append(_fill(each.count, used, overhead[each.node_group]))
     return _packing([(groups[name], found, groups[name].allocatable) for name, found in fills.items()])
+
+
+def _fill(nodes: int, pods: Resources, with_node: Resources) -> Fill:
+    cpu, memory = ((pods.get(each, 0), with_node.get(each, 0)) for each in (CPU, MEMORY))
+    return Fill(nodes, *cpu, *memory, _gpus(pods) + _gpus(with_node))
 
 
 def _overhead(group: NodeGroup, daemons: Iterable[PodSpec]) -> Resources:
