@@ -138,7 +138,7 @@ def _forget(reservations: Reservations, capacity: ClusterCapacity) -> None:
 def _place(booking: Booking, infos: Sequence[NodeInfo]) -> Counter[PodSpec]:
     """Assume the booking on nodes. Return those of its pods that find no room."""
     pods = [(spec, count) for spec, count in booking.pods if count > 0]
-    if any(_has_required_constraints(spec) for spec, _ in pods):
+    if any(has_required_constraints(spec) for spec, _ in pods):
         return _planned(booking, pods, infos)
     missing: Counter[PodSpec] = Counter()
     for spec, count in _largest_first(pods):
@@ -159,7 +159,7 @@ def _reserve_fragments(missing: Mapping[PodSpec, int], infos: Sequence[NodeInfo]
     """Reserve what is free on a booking's own nodes, up to what these pods request in total: first fit does not place
     them, but the planner had, so their room is not to go to others."""
     by_size = {
-        spec: count for spec, count in missing.items() if not (spec.host_ports or _has_required_constraints(spec))
+        spec: count for spec, count in missing.items() if not (spec.host_ports or has_required_constraints(spec))
     }
     left = requested(by_size.items())
     left.pop(PODS, None)
@@ -172,7 +172,7 @@ def _reserve_fragments(missing: Mapping[PodSpec, int], infos: Sequence[NodeInfo]
                 left[name] -= amount
 
 
-def _has_required_constraints(spec: PodSpec) -> bool:
+def has_required_constraints(spec: PodSpec) -> bool:
     """Return whether it has required constraints between pods. Unlike scale-down's `is_constrained_by_others`, a
     `ScheduleAnyway` spread alone does not count: first fit is good enough for a preference."""
     strict = any(each.is_required for each in spec.topology_spread)

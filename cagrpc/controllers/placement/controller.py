@@ -20,9 +20,10 @@ from prometheus_client.registry import Collector
 
 from cagrpc.cluster.state import PendingPod
 from cagrpc.cluster.view.view import ClusterView
+from cagrpc.controllers.assume_cache.bookings import has_required_constraints
 from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.assume_cache.placements import DesiredPlacements, PlacedPods
-from cagrpc.controllers.placement.handover import may_move, most_promising, repack, swap
+from cagrpc.controllers.placement.handover import most_promising, repack, swap
 from cagrpc.controllers.placement.metrics import WaitMetrics
 from cagrpc.controllers.placement.nominations import Nominations, Patience, nominated_together
 from cagrpc.fleet.fleet import Fleet
@@ -318,7 +319,9 @@ class PlacementController(Controller):
             # Nodes with freed capacity come first.
             free = [*(desired.pods[uid] for uid in lost), *(node for _, _, node in reversed(self._left)), *desired.open]
             kept = self._nominated_by_others(placed.nodes_of_pods)
-            movable = {uid: specs[uid] for uid in placed.nodes_of_pods if uid not in kept and may_move(specs[uid])}
+            there = ((uid, specs[uid]) for uid in placed.nodes_of_pods if uid not in kept)
+            # Of others a few nodes are not enough to judge another place.
+            movable = {uid: spec for uid, spec in there if not has_required_constraints(spec)}
             others = most_promising(lost, movable, placed, placed.in_flight | held)
             found |= repack(lost, movable, placed, [*map(placed.name_of, free), *others])
         for uid, node in found.items():

@@ -43,13 +43,6 @@ def swap(lost: Mapping[PodKey, PodSpec], left: Iterable[tuple[PodSpec, str]], pl
     return found
 
 
-def may_move(spec: PodSpec) -> bool:
-    """Return whether a few nodes are enough to judge another place of the pod: not where other pods attract it, keep it
-    off, or spread with it."""
-    hard = any(each.is_required for each in spec.topology_spread)
-    return not (hard or spec.pod_affinity or spec.pod_anti_affinity)
-
-
 def most_promising(
     lost: Mapping[PodKey, PodSpec], movable: Iterable[PodKey], placed: PlacedPods, unseen: AbstractSet[str]
 ) -> list[str]:

@@ -19,12 +19,13 @@ from math import inf
 
 import numpy as np
 
+from cagrpc.cluster.fleet_capacity import deleting_instances
 from cagrpc.cluster.node_info import RequestOwner, Reservations, merged
 from cagrpc.cluster.state import ClusterNode, ClusterState
 from cagrpc.controllers.assume_cache.snapshot import Snapshot
 from cagrpc.controllers.scale_down.constraints import keys_kept_out_of, required
 from cagrpc.controllers.scale_down.relocation import Pods, Relocation, Room, movable, reserve, seen_by_waiting
-from cagrpc.fleet.model import FleetSnapshot, Instance, InstanceState
+from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.runtime.clock import MonotonicClock
 from solver.model import CPU, MEMORY, PODS, Budget, DeviceClaim, PodSet, PodSpec, Resources
 from solver.model.allocation import allocate
@@ -78,8 +79,6 @@ class ReviewedNodes:
         """Of each group, what pods may use of a node."""
         self._measured: dict[str, tuple[tuple[str, int], ...]] = {}
         """Of each group, the amounts by which CA measures how much of a node is used."""
-        self._deleting: dict[str, tuple[tuple[Instance, ...], frozenset[str]]] = {}
-        """Of the groups: the instances, and the ids of those that are being deleted."""
 
     def update(self, nodes: tuple[ClusterNode, ...], fleet: FleetSnapshot) -> AbstractSet[str]:
         """Bring it up to date, and return the names of nodes that are gone."""
@@ -97,14 +96,6 @@ class ReviewedNodes:
             self._forget(name)
         self.nodes, self._allocatable, self._group_of_instance = nodes, now, fleet.group_of_instance
         return gone
-
-    def deleting(self, fleet: FleetSnapshot) -> frozenset[str]:
-        """Return the ids of instances that are on their way out."""
-        for group, state in fleet.groups.items():
-            if self._deleting.get(group, (None,))[0] is not state.instances:
-                ids = frozenset(each.id for each in state.instances if each.state is InstanceState.DELETING)
-                self._deleting[group] = state.instances, ids
-        return frozenset[str]().union(*(self._deleting[group][1] for group in fleet.groups))
 
     def named(self, instances: AbstractSet[str]) -> set[str]:
         """Return the names of the nodes of these instances."""
@@ -314,7 +305,7 @@ class _AtFirst:
 
     def __init__(self, known: ReviewedNodes, snapshot: Snapshot, undrainable: Undrainable) -> None:
         fleet, booked_nodes = snapshot.fleet, snapshot.requests.nodes
-        deleting = known.deleting(fleet)
+        deleting = deleting_instances(fleet)
         self.leaving = known.leaving | known.named(deleting)
         held = (known.held | known.named(fleet.held_instances)) - self.leaving
         self.away = self.leaving | held

@@ -11,8 +11,9 @@ import pytest
 
 from cagrpc.api.core.nodes import HOSTNAME
 from cagrpc.cluster.state import ClusterNode, ClusterState, PodRef, WaitingPods
+from cagrpc.controllers.assume_cache.bookings import has_required_constraints
 from cagrpc.controllers.assume_cache.placements import DesiredPlacements, PlacedPods
-from cagrpc.controllers.placement.handover import may_move, most_promising, repack
+from cagrpc.controllers.placement.handover import most_promising, repack
 from cagrpc.fleet.model import FleetSnapshot, PodKey
 from solver.model import CPU, PODS, Budget, Node, PodSet, PodSpec, Taint, TaintEffect, WhenUnsatisfiable
 from solver.model.objects import PodAffinityTerm, PodSelector, TopologySpread
@@ -38,7 +39,7 @@ def _node(name: str, free: int = WHOLE, taints: tuple[Taint, ...] = ()) -> Node:
 
 def _repack(placed: PlacedPods, specs: Mapping[str, PodSpec], lost_on: list[str]) -> dict[PodKey, str]:
     lost = {uid: specs[str(uid)] for uid in placed.lost}
-    movable = {uid: specs[str(uid)] for uid in placed.nodes_of_pods if may_move(specs[str(uid)])}
+    movable = {uid: specs[str(uid)] for uid in placed.nodes_of_pods if not has_required_constraints(specs[str(uid)])}
     return repack(lost, movable, placed, [*lost_on, *most_promising(lost, movable, placed, frozenset())], PLENTY)
 
 
@@ -116,10 +117,10 @@ def test_pods_that_are_bound_to_others_stay() -> None:
     everybody = PodSelector()
     term = PodAffinityTerm(HOSTNAME, everybody)
     hard = TopologySpread(HOSTNAME, 1, everybody)
-    assert may_move(_pod(1))
-    assert may_move(
+    assert not has_required_constraints(_pod(1))
+    assert not has_required_constraints(
         replace(_pod(1), topology_spread=(replace(hard, when_unsatisfiable=WhenUnsatisfiable.SCHEDULE_ANYWAY),))
     )
-    assert not may_move(replace(_pod(1), topology_spread=(hard,)))
-    assert not may_move(replace(_pod(1), pod_affinity=(term,)))
-    assert not may_move(replace(_pod(1), pod_anti_affinity=(term,)))
+    assert has_required_constraints(replace(_pod(1), topology_spread=(hard,)))
+    assert has_required_constraints(replace(_pod(1), pod_affinity=(term,)))
+    assert has_required_constraints(replace(_pod(1), pod_anti_affinity=(term,)))
