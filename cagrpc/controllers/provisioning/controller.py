@@ -49,7 +49,7 @@ from cagrpc.controllers.provisioning.progress import (
 )
 from cagrpc.controllers.provisioning.scenario import scenario_of
 from cagrpc.controllers.provisioning.store import RequestStore
-from cagrpc.controllers.provisioning.writing import RequestMetrics, Writing, WrittenRequests
+from cagrpc.controllers.provisioning.writing import RequestMetrics, Writing
 from cagrpc.controllers.runtime import Runtime
 from cagrpc.controllers.settings import ClassBehaviour, RequestSettings
 from cagrpc.fleet.fleet import Fleet
@@ -105,10 +105,9 @@ class ProvisioningController(Controller):
         self._events = events
         self._metrics = RequestMetrics(self.bookings)
         self._now, self._clock, self._cpu = runtime.now, runtime.clock, runtime.cpu
-        self._written = WrittenRequests()
         self._labels = BookingLabels(store.client, assumed.labels, runtime.writers)
         self._reader = RequestReader(store, settings)
-        self._writing = Writing(store.client, self._written, events, self._metrics, runtime)
+        self._writing = Writing(store, events, self._metrics, runtime)
         self._turns = Turns(settings.per_namespace, runtime.clock)
         self._deciding = Deciding(
             fleet,
@@ -187,7 +186,7 @@ class ProvisioningController(Controller):
         if hindrance is not None:
             self.waits_for = hindrance
             return
-        requests = self._written.latest(self._store.requests())
+        requests = self._store.requests()
         if not self._is_due(requests):
             return
         began = self._cpu()
@@ -307,7 +306,7 @@ class ProvisioningController(Controller):
     def _decide(self, seen: ReconcileResult) -> None:
         """Decide those that are due. Where both kinds are, whoever else waits to plan comes between the two."""
         with self._assumed.planning_lock:
-            requests = self._written.latest(self._store.requests())
+            requests = self._store.requests()
             observed = self._observe_now(requests)
             shares = Shares(seen.bookings, self._settings.per_namespace)
             atomic = due(observed, seen.actions, ClassBehaviour.ATOMIC, self._turns, shares)

@@ -3,6 +3,8 @@ decided or written here."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any, TypeVar
@@ -51,13 +53,40 @@ class Template:
     priority: int = 0
 
 
+class _Requests(Values[ProvisioningRequest]):
+    """Requests, each as observed or as written by us, whichever is newer."""
+
+    def __init__(self, changed: Callable[[object, object], None]) -> None:
+        super().__init__(changed)
+        self._superseded: defaultdict[str, set[str]] = defaultdict(set)
+        """By UID, the resource versions before our latest write, until the watch has come to it. They are lost with the
+        process, at no cost: a new one lists everything first."""
+
+    def put(self, named: Named[ProvisioningRequest]) -> None:
+        if named.value.resource_version not in self._superseded.get(named.value.uid, ()):
+            self._superseded.pop(named.value.uid, None)
+            super().put(named)
+
+    def drop(self, key: str) -> None:
+        if key in self.of:
+            self._superseded.pop(self.of[key].uid, None)
+        super().drop(key)
+
+    def wrote(self, before: str, request: ProvisioningRequest) -> None:
+        known = self.of.get(request.key)
+        if known is None or (known.uid, known.resource_version) != (request.uid, before):
+            return  # the watch has come further
+        self._superseded[request.uid].add(before)
+        super().put(Named(request.key, request))
+
+
 class RequestStore(InformerStore):
     """The objects, kept up to date by informers from `start` to `stop`. Thread-safe."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
         self._lock = Lock()
-        self._requests: Values[ProvisioningRequest] = Values(self._changed)
+        self._requests = _Requests(self._changed)
         self._templates: Values[wire.TemplatePod | str] = Values(self._template_changed)
         self._classes: Values[Service] = Values()
         self._priorities = Priorities(self._template_changed)
@@ -88,6 +117,11 @@ class RequestStore(InformerStore):
                 found = self._requests.of.values()
                 self._in_order = tuple(sorted(found, key=lambda each: (each.created_at_seconds, each.key)))
             return self._in_order
+
+    def wrote(self, before: str, request: ProvisioningRequest) -> None:
+        """Take in a write of ours; `before` is the resource version that it replaced."""
+        with self._lock:
+            self._requests.wrote(before, request)
 
     def template(self, namespace: str, name: str) -> Template | str:
         """Return the template, or why there is none, in a sentence."""

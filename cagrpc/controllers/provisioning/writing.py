@@ -1,14 +1,13 @@
 """Writes to requests: their statuses, Events, and in the end their deletion; and metrics of what became of them.
 Statuses are patched by resource version: after a conflict the request is observed again. What is written is
-`progress`'s. What the store may not show yet of our own writes is remembered, so that nothing is done twice; it is lost
-with the process, at no cost: a new one lists everything first."""
+`progress`'s. The store is told of our own writes, so that nothing is done twice."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.registry import Collector
@@ -19,9 +18,9 @@ from cagrpc.controllers.provisioning import conditions
 from cagrpc.controllers.provisioning.conditions import Change
 from cagrpc.controllers.provisioning.consumers import request_object
 from cagrpc.controllers.provisioning.model import OURS, ProvisioningRequest
+from cagrpc.controllers.provisioning.store import RequestStore
 from cagrpc.controllers.runtime import Runtime
 from cagrpc.errors import CagrpcError, Conflict, NotFound, Unavailable
-from cagrpc.kube.client.client import Client
 from cagrpc.kube.client.parallel import in_parallel
 
 _SECONDS_BUCKETS = (1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 86400.0)
@@ -66,61 +65,18 @@ class RequestMetrics:
         return self._outcomes, self._seconds, self._bookings
 
 
-@dataclass(slots=True)
-class _WrittenRequest:
-    """A request as of our latest write."""
-
-    request: ProvisioningRequest
-    superseded: set[str] = field(default_factory=set)
-    """The resource versions before it."""
-
-
-class WrittenRequests:
-    """Requests as they are after our own writes. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._written: dict[str, _WrittenRequest] = {}
-
-    def latest(self, seen: Iterable[ProvisioningRequest]) -> list[ProvisioningRequest]:
-        """Return each request as observed or as written, whichever is newer."""
-        with self._lock:
-            found = [self._latest(request) for request in seen]
-            there = {request.uid for request in found}
-            self._written = {uid: written for uid, written in self._written.items() if uid in there}
-        return found
-
-    def _latest(self, seen: ProvisioningRequest) -> ProvisioningRequest:
-        written = self._written.get(seen.uid)
-        if written is None:
-            return seen
-        if seen.resource_version in written.superseded:
-            return written.request
-        del self._written[seen.uid]
-        return seen
-
-    def wrote(self, before: str, request: ProvisioningRequest) -> None:
-        """Remember a write; `before` is the resource version that it replaced."""
-        with self._lock:
-            written = self._written.setdefault(request.uid, _WrittenRequest(request))
-            written.request = request
-            written.superseded.add(before)
-
-
 class Writing:
     """Writes statuses and deletes requests. For one thread."""
 
     def __init__(
         self,
-        client: Client,
-        written: WrittenRequests,
+        store: RequestStore,
         events: EventRecorder,
         metrics: RequestMetrics,
         runtime: Runtime,
     ) -> None:
-        self._client = client
+        self._store, self._client = store, store.client
         self._workers = runtime.writers
-        self._written = written
         self._events = events
         self._metrics = metrics
         self._now, self._clock = runtime.now, runtime.clock
@@ -171,7 +127,7 @@ class Writing:
             self._leave(request, _REFUSED_SECONDS)
             return ""
         version = str(answer.get("metadata", {}).get("resourceVersion", ""))
-        self._written.wrote(request.resource_version, replace(result, resource_version=version))
+        self._store.wrote(request.resource_version, replace(result, resource_version=version))
         if change.event:
             increment = result.details.get(conditions.INCREMENT, "")
             about = {"request": request.key, **({"increment": increment} if increment else {})}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from cagrpc.api.provisioning.objects import POD_TEMPLATES, REQUESTS
@@ -57,3 +58,20 @@ def test_templates_of_requests_that_have_not_failed_are_expected() -> None:
     assert fed.expected() == frozenset()
     fed.keep(frozenset({head}))
     assert fed.expected() == {head}, "capacity is reserved for its pods"
+
+
+def test_a_write_of_ours_counts_until_the_watch_shows_what_came_after_it() -> None:
+    fed = _Fed()
+
+    def shown(version: str) -> str:
+        document = _request()
+        fed.put(REQUESTS, {**document, "metadata": {**document["metadata"], "resourceVersion": version}})
+        return fed.requests()[0].resource_version
+
+    assert shown("17") == "17"
+    (seen,) = fed.requests()
+    fed.wrote("17", replace(seen, resource_version="18"))
+    fed.wrote("18", replace(seen, resource_version="19"))
+    assert [shown(version) for version in ("17", "18", "19", "21")] == ["19", "19", "19", "21"]
+    fed.wrote("19", replace(seen, resource_version="20"))
+    assert fed.requests()[0].resource_version == "21"
