@@ -7,7 +7,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cagrpc.cluster.state import ClusterState
@@ -46,28 +46,22 @@ OF_NODES = (
 _MOST_WARNINGS = 10
 
 
+@dataclass(frozen=True, slots=True)
 class ClusterGroups:
     """The node groups of a cluster: of its provisioners, where there are any, or those that its nodes show."""
 
-    def __init__(
-        self,
-        expanded: Expanded | None,
-        that_stand: GroupsThatStand,
-        prices: NodePrices,
-        sizes: Callable[[], dict[str, GroupSize]],
-    ) -> None:
-        self._expanded = expanded
-        self._that_stand = that_stand
-        self._prices = prices
-        self._sizes = sizes
+    expanded: Expanded | None
+    that_stand: GroupsThatStand
+    prices: NodePrices
+    sizes: Callable[[], dict[str, GroupSize]]
 
     def known(self, state: ClusterState, since_seconds: float) -> KnownGroups:  # noqa: ARG002 - nodes say it all
-        if self._expanded is not None:
-            groups = self._expanded.groups
-            limits = with_nodes(self._expanded.limits, groups, state.nodes)
-            return KnownGroups(groups, limits=limits, unknown=self._expanded.warnings[:_MOST_WARNINGS])
-        groups, estimated = self._that_stand(state, self._prices)
-        sizes = self._sizes()
+        if self.expanded is not None:
+            groups = self.expanded.groups
+            limits = with_nodes(self.expanded.limits, groups, state.nodes)
+            return KnownGroups(groups, limits=limits, unknown=self.expanded.warnings[:_MOST_WARNINGS])
+        groups, estimated = self.that_stand(state, self.prices)
+        sizes = self.sizes()
         return KnownGroups(tuple(_sized(each, sizes) for each in groups), estimated, unknown=(OF_NODES,))
 
 

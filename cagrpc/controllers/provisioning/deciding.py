@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from cagrpc.cluster.node_info import ClusterCapacity
 from cagrpc.cluster.state import ClusterState
@@ -31,26 +31,17 @@ from solver.model.errors import NotCompiledError
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
 class Deciding:
     """Decides requests. For the one thread that holds the planning lock."""
 
-    def __init__(
-        self,
-        fleet: Fleet,
-        labels: BookingLabels,
-        budget: Budget,
-        turns: Turns,
-        *,
-        still_there: Callable[[str], bool],
-        stopping: Callable[[], bool],
-    ) -> None:
-        """`still_there` returns whether a request still exists, just before something is ordered for it."""
-        self._fleet = fleet
-        self._labels = labels
-        self._budget = budget
-        self._turns = turns
-        self._still_there = still_there
-        self._stopping = stopping
+    fleet: Fleet
+    labels: BookingLabels
+    budget: Budget
+    turns: Turns
+    still_there: Callable[[str], bool]
+    """Returns whether a request still exists, just before something is ordered for it."""
+    stopping: Callable[[], bool]
 
     def atomic(
         self,
@@ -71,21 +62,21 @@ class Deciding:
                 replace(
                     _candidate(each, observed.state),
                     turn=turn,
-                    may_keep=self._turns.may_keep(each.request.namespace),
+                    may_keep=self.turns.may_keep(each.request.namespace),
                     early=_is_early(each.request, observed.at_seconds),
                 )
                 for turn, each in enumerate(candidates)
             ]
             with tracing.span("solving"):
                 decided = self._decide(asked, to_be_labelled(scenario), share)
-            self._turns.kept(map(namespace_of, decided.kept_for))
+            self.turns.kept(map(namespace_of, decided.kept_for))
             found: dict[str, Decision] = dict(decided.refused)
-            served = {uid for uid in decided.served if not self._stopping() and self._still_there(uid)}
+            served = {uid for uid in decided.served if not self.stopping() and self.still_there(uid)}
             used = {uid: decided.on_nodes.get(uid, ()) for uid in served}
-            self._labels.drop(
+            self.labels.drop(
                 by_node({uid: {*observed.booked.get(uid, ())}.difference(names) for uid, names in used.items()})
             )
-            failed = self._labels.put(by_node(used))
+            failed = self.labels.put(by_node(used))
             for uid, names in used.items():
                 not_labelled = [name for name in names if name in failed]
                 if not_labelled:
@@ -98,7 +89,7 @@ class Deciding:
             requests = {uid: by_uid[uid].request for uid in served}
             with tracing.span("committing"):
                 refused = self._order([part for part in decided.parts if served.issuperset(part.uids)], requests, plan)
-            self._turns.served(of.namespace for uid, of in requests.items() if uid not in refused)
+            self.turns.served(of.namespace for uid, of in requests.items() if uid not in refused)
             return {**found, **refused}
 
     def _decide(self, candidates: Sequence[Candidate], scenario: Scenario, share: float) -> Decisions:
@@ -108,7 +99,7 @@ class Deciding:
         alone = [[each] for each in candidates] if len(candidates) > 1 else []
         for asked in (candidates, *alone):
             try:
-                found = decide(asked, scenario, self._budget.part(share), self._fleet.widen)
+                found = decide(asked, scenario, self.budget.part(share), self.fleet.widen)
             except NotCompiledError:  # all wait
                 raise
             except Exception as error:
@@ -129,7 +120,7 @@ class Deciding:
         """Order the parts. Return the requests that the fleet refuses; `requests` are by UID."""
         asked = [_increment(part, plan, [requests[uid] for uid in part.uids]) for part in parts]
         refused: dict[str, Decision] = {}
-        for part, answer in zip(parts, self._fleet.apply_all(asked) if asked else (), strict=True):
+        for part, answer in zip(parts, self.fleet.apply_all(asked) if asked else (), strict=True):
             if isinstance(answer, CagrpcError):  # sizes or limits that others have used meanwhile
                 log.warning("the fleet refused %s: %s", format_deltas(part.deltas), answer)
                 refused.update((uid, Refused(str(answer))) for uid in part.uids)
@@ -141,7 +132,7 @@ class Deciding:
         """Decide check-capacity requests one after the other, as many as there is time for: the next one does not get
         what one has booked, but may get what one has only checked."""
         found: dict[str, Decision] = {}
-        budget = RunningBudget(self._budget)
+        budget = RunningBudget(self.budget)
         capacity = ClusterCapacity(scenario.nodes)
         standing = {each.node.name: each for each in state.nodes if each.node.name in capacity}
         for each in candidates:
@@ -149,7 +140,7 @@ class Deciding:
                 break
             scenario = replace(scenario, nodes=capacity.nodes)
             try:
-                checked = check(_candidate(each, state), scenario, self._budget)
+                checked = check(_candidate(each, state), scenario, self.budget)
             except NotCompiledError:  # all wait
                 raise
             except Exception as error:
@@ -160,7 +151,7 @@ class Deciding:
                 continue
             found[each.request.uid] = checked
             if isinstance(checked, Granted) and each.service.books:
-                self._turns.served([each.request.namespace])
+                self.turns.served([each.request.namespace])
                 used = replace(
                     state,
                     nodes=tuple(
