@@ -81,9 +81,6 @@ _FIT_SHARE = 0.05
 _MOST_EXPLAINED = 2_000
 """Nodes and node groups together, above which only the planner's own reasons are given."""
 
-Demand = tuple[str, Mapping[int, int]]
-"""A request's UID and its pods, class -> pods."""
-
 
 @dataclass(frozen=True, slots=True)
 class RequestPart:
@@ -323,21 +320,24 @@ class Assignment:
     new: tuple[Placement, ...]
 
 
-def _assign(demands: Sequence[Demand], existing: Sequence[PlacedOnNode], nodes: Sequence[PlannedNodes]) -> Assignment:
-    """Assign nodes to `demands`, which are in the order in which they are served and together fill the nodes. Existing
-    nodes go to the first. New nodes without pods go with others of their group."""
-    standing, pool = _Standing(existing), _Pool(nodes)
+def _assigned(candidates: Sequence[Candidate], plan: Plan) -> Assignment:
+    """Return which candidate gets which nodes of a plan that serves them all, in the order in which they are served:
+    existing nodes go to the first. New nodes without pods go with others of their group."""
+    index = {each.spec: each.index for each in plan.pod_classes}
+    standing, pool = _Standing(plan.existing), _Pool(plan.nodes)
     on_nodes: dict[str, tuple[str, ...]] = {}
     new: list[Placement] = []
-    for uid, pods in demands:
-        need = Counter(pods)
-        used = standing.take(need)
-        if used:
-            on_nodes[uid] = used
-        new.extend(Placement(of.node_group, requests=(uid,), domain=of.domain) for of in pool.whole(need))
-        pool.shared(uid, need)
+    for candidate in candidates:
+        need: Counter[int] = Counter()
+        for pods in candidate.pod_sets:
+            need[index[pods.spec]] += pods.count
+        if used := standing.take(need):
+            on_nodes[candidate.uid] = used
+        whole = pool.whole(need)
+        new.extend(Placement(of.node_group, requests=(candidate.uid,), domain=of.domain) for of in whole)
+        pool.shared(candidate.uid, need)
     new.extend(Placement(each.of.node_group, requests=tuple(each.uids), domain=each.of.domain) for each in pool.begun)
-    return Assignment(on_nodes, (*new, *_spare(nodes, new)))
+    return Assignment(on_nodes, (*new, *_spare(plan.nodes, new)))
 
 
 class _Standing:
@@ -654,15 +654,3 @@ def _largest_part(candidates: Sequence[Candidate], found: Attempt) -> int:
     if found.new_nodes <= LARGEST_INCREMENT:
         return found.new_nodes
     return max(map(len, _together(_assigned(candidates, found.plan).new)))
-
-
-def _assigned(candidates: Sequence[Candidate], plan: Plan) -> Assignment:
-    """Return which candidate gets which nodes of a plan that serves them all."""
-    index = {each.spec: each.index for each in plan.pod_classes}
-    demands = []
-    for candidate in candidates:
-        pods: Counter[int] = Counter()
-        for each in candidate.pod_sets:
-            pods[index[each.spec]] += each.count
-        demands.append((candidate.uid, pods))
-    return _assign(demands, plan.existing, plan.nodes)
