@@ -39,7 +39,7 @@ from cagrpc.controllers.admission_checks.reconcile import (
     reconcile,
     topology_first,
 )
-from cagrpc.controllers.admission_checks.store import ChecksObservation, CheckStore
+from cagrpc.controllers.admission_checks.store import CHECK, ChecksObservation, CheckStore
 from cagrpc.controllers.events import Note, ObjectRef
 from cagrpc.controllers.settings import KueueSettings
 from cagrpc.errors import CagrpcError, Conflict, FailedPrecondition, InvalidInput, NotFound
@@ -57,7 +57,6 @@ _DISCOVERY_SECONDS = 60.0
 _RESYNC_SECONDS = 120.0
 _NOT_SYNCED_SECONDS = 0.5
 _CONFLICT_SECONDS = 1.0
-_WORKLOAD, _CHECK = "workload", "check"
 
 _log = logging.getLogger(__name__)
 
@@ -169,16 +168,8 @@ class AdmissionCheckController(Controller):
         if self._store is not None:
             self._store.stop(0.0)
         _log.info("Kueue is installed: watching %s/%s", GROUP, version)
-        self._store = CheckStore(
-            self._client, version, workload_changed=self._workload_changed, check_changed=self._check_changed
-        )
+        self._store = CheckStore(self._client, version, self.queue.add)
         self._store.start()
-
-    def _workload_changed(self, key: str) -> None:
-        self.queue.add((_WORKLOAD, key))
-
-    def _check_changed(self, name: str) -> None:
-        self.queue.add((_CHECK, name))
 
     def _count(self, what: str) -> None:
         self._actions.labels(what).inc()
@@ -191,7 +182,7 @@ class AdmissionCheckController(Controller):
         if not store.synced:
             return _NOT_SYNCED_SECONDS  # what is missing may only not have been listed yet
         try:
-            return self._reconcile_check(store, which) if kind == _CHECK else self._reconcile_workload(store, which)
+            return self._reconcile_check(store, which) if kind == CHECK else self._reconcile_workload(store, which)
         except Conflict:  # another write came first, and its watch event is about to arrive
             self._count("conflicts")
             return _CONFLICT_SECONDS

@@ -33,6 +33,7 @@ from cagrpc.kube.informer.resource import Resource
 
 V = TypeVar("V")
 
+WORKLOAD, CHECK = "workload", "check"
 _OURS = {"labelSelector": f"{OWNED}=true"}
 
 
@@ -58,16 +59,13 @@ class CheckStore(InformerStore):
         self,
         client: Client,
         version: str,
-        *,
-        workload_changed: Callable[[str], None],
-        check_changed: Callable[[str], None],
+        changed: Callable[[tuple[str, str]], None],
     ) -> None:
-        """`version` is that of Kueue's API. Both callbacks get the key or name of what is to be reconciled, under the
-        lock: they may call nothing here."""
+        """`version` is that of Kueue's API. `changed` gets what is to be reconciled, a `WORKLOAD` by its key or a
+        `CHECK` by its name, under the lock: it may call nothing here."""
         self.version = version
         self._lock = Lock()
-        self._workload_changed = workload_changed
-        self._check_changed = check_changed
+        self._changed = changed
         self._keys: dict[str, str] = {}
         self._of_kueue: set[str] = set()
         """Workloads to which Kueue's own controller has been observed to write."""
@@ -163,15 +161,15 @@ class CheckStore(InformerStore):
             if KUEUES_NAME in after.writers:
                 self._of_kueue.add(after.key)
             self._keys[after.uid] = after.key
-            self._workload_changed(after.key)
+            self._changed((WORKLOAD, after.key))
 
     def _on_check(self, before: Check | None, after: Check | None) -> None:
         found = after or before
         if found is not None:
-            self._check_changed(found.name)
+            self._changed((CHECK, found.name))
             for workload in self._workloads.of.values():
                 if any(str(each.get("name")) == found.name for each in workload.checks):
-                    self._workload_changed(workload.key)
+                    self._changed((WORKLOAD, workload.key))
 
     def _on_definition(self, before: object, after: object) -> None:
         if before != after:
@@ -182,13 +180,13 @@ class CheckStore(InformerStore):
         for each in (before, after):
             key = self._keys.get(each.purpose.workload_uid) if each is not None else None
             if key is not None:
-                self._workload_changed(key)
+                self._changed((WORKLOAD, key))
 
     def _everything(self) -> None:
         for name in self._checks.of:
-            self._check_changed(name)
+            self._changed((CHECK, name))
         for key in self._workloads.of:
-            self._workload_changed(key)
+            self._changed((WORKLOAD, key))
 
 
 class _Made(NamedTuple):

@@ -132,7 +132,7 @@ def _requests() -> Iterator[Decoder]:
 
 
 def _kueue() -> Iterator[Decoder]:
-    objects = CheckStore(ApiServer().client(), "v1beta2", workload_changed=lambda _: None, check_changed=lambda _: None)
+    objects = CheckStore(ApiServer().client(), "v1beta2", lambda _: None)
 
     def look() -> None:
         for key in list(objects._workloads.of):

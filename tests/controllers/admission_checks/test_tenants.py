@@ -23,7 +23,7 @@ class FedChecks:
 
     def __init__(self) -> None:
         client = ApiServer().client()
-        self.store = CheckStore(client, "v1beta2", workload_changed=lambda _: None, check_changed=lambda _: None)
+        self.store = CheckStore(client, "v1beta2", lambda _: None)
         self._by_path = {each.resource.path: each for each in self.store.followed}
 
     def put(self, *documents: Any, path: str = WORKLOADS) -> None:
