@@ -20,6 +20,7 @@ from cagrpc.runtime.clock import EpochClock
 from solver.model import Labels, NodeGroup, PodSpec, PossibleGroups, Resources, Taint
 from solver.model.allocation import why_not_allocated
 from solver.model.eligibility import why_not_eligible
+from solver.model.quantities import some_of
 
 MOST_TIMES = 6
 """Times the base is the longest that an offering is left out; so long after its end a shortage is forgotten too."""
@@ -88,9 +89,8 @@ def backed_off(shortages: Iterable[Shortage]) -> str:
     """Return the offerings that are left out, with until when and what was said of them, in a sentence; those that come
     back first are named first."""
     found = sorted(set(shortages), key=lambda each: (each.until_seconds, each.offering))
-    rest = len(found) - _MOST_NAMED
-    names = ", ".join(f"{each.offering} until {until(each)}{_cause(each)}" for each in found[:_MOST_NAMED])
-    return f"backed off after a shortage: {names}{f' and {rest} more' if rest > 0 else ''}"
+    names = [f"{each.offering} until {until(each)}{_cause(each)}" for each in found]
+    return f"backed off after a shortage: {some_of(names, _MOST_NAMED)}"
 
 
 def until(shortage: Shortage) -> str:

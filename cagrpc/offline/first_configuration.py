@@ -14,7 +14,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULER, EXPENDABLE_BELOW
@@ -25,7 +24,7 @@ from cagrpc.controllers.settings import AutoscalerConfigMapSettings
 from cagrpc.durations import duration_seconds, duration_text
 from cagrpc.errors import InvalidConfiguration
 from cagrpc.offline.annotated_yaml import ITEM, SourcedSetting, annotated, commented, one_line
-from solver.model.quantities import pluralize
+from solver.model.quantities import pluralize, some_of
 
 EXTERNAL_GRPC = "externalgrpc"
 KUEUE, REQUESTS, OURS, CLUSTER_API = "kueue.x-k8s.io", "autoscaling.x-k8s.io", "cagrpc.io", "cluster.x-k8s.io"
@@ -403,7 +402,7 @@ def _of_node_pools(found: ClusterFindings) -> Iterator[str]:
     if found.node_pools is None:
         return
     names = [str(each.get("name")) for each in found.node_pools.sections.get("provisioners", ())]
-    yield f"- {pluralize(len(names), 'NodePool')}: {', '.join(names[:_MOST_NAMED])}{_rest(names)}"
+    yield f"- {pluralize(len(names), 'NodePool')}: {some_of(names, _MOST_NAMED)}"
     if any(each.has_own_provider for each in found.autoscalers):
         yield "- NodePools stay Karpenter's; `cagrpc config import node-pools` writes them as provisioners"
     else:
@@ -440,8 +439,4 @@ def _says(autoscaler: AutoscalerWorkload | None, flag: str, otherwise: str) -> s
 def _named(counts: Mapping[str, int]) -> str:
     """Return names with their counts, the most frequent first."""
     ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
-    return ", ".join(f"{name} ({count})" for name, count in ordered[:_MOST_NAMED]) + _rest(ordered)
-
-
-def _rest(of: Sequence[Any]) -> str:
-    return f" and {len(of) - _MOST_NAMED} more" if len(of) > _MOST_NAMED else ""
+    return some_of([f"{name} ({count})" for name, count in ordered], _MOST_NAMED)

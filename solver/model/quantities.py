@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 
@@ -98,6 +99,11 @@ def resource_words(resource: str) -> str:
 def pluralize(count: int, one: str, many: str = "") -> str:
     """Return a number with its noun: "1 node", "2,000 nodes"; `many` where that is no "s" more."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def some_of(names: Sequence[str], most: int) -> str:
+    """Return the first names, and how many others there are: "a, b and 3 more"."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _is_bytes(resource: str) -> bool:

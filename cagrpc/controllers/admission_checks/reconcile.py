@@ -47,6 +47,7 @@ from cagrpc.controllers.provisioning.model import ConditionType, ProvisioningReq
 from cagrpc.controllers.settings import KueueSettings, RetryMode
 from cagrpc.kube.client.client import USER_AGENT
 from solver.model.money import hourly
+from solver.model.quantities import some_of
 
 
 def asked(request: str, attempt: int, retries: Retries) -> str:
@@ -380,13 +381,12 @@ def topology_first(check: Check, flavors: Mapping[str, Flavor]) -> str:
     """Return which flavors Kueue has to have nodes of before it asks this check, which is ours; empty where none."""
     if check.controller == KUEUES_NAME:
         return ""
-    of = [f"{each.name} (topology {each.topology})" for each in flavors.values() if each.topology]
+    of = sorted(f"{each.name} (topology {each.topology})" for each in flavors.values() if each.topology)
     if not of:
         return ""
-    more = f" and {len(of) - _MOST_NAMED} more" if len(of) > _MOST_NAMED else ""
     return (
         f"Kueue asks AdmissionCheck {check.name} about ResourceFlavors with a topology only once they have nodes:"
-        f" {', '.join(sorted(of)[:_MOST_NAMED])}{more}. It {TOPOLOGY_FROM_NOTHING}"
+        f" {some_of(of, _MOST_NAMED)}. It {TOPOLOGY_FROM_NOTHING}"
     )
 
 

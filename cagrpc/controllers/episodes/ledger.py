@@ -31,7 +31,7 @@ from cagrpc.fleet.model import PodKey
 from cagrpc.fleet.prices import NodePrices, place_of
 from cagrpc.fleet.provisioners import pool_of
 from solver.model import NodeGroup
-from solver.model.quantities import pluralize
+from solver.model.quantities import pluralize, some_of
 
 GATHERING = PlannerSettings()
 """Pods are gathered as the planner loop gathers them (`idle`, `window`)."""
@@ -234,8 +234,11 @@ class _OpenEpisode:
         short = [name for name in self.groups if name in self.short]
         went = max(0, pods - len(self.waited) - len(self.waiting))
         said = (
-            (len(estimated), f"prices of {_named(estimated)}: they are by the price rule"),
-            (len(short), f"what {_named(short)} could have had: backed off from meanwhile, and not planned with"),
+            (len(estimated), f"prices of {some_of(estimated, _MOST_NAMED)}: they are by the price rule"),
+            (
+                len(short),
+                f"what {some_of(short, _MOST_NAMED)} could have had: backed off from meanwhile, and not planned with",
+            ),
             (of_none, f"the node group of {pluralize(of_none, 'node')} that came"),
             (not self.sizes, "sizes and maximums of node groups: the autoscaler's status was not read"),
             (waves > 1, f"when it was planned, the pods of later waves: there were {waves}, each planned as it came"),
@@ -356,8 +359,3 @@ def _changes(before: Mapping[str, GroupSize], after: Mapping[str, GroupSize]) ->
     """Return the target sizes that changed."""
     both = ((name, before[name].target_size, size.target_size) for name, size in after.items() if name in before)
     return {name: (was, now) for name, was, now in both if was != now}
-
-
-def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return f"{', '.join(names[:_MOST_NAMED])}{more}"

@@ -48,7 +48,7 @@ from solver.model.capacity import limits_broken
 from solver.model.errors import NotCompiledError
 from solver.model.money import hourly
 from solver.model.plan import ScaleUpCandidate, Score
-from solver.model.quantities import pluralize
+from solver.model.quantities import pluralize, some_of
 
 if TYPE_CHECKING:  # not needed without a cluster
     from cagrpc.cluster.state import ClusterState
@@ -163,8 +163,7 @@ class OfferedGroups:
 
 
 def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return f"{', '.join(each[:_LONGEST_NAME] for each in names[:_MOST_NAMES])}{more}"
+    return some_of([each[:_LONGEST_NAME] for each in names], _MOST_NAMES)
 
 
 def _with_room(group: NodeGroup, node_count: int) -> NodeGroup:

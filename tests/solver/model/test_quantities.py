@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solver.model.quantities import LARGEST_AMOUNT, Quantity, amount, format_quantity, parse_quantity
+from solver.model.quantities import LARGEST_AMOUNT, Quantity, amount, format_quantity, parse_quantity, some_of
 
 
 @pytest.mark.parametrize(
@@ -144,3 +144,8 @@ def test_anything_else_is_a_value_error(anything: Quantity) -> None:
 
 def test_a_part_of_a_millicore_is_rounded_up_or_down() -> None:
     assert (amount("cpu", "1.0001"), amount("cpu", "1.0001", round_up=False)) == (1001, 1000)
+
+
+@pytest.mark.parametrize(("most", "said"), [(3, "a, b, c"), (2, "a, b and 1 more"), (1, "a and 2 more")])
+def test_of_many_names_the_first_are_said_and_how_many_others_there_are(most: int, said: str) -> None:
+    assert some_of(["a", "b", "c"], most) == said
