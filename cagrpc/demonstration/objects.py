@@ -69,10 +69,6 @@ class ObjectStore:
             self.tell(path, copied(self.objects[path]), there=True)
             return self.objects[path]
 
-    def edit(self, path: str, **metadata: Any) -> None:
-        """Change an object's metadata."""
-        self.change(path, metadata=metadata)
-
     def change(self, path: str, **patch: Any) -> None:
         with self.changed:
             self.put(path, merged(self.objects[path], patch, strategic=True))

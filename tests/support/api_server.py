@@ -112,6 +112,10 @@ class ApiServer(ObjectStore):
     def tell(self, path: str, document: Document, *, there: bool) -> None:
         self.unseen.append((path, document, there))
 
+    def edit(self, path: str, **metadata: Any) -> None:
+        """Change an object's metadata."""
+        self.change(path, metadata=metadata)
+
     def pod(self, name: str, *, node: str = "", **more: Any) -> str:
         """Create a pending pod with one container and return its path. Its UID is made of its name. `more` is merged
         in."""
