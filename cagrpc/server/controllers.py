@@ -26,7 +26,7 @@ from cagrpc.controllers.provisioning.store import RequestStore
 from cagrpc.controllers.runtime import Runtime
 from cagrpc.controllers.scale_down.choice import Rules
 from cagrpc.controllers.scale_down.controller import ScaleDownController
-from cagrpc.controllers.settings import ConsolidationMode, ConsolidationSettings, Drive
+from cagrpc.controllers.settings import ConsolidationMode, Drive
 from cagrpc.controllers.slack.carriers import Buffers, PausePods, Place, PlaceholderCarrier, Switching, choose, served
 from cagrpc.controllers.slack.controller import SlackController
 from cagrpc.controllers.slack.model import Carrier, SlackSettings
@@ -85,10 +85,10 @@ def cluster_controllers(
     consolidation = settings.consolidation
     if consolidation is not None:
         recorder = events("cagrpc.io/consolidation", "Consolidating")
-        built += [
-            _consolidation(consolidation, client, view, fleet, assumed, recorder, runtime),
-            recorder,
-        ]
+        observer = Observer(view, fleet, consolidation, assumed, recorder, now)
+        queue = DisruptionQueue(client.hurried(_ANSWER_SECONDS), fleet, view, assumed, consolidation, clock)
+        lock = assumed.planning_lock
+        built += [ConsolidationController(fleet, observer, queue, consolidation, lock, runtime), recorder]
     elif fleet.snapshot.disruption is not None:
         # What is under way where consolidation is off is undone.
         built.append(UnfinishedStep(client.hurried(_ANSWER_SECONDS), fleet, view))
@@ -112,21 +112,6 @@ def _events(
 ) -> EventRecorder:
     instance = cluster.election.identity if cluster.election is not None else socket.gethostname()
     return EventRecorder(cluster.client, EventSource(controller, action, instance), clock=now, still_so=still_so)
-
-
-def _consolidation(
-    settings: ConsolidationSettings,
-    client: Client,
-    view: ClusterView,
-    fleet: Fleet,
-    assumed: AssumeCache,
-    events: EventRecorder,
-    runtime: Runtime,
-) -> ConsolidationController:
-    """Return the controller of consolidation, with who asks and who carries out steps."""
-    observer = Observer(view, fleet, settings, assumed, events, runtime.now)
-    queue = DisruptionQueue(client.hurried(_ANSWER_SECONDS), fleet, view, assumed, settings, runtime.clock)
-    return ConsolidationController(fleet, observer, queue, settings, assumed.planning_lock, runtime)
 
 
 def _slack(
