@@ -7,6 +7,7 @@ import ast
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -26,9 +27,8 @@ from tests.support.serving import Serving, serve, started_process
 from tests.support.waiting import AMPLE_SECONDS
 
 ROOT = Path(__file__).parents[2]
-GUIDE = ROOT / "docs" / "guides" / "writing-a-backend.md"
+RACK = ROOT / "docs" / "guides" / "rack"
 PROMISE = ROOT / "docs" / "reference" / "api" / "backends.md"
-_BLOCK = re.compile(r'^```\w+ title="(?P<path>[^"]+)"\n(?P<text>.*?)^```$', re.DOTALL | re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +58,8 @@ class Example:
 
 @pytest.fixture(scope="module")
 def example(tmp_path_factory: pytest.TempPathFactory) -> Example:
-    source, site = tmp_path_factory.mktemp("rack"), tmp_path_factory.mktemp("site")
-    for block in _BLOCK.finditer(GUIDE.read_text()):
-        path = source / block["path"]
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(block["text"])
+    source, site = tmp_path_factory.mktemp("example") / "rack", tmp_path_factory.mktemp("site")
+    shutil.copytree(RACK, source)
     (source / "spool").mkdir()
     offline = ("--no-index", "--no-deps", "--no-build-isolation", "--disable-pip-version-check")
     install = [sys.executable, "-m", "pip", "install", "--quiet", *offline, "--target", str(site), str(source)]
@@ -219,7 +216,7 @@ def test_packages_import_of_cagrpc_what_is_promised_to_them(package: str) -> Non
     promised = set(re.findall(r"^- `([\w.]+)`", PROMISE.read_text(), re.MULTILINE))
     assert "cagrpc.backends.plugin" in promised
     if package == "cagrpc_rack":
-        sources = [block["text"] for block in _BLOCK.finditer(GUIDE.read_text()) if block["path"].endswith(".py")]
+        sources = [path.read_text() for path in RACK.rglob("*.py")]
     else:
         sources = [path.read_text() for path in (ROOT / "plugins").glob(f"*/{package}/*.py")]
     assert len(sources) > 1
