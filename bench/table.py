@@ -103,8 +103,10 @@ def write_markdown(path: Path, rows: Sequence[Result], facts: dict[str, str | in
 
 
 def _markdown(rows: Sequence[Result], facts: dict[str, str | int | float]) -> str:
-    """The series of growth are not listed: the sentences below the table say what they come to."""
-    shown = [index for index, (name, _) in enumerate(_HEADS) if name not in _OF_TERMINALS]
+    """The series of growth are not listed: the sentences below the table say what they come to. Pods that are left out
+    have a column only where there are any."""
+    unsaid = _OF_TERMINALS if any(row.unplaced for row in rows) else (*_OF_TERMINALS, "left")
+    shown = [index for index, (name, _) in enumerate(_HEADS) if name not in unsaid]
     names = [_HEADS[index][0] for index in shown]
     lines = [f"Machine: {machine_line(facts)}.", "", _row(names), _row(["---", *("---:" for _ in names[1:])])]
     section = ""

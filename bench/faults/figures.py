@@ -14,6 +14,29 @@ from bench.table import machine, machine_line
 _MOST_STEPS = 12
 _KINDS = re.compile(r"(.*(?: answered with|with the fault)) \S+")
 """Counts of which the page has the sum alone: of each code, of each fault."""
+_OF_TERMINALS = frozenset(
+    {
+        "ProvisioningRequests that lost a node, and were made anew",
+        "asked for",
+        "backups",
+        "calls refused",
+        "cycles",
+        "episodes",
+        "instances made",
+        "instances that callers deleted",
+        "messages in all",
+        "native: MiB after a third",
+        "nodes that the autoscaler deleted",
+        "orders refused",
+        "processes started",
+        "python: MiB after a third",
+        "quiet points",
+        "refused by decoders",
+        "tries of former leaders",
+        "withdrawn",
+    }
+)
+"""Counts that the page goes without: of what is usual, or follows from others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +72,7 @@ class Figures:
         counts = (*sorted(told.items()), *sorted(self.result.most.items()))
         if self.result.steps:
             counts = (*counts, ("different steps at which processes were killed", len(self.result.steps)))
-        rows = [f"| {what} | {count:,} |" for what, count in counts]
+        rows = [f"| {what} | {count:,} |" for what, count in counts if what not in _OF_TERMINALS]
         rows.append(f"| **violations** | **{len(self.result.violations):,}** |")
         head = f"Machine: {machine_line(machine())}. Seed {self.seed}, {self._took()}."
         return "\n".join([head, "", "| | |", "|---|---:|", *rows])

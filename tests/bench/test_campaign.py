@@ -33,7 +33,8 @@ def test_what_was_measured_is_on_the_page(monkeypatch: pytest.MonkeyPatch, page:
     assert commanded(monkeypatch, page) == 0
     text = page.read_text()
     assert "old" not in text
-    assert "| episodes | 1 |" in text
+    assert "| increments | 2 |" in text
+    assert "| episodes |" not in text, "what is usual is on the terminal alone"
     assert "| **violations** | **0** |" in text
     assert text.endswith("<!-- fleet: end -->\n\nRest.\n")
 
