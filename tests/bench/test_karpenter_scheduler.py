@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bench.karpenter_mix import hostname_affinity
-from bench.karpenter_scheduler import broken_constraints, plan_of
+from bench.karpenter_scheduler import broken_constraints, openb_1000, plan_of, tainted_types
 from solver import Problem
 
 TOGETHER = hostname_affinity(5, hosts=1, types=20)
@@ -40,3 +40,13 @@ def test_broken_constraints_are_counted_and_what_was_left_is_told() -> None:
     )
     assert sum(each.count for each in plan.unplaced) == 2
     assert broken_constraints(TOGETHER, plan) > 0
+
+
+def test_pods_that_tolerate_no_taint_are_kept_off_its_types() -> None:
+    """The program has one NodePool, and so no taint of some of its types."""
+    problem = openb_1000(tainted=True)
+    gpus = {each.id.split("/")[0] for each in problem.node_groups if "nvidia.com/gpu" in each.allocatable}
+    for pods in problem.pod_sets:
+        asks = "nvidia.com/gpu" in dict(pods.spec.requests)
+        assert tainted_types(problem, pods.spec) == ([] if asks else sorted(gpus))
+    assert not any(tainted_types(openb_1000(), each.spec) for each in problem.pod_sets)
