@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 SUMMARY = "watch a cluster: what its autoscaler does, beside what would have been planned"
 DETAILS = (
-    "Each time pods wait, of a cluster with the cluster-autoscaler or Karpenter; nothing is written there, it is listed"
-    " and watched. Without --kubeconfig it is the cluster that this runs in. It ends with Ctrl-C or --for, and then"
-    " writes the report; what it has seen is in the file of --kept, with which it goes on the next time."
+    "Reports on each time that pods wait in a cluster with the cluster-autoscaler or Karpenter, which is only listed"
+    " and watched: nothing is written there. Without --kubeconfig it is the cluster that this runs in. It ends with"
+    " Ctrl-C or --for, and then writes the report. The file of --kept has what was seen, and the next run goes on from"
+    " it."
 )
 EXAMPLES = (
     "cagrpc observe --kubeconfig ~/.kube/config --for 8h --to report.html report.md",
@@ -47,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--kept", type=Path, default=Path("episodes.json"), metavar="FILE",
-        help="what outlives the process (default: %(default)s)",
+        help="the file that keeps what was seen (default: %(default)s)",
     )  # fmt: skip
     flags.add_file(
         parser,
@@ -58,7 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plan-again", action="store_true", help="with --from: plan each episode again from its recorded state"
     )
-    parser.add_argument("--budget", default="20s", metavar="DURATION", help="of each plan again (default: 20s)")
+    parser.add_argument(
+        "--budget", default="20s", metavar="DURATION", help="with --plan-again: how long to plan (default: 20s)"
+    )
     parser.add_argument(
         "--to", type=Path, nargs="+", action="extend", default=[], metavar="FILE",
         help=f"where to write the report, its form by the suffix: {', '.join(FORMS)} (default: Markdown to stdout)",
@@ -80,12 +83,12 @@ def run(options: argparse.Namespace) -> int:
 def _watched(options: argparse.Namespace) -> Sequence[Episode]:
     from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
     from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
+    from cagrpc.api.encoding.json_documents import timestamp
     from cagrpc.controllers.episodes.model import sentences
     from cagrpc.durations import seconds_of_flag
     from cagrpc.offline.inputs import Inputs
     from cagrpc.offline.observing import observe
     from cagrpc.output import say
-    from cagrpc.report.episodes import when
     from cagrpc.report.standing import groups_that_stand
 
     what = Inputs(
@@ -100,10 +103,8 @@ def _watched(options: argparse.Namespace) -> Sequence[Episode]:
     seconds = None if options.duration is None else seconds_of_flag(options.duration, "--for")
 
     def tell(episode: Episode) -> None:
-        say(
-            f"{when(episode.closed_at_seconds)}: {pluralize(episode.pods, 'pod')}; {'; '.join(sentences(episode))}",
-            flush=True,
-        )
+        until, pods = timestamp(episode.closed_at_seconds), pluralize(episode.pods, "pod")
+        say(f"{until}: {pods}; {'; '.join(sentences(episode))}", flush=True)
 
     with _until(seconds) as ended:
         return [each.episode for each in observe(what, options.kept, groups_that_stand, tell, ended)]

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from importlib.resources import files
 
 from jinja2 import Environment, StrictUndefined
 
+from cagrpc.api.encoding.json_documents import timestamp
 from cagrpc.controllers.episodes.model import Better, Ended, Episode, GroupNodes, sentences
 from cagrpc.output import printable
 from solver.model.money import hourly
@@ -51,7 +51,7 @@ def cells(episode: Episode) -> Sequence[str]:
     came, planned = episode.came, episode.planned
     saving = episode.saving_usd_per_hour
     return (
-        when(episode.opened_at_seconds),
+        timestamp(episode.opened_at_seconds),
         str(episode.pods),
         f"{hourly(came.usd_per_hour)}, {pluralize(came.node_count, 'node')}",
         "" if planned is None else f"{hourly(planned.usd_per_hour)}, {pluralize(planned.node_count, 'node')}",
@@ -86,7 +86,7 @@ def as_markdown(episodes: Sequence[Episode]) -> str:
         rows = [COLUMNS, ["---"] * len(COLUMNS), *([_escaped(cell) for cell in cells(each)] for each in found)]
         lines += ["", f"## {heading}", "", *(f"| {' | '.join(row)} |" for row in rows)]
         for each in found:
-            lines += ["", f"### {when(each.opened_at_seconds)}: {pluralize(each.pods, 'pod')}", ""]
+            lines += ["", f"### {timestamp(each.opened_at_seconds)}: {pluralize(each.pods, 'pod')}", ""]
             lines += (f"- {_escaped(line)}" for line in details(each))
     return "\n".join(lines) + "\n"
 
@@ -102,16 +102,11 @@ def as_html(episodes: Sequence[Episode]) -> str:
         )
         for heading, some in by_better(episodes)
     ]
-    return template.render(title=title(episodes), how=HOW, columns=COLUMNS, found=found, when=when)
+    return template.render(title=title(episodes), how=HOW, columns=COLUMNS, found=found, timestamp=timestamp)
 
 
 def title(episodes: Sequence[Episode]) -> str:
     return f"The autoscaler beside the plan: pods waited for nodes {pluralize(len(episodes), 'time')}"
-
-
-def when(seconds: float) -> str:
-    """Return a time for people, in UTC."""
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def _nodes(found: Iterable[GroupNodes]) -> str:

@@ -70,7 +70,7 @@ def test_it_watches_until_its_time_is_over_or_it_is_told_to_end(
     assert main(["observe", "--kubeconfig", "there", "--scheduler", "volcano", *more]) == 0
     assert [(each.kubeconfig, each.schedulers) for each in asked] == [(Path("there"), frozenset({"volcano"}))]
     said = capsys.readouterr().out
-    assert said.startswith("1970-01-01 00:01:50: 3 pods; the autoscaler was better: ")
+    assert said.startswith("1970-01-01T00:01:50Z: 3 pods; the autoscaler was better: ")
     assert "# The autoscaler beside the plan: pods waited for nodes 1 time" in said
     assert signal.getsignal(signal.SIGTERM) is before
 

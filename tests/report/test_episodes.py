@@ -51,7 +51,7 @@ def test_where_the_autoscaler_was_better_comes_first() -> None:
             "0 to 2",
             "g +2",
             "40 s",
-            "1970-01-01 00:03:20",
+            "1970-01-01T00:03:20Z",
         ):
             assert words in text
 

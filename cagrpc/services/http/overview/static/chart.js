@@ -43,9 +43,9 @@ export function chart(id, points, width) {
       h("text", { x: LEFT - 6, y: second + 4, "text-anchor": "end" }, percent(widest)),
     );
   }
-  const every = Math.ceil(62 / step);
+  const every = Math.ceil(68 / step);
   points.forEach((each, index) => {
-    if (index % every === 0) parts.push(h("text", { x: LEFT + index * step + step / 2, y: end - 3, "text-anchor": "middle" }, clock(each.atSeconds).slice(-8)));
+    if (index % every === 0) parts.push(h("text", { x: LEFT + index * step + step / 2, y: end - 3, "text-anchor": "middle" }, clock(each.atSeconds).slice(-9)));
   });
   return h(
     "svg",

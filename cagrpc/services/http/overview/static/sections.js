@@ -37,7 +37,7 @@ function waiting({ waiting: last }) {
   return [
     h("p", { class: "soft" }, "As of the round of ", when(last.at_seconds), "."),
     unplaced.length > 0 &&
-      table("Pods without a place, and the smallest changes that would serve them", ["Pods like", "Pods#", "Why", "Each of these is enough"], unplaced.map((each) => ({
+      table("Pods without a place, and the smallest changes that would serve them", ["Pods like", "Pods#", "Why", "What would help (any one)"], unplaced.map((each) => ({
         key: `${each.example} ${each.gang ?? ""}`,
         cells: [[name(each.example), each.gang && ` (gang ${each.gang})`], count(each.count), list(each.reasons), list(each.ways)],
       }))),
@@ -45,7 +45,7 @@ function waiting({ waiting: last }) {
     gangs.length > 0 && table("Gangs that are not complete", ["Gang", "Pods#", "Needed#"], gangs.map((each) => ({ key: each.gang, cells: [each.gang, count(each.pods), count(each.needed)] }))),
     more(last.gangs_left_out, "gangs", "/plans"),
     shortages.length > 0 &&
-      table("Short, and left out for a while", ["Offering", "Until", "What was said"], shortages.map((each) => ({ key: each.offering, cells: [each.offering, when(each.until_seconds), each.cause] }))),
+      table("Offerings that were short, not tried for a while", ["Offering", "Until", "Cause"], shortages.map((each) => ({ key: each.offering, cells: [each.offering, when(each.until_seconds), each.cause] }))),
     more(last.shortages_left_out, "offerings", "/plans"),
     last.limited && h("p", {}, last.limited),
     warnings.map((each) => h("p", { class: "bad" }, each)),
@@ -55,7 +55,7 @@ function waiting({ waiting: last }) {
 function increments({ increments: { in_flight: rows, in_flight_left_out: left, finished } }) {
   if (rows.length + finished.length === 0) return null;
   return [
-    rows.length > 0 && table("In flight", ["Increment", "Nodes", "Progress", "Waits for", "For", "Cost#", "Gap#", "Since", "Until at most"], rows.map((each) => ({
+    rows.length > 0 && table("In flight", ["Increment", "Nodes", "Progress", "Waits for", "For", "Cost#", "Gap#", "Since", "At the latest"], rows.map((each) => ({
       key: each.id,
       id: id("increment", each.id),
       cells: [
@@ -119,10 +119,10 @@ function fleet({ fleet: { tiers, groups, groups_left_out: left, groups_without_n
         ],
       }))),
     more(left, "node groups with nodes", "/nodegroups"),
-    full.has("") && h("div", {}, h("p", {}, `${several(full.get("").nodes, "node")} of no node group of this server:`), filled(full.get(""))),
+    full.has("") && h("div", {}, h("p", {}, `${several(full.get("").nodes, "node")} that ${full.get("").nodes === 1 ? "belongs" : "belong"} to no node group of this server:`), filled(full.get(""))),
     rows.length > 0 &&
       h("details", {}, h("summary", {}, nodes.nodes_left_out > 0 ? `The ${count(rows.length)} emptiest nodes` : several(rows.length, "node")),
-        table("Nodes, the emptiest first", ["Node", "Node group", "CPU", "Memory", "Others", "Pods#", "Came by", "State"], rows.map((each) => ({
+        table("Nodes, the emptiest first", ["Node", "Node group", "CPU", "Memory", "Others", "Pods#", "Increment", "State"], rows.map((each) => ({
           key: each.name,
           id: id("node", each.name),
           cells: [
@@ -136,7 +136,7 @@ function fleet({ fleet: { tiers, groups, groups_left_out: left, groups_without_n
           ],
         }))),
         more(nodes.nodes_left_out, "nodes", "/nodes")),
-    table("By weight, tried from above", ["Weight", "Provisioners", "Groups#", "Nodes#", "Running#", "Creating#", "Deleting#", "Failed#", "Cost#"], tiers.map((each) => ({
+    table("By weight, the highest first", ["Weight", "Provisioners", "Groups#", "Nodes#", "Running#", "Creating#", "Deleting#", "Failed#", "Cost#"], tiers.map((each) => ({
       key: String(each.weight),
       cells: [
         name(`weight ${each.weight}`),
@@ -191,7 +191,7 @@ function rounds({ rounds: { rounds: all } }, width) {
     h("p", { class: "key soft", "aria-hidden": "true" }, h("span", { class: "proven" }), "proven least", h("span", { class: "open" }), "what is open above it"),
     chart("rounds-chart", points, width),
     h("details", {}, h("summary", {}, `The ${several(all.length, "round")} as a table`),
-      table("Rounds of planning, newest first", ["At", "Why", "Pods#", "New nodes#", "On others#", "Without#", "Cost#", "At least#", "Gap#", "Took#", "Increments"], all.toReversed().map((each) => ({
+      table("Rounds of planning, newest first", ["At", "Why", "Pods#", "New nodes#", "On existing nodes#", "Without a place#", "Cost#", "At least#", "Gap#", "Took#", "Increments"], all.toReversed().map((each) => ({
         key: each.id,
         cells: [
           when(each.at_seconds), each.why, count(each.pods), count(each.nodes), count(each.on_existing), count(each.unplaced),
@@ -290,11 +290,11 @@ function consolidation({ consolidation: found }) {
   const { mode, waits_for: waits, held_by: holds, held_by_left_out: left, under_way: present, last, paused, plan } = found;
   return [
     plan && h("p", {}, "As planned at ", when(plan.at_seconds), plan.steps_planned > 0
-      ? `: ${plan.cost_usd_per_hour_said} can become ${plan.cost_after_usd_per_hour_said} in ${several(plan.steps_planned, "step")}; it costs at least ${plan.least_usd_per_hour_said} in any case.`
+      ? `: ${plan.cost_usd_per_hour_said} can become ${plan.cost_after_usd_per_hour_said} in ${several(plan.steps_planned, "step")}; it is proven that it cannot cost less than ${plan.least_usd_per_hour_said}.`
       : `: ${plan.cost_usd_per_hour_said}, and no step would save anything now.`),
     h("p", { class: "soft" }, `Mode: ${mode}.`),
     present && h("p", {}, "Under way since ", when(present.created_at_seconds), `: ${present.nodes.join(", ")} (${present.reason}), ${present.phase}${waits ? `; waits for ${waits}` : ""}.`),
-    !present && waits && h("p", {}, `No step is begun: ${waits}.`),
+    !present && waits && h("p", {}, `No step begins: ${waits}.`),
     paused && h("p", { class: "bad" }, "Paused until ", when(paused.until_seconds), `: ${paused.why}.`),
     plan && plan.steps.length > 0 &&
       table("Steps, in their order", ["Step", "What", "Pods moved#", "Saves#"], plan.steps.filter((each) => typeof each === "object").map((each, at) => ({
@@ -303,7 +303,7 @@ function consolidation({ consolidation: found }) {
       }))),
     plan && more(Math.max(0, plan.steps_planned - 20), "steps", "/consolidation"),
     holds.length > 0 &&
-      table("Who holds it", ["Namespace", "Since", "Until at most", "Pods pending#", "Pods to come#", "Requests#", "Increments#"], holds.map((each) => ({
+      table("Who holds it up", ["Namespace", "Since", "At the latest", "Pods pending#", "Pods to come#", "Requests#", "Increments#"], holds.map((each) => ({
         key: each.namespace,
         cells: [each.namespace || "not known", when(each.since_seconds), when(each.until_seconds), count(each.pods_waiting), count(each.expected_pods), count(each.requests), count(each.increments)],
       }))),

@@ -1,7 +1,7 @@
 // Tables that are cards on a phone. Their roles are said, since browsers forget them where a table is not laid out as one.
 
 import { h } from "./dom.js";
-import { clock, count, iso } from "./words.js";
+import { clock, count, here, iso } from "./words.js";
 
 /** `columns` are headings, those of numbers with a trailing "#"; `rows` have a key and cells, the first of which names it,
  * and an id where other rows point to them. */
@@ -54,7 +54,7 @@ export function more(number, what, path) {
 }
 
 export function when(epochSeconds) {
-  return h("time", { datetime: iso(epochSeconds) }, clock(epochSeconds));
+  return h("time", { datetime: iso(epochSeconds), title: here(epochSeconds) }, clock(epochSeconds));
 }
 
 export function figures(pairs) {

@@ -23,21 +23,23 @@ export function seconds(number) {
   return `${number.toFixed(2)} s`;
 }
 
-const two = (number) => String(number).padStart(2, "0");
-
-/** The time of day; with the date where it is another day's. */
+/** The time of day in UTC, as logs, messages and the cluster's objects have it; with the date where it is another day's. */
 export function clock(epochSeconds) {
-  const at = new Date(epochSeconds * 1000);
-  const day = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} `;
-  const today = at.toDateString() === new Date().toDateString();
-  return `${today ? "" : day}${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+  const [day, time] = rfc3339(epochSeconds).split("T");
+  return rfc3339(Date.now() / 1000).startsWith(day) ? time : `${day}T${time}`;
 }
 
-/** A time at the foot of a chart. */
+/** A time at the foot of a chart, in UTC. */
 export function minute(epochSeconds) {
-  const at = new Date(epochSeconds * 1000);
-  return `${two(at.getHours())}:${two(at.getMinutes())}`;
+  return `${iso(epochSeconds).slice(11, 16)}Z`;
 }
+
+/** The same time where the reader is. */
+export function here(epochSeconds) {
+  return new Date(epochSeconds * 1000).toLocaleString("en", { dateStyle: "medium", timeStyle: "long" });
+}
+
+const rfc3339 = (epochSeconds) => `${iso(epochSeconds).slice(0, 19)}Z`;
 
 export function iso(epochSeconds) {
   return new Date(epochSeconds * 1000).toISOString();
