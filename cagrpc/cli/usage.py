@@ -34,10 +34,14 @@ class CommandParser(argparse.ArgumentParser):
         found, unknown = self.parse_known_args(arguments)
         if unknown:
             used: CommandParser = found.parser
-            first = unknown[0].partition("=")[0]
-            flags = used._option_string_actions
-            used.error(f"found {' '.join(unknown)}, which is not known here{did_you_mean(first, flags)}")
+            meant = used._meant(unknown[0].partition("=")[0])
+            used.error(f"found {' '.join(unknown)}, which is not known here{meant}")
         return found
+
+    def _meant(self, flag: str) -> str:
+        """Return which flag was meant. They are compared without their dashes, in which all of them are alike."""
+        known = [each.removeprefix("--") for each in self._option_string_actions if each.startswith("--")]
+        return did_you_mean(flag.removeprefix("--"), known).replace('"', '"--', 1)
 
     def error(self, message: str) -> NoReturn:
         flag, _, what = message.removeprefix("argument ").partition(": ")

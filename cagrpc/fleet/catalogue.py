@@ -170,6 +170,9 @@ def _rows(text: str, name: str, problems: list[str]) -> Iterator[tuple[int, dict
         if not any(header):
             problems.append(f"{name}:1: is empty; expected the columns {', '.join(_REQUIRED)}")
             return
+        if not set(header) & set(_REQUIRED):
+            problems.append(f"{name}: is not a catalogue; expected CSV with the columns {', '.join(_REQUIRED)}")
+            return
         if faults := list(_header_faults(header)):
             problems.extend(f"{name}:1: {fault}" for fault in faults)
             return

@@ -46,6 +46,7 @@ def test_examples_of_the_plug_in_are_kubectls(capsys: pytest.CaptureFixture[str]
         ("plam", 'did you mean "plan"?; see `cagrpc --help`'),
         ("config chek a.yaml", 'did you mean "check"?; see `cagrpc config --help`'),
         ("plan --kubeconfg a", 'did you mean "--kubeconfig"?; see `cagrpc plan --help`'),
+        ("plan --prices a.csv", "found --prices a.csv, which is not known here; see `cagrpc plan --help`"),
         ("plan --output xml", "found xml, expected one of human, json, yaml"),
         ("replay", "the following arguments are required: RECORDING; see `cagrpc replay --help`"),
     ],

@@ -144,6 +144,7 @@ def test_every_error_at_once() -> None:
     [
         pytest.param("", "c.csv:1: is empty; expected the columns instance_type, arch", id="empty file"),
         pytest.param("\n\n", "c.csv:1: is empty", id="blank lines"),
+        pytest.param("kind: NodePool\n", "c.csv: is not a catalogue; expected CSV with the columns inst", id="not CSV"),
         pytest.param(COLUMNS, "c.csv: has no instance types", id="header alone"),
         pytest.param(
             f"{COLUMNS}\n{LARGE}\n{LARGE}",
