@@ -26,11 +26,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add_file(
         parser, "--prices", "on-demand prices from CSV (instance_type, usd_per_hour) instead of the cloud's own"
     )
-    parser.add_argument("--no-spot", action="store_true", help="without spot offerings and their prices")
+    parser.add_argument("--no-spot", action="store_true", help="leave out spot offerings and their prices")
     parser.add_argument(
         "--reservations",
         action="store_true",
-        help="with the account's capacity reservations, as capacity type reserved",
+        help="add the account's capacity reservations, as capacity type reserved",
     )
     flags.add_file(parser, "--output", "default: stdout")
 

@@ -9,7 +9,7 @@ from cagrpc.cli import flags
 from cagrpc.output import say
 
 SUMMARY = "make development certificates, or renew them"
-DETAILS = "A CA, a server certificate for provider and expander, a client certificate for the cluster-autoscaler."
+DETAILS = "They are a CA, a certificate for provider and expander, and the cluster-autoscaler's client certificate."
 EXAMPLES = (
     "cagrpc certs",
     "cagrpc certs --dir certs --host cagrpc.cagrpc.svc",
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="HOST",
-        help="a name or address that servers are reached by, besides localhost, 127.0.0.1 and ::1; may be repeated",
+        help="a name or address by which the servers are reached, beside localhost, 127.0.0.1 and ::1; may be repeated",
     )
 
 
@@ -37,5 +37,5 @@ def run(options: argparse.Namespace) -> int:
     for name in made:
         say(f"made {options.dir / name}.crt and .key")
     if not made:
-        say(f"the certificates in {options.dir} are good; nothing was made")
+        say(f"the certificates in {options.dir} are still valid; nothing was made")
     return 0

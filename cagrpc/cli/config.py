@@ -34,7 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     check.add_argument("files", type=Path, nargs="+", metavar="FILE")
     action("schema", "print the JSON schema of the configuration")
     first = action(
-        "init", "write a first configuration from what a cluster shows, which is only listed; each line says why"
+        "init",
+        "write a first configuration from what a cluster shows, which is only read; each line says its source",
     )
     flags.add_cluster(first, "the cluster to read, which the configuration is for")
     first.add_argument("--output", type=Path, metavar="FILE", help="a new file (default: stdout)")

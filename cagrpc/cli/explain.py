@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 SUMMARY = "explain the expander's last decision, the state of a ProvisioningRequest, or a plan"
 DETAILS = (
-    "Either --last, or `provisioningrequest NAME` of a running server, or the inputs of `cagrpc plan`, with what"
-    " would serve the rest; explaining takes up to five times the budget of planning."
+    "Give --last or `provisioningrequest NAME` to ask a running server, or the inputs of `cagrpc plan`, to learn why"
+    " each node group is taken and what would serve the other pods; that takes up to five times as long as planning."
 )
 EXAMPLES = (
     "cagrpc explain --last",
@@ -32,7 +32,7 @@ REQUEST_KINDS = ("provisioningrequest", "provisioningrequests", "provreq")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "subject", nargs="*", metavar="provisioningrequest NAME", help="one that a running server serves: how it goes"
+        "subject", nargs="*", metavar="provisioningrequest NAME", help="the state of one that a running server serves"
     )
     parser.add_argument("-n", "--namespace", default="default", help="its namespace (default: default)")
     parser.add_argument(

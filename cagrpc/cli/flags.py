@@ -70,7 +70,7 @@ def add_server(parser: argparse.ArgumentParser, *namespace_flags: str) -> None:
     add_file(
         parser,
         "--http-ca",
-        "with https: the authority of its certificate (default: $CAGRPC_HTTP_CA, or those of this machine)",
+        "with https: the CA of the server's certificate (default: $CAGRPC_HTTP_CA, or the CAs that are trusted here)",
     )
     add_file(
         parser,
@@ -166,8 +166,8 @@ def add_plan_inputs(
     add_file(
         parser,
         "--devices",
-        "what DRA drivers publish of new nodes: a configuration's section devices, YAML; nodes of the same instance"
-        " type with ResourceSlices among the files come first",
+        "the devices that DRA drivers publish for new nodes: the section `devices` of a configuration, YAML;"
+        " ResourceSlices of nodes of the same instance type come before it",
     )
     if previous:
         add_file(
@@ -185,14 +185,13 @@ def add_plan_inputs(
         "--scheduler",
         action="append",
         metavar="NAME",
-        help="plan the pods of this scheduler (schedulerName), and of no other that is not named so; may be given again"
-        " (default: default-scheduler)",
+        help="plan only the pods of this scheduler (schedulerName); may be repeated (default: default-scheduler)",
     )
     parser.add_argument(
         "--feature-gate",
         action="append",
         metavar="NAME",
-        help="a feature gate that the cluster has: TaintTolerationComparisonOperators; may be given again",
+        help="a feature gate that the cluster has: TaintTolerationComparisonOperators; may be repeated",
     )
     parser.add_argument(
         "--budget", default=budget, metavar="DURATION", help=f"how long to plan: 500ms, 1s, 2m (default: {budget})"

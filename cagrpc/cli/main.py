@@ -1,7 +1,7 @@
 """The entry point: every command by its name, and what an error becomes for the shell. A command's flags, help and work
 are in the module of its name.
 
-Exit codes: 0 done, 1 it ran and failed, 2 wrong use or wrong input, 130 interrupted.
+Exit codes: 0 done, 1 failed, 2 wrong usage or input, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -76,8 +76,7 @@ def parser(*, kubectl: bool = False) -> CommandParser:
     whole = CommandParser(
         prog="kubectl cagrpc" if kubectl else "cagrpc",
         description="An external gRPC cloud provider and expander for the Kubernetes cluster-autoscaler (CA).",
-        epilog="Exit codes: 0 done, 1 it ran and failed, 2 wrong use or input, 130 interrupted."
-        " `COMMAND --help` has examples.",
+        epilog="Exit codes: 0 done, 1 failed, 2 wrong usage or input, 130 interrupted. `COMMAND --help` has examples.",
     )
     whole.set_defaults(kubectl=kubectl)
     whole.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")

@@ -10,11 +10,11 @@ from functools import partial
 from cagrpc.cli import flags
 from cagrpc.cli.interruption import interruptible
 
-SUMMARY = "plan offline: which nodes for which pods, and how good that is"
+SUMMARY = "plan offline: which nodes to open for which pods, and how close that is to the optimum"
 DETAILS = (
-    "Of files, or of the pods that wait in a running cluster (--kubeconfig; nothing is ordered or written there, it is"
-    " only listed). Starting and reading count as planning, up to a fifth of --budget. Exits 0 also where pods stay"
-    " unplaced: they are in the answer, with reasons. Ctrl-C ends planning: the best plan so far is printed."
+    "From files, or for the pods that wait in a running cluster (--kubeconfig: it is only listed; nothing is ordered or"
+    " written there). Starting and reading count towards --budget, up to a fifth of it. Exits 0 even if pods are left"
+    " without a place: the answer says which, and why. Ctrl-C ends planning, and the best plan so far is printed."
 )
 EXAMPLES = (
     "cagrpc plan --pods pods.yaml --provisioners nodepools.yaml",

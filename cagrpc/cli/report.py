@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SUMMARY = "report what a cluster costs, the least it could cost, and why"
 DETAILS = (
-    "Of a running cluster (--kubeconfig; nothing is written there, it is only listed), of files, or of a recording."
+    "For a running cluster (--kubeconfig: it is only listed; nothing is written there), for files, or for a recording."
     " Writes one HTML file that needs nothing else."
 )
 EXAMPLES = (

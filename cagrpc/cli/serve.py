@@ -44,10 +44,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--demonstration",
         action="store_true",
-        help="serve a cluster that is played in memory, in which there is always something to see",
+        help="serve a demonstration: a small cluster that is played in memory",
     )
     parser.add_argument("--log-level", choices=LEVELS, default="info", help="default: %(default)s")
-    parser.add_argument("--replay", metavar="RECORDING", help="then replay this recording against this server")
+    parser.add_argument("--replay", metavar="RECORDING", help="once it serves, replay this recording against it")
     flags.add_file(parser, "--record", "write every call and its answer to this new .jsonl.gz file")
     parser.add_argument("--once", action="store_true", help="stop after the replay, with its exit code")
 

@@ -10,7 +10,7 @@ from typing import NoReturn
 from cagrpc.cli import flags
 
 SUMMARY = "show what a running server has and does: nodes and their cost, pods that wait, increments in flight"
-DETAILS = "With --watch until interrupted: redrawn on a terminal, and else a line for each change."
+DETAILS = "--watch goes on until it is interrupted: it redraws a terminal, and prints a line for each change elsewhere."
 EXAMPLES = (
     "cagrpc status",
     "cagrpc status --verbose",
@@ -21,7 +21,7 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add_server(parser, "-n", "--namespace")
     flags.add_cluster(parser, flags.OF_A_SERVER)
-    parser.add_argument("-w", "--watch", action="store_true", help="go on, also where the server is restarted")
+    parser.add_argument("-w", "--watch", action="store_true", help="keep showing it, also over restarts of the server")
     flags.add_verbose(parser)
     flags.add_output(parser)
 

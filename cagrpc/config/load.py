@@ -160,7 +160,7 @@ def _settings(
         )
     takes_in = finds or any(each.groups for each in expanded.provisioners)
     if written.provider.enabled and not expanded.groups and not takes_in:
-        warnings.append("provisioners: there is not one node group, so nothing can scale up")
+        warnings.append("provisioners: there are no node groups, so nothing can scale up")
     consolidation = written.consolidation
     if consolidation is not None:
         consolidation = replace(consolidation, disruption=expanded.disruption)

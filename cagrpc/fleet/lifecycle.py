@@ -204,7 +204,7 @@ def _scattered(domains: Mapping[str, _NewDomain], observed: Observation) -> Mapp
                 found[domain, key][value] += 1
     return {
         domain.node_group: (
-            f"the nodes of {domain.node_group} were to be in one domain of {key}, and are in {_named(values)}"
+            f"the nodes of {domain.node_group} had to be in one domain of {key}, but are in {_named(values)}"
         )
         for (domain, key), values in found.items()
         if len(values) > 1

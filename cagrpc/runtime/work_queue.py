@@ -145,7 +145,7 @@ class WorkQueue(Generic[K]):
     def _done(self, key: K, again: float | None) -> None:
         with self._changed:
             if self._failures.pop(key, None) and not self._failures:
-                _log.info("%s: all is done again", self._name)
+                _log.info("%s: everything that had failed is done", self._name)
                 self.problem = None
                 self._reported.all_over()
             self._ended(key, again)

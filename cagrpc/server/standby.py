@@ -118,4 +118,4 @@ class OwnNode:
         that is cordoned already it may lead: who started here was meant to, or has nobody to hand over to."""
         now = bool(self._name) and self._is_cordoned(self._name)
         before, self._before = self._before, now
-        return f"the node {self._name} was cordoned: a standby leads from here" if now and before is False else ""
+        return f"the node {self._name} was cordoned: a standby takes over" if now and before is False else ""

@@ -123,7 +123,7 @@ def _validate(problem: Problem, candidates: Sequence[ScaleUpCandidate]) -> None:
             faults.append(f"candidate {candidate.node_group}: found {candidate.node_count} nodes, expected at least 1")
         for index, pods in candidate.pod_counts.items():
             if not 0 <= index < len(problem.pod_sets) or not 0 <= pods <= problem.pod_sets[index].count:
-                faults.append(f"candidate {candidate.node_group}: {pods} pods of set {index}, which has not so many")
+                faults.append(f"candidate {candidate.node_group}: {pods} pods of set {index}, which has fewer")
     if faults:
         raise ProblemError(faults)
 

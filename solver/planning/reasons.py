@@ -187,14 +187,14 @@ def between_pods(spec: PodSpec) -> Iterator[str]:
         yield f"the host port {port.port}"
     for term in spec.pod_affinity:
         if is_of_gang(term):
-            yield f"a gang that is to be in one {term.topology_key}"
+            yield f"a required topology of one {term.topology_key} for the gang"
         elif term.alone:
             yield f"a claim shared with other pods, all in one {term.topology_key}"
         else:
             yield f"a required pod affinity over {term.topology_key}"
     for term in spec.pod_anti_affinity:
         if term.alone:
-            yield "a disk that no other pod of its node may have"
+            yield "a disk that no other pod on its node may use"
         else:
             yield f"a required pod anti-affinity over {term.topology_key}"
     for spread in spec.topology_spread:
@@ -421,8 +421,8 @@ class _Places:
         if groups and room < demand.count:
             limits = dict.fromkeys(limit for _, limit in rooms if limit)
             by = f" (limit {', '.join(limits)})" if limits else ""
-            fitting = f"of {named(groups)}, which pods like {demand.example} fit"
-            yield f"{fitting}, there may be at most {pluralize(room, 'more node')}{by}"
+            fitting = f"of {named(groups)}, on which pods like {demand.example} fit"
+            yield f"there may be at most {pluralize(room, 'more node')} {fitting}{by}"
 
     def missing(self, spec: PodSpec) -> Iterator[str]:
         """Yield why groups are not to be had that would take such a pod alone."""
@@ -489,7 +489,8 @@ class _Places:
         whole = (each.allocatable.get(name, 0) for each, here in zip(self._groups, short, strict=False) if here)
         beside = " beside DaemonSets" if max(whole, default=0) >= asked else ""
         needs = f"needs {format_quantity(name, asked)} {resource_words(name)}"
-        return f"{needs}, at most {format_quantity(name, most)} is free{beside}"
+        free = f"at most {format_quantity(name, most)} is free" if most > 0 else "none is free"
+        return f"{needs}, {free}{beside}"
 
 
 def _used(demands: Sequence[Demand], nodes: Sequence[Node], placed: Sequence[PlacedOnNode]) -> dict[str, Ints]:

@@ -103,24 +103,24 @@ _PLACES_AT_ONCE = 256
 """places that are looked at all at once."""
 
 TOO_MUCH = (
-    f"the constraints of its namespace's pods on other pods and on nodes make more work than planning does at once"
-    f" ({MOST_STEPS:,} steps for all namespaces); fewer preferences, and constraints that select fewer pods, make room"
-    " for it, and so does planning the others"
+    f"the constraints of its namespace's pods on other pods and on nodes take more work than planning does at once"
+    f" ({MOST_STEPS:,} steps for all namespaces); fewer preferences, or constraints that select fewer pods, make room"
+    " for it, and so does planning the others first"
 )
 TOO_MUCH_PREFERRED = (
-    f"its namespace's pods prefer more than planning does at once ({MOST_STEPS:,} steps for all namespaces); fewer"
-    " preferences, and such that select fewer pods, make room for it, and so does planning the others"
+    f"the preferences of its namespace's pods take more work than planning does at once ({MOST_STEPS:,} steps for all"
+    " namespaces); fewer of them, or such as select fewer pods, make room for it, and so does planning the others first"
 )
 TOO_MUCH_CLAIMED = (
     "its namespace's pods have more kinds of claims on devices than planning compares with each other and with nodes at"
-    f" once ({MOST_STEPS:,} steps for all namespaces); fewer kinds make room for it, and so does planning the others"
+    f" once ({MOST_STEPS:,} steps for all namespaces); fewer kinds make room for it, or planning the others first"
 )
 _FINE = (
-    "nodes have so many values of {} that telling them apart, for all pods that constraints have part in, is more work"
-    f" than planning does at once ({MOST_STEPS:,} steps for all namespaces); kubernetes.io/hostname may have as many"
+    "nodes have so many values of {} that telling them apart for all pods concerned takes more work than planning does"
+    f" at once ({MOST_STEPS:,} steps for all namespaces); kubernetes.io/hostname may have as many"
 )
-TOO_FINE = f"it has constraints over domains that are too many: {_FINE}"
-TOO_FINE_PREFERRED = f"it has preferences over domains that are too many: {_FINE}"
+TOO_FINE = f"it has constraints over too many domains: {_FINE}"
+TOO_FINE_PREFERRED = f"it has preferences over too many domains: {_FINE}"
 
 
 def within_share(problem: Problem) -> dict[PodSpec, PodSpec]:

@@ -65,7 +65,8 @@ def test_one_that_no_domain_holds_waits_and_is_told_why(new_world: NewWorld) -> 
     gang(world, 6)
     world.run(30)
     assert not world.targets()
-    assert any("it has a gang that is to be in one example.com/rack" in each.text for each in world.events())
+    asked = "it has a required topology of one example.com/rack for the gang"
+    assert any(asked in each.text for each in world.events())
 
 
 def test_its_pods_that_are_made_anew_stay_in_the_domain_of_the_others(new_world: NewWorld) -> None:
@@ -174,7 +175,7 @@ def test_a_gang_whose_nodes_came_scattered_is_rolled_back_and_served_elsewhere(n
     world.run(120)
     (first, *_) = world.increments()
     assert first.phase is Phase.ROLLED_BACK
-    assert "the nodes of u were to be in one domain of example.com/rack, and are in" in first.message
+    assert "the nodes of u had to be in one domain of example.com/rack, but are in" in first.message
     assert first.short_groups == ("u",)
     assert not world.cluster.pending()
     assert len(domains(world, pods)) == 1

@@ -226,7 +226,7 @@ def test_a_release_is_installed_upgraded_and_uninstalled(release: Release) -> No
     # The machine of the leader is to be drained: the other one leads, though it is on the same machine here.
     admin.merge(f"{NODES}/machine", {"spec": {"unschedulable": True}})
     third = pods.wait_for_a_leader(2, but=second.name)
-    assert "the node machine was cordoned: a standby leads from here" in pods.logs()
+    assert "the node machine was cordoned: a standby takes over" in pods.logs()
     admin.merge(f"{NODES}/machine", {"spec": {"unschedulable": False}})
 
     # Other values: both end, and begin again with what these say.

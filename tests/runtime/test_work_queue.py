@@ -104,7 +104,7 @@ def test_the_same_trouble_is_told_once_however_many_have_it(caplog: pytest.LogCa
     assert work.queue.problem is not None
     work.failing = {}
     work.at(200)
-    assert [record.message for record in caplog.records][1:] == ["test: all is done again"]
+    assert [record.message for record in caplog.records][1:] == ["test: everything that had failed is done"]
     work.failing = {"a": "the server is away"}
     work.queue.add("a")
     work.at(300)

@@ -14,7 +14,7 @@ def test_it_is_told_once_each_time_that_the_node_is_cordoned() -> None:
     cordoned.add("two")
     assert not node.leaving()
     cordoned.add("one")
-    assert node.leaving() == "the node one was cordoned: a standby leads from here"
+    assert node.leaving() == "the node one was cordoned: a standby takes over"
     assert not node.leaving()
     cordoned.remove("one")
     assert not node.leaving()

@@ -58,7 +58,7 @@ def topology_request(annotations: Mapping[str, str], path: str, problems: Proble
         problems.append(f"{at}[{SLICE_SIZE}]: {shown(size)} is not a whole number of pods, 1 or more")
         sliced = ""
     if required and preferred:
-        problems.append(f"{at}[{PREFERRED}]: {REQUIRED} is there, too, and counts; write one of them")
+        problems.append(f"{at}[{PREFERRED}]: {REQUIRED} is set as well, and takes precedence; set only one of them")
         preferred = ""
     return TopologyRequest(required, preferred, sliced, int(size) if sliced else 0)
 
@@ -89,7 +89,7 @@ def as_requested(
     if asked.slice_required:
         index = next((labels[key] for key in _INDEXES if labels.get(key, "").isdecimal()), None)
         if index is None:
-            why = f"it asks for slices of {asked.slice_size} pods, and has no label {_INDEXES[0]} that says its number"
+            why = f"it asks for slices of {asked.slice_size} pods, but has no label {_INDEXES[0]} with its index"
             return replace(spec, unschedulable=spec.unschedulable or why), found
         part = f"{gang} slice {int(index) // asked.slice_size}"
         spec, found = in_one_domain(spec, found, part, [asked.slice_required])

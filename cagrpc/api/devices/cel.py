@@ -165,9 +165,9 @@ def _usable(text: str) -> SyntaxNode:
     for node in tree.nodes():
         name = _called(node)
         if name is not None and not (name in FUNCTIONS or name in FUNCTIONS_OF_PATTERNS or name in MACROS):
-            raise UnusableExpression(f"the expression calls {name:.100}(), which planning does not know")
+            raise UnusableExpression(f"the expression calls {name:.100}(), which is not supported")
         if node.data == "member_object":
-            raise UnusableExpression("the expression makes a message, which planning does not know")
+            raise UnusableExpression("the expression makes a message, which is not supported")
     return tree
 
 

@@ -179,7 +179,7 @@ class _Reading:
 
     def _claimed(self, spec: ClaimSpec, what: str) -> DeviceClaim | None:
         """Return the planner's claim; None, with the reasons among the problems, where it cannot be planned."""
-        problems = [f"{spec.unsupported}, which planning does not know"] if spec.unsupported else []
+        problems = [f"{spec.unsupported}, which is not supported"] if spec.unsupported else []
         self._ways += spec.ways
         self._selector_bytes += spec.selector_bytes
         if self._ways > MOST_ALTERNATIVES or self._selector_bytes > MOST_SELECTOR_BYTES:

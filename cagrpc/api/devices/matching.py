@@ -32,9 +32,9 @@ from cagrpc.api.devices.selectors import Matcher, Selector, all_of, extended
 from cagrpc.errors import InvalidInput
 from solver.model import Devices, PodSpec, Resources
 
-_MULTIPLE = "they may be allocated several times (consumable capacity), which planning does not know"
-_COUNTERS = "they are partitions that share what one device has, more than fits together, which planning does not know"
-_SEVERAL_NODES = "several nodes can use them, which planning does not know"
+_MULTIPLE = "they may be allocated several times (consumable capacity), which is not supported"
+_COUNTERS = "they are partitions of one device, more than fit together, which is not supported"
+_SEVERAL_NODES = "several nodes can use them, which is not supported"
 
 
 @dataclass(frozen=True, slots=True)

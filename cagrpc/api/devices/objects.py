@@ -251,7 +251,7 @@ def device(entry: Mapping[str, Any], at: str, problems: Problems, driver: str, p
             if taint.get("effect") in _KEEPING_AWAY
         ),
         counters=tuple(sorted(_consumed(entry, at, problems))),
-        beyond=f"they have {unknown}, which planning does not know" if unknown else "",
+        beyond=f"they have {unknown}, which is not supported" if unknown else "",
     )
 
 

@@ -179,7 +179,8 @@ def template_pod(document: Mapping[str, Any]) -> TemplatePod:
     asked = topology_request(annotations, "template", problems)
     if asked is not None:
         if asked.slice_required:
-            problems.append(f"template.metadata.annotations[{SLICE_REQUIRED}]: slices of requests are not planned with")
+            at = f"template.metadata.annotations[{SLICE_REQUIRED}]"
+            problems.append(f"{at}: slices are not supported in PodTemplates")
         converted, labels = as_requested(converted, labels, f"PodTemplate {namespace}/{name}", asked)
     if problems:
         raise InvalidInput(in_one_line(problems))

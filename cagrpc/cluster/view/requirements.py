@@ -54,7 +54,7 @@ class PodGroups:
             return seen, read_with
         spec, labels = in_one_domain(pod.spec, pod.labels, pod.gang.name, found.topology_keys)
         if found.composite:
-            why = f"its PodGroup is a part of the CompositePodGroup {found.composite}, which is not planned with"
+            why = f"its PodGroup is part of the CompositePodGroup {found.composite}, and those are not supported"
             spec = replace(spec, unschedulable=spec.unschedulable or why)
         return replace(seen, pod=replace(pod, spec=spec, labels=labels)), read_with
 

@@ -130,7 +130,7 @@ class Configuration(Form):
         if found := [name for name, there in written.items() if there]:
             raise ValueError(
                 f"found {', '.join(found)} with provider: {{enabled: false}}; these are of nodes of cagrpc's own:"
-                " remove them, or have a provider"
+                " remove them, or enable the provider"
             )
         return self
 

@@ -229,7 +229,7 @@ class PlacedPods:
         free = ", ".join(f"{each}: {node.free.get(each, 0)} of {amount}" for each, amount in short.items())
         lacking = why_not_allocated(node.devices, spec.claims)
         if short or not lacking:
-            return f"node {name} has not enough free: {free}" if short else f"node {name} no longer admits it"
+            return f"node {name} does not have enough free: {free}" if short else f"node {name} no longer admits it"
         return f"node {name}: {lacking}"
 
     @property

@@ -221,7 +221,7 @@ class _OpenEpisode:
 
     def _why_not(self, groups: Mapping[str, NodeGroup]) -> str:
         if not groups:
-            return "no node group is known that could be planned with"
+            return "no node group is known to plan with"
         if self.beyond:
             return f"it has {pluralize(self.beyond, 'pod')} more than are looked at"
         nodes = len(self.cluster.nodes)
@@ -237,13 +237,13 @@ class _OpenEpisode:
             (len(estimated), f"prices of {some_of(estimated, _MOST_NAMED)}: they are by the price rule"),
             (
                 len(short),
-                f"what {some_of(short, _MOST_NAMED)} could have had: backed off from meanwhile, and not planned with",
+                f"what {some_of(short, _MOST_NAMED)} could have had: the plan does without, as CA had backed off",
             ),
             (of_none, f"the node group of {pluralize(of_none, 'node')} that came"),
             (not self.sizes, "sizes and maximums of node groups: the autoscaler's status was not read"),
             (waves > 1, f"when it was planned, the pods of later waves: there were {waves}, each planned as it came"),
-            (went, f"what {pluralize(went, 'pod')} would have got that went before they had a node"),
-            (len(self.gone), f"what was free on {pluralize(len(self.gone), 'node')} that went: not planned with"),
+            (went, f"what {pluralize(went, 'pod')} that went before getting a node would have got"),
+            (len(self.gone), f"what was free on {pluralize(len(self.gone), 'node')} that went: the plan does without"),
             (len(self.lost), f"what {pluralize(len(self.lost), 'node')} cost that came and went"),
         )
         yield from (words for is_so, words in said if is_so)

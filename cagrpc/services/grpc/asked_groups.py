@@ -13,7 +13,7 @@ from cagrpc.controllers.episodes.model import BEFORE_SECONDS, KnownGroups, Scale
 from solver.model import Limit, NodeGroup
 
 _MOST_GROUPS, _MOST_CHOICES = 1_000, 500
-UNASKED = "node groups that the autoscaler did not offer: it keeps back those that are full, unhealthy or backed off"
+UNASKED = "node groups that the autoscaler did not offer: it holds back those that are full, unhealthy or backed off"
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,5 +125,5 @@ def test_templates_of_requests() -> None:
     found = template_pod(template(**{REQUIRED: RACK}))
     assert [each.topology_key for each in found.spec.pod_affinity] == [RACK]
     assert len(found.labels) == 1
-    with pytest.raises(InvalidInput, match="slices of requests are not planned with"):
+    with pytest.raises(InvalidInput, match="slices are not supported in PodTemplates"):
         template_pod(template(**{SLICE_REQUIRED: RACK, SLICE_SIZE: "2"}))

@@ -121,4 +121,4 @@ def test_what_is_said_of_such_a_pod() -> None:
     there = fed()
     there.put(mounting("p", ISCSI))
     (waiting,) = there.state().waiting
-    assert list(between_pods(waiting.pod_set.spec)) == ["a disk that no other pod of its node may have"]
+    assert list(between_pods(waiting.pod_set.spec)) == ["a disk that no other pod on its node may use"]

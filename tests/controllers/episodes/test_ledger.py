@@ -137,7 +137,7 @@ def test_pods_that_go_before_they_have_a_node_are_said(told: Told) -> None:
     del told.waiting[pods[2]]
     closed = told.end()
     assert (closed.episode.pods, closed.episode.came.unserved) == (3, 0)
-    assert "what 1 pod would have got that went before they had a node" in closed.episode.unknown
+    assert "what 1 pod that went before getting a node would have got" in closed.episode.unknown
 
 
 def test_groups_that_were_backed_off_from_and_nodes_that_went_are_not_planned_with(told: Told) -> None:
@@ -154,7 +154,7 @@ def test_groups_that_were_backed_off_from_and_nodes_that_went_are_not_planned_wi
     closed = told.end()
     assert [each.id for each in closed.state.cluster.node_groups] == ["big"]
     assert closed.state.cluster.nodes == ()
-    assert "what was free on 1 node that went: not planned with" in closed.episode.unknown
+    assert "what was free on 1 node that went: the plan does without" in closed.episode.unknown
     assert any(each.startswith("what small could have had: backed off") for each in closed.episode.unknown)
 
 
@@ -178,7 +178,7 @@ def test_without_groups_or_with_more_pods_than_are_looked_at_nothing_is_planned(
     told.add(1)
     episode = finished(told.end(), BUDGET)
     assert episode is not None
-    assert (episode.planned, episode.unknown[0]) == (None, "no node group is known that could be planned with")
+    assert (episode.planned, episode.unknown[0]) == (None, "no node group is known to plan with")
     told = Told()
     told.add(MOST_PODS + 7)
     episode = finished(told.end(), BUDGET)

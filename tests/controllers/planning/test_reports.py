@@ -207,7 +207,7 @@ def test_a_shortage_is_the_first_reason_of_the_pods_that_wait_for_it(new_world: 
     until = timestamp(math.ceil(shortage["until_seconds"]))
     first, *others = left["reasons"]
     assert first == f"backed off after a shortage until {until} ({shortage['cause']}) (node group gpu)"
-    assert others == [f"needs 1 {gpu}, at most 0 is free (node group plain)"]
+    assert others == [f"needs 1 {gpu}, none is free (node group plain)"]
     assert left["ways"] == [f"wait until {until}, when {shortage['offering']} is tried again"]
     assert any(each.text.startswith(first) for each in world.events("NotPlanned"))
 

@@ -126,7 +126,7 @@ CASES = [
     Case("never", [GPUS, CPUS], {"large": (("huge", 1),), "many": (("worker", 10),), "costly": (("head", 20),)},
          never={"large": "needs 9 cpu, at most ",
                 "many": "9 of 10 pods fit with all node groups empty and no limit used: node group gpu-b is at its"
-                        " maximum size 9; needs 1 nvidia.com/gpu, at most 0 is free (node group cpu-a). What would"
+                        " maximum size 9; needs 1 nvidia.com/gpu, none is free (node group cpu-a). What would"
                         " serve it: raise maxSize of gpu-b from 9 to 10",
                 "costly": "raise the nodes of limit cpus from 8 to 10"},
          limits=[Limit("cpus", {"nodes": 8}, node_groups=frozenset({"cpu-a"}))], stands=(("worker", 1),)),

@@ -128,7 +128,7 @@ SHORT = PossibleGroups(
         ),
         pytest.param(
             Problem((pods("ns/train", 1, spec(1000, gpu=1)),), (group("a"),), (node("n", 4000),)),
-            ["needs 1 nvidia.com/gpu, at most 0 is free (node group a and node n)"],
+            ["needs 1 nvidia.com/gpu, none is free (node group a and node n)"],
             ["pods like ns/train ask for 1 nvidia.com/gpu"],
             [["add a node group whose nodes have 1 cpu and 1 nvidia.com/gpu"]],
             id="gpu nowhere",
@@ -175,7 +175,7 @@ SHORT = PossibleGroups(
             ),
             [
                 "gang ns/job is served whole or not at all, and not all of its 8 pods can be placed",
-                "of g, which pods like ns/train fit, there may be at most 7 more nodes",
+                "there may be at most 7 more nodes of g, on which pods like ns/train fit",
             ],
             ["node group g may have 7 nodes", "pods like ns/train ask for 4 cpu"],
             [["raise maxSize of g from 7 to 8"]],
@@ -282,7 +282,7 @@ SHORT = PossibleGroups(
             ),
             [
                 "gang ns/job is served whole or not at all, and not all of its 3 pods can be placed",
-                "of g, which pods like ns/train fit, there may be at most 2 more nodes (limit cluster)",
+                "there may be at most 2 more nodes of g, on which pods like ns/train fit (limit cluster)",
             ],
             ["limit cluster allows 9 cpu", "pods like ns/train ask for 4 cpu"],
             [
@@ -341,7 +341,7 @@ SHORT = PossibleGroups(
             ),
             [
                 "node group a is at its maximum size 1",
-                "needs 20 volume attachments of ebs.csi.aws.com, at most 0 is free (node n)",
+                "needs 20 volume attachments of ebs.csi.aws.com, none is free (node n)",
             ],
             ["node group a may have 1 node", "pods like ns/db ask for 20 volume attachments of ebs.csi.aws.com"],
             [["raise maxSize of a from 1 to 2"]],
@@ -382,7 +382,7 @@ SHORT = PossibleGroups(
                 (group("a", labels={"zone": "a"}), group("b", labels={"zone": "b"}), GPU_IN_A),
             ),
             [
-                "needs 1 nvidia.com/gpu, at most 0 is free (2 of 3 node groups)",
+                "needs 1 nvidia.com/gpu, none is free (2 of 3 node groups)",
                 "node selector zone=b not met (2 of 3 node groups)",
             ],
             ["pods like ns/train have the node selector zone=b", "pods like ns/train ask for 1 nvidia.com/gpu"],
@@ -398,7 +398,7 @@ SHORT = PossibleGroups(
             ),
             [
                 "zone In [a] does not allow b (node group gpu-b)",
-                "needs 1 nvidia.com/gpu, at most 0 is free (2 of 4 node groups)",
+                "needs 1 nvidia.com/gpu, none is free (2 of 4 node groups)",
                 "node selector zone=b not met (2 of 4 node groups)",
             ],
             [
@@ -417,7 +417,7 @@ SHORT = PossibleGroups(
             ),
             [
                 "backed off after a shortage until 2026-11-29T01:00:00Z (no capacity) (node group gpu-a)",
-                "needs 1 nvidia.com/gpu, at most 0 is free (node group a)",
+                "needs 1 nvidia.com/gpu, none is free (node group a)",
             ],
             [
                 "backed off after a shortage until 2026-11-29T01:00:00Z (no capacity) (p4/zone-a)",

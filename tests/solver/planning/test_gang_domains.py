@@ -92,7 +92,7 @@ def test_it_is_left_out_whole_where_no_domain_holds_it_and_the_reason_says_so() 
     plan = solve(Problem((gang("a", 24),), tuple(racks(3, most=2))), BUDGET)
     (left,) = plan.unplaced
     assert left.count == 24
-    assert "it has a gang that is to be in one rack" in left.reasons
+    assert "it has a required topology of one rack for the gang" in left.reasons
     assert not plan.increments
 
 

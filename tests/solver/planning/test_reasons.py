@@ -51,7 +51,7 @@ class TestAffinity:
             node("nowhere", 4000),
         )
         assert reasons(Problem((pods("a", 2, NEEDY),), GROUPS[1:], standing)) == (
-            "needs 1 cpu, at most 0 is free (node full)",
+            "needs 1 cpu, none is free (node full)",
             "no label zone, over which it has a required pod affinity (node nowhere)",
             "no pod that its required pod affinity over zone selects runs there (node other)",
             "it has a required pod affinity over zone",
