@@ -133,6 +133,11 @@ def test_a_server_is_connected(reader: PageReader) -> None:
     written["listen"] = {each: f"127.0.0.1:{free_port()}" for each in ("provider", "expander", "http")}
     reader.write("cagrpc.yaml", yaml.safe_dump(written))
     page = "docs/guides/connect.md"
+    made = reader.run("cagrpc certs --dir state/shown --host cagrpc.example.internal").replace(
+        "state/shown", "state/certs"
+    )
+    (shown,) = blocks((ROOT / page).read_text(), "text")
+    assert shown[: len(made.splitlines())] == made.splitlines()
     play(reader, pages()[page], lambda command: plain(command) in not_run(page))
     reader.stop()
     # The flags for CA are those that the server prints.

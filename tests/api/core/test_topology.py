@@ -49,7 +49,7 @@ def domains(of: Pod) -> list[tuple[str, str]]:
         ({"kueue.x-k8s.io/podset-unconstrained-topology": "true"}, None, ""),
         ({REQUIRED: RACK}, TopologyRequest(RACK), ""),
         ({PREFERRED: RACK}, TopologyRequest(preferred=RACK), ""),
-        ({REQUIRED: RACK, PREFERRED: BLOCK}, TopologyRequest(RACK), "write one of them"),
+        ({REQUIRED: RACK, PREFERRED: BLOCK}, TopologyRequest(RACK), "set only one of them"),
         (
             {REQUIRED: BLOCK, SLICE_REQUIRED: RACK, SLICE_SIZE: "4"},
             TopologyRequest(BLOCK, slice_required=RACK, slice_size=4),
