@@ -139,7 +139,7 @@ def _print_consolidation(shown: Mapping[str, Any], out: Console, *, verbose: boo
     _say(out, said)
     if plan is not None and verbose:
         least, all_moved = plan["least_usd_per_hour"], plan["least_if_all_moved_usd_per_hour"]
-        _say(out, f"proven: {hourly(least)} at least, {hourly(all_moved)} if all could be moved", "  ")
+        _say(out, f"proven: {hourly(least)} at least, {hourly(all_moved)} if every pod could be moved", "  ")
         for each in plan["stays"][:_STAYS]:
             _say(out, f"{each['reason']}: {pluralize(each['nodes'], 'node')}", "  ")
     if under_way is None and last is not None and verbose:

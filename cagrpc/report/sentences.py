@@ -24,19 +24,19 @@ from solver.model.quantities import format_quantity, pluralize
 _MOST_GROUPS = 4
 
 HOW = {
-    Cause.EMPTY: "Nodes on which nothing runs but what comes with every node, at their price.",
+    Cause.EMPTY: "Nodes that run only pods that come with every node, at their price.",
     Cause.STRANDED: (
         "The same pods are planned on the nodes that stand, no others and no more of them, with all rules but weights"
         " and limits; the nodes that this plan does not need."
     ),
     Cause.SHAPES: (
-        "The same pods are planned on any node group that may be used, under all rules; less than nothing where weights"
+        "The same pods are planned on any node group that may be used, under all rules; negative where weights"
         " or limits ask for more expensive nodes than those that stand."
     ),
     Cause.WEIGHTS: "Planned again with all provisioners of one weight.",
     Cause.LIMITS: "And without maximum sizes and limits (capacity that is reserved stays bounded).",
     Cause.RULES: "And without topology spread, affinity and anti-affinity between pods, preferred ones too.",
-    Cause.VOLUMES: "And with volumes that can be anywhere, any number on a node.",
+    Cause.VOLUMES: "And with volumes that can be anywhere, any number of them on a node.",
     Cause.SELECTORS: (
         "And without node selectors, node affinity and taints; pods keep to operating systems and architectures that"
         " they may use now."
@@ -145,7 +145,7 @@ def architecture_words(change: ArchitectureChange) -> str:
     run = "runs" if change.pods == 1 else "run"
     return (
         f"{pluralize(change.pods, 'pod')} that {run} on another architecture now would run on {change.architecture},"
-        " which no node selector or affinity of theirs allows in so many words: check first that their images are built"
+        " though no node selector or affinity of theirs says that they may: check first that their images are built"
         " for it"
     )
 
@@ -208,7 +208,7 @@ def _of_shapes(change: Saving) -> str:
     more = [each for each in change.deltas if each.nodes > 0]
     if fewer and more:
         return f"Replace {groups_words(fewer, signed=False)} by {groups_words(more, signed=False)}."
-    return f"Have other nodes: {groups_words(change.deltas)}."
+    return f"Use other nodes instead: {groups_words(change.deltas)}."
 
 
 def _of_workloads(change: Saving) -> str:

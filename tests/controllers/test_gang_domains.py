@@ -152,7 +152,9 @@ def test_a_part_of_a_composite_group_is_left_out_with_that_reason(new_world: New
     world.api.change(world.cluster.paths[uid], spec={"schedulingGroup": {"podGroupName": "g"}})
     world.run(30)
     assert not world.targets()
-    assert any("is part of the CompositePodGroup all, and those are not supported" in each.text for each in world.events())
+    assert any(
+        "is part of the CompositePodGroup all, and those are not supported" in each.text for each in world.events()
+    )
 
 
 # Domains that come with the nodes

@@ -115,7 +115,7 @@ def test_consolidation_says_what_it_would_save_and_what_holds_it() -> None:
     assert f"consolidation (on): {held}; 2 steps would save $2.80/h ($2,044/month) of $3.20/h" in text
     assert "not Ready" not in text
     text = printed(status, verbose=True)
-    assert "  proven: $0.40/h at least, $0.20/h if all could be moved\n" in text
+    assert "  proven: $0.40/h at least, $0.20/h if every pod could be moved\n" in text
     assert "  it is not Ready: 1 node\n" in text
     assert "  last step: done, 1970-01-01T01:00:00Z: 1 node deleted\n" in text
     step = {"id": "ab12", "reason": "Empty", "nodes": ["a"], "pods_moved": 3, "phase": "moving"}
