@@ -160,7 +160,7 @@ def limited_words(limited: WhyLimited) -> str:
     them = "it" if len(limited.changes) == 1 else "them"
     least = limited.lower_bound_usd_per_hour
     bound = (
-        "no bound on the cost without is proven yet"
+        f"no bound on the cost without {them} is proven yet"
         if least is None
         else f"no plan without {them} that serves as much costs less than {hourly(least)}"
     )
@@ -171,8 +171,8 @@ def difference_words(difference: Difference) -> str:
     """Describe what decides between two plans, what that costs in all, and the nodes that are most different."""
     if difference.unserved or difference.placeholders:
         pods = difference.unserved or difference.placeholders
-        what = pluralize(abs(pods), "pod" if difference.unserved else "placeholder")
-        words = f"{what} {'fewer' if pods > 0 else 'more'} {'is' if abs(pods) == 1 else 'are'} served"
+        what = f"{'fewer' if pods > 0 else 'more'} {'pod' if difference.unserved else 'placeholder'}"
+        words = f"{pluralize(abs(pods), what)} {'is' if abs(pods) == 1 else 'are'} served"
     else:
         changed = [(weight, cost) for weight, cost in difference.tiers if abs(cost) >= DUST_USD_PER_HOUR]
         words = "it would cost the same"

@@ -90,13 +90,13 @@ def test_the_tables(inputs: list[str], capsys: pytest.CaptureFixture[str]) -> No
     assert "What is not served" in out
     assert "Why these node groups" in out
     assert "taint team=vision:NoSchedule" in out
-    assert "limited: limit provisioner small allows 2 nodes; without it, 3 pods more are served (+3 small/" in out
+    assert "limited: limit provisioner small allows 2 nodes; without it, 3 more pods are served (+3 small/" in out
 
 
 def test_a_plan_says_what_limits_cost(inputs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", *inputs]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "limited: limit provisioner small allows 2 nodes; without it, 3 pods more are served (+3 small/" in out
+    assert "limited: limit provisioner small allows 2 nodes; without it, 3 more pods are served (+3 small/" in out
     assert main(["plan", *inputs, "--output", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["limited"]["without"]["unserved"] == -3
 
@@ -123,8 +123,8 @@ def test_a_difference_in_words() -> None:
             Difference(unserved, placeholders, tiers, total, (NodeGroupIncrease("g", -2),), proven=True)
         )
 
-    assert words(unserved=2) == "2 pods fewer are served (-2 g)"
-    assert words(placeholders=-1) == "1 placeholder more is served (-2 g)"
+    assert words(unserved=2) == "2 fewer pods are served (-2 g)"
+    assert words(placeholders=-1) == "1 more placeholder is served (-2 g)"
     assert words() == "it would cost the same (-2 g)"
     assert words(tiers=((0, 0.0), (10, 1.5))) == "it would cost $1.50/h more (-2 g)"
     assert words(tiers=((0, 2.0), (10, -1.5))) == (

@@ -166,7 +166,7 @@ def test_a_round_with_what_it_left_out() -> None:
     plan = {
         **PLAN,
         "incomplete_gangs": [{"gang": "default/g", "pods": 3, "needed": 5}],
-        "limited": {"text": "limited: node group a may have 1 node; without it, 1 pod more is served"},
+        "limited": {"text": "limited: node group a may have 1 node; without it, 1 more pod is served"},
         "shortages": [{"offering": "m7i.large/zone-a", "until_seconds": 3659.5, "cause": "no capacity"}],
     }
     text = printed(READY, plans=[plan], verbose=True)
@@ -174,7 +174,7 @@ def test_a_round_with_what_it_left_out() -> None:
         assert told in text
     assert "gang default/g is not complete: it has 3 of 5 pods\n" in text
     assert "backed off after a shortage: m7i.large/zone-a until 1970-01-01T01:01:00Z (no capacity)\n" in text
-    assert "limited: node group a may have 1 node; without it, 1 pod more is served\n" in text
+    assert "limited: node group a may have 1 node; without it, 1 more pod is served\n" in text
     assert "Planning rounds" not in printed(READY, plans=[plan])
 
 
