@@ -37,7 +37,7 @@ function waiting({ waiting: last }) {
   return [
     h("p", { class: "soft" }, "As of the round of ", when(last.at_seconds), "."),
     unplaced.length > 0 &&
-      table("Pods without a place, and the smallest changes that would serve them", ["Pods like", "Pods#", "Why", "What would help (any one)"], unplaced.map((each) => ({
+      table("Pods without a place, and the smallest changes that would serve them", ["Pods like", "Pods#", "Why", "Any of these is enough"], unplaced.map((each) => ({
         key: `${each.example} ${each.gang ?? ""}`,
         cells: [[name(each.example), each.gang && ` (gang ${each.gang})`], count(each.count), list(each.reasons), list(each.ways)],
       }))),
