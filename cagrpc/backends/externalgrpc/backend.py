@@ -46,6 +46,8 @@ class _FollowedGroup:
     kept: GroupOrders = field(default_factory=GroupOrders)
     """What the journal has of it."""
     gave_back_at_seconds: float = float("-inf")
+    gives_back: bool = False
+    """Whether it is not known yet what came of that."""
     gone_since_seconds: float | None = None
     """Since when the provider does not have it."""
 
@@ -363,7 +365,8 @@ class ExternalGrpcBackend:
         due, orders.due_deletions = sorted(orders.due_deletions), set()
         waits = now - group.gave_back_at_seconds < group.provider.behind_seconds
         placeholders = [] if waits else orders.give_back(now)
-        if not due and not placeholders:
+        fell = waits and group.gives_back and orders.unaccounted() < 0  # so it was done, though nobody answered
+        if not due and not placeholders and not fell:
             return
         self._records.write({orders.group: orders.orders.to_json()})  # which only the leader can
         group.kept = orders.orders
@@ -371,9 +374,11 @@ class ExternalGrpcBackend:
             if due:
                 self._delete(group, due)
             if placeholders:
-                group.gave_back_at_seconds = now
+                group.gave_back_at_seconds, group.gives_back = now, True
                 group.provider.client.delete(orders.group, [self._nodes(each) for each in placeholders])
                 self._look_at(group, refresh=True)
+            if placeholders or fell:
+                group.gives_back = False
                 orders.given_back()
                 if lost := orders.lost():
                     self._increase(group, lost)
