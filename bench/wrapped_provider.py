@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -527,6 +528,7 @@ class ServedCampaign:
     # ---- what is asked for
 
     def _work(self, serving: Serving) -> bool:
+        self._delete_failed(serving)
         in_flight = [each for each in self._look(serving).values() if each["phase"] not in _FINISHED]
         rng, name = self.rng, self.rng.choice(GROUPS)
         with serving.provider() as provider:
@@ -539,6 +541,13 @@ class ServedCampaign:
                     self.deleted[key] = False
                     self.deleted[key] = self._ask(lambda: provider.delete(name, key), "deletions")
         return True
+
+    def _delete_failed(self, serving: Serving) -> None:
+        """Delete what has an error, as the autoscaler does: until then it is in the target."""
+        with serving.provider() as provider, suppress(grpc.RpcError):
+            for name in GROUPS:
+                if failed := provider.failed(name):
+                    self._ask(partial(provider.delete, name, *failed), "deletions of what failed")
 
     def _ask(self, call: Callable[[], None], what: str) -> bool:
         try:
@@ -561,6 +570,7 @@ class ServedCampaign:
     # ---- what came of it
 
     def _settled(self, serving: Serving) -> bool:
+        self._delete_failed(serving)
         done = all(each["phase"] in _FINISHED for each in self._look(serving).values())
         return done and not self._differences(serving)
 

@@ -268,6 +268,11 @@ class ProviderClient:
         answer = self._call("NodeGroupNodes", pb.NodeGroupNodesRequest(id=node_group), pb.NodeGroupNodesResponse)
         return {each.id: each.status.instanceState for each in answer.instances}
 
+    def failed(self, node_group: str) -> list[str]:
+        """Return the ids of instances that have an error, which the autoscaler deletes."""
+        answer = self._call("NodeGroupNodes", pb.NodeGroupNodesRequest(id=node_group), pb.NodeGroupNodesResponse)
+        return [each.id for each in answer.instances if each.status.errorInfo.errorCode]
+
     def wait_for_running(self, node_group: str, count: int) -> list[str]:
         give_up = time.monotonic() + AMPLE_SECONDS
         while True:
