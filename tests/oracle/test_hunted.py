@@ -76,7 +76,7 @@ CASES: dict[str, Case] = {
     ),
     "what others of the kind keep they give up for one more of them, in a zone that no node is in yet": _case(
         _pods(
-            3,
+            2,
             "a",
             "3",
             labels={"app": "b"},
@@ -90,7 +90,7 @@ CASES: dict[str, Case] = {
         ),
         [
             _group("ga", "8", zone="za", labels={"rack": "r2"}, max_size=1),
-            _group("gb", "8", zone="zb", labels={"rack": "r3"}),
+            _group("gb", "8", zone="zb", labels={"rack": "r3"}, max_size=1),
         ],
     ),
     "pods of one claim, where nodes have no zones": _case(
