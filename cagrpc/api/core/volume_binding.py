@@ -366,6 +366,7 @@ _DISK = "disk.planning.cagrpc.io/"
 follows."""
 _READS, _WRITES = "reads", "writes"
 _ZONE = "topology.kubernetes.io/zone"
+_WAITS, _TO_COME = "waits", "to-come"
 
 Terms = tuple[NodeSelectorTerm, ...]
 
@@ -402,9 +403,12 @@ class SharedClaim:
     name: str
     topology_key: str
     """The label of the domain that holds all of these pods."""
+    follows: bool = False
+    """Whether the pod is still to come, and goes where those are that wait."""
 
     def tie(self, namespace: str) -> PodAffinityTerm:
-        asked = Requirement(f"{_SHARED}{self.name}", Operator.EXISTS)
+        key = f"{_SHARED}{self.name}"
+        asked = Requirement(key, Operator.IN, (_WAITS,)) if self.follows else Requirement(key, Operator.EXISTS)
         return PodAffinityTerm(self.topology_key, PodSelector((asked,), (namespace,)), alone=True)
 
 
@@ -432,7 +436,7 @@ class VolumeDemand:
     def labels(self) -> Labels:
         """Labels by which planning keeps the pods of shared claims together, and those of one disk apart; nothing else
         sees them."""
-        together = {f"{_SHARED}{each.name}": "" for each in self.shared}
+        together = {f"{_SHARED}{each.name}": _TO_COME if each.follows else _WAITS for each in self.shared}
         return {**together, **{f"{_DISK}{disk}": _READS if reads else _WRITES for disk, reads in self.unshared}}
 
 
@@ -636,7 +640,7 @@ class _Demand:
             if attached:
                 self.attached_already.add(attached)
         elif first is not None or not users:
-            self.shared.append(SharedClaim(used.claim, key))
+            self.shared.append(SharedClaim(used.claim, key, follows=first is not None and not self._pod.key))
 
     def _use_alone(self, used: PodVolume, users: OtherUsers, *, waits: bool) -> None:
         name = f'persistentvolumeclaim "{used.claim}" is ReadWriteOncePod, and'
