@@ -225,7 +225,7 @@ def _decided_at(request: ProvisioningRequest) -> float:
 def _waiting(state: ManagedRequest, at: ReconcileContext) -> Action:
     increment, pods = state.increment, state.pods
     if increment is not None and increment.id != state.request.details.get(conditions.INCREMENT):
-        return _record_increment(state, increment, at)
+        return _by_increment(state, increment, at)
     if isinstance(pods, Unreadable):
         if at.now < pods.until_seconds:
             return Action(RequestPhase.WAITING)
@@ -264,21 +264,6 @@ def _is_one_off(service: Service) -> bool:
     return service.behaviour is ClassBehaviour.CHECK and not service.books
 
 
-def _record_increment(state: ManagedRequest, increment: IncrementStatus, at: ReconcileContext) -> Action:
-    """Return the next step where an increment is journalled that the status does not have yet."""
-    match increment.phase:
-        case IncrementPhase.ROLLED_BACK:
-            change = _rolled_back(state, increment.message, increment.id, at)
-            return Action(RequestPhase.WAITING, change, drops_labels=True)
-        case IncrementPhase.ROLLING_BACK:
-            return Action(RequestPhase.WAITING)
-        case IncrementPhase.DONE:
-            change = conditions.provisioned(state.request, increment, at.snapshot, _standing(state, increment))
-        case _:
-            change = conditions.accepted(state.request, increment, at.snapshot, _standing(state, increment))
-    return Action(RequestPhase.COMING, change, holds=_held(state))
-
-
 def _granted(state: ManagedRequest, decision: Granted, pods: Pods) -> Action:
     if state.service.behaviour is ClassBehaviour.ATOMIC:
         change = conditions.has_room(state.request, decision.nodes)
@@ -313,25 +298,30 @@ def _expired(state: ManagedRequest, at: ReconcileContext) -> Change:
 
 
 def _coming(state: ManagedRequest, at: ReconcileContext) -> Action:
-    increment = state.increment
-    if increment is None:
-        recorded = state.request.details.get(conditions.INCREMENT, "")
-        why = f"its increment {recorded or '(no name)'} is no longer known"
-        return Action(RequestPhase.COMING, _rolled_back(state, why, recorded, at), drops_labels=True)
+    if state.increment is not None:
+        return _by_increment(state, state.increment, at)
+    recorded = state.request.details.get(conditions.INCREMENT, "")
+    why = f"its increment {recorded or '(no name)'} is no longer known"
+    return Action(RequestPhase.COMING, _rolled_back(state, why, recorded, at), drops_labels=True)
+
+
+def _by_increment(state: ManagedRequest, increment: IncrementStatus, at: ReconcileContext) -> Action:
+    """Return the next step by what became of its increment; the status of one that waits does not have it yet."""
+    standing, change = _standing(state, increment), None
     match increment.phase:
+        case IncrementPhase.ROLLING_BACK:
+            return Action(state.phase)
+        case IncrementPhase.ROLLED_BACK:
+            return Action(state.phase, _rolled_back(state, increment.message, increment.id, at), drops_labels=True)
         case IncrementPhase.DONE if state.gone:
             nodes = pluralize(len(state.gone), "node")
             why = f"{nodes} that stood beside its own went meanwhile: {', '.join(sorted(state.gone))}"
-            return Action(RequestPhase.COMING, _rolled_back(state, why, increment.id, at), drops_labels=True)
+            return Action(state.phase, _rolled_back(state, why, increment.id, at), drops_labels=True)
         case IncrementPhase.DONE:
-            change = conditions.provisioned(state.request, increment, at.snapshot, _standing(state, increment))
-            return Action(RequestPhase.COMING, change, holds=_held(state))
-        case IncrementPhase.ROLLED_BACK:
-            change = _rolled_back(state, increment.message, increment.id, at)
-            return Action(RequestPhase.COMING, change, drops_labels=True)
-        case IncrementPhase.ROLLING_BACK:
-            return Action(RequestPhase.COMING)
-    return Action(RequestPhase.COMING, holds=_held(state))
+            change = conditions.provisioned(state.request, increment, at.snapshot, standing)
+        case _ if state.phase is RequestPhase.WAITING:
+            change = conditions.accepted(state.request, increment, at.snapshot, standing)
+    return Action(RequestPhase.COMING, change, holds=_held(state))
 
 
 def _rolled_back(state: ManagedRequest, why: str, increment: str, at: ReconcileContext) -> Change:
