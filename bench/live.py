@@ -435,16 +435,16 @@ def tolerations(requests: Mapping[str, str]) -> list[dict[str, str]]:
 @contextmanager
 def watching(plane: ControlPlane) -> Iterator[Seen]:
     client, seen = plane.client(), Seen()
-    reflectors: list[Informer[Any]] = [
+    informers: list[Informer[Any]] = [
         Informer(client, Resource("/api/v1/pods", seen.pod), Pods(seen)),
         Informer(client, Resource("/api/v1/nodes", seen.node), Nodes(seen)),
     ]
-    for each in reflectors:
+    for each in informers:
         each.start()
     try:
         yield seen
     finally:
-        for each in reflectors:
+        for each in informers:
             each.stop()
         client.close()
 

@@ -113,8 +113,8 @@ class Churn:
         query = {"fieldSelector": "spec.nodeName="}
         # To find the few that are not bound the API server reads all pods, which takes it as long as it takes.
         patient = client.hurried(_LIST_SECONDS)
-        reflector = Informer(patient, Resource("/api/v1/pods", Pending.decode, query=query), self._pending)
-        reflector.start()
+        informer = Informer(patient, Resource("/api/v1/pods", Pending.decode, query=query), self._pending)
+        informer.start()
         pool = ThreadPoolExecutor(_WORKERS)
         loops: list[Callable[[], None]] = [
             lambda: self._paced(stopping, pool, rate),
@@ -132,7 +132,7 @@ class Churn:
             for each in threads:
                 each.join()
             pool.shutdown(cancel_futures=True)
-            reflector.stop()
+            informer.stop()
             client.close()
 
     # ---- the pace

@@ -299,13 +299,13 @@ def test_a_thread_that_dies_ends_the_process(caplog: pytest.LogCaptureFixture) -
     before = threading.excepthook
     with _fail_on_uncaught(told.append):
         for error in (ZeroDivisionError("ours"), SystemExit(3)):
-            thread = threading.Thread(target=_raise, args=(error,), name="reflector-pods")
+            thread = threading.Thread(target=_raise, args=(error,), name="informer-pods")
             thread.start()
             thread.join(AMPLE_SECONDS)
     assert threading.excepthook is before
     assert told == [
-        "the thread reflector-pods ended unexpectedly: ZeroDivisionError: ours",
-        "the thread reflector-pods ended unexpectedly: SystemExit: 3",
+        "the thread informer-pods ended unexpectedly: ZeroDivisionError: ours",
+        "the thread informer-pods ended unexpectedly: SystemExit: 3",
     ]
     assert "ZeroDivisionError" in caplog.text
 

@@ -84,7 +84,7 @@ class ApiServer(ObjectStore):
         super().__init__(set(kinds), lambda: 1.0)
         self.requests: list[str] = []
         self.unseen: deque[tuple[str, Document, bool]] = deque()
-        """Changes that no reflector has passed on yet: path, object, whether it is there."""
+        """Changes that no informer has passed on yet: path, object, whether it is there."""
         self.before: Callable[[str], None] = lambda _: None
         """Called before each request is done: what others do at that moment, or a `Refusal`."""
         self.fault: Callable[[ApiRequest], Fault] = lambda _: Fault.NONE

@@ -201,7 +201,7 @@ def _decoded(decode: Callable[[Any], Any], documents: list[Document]) -> list[An
     for document in sorted(documents, key=lambda each: epoch_seconds(each["metadata"].get("creationTimestamp"))):
         try:
             found.append(decode(document))
-        except InvalidInput:  # a reflector leaves it out
+        except InvalidInput:  # an informer leaves it out
             continue
     return found
 

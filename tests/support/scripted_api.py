@@ -60,7 +60,7 @@ class FakeApi:
     """What is left to be answered; then every request gets a 500."""
     requests: list[ReceivedRequest] = field(default_factory=list)
     version: str = ""
-    """That of a list of one object, by which a reflector finds out whether the API server was restored. It is neither
+    """That of a list of one object, by which an informer finds out whether the API server was restored. It is neither
     of the answers nor of the requests."""
 
     def client(self, waits: list[float] | None = None, **options: Any) -> Client:

@@ -267,7 +267,7 @@ class World:
         return state
 
     def deliver(self) -> None:
-        """Deliver to all informers what the API server has now, as reflectors do."""
+        """Deliver to all informers what the API server has now, as watches do."""
         while self.api.unseen:
             path, document, there = self.api.unseen.popleft()
             self._log[collection_of(path)].append((path, document, there))
@@ -276,29 +276,29 @@ class World:
         now = self._logged, len(informers), self.problem, frozenset(self.late)
         if now == self._all_delivered:
             return
-        for reflector in informers:
-            if isinstance(reflector, Informer):
-                reflector.problem = self.problem
-                if self.problem is None and reflector.resource.path.rpartition("/")[2] not in self.late:
-                    self._deliver_to(reflector)
+        for informer in informers:
+            if isinstance(informer, Informer):
+                informer.problem = self.problem
+                if self.problem is None and informer.resource.path.rpartition("/")[2] not in self.late:
+                    self._deliver_to(informer)
         self._all_delivered = now
 
-    def _deliver_to(self, reflector: Informer[Any]) -> None:
-        of = reflector.resource
+    def _deliver_to(self, informer: Informer[Any]) -> None:
+        of = informer.resource
         changes = self._log[of.path]
-        seen = self._delivered.get(reflector)
-        self._delivered[reflector] = len(changes)
+        seen = self._delivered.get(informer)
+        self._delivered[informer] = len(changes)
         if seen is None:
             there = {path: each for path, each in self.api.objects.items() if collection_of(path) == of.path}
-            reflector.sink.replaced(_decoded(reflector, there.items()))
-            reflector.synced = True
+            informer.sink.replaced(_decoded(informer, there.items()))
+            informer.synced = True
             return
         for path, document, is_there in changes[seen:]:
-            found = list(_decoded(reflector, [(path, document)])) if is_there else []
+            found = list(_decoded(informer, [(path, document)])) if is_there else []
             for each in found:
-                reflector.sink.applied(each)
+                informer.sink.applied(each)
             if not found:
-                reflector.sink.deleted(identity(Encoding.JSON, document))
+                informer.sink.deleted(identity(Encoding.JSON, document))
 
     # ---- what has come of it
 
@@ -389,17 +389,17 @@ class _NotOpened:
         raise NotImplementedError
 
 
-def _encoded(reflector: Informer[Any], path: str, document: Document) -> Any:
-    return document if reflector.resource.encoding is Encoding.JSON else protobuf(path, document)
+def _encoded(informer: Informer[Any], path: str, document: Document) -> Any:
+    return document if informer.resource.encoding is Encoding.JSON else protobuf(path, document)
 
 
-def _decoded(reflector: Informer[Any], objects: Iterable[tuple[str, Document]]) -> Iterator[Any]:
+def _decoded(informer: Informer[Any], objects: Iterable[tuple[str, Document]]) -> Iterator[Any]:
     """Yield those that can be read, and that the resource selects."""
-    label, _, value = reflector.resource.query.get("labelSelector", "").partition("=")
+    label, _, value = informer.resource.query.get("labelSelector", "").partition("=")
     for path, document in objects:
         if label and document["metadata"].get("labels", {}).get(label) != value:
             continue
         try:
-            yield reflector.resource.decode(_encoded(reflector, path, document))
+            yield informer.resource.decode(_encoded(informer, path, document))
         except errors.InvalidInput as error:
-            reflector.undecoded.add(identity(Encoding.JSON, document), error)
+            informer.undecoded.add(identity(Encoding.JSON, document), error)

@@ -174,8 +174,8 @@ def _karpenter() -> Iterator[Decoder]:
         return (*claims.informers, *NodePools(client, frozenset({"pool"})).informers)
 
     def read(index: int, data: bytes) -> None:
-        reflector = stores()[index]
-        resource, sink = reflector.resource, reflector.sink
+        informer = stores()[index]
+        resource, sink = informer.resource, informer.sink
         item = item_of(resource, data)
         decoded = resource.decode(item)
         sink.applied(decoded)

@@ -81,7 +81,7 @@ class NodesHarness:
         self.backend.instances[known.id] = replace(known, state=state)
 
     def see(self) -> None:
-        """The reflectors bring what has changed."""
+        """The informers bring what has changed."""
         while self.cluster.unseen:
             path, document, there = self.cluster.unseen.popleft()
             if "/pods/" in path and document["spec"].get("nodeName"):

@@ -14,7 +14,7 @@ _CONTAINERS = [{"name": "main", "resources": {"requests": {"cpu": "2"}}}]
 
 
 class _Fed(RequestStore):
-    """A store whose reflectors are a test."""
+    """A store whose informers are a test."""
 
     def __init__(self) -> None:
         super().__init__(ApiServer().client())

@@ -47,11 +47,11 @@ def nominations(cluster: Cluster) -> Iterator[dict[str, str]]:
     """As long as the context lasts: by pod, the last node that it was nominated to before it was bound."""
     found: dict[str, str] = {}
     client = cluster.plane.client()
-    reflector = Informer(client, Resource(cluster.path("pods"), _decoded), _Sink(found))
+    informer = Informer(client, Resource(cluster.path("pods"), _decoded), _Sink(found))
     try:
-        reflector.start()
-        wait_for(lambda: reflector.synced, "pods are listed")
+        informer.start()
+        wait_for(lambda: informer.synced, "pods are listed")
         yield found
     finally:
-        reflector.stop()
+        informer.stop()
         client.close()

@@ -1,4 +1,4 @@
-"""The reflector against a real API server: pages, a restart, and a past that the server has forgotten."""
+"""The informer against a real API server: pages, a restart, and a past that the server has forgotten."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def name_in_json(document: Any) -> str:
 
 @pytest.fixture
 def pods(cluster: Cluster, client: Client) -> Iterator[Names]:
-    """As a reflector sees them, of this test's namespace."""
+    """As an informer sees them, of this test's namespace."""
     names = Names()
-    reflector = Informer(client, Resource(cluster.path("pods"), name_of_pod), names)
+    informer = Informer(client, Resource(cluster.path("pods"), name_of_pod), names)
     cluster.create_pod("first", {"cpu": "1"})
-    reflector.start()
-    wait_for(lambda: reflector.synced, "the first list")
+    informer.start()
+    wait_for(lambda: informer.synced, "the first list")
     yield names
-    reflector.stop()
+    informer.stop()
 
 
 def agree(cluster: Cluster, names: Names) -> bool:
@@ -72,12 +72,12 @@ def test_several_pages(cluster: Cluster, client: Client) -> None:
     cluster.create_deployment("many", TWO_PAGES, {"cpu": "1"})
     wait_for(lambda: len(cluster.pods()) == TWO_PAGES, "the pods are made")
     names = Names()
-    reflector = Informer(client, Resource(cluster.path("pods"), name_of_pod), names)
-    reflector.start()
-    wait_for(lambda: reflector.synced, "the first list")
+    informer = Informer(client, Resource(cluster.path("pods"), name_of_pod), names)
+    informer.start()
+    wait_for(lambda: informer.synced, "the first list")
     assert agree(cluster, names)
     assert len(names.known) == TWO_PAGES
-    reflector.stop()
+    informer.stop()
 
 
 def test_a_restart_is_survived(cluster: Cluster, pods: Names) -> None:
@@ -98,9 +98,9 @@ def test_custom_resources(cluster: Cluster, client: Client) -> None:
     """They have no protobuf. Kubernetes' own kinds answer in JSON the same way."""
     client.create(cluster.path("configmaps"), {"metadata": {"name": "one"}})
     names = Names()
-    reflector = Informer(client, Resource(cluster.path("configmaps"), name_in_json, Encoding.JSON), names)
-    reflector.start()
+    informer = Informer(client, Resource(cluster.path("configmaps"), name_in_json, Encoding.JSON), names)
+    informer.start()
     wait_for(lambda: "one" in names.known, "the first list")
     client.delete(cluster.path("configmaps", "one"))
     wait_for(lambda: "one" not in names.known, "the deletion is seen")
-    reflector.stop()
+    informer.stop()

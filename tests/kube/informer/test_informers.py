@@ -84,10 +84,10 @@ def _follow(api: FakeApi, resource: Resource[tuple[str, str]] | None = None) -> 
         return not api.answers
 
     client = api.client()
-    reflector = Informer(client, resource or Resource(PODS, _decode), kept, wait=wait, jitter=lambda: 1.0)
-    reflector.run()
+    informer = Informer(client, resource or Resource(PODS, _decode), kept, wait=wait, jitter=lambda: 1.0)
+    informer.run()
     client.close()
-    return kept, reflector, pauses
+    return kept, informer, pauses
 
 
 def _watches(api: FakeApi) -> list[str]:
@@ -103,10 +103,10 @@ def test_pages_are_listed_and_watched_from_the_first_ones_version() -> None:
             changed("MODIFIED", pod("a", "8")), changed("DELETED", pod("b", "9")), changed("ADDED", pod("d", "10"))
         ),
     ) as api:
-        kept, reflector, _ = _follow(api)
+        kept, informer, _ = _follow(api)
     assert kept.objects == {"a": "8", "c": "1", "d": "10"}
     assert kept.lists == 1
-    assert reflector.synced
+    assert informer.synced
     first, second, watch, resumed = (request.query for request in api.requests)
     assert first == {"limit": "500"}
     assert second == {"limit": "500", "continue": "more"}
@@ -204,28 +204,28 @@ def test_a_server_in_trouble_is_asked_less_and_less_and_told_of_once(caplog: pyt
             watched(changed("ADDED", pod("b", "2"))),
         ) as api,
     ):
-        kept, reflector, pauses = _follow(api)
+        kept, informer, pauses = _follow(api)
     assert kept.objects == {"a": "1", "b": "2"}
     assert pauses == [0.5, 1.0, 2.0, 0.5]
-    assert reflector.problem  # of the 500 after all was said
+    assert informer.problem  # of the 500 after all was said
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO", "WARNING"]
 
 
 def test_pauses_have_a_longest() -> None:
     with fake_api(*[refused(500)] * 12) as api:
-        _, reflector, pauses = _follow(api)
+        _, informer, pauses = _follow(api)
     assert pauses[-4:] == [30.0] * 4
-    assert not reflector.synced
-    assert "list pods" in str(reflector.problem)
+    assert not informer.synced
+    assert "list pods" in str(informer.problem)
 
 
 def test_a_right_that_is_missing_is_named() -> None:
     with fake_api(refused(403, 'pods is forbidden: User "u" cannot list resource "pods"')) as api:
         client = api.client()
-        reflector = Informer(client, Resource(PODS, _decode), Kept(), wait=lambda _: True)
-        reflector.run()
+        informer = Informer(client, Resource(PODS, _decode), Kept(), wait=lambda _: True)
+        informer.run()
         client.close()
-    assert "the right to list pods is missing" in str(reflector.problem)
+    assert "the right to list pods is missing" in str(informer.problem)
 
 
 def test_watches_that_bring_nothing_end_in_a_new_list() -> None:
@@ -274,10 +274,10 @@ def test_no_object_can_fail_a_list_or_a_watch(poison: str, caplog: pytest.LogCap
         listed(_poisoned("p", poison=poison), pod("a"), version="1"),
         watched(changed("ADDED", _poisoned("q", "2", poison)), changed("ADDED", pod("b", "3"))),
     ) as api:
-        kept, reflector, _ = _follow(api)
+        kept, informer, _ = _follow(api)
     assert kept.objects == {"a": "1", "b": "3"}
-    assert reflector.synced
-    assert (kept.lists, len(reflector.undecoded)) == (1, 2)
+    assert informer.synced
+    assert (kept.lists, len(informer.undecoded)) == (1, 2)
     assert _watches(api) == ["1", "3"]
     assert caplog.text.count("default/p is left out") == caplog.text.count("default/q is left out") == 1
 
@@ -295,11 +295,11 @@ def test_an_object_that_changes_and_cannot_be_read_is_not_there_and_nothing_is_l
     with fake_api(
         listed(pod("a"), pod("b"), version="1"), watched(*flips, changed(change, _poisoned("a", "90")))
     ) as api:
-        kept, reflector, _ = _follow(api)
+        kept, informer, _ = _follow(api)
     assert kept.objects == {"b": "1"}
     assert kept.lists == 1
     assert _watches(api) == ["1", "90"]
-    assert len(reflector.undecoded) == (change == "MODIFIED")
+    assert len(informer.undecoded) == (change == "MODIFIED")
 
 
 def test_what_is_left_out_is_told_once_and_counted_while_it_is_there(caplog: pytest.LogCaptureFixture) -> None:
@@ -309,12 +309,12 @@ def test_what_is_left_out_is_told_once_and_counted_while_it_is_there(caplog: pyt
         listed(_poisoned("p"), pod("q"), version="2"),
         watched(changed("MODIFIED", _poisoned("q", "3"))),
     ) as api:
-        _, reflector, _ = _follow(api)
-    assert len(reflector.undecoded) == 2
+        _, informer, _ = _follow(api)
+    assert len(informer.undecoded) == 2
     assert caplog.text.count("p is left out") == caplog.text.count("q is left out") == 1
     with fake_api(listed(_poisoned("p"), version="1"), watched(changed("DELETED", _poisoned("p", "2")))) as api:
-        _, reflector, _ = _follow(api)
-    assert len(reflector.undecoded) == 0
+        _, informer, _ = _follow(api)
+    assert len(informer.undecoded) == 0
 
 
 def test_a_change_of_which_nothing_can_be_read_is_listed_again_less_and_less(caplog: pytest.LogCaptureFixture) -> None:
@@ -389,10 +389,10 @@ def test_no_json_can_fail_a_list_or_a_watch(poison: str) -> None:
     page = f'{{"metadata": {{"resourceVersion": "3"}}, "items": [{bad}, {good}]}}'
     event = b'{"type": "MODIFIED", "object": %s}\n' % bad.replace('"2"', '"4"').encode()
     with fake_api(ScriptedAnswer(page.encode()), watched(event)) as api:
-        kept, reflector, _ = _follow(api, Resource("/apis/x.io/v1/things", _decode_json, Encoding.JSON))
+        kept, informer, _ = _follow(api, Resource("/apis/x.io/v1/things", _decode_json, Encoding.JSON))
     assert kept.objects == {"a": "1", "p": "4"}
     assert kept.lists == 1
-    assert reflector.synced
+    assert informer.synced
 
 
 def _json_list(items: list[Any], version: str) -> bytes:
@@ -402,9 +402,9 @@ def _json_list(items: list[Any], version: str) -> bytes:
 def test_a_kind_that_the_cluster_does_not_know_is_none_of_it_and_asked_for_later() -> None:
     with fake_api(ScriptedAnswer(b"404 page not found", 404), ScriptedAnswer(_json_list([], "5"))) as api:
         resource = Resource("/apis/x.io/v1/things", _decode_json, Encoding.JSON, optional=True)
-        kept, reflector, pauses = _follow(api, resource)
+        kept, informer, pauses = _follow(api, resource)
     assert pauses[0] == 60.0
-    assert reflector.synced
+    assert informer.synced
     assert kept.lists == 2
 
 
@@ -417,12 +417,12 @@ def test_stopping_ends_a_watch_that_waits() -> None:
 
     with fake_api(listed(version="1"), ScriptedAnswer(chunks=[changed("ADDED", pod("a", "2"))], until=end)) as api:
         client = api.client()
-        reflector = Informer(client, Resource(PODS, _decode), Telling())
-        reflector.start()
+        informer = Informer(client, Resource(PODS, _decode), Telling())
+        informer.start()
         assert seen.wait(AMPLE_SECONDS)
-        reflector.stop()
-        assert "reflector-pods" not in [thread.name for thread in threading.enumerate()]
-        reflector.stop()
+        informer.stop()
+        assert "informer-pods" not in [thread.name for thread in threading.enumerate()]
+        informer.stop()
         end.set()
         client.close()
-    assert reflector.problem is None
+    assert informer.problem is None
