@@ -86,6 +86,9 @@ def _why_missed(case: Case, scheduler: KubeScheduler, found: PlannedCase, missed
     shared = {claim for claim, pods in claims.items() if pods > 1}
     if all(shared.intersection(_claims_of_one_node(case, bodies[name])) for name in missed):
         return "missed, for a volume of one node"
+    reasons = _reasons(found)
+    if all("DaemonSet's pod" in reasons.get(name, "") for name in missed):
+        return "missed, beside DaemonSets"
     if case["daemonsets"]:
         without = scheduler.ask(question({**case, "daemonsets": []}, found, nominated=True))
         if not missed.keys() & _missed(without).keys():
@@ -127,12 +130,17 @@ def _claims_of_one_node(case: Case, pod: Mapping[str, Any]) -> set[tuple[str, st
     }  # fmt: skip
 
 
-def _said_of_missed(found: PlannedCase, missed: Mapping[str, Sequence[str]]) -> str:
-    reasons = {
+def _reasons(found: PlannedCase) -> Mapping[str, str]:
+    """Return why pods are left out, by name."""
+    return {
         f"{ref.namespace}/{ref.name}": "; ".join(each.reasons)
         for each in found.plan.unplaced
         for ref in found.assigned.unplaced.get(each.pod_class, ())
     }
+
+
+def _said_of_missed(found: PlannedCase, missed: Mapping[str, Sequence[str]]) -> str:
+    reasons = _reasons(found)
     return "; ".join(f"{pod} is taken by {', '.join(nodes)}: {reasons.get(pod, '')}" for pod, nodes in missed.items())
 
 
