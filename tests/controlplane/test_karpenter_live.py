@@ -41,8 +41,7 @@ POOL = "all"
 TO_DONE = (
     "before order",
     "after claim#2",
-    "after commit ready",
-    "after nominate#3",
+    "after nominate#3",  # which comes before the commit that it is ready, or after it
     "after release#3",
     "before commit done",
 )
