@@ -41,12 +41,9 @@ from solver.model.domains import DomainTerm, folded, gang_terms, one_domain_term
 from solver.model.eligibility import node_label_keys, read_node_names, selects, why_not_eligible
 from solver.model.errors import UncheckedPlanError
 from solver.model.objective import Goal, ObjectiveStage, StageValue
-from solver.model.plan import class_key
-from solver.planning import reasons
 from solver.planning.progress import SILENT, SearchProgress
-from solver.planning.write_plan import certified
+from solver.planning.write_plan import as_asked, certified
 from solver.reduction.objective import breaks_ties
-from solver.reduction.reduce import reduce
 from solver.reduction.reduced import price_micros
 from solver.reduction.terms import RunningPodIndex, Sort, Term
 from solver.reduction.work import replaced
@@ -539,7 +536,9 @@ def _best_choice(of: GangDomains, proven: Sequence[Plan], budget: RunningBudget,
         if not choice:
             break
         pinned = _pinned(of, choice)
-        other = _asked(of.problem, search(replaced(of.problem, pinned), _part(budget, _PLAN_SHARE), SILENT), pinned)
+        before = {there: spec for spec, there in pinned.items()}
+        found = search(replaced(of.problem, pinned), _part(budget, _PLAN_SHARE), SILENT)
+        other = as_asked(of.problem, found, before)
         best = _better(of, best, other, proven)
         left = {other.pod_classes[each.pod_class].gang for each in other.unplaced}
         failed = {(n, values) for n, values in choice.items() if of.units[n].gang in left}
@@ -568,22 +567,6 @@ def _apart(spec: PodSpec) -> PodSpec:
         if term.topology_key == HOSTNAME or not selects(term.selector, spec.namespace, dict(spec.labels))
     )
     return replace(spec, pod_affinity=left)
-
-
-def _asked(problem: Problem, plan: Plan, pinned: Mapping[PodSpec, PodSpec]) -> Plan:
-    """Return a plan for pods with chosen domains as one of the pods as they ask, with reasons for those."""
-    before = {there: spec for spec, there in pinned.items()}
-    classes = tuple(replace(each, spec=before.get(each.spec, each.spec)) for each in plan.pod_classes)
-    plan = replace(plan, pod_classes=classes)
-    if not plan.unplaced:
-        return plan
-    whole = reduce(problem)
-    demands = {class_key(each): each for each in whole.demands}
-    asked = {each.index: demands.get(class_key(each)) for each in classes}
-    missing = {d: u.count for u in plan.unplaced if (d := asked[u.pod_class]) is not None}
-    renumbered = {d.index: index for index, d in asked.items() if d is not None}
-    again = reasons.unplaced(whole, missing, plan.increments, plan.existing)
-    return replace(plan, unplaced=tuple(replace(each, pod_class=renumbered[each.pod_class]) for each in again))
 
 
 def _better(of: GangDomains, best: Plan | None, other: Plan, proven: Sequence[Plan]) -> Plan | None:

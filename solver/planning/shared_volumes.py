@@ -10,14 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from solver.model import Plan, PodSpec, Problem, StageValue, Unplaced
+from solver.model import Plan, PodSpec, Problem, StageValue
 from solver.model.errors import UncheckedPlanError
 from solver.model.objective import ObjectiveStage
-from solver.model.plan import class_key
-from solver.planning import reasons
 from solver.planning.settling import settled
-from solver.planning.write_plan import certified
-from solver.reduction.reduce import reduce
+from solver.planning.write_plan import as_asked, certified
 from solver.reduction.shared_volumes import in_parts, scarce_attachments, with_kept_attachments
 from solver.verify.nodes import faults_on_nodes
 from solver.verify.places import CheckedPlaces
@@ -55,18 +52,7 @@ def _planned(problem: Problem, instead: Problem, search: Callable[[Problem, floa
     asked: dict[PodSpec, PodSpec] = {
         other.spec: pods.spec for pods, other in zip(problem.pod_sets, instead.pod_sets, strict=True)
     }
-    classes = tuple(replace(each, spec=asked[each.spec]) for each in plan.pod_classes)
-    plan = replace(plan, pod_classes=classes)
-    return replace(plan, unplaced=tuple(_unplaced(problem, plan))) if plan.unplaced else plan
-
-
-def _unplaced(problem: Problem, plan: Plan) -> Iterator[Unplaced]:
-    reduced = reduce(problem)
-    demands = {class_key(each): each for each in reduced.demands}
-    index = {demands[class_key(each)].index: each.index for each in plan.pod_classes}
-    missing = {demands[class_key(plan.pod_classes[each.pod_class])]: each.count for each in plan.unplaced}
-    for each in reasons.unplaced(reduced, missing, plan.increments, plan.existing):
-        yield replace(each, pod_class=index[each.pod_class])
+    return as_asked(problem, plan, asked)
 
 
 def _fits(problem: Problem, plan: Plan) -> bool:

@@ -22,12 +22,17 @@ from solver.model import (
     PlacedOnNode,
     Plan,
     PlannedNodes,
+    PodSpec,
+    Problem,
     Relaxed,
     Status,
     TierCost,
 )
 from solver.model.objective import Goal, ObjectiveStage, StageValue
+from solver.model.plan import class_key
+from solver.planning import reasons
 from solver.reduction.objective import breaks_ties, dollars
+from solver.reduction.reduce import reduce
 from solver.reduction.reduced import Demand, Ints, Kind, Reduced, minimums
 from solver.reduction.terms import preferences
 
@@ -354,6 +359,22 @@ def unserved_demands(reduced: Reduced, selection: Selection) -> dict[Demand, int
     """Return the pods of each demand that have no place, infeasible ones included."""
     missing = selection.all_unserved(reduced)
     return {demand: missing[demand.index] for demand in reduced.demands if missing[demand.index]}
+
+
+def as_asked(problem: Problem, plan: Plan, asked: Mapping[PodSpec, PodSpec]) -> Plan:
+    """Return a plan of the problem with other specs, such as for pods with chosen domains, as one of the problem: with
+    the specs `asked` by what was planned instead, and with reasons for these."""
+    classes = tuple(replace(each, spec=asked.get(each.spec, each.spec)) for each in plan.pod_classes)
+    plan = replace(plan, pod_classes=classes)
+    if not plan.unplaced:
+        return plan
+    whole = reduce(problem)
+    demands = {class_key(each): each for each in whole.demands}
+    of_class = {each.index: demands.get(class_key(each)) for each in classes}
+    missing = {d: u.count for u in plan.unplaced if (d := of_class[u.pod_class]) is not None}
+    renumbered = {d.index: index for index, d in of_class.items() if d is not None}
+    again = reasons.unplaced(whole, missing, plan.increments, plan.existing)
+    return replace(plan, unplaced=tuple(replace(each, pod_class=renumbered[each.pod_class]) for each in again))
 
 
 def certified(plan: Plan, objective: Sequence[StageValue]) -> Plan:
