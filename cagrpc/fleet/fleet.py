@@ -273,6 +273,7 @@ class Fleet:
         minimum) or `Unavailable`, with nothing changed.
         """
         with self._ledger.changing(wait_seconds=_LOCK_SECONDS):
+            self._ledger.commit(lifecycle.learnt(self._state().contents, self._observed or self._cluster.unobserved()))
             state, now = self._state(), self._clock()
             self._ledger.commit(admission.admit_deletion(state, node_group_id, instance_ids, now, unregistered))
             self._publish()

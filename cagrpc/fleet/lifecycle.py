@@ -110,9 +110,10 @@ def _taken_over(record: IncrementRecord, now: float, times: Times) -> IncrementR
 def _advance_one(
     record: IncrementRecord, observed: Observation, groups: Mapping[str, NodeGroup], now: float, times: Times
 ) -> IncrementRecord:
+    record = _learn(record, observed)
     match record.phase:
         case Phase.PLANNED | Phase.CREATING:
-            return _advance_waiting(_learn(record, observed), observed, groups, now)
+            return _advance_waiting(record, observed, groups, now)
         case Phase.READY if not observed.asks_cluster:
             return _done(record, "every instance runs", now)
         case Phase.READY if not nodes(record, observed):
@@ -125,12 +126,24 @@ def _advance_one(
     return record
 
 
+def learnt(contents: Contents, observed: Observation) -> Changes:
+    """Return the increments with the ids under which their machines are listed, where they lack any: the journal may
+    have been out of reach since that list."""
+    found = ((record, _learn(record, observed)) for record in contents.increments.values())
+    return Changes(increments=tuple(after for before, after in found if after is not before))
+
+
 def _learn(record: IncrementRecord, observed: Observation) -> IncrementRecord:
-    """Record the ids of listed machines, and that their orders were accepted."""
+    """Record the ids of listed machines, and that their orders were accepted. What is rolled back is learnt, too, since
+    CA may delete it once more after it is gone; a failed member keeps the id under which it is listed."""
+    if not (record.phase in _WAITING or record.failing):
+        return record
     learnt: dict[str, Member] = {}
     for member in record.members:
         machine = observed.machines.get(member.token)
-        if machine is not None and (member.instance_id != machine.id or member.state is MemberState.PLANNED):
+        if machine is None or (record.failing and member.state is MemberState.FAILED):
+            continue
+        if member.instance_id != machine.id or member.state is MemberState.PLANNED:
             state = MemberState.ORDERED if member.state is MemberState.PLANNED else member.state
             learnt[member.token] = replace(member, instance_id=machine.id, state=state)
     if not learnt:

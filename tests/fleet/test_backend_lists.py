@@ -241,6 +241,41 @@ def test_an_instance_is_deleted_by_the_id_that_the_autoscaler_remembers(origin: 
     assert paced.backend.instances[next(i for i in paced.backend.ids() if i != "cloud:///i-1")].token == second
 
 
+def test_an_instance_is_deleted_by_either_id_where_the_journal_could_not_learn_the_new_one() -> None:
+    for remembered in ("token", "id"):
+        paced = PacedHarness(Pace())
+        fleet = paced.harness.fleet()
+        key = fleet.apply(IncrementSpec({"a": 2}, Origin.AUTOSCALER), refusal_wait_seconds=1).id
+        first, _ = paced.backend.executed_orders
+        _named(paced.backend, first, "cloud:///i-1")
+        journal = paced.harness.journal
+        assert isinstance(journal, MemoryJournal)
+        journal.broken = True
+        with pytest.raises(errors.Unavailable):
+            fleet.reconcile()
+        assert "cloud:///i-1" in fleet.snapshot.group_of_instance
+        journal.broken = False
+        fleet.delete_instances("a", [{"token": first, "id": "cloud:///i-1"}[remembered]])
+        assert targets(fleet.snapshot) == {"a": 1}
+        fleet.reconcile()
+        assert paced.backend.executed_deletes == ["cloud:///i-1"]
+        assert fleet.increment(key).phase is Phase.CREATING
+
+
+def test_an_instance_that_was_listed_first_while_it_was_rolled_back_may_be_deleted_once_more_when_it_is_gone() -> None:
+    paced = PacedHarness(Pace())
+    fleet = paced.harness.fleet()
+    key = fleet.apply(IncrementSpec({"a": 1}), refusal_wait_seconds=1).id
+    fleet.withdraw(key, "no longer wanted")
+    fleet.reconcile()
+    (rolled_back,) = paced.backend.ids()
+    paced.backend.finish_deletes()
+    for _ in range(2):
+        fleet.delete_instances("a", [rolled_back])
+        fleet.reconcile()
+    assert paced.backend.executed_deletes == [rolled_back]
+
+
 def test_an_id_that_nobody_knows_deletes_nothing() -> None:
     paced = PacedHarness(Pace())
     fleet, _ = paced.ordered({"a": 1})
