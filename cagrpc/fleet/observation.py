@@ -119,7 +119,8 @@ class ClusterObserver:
         try:
             ready: AbstractSet[str] = frozenset(self._nodes.ready_instances())  # the same one where it is one
             labels = self._nodes.labels(self._wanted_labels(listing.instances))
-            ready -= self._lacking(listing.instances, labels)
+            if lacking := self._lacking(listing.instances, labels):
+                ready -= lacking
         except errors.Unavailable as error:
             self._tell(f"the cluster is {'unreachable' if self._known else 'not known yet'}: {error}")
             since = self._unknown_since = now if self._unknown_since is None else min(now, self._unknown_since)

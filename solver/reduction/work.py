@@ -46,13 +46,7 @@ def too_fine(problem: Problem, specs: Sequence[PodSpec], most_steps: int) -> fro
     if not keys:
         return frozenset()
     labels = [*(group.labels for group in problem.node_groups), *(node.labels for node in problem.nodes)]
-    values: dict[str, set[str | None]] = {key: set() for key in keys}
-    lacking = dict.fromkeys(keys, len(labels))
-    for here in labels:
-        for key in values.keys() & here.keys():
-            values[key].add(here[key])
-            lacking[key] -= 1
-    telling = {key: count for key in keys if (count := len(values[key]) + bool(lacking[key])) > 1}
+    telling = {key: count for key in keys if (count := len({here.get(key) for here in labels})) > 1}
     if prod(telling.values()) <= _FEW_SITES:
         return frozenset()
     others = _OtherRows(problem, specs, carried)
@@ -304,12 +298,8 @@ class _Values:
 
     def __init__(self, problem: Problem, keys: Collection[str]) -> None:
         self._places = len(problem.node_groups) + len(problem.nodes)
-        having: dict[str, Counter[str]] = {key: Counter() for key in keys}
-        labels = (*(group.labels for group in problem.node_groups), *(node.labels for node in problem.nodes))
-        for here in labels if keys else ():
-            for key in having.keys() & here.keys():
-                having[key][here[key]] += 1
-        self._values = {key: len(found) + (found.total() < self._places) for key, found in having.items()}
+        labels = [*(group.labels for group in problem.node_groups), *(node.labels for node in problem.nodes)]
+        self._values = {key: len({here.get(key) for here in labels}) for key in keys}
         """None is a value, too."""
 
     def sites(self, keys: Collection[str]) -> int:
