@@ -14,7 +14,7 @@ from solver import Budget, NodeGroup, Problem, Status, solve
 from solver.model import HOSTNAME, Operator, PodAffinityTerm, PodSelector, Requirement
 from tests.support.examples import examples
 from tests.support.solver.problems import group, pods, spec
-from tests.support.solver.reference import as_micros, best_objective
+from tests.support.solver.reference import as_micros, best_objective, bounds_as_micros
 from tests.support.solver.strategies import constrained_problems
 
 BUDGET = Budget(deterministic_seconds=10.0)
@@ -26,8 +26,8 @@ MODEST = examples(60, derandomize=True)
 def test_the_same_optimum_as_an_exact_assignment_model(problem: Problem) -> None:
     plan = solve(problem, BUDGET)
     note(str(plan))
-    assert as_micros(plan.vector, problem) == best_objective(problem)
-    assert as_micros([each.lower_bound for each in plan.objective], problem) <= as_micros(plan.vector, problem)
+    assert as_micros(plan, problem) == best_objective(problem)
+    assert bounds_as_micros(plan, problem) <= as_micros(plan, problem)
     assert plan.certificate.status is not Status.FEASIBLE
 
 
@@ -37,8 +37,8 @@ def test_the_same_optimum_where_counters_are_too_many_to_be_resources(problem: P
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("solver.reduction.reduce._MOST_COUNTERS", 0)
         plan = solve(problem, BUDGET)
-    assert as_micros(plan.vector, problem) == best_objective(problem)
-    assert as_micros([each.lower_bound for each in plan.objective], problem) <= as_micros(plan.vector, problem)
+    assert as_micros(plan, problem) == best_objective(problem)
+    assert bounds_as_micros(plan, problem) <= as_micros(plan, problem)
 
 
 @given(constrained_problems())
@@ -64,8 +64,8 @@ def claims_no_more_than_it_may(problem: Problem) -> None:
         plan = solve(problem, Budget(deterministic_seconds=2.0))
     note(str(plan))
     exact = best_objective(problem)
-    assert as_micros(plan.vector, problem) >= exact
-    assert as_micros([each.lower_bound for each in plan.objective], problem) <= exact
+    assert as_micros(plan, problem) >= exact
+    assert bounds_as_micros(plan, problem) <= exact
 
 
 @given(constrained_problems(), st.randoms(use_true_random=False))
@@ -92,8 +92,8 @@ def test_more_capacity_in_a_known_domain_never_worsens_the_objective(problem: Pr
     if group.max_size == 0:
         return
     larger = replace(problem, node_groups=(*problem.node_groups, twin))
-    before = as_micros(solve(problem, BUDGET).vector, problem)
-    assert as_micros(solve(larger, BUDGET).vector, larger) <= before
+    before = as_micros(solve(problem, BUDGET), problem)
+    assert as_micros(solve(larger, BUDGET), larger) <= before
 
 
 @given(constrained_problems())
@@ -122,7 +122,7 @@ def test_a_tier_is_used_only_for_what_higher_ones_cannot_serve(problem: Problem)
     without = replace(problem, node_groups=tuple(g for g in problem.node_groups if g.id not in lowest), previous=None)
     spared = best_objective(without)
     served = len(spared) - len({g.weight for g in without.node_groups}) - 1
-    assert spared[:served] > as_micros(plan.vector, problem)[:served]
+    assert spared[:served] > as_micros(plan, problem)[:served]
 
 
 @pytest.mark.parametrize(

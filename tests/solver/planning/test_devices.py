@@ -66,7 +66,7 @@ def test_no_plan_can_go_wrong(problem: Problem) -> None:
     plan = solve(problem, BUDGET)
     note(str(plan))
     assert list(faults_of(problem, plan)) == []
-    assert as_micros(plan.vector, problem) >= best_objective(problem)
+    assert as_micros(plan, problem) >= best_objective(problem)
 
 
 @given(device_problems(plain=True))
@@ -74,7 +74,7 @@ def test_no_plan_can_go_wrong(problem: Problem) -> None:
 def test_the_same_optimum_as_an_exact_assignment_model(problem: Problem) -> None:
     plan = solve(problem, BUDGET)
     note(str(plan))
-    assert as_micros(plan.vector, problem) == best_objective(problem)
+    assert as_micros(plan, problem) == best_objective(problem)
     assert plan.certificate.status is not Status.FEASIBLE
 
 

@@ -17,7 +17,7 @@ from solver.planning.settling import settled
 from solver.verify.check import faults_of
 from tests.support.examples import examples
 from tests.support.solver.problems import GIB, group, node, pods, spec
-from tests.support.solver.reference import as_micros, best_objective
+from tests.support.solver.reference import as_micros, best_objective, bounds_as_micros
 from tests.support.solver.strategies import constrained_problems, problems
 
 SECONDS = 1.0
@@ -72,9 +72,9 @@ def check_all(problem: Problem) -> None:
     first: tuple[int, ...] | None = None
     for up_from, searched, plan in plans_at_every_end(problem):
         assert list(faults_of(problem, plan)) == [], up_from
-        found = as_micros(plan.vector, problem)
+        found = as_micros(plan, problem)
         # What settling adds to the first one is luck, which a search that stands in its midst need not have.
-        first = as_micros(searched.vector, problem) if first is None else first
+        first = as_micros(searched, problem) if first is None else first
         assert exact <= found, up_from
         assert found <= first or has_helpers, up_from
         check_bounds(problem, plan, found, exact)
@@ -82,8 +82,8 @@ def check_all(problem: Problem) -> None:
 
 
 def check_bounds(problem: Problem, plan: Plan, found: tuple[int, ...], exact: tuple[int, ...]) -> None:
-    bounds = [each.lower_bound for each in plan.objective]
-    for stage, (bound, value, best) in enumerate(zip(as_micros(bounds, problem), found, exact, strict=True)):
+    bounds = bounds_as_micros(plan, problem)
+    for stage, (bound, value, best) in enumerate(zip(bounds, found, exact, strict=True)):
         assert bound <= value
         if found[:stage] != exact[:stage]:
             break  # from here on the bound is of plans that are worse before it

@@ -15,9 +15,10 @@ from itertools import combinations, pairwise
 
 from ortools.sat.python import cp_model
 
-from solver import Problem
+from solver import Plan, Problem
 from solver.model import PODS, HostPort, NodeGroup, PodSpec, SharedVolume
 from solver.model.eligibility import ports_collide, why_not_eligible
+from solver.model.objective import Goal, StageValue
 from solver.reduction.reduced import MICROS
 from tests.support.solver.device_allocations import add_claims
 from tests.support.solver.reference_terms import Slot, add_terms, can_use, keeps_on_node, preferences
@@ -248,14 +249,23 @@ def _collide(some: Sequence[HostPort], others: Sequence[HostPort]) -> bool:
     return any(ports_collide(one, other) for one in some for other in others)
 
 
-def as_micros(objective: Sequence[float], problem: Problem) -> tuple[int, ...]:
-    """Return a plan's objective vector in the reference's stages and units: cost in micros; no preferences given up
-    where the plan has no stage for them, because nothing can be."""
+def as_micros(plan: Plan, problem: Problem) -> tuple[int, ...]:
+    """Return a plan's objective in the reference's stages and units: cost in micros; no preferences given up where the
+    plan has no stage for them, because nothing can be; without domains that gangs begin, which it knows nothing of."""
+    return _in_stages([each.value for each in _known(plan)], problem)
+
+
+def bounds_as_micros(plan: Plan, problem: Problem) -> tuple[int, ...]:
+    """Return the bounds of a plan's objective likewise."""
+    return _in_stages([each.lower_bound for each in _known(plan)], problem)
+
+
+def _known(plan: Plan) -> list[StageValue]:
+    return [each for each in plan.objective if each.stage.goal is not Goal.DOMAINS]
+
+
+def _in_stages(vector: Sequence[float], problem: Problem) -> tuple[int, ...]:
     names = [stage.name for stage in _Model(problem).stages()]
-    vector = tuple(objective)
-    if len(vector) > len(names):  # domains that gangs begin, which it knows nothing of, come before the nodes
-        nodes = names.index("nodes")
-        vector = (*vector[:nodes], *vector[nodes + 1 :])
     if len(vector) < len(names):
         first = names.index("preferences")
         vector = (*vector[:first], 0.0, *vector[first:])
