@@ -160,7 +160,7 @@ def add_plan_inputs(
         "Kubernetes YAML or JSON (Pods, Lists, workloads, PodTemplates with a ProvisioningRequest), or CSV with the"
         " columns name,cpu_milli,memory_mib,num_gpu[,count]",
     )
-    add_file(parser, "--catalog", "instance types and prices, CSV (default: the embedded catalogue)")
+    add_file(parser, "--catalogue", "instance types and prices, CSV (default: the embedded catalogue)")
     _add_files(parser, "--provisioners", "Karpenter NodePools or Provisioners, YAML")
     _add_files(parser, "--nodes", "nodes that stand already, and the pods bound to them: Kubernetes YAML or JSON")
     add_file(

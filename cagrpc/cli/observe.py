@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what could be opened: Karpenter NodePools or Provisioners, YAML (default: the cluster's NodePools or"
         " MachineDeployments, else the node groups that its nodes show)",
     )  # fmt: skip
-    flags.add_file(parser, "--catalog", "instance types and prices, CSV (default: the embedded catalogue)")
+    flags.add_file(parser, "--catalogue", "instance types and prices, CSV (default: the embedded catalogue)")
     flags.add_file(parser, "--prices", "prices, CSV: instance_type,usd_per_hour[,zone][,capacity_type]")
     parser.add_argument("--gang-label", metavar="KEY", help="pods with the same value of this label are one gang")
     parser.add_argument(
@@ -95,7 +95,7 @@ def _watched(options: argparse.Namespace) -> Sequence[Episode]:
         kubeconfig=flags.cluster(options),
         context=options.context,
         provisioners=tuple(options.provisioners),
-        catalogue=options.catalog,
+        catalogue=options.catalogue,
         prices=options.prices,
         gang_label=options.gang_label or DEFAULT_GANG_LABEL,
         schedulers=frozenset(options.scheduler or DEFAULT_SCHEDULERS),

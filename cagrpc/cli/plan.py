@@ -19,6 +19,7 @@ DETAILS = (
 EXAMPLES = (
     "cagrpc plan --pods pods.yaml --provisioners nodepools.yaml",
     "cagrpc plan --pods pods.csv --provisioners nodepools.yaml --nodes nodes.yaml --budget 10s",
+    "cagrpc plan --pods pods.yaml --provisioners nodepools.yaml --catalogue prices.csv",
     "cagrpc plan --kubeconfig ~/.kube/config --context prod",
 )
 

@@ -123,7 +123,7 @@ def inputs_of(options: Any, kubeconfig: Path | None) -> Inputs:
         pods=tuple(options.pods),
         provisioners=tuple(options.provisioners),
         nodes=tuple(options.nodes),
-        catalogue=options.catalog,
+        catalogue=options.catalogue,
         prices=options.prices,
         devices=options.devices,
         previous=options.previous,

@@ -190,7 +190,13 @@ def test_every_error_of_every_input_at_once(tmp_path: Path, capsys: pytest.Captu
 
 @pytest.mark.parametrize(
     ("flag", "content"),
-    [("--pods", "{"), ("--catalog", "instance_type\n"), ("--provisioners", "kind: Pod\n"), ("--nodes", "- 1\n")],
+    [
+        ("--pods", "{"),
+        ("--catalogue", "instance_type\n"),
+        ("--catalog", "instance_type\n"),
+        ("--provisioners", "kind: Pod\n"),
+        ("--nodes", "- 1\n"),
+    ],
 )
 def test_a_bad_file_is_named(
     flag: str, content: str, inputs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
