@@ -44,7 +44,12 @@ class DisplacedOwner:
     """Pods that wait, or whose nodes go away: who in particular does not matter."""
 
 
-Owner = PodOwner | RequestOwner | PlaceholderOwner | DisplacedOwner
+@dataclass(frozen=True, slots=True)
+class SpareOwner:
+    """The gangs of a topology domain, for which a spare of it stays empty."""
+
+
+Owner = PodOwner | RequestOwner | PlaceholderOwner | DisplacedOwner | SpareOwner
 
 
 @dataclass(frozen=True, slots=True)

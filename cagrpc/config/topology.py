@@ -18,6 +18,7 @@ def in_domains(
     if form is None:
         return tuple(groups), ()
     problems += _contradictions(groups, form, place)
+    groups = [replace(each, shared_fate=form.shared_fate or "", spares=form.spares) for each in groups]
     if form.new_domains is not None:
         most = form.new_domains.max_nodes
         new = NewDomains(tuple(form.new_domains.keys), UNLIMITED_SIZE if most is None else most)

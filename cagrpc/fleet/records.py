@@ -398,7 +398,7 @@ def _group_value(record: GroupRecord) -> dict[str, Any]:
     for each in group["devices"]:
         each["selectors"] = sorted(each["selectors"])
     group["late_labels"] = sorted(group.pop("post_registration_labels"))
-    for name in ("devices", "late_labels", "new_domains"):
+    for name in ("devices", "late_labels", "new_domains", "shared_fate", "spares"):
         if not group[name]:
             del group[name]
     return value

@@ -14,6 +14,7 @@ from solver.consolidation.model import ConsolidationProblem, StandingNode
 from solver.model import NODES, PODS, Limit, Node, NodeGroup, Plan, PodClass, PodSet, PodSpec, RunningPods
 from solver.model.allocation import after_pods
 from solver.model.capacity import new_node, with_nodes
+from solver.model.domains import one_domain_terms
 from solver.reduction.reduced import Floats, Ints, price_micros
 
 _ClassKey = tuple[int, int, str | None, bool]
@@ -146,7 +147,7 @@ class Cluster:
             bool(self.alive[node])
             and standing is not None
             and bool(standing.node_group)
-            and not standing.kept
+            and not (standing.kept or standing.spare)
             and not any(self.classes[k].gang in self.frozen for k in self.pods[node])
         )
 
@@ -162,6 +163,17 @@ class Cluster:
             else:
                 elsewhere[other] = mine
         return NodeRemoval(tuple(sorted(going)), elsewhere)
+
+    def domain_keys(self, node: int) -> frozenset[str]:
+        """Return the topology keys of the domains that gangs with pods on the node ask for."""
+        gangs = (each for k in self.pods[node] if (each := self.classes[k]).gang is not None)
+        return frozenset(key for each in gangs for key, _ in one_domain_terms(each.spec))
+
+    def sharing(self, node: int, key: str) -> list[int]:
+        """Return the nodes of the problem that stand in the same domain of a topology key, itself among them."""
+        value = self.nodes[node].labels.get(key)
+        alive = (other for other, each in enumerate(self.standing) if each is not None and self.alive[other])
+        return [other for other in alive if value is not None and self.nodes[other].labels.get(key) == value]
 
     def moved(self, removal: NodeRemoval) -> Pods:
         total: Pods = Counter()

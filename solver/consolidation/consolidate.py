@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from solver.consolidation.cluster import Cluster, Replacement
+from solver.consolidation.cluster import Cluster, NodeRemoval, Replacement
 from solver.consolidation.eligible import DomainSpread
 from solver.consolidation.least import least, repacking, worth_micros
 from solver.consolidation.model import (
@@ -27,7 +27,7 @@ from solver.consolidation.model import (
 from solver.consolidation.onto_standing import emptied
 from solver.consolidation.replacing import STEP_SHARE, Replacing
 from solver.consolidation.steps import StepTrials, Trial
-from solver.model import Budget, TierCost
+from solver.model import Budget, Plan, TierCost
 from solver.model.budget import RunningBudget
 from solver.model.money import hourly
 from solver.planning.warm_up import while_small
@@ -67,6 +67,7 @@ class _Consolidation:
         self.steps = StepTrials(self.cluster)
         self.found: list[ConsolidationStep] = []
         self.stays: dict[str, str] = {}
+        self._spares = frozenset(number for number, each in enumerate(problem.nodes) if each.spare)
         self.before = self._usd()
         self.packing = repacking(self.cluster)
         kept = any(standing.kept and standing.node_group for standing in problem.nodes)
@@ -91,27 +92,56 @@ class _Consolidation:
         self.cluster.remove(trial.removal, trial.plan)
 
     def _replace_what_must_go(self) -> None:
-        must = [n for n, each in enumerate(self.problem.nodes) if each.must_go is not None]
-        targets = self._targets([])
-        for number in must:
-            standing = self.problem.nodes[number]
-            assert standing.must_go is not None
-            if not self.cluster.alive[number]:
+        for number, standing in enumerate(self.problem.nodes):
+            if standing.must_go is None or not self.cluster.alive[number]:
                 continue
-            if not self.cluster.may_go(number):
-                self.stays[standing.node.name] = self._why_kept(number)
-                continue
-            removal = self.cluster.removal([number])
-            plan = self.steps.planned(removal, targets, self.budget.next_plan(STEP_SHARE))
-            if plan.unplaced:
-                example = plan.pod_classes[plan.unplaced[0].pod_class].example
-                reason = next(iter(plan.unplaced[0].reasons), "there is no room")
-                self.stays[standing.node.name] = f"its pods do not all fit elsewhere: {example}: {reason}"
-            elif not self.steps.keeps_minimum_sizes(removal, plan):
-                group = standing.node_group
-                self.stays[standing.node.name] = f"node group {group} is at its minimum size and cannot grow"
+            name = standing.node.name
+            for removal, spares in self._ways_to_go(number):
+                plan = self._planned_to_go(removal, spares)
+                if plan.unplaced:
+                    example = plan.pod_classes[plan.unplaced[0].pod_class].example
+                    reason = next(iter(plan.unplaced[0].reasons), "there is no room")
+                    self.stays[name] = f"its pods do not all fit elsewhere: {example}: {reason}"
+                elif not self.steps.keeps_minimum_sizes(removal, plan):
+                    group = standing.node_group
+                    self.stays[name] = f"node group {group} is at its minimum size and cannot grow"
+                else:
+                    self._take(self.steps.trial(standing.must_go, removal, plan))
+                    break
             else:
-                self._take(self.steps.trial(standing.must_go, removal, plan))
+                self.stays.setdefault(name, self._why_kept(number))
+
+    def _planned_to_go(self, removal: NodeRemoval, spares: Sequence[int]) -> Plan:
+        """Plan the pods of nodes that must go; onto spares of their domain alone where some are given."""
+        targets = [*spares] if spares else self._targets([])
+        return self.steps.planned(removal, targets, self.budget.next_plan(STEP_SHARE), () if spares else None)
+
+    def _ways_to_go(self, number: int) -> Iterator[tuple[NodeRemoval, Sequence[int]]]:
+        """Yield what may be taken away where a node must go, the best first, and the spares that its pods are to find
+        room on. It goes alone where the pods of its gangs find room in their domains, or with all of these: with its
+        domain first, where nodes share their fate."""
+        cluster = self.cluster
+        standing, asked = self.problem.nodes[number], cluster.domain_keys(number)
+        if standing.kept:
+            return
+        alone = NodeRemoval((number,), {})
+        spares = {n for key in asked for n in cluster.sharing(number, key) if cluster.takes[n] and self._is_spare(n)}
+        if spares:
+            yield alone, sorted(spares)
+        whole = [cluster.removal([number])] if cluster.may_go(number) else []
+        ways, fate = [alone, *whole], cluster.groups[standing.node_group].shared_fate
+        domain = [n for n in cluster.sharing(number, fate) if cluster.may_go(n) or self._is_free_spare(n)]
+        if asked and number in domain:
+            ways = [cluster.removal(domain), *whole, alone]
+        yield from ((each, ()) for place, each in enumerate(ways) if each not in ways[:place])
+
+    def _is_spare(self, number: int) -> bool:
+        """Return whether the node is empty still for pods of its domain."""
+        return number in self._spares and not self.cluster.pods[number]
+
+    def _is_free_spare(self, number: int) -> bool:
+        """Return whether it is one that nothing else keeps."""
+        return self._is_spare(number) and not self.problem.nodes[number].kept
 
     def _remove_empty(self) -> None:
         left, going = Counter(self.cluster.target), []
@@ -175,7 +205,7 @@ class _Consolidation:
     def _targets(self, candidates: Sequence[int]) -> list[int]:
         """Return the nodes that take pods: those first that stay in any case, then the last of the candidates."""
         rank = {number: place for place, number in enumerate(candidates)}
-        takes: list[int] = np.flatnonzero(self.cluster.takes).tolist()
+        takes = [number for number in np.flatnonzero(self.cluster.takes).tolist() if number not in self._spares]
         return sorted(takes, key=lambda n: (n in rank, -rank.get(n, 0), n))
 
     def _cost(self) -> Counter[int]:
@@ -228,8 +258,8 @@ class _Consolidation:
 
     def _why_kept(self, number: int) -> str:
         standing, cluster = self.problem.nodes[number], self.cluster
-        if standing.kept:
-            return standing.kept
+        if standing.kept or standing.spare:
+            return standing.kept or "it is a spare of its topology domain"
         frozen = sorted(g for k in cluster.pods[number] if (g := cluster.classes[k].gang) in cluster.frozen and g)
         return f"its pods are of gang {frozen[0]} with pods on a node that stays" if frozen else ""
 

@@ -50,6 +50,8 @@ class StandingNode:
     """Whether pods may move there; false of one that is cordoned, not Ready, or that has to go."""
     must_go: DisruptionReason | None = None
     """Why it is replaced whatever that costs (INTERRUPTED, UNHEALTHY); None where cost decides."""
+    spare: bool = False
+    """Whether it stays empty for pods of gangs in its domain whose nodes must go. It goes with its domain only."""
 
 
 @dataclass(frozen=True, slots=True)

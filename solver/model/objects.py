@@ -281,6 +281,12 @@ class NodeGroup:
     there."""
     new_domains: NewDomains | None = None
     """What nodes that are ordered together share; None where nothing is known of it."""
+    shared_fate: str = ""
+    """The topology key of which all nodes with one value are replaced together, where one of them must go that a gang
+    needs which asks for one domain; empty where only that one is."""
+    spares: int = 0
+    """Nodes without pods that come with those that a plan opens in a topology domain for a gang which asks for one, as
+    far as there is room for them."""
 
     def labels_in(self, domain: str) -> Labels:
         """Return the labels of nodes that begin this domain, of its name or of what stands for it; those of the group

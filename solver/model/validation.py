@@ -294,6 +294,8 @@ def _node_group(group: NodeGroup) -> Iterator[str]:
         yield f"{place}: sizes must be 0 <= min <= max <= {MAX_COUNT}, found {group.min_size} and {group.max_size}"
     if not 0 <= group.target_size <= MAX_COUNT:
         yield f"{place}: target size {group.target_size} is not between 0 and {MAX_COUNT}"
+    if not 0 <= group.spares <= MAX_COUNT:
+        yield f"{place}: {group.spares} spares are not between 0 and {MAX_COUNT}"
     if not 0 <= group.weight <= 100:
         yield f"{place}: weight {group.weight} is not between 0 and 100"
     price = group.price_usd_per_hour

@@ -42,6 +42,7 @@ from solver.model.eligibility import node_label_keys, read_node_names, selects, 
 from solver.model.errors import UncheckedPlanError
 from solver.model.objective import Goal, ObjectiveStage, StageValue
 from solver.planning.progress import SILENT, SearchProgress
+from solver.planning.spares import with_spares
 from solver.planning.write_plan import as_asked, certified
 from solver.reduction.objective import breaks_ties
 from solver.reduction.reduced import price_micros
@@ -207,7 +208,7 @@ class GangDomains:
                     if limit.node_groups is None or group.id in limit.node_groups
                 )
                 price = group.weight, price_micros(group), sorted(group.counted_capacity.items())
-                size = sorted(supply.free.items()), supply.devices, supply.most
+                size = sorted(supply.free.items()), supply.devices, supply.most, group.spares
                 seen.append((*price, *size, sorted(supply.takes), bounded))
             classes[repr(sorted(seen, key=repr))].append(value)
         return {value: number for values in classes.values() for number, value in enumerate(values)}
@@ -395,6 +396,16 @@ class _Model:
                 if any(amount for amount, _ in asked):
                     self.model.add(sum(amount // unit * var for amount, var in asked) <= most // unit * here)
 
+    def _spares(self) -> Iterator[cp_model.LinearExprT]:
+        """Yield how many spares find no room, of each group of which nodes are opened."""
+        for supply, nodes in zip(self.of.supplies, self.opened, strict=True):
+            spares = 0 if supply.group is None else self.of.problem.node_groups[supply.group].spares
+            if spares:
+                used, lacking = self.model.new_bool_var(""), self.model.new_int_var(0, spares, "")
+                self.model.add(nodes <= supply.most * used)
+                self.model.add(nodes + spares * used <= supply.most + lacking)
+                yield lacking
+
     def pods(self, priority: int) -> cp_model.LinearExprT:
         """Return how many pods of a priority are served."""
         sets = self.of.problem.pod_sets
@@ -418,6 +429,9 @@ class _Model:
         sets, groups = self.of.problem.pod_sets, self.of.problem.node_groups
         for priority in sorted({sets[n].priority for unit in self.of.units for n in unit.pod_sets}, reverse=True):
             yield -1 * self.pods(priority)
+        lacking = list(self._spares())
+        if lacking:
+            yield sum(lacking)
         for weight in sorted({groups[supply.group].weight for supply in self.of.supplies if supply.group is not None}):
             yield self.cost(weight)
         yield sum(self.begun)
@@ -509,7 +523,7 @@ def in_gang_domains(problem: Problem, budget: RunningBudget, search: Search, pro
         bounding = _part(budget, _BOUND_SHARE)
         least = _Model(of).fewest_begun(bounding, bounding.total_seconds)
         best = _with_stage(of, best, proven, least)
-    return folded(problem, best)
+    return folded(problem, with_spares(whole, best))
 
 
 def _part(budget: RunningBudget, share: float) -> RunningBudget:

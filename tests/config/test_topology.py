@@ -43,6 +43,13 @@ def test_domains_that_come_with_the_nodes_are_said_of_the_group_first() -> None:
     assert "rack" not in groups["g"].labels
 
 
+@pytest.mark.parametrize("form", [_BLOCK, "topology: {new_domains: {keys: [block, rack]}}"])
+def test_a_group_says_whether_its_nodes_share_their_fate_and_how_many_spares_come_with_them(form: str) -> None:
+    plain = {(each.shared_fate, each.spares) for each in parsed(form).groups}
+    found = {(each.shared_fate, each.spares) for each in parsed(f"{form[:-1]}, shared_fate: rack, spares: 2}}").groups}
+    assert (plain, found) == ({("", 0)}, {("rack", 2)})
+
+
 @pytest.mark.parametrize(
     ("provisioner", "group", "problem"),
     [
@@ -52,6 +59,8 @@ def test_domains_that_come_with_the_nodes_are_said_of_the_group_first() -> None:
         ("topology: {domains: [{labels: {}}]}", "", "topology.domains[0].labels: "),
         ("topology: {new_domains: {keys: []}}", "", "topology.new_domains.keys: "),
         ("topology: {new_domains: {keys: [rack], max_nodes: 0}}", "", "topology.new_domains.max_nodes: "),
+        ("topology: {new_domains: {keys: [rack]}, shared_fate: block}", "", 'found "block", expected one of rack'),
+        ("topology: {new_domains: {keys: [rack]}, spares: -1}", "", "topology.spares: "),
         (_BLOCK, "labels: {rack: x}", 'node group "g" has the label rack, and so does its topology; take one out'),
         (_BLOCK, "min_size: 1", 'node group "g" has min_size 1, and nothing says in which domain'),
     ],

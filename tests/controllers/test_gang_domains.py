@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
@@ -217,15 +219,117 @@ def test_a_gang_by_label_is_in_one_domain_where_its_pods_ask_for_it(new_world: N
     assert domains(world, pods) == {"r2"}
 
 
-def test_a_gang_of_which_one_node_must_go_moves_whole_to_another_domain(new_world: NewWorld) -> None:
-    """Its domain's fate is shared: what replaces it is one increment, and comes first."""
+# Nodes that must go
+
+
+def interrupt(world: World, name: str = "") -> str:
+    """Let the cloud say that it takes a node soon, the first with pods without a name; return its name."""
+    busy = sorted({world.cluster.node_of(uid) for uid in world.cluster.pods()} - {""})
+    name = name or busy[0]
+    node = world.cluster.nodes()[name]
+    taint = {"key": "aws-node-termination-handler/spot-itn", "effect": "NoSchedule"}
+    world.api.change(f"{NODES}/{name}", spec={"taints": [*node["spec"].get("taints", ()), taint]})
+    return name
+
+
+def sizes(world: World) -> list[int]:
+    """Return how many nodes each increment has."""
+    return [sum(each.increment.deltas.values()) for each in world.increments()]
+
+
+def training(new_world: NewWorld, *groups: NodeGroup) -> World:
+    """A gang on two nodes."""
+    world = new_world(*groups, consolidation=ConsolidationSettings(ConsolidationMode.ON))
+    world.cluster.workload("train", 4, cpu=2000, annotations={WORKLOAD: "a", REQUIRED: RACK})
+    world.run(60)
+    assert not world.cluster.pending()
+    return world
+
+
+def test_only_the_node_that_must_go_is_replaced_where_the_domain_has_room(new_world: NewWorld) -> None:
+    world = training(new_world, rack("r1", 3), rack("r2", 3))
+    (before,) = domains(world, [*world.cluster.pods()])
+    stays = sorted(world.cluster.nodes())
+    stays.remove(interrupt(world))
+    world.run(120)
+    assert not world.cluster.pending()
+    assert domains(world, [*world.cluster.pods()]) == {before}
+    assert {*stays} < {*world.cluster.nodes()}
+    assert sizes(world) == [2, 1]
+
+
+def test_the_whole_domain_is_replaced_as_one_increment_where_its_nodes_share_their_fate(new_world: NewWorld) -> None:
+    world = training(new_world, *(replace(rack(name, 3), shared_fate=RACK) for name in ("r1", "r2")))
+    (before,) = domains(world, [*world.cluster.pods()])
+    interrupt(world)
+    world.run(120)
+    assert not world.cluster.pending()
+    assert domains(world, [*world.cluster.pods()]).isdisjoint({before})
+    assert sizes(world) == [2, 2]
+    (disruption,) = world.fleet.snapshot.disruptions
+    assert len(disruption.nodes) == 2
+
+
+def test_a_spare_comes_with_a_gang_and_takes_the_pods_of_a_node_that_must_go(new_world: NewWorld) -> None:
+    world = training(new_world, replace(new("u"), spares=1, shared_fate=RACK))
+    (before,) = domains(world, [*world.cluster.pods()])
+    assert sizes(world) == [3]
+    world.run(300)
+    assert world.targets() == {"u": 3}
+    interrupt(world)
+    world.run(120)
+    assert not world.cluster.pending()
+    assert domains(world, [*world.cluster.pods()]) == {before}
+    assert (sizes(world), world.targets()) == ([3], {"u": 2})
+    interrupt(world)
+    world.run(180)
+    assert not world.cluster.pending()
+    (after,) = domains(world, [*world.cluster.pods()])
+    assert after != before
+    assert (sizes(world), world.targets()) == ([3, 3], {"u": 3})
+
+
+@pytest.mark.parametrize("when", ["coming", "there"])
+def test_pods_of_others_are_not_planned_onto_a_spare(new_world: NewWorld, when: str) -> None:
+    world = new_world(replace(new("u"), spares=1))
+    gang(world, 4, "a")
+    world.run(3 if when == "coming" else 60)
+    world.cluster.scheduling = False
+    gang(world, 2, "b")
+    world.run(10)
+    assert sizes(world) == [3, 2]
+
+
+def test_a_spare_takes_the_pods_of_a_node_that_is_gone(new_world: NewWorld) -> None:
+    world = training(new_world, replace(rack("r1", 3), spares=1), rack("r2", 9))
+    (before,) = domains(world, [*world.cluster.pods()])
+    assert (before, sizes(world)) == ("r1", [3])
+    world.cluster.scheduling = False
+    world.cluster.vanish(next(iter({world.cluster.node_of(uid) for uid in world.cluster.pods()})))
+    world.run(60)
+    assert len(world.cluster.pending()) == 2
+    world.cluster.scheduling = True
+    world.run(60)
+    assert not world.cluster.pending()
+    assert domains(world, [*world.cluster.pods()]) == {"r1"}
+    assert sizes(world) == [3]
+
+
+def test_a_spare_goes_when_its_domain_is_empty(new_world: NewWorld) -> None:
+    world = training(new_world, replace(new("u"), spares=1))
+    world.cluster.workload("train", 0, cpu=2000)
+    world.cluster.delete(*world.cluster.pods())
+    world.run(1000)
+    assert not world.targets()
+
+
+def test_a_gang_of_which_one_node_must_go_moves_whole_where_its_domain_has_no_room(new_world: NewWorld) -> None:
+    """What replaces it is one increment, and comes first."""
     world = new_world(rack("r1"), rack("r2"), rack("r3", 1), consolidation=ConsolidationSettings(ConsolidationMode.ON))
     world.cluster.workload("train", 4, cpu=2000, annotations={WORKLOAD: "a", REQUIRED: RACK})
     world.run(60)
     assert domains(world, [*world.cluster.pods()]) == {"r1"}
-    name, node = min(world.cluster.nodes().items())
-    taint = {"key": "aws-node-termination-handler/spot-itn", "effect": "NoSchedule"}
-    world.api.change(f"{NODES}/{name}", spec={"taints": [*node["spec"].get("taints", ()), taint]})
+    interrupt(world)
     world.run(120)
     assert not world.cluster.pending()
     assert domains(world, [*world.cluster.pods()]) == {"r2"}
@@ -245,9 +349,7 @@ def test_it_moves_to_a_domain_that_comes_with_its_nodes_and_stays_where_these_co
     (before,) = domains(world, [*world.cluster.pods()])
     if scattered:
         world.cluster.scattered = {"u"}
-    name, node = min(world.cluster.nodes().items())
-    taint = {"key": "aws-node-termination-handler/spot-itn", "effect": "NoSchedule"}
-    world.api.change(f"{NODES}/{name}", spec={"taints": [*node["spec"].get("taints", ()), taint]})
+    interrupt(world)
     world.run(120)
     assert not world.cluster.pending()
     (after,) = domains(world, [*world.cluster.pods()])

@@ -173,6 +173,8 @@ def test_groups_are_kept_updated_and_forgotten(opener: Opener) -> None:
         devices=(gpus,),
         post_registration_labels=late,
         new_domains=NewDomains(("block", "rack"), 16),
+        shared_fate="rack",
+        spares=2,
     )
     journal = opener()
     journal.commit(Changes(groups=(GroupRecord(group("a")), GroupRecord(group("b"), ("one", "two")))))

@@ -81,11 +81,22 @@ class TopologyForm(Form):
     new_domains: NewDomainsForm | None = None
     """The nodes of one increment come in a domain of their own (a placement group), or are hoped to: they are released
     once all of their Nodes have the labels, and rolled back where the nodes of a gang are not in one domain."""
+    shared_fate: LabelKey | None = None
+    """The topology key of domains of which all nodes go together: where one must go that a gang needs which asks for
+    one domain, consolidation replaces the whole domain as one increment. By default only that node is replaced, within
+    its domain, where the gang finds room there."""
+    spares: Annotated[int, Field(ge=0, le=1_000)] = 0
+    """How many nodes more come, without pods, with those of a gang that asks for one domain, in each of the innermost
+    domains where there is room. They stay empty, and the pods of a node of their domain that must go move there
+    first."""
 
     @model_validator(mode="after")
     def _one_of_the_two(self) -> Self:
         if bool(self.domains) is (self.new_domains is not None):
             raise ValueError("give either domains or new_domains")
+        keys = sorted({*self.keys()})
+        if self.shared_fate is not None and self.shared_fate not in keys:
+            raise ValueError(f"shared_fate: found {shown(self.shared_fate)}, expected one of {', '.join(keys)}")
         return self
 
     @field_validator("domains")

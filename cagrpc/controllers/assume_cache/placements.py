@@ -15,6 +15,7 @@ from threading import Lock
 
 from cagrpc.cluster.fleet_capacity import FleetCapacity
 from cagrpc.cluster.node_info import PodOwner, Reservation, Reservations
+from cagrpc.cluster.spares import kept_free
 from cagrpc.cluster.state import ClusterState, PendingPod, PodRef, oldest_first
 from cagrpc.fleet.model import ExpectedPod, FleetSnapshot, PodKey
 from cagrpc.runtime.progress import Progress
@@ -172,10 +173,14 @@ class PlacedPods:
         groups: Sequence[NodeGroup],
         desired: DesiredPlacements,
         reservations: Reservations | None = None,
+        spares: AbstractSet[str] = frozenset(),
     ) -> None:
-        """`state` has all pods, `groups` have labels as their Nodes have them, `reservations` are those of others."""
+        """`state` has all pods, `groups` have labels as their Nodes have them, `reservations` are those of others,
+        `spares` the names of spares of topology domains, which only gangs of their domain have."""
         self._fleet = FleetCapacity(state, snapshot, groups, reservations or {})
         self._capacity = self._fleet.capacity
+        if spares:
+            self._capacity.assume(kept_free(spares, self._capacity.nodes, state))
         self.in_flight = self._fleet.in_flight
         self.nodes_of_pods: dict[PodKey, str] = {}
         waiting = {pod.key: each.pod_set for each in state.waiting for pod in each.pods if pod.key in desired.pods}

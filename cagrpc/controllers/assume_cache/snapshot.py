@@ -10,6 +10,7 @@ from cagrpc.cluster.fleet_capacity import groups_as_planned
 from cagrpc.cluster.markers import booking_labels
 from cagrpc.cluster.node_info import Reservations, merged
 from cagrpc.cluster.shortages import Shortage
+from cagrpc.cluster.spares import as_spared, spare_nodes
 from cagrpc.cluster.state import ClusterState
 from cagrpc.controllers.assume_cache.bookings import AssumedRequests, Booked, Booking, book
 from cagrpc.controllers.assume_cache.placements import DesiredPlacements, PlacedPods
@@ -44,7 +45,14 @@ class Snapshot:
     @cached_property
     def groups(self) -> tuple[NodeGroup, ...]:
         """The node groups with labels, devices and attachments as their Nodes will have them."""
-        return groups_as_planned(self.fleet, self.cluster)
+        return as_spared(groups_as_planned(self.fleet, self.cluster), self.cluster, self.fleet, self.spares)
+
+    @cached_property
+    def spares(self) -> frozenset[str]:
+        """The names of spares of topology domains, those that are coming among them. They have no pods, and no room is
+        kept on them."""
+        planned = {*self.desired.pods.values(), *self.displaced, *self.requests.nodes}
+        return spare_nodes(self.cluster, self.fleet, planned)
 
     def book(self, bookings: Sequence[Booking]) -> Booked:
         """Find room for these bookings, beside planned pods and those that are displaced."""
@@ -70,4 +78,4 @@ class Snapshot:
         """Return planned pods on the capacity of the fleet beside `reservations`, by default the snapshot's. Raises
         StillStarting."""
         reserved = self.reservations if reservations is None else reservations
-        return PlacedPods(self.cluster, self.fleet, self.groups, self.desired, reserved)
+        return PlacedPods(self.cluster, self.fleet, self.groups, self.desired, reserved, self.spares)

@@ -223,6 +223,7 @@ class _Making:
             kept=kept,
             takes_pods=reason is None and _takes_pods(node) and node.provider_id not in self._deleting,
             must_go=reason,
+            spare=name in self._taken.spares,
         )
 
     def _group(self, node: ClusterNode) -> NodeGroup | None:

@@ -39,6 +39,11 @@ class NewNode:
     domain: str = ""
     """Which new topology domain of its group; empty where no pod asks for one."""
 
+    @property
+    def is_spare(self) -> bool:
+        """Whether it stays empty for the others of its topology domain."""
+        return not (self.pods or self.placeholders)
+
 
 @dataclass(frozen=True, slots=True)
 class AssignedPods:
@@ -135,10 +140,20 @@ def _all(taken: Mapping[int, tuple[PodRef, ...]]) -> tuple[PodRef, ...]:
 def parts(nodes: Iterable[NewNode]) -> Iterator[tuple[NewNode, ...]]:
     """Yield the sets of nodes that each become one increment: those tied together by gangs over several groups, those
     of a new topology domain, and per group all others, in parts of at most `MOST_NODES` nodes and `MOST_PODS` pods that
-    split no gang."""
+    split no gang. Spares come with the first others of their domain."""
+    every = list(nodes)
+    spares: defaultdict[tuple[str, str], list[NewNode]] = defaultdict(list)
+    for node in every:
+        if node.is_spare:
+            spares[node.node_group, node.domain].append(node)
+    for part in _parts_with_pods([node for node in every if not node.is_spare]):
+        domains = dict.fromkeys((node.node_group, node.domain) for node in part)
+        yield (*part, *(spare for each in domains for spare in spares.pop(each, ())))
+
+
+def _parts_with_pods(every: Sequence[NewNode]) -> Iterator[tuple[NewNode, ...]]:
     alone: defaultdict[tuple[str, str], list[NewNode]] = defaultdict(list)
     pods: Counter[tuple[str, str]] = Counter()
-    every = list(nodes)
     for positions in connected([(*node.gangs, *_domain(node)) for node in every]):
         tied = [every[position] for position in positions]
         groups = {(node.node_group, node.domain) for node in tied}
@@ -165,7 +180,8 @@ def still_wanted(part: tuple[NewNode, ...], waits: Callable[[PodRef], bool]) -> 
     where a gang has lost some of its pods: it has to be planned anew."""
     if any(not waits(pod) for node in part for pods in node.gangs.values() for pod in pods):
         return None
-    return tuple(node for node in part if node.placeholders or any(map(waits, node.pods)))
+    left = tuple(node for node in part if node.is_spare or node.placeholders or any(map(waits, node.pods)))
+    return left if any(not node.is_spare for node in left) else ()
 
 
 def increment(

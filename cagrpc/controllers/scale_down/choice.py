@@ -21,6 +21,7 @@ import numpy as np
 
 from cagrpc.cluster.fleet_capacity import deleting_instances
 from cagrpc.cluster.node_info import RequestOwner, Reservations, merged
+from cagrpc.cluster.spares import kept_free
 from cagrpc.cluster.state import ClusterNode, ClusterState
 from cagrpc.controllers.assume_cache.snapshot import Snapshot
 from cagrpc.controllers.scale_down.constraints import keys_kept_out_of, required
@@ -157,6 +158,7 @@ def _measured(allocatable: Resources) -> tuple[tuple[str, int], ...]:
 IN_USE = "in use: above the scale-down utilization threshold"
 IN_FLIGHT = "an increment in flight counts on it"
 AT_MINIMUM = "its node group would be below its minimum size"
+SPARE = "it is a spare of its topology domain"
 NOT_YET = "not evaluated yet"
 ENOUGH = "enough other nodes may go first"
 CONSOLIDATED = "cagrpc consolidates: it takes nodes away by itself"
@@ -245,6 +247,7 @@ def choose(
     change, and the clock is to stand still. Raises StillStarting while it is not known what ProvisioningRequests
     hold."""
     held = merged(snapshot.reservations, snapshot.placeholders)  # first: which nodes are booked may not be known yet
+    held = merged(held, kept_free(snapshot.spares, [each.node for each in known.nodes], snapshot.cluster))
     at_first = _AtFirst(known, snapshot, undrainable)
     yield at_first.verdicts
     if not at_first.candidates:  # no pods are to be moved
@@ -317,10 +320,11 @@ class _AtFirst:
         self._go = sorted(each.name for each in ours if each.name not in known.foreign)
         low = frozenset(known.low - self.leaving)
         kept = {name: why for name, why in undrainable(low).items() if name in low} if low else {}
-        self.candidates = low - held - booked_nodes.keys() - kept.keys() - known.foreign
+        spares = snapshot.spares
+        self.candidates = low - held - booked_nodes.keys() - kept.keys() - spares - known.foreign
         stay = dict.fromkeys(known.ours.keys() - self.leaving - self.candidates - known.foreign, IN_USE)
         booked = {name: booked_for(request) for name, request in booked_nodes.items()}
-        for reasons in (kept, booked, dict.fromkeys(held, IN_FLIGHT)):
+        for reasons in (kept, dict.fromkeys(spares, SPARE), booked, dict.fromkeys(held, IN_FLIGHT)):
             stay.update((name, why) for name, why in reasons.items() if name in stay)
         self.verdicts = Verdicts(stay, (), low, frozenset(), swept=False)
 

@@ -166,6 +166,44 @@ def test_pods_that_ask_for_no_domain_are_ordered_without_one() -> None:
     assert [each.domain for each in plan.nodes] == [""]
 
 
+# Spares
+
+
+def spared(plan: Plan) -> dict[str, int]:
+    """Return the nodes without pods, by group."""
+    return {each.node_group: each.count for each in plan.nodes if not each.pods}
+
+
+def test_spares_come_with_the_nodes_of_a_gang_into_its_domain_and_are_paid_for() -> None:
+    new = replace(group("new", 8, 20.0, 100, NewDomains((RACK,), 4)), spares=1)
+    alone = replace(gang("single", 1), gang=None, spec=PodSpec(requests=(("gpu", 1),)))
+    problem = Problem((gang("a", 24), gang("b", 24), alone), (new,))
+    plan = solve(problem, BUDGET)
+    assert served(plan)
+    assert sorted(each.count for each in plan.nodes if not each.pods) == [1, 1]
+    assert {each.domain for each in plan.nodes if not each.pods} == {each.domain for each in plan.nodes if each.domain}
+    assert plan.certificate.cost_usd_per_hour == 20.0 * sum(each.count for each in plan.nodes)
+
+
+def test_pods_of_no_gang_bring_none() -> None:
+    pods = PodSet("p", PodSpec(requests=(("gpu", 1),)), 8)
+    assert not spared(solve(Problem((pods,), tuple(replace(each, spares=2) for each in racks(1))), BUDGET))
+
+
+def test_no_gang_is_left_out_for_spares_and_a_domain_with_room_for_them_is_taken() -> None:
+    tight = replace(group("tight", 8, 20.0, 2, rack="r1"), spares=2)
+    roomy = replace(group("roomy", 8, 21.0, 3, rack="r2"), spares=2)
+    assert spared(solve(Problem((gang("a", 16),), (tight,)), BUDGET)) == {}
+    assert spared(solve(Problem((gang("a", 16),), (tight, roomy)), BUDGET)) == {"roomy": 1}
+
+
+def test_spares_keep_the_limits() -> None:
+    wide = replace(group("g", 8, 20.0, 9, rack="r1"), spares=4)
+    limit = Limit("all", {"nodes": 5}, {"nodes": 1})
+    plan = solve(Problem((gang("a", 16),), (wide,), limits=(limit,)), BUDGET)
+    assert spared(plan) == {"g": 2}
+
+
 def test_the_checker_sees_a_gang_in_two_new_domains_and_one_that_is_too_large() -> None:
     new = group("new", 8, 20.0, 100, NewDomains((RACK,), 2))
     problem = Problem((gang("a", 16),), (new,))

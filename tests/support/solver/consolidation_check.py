@@ -103,6 +103,7 @@ class _StandingNow:
     takes: bool
     must_go: DisruptionReason | None
     new: bool
+    spare: bool = False
 
 
 class _Replay:
@@ -122,6 +123,7 @@ class _Replay:
                 each.takes_pods and each.must_go is None,
                 each.must_go,
                 new=False,
+                spare=each.spare,
             )
             for each in problem.nodes
         }
@@ -156,7 +158,9 @@ class _Replay:
         question = self._question(step, moving)
         faults = list(faults_of(question, step.plan))
         yield from faults
-        closed = {name for name, each in self.nodes.items() if not each.takes}
+        closed = {
+            name for name, each in self.nodes.items() if not each.takes or (each.spare and step.reason not in FORCEFUL)
+        }
         for placed in step.plan.existing:
             if placed.node in closed and any(placed.pods.values()):
                 yield f"puts pods onto {placed.node}, which takes none"
@@ -174,14 +178,20 @@ class _Replay:
             each = self.nodes[name]
             if each.kept or not each.group:
                 yield f"takes away {name}, which is kept or nobody's"
+            if each.spare and step.reason not in FORCEFUL:
+                yield f"takes away {name}, which is a spare"
             if each.new:
                 yield f"takes away {name}, which a step before opened"
             if step.reason in FORCEFUL and not any(self.nodes[n].must_go == step.reason for n in step.nodes):
                 yield f"takes away {name} as {step.reason}, which it is not"
 
     def _moving(self, step: ConsolidationStep) -> dict[str, Pods]:
-        """Return the pods that move: those of the nodes that go, and of their gangs wherever they are."""
+        """Return the pods that move: those of the nodes that go, and of their gangs wherever they are; of a node that
+        must go its own may be all."""
         going = set(step.nodes)
+        alone = {name: self.nodes[name].pods for name in going}
+        if step.reason in FORCEFUL and +_sum(alone.values()) == self._kinds.counted(step.plan.pod_classes):
+            return alone
         gangs = {self._kinds.gang(pods) for name in going for pods in self.nodes[name].pods} - {None}
         moving: dict[str, Pods] = {}
         for name, each in self.nodes.items():
