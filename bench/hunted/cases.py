@@ -16,7 +16,6 @@ from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.api.core.nodes import node_document
 from cagrpc.cluster.documents import DocumentReader
 from cagrpc.cluster.state import PodRef
-from cagrpc.controllers.placement.nominations import nominated_together
 from cagrpc.controllers.planning.increments import AssignedPods, assign_pods
 from cagrpc.controllers.planning.problem import Question
 from cagrpc.errors import InvalidConfiguration
@@ -24,6 +23,7 @@ from cagrpc.offline.inputs import Inputs, problem_of, read_inputs
 from solver import Budget, Plan, Problem, solve
 from solver.model import ATTACHABLE_VOLUMES, NodeGroup, PodSpec
 from solver.model.plan import ClassKey, class_key
+from solver.planning.own_way import nominated_together
 
 Case = Mapping[str, Any]
 LISTS = ("namespaces", "nodes", "bound", "pending", "daemonsets", "podgroups", "runtimeclasses", "objects")
@@ -44,8 +44,8 @@ class PlannedCase:
     problem: Problem
     plan: Plan
     assigned: AssignedPods
-    read: Mapping[str, PodSpec]
-    """The pods that were planned, `namespace/name`."""
+    read: Mapping[str, tuple[PodSpec, int]]
+    """The pods that were planned, `namespace/name`, with their priorities."""
 
 
 def name_of(body: Mapping[str, Any]) -> str:
@@ -86,7 +86,9 @@ def planned(case: Case, directory: Path, budget: Budget = BUDGET) -> PlannedCase
         spec = read.found.state.devices.left_out(each.pod_set.spec)
         pods[class_key(replace(each.pod_set, spec=spec))] += each.pods
     assigned = assign_pods(plan, Question(problem, pods, frozenset()))
-    known = {f"{ref.namespace}/{ref.name}": spec for (spec, *_), refs in pods.items() for ref in refs}
+    known = {
+        f"{ref.namespace}/{ref.name}": (spec, priority) for (spec, priority, *_), refs in pods.items() for ref in refs
+    }
     return PlannedCase(problem, plan, assigned, known)
 
 

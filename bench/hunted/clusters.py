@@ -8,6 +8,7 @@ from typing import Any
 
 ZONE, REGION, HOST = "topology.kubernetes.io/zone", "topology.kubernetes.io/region", "kubernetes.io/hostname"
 OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
+CAPACITY_TYPE = "karpenter.sh/capacity-type"
 DRIVER, GPU_DRIVER = "ebs.csi.aws.com", "gpu.example.com"
 _REQUIRED, _PREFERRED = (
     "requiredDuringSchedulingIgnoredDuringExecution",
@@ -26,7 +27,7 @@ _USUAL: Mapping[str, float] = {
     "spread policies": 0.3, "soft spread": 0.05, "affinity": 0.1, "anti-affinity": 0.15, "preferred pods": 0.05,
     "namespaces": 0.3, "ports": 0.05, "daemonsets": 0.2, "limits": 0.3, "gangs": 0.05, "overhead": 0.05,
     "terminating": 0.1, "deprecated": 0.05, "without a zone": 0.2, "priorities": 0.2, "init": 0.1, "volumes": 0.0,
-    "claims": 0.0, "label keys": 0.15, "odd selectors": 0.1, "gt": 0.2,
+    "claims": 0.0, "label keys": 0.15, "odd selectors": 0.1, "gt": 0.2, "grid": 0.0,
 }  # fmt: skip
 PROFILES: Mapping[str, Mapping[str, float]] = {
     "mixed": _USUAL,
@@ -44,6 +45,10 @@ PROFILES: Mapping[str, Mapping[str, float]] = {
     "volumes": {**_USUAL, "volumes": 0.6, "spread": 0.1, "affinity": 0.05, "anti-affinity": 0.05},
     "claims": {**_USUAL, "claims": 0.6, "spread": 0.05, "affinity": 0.05, "anti-affinity": 0.05, "daemonsets": 0.1},
     "gangs": {**_USUAL, "gangs": 0.6, "limits": 0.7, "priorities": 0.5},
+    "grids": {
+        **_USUAL, "grid": 1.0, "spread": 1.0, "spread policies": 0.1, "without a zone": 0.0, "taints": 0.05,
+        "odd selectors": 0.0, "affinity": 0.03, "anti-affinity": 0.05, "node affinity": 0.05, "namespaces": 0.0,
+    },
 }  # fmt: skip
 """What there is of a field, as the chance that a pod, node, group or cluster has it."""
 
@@ -60,6 +65,8 @@ class _Drawn:
         self.pod_groups: list[Any] = []
         self.claims: list[str] = []
         self.zones: list[str] = ["za", "zb", "zc"][: self.random.randint(1, 3)]
+        self.in_grid = chances["grid"] > 0
+        """Whether nodes and groups are of several capacity types, over which pods are spread as over zones."""
 
     def has(self, what: str) -> bool:
         return self.random.random() < self.chances[what]
@@ -113,6 +120,8 @@ class _Drawn:
         found = {}
         if not self.has("without a zone"):
             found["rack"] = self.any("r1", "r2", "r3")
+        if self.in_grid:
+            found[CAPACITY_TYPE] = self.any("spot", "on-demand")
         if self.random.random() < 0.4:
             found["disk"] = self.any("ssd", "hdd")
         if self.random.random() < 0.3:
@@ -167,7 +176,7 @@ class _Drawn:
         provisioners, devices, number = [], [], 0
         for of in range(self.any(1, 1, 2, 3)):
             groups = []
-            for _ in range(self.any(1, 1, 2, 3)):
+            for _ in range(self.any(2, 3, 4) if self.in_grid else self.any(1, 1, 2, 3)):
                 group: dict[str, Any] = {
                     "id": f"g{number}",
                     "allocatable": {
@@ -364,7 +373,8 @@ class _Drawn:
         return found
 
     def spreads(self, app: str) -> list[Any]:
-        found = [self.spread(app, "DoNotSchedule") for _ in range(self.any(1, 1, 2))] if self.has("spread") else []
+        many = (2, 2, 3) if self.in_grid else (1, 1, 2)
+        found = [self.spread(app, "DoNotSchedule") for _ in range(self.any(*many))] if self.has("spread") else []
         if self.has("soft spread"):
             found.append(self.spread(app, "ScheduleAnyway"))
         return list({(each["topologyKey"], each["whenUnsatisfiable"]): each for each in found}.values())
@@ -372,7 +382,7 @@ class _Drawn:
     def spread(self, app: str, unsatisfiable: str) -> dict[str, Any]:
         found: dict[str, Any] = {
             "maxSkew": self.any(1, 1, 1, 2),
-            "topologyKey": self.any(ZONE, ZONE, HOST, "rack"),
+            "topologyKey": self.any(ZONE, CAPACITY_TYPE) if self.in_grid else self.any(ZONE, ZONE, HOST, "rack"),
             "whenUnsatisfiable": unsatisfiable,
         }
         if self.has("deprecated"):

@@ -13,7 +13,7 @@ from solver.explanation.choices import difference_json, limited_json
 from solver.explanation.kinds import advice, reason
 from solver.explanation.model import Constraint, ConstraintChange
 from solver.explanation.waiting import OTHERS, ways_of
-from solver.model import Relaxed
+from solver.model import MayGetStuck, Relaxed
 
 
 def as_json(planned: Planned) -> dict[str, Any]:
@@ -59,10 +59,15 @@ def as_json(planned: Planned) -> dict[str, Any]:
         ],
         "existing": [{"node": n.node, "pods": _by_class(n.pods)} for n in plan.existing],
         "unplaced": [{"class": u.pod_class, "count": u.count, "reasons": list(u.reasons)} for u in plan.unplaced],
+        **({"may_get_stuck": stuck} if (stuck := [_risk_json(each) for each in plan.may_get_stuck]) else {}),
         **({"limited": limited_json(planned.limited)} if planned.limited else {}),
         **({"daemons_without_room": waiting} if (waiting := list(daemons_without_room(planned))) else {}),
         **({"relaxed": [_relaxed_json(each) for each in plan.relaxed]} if plan.relaxed else {}),
     }
+
+
+def _risk_json(risk: MayGetStuck) -> dict[str, Any]:
+    return {"class": risk.pod_class, "count": risk.count, "reason": risk.reason}
 
 
 def _relaxed_json(relaxed: Relaxed) -> dict[str, Any]:

@@ -35,6 +35,8 @@ def print_plan(planned: Planned, out: Console, *, verbose: bool = False) -> None
         out.print(_tiers(planned))
     _print_sets(planned, out, "Pods without a place", _unplaced(planned, verbose=verbose), verbose=verbose)
     _print_sets(planned, out, "Pods with a place against their preferences", _relaxed(planned), verbose=verbose)
+    risks = ((each.pod_class, each.count, each.reason) for each in plan.may_get_stuck)
+    _print_sets(planned, out, "Pods that may get stuck without a node", risks, verbose=verbose)
     wanted, opened = sum(each.count for each in plan.pod_classes), sum(each.delta for each in plan.increments)
     unplaced = sum(each.count for each in plan.unplaced)
     existing = sum(sum(each.pods.values()) for each in plan.existing)

@@ -38,6 +38,7 @@ from solver.model.objects import (
 )
 from solver.model.plan import (
     Certificate,
+    MayGetStuck,
     NodeGroupIncrease,
     PlacedOnNode,
     Plan,
@@ -68,6 +69,7 @@ __all__ = [
     "HostPort",
     "Labels",
     "Limit",
+    "MayGetStuck",
     "NewDomains",
     "Node",
     "NodeGroup",

@@ -63,7 +63,7 @@ def at_least_words(least_usd_per_hour: float | None) -> str:
 class Status(StrEnum):
     OPTIMAL = "optimal"
     """What is served, the preferences kept and the cost are proven best (the number of nodes and change only break
-    ties)."""
+    ties), and no order of binding was found in which a planned pod gets stuck."""
     FEASIBLE = "feasible"
     """A plan with an honest gap."""
     INFEASIBLE = "infeasible"
@@ -142,6 +142,15 @@ class Relaxed:
 
 
 @dataclass(frozen=True, slots=True)
+class MayGetStuck:
+    """Pods of a class that have a place, and that are left without a node if the scheduler binds others first."""
+
+    pod_class: int
+    count: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class TierCost:
     """The cost of new nodes in one tier, and a lower bound on it among all plans that serve as much and cost as
     much in the tiers below."""
@@ -197,6 +206,8 @@ class Plan:
     objective: tuple[StageValue, ...] = ()
     """What is minimised, the most important stage first, with what is proven of each."""
     relaxed: tuple[Relaxed, ...] = ()
+    may_get_stuck: tuple[MayGetStuck, ...] = ()
+    """Found in some orders of binding; empty where there are none, or where the plan is too large to look for them."""
     candidates: tuple[PlannedNodes, ...] = field(default=(), repr=False, compare=False)
     """Other ways to fill nodes that were worth considering; their counts mean nothing. With them, planning on from this
     plan (`Problem.previous`) starts where this one ended."""

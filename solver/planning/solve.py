@@ -32,6 +32,7 @@ from solver.model.plan import TellProgress
 from solver.model.validation import validate
 from solver.planning import reasons, write_plan
 from solver.planning.gang_domains import in_gang_domains
+from solver.planning.own_way import as_scheduled
 from solver.planning.progress import SILENT, SearchProgress
 from solver.planning.search import SearchResult, optimise
 from solver.planning.settling import settled
@@ -101,7 +102,7 @@ def _solved(problem: Problem, budget: RunningBudget, progress: SearchProgress = 
         check(problem, plan)
     except UncheckedPlanError as error:
         raise _UncheckedSpecsError(plan.pod_classes[index].spec for index in error.pod_classes) from error
-    return plan
+    return as_scheduled(problem, plan)
 
 
 def _searched(problem: Problem, budget: RunningBudget, progress: SearchProgress = SILENT) -> Plan:

@@ -17,9 +17,7 @@ from bench.hunted.shrinking import shrunk
 from tests.oracle import KubeScheduler
 
 CLUSTERS = 160
-KNOWN: Mapping[str, tuple[int, str]] = {
-    "stuck": (1, "pods of a higher priority that wait for their turn to be nominated take the room of others"),
-}
+KNOWN: Mapping[str, tuple[int, str]] = {}
 """Of the clusters that are drawn here, how many at most are known to be planned wrongly, by kind, and why."""
 
 

@@ -25,7 +25,7 @@ from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.assume_cache.placements import DesiredPlacements, PlacedPods
 from cagrpc.controllers.placement.handover import most_promising, repack, swap
 from cagrpc.controllers.placement.metrics import WaitMetrics
-from cagrpc.controllers.placement.nominations import Nominations, Patience, nominated_together
+from cagrpc.controllers.placement.nominations import Nominations, Patience
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import ExpectedPod, FleetSnapshot, Phase, PodKey
 from cagrpc.kube.client.client import Client
@@ -34,9 +34,10 @@ from cagrpc.runtime.clock import MonotonicClock, monotonic
 from cagrpc.runtime.controller import Controller, Json
 from cagrpc.runtime.progress import DEADLINE_SECONDS, Progress
 from cagrpc.runtime.work_queue import WorkQueue
-from solver.model import PodSpec
+from solver.model import PodSet, PodSpec
 from solver.model.eligibility import untolerated
 from solver.model.quantities import pluralize
+from solver.planning.own_way import nominated_together
 
 log = logging.getLogger(__name__)
 
@@ -284,7 +285,7 @@ class PlacementController(Controller):
             {name: tuple(uids) for name, uids in pods.items()},
             specs,
             {uid: pod_set.priority for uid, pod_set in pod_sets.items()},
-            frozenset(self._not_nominated(pods.values(), specs)),
+            frozenset(self._not_nominated(pods.values(), pod_sets)),
             frozenset(
                 name
                 for name, node in there.items()
@@ -300,11 +301,11 @@ class PlacementController(Controller):
         )
 
     @staticmethod
-    def _not_nominated(of_nodes: Iterable[Sequence[str]], specs: Mapping[PodKey, PodSpec]) -> Iterator[str]:
+    def _not_nominated(of_nodes: Iterable[Sequence[str]], pod_sets: Mapping[PodKey, PodSet]) -> Iterator[str]:
         for uids in of_nodes:
-            known = sorted(uid for uid in uids if uid in specs)
-            if any(specs[uid].topology_spread for uid in known):
-                together = nominated_together([specs[uid] for uid in known])
+            known = sorted(uid for uid in uids if uid in pod_sets)
+            if any(pod_sets[uid].spec.topology_spread for uid in known):
+                together = nominated_together([(pod_sets[uid].spec, pod_sets[uid].priority) for uid in known])
                 yield from (uid for uid, nominated in zip(known, together, strict=True) if not nominated)
 
     def _hand_over(

@@ -10,7 +10,7 @@ planning (a volume, a scheduler plugin), since as long as it has the place no ot
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
@@ -22,8 +22,6 @@ from cagrpc.kube.client.client import METADATA_ONLY, Client, PatchKind
 from cagrpc.kube.client.failures import Forbidden
 from cagrpc.runtime.clock import MonotonicClock
 from cagrpc.runtime.progress import Progress, Turn
-from solver.model import PodSpec, TopologySpread
-from solver.model.eligibility import selects
 
 log = logging.getLogger(__name__)
 
@@ -33,33 +31,6 @@ FORBIDDEN_SECONDS = 60.0
 """How often to try again where the right to patch pods/status is missing."""
 
 _NOMINATED = "/status/nominatedNodeName"
-
-
-def nominated_together(specs: Sequence[PodSpec]) -> list[bool]:
-    """Return, per pod of one node, whether it is nominated there beside those before it. The scheduler counts the pods
-    that are nominated to the node it looks at as if they were there, and those nominated elsewhere as if they were not
-    (RunFilterPluginsWithNominatedPods): of pods that a required spread counts, more than its maxSkew would keep each
-    other out for as long as they are nominated. The others wait for their turn, which comes as pods are bound."""
-    chosen: list[PodSpec] = []
-    spreads: list[TopologySpread] = []
-    counts: list[int] = []
-    found = []
-    for spec in specs:
-        own = [each for each in spec.topology_spread if each.is_required and each not in spreads]
-        with_own = counts + [sum(_counts(each, other) for other in chosen) for each in own]
-        after = [count + _counts(each, spec) for each, count in zip([*spreads, *own], with_own, strict=True)]
-        fits = all(count <= each.max_skew for each, count in zip([*spreads, *own], after, strict=True))
-        if fits:
-            chosen.append(spec)
-            spreads, counts = [*spreads, *own], after
-        found.append(fits)
-    return found
-
-
-def _counts(spread: TopologySpread, spec: PodSpec) -> bool:
-    selector = spread.selector
-    # An empty selector, which counts no pod that runs, counts those that are nominated.
-    return selector.match_expressions is None or selects(selector, spec.namespace, dict(spec.labels))
 
 
 @dataclass(frozen=True, slots=True)

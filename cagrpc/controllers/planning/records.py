@@ -47,6 +47,15 @@ def _without_preferences(plan: Plan) -> Iterator[str]:
         yield f"and pods of {len(found) - _MOST_NAMED} more namespaces"
 
 
+def _may_get_stuck(plan: Plan) -> Iterator[str]:
+    """Yield which planned pods may be left without a node, and why."""
+    for each in plan.may_get_stuck[:_MOST_NAMED]:
+        example = plan.pod_classes[each.pod_class].example
+        yield f"{pluralize(each.count, 'pod')} like {example} may get stuck without a node: {each.reason}"
+    if len(plan.may_get_stuck) > _MOST_NAMED:
+        yield f"and pods of {len(plan.may_get_stuck) - _MOST_NAMED} more kinds"
+
+
 @dataclass(frozen=True, slots=True)
 class Ordered:
     """An increment of a round: what was ordered, and what became of it."""
@@ -116,7 +125,7 @@ class PlanRecord:
             unserved_unproven=certificate.unserved_unproven,
             price_of_priority_per_hour=certificate.price_of_priority_usd_per_hour,
             elapsed_seconds=plan.elapsed_seconds,
-            warnings=(*self.warnings, *_without_preferences(plan)),
+            warnings=(*self.warnings, *_without_preferences(plan), *_may_get_stuck(plan)),
         )
 
     def as_json(self) -> dict[str, Any]:

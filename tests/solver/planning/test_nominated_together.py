@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from cagrpc.controllers.placement.nominations import nominated_together
 from solver.model import PodSelector, PodSpec, TopologySpread, WhenUnsatisfiable
 from solver.model.objects import Operator, Requirement
+from solver.planning.own_way import nominated_together
 
 X = PodSpec(namespace="ns", labels=(("app", "x"),))
 
@@ -35,4 +37,16 @@ def pod(*spreads: TopologySpread, app: str = "x") -> PodSpec:
     ],
 )
 def test_pods_are_nominated_beside_those_that_leave_them_in(specs: list[PodSpec], nominated: str) -> None:
-    assert nominated_together(specs) == [each == "yes" for each in nominated.split()]
+    assert nominated_together([(each, 0) for each in specs]) == [each == "yes" for each in nominated.split()]
+
+
+@pytest.mark.parametrize(
+    ("pods", "nominated"),
+    [
+        pytest.param([(pod(spread(1)), 1), (X, 0), (X, 0)], "yes yes yes", id="those of a lower priority do not count"),
+        pytest.param([(pod(spread(1)), 0), (X, 1)], "no yes", id="those of a higher priority do, and come first"),
+        pytest.param([(pod(spread(1)), 0), (replace(X, namespace="other"), 0)], "yes yes", id="of its namespace"),
+    ],
+)
+def test_pods_of_higher_priorities_are_nominated_first(pods: list[tuple[PodSpec, int]], nominated: str) -> None:
+    assert nominated_together(pods) == [each == "yes" for each in nominated.split()]

@@ -1,0 +1,385 @@
+"""The scheduler's own way with a plan: which planned pods may be left without a node.
+
+The kube-scheduler tries a pod on the node that it is nominated to, and where that does not let it in yet, on all
+others. A nomination keeps room there from pods of the same or a lower priority, and counts as a pod for who comes to
+that node: so of pods that a spread counts only as many are nominated to a node as may come in any order, and the others
+go where they are let in. Who comes when is nobody's to say. With one spread each end is as good as any other. With
+several, or where pods of a higher priority are not nominated, some orders end where a planned pod has no node.
+
+A plan is played in some orders, each pod on its own node if that lets it in, and else on any that does. What is looked
+at are the filters between pods, NodeAffinity, TaintToleration, NodePorts and NodeResourcesFit.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from solver.model import (
+    HOSTNAME,
+    PODS,
+    MayGetStuck,
+    Node,
+    NodeGroup,
+    Plan,
+    PodAffinityTerm,
+    PodClass,
+    PodSelector,
+    PodSpec,
+    Problem,
+    Status,
+    TopologySpread,
+)
+from solver.model.capacity import new_node
+from solver.verify.claims import required_affinity
+from solver.verify.filters import clash, counts, fault
+from solver.verify.order import hard_keys, includes
+from solver.verify.places import CheckedPlaces
+
+_MOST_NODES, _MOST_PODS = 300, 2_000
+"""Above it a plan is not played."""
+_MOST_STEPS, _MOST_ORDERS = 40_000, 100
+"""How often it is asked whether a node takes a pod, and in how many orders a plan is played: what takes more is played
+in fewer, or not at all."""
+_MOST_LEFT_OUT = 10
+"""Pods of a class that are left out and come in between."""
+
+Domain = int | str
+
+
+def nominated_together(pods: Sequence[tuple[PodSpec, int]]) -> list[bool]:
+    """Return, per pod of one node (its spec and priority), whether it is nominated there beside the others. The
+    scheduler counts pods that are nominated to the node it looks at, of the same or a higher priority, as if they were
+    there, and those nominated elsewhere as if they were not (RunFilterPluginsWithNominatedPods): of pods that a
+    required spread counts, more than its maxSkew would keep each other out for as long as they are nominated. The
+    others wait for their turn, which comes as pods are bound."""
+    chosen: list[tuple[PodSpec, int]] = []
+    found = [False] * len(pods)
+    for index in sorted(range(len(pods)), key=lambda each: -pods[each][1]):
+        both = [*chosen, pods[index]]
+        alike = (each for each in both if each[1] == pods[index][1])  # those of higher priorities do not see it
+        if all(_lets_in(spec, both) for spec, _ in alike):
+            chosen, found[index] = both, True
+    return found
+
+
+def _lets_in(spec: PodSpec, beside: Sequence[tuple[PodSpec, int]]) -> bool:
+    """Return whether so many pods on one node, itself among them, are no more than a pod's spreads allow."""
+    return all(
+        sum(_counts_nominated(each, spec, other) for other, _ in beside) <= each.max_skew
+        for each in spec.topology_spread
+        if each.is_required
+    )
+
+
+def _counts_nominated(spread: TopologySpread, of: PodSpec, other: PodSpec) -> bool:
+    if of.namespace != other.namespace:
+        return False
+    # An empty selector, which counts no pod that runs, counts those that are nominated.
+    return spread.selector.match_expressions is None or _counts(spread.selector, other)
+
+
+def _counts(selector: PodSelector, spec: PodSpec) -> bool:
+    return counts(selector, spec.namespace, dict(spec.labels))
+
+
+def as_scheduled(problem: Problem, plan: Plan) -> Plan:
+    """Return the plan with the pods that may get stuck. It is not called optimal then: it serves fewer, or costs more
+    once these are planned again."""
+    found = left_without_node(problem, plan)
+    if not found:
+        return plan
+    certificate, status = plan.certificate, Status.FEASIBLE
+    risks = (MayGetStuck(index, count, _why(plan.pod_classes[index].spec)) for index, count in sorted(found.items()))
+    return replace(plan, may_get_stuck=tuple(risks), certificate=replace(certificate, status=status))
+
+
+def _why(spec: PodSpec) -> str:
+    keys = sorted(hard_keys(spec))
+    if not keys:
+        return "pods of a higher priority, of which not all can be nominated at once, may take its room"
+    spreads = " and ".join(f"spread over {key}" for key in keys)
+    return f"its {spreads} may keep it from every node if the scheduler binds others first"
+
+
+def left_without_node(problem: Problem, plan: Plan) -> Mapping[int, int]:
+    """Return by class how many planned pods have no node in the worst of the orders that were played; nothing where
+    each has one in all of them, or where that is not looked at."""
+    nodes = len(problem.nodes) + sum(each.count for each in plan.nodes)
+    if nodes > _MOST_NODES or sum(each.count for each in plan.pod_classes) > _MOST_PODS or not _orders_differ(plan):
+        return {}
+    play = _Play(problem, plan)
+    worst: Counter[int] = Counter()
+    for number in range(_MOST_ORDERS):
+        found = play.run(number)
+        if play.steps > _MOST_STEPS:
+            break
+        worst = max(worst, found, key=lambda each: each.total())
+    return worst
+
+
+def _orders_differ(plan: Plan) -> bool:
+    """Return whether a planned pod has several spreads, or is not nominated among pods of several priorities."""
+    classes = {each.index: each for each in plan.pod_classes}
+    placed = [*(each.pods for each in plan.nodes), *(each.pods for each in plan.existing)]
+    mine = [classes[index] for index in sorted({index for pods in placed for index in pods})]
+    if any(each.spec.shared_volumes for each in mine):  # of which a node's room is not a sum over pods
+        return False
+    if any(len(hard_keys(each.spec)) > 1 for each in mine):
+        return True
+    if len({each.priority for each in mine}) == 1 or not any(hard_keys(each.spec) for each in mine):
+        return False
+    return not all(each.nominated for pods in placed for each in _on_one_node(classes, pods))
+
+
+@dataclass(frozen=True, slots=True)
+class _Pod:
+    """A pod that waits. `host` is the number of the node that it is planned on, None where it is left out."""
+
+    of: PodClass
+    host: int | None = None
+    nominated: bool = False
+
+
+def _on_one_node(classes: Mapping[int, PodClass], pods: Mapping[int, int], host: int = 0) -> Iterator[_Pod]:
+    mine = [classes[index] for index, count in sorted(pods.items()) for _ in range(count)]
+    together = nominated_together([(each.spec, each.priority) for each in mine])
+    for of, nominated in zip(mine, together, strict=True):
+        yield _Pod(of, host, nominated)
+
+
+@dataclass(slots=True)
+class _Host:
+    """A node that stands, or a new one."""
+
+    number: int
+    where: Node | NodeGroup
+    name: str
+    free: Mapping[str, int]
+    """Without pods of the plan."""
+
+    def domain(self, key: str) -> Domain | None:
+        return self.number if key == HOSTNAME else self.where.labels.get(key)
+
+
+@dataclass(slots=True)
+class _Tally:
+    """How many pods that a selector counts, or that carry a term of anti-affinity, are in each domain of a key."""
+
+    key: str
+    selector: PodSelector | None = None
+    term: PodAffinityTerm | None = None
+    inside: frozenset[int] | None = None
+    """Of a spread: the nodes on which pods are counted at all."""
+    of: dict[Domain, int] = field(default_factory=dict)
+
+    def counts(self, spec: PodSpec) -> bool:
+        return self.term in spec.pod_anti_affinity if self.selector is None else _counts(self.selector, spec)
+
+    def at(self, host: _Host) -> int:
+        """Return how many are in the node's domain."""
+        domain = host.domain(self.key)
+        return 0 if domain is None else self.of.get(domain, 0)
+
+    def add(self, host: _Host, pods: int) -> None:
+        domain = host.domain(self.key)
+        if domain is not None and (self.inside is None or host.number in self.inside):
+            self.of[domain] = self.of.get(domain, 0) + pods
+
+
+@dataclass(slots=True)
+class _Rules:
+    """What the filters between pods look at for the pods of one spec."""
+
+    spreads: list[tuple[TopologySpread, _Tally, bool]]
+    """With whether each counts the pod itself."""
+    affinity: list[tuple[list[_Tally], bool]]
+    """Terms that are taken together, and whether they count the pod itself."""
+    apart: list[_Tally]
+    """Of anti-affinity: pods that its terms select, and pods whose terms select it."""
+
+
+class _Play:
+    def __init__(self, problem: Problem, plan: Plan) -> None:
+        self.steps = 0
+        self._classes = {each.index: each for each in plan.pod_classes}
+        self._hosts: list[_Host] = []
+        self._pods: list[_Pod] = []
+        self._hold(problem, plan)
+        for left in plan.unplaced:
+            of = self._classes[left.pod_class]
+            if of.gang is None and not of.placeholder and not of.spec.unschedulable:
+                self._pods += [_Pod(of) for _ in range(min(left.count, _MOST_LEFT_OUT))]
+        specs = dict.fromkeys(each.of.spec for each in self._pods)
+        running = [(host, each) for host in self._hosts if isinstance(host.where, Node) for each in host.where.running]
+        self._tallies: list[_Tally] = []
+        self._rules = {spec: self._rules_of(spec) for spec in specs}
+        self._apart(list(specs), [each.spec for _, each in running])
+        self._adding = {
+            spec: [each for each in self._tallies if each.counts(spec)]
+            for spec in {**specs, **dict.fromkeys(each.spec for _, each in running)}
+        }
+        for tally in self._tallies:
+            if tally.inside is not None:
+                domains = (each.domain(tally.key) for each in self._hosts if each.number in tally.inside)
+                tally.of = dict.fromkeys([each for each in domains if each is not None], 0)
+        for host, each in running:
+            for tally in self._adding[each.spec]:
+                if not (each.ending and tally.inside is not None):
+                    tally.add(host, each.count)
+        self._at_first = [dict(each.of) for each in self._tallies]
+        self._may: dict[tuple[PodSpec, int], bool] = {}
+
+    def _hold(self, problem: Problem, plan: Plan) -> None:
+        """Note all nodes, with the pods that are planned on each."""
+        places = CheckedPlaces(problem, plan)
+        groups = {each.id: each for each in problem.node_groups}
+        bare = dict[str, Mapping[str, int]]()
+        onto = {each.node: each.pods for each in plan.existing}
+        found: list[tuple[NodeGroup | Node, Mapping[str, int], Mapping[int, int]]] = []
+        for place in places.all:
+            if isinstance(place.where, NodeGroup):
+                name = place.where.id
+                if name not in bare:
+                    bare[name] = new_node(groups[name], problem.daemon_sets).free
+                found += [(place.where, bare[name], place.pods)] * place.count
+        found += [(node, node.free, onto.get(node.name, {})) for node in problem.nodes]
+        for number, (where, free, pods) in enumerate(found):
+            self._hosts.append(_Host(number, where, where.name if isinstance(where, Node) else "", free))
+            self._pods += [each for each in _on_one_node(self._classes, pods, number) if not each.of.placeholder]
+
+    def _rules_of(self, spec: PodSpec) -> _Rules:
+        keys = hard_keys(spec)
+        spreads = []
+        for spread in (each for each in spec.topology_spread if each.is_required):
+            selector = PodSelector(spread.selector.match_expressions, (spec.namespace,))
+            inside = frozenset(
+                host.number for host in self._hosts if includes(spread, spec, keys, host.where, host.name)
+            )
+            tally = self._tally(spread.topology_key, selector, inside)
+            spreads.append((spread, tally, tally.counts(spec)))
+        together = defaultdict[object, list[_Tally]](list)
+        for term in required_affinity(spec):
+            key: object = (term.topology_key, term.selector) if term.alone else None
+            together[key].append(self._tally(term.topology_key, term.selector))
+        affinity = [(mine, all(each.counts(spec) for each in mine)) for mine in together.values()]
+        return _Rules(spreads, affinity, [])
+
+    def _tally(self, key: str, selector: PodSelector, inside: frozenset[int] | None = None) -> _Tally:
+        self._tallies.append(_Tally(key, selector, inside=inside))
+        return self._tallies[-1]
+
+    def _apart(self, specs: Sequence[PodSpec], running: Iterable[PodSpec]) -> None:
+        """Note what anti-affinity looks at, that of pods which run too."""
+        carriers = dict.fromkeys([*specs, *running])
+        for term in dict.fromkeys(term for spec in carriers for term in spec.pod_anti_affinity):
+            selected = self._tally(term.topology_key, term.selector)
+            of_running = term.of_running().selector
+            carrying = _Tally(term.topology_key, term=term)
+            self._tallies.append(carrying)
+            for spec in specs:
+                if term in spec.pod_anti_affinity:
+                    self._rules[spec].apart.append(selected)
+                if _counts(of_running, spec):
+                    self._rules[spec].apart.append(carrying)
+
+    def run(self, number: int) -> Counter[int]:
+        """Return by class the planned pods that have no node in the end, in the order of this number: none where others
+        have one in their place, that are left out."""
+        random = Random(number)  # noqa: S311 - any orders will do, the same each time
+        for tally, counts_at_first in zip(self._tallies, self._at_first, strict=True):
+            tally.of = dict(counts_at_first)
+        self._free = [dict(host.free) for host in self._hosts]
+        self._there: list[list[PodSpec]] = [[] for _ in self._hosts]
+        waiting = list(self._pods)
+        random.shuffle(waiting)
+        waiting.sort(key=lambda each: -each.of.priority)
+        self._nominated: list[list[_Pod]] = [[] for _ in self._hosts]
+        for pod in waiting:
+            if pod.nominated and pod.host is not None:
+                self._nominated[pod.host].append(pod)
+        more = True
+        while more and waiting and self.steps <= _MOST_STEPS:
+            left = [pod for pod in waiting if not self._binds(pod, random)]
+            more, waiting = len(left) < len(waiting), left
+        stuck = Counter(pod.of.index for pod in waiting if pod.host is not None)
+        instead = sum(pod.host is None for pod in self._pods) - sum(pod.host is None for pod in waiting)
+        return stuck if stuck.total() > instead else Counter()
+
+    def _binds(self, pod: _Pod, random: Random) -> bool:
+        own = pod.host if pod.nominated else None
+        if own is not None and self._takes(self._hosts[own], pod):
+            return self._bind(self._hosts[own], pod)
+        found = [host for host in self._hosts if host.number != own and self._takes(host, pod)]
+        return self._bind(random.choice(found), pod) if found else False
+
+    def _bind(self, host: _Host, pod: _Pod) -> bool:
+        if pod.nominated and pod.host is not None:
+            self._nominated[pod.host].remove(pod)
+        self._put(host, pod.of.spec, 1)
+        self._there[host.number].append(pod.of.spec)
+        return True
+
+    def _put(self, host: _Host, spec: PodSpec, pods: int) -> None:
+        free = self._free[host.number]
+        for name, amount in (*spec.requests, (PODS, 1)):
+            free[name] = free.get(name, 0) - amount * pods
+        for tally in self._adding[spec]:
+            tally.add(host, pods)
+
+    def _takes(self, host: _Host, pod: _Pod) -> bool:
+        """Return whether the node takes the pod beside those that are nominated to it, and without these."""
+        self.steps += 1
+        spec = pod.of.spec
+        if (spec, host.number) not in self._may:
+            reason = fault(spec, host.where.labels, host.where.taints, host.name)
+            self._may[spec, host.number] = reason is None
+        if not self._may[spec, host.number] or not self._lets_in(host, spec, ()):
+            return False
+        others = [
+            each.of.spec
+            for each in self._nominated[host.number]
+            if each is not pod and each.of.priority >= pod.of.priority
+        ]
+        if not others:
+            return True
+        for other in others:
+            self._put(host, other, 1)
+        found = self._lets_in(host, spec, others)
+        for other in others:
+            self._put(host, other, -1)
+        return found
+
+    def _lets_in(self, host: _Host, spec: PodSpec, beside: Sequence[PodSpec]) -> bool:
+        free = self._free[host.number]
+        if any(free.get(name, 0) < amount for name, amount in (*spec.requests, (PODS, 1))):
+            return False
+        rules = self._rules[spec]
+        return (
+            all(_within(host, *each) for each in rules.spreads)
+            and all(_near(host, *each) for each in rules.affinity)
+            and not any(each.at(host) for each in rules.apart)
+            and not self._clash(host, spec, beside)
+        )
+
+    def _clash(self, host: _Host, spec: PodSpec, beside: Sequence[PodSpec]) -> bool:
+        if not spec.host_ports:
+            return False
+        running = host.where.running if isinstance(host.where, Node) else ()
+        others = (*self._there[host.number], *beside, *(each.spec for each in running))
+        return any(clash(mine, its) for other in others for its in other.host_ports for mine in spec.host_ports)
+
+
+def _within(host: _Host, spread: TopologySpread, tally: _Tally, own: bool) -> bool:
+    if host.domain(spread.topology_key) is None:
+        return False
+    level = min(tally.of.values(), default=0) if len(tally.of) >= spread.min_domains else 0
+    return tally.at(host) + own - level <= spread.max_skew
+
+
+def _near(host: _Host, terms: Sequence[_Tally], own: bool) -> bool:
+    if any(host.domain(each.key) is None for each in terms):
+        return False
+    return all(each.at(host) for each in terms) or (own and not any(any(each.of.values()) for each in terms))

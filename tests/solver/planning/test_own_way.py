@@ -1,0 +1,107 @@
+"""Plans in which the scheduler may leave a planned pod without a node, by the order in which it binds."""
+
+from __future__ import annotations
+
+import pytest
+
+from solver import Budget, solve
+from solver.model import (
+    CPU,
+    PODS,
+    Node,
+    NodeGroup,
+    Operator,
+    Plan,
+    PodSelector,
+    PodSet,
+    PodSpec,
+    Problem,
+    Requirement,
+    RunningPods,
+    Status,
+    TopologySpread,
+)
+
+ZONE, CAPACITY_TYPE, HOST = "topology.kubernetes.io/zone", "karpenter.sh/capacity-type", "kubernetes.io/hostname"
+BUDGET = Budget(deterministic_seconds=1.0)
+A = PodSelector((Requirement("app", Operator.IN, ("a",)),))
+
+
+def _pod(*keys: str, cpu: int = 1000, app: str = "a", skew: int = 1, **more: object) -> PodSpec:
+    spreads = tuple(TopologySpread(key, skew, A) for key in keys)
+    return PodSpec(((CPU, cpu),), labels=(("app", app),), topology_spread=spreads, **more)  # type: ignore[arg-type]
+
+
+def _group(name: str, zone: str, capacity_type: str, cpu: int, price: float) -> NodeGroup:
+    labels = {ZONE: zone, CAPACITY_TYPE: capacity_type}
+    return NodeGroup(name, {CPU: cpu * 1000, PODS: 20}, price, max_size=5, labels=labels)
+
+
+def _node(zone: str, capacity_type: str, cpu: int, name: str = "n", **more: object) -> Node:
+    labels = {ZONE: zone, CAPACITY_TYPE: capacity_type, HOST: name}
+    return Node(name, {CPU: cpu * 1000, PODS: 20}, labels, **more)  # type: ignore[arg-type]
+
+
+GRID = (
+    _group("g0", "za", "spot", 4, 0.36),
+    _group("g3", "zb", "on-demand", 3, 0.34),
+    _group("g5", "zc", "on-demand", 1, 0.57),
+)
+STANDING = (_node("zc", "spot", 4),)
+"""With room for more than may come to its zone."""
+
+
+def _solved(pods: list[PodSet], groups: tuple[NodeGroup, ...] = GRID, nodes: tuple[Node, ...] = STANDING) -> Plan:
+    return solve(Problem(tuple(pods), groups, nodes), BUDGET)
+
+
+def test_six_pods_over_zones_and_capacity_types_of_which_one_may_get_stuck() -> None:
+    """The second pods of two nodes are not nominated beside the first ones, and one of them may fill the third zone,
+    where the last on-demand pod has its node."""
+    plan = _solved([PodSet("ns/a", _pod(ZONE, CAPACITY_TYPE), 6)])
+    assert plan.unplaced == ()
+    assert plan.certificate.cost_usd_per_hour == pytest.approx(1.27)
+    assert plan.certificate.status is Status.FEASIBLE
+    (risk,) = plan.may_get_stuck
+    assert (risk.pod_class, risk.count) == (0, 1)
+    assert risk.reason == (
+        f"its spread over {CAPACITY_TYPE} and spread over {ZONE} may keep it from every node if the scheduler binds"
+        " others first"
+    )
+
+
+@pytest.mark.parametrize(
+    ("keys", "cpu"),
+    [
+        pytest.param((ZONE,), 1000, id="one spread has no end that is worse than others"),
+        pytest.param((ZONE, HOST), 1000, id="nor has one of nodes beside it"),
+    ],
+)
+def test_nobody_gets_stuck_where_any_order_will_do(keys: tuple[str, ...], cpu: int) -> None:
+    plan = _solved([PodSet("ns/a", _pod(*keys, cpu=cpu), 6)])
+    assert plan.may_get_stuck == ()
+    assert plan.certificate.status is Status.OPTIMAL
+
+
+def _gang_beside(priority: int) -> Plan:
+    """Plan two pods for the zone with fewer, of which one is nominated at a time, and a gang for all of the other."""
+    gang = PodSpec(((CPU, 2000),), node_selector=((ZONE, "zb"),))
+    nodes = (_node("za", "spot", 2, "na"), _node("zb", "spot", 4, "nb", running=(RunningPods(_pod(), 1),)))
+    pods = [PodSet("ns/spread", _pod(ZONE), 2, priority=priority), PodSet("ns/gang", gang, 2, gang="gang")]
+    plan = _solved(pods, (), nodes)
+    assert plan.unplaced == ()
+    return plan
+
+
+def test_pods_of_a_higher_priority_that_wait_to_be_nominated_may_take_the_room_of_a_gang() -> None:
+    plan = _gang_beside(10)
+    (risk,) = plan.may_get_stuck
+    # Each of the two is kept out by the room that the other is nominated to.
+    assert (plan.pod_classes[risk.pod_class].gang, risk.count) == ("gang", 2)
+    assert risk.reason == "pods of a higher priority, of which not all can be nominated at once, may take its room"
+    assert plan.certificate.status is Status.FEASIBLE
+
+
+def test_nominations_keep_the_room_of_a_gang_from_pods_of_its_own_priority() -> None:
+    plan = _gang_beside(0)
+    assert (plan.may_get_stuck, plan.certificate.status) == ((), Status.OPTIMAL)
