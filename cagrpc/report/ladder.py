@@ -226,7 +226,9 @@ def without_rules_between_pods(problem: Problem) -> Problem:
 
 def _without_rules(spec: PodSpec) -> PodSpec:
     own = tuple(each for each in spec.pod_affinity if each.alone)
-    return replace(spec, pod_affinity=own, pod_anti_affinity=(), topology_spread=(), preferred_pods=())
+    return replace(
+        spec, pod_affinity=own, pod_anti_affinity=(), topology_spread=(), preferred_pods=(), preferred_domains=()
+    )
 
 
 def has_rules(spec: PodSpec) -> bool:
@@ -235,6 +237,7 @@ def has_rules(spec: PodSpec) -> bool:
         any(not each.alone for each in spec.pod_affinity)
         or spec.pod_anti_affinity
         or spec.preferred_pods
+        or spec.preferred_domains
         or spec.topology_spread
     )
 

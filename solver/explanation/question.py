@@ -187,4 +187,4 @@ def _hard(effect: TaintEffect) -> bool:
 
 def _without_preferences(spec: PodSpec) -> PodSpec:
     required = tuple(t for t in spec.topology_spread if t.is_required)
-    return replace(spec, preferred_nodes=(), preferred_pods=(), topology_spread=required)
+    return replace(spec, preferred_nodes=(), preferred_pods=(), preferred_domains=(), topology_spread=required)

@@ -11,7 +11,17 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from solver.model.eligibility import required_affinity, selects
-from solver.model.objects import HOSTNAME, NODES, Limit, NewDomains, NodeGroup, PodAffinityTerm, PodSelector, PodSpec
+from solver.model.objects import (
+    HOSTNAME,
+    NODES,
+    Limit,
+    NewDomains,
+    NodeGroup,
+    PodAffinityTerm,
+    PodSelector,
+    PodSpec,
+    PreferredDomain,
+)
 from solver.model.plan import NodeGroupIncrease, Plan, PlannedNodes, Problem
 
 GANG_MARK = "gang.planning.cagrpc.io/"
@@ -48,6 +58,16 @@ def gang_terms(problem: Problem) -> dict[DomainTerm, list[int]]:
         if pods.gang is not None and pods.count and pods.spec.pod_affinity and not pods.spec.unschedulable:
             for term in one_domain_terms(pods.spec):
                 found[term].append(number)
+    return dict(found)
+
+
+def wished_domains(problem: Problem) -> dict[PreferredDomain, list[int]]:
+    """Return the wishes to be in few domains, each with the numbers of the pod sets that have it."""
+    found: defaultdict[PreferredDomain, list[int]] = defaultdict(list)
+    for number, pods in enumerate(problem.pod_sets):
+        if pods.count and not pods.spec.unschedulable:
+            for wish in pods.spec.preferred_domains:
+                found[wish].append(number)
     return dict(found)
 
 

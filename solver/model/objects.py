@@ -184,6 +184,16 @@ class PreferredPods:
 
 
 @dataclass(frozen=True, slots=True)
+class PreferredDomain:
+    """A wish of pods to be in as few topology domains as can be, together with all that the term counts, themselves
+    among them."""
+
+    term: PodAffinityTerm
+    after_cost: bool = False
+    """Whether only plans that cost the same are compared by it; else fewer domains may cost more."""
+
+
+@dataclass(frozen=True, slots=True)
 class PodSpec:
     """What planning reads of a pod. Two pods with equal specs are interchangeable: this is the equivalence class.
 
@@ -212,6 +222,7 @@ class PodSpec:
     """Why no node can take the pod for now, for people; such a pod is served by no plan, with this reason."""
     preferred_nodes: tuple[PreferredNodes, ...] = ()
     preferred_pods: tuple[PreferredPods, ...] = ()
+    preferred_domains: tuple[PreferredDomain, ...] = ()
     preferences_left_out: str = ""
     """Why its preferences are not planned with, as if it had given them up, for people; empty where they are."""
     claims: tuple[DeviceClaim, ...] = ()

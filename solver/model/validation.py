@@ -116,6 +116,8 @@ def _between_pods(spec: PodSpec) -> Iterator[str]:
         name = f"preferred pod {'anti-affinity' if pods.anti else 'affinity'}"
         yield from _weight(name, pods.weight)
         yield from _pod_term(name, pods.term)
+    for wish in spec.preferred_domains:
+        yield from _pod_term("preferred domain", wish.term)
 
 
 def _claims(claims: Iterable[DeviceClaim]) -> Iterator[str]:

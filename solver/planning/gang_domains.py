@@ -16,6 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from types import MappingProxyType
 
 from ortools.sat.python import cp_model
 
@@ -24,10 +25,13 @@ from solver.model import (
     NODES,
     PODS,
     Labels,
+    NodeGroup,
     NodeSelectorTerm,
     Operator,
     Plan,
+    PodSet,
     PodSpec,
+    PreferredDomain,
     Problem,
     Requirement,
     Resources,
@@ -37,7 +41,15 @@ from solver.model.allocation import allocate
 from solver.model.budget import RunningBudget
 from solver.model.capacity import new_node, remaining
 from solver.model.devices import Devices
-from solver.model.domains import DomainTerm, folded, gang_terms, one_domain_terms, with_new_domains
+from solver.model.domains import (
+    MOST_NEW_DOMAINS,
+    DomainTerm,
+    folded,
+    gang_terms,
+    one_domain_terms,
+    wished_domains,
+    with_new_domains,
+)
 from solver.model.eligibility import node_label_keys, read_node_names, selects, why_not_eligible
 from solver.model.errors import UncheckedPlanError
 from solver.model.objective import Goal, ObjectiveStage, StageValue
@@ -92,21 +104,31 @@ class _Supply:
     """The pod sets that may run there, apart from its size."""
     group: int | None
     """The index of its node group."""
+    unknown: frozenset[str] = frozenset()
+    """Topology keys of which nobody knows the domains that they will be in."""
 
 
 class GangDomains:
     """The smaller problem."""
 
-    def __init__(self, problem: Problem, terms: Mapping[DomainTerm, Sequence[int]]) -> None:
-        """`terms` are the problem's `gang_terms`."""
-        self.problem = problem
-        self.terms = terms
-        self.keys = tuple(sorted({key for key, _ in self.terms}))
+    def __init__(
+        self,
+        problem: Problem,
+        terms: Mapping[DomainTerm, Sequence[int]],
+        wishes: Mapping[PreferredDomain, Sequence[int]],
+    ) -> None:
+        """`terms` are the problem's `gang_terms`, `wishes` its `wished_domains`."""
+        self.problem, self.terms, self.wishes = problem, terms, wishes
+        self.keys = tuple(sorted({key for key, _ in terms} | {wish.term.topology_key for wish in wishes}))
         by_unit: defaultdict[tuple[str, tuple[DomainTerm, ...]], list[int]] = defaultdict(list)
         for number in sorted({number for numbers in self.terms.values() for number in numbers}):
             pods = problem.pod_sets[number]
             by_unit[pods.gang or "", one_domain_terms(pods.spec)].append(number)
-        self.asking = tuple(dict.fromkeys(problem.pod_sets[n].spec for numbers in by_unit.values() for n in numbers))
+        tied = {number for numbers in by_unit.values() for number in numbers}
+        self.wishing = tuple(sorted({number for numbers in wishes.values() for number in numbers} - tied))
+        """Pod sets that ask for nothing more than a wish."""
+        self.pod_sets = tuple(sorted({*tied, *self.wishing}))
+        self.asking = tuple(dict.fromkeys(problem.pod_sets[number].spec for number in self.pod_sets))
         units = [_GangPart(gang, terms, tuple(numbers)) for (gang, terms), numbers in by_unit.items()]
         self.units = sorted(units, key=lambda each: -sum(problem.pod_sets[number].count for number in each.pod_sets))
 
@@ -117,23 +139,24 @@ class GangDomains:
 
     @cached_property
     def running(self) -> Mapping[DomainTerm, frozenset[str]]:
-        """The domains where pods run already that a term counts: its pods go there."""
+        """The domains where pods run already that a term counts: its pods go there. Those of wishes are among them."""
         nodes = self.problem.nodes
         index = RunningPodIndex([each.running for each in nodes])
+        wished = ((wish.term.topology_key, wish.term.selector) for wish in self.wishes)
         return {
             (key, selector): frozenset(
                 nodes[place].labels[key]
                 for place in index.counted(Term(Sort.AFFINITY, key, selector))
                 if key in nodes[place].labels
             )
-            for key, selector in self.terms
+            for key, selector in (*self.terms, *wished)
         }
 
     @cached_property
     def supplies(self) -> Sequence[_Supply]:
         """Where the gangs' pods could run."""
         problem = self.problem
-        sets = sorted({number for unit in self.units for number in unit.pod_sets})
+        sets = self.pod_sets
         specs = [problem.pod_sets[number].spec for number in sets]
         labels = sorted(node_label_keys(specs))
         by_name = read_node_names(specs)
@@ -152,15 +175,15 @@ class GangDomains:
         for index, group in enumerate(problem.node_groups):
             site = self._site(group.labels)
             most = group.max_size - group.target_size
-            if most > 0 and any(value is not None for value in site):
+            if most > 0 and self._counts(site):
                 node = new_node(group, problem.daemon_sets)
                 who = takes(group.labels, group.taints, "")
                 if who:
-                    found.append(_Supply(site, node.free, node.devices, most, who, index))
+                    found.append(_Supply(site, node.free, node.devices, most, who, index, _unknown(group)))
         alike: dict[object, tuple[_Supply, int]] = {}
         for node in problem.nodes:
             site = self._site(node.labels)
-            who = takes(node.labels, node.taints, node.name) if any(value is not None for value in site) else none
+            who = takes(node.labels, node.taints, node.name) if self._counts(site) else none
             if who:
                 free = {name: amount for name, amount in node.free.items() if name in asked and amount}
                 key = site, tuple(sorted(free.items())), node.devices, who
@@ -170,6 +193,10 @@ class GangDomains:
 
     def _site(self, labels: Mapping[str, str]) -> Site:
         return tuple(map(labels.get, self.keys))
+
+    def _counts(self, site: Site) -> bool:
+        """Return whether nodes there matter: pods that only wish for a domain may go to one in none."""
+        return bool(self.wishing) or any(value is not None for value in site)
 
     def values_of(self, unit: _GangPart, site: Site) -> Domains | None:
         """Return the domains of the unit's keys that a site is in; None where it is in none, or not in that of pods
@@ -186,7 +213,7 @@ class GangDomains:
     def alike(self) -> Mapping[str, int]:
         """Return of domains that no plan can tell apart their numbers, from 0, as far as there are any: without nodes,
         with equal groups and equal limits of their own."""
-        if len(self.keys) != 1:
+        if len(self.keys) != 1 or self.wishes:
             return {}
         (key,) = self.keys
         groups, limits = self.problem.node_groups, self.problem.limits
@@ -259,6 +286,23 @@ class GangDomains:
                 total.update({name: amount * pods.count for name, amount in pods.spec.requests})
         return totals
 
+    def spread(self, plan: Plan, *, after_cost: bool) -> int | None:
+        """Return in how many domains beyond the first a plan has pods that wish for few; None where none do."""
+        groups = {group.id: group for group in self.problem.node_groups}
+        nodes = {node.name: node.labels for node in self.problem.nodes}
+        found: int | None = None
+        for wish in self.wishes:
+            if wish.after_cost is not after_cost:
+                continue
+            key, there = wish.term.topology_key, self.running[wish.term.topology_key, wish.term.selector]
+            mine = {each.index for each in plan.pod_classes if wish in each.spec.preferred_domains}
+            at = {nodes[each.node].get(key) for each in plan.existing if mine & {*(+Counter(each.pods))}}
+            new = [each for each in plan.nodes if mine & {*(+Counter(each.pods))}]
+            unknown = [each.count for each in new if key in _unknown(groups[each.node_group])]
+            at |= {groups[n.node_group].labels.get(key) for n in new if key not in _unknown(groups[n.node_group])}
+            found = (found or 0) + max(0, len(at - there) + sum(unknown) - (not there))
+        return found
+
     def begun(self, plan: Plan) -> int:
         """Return how many domains without a node before a plan puts pods into that ask for one."""
         groups = {group.id: group.labels for group in self.problem.node_groups}
@@ -277,6 +321,21 @@ class GangDomains:
         return sum(value not in self.begun_before.get(key, ()) for key, value in found)
 
 
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """What the smaller problem comes to."""
+
+    units: Mapping[int, Domains]
+    """The domains of those that are served."""
+    split: Mapping[int, Mapping[Site, int]]
+    """Of pod sets that only wish for a domain: how many pods are at which site."""
+    opened: Mapping[int, int]
+    """Of node groups that have spares: how many nodes are opened."""
+
+    def __bool__(self) -> bool:
+        return bool(self.units or self.split)
+
+
 class _Model:
     """What CP-SAT is asked."""
 
@@ -286,10 +345,14 @@ class _Model:
         numbers = {} if forbidden else of.alike
         self.model = Model()
         problem, model = of.problem, self.model
-        self.gangs = {gang: model.new_bool_var("") for gang in dict.fromkeys(unit.gang for unit in of.units)}
+        wishing = (problem.pod_sets[number].gang for number in of.wishing)
+        names = dict.fromkeys((*(unit.gang for unit in of.units), *(gang for gang in wishing if gang is not None)))
+        self.gangs = {gang: model.new_bool_var("") for gang in names}
         self.at: dict[int, dict[Domains, cp_model.IntVar]] = {}
         self.opened = [model.new_int_var(0, supply.most, "") for supply in of.supplies]
         placed: defaultdict[int, dict[int, cp_model.IntVar]] = defaultdict(dict)
+        self.placed = placed
+        """By supply and pod set."""
         for number, unit in enumerate(of.units):
             sites: defaultdict[Domains, list[int]] = defaultdict(list)
             for index, supply in enumerate(of.supplies):
@@ -305,17 +368,66 @@ class _Model:
                     count = problem.pod_sets[pod_set].count
                     here = []
                     for index in supplies:
-                        supply = of.supplies[index]
-                        each = _per_node(problem.pod_sets[pod_set].spec, supply) if pod_set in supply.takes else 0
-                        if each:
-                            var = placed[index][pod_set] = model.new_int_var(0, min(count, each * supply.most), "")
-                            model.add(var <= each * self.opened[index])
-                            here.append(var)
+                        here += self._place(pod_set, index)
                     model.add(sum(here) == count * chosen[values])
+        self.served = dict(self._serve())
         self._same_domain()
+        self.spread = {wish: self._spread(wish, numbers) for wish, numbers in of.wishes.items()}
         self._fill(placed)
         self._limit()
         self._begin()
+
+    def _place(self, pod_set: int, index: int) -> Iterator[cp_model.IntVar]:
+        """Yield how many pods of the set are on nodes of this supply, where any can be."""
+        supply, pods = self.of.supplies[index], self.of.problem.pod_sets[pod_set]
+        each = _per_node(pods.spec, supply) if pod_set in supply.takes else 0
+        if each:
+            var = self.placed[index][pod_set] = self.model.new_int_var(0, min(pods.count, each * supply.most), "")
+            self.model.add(var <= each * self.opened[index])
+            yield var
+
+    def _serve(self) -> Iterator[tuple[int, cp_model.LinearExprT]]:
+        """Yield how many pods are served of each set that only wishes for a domain."""
+        for number in self.of.wishing:
+            pods = self.of.problem.pod_sets[number]
+            keys = {wish.term.topology_key for wish in pods.spec.preferred_domains}
+            known = (index for index, each in enumerate(self.of.supplies) if keys.isdisjoint(each.unknown))
+            here = [var for index in known for var in self._place(number, index)]
+            if pods.gang is None:
+                self.model.add(sum(here) <= pods.count)
+                yield number, sum(here)
+            else:
+                self.model.add(sum(here) == pods.count * self.gangs[pods.gang])
+                yield number, pods.count * self.gangs[pods.gang]
+
+    def _spread(self, wish: PreferredDomain, pod_sets: Sequence[int]) -> cp_model.LinearExprT:
+        """Return in how many domains beyond the first the pods are."""
+        of, key = self.of, wish.term.topology_key
+        there = of.running[key, wish.term.selector]
+        by_value: defaultdict[str | None, list[cp_model.IntVar]] = defaultdict(list)
+        for index, of_sets in self.placed.items():
+            value = of.supplies[index].site[of.keys.index(key)]
+            by_value[value] += [of_sets[number] for number in pod_sets if number in of_sets]
+        used = []
+        for value, mine in by_value.items():
+            if value not in there and mine:
+                used.append(self.model.new_bool_var(""))
+                for var in mine:
+                    self.model.add(var == 0).only_enforce_if(~used[-1])
+        if there or not used:
+            return sum(used)
+        first = self.model.new_bool_var("")
+        self.model.add(first <= sum(used))
+        return sum(used) - first
+
+    def split(self, value: Callable[[cp_model.IntVar], int]) -> Mapping[int, Mapping[Site, int]]:
+        """Return how many pods are at which site, of each set that only wishes for a domain."""
+        found: defaultdict[int, Counter[Site]] = defaultdict(Counter)
+        for index, of_sets in self.placed.items():
+            for number in self.of.wishing:
+                if number in of_sets and value(of_sets[number]):
+                    found[number][self.of.supplies[index].site] += value(of_sets[number])
+        return found
 
     def _same_domain(self) -> None:
         """Tie the units of a gang that share a term to one of its domains (a block, of which each has its rack)."""
@@ -413,7 +525,7 @@ class _Model:
             sum(sets[number].count for number in unit.pod_sets if sets[number].priority == priority)
             * self.gangs[unit.gang]
             for unit in self.of.units
-        )
+        ) + sum(served for number, served in self.served.items() if sets[number].priority == priority)
 
     def cost(self, weight: int) -> cp_model.LinearExprT:
         """Return the cost of new nodes of a weight, in millionths of $/h."""
@@ -427,46 +539,66 @@ class _Model:
     def stages(self) -> Iterator[cp_model.LinearExprT]:
         """Yield what is to be small, the most important first."""
         sets, groups = self.of.problem.pod_sets, self.of.problem.node_groups
-        for priority in sorted({sets[n].priority for unit in self.of.units for n in unit.pod_sets}, reverse=True):
+        for priority in sorted({sets[number].priority for number in self.of.pod_sets}, reverse=True):
             yield -1 * self.pods(priority)
+        wishes = self.of.wishes
+        if any(not wish.after_cost for wish in wishes):
+            yield sum(spread for wish, spread in self.spread.items() if not wish.after_cost)
         lacking = list(self._spares())
         if lacking:
             yield sum(lacking)
         for weight in sorted({groups[supply.group].weight for supply in self.of.supplies if supply.group is not None}):
             yield self.cost(weight)
+        if any(wish.after_cost for wish in wishes):
+            yield sum(spread for wish, spread in self.spread.items() if wish.after_cost)
         yield sum(self.begun)
 
-    def choose(self, budget: RunningBudget) -> Mapping[int, Domains]:
-        """Return the domains of the units that are served in the best choice that is found; empty where there is
-        none."""
+    def choose(self, budget: RunningBudget) -> _Choice:
+        """Return the best choice that is found; empty where there is none."""
         stages = list(self.stages())
-        found: Mapping[int, Domains] = {}
+        found = _Choice({}, {}, {})
         solver = new_solver()
         for number, stage in enumerate(stages):
             self.model.minimize(stage)
             left = budget.left_seconds() * (_STAGE_SHARE if number + 1 < len(stages) else 1)
             if solve_within(self.model, solver, budget, left) not in FEASIBLE:
                 return found
-            found = {
-                number: values
-                for number, chosen in self.at.items()
-                for values, var in chosen.items()
-                if solver.value(var)
-            }
+            found = _Choice(
+                {
+                    number: values
+                    for number, chosen in self.at.items()
+                    for values, var in chosen.items()
+                    if solver.value(var)
+                },
+                self.split(lambda var: round(solver.value(var))),
+                {
+                    supply.group: solver.value(nodes)
+                    for supply, nodes in zip(self.of.supplies, self.opened, strict=True)
+                    if supply.group is not None and self.of.problem.node_groups[supply.group].spares
+                },
+            )
             self.model.add(stage <= round(solver.objective_value))
             self.model.clear_hints()  # type: ignore[no-untyped-call]
             for var in (*self.gangs.values(), *self.opened, *(v for of in self.at.values() for v in of.values())):
                 self.model.add_hint(var, solver.value(var))
         return found
 
-    def fewest_begun(self, budget: RunningBudget, seconds: float) -> int:
-        """Return how many domains are begun at least where every gang is served."""
+    def least(self, goal: Goal, budget: RunningBudget, seconds: float) -> int:
+        """Return what DOMAINS or SPREAD comes to at least where every pod is served."""
         for served in self.gangs.values():
             self.model.add(served == 1)
-        self.model.minimize(sum(self.begun))
+        for number, pods in self.served.items():
+            self.model.add(pods == self.of.problem.pod_sets[number].count)
+        spread = sum(each for wish, each in self.spread.items() if not wish.after_cost)
+        self.model.minimize(sum(self.begun) if goal is Goal.DOMAINS else spread)
         solver = new_solver()
         status = solve_within(self.model, solver, budget, seconds)
         return max(0, math.ceil(solver.best_objective_bound - 1e-6)) if status in FEASIBLE else 0
+
+
+def _unknown(group: NodeGroup) -> frozenset[str]:
+    """Return the topology keys of which its nodes come in domains that have no name."""
+    return frozenset(group.new_domains.keys if group.new_domains is not None else ())
 
 
 def _per_node(spec: PodSpec, supply: _Supply) -> int:
@@ -488,16 +620,43 @@ def _per_node(spec: PodSpec, supply: _Supply) -> int:
     return most
 
 
-def _pinned(of: GangDomains, choice: Mapping[int, Domains]) -> dict[PodSpec, PodSpec]:
-    """Return the specs of units with a domain as such that may run in it only, and ask for no company."""
-    found: dict[PodSpec, PodSpec] = {}
-    for number, values in choice.items():
-        unit = of.units[number]
-        there = NodeSelectorTerm(tuple(Requirement(key, Operator.IN, (value,)) for key, value in values))
-        for pod_set in unit.pod_sets:
-            spec = of.problem.pod_sets[pod_set].spec
-            found[spec] = replace(_apart(spec), node_terms=(*spec.node_terms, (there,)))
-    return found
+def _pinned(of: GangDomains, choice: _Choice) -> tuple[Problem, dict[PodSpec, PodSpec]]:
+    """Return the problem of pods that may run in the domains that are chosen for them only, and ask for no company; and
+    the specs that are asked for, by those that are planned instead."""
+    before = {_apart(spec): spec for spec in of.asking}
+    unit_of = {pod_set: number for number in choice.units for pod_set in of.units[number].pod_sets}
+    found: list[PodSet] = []
+    for number, pods in enumerate(of.problem.pod_sets):
+        pinned: list[tuple[tuple[Requirement, ...], int]] = []
+        if number in unit_of:
+            here = tuple(Requirement(key, Operator.IN, (value,)) for key, value in choice.units[unit_of[number]])
+            pinned.append((here, pods.count))
+        for site, count in choice.split.get(number, {}).items():
+            here = tuple(
+                Requirement(key, Operator.DOES_NOT_EXIST) if value is None else Requirement(key, Operator.IN, (value,))
+                for key, value in zip(of.keys, site, strict=True)
+            )
+            pinned.append((here, count))
+        for there, count in pinned:
+            found.append(replace(pods, spec=_only_in(pods.spec, there), count=count))
+            before[found[-1].spec] = pods.spec
+        left = pods.count - sum(count for _, count in pinned)
+        if left or not pinned:
+            found.append(replace(pods, spec=_apart(pods.spec), count=left) if number in of.pod_sets else pods)
+    groups = (
+        replace(group, max_size=_most_beside_spares(group, choice.opened.get(number, 0)))
+        for number, group in enumerate(of.problem.node_groups)
+    )
+    return replace(of.problem, pod_sets=tuple(found), node_groups=tuple(groups)), before
+
+
+def _most_beside_spares(group: NodeGroup, opened: int) -> int:
+    """Return how many nodes the group may have for pods where so many are opened for gangs."""
+    return max(group.target_size + opened, group.max_size - group.spares) if opened else group.max_size
+
+
+def _only_in(spec: PodSpec, there: tuple[Requirement, ...]) -> PodSpec:
+    return replace(_apart(spec), node_terms=(*spec.node_terms, (NodeSelectorTerm(there),)))
 
 
 Search = Callable[[Problem, RunningBudget, SearchProgress], Plan]
@@ -509,19 +668,24 @@ def in_gang_domains(problem: Problem, budget: RunningBudget, search: Search, pro
 
     What a plan costs at least is proven for gangs that need not be together, which is planned first. Where no choice of
     domains serves as many, the problem itself is searched, too."""
-    terms = gang_terms(problem)
-    whole = with_new_domains(problem, (key for key, _ in terms), len(terms))
-    of = GangDomains(whole, terms)  # which has the same pods
+    terms, wishes = gang_terms(problem), wished_domains(problem)
+    keys = {key for key, _ in terms} | {wish.term.topology_key for wish in wishes}
+    whole = with_new_domains(problem, keys, MOST_NEW_DOMAINS if wishes else len(terms))
+    of = GangDomains(whole, terms, wishes)  # which has the same pods
     apart = search(replaced(problem, {each: _apart(each) for each in of.asking}), _part(budget, _APART_SHARE), SILENT)
     proven = [apart]
     best = _best_choice(of, proven, budget, search)
     if best is None or _serves_less(best):
-        found = search(whole, _rest(budget), progress)
+        wished = {each: replace(each, preferred_domains=()) for each in of.asking if each.preferred_domains}
+        found = search(replaced(whole, wished), _rest(budget), progress)
+        found = as_asked(whole, found, {planned: spec for spec, planned in wished.items()}) if wished else found
         proven.append(found)
         best = _better(of, best, found, proven) or _with_stage(of, found, proven)
     if not best.unplaced and budget.affords(1, _BOUND_SHARE):
         bounding = _part(budget, _BOUND_SHARE)
-        least = _Model(of).fewest_begun(bounding, bounding.total_seconds)
+        goals = [Goal.DOMAINS] * bool(terms) + [Goal.SPREAD] * bool(of.spread(best, after_cost=False))
+        seconds = bounding.total_seconds / max(1, len(goals))
+        least = {goal: _Model(of).least(goal, bounding, seconds) for goal in goals}
         best = _with_stage(of, best, proven, least)
     return folded(problem, with_spares(whole, best))
 
@@ -549,13 +713,12 @@ def _best_choice(of: GangDomains, proven: Sequence[Plan], budget: RunningBudget,
         choice = _Model(of, forbidden).choose(_part(budget, share))
         if not choice:
             break
-        pinned = _pinned(of, choice)
-        before = {there: spec for spec, there in pinned.items()}
-        found = search(replaced(of.problem, pinned), _part(budget, _PLAN_SHARE), SILENT)
+        pinned, before = _pinned(of, choice)
+        found = search(pinned, _part(budget, _PLAN_SHARE), SILENT)
         other = as_asked(of.problem, found, before)
         best = _better(of, best, other, proven)
         left = {other.pod_classes[each.pod_class].gang for each in other.unplaced}
-        failed = {(n, values) for n, values in choice.items() if of.units[n].gang in left}
+        failed = {(n, values) for n, values in choice.units.items() if of.units[n].gang in left}
         if not failed or (best is not None and not _is_open(best)):
             break
         forbidden |= failed
@@ -580,7 +743,7 @@ def _apart(spec: PodSpec) -> PodSpec:
         for term in spec.pod_affinity
         if term.topology_key == HOSTNAME or not selects(term.selector, spec.namespace, dict(spec.labels))
     )
-    return replace(spec, pod_affinity=left)
+    return replace(spec, pod_affinity=left, preferred_domains=())
 
 
 def _better(of: GangDomains, best: Plan | None, other: Plan, proven: Sequence[Plan]) -> Plan | None:
@@ -594,9 +757,11 @@ def _better(of: GangDomains, best: Plan | None, other: Plan, proven: Sequence[Pl
     return other if best is None or other.vector < best.vector else best
 
 
-def _with_stage(of: GangDomains, plan: Plan, proven: Sequence[Plan], least_begun: int = 0) -> Plan:
-    """Return the plan with the stage of domains that are begun, and with what other plans prove: that holds for every
-    plan that is no worse than they are in the stages before."""
+def _with_stage(
+    of: GangDomains, plan: Plan, proven: Sequence[Plan], least: Mapping[Goal, int] = MappingProxyType({})
+) -> Plan:
+    """Return the plan with the stages of domains, of which `least` says what is proven, and with what other plans
+    prove: that holds for every plan that is no worse than they are in the stages before."""
     bounds: defaultdict[ObjectiveStage, float] = defaultdict(float)
     values = {each.stage: each.value for each in plan.objective}
     for other in proven:
@@ -604,13 +769,23 @@ def _with_stage(of: GangDomains, plan: Plan, proven: Sequence[Plan], least_begun
             bounds[each.stage] = max(bounds[each.stage], each.lower_bound)
             if values.get(each.stage, math.inf) > each.value + _TOLERANCE:
                 break
-    stage = ObjectiveStage(Goal.DOMAINS)
-    begun = of.begun(plan)
-    objective: list[StageValue] = []
-    for each in plan.objective:
-        if each.stage.goal is Goal.DOMAINS:
-            continue
-        if each.stage.goal is Goal.NODES:
-            objective.append(StageValue(stage, begun, min(begun, least_begun)))
-        objective.append(replace(each, lower_bound=min(each.value, bounds[each.stage])))
+    ours = {Goal.SPREAD: of.spread(plan, after_cost=False), Goal.SPREAD_AFTER_COST: of.spread(plan, after_cost=True)}
+    ours[Goal.DOMAINS] = of.begun(plan) if of.terms else None
+    found = [
+        StageValue(ObjectiveStage(goal), value, min(value, least.get(goal, 0)))
+        for goal, value in ours.items()
+        if value is not None
+    ]
+    found += [
+        replace(each, lower_bound=min(each.value, bounds[each.stage]))
+        for each in plan.objective
+        if each.stage.goal not in ours
+    ]
+    goals = list(Goal)
+    objective = sorted(found, key=lambda each: _place(goals, each.stage))  # which keeps the order within a goal
     return certified(plan, objective)
+
+
+def _place(goals: Sequence[Goal], stage: ObjectiveStage) -> int:
+    """Return where a stage is in the objective: those of pods come together, priority by priority."""
+    return 0 if stage.goal in (Goal.UNSERVED, Goal.WAITING) else goals.index(stage.goal)

@@ -25,7 +25,7 @@ from solver.model import (
     Unplaced,
 )
 from solver.model.budget import RunningBudget
-from solver.model.domains import gang_terms
+from solver.model.domains import gang_terms, wished_domains
 from solver.model.errors import UncheckedPlanError
 from solver.model.objective import Goal, ObjectiveStage, StageValue
 from solver.model.plan import TellProgress
@@ -94,7 +94,7 @@ class _UncheckedSpecsError(Exception):
 
 
 def _solved(problem: Problem, budget: RunningBudget, progress: SearchProgress = SILENT) -> Plan:
-    if gang_terms(problem):
+    if gang_terms(problem) or wished_domains(problem):
         plan = in_gang_domains(problem, budget, _searched, progress)
     else:
         plan = _searched(problem, budget, progress)

@@ -22,6 +22,7 @@ from solver.model import (
     PlacedOnNode,
     Plan,
     PlannedNodes,
+    PodClass,
     PodSpec,
     Problem,
     Relaxed,
@@ -29,7 +30,7 @@ from solver.model import (
     TierCost,
 )
 from solver.model.objective import Goal, ObjectiveStage, StageValue
-from solver.model.plan import class_key
+from solver.model.plan import ClassKey, class_key
 from solver.planning import reasons
 from solver.reduction.objective import breaks_ties, dollars
 from solver.reduction.reduce import reduce
@@ -365,16 +366,51 @@ def as_asked(problem: Problem, plan: Plan, asked: Mapping[PodSpec, PodSpec]) -> 
     """Return a plan of the problem with other specs, such as for pods with chosen domains, as one of the problem: with
     the specs `asked` by what was planned instead, and with reasons for these."""
     classes = tuple(replace(each, spec=asked.get(each.spec, each.spec)) for each in plan.pod_classes)
-    plan = replace(plan, pod_classes=classes)
+    plan = _with_classes_merged(replace(plan, pod_classes=classes))
     if not plan.unplaced:
         return plan
     whole = reduce(problem)
     demands = {class_key(each): each for each in whole.demands}
-    of_class = {each.index: demands.get(class_key(each)) for each in classes}
+    of_class = {each.index: demands.get(class_key(each)) for each in plan.pod_classes}
     missing = {d: u.count for u in plan.unplaced if (d := of_class[u.pod_class]) is not None}
     renumbered = {d.index: index for index, d in of_class.items() if d is not None}
     again = reasons.unplaced(whole, missing, plan.increments, plan.existing)
     return replace(plan, unplaced=tuple(replace(each, pod_class=renumbered[each.pod_class]) for each in again))
+
+
+def _with_classes_merged(plan: Plan) -> Plan:
+    """Return the plan with one class for pods that are alike, which were planned as several."""
+    first: dict[ClassKey, int] = {}
+    merged: list[PodClass] = []
+    number: dict[int, int] = {}
+    for each in plan.pod_classes:
+        index = number[each.index] = first.setdefault(class_key(each), len(merged))
+        if index == len(merged):
+            merged.append(replace(each, index=index))
+        else:
+            merged[index] = replace(merged[index], count=merged[index].count + each.count)
+    if len(merged) == len(plan.pod_classes):
+        return plan
+
+    def pods(of: Mapping[int, int]) -> dict[int, int]:
+        found = Counter[int]()
+        for index, count in of.items():
+            found[number[index]] += count
+        return dict(sorted(found.items()))
+
+    left = Counter[int]()
+    for each in plan.unplaced:
+        left[number[each.pod_class]] += each.count
+    reasons_of = {number[each.pod_class]: each for each in plan.unplaced}
+    return replace(
+        plan,
+        pod_classes=tuple(merged),
+        nodes=tuple(replace(each, pods=pods(each.pods)) for each in plan.nodes),
+        candidates=tuple(replace(each, pods=pods(each.pods)) for each in plan.candidates),
+        existing=tuple(replace(each, pods=pods(each.pods)) for each in plan.existing),
+        unplaced=tuple(replace(each, pod_class=index, count=left[index]) for index, each in reasons_of.items()),
+        relaxed=tuple(replace(each, pod_class=number[each.pod_class]) for each in plan.relaxed),
+    )
 
 
 def certified(plan: Plan, objective: Sequence[StageValue]) -> Plan:

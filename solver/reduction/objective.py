@@ -42,7 +42,7 @@ def stages(reduced: Reduced) -> tuple[ObjectiveStage, ...]:
 
 def breaks_ties(stage: ObjectiveStage) -> bool:
     """Whether the stage only chooses among plans that serve as much at the same cost; nobody is shown a bound of it."""
-    return stage.goal in (Goal.DOMAINS, Goal.NODES, Goal.CHANGE)
+    return stage.goal in (Goal.SPREAD_AFTER_COST, Goal.DOMAINS, Goal.NODES, Goal.CHANGE)
 
 
 def waited(demand: Demand, unserved: int) -> int:

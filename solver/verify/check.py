@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from itertools import chain
 
-from solver.model import HOSTNAME, NodeGroup, Plan, PodSpec, Problem
+from solver.model import HOSTNAME, NodeGroup, Plan, PodAffinityTerm, PodSpec, Problem
 from solver.model.errors import PlanRejectedError
 from solver.model.objective import Goal, ObjectiveStage
 from solver.verify.claims import required_affinity
@@ -199,14 +199,54 @@ def _pod_stages(plan: Plan) -> dict[ObjectiveStage, float | None]:
     return found
 
 
+def _spread(problem: Problem, plan: Plan, groups: Mapping[str, NodeGroup], *, after_cost: bool) -> dict[object, int]:
+    """Return, of each wish of pods to be in few domains, in how many they are beyond the first."""
+    wishes: dict[PodAffinityTerm, set[int]] = defaultdict(set)
+    for cls in plan.pod_classes:
+        for wish in cls.spec.preferred_domains if not cls.spec.unschedulable else ():
+            if wish.after_cost is after_cost:
+                wishes[wish.term].add(cls.index)
+    nodes = {node.name: node for node in problem.nodes}
+    found: dict[object, int] = {}
+    for term, mine in wishes.items():
+        key = term.topology_key
+        there = {
+            node.labels.get(key)
+            for node in problem.nodes
+            if any(counts(term.selector, pods.spec.namespace, dict(pods.spec.labels)) for pods in node.running)
+        }
+        at: set[object] = {nodes[placed.node].labels.get(key) for placed in plan.existing if _has(placed.pods, mine)}
+        unknown = 0
+        for each in plan.nodes:
+            group = groups[each.node_group]
+            if not _has(each.pods, mine):
+                continue
+            if group.new_domains is None or key not in group.new_domains.keys:
+                at.add(group.labels.get(key))
+            elif each.domain:
+                at.add((group.id, each.domain))
+            else:  # each of the nodes may be in another one
+                unknown += each.count
+        found[term] = max(0, len(at - there) + unknown - (not there))
+    return found
+
+
+def _has(pods: Mapping[int, int], classes: set[int]) -> bool:
+    return any(count and index in classes for index, count in pods.items())
+
+
 def _node_stages(problem: Problem, plan: Plan, groups: Mapping[str, NodeGroup]) -> dict[ObjectiveStage, float | None]:
     """Return the cost of new nodes by tier, their number, and the change since the previous plan."""
     deltas = {increment.node_group: increment.delta for increment in plan.increments}
     found: dict[ObjectiveStage, float | None] = {}
+    if before := _spread(problem, plan, groups, after_cost=False):
+        found[ObjectiveStage(Goal.SPREAD)] = sum(before.values())
     for weight in sorted({group.weight for group in groups.values()}):
         tier = [group for group in groups.values() if group.weight == weight]
         cost = math.fsum(group.price_usd_per_hour * deltas.get(group.id, 0) for group in tier)
         found[ObjectiveStage(Goal.COST, weight)] = cost
+    if after := _spread(problem, plan, groups, after_cost=True):
+        found[ObjectiveStage(Goal.SPREAD_AFTER_COST)] = sum(after.values())
     if _asks_for_domains(plan):
         found[ObjectiveStage(Goal.DOMAINS)] = _domains_begun(problem, plan, groups)
     found[ObjectiveStage(Goal.NODES)] = sum(deltas.values())

@@ -111,6 +111,20 @@ def test_a_preferred_domain_is_had_where_it_can_be_and_given_up_where_not(new_wo
     assert len(domains(world, apart)) == 2
 
 
+@pytest.mark.parametrize("scattered", [False, True])
+def test_a_new_domain_that_is_preferred_comes_as_one_increment_and_is_not_insisted_on(
+    new_world: NewWorld, *, scattered: bool
+) -> None:
+    world = new_world(*(replace(rack(name, 1), price_usd_per_hour=0.9) for name in ("r1", "r2")), new("u"))
+    if scattered:
+        world.cluster.scattered = {"u"}
+    pods = gang(world, 4, "a", **{PREFERRED: RACK})
+    world.run(60)
+    assert not world.cluster.pending()
+    assert (world.targets(), sizes(world)) == ({"u": 2}, [2])
+    assert len(domains(world, pods)) == 1 + scattered
+
+
 def test_pods_of_one_controller_are_a_gang_where_they_ask_for_one_domain(new_world: NewWorld) -> None:
     world = new_world(rack("r1", 1), rack("r2", 1))
     world.cluster.add(3, cpu=2000, owner=JOB, annotations={REQUIRED: RACK})

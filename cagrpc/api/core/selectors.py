@@ -222,6 +222,8 @@ def selectors_of(spec: PodSpec) -> Iterator[PodSelector]:
         yield term.selector
     for spread in spec.topology_spread:
         yield spread.selector
+    for wish in spec.preferred_domains:
+        yield wish.term.selector
 
 
 Entry = tuple[str | None, str | None, str | None]

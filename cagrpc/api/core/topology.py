@@ -14,20 +14,21 @@ from dataclasses import dataclass, replace
 
 from cagrpc.api.encoding.json_documents import Problems
 from cagrpc.errors import shown
-from solver.model import Operator, PodAffinityTerm, PodSelector, PodSpec, PreferredPods, Requirement
+from solver.model import Operator, PodAffinityTerm, PodSelector, PodSpec, PreferredDomain, Requirement
 from solver.model.domains import GANG_MARK
 
 REQUIRED = "kueue.x-k8s.io/podset-required-topology"
 PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
 SLICE_REQUIRED = "kueue.x-k8s.io/podset-slice-required-topology"
 SLICE_SIZE = "kueue.x-k8s.io/podset-slice-size"
+AFTER_COST = "cagrpc.io/preferred-topology-after-cost"
+"""Our annotation, "true": what is preferred is not to cost anything."""
 WORKLOAD = "kueue.x-k8s.io/workload"
 """Kueue's annotation on pods: the Workload that they are of."""
 POD_SET = "kueue.x-k8s.io/podset"
 """Kueue's label on pods: the pod set of the Workload."""
 _INDEXES = ("batch.kubernetes.io/job-completion-index", "apps.kubernetes.io/pod-index")
 """Labels with a pod's number among those of its workload, by which Kueue divides them into slices."""
-_WEIGHT = 100
 _SIZE = re.compile(r"[1-9][0-9]{0,5}")
 
 
@@ -39,6 +40,8 @@ class TopologyRequest:
     preferred: str = ""
     slice_required: str = ""
     slice_size: int = 0
+    after_cost: bool = False
+    """Whether what is preferred is not to cost anything."""
 
     @property
     def is_whole(self) -> bool:
@@ -60,7 +63,8 @@ def topology_request(annotations: Mapping[str, str], path: str, problems: Proble
     if required and preferred:
         problems.append(f"{at}[{PREFERRED}]: {REQUIRED} is set as well, and takes precedence; set only one of them")
         preferred = ""
-    return TopologyRequest(required, preferred, sliced, int(size) if sliced else 0)
+    after_cost = bool(preferred) and annotations.get(AFTER_COST) == "true"
+    return TopologyRequest(required, preferred, sliced, int(size) if sliced else 0, after_cost)
 
 
 def mark(gang: str, key: str) -> PodAffinityTerm:
@@ -84,8 +88,9 @@ def as_requested(
     if asked.required:
         spec, found = in_one_domain(spec, found, gang, [asked.required])
     if asked.preferred:
-        wish = PreferredPods(_WEIGHT, mark(gang, asked.preferred))
-        spec, found = replace(spec, preferred_pods=(*spec.preferred_pods, wish)), {**found, f"{GANG_MARK}{gang}": ""}
+        wish = PreferredDomain(mark(gang, asked.preferred), asked.after_cost)
+        spec = replace(spec, preferred_domains=(*spec.preferred_domains, wish))
+        found = {**found, f"{GANG_MARK}{gang}": ""}
     if asked.slice_required:
         index = next((labels[key] for key in _INDEXES if labels.get(key, "").isdecimal()), None)
         if index is None:

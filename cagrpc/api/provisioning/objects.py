@@ -7,13 +7,13 @@ Source: the proposal "Provisioning Request CRD", and CA's API autoscaling.x-k8s.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from cagrpc.api.core.constraints import Surroundings
 from cagrpc.api.core.pods import NO_CLAIMS, PodClaims, pod_claims, pod_spec
 from cagrpc.api.core.selectors import DEFAULT_NAMESPACE, PodIdentity
-from cagrpc.api.core.topology import SLICE_REQUIRED, as_requested, topology_request
+from cagrpc.api.core.topology import as_requested, topology_request
 from cagrpc.api.core.volumes import NO_VOLUMES, PodVolumes, pod_volumes
 from cagrpc.api.encoding.json_documents import (
     Problems,
@@ -156,6 +156,8 @@ class TemplatePod:
     """The template's."""
     volumes: PodVolumes = NO_VOLUMES
     claims: PodClaims = NO_CLAIMS
+    slices: tuple[str, int] | None = None
+    """The topology key of which each slice of its pods is to be in one domain, and how many pods a slice has."""
 
     @property
     def identity(self) -> PodIdentity:
@@ -178,10 +180,8 @@ def template_pod(document: Mapping[str, Any]) -> TemplatePod:
     annotations = strings(mapping(template, "metadata", "template", []), "annotations", "template.metadata", problems)
     asked = topology_request(annotations, "template", problems)
     if asked is not None:
-        if asked.slice_required:
-            at = f"template.metadata.annotations[{SLICE_REQUIRED}]"
-            problems.append(f"{at}: slices are not supported in PodTemplates")
-        converted, labels = as_requested(converted, labels, f"PodTemplate {namespace}/{name}", asked)
+        together = replace(asked, slice_required="", slice_size=0)  # its pods are told apart where they are counted
+        converted, labels = as_requested(converted, labels, f"PodTemplate {namespace}/{name}", together)
     if problems:
         raise InvalidInput(in_one_line(problems))
     return TemplatePod(
@@ -192,6 +192,7 @@ def template_pod(document: Mapping[str, Any]) -> TemplatePod:
         name,
         volumes,
         claims,
+        (asked.slice_required, asked.slice_size) if asked is not None and asked.slice_required else None,
     )
 
 

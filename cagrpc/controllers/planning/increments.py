@@ -16,6 +16,7 @@ from cagrpc.cluster.state import PodRef
 from cagrpc.controllers.planning.problem import Question
 from cagrpc.fleet.model import ExpectedPod, IncrementSpec, Origin, Placement
 from solver.model import NodeGroup, Plan
+from solver.model.domains import one_domain_terms
 from solver.model.plan import class_key
 from solver.model.quantities import pluralize
 
@@ -38,6 +39,8 @@ class NewNode:
     """How many placeholders of the slack it has room for."""
     domain: str = ""
     """Which new topology domain of its group; empty where no pod asks for one."""
+    is_tied: bool = False
+    """Whether it has to be in one domain with the others of this one, for a gang that asks for that."""
 
     @property
     def is_spare(self) -> bool:
@@ -93,12 +96,15 @@ def assign_pods(plan: Plan, asked: Question) -> AssignedPods:
         for name, mine in _tied(taken, gangs).items():
             on_existing[name] += mine
     slack = {each.index for each in plan.pod_classes if each.placeholder}
+    tied = {each.index for each in plan.pod_classes if each.gang is not None and one_domain_terms(each.spec)}
     new = []
     for nodes in plan.nodes:
         placeholders = sum(count for index, count in nodes.pods.items() if index in slack)
         for _ in range(nodes.count):
             taken = _take(queues, nodes.pods)
-            new.append(NewNode(nodes.node_group, _all(taken), _tied(taken, gangs), placeholders, nodes.domain))
+            is_tied = not nodes.pods or not tied.isdisjoint(nodes.pods)  # or a spare
+            of_gangs = _tied(taken, gangs)
+            new.append(NewNode(nodes.node_group, _all(taken), of_gangs, placeholders, nodes.domain, is_tied))
     unplaced = {index: queue.waiting for index, queue in queues.items() if queue.waiting}
     return AssignedPods(tuple(new), existing, unplaced, on_existing)
 
@@ -197,7 +203,8 @@ def increment(
         reason=_reason(pods, sum(node.placeholders for node in part)),
         plan=plan_id,
         placements=tuple(
-            Placement(node.node_group, tuple(pod.key for pod in node.pods), domain=node.domain) for node in part
+            Placement(node.node_group, tuple(pod.key for pod in node.pods), domain=node.domain if node.is_tied else "")
+            for node in part
         ),
         cost_usd_per_hour=round(sum(groups[name].price_usd_per_hour * count for name, count in deltas.items()), 9),
         gap=gap,

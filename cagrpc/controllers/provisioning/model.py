@@ -112,7 +112,8 @@ class Candidate:
     key: str
     """namespace/name."""
     pod_sets: tuple[PodSet, ...]
-    """One for each pod set of the request, in its order. Gang and priority are the request's, not set here."""
+    """One for each pod set of the request, in its order, or for each slice of one. Gang and priority are the request's,
+    not set here."""
     priority: int = 0
     created_at_seconds: float = 0.0
     attempts: int = 0

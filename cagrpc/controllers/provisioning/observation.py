@@ -17,7 +17,15 @@ from cagrpc.controllers.assume_cache.bookings import AssumedRequests, Booked, Bo
 from cagrpc.controllers.assume_cache.snapshot import Snapshot
 from cagrpc.controllers.provisioning import conditions
 from cagrpc.controllers.provisioning.model import ConditionType, ProvisioningRequest, Terms, service_of, terms
-from cagrpc.controllers.provisioning.progress import Action, ManagedRequest, Pods, RequestPhase, Unreadable, phase_of
+from cagrpc.controllers.provisioning.progress import (
+    MOST_SLICES,
+    Action,
+    ManagedRequest,
+    Pods,
+    RequestPhase,
+    Unreadable,
+    phase_of,
+)
 from cagrpc.controllers.provisioning.store import RequestStore, Template
 from cagrpc.controllers.settings import ClassBehaviour, RequestSettings
 from cagrpc.errors import NotFound, in_one_line
@@ -141,7 +149,7 @@ class RequestReader:
 def _pods(read: Sequence[tuple[Template, int]], planned: PlannedTemplates, *, waiting: bool) -> Pods:
     """Return the pods with what their volumes and claims come to now. Those of a request that has been decided wait for
     nothing more: their room is kept whatever becomes of their claims."""
-    sets, waits, alone = [], dict[str, None](), Counter[str]()
+    sets, slices, waits, alone = [], [], dict[str, None](), Counter[str]()
     for template, count in read:
         now = planned.get(template.pod)
         spec = template.spec if now is None else now.spec
@@ -152,8 +160,11 @@ def _pods(read: Sequence[tuple[Template, int]], planned: PlannedTemplates, *, wa
             if why := spec.unschedulable or (now.of_one_pod if alone[now.of_one_pod] > 1 else ""):
                 waits[f"PodTemplate {template.pod.namespace}/{template.pod.name}: {why}"] = None
         sets.append((replace(spec, unschedulable=""), count))
+        slices.append(template.pod.slices)
+        if template.pod.slices is not None and count > MOST_SLICES * template.pod.slices[1]:
+            waits[f"it has more slices than {MOST_SLICES}, which are not planned together"] = None
     priority = max((template.priority for template, _ in read), default=0)
-    return Pods(tuple(sets), priority, "; ".join(waits) if waiting else "")
+    return Pods(tuple(sets), priority, "; ".join(waits) if waiting else "", tuple(slices))
 
 
 def latest_increments(snapshot: FleetSnapshot) -> dict[str, IncrementStatus]:

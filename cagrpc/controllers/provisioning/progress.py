@@ -11,10 +11,13 @@ before the request's status has it, so one that is not there yet is recorded now
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import chain, repeat
+from math import ceil
 
+from cagrpc.api.core.topology import in_one_domain
 from cagrpc.api.encoding.json_documents import timestamp
 from cagrpc.controllers.provisioning import conditions
 from cagrpc.controllers.provisioning.conditions import Change
@@ -25,6 +28,9 @@ from cagrpc.fleet.model import Phase as IncrementPhase
 from cagrpc.runtime.progress import LONGEST_FACTOR
 from solver.model import PodSet, PodSpec
 from solver.model.quantities import pluralize
+
+MOST_SLICES = 100
+"""Of one pod set: each is planned as a pod set of its own."""
 
 
 class RequestPhase(StrEnum):
@@ -52,6 +58,23 @@ class Pods:
     priority: int = 0
     waits: str = ""
     """Why no node can take them for now: what their claims and volumes still lack."""
+    slices: tuple[tuple[str, int] | None, ...] = ()
+    """Of each pod set that is divided into slices: the topology key of which each is to be in one domain, and how many
+    pods it has."""
+
+    def planned(self, request: str) -> Iterator[tuple[int, PodSpec, int]]:
+        """Yield what is planned: of each pod set, or each slice of one, the pod set's index, the spec, and the count.
+        `request` is a name that no other one has."""
+        for index, ((spec, count), each) in enumerate(zip(self.sets, chain(self.slices, repeat(None)), strict=False)):
+            if each is None:
+                yield index, spec, count
+                continue
+            key, size = each
+            for number in range(ceil(count / size)):
+                tied, labels = in_one_domain(
+                    spec, dict(spec.labels), f"{request} pod set {index} slice {number}", [key]
+                )
+                yield index, replace(tied, labels=tuple(sorted(labels.items()))), min(size, count - number * size)
 
     @property
     def count(self) -> int:
@@ -136,8 +159,8 @@ class ManagedRequest:
             request.uid,
             request.key,
             tuple(
-                PodSet(f"{request.namespace}/{asked.template}", spec, count)
-                for asked, (spec, count) in zip(request.pod_sets, self.pods.sets, strict=True)
+                PodSet(f"{request.namespace}/{request.pod_sets[index].template}", spec, count)
+                for index, spec, count in self.pods.planned(request.key)
                 if count
             ),
             self.pods.priority,

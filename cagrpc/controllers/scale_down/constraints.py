@@ -22,9 +22,9 @@ _UNLIMITED = 10**9
 def required(spec: PodSpec) -> PodSpec:
     """Return the spec without its preferences, which never prevent a move."""
     hard = tuple(each for each in spec.topology_spread if each.is_required)
-    if hard == spec.topology_spread and not spec.preferred_nodes and not spec.preferred_pods:
+    if hard == spec.topology_spread and not (spec.preferred_nodes or spec.preferred_pods or spec.preferred_domains):
         return spec
-    return replace(spec, topology_spread=hard, preferred_nodes=(), preferred_pods=())
+    return replace(spec, topology_spread=hard, preferred_nodes=(), preferred_pods=(), preferred_domains=())
 
 
 def is_constrained_by_others(spec: PodSpec) -> bool:

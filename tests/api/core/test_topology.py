@@ -9,6 +9,7 @@ import pytest
 from cagrpc.api.core.gangs import GangMembership, PodGroup, pod_group
 from cagrpc.api.core.pods import Pod, PodDecoder
 from cagrpc.api.core.topology import (
+    AFTER_COST,
     POD_SET,
     PREFERRED,
     REQUIRED,
@@ -86,7 +87,9 @@ def test_without_a_workload_its_controller_is_the_gang_and_without_both_a_pod_is
 def test_what_is_preferred_makes_no_gang() -> None:
     found = pod({PREFERRED: RACK})
     assert found.gang is None
-    assert [each.term.topology_key for each in found.spec.preferred_pods] == [RACK]
+    assert [(each.term.topology_key, each.after_cost) for each in found.spec.preferred_domains] == [(RACK, False)]
+    (wish,) = pod({PREFERRED: RACK, AFTER_COST: "true"}).spec.preferred_domains
+    assert wish.after_cost
 
 
 def test_slices_are_told_apart_by_the_index_of_the_pods() -> None:
@@ -125,5 +128,8 @@ def test_templates_of_requests() -> None:
     found = template_pod(template(**{REQUIRED: RACK}))
     assert [each.topology_key for each in found.spec.pod_affinity] == [RACK]
     assert len(found.labels) == 1
-    with pytest.raises(InvalidInput, match="slices are not supported in PodTemplates"):
-        template_pod(template(**{SLICE_REQUIRED: RACK, SLICE_SIZE: "2"}))
+    assert found.slices is None
+    sliced = template_pod(template(**{REQUIRED: BLOCK, SLICE_REQUIRED: RACK, SLICE_SIZE: "2"}))
+    assert ([each.topology_key for each in sliced.spec.pod_affinity], sliced.slices) == ([BLOCK], (RACK, 2))
+    with pytest.raises(InvalidInput, match="is not a whole number of pods"):
+        template_pod(template(**{SLICE_REQUIRED: RACK, SLICE_SIZE: "x"}))

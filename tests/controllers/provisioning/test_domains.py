@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cagrpc.api.core.topology import REQUIRED
+from cagrpc.api.core.topology import REQUIRED, SLICE_REQUIRED, SLICE_SIZE
 from solver.model import NewDomains, NodeGroup
 from tests.controllers.provisioning.conftest import Make
 from tests.support.fleet import group
 from tests.support.requests import RequestWorld
 from tests.support.world import BOOT_SECONDS
 
-RACK = "example.com/rack"
+RACK, BLOCK = "example.com/rack", "example.com/block"
 LONG = 3 * BOOT_SECONDS
 
 
@@ -41,6 +41,28 @@ def test_one_that_no_domain_holds_is_refused_with_what_would_serve_it(make: Make
     assert not world.targets()
     (condition,) = (each for each in world.document("r")["status"]["conditions"] if each["type"] == "Failed")
     assert "raise maxSize of r1 from 2 to 3" in condition["message"]
+
+
+def test_each_slice_of_a_request_is_in_one_domain(make: Make) -> None:
+    blocks = {"r1": ("b1", 1), "r2": ("b1", 2), "r3": ("b2", 2), "r4": ("b2", 2)}
+    world = make(
+        *(replace(rack(name, most), labels={RACK: name, BLOCK: block}) for name, (block, most) in blocks.items())
+    )
+    asked = {REQUIRED: BLOCK, SLICE_REQUIRED: RACK, SLICE_SIZE: "3"}
+    world.template("t", cpu=2000, annotations=asked)
+    world.request("r", ("t", 6))
+    world.run(LONG)
+    assert world.is_true("r", "Provisioned")
+    assert world.targets() == {"r3": 2, "r4": 2}  # of three nodes no two racks hold three pods each
+
+
+def test_one_with_too_many_slices_waits_and_says_so(make: Make) -> None:
+    world = make(rack("r1", 9))
+    world.template("t", cpu=10, annotations={SLICE_REQUIRED: RACK, SLICE_SIZE: "1"})
+    world.request("r", ("t", 101))
+    world.run(LONG)
+    assert not world.targets()
+    assert "more slices than 100" in str(world.document("r")["status"])
 
 
 def test_requests_have_domains_of_their_own_that_come_with_their_nodes(make: Make) -> None:

@@ -4,6 +4,7 @@ be together, and where the fewest domains are known."""
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations, product
 
 import hypothesis.strategies as st
 import pytest
@@ -17,12 +18,16 @@ from solver.model import (
     NewDomains,
     Node,
     NodeGroup,
+    NodeSelectorTerm,
+    Operator,
     Plan,
     PodAffinityTerm,
     PodSelector,
     PodSet,
     PodSpec,
+    PreferredDomain,
     Problem,
+    Requirement,
     RunningPods,
     Status,
 )
@@ -214,6 +219,110 @@ def test_the_checker_sees_a_gang_in_two_new_domains_and_one_that_is_too_large() 
     assert any("rack" in fault for fault in faults_of(problem, apart))
     smaller = replace(problem, node_groups=(replace(new, new_domains=NewDomains((RACK,), 1)),))
     assert any("2 nodes in its new domain" in fault for fault in faults_of(smaller, plan))
+
+
+# Domains that are preferred
+
+
+def prefers(name: str, count: int, gpus: int = 1, *, after_cost: bool = False) -> PodSet:
+    wish = PreferredDomain(mark(name, RACK), after_cost)
+    labels = ((f"{GANG_MARK}{name}", ""),)
+    return PodSet(f"ns/{name}", PodSpec((("gpu", gpus),), labels=labels, preferred_domains=(wish,)), count)
+
+
+def value(plan: Plan, goal: Goal) -> tuple[float, float]:
+    """Return what the plan reaches in a stage, and what is proven of it."""
+    (found,) = (each for each in plan.objective if each.stage.goal is goal)
+    return found.value, found.lower_bound
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_one_domain_is_had_at_its_price_or_only_where_it_costs_nothing_more(*, new: bool) -> None:
+    small = [group(name, 2, 0.95, 1, rack=name) for name in ("r1", "r2")]
+    large = group("large", 2, 1.0, 9, NewDomains((RACK,), 2)) if new else group("large", 2, 1.0, 9, rack="r3")
+    before = solve(Problem((prefers("a", 4),), (*small, large)), BUDGET)
+    assert {each.node_group for each in before.nodes} == {"large"}
+    assert len({each.domain for each in before.nodes}) == 1
+    assert (value(before, Goal.SPREAD), before.certificate.cost_usd_per_hour) == ((0, 0), 2.0)
+    after = solve(Problem((prefers("a", 4, after_cost=True),), (*small, large)), BUDGET)
+    assert (value(after, Goal.SPREAD_AFTER_COST)[0], after.certificate.cost_usd_per_hour) == (1, 1.9)
+    same = replace(large, price_usd_per_hour=0.95)
+    equal = solve(Problem((prefers("a", 4, after_cost=True),), (*small, same)), BUDGET)
+    assert (value(equal, Goal.SPREAD_AFTER_COST)[0], equal.certificate.cost_usd_per_hour) == (0, 1.9)
+
+
+def test_as_few_domains_as_can_be_where_one_has_no_room() -> None:
+    new = group("new", 2, 1.0, 9, NewDomains((RACK,), 2))
+    plan = solve(Problem((prefers("a", 10),), (new,)), BUDGET)
+    assert served(plan)
+    assert len({each.domain for each in plan.nodes}) == 3
+    assert value(plan, Goal.SPREAD) == (2, 2)
+    assert plan.certificate.status is Status.OPTIMAL
+
+
+def test_the_domain_of_those_that_run_is_the_first_and_nodes_in_none_are_one_more() -> None:
+    pods = prefers("a", 4)
+    there = Node("n", {"pods": 9, "cpu": 9000}, {RACK: "r2"}, running=(RunningPods(pods.spec, 1),))
+    bare = Node("bare", {"pods": 9, "cpu": 9000, "gpu": 4}, {})
+    dear = group("dear", 2, 9.0, 2, rack="r2")
+    plan = solve(Problem((pods,), (dear,), (there, bare)), BUDGET)
+    assert ({each.node_group: each.count for each in plan.nodes}, value(plan, Goal.SPREAD)[0]) == ({"dear": 2}, 0)
+    plan = solve(Problem((pods,), (replace(dear, max_size=1),), (there, bare)), BUDGET)
+    assert (value(plan, Goal.SPREAD)[0], plan.certificate.cost_usd_per_hour) == (1, 0)
+
+
+def test_the_checker_counts_the_domains_by_itself() -> None:
+    groups = (group("a", 2, 1.0, 1, rack="r1"), group("b", 2, 1.0, 1, rack="r2"))
+    problem = Problem((prefers("a", 4),), groups)
+    plan = solve(problem, BUDGET)
+    assert not list(faults_of(problem, plan))
+    wrong = tuple(replace(e, value=0, lower_bound=0) if e.stage.goal is Goal.SPREAD else e for e in plan.objective)
+    assert any("reports 0 as spread, found 1" in fault for fault in faults_of(problem, replace(plan, objective=wrong)))
+
+
+@st.composite
+def _wishing(draw: st.DrawFn) -> Problem:
+    """Small enough to try all sets of domains for each."""
+    groups = [
+        group(
+            f"g{n}", draw(st.integers(1, 3)), draw(st.sampled_from([1.0, 2.0])), draw(st.integers(0, 2)), rack=f"r{n}"
+        )
+        for n in range(draw(st.integers(1, 2)))
+    ]
+    if draw(st.booleans()):
+        groups.append(group("new", 2, 2.0, 1, NewDomains((RACK,), 1)))
+    standing = [Node("n", {"cpu": 9000, "pods": 9, "gpu": draw(st.integers(0, 3))}, {RACK: "r0"})]
+    after = draw(st.booleans())
+    sets = [
+        prefers(f"w{n}", draw(st.integers(1, 4)), draw(st.integers(1, 2)), after_cost=after)
+        for n in range(draw(st.integers(1, 2)))
+    ]
+    return Problem(tuple(sets), tuple(groups), tuple(standing))
+
+
+def _among(pods: PodSet, values: tuple[str, ...]) -> PodSet:
+    there = NodeSelectorTerm((Requirement(RACK, Operator.IN, values),))
+    return replace(pods, spec=replace(pods.spec, preferred_domains=(), node_terms=((there,),)))
+
+
+@settings(max_examples=25, deadline=None)
+@given(_wishing())
+def test_plans_with_wishes_are_as_good_as_the_best_of_all_sets_of_domains(problem: Problem) -> None:
+    plan = solve(problem, BUDGET)
+    whole = with_new_domains(problem, (RACK,), 9)
+    values = sorted({each.labels[RACK] for each in (*whole.node_groups, *whole.nodes) if RACK in each.labels})
+    subsets = [each for size in range(1, len(values) + 1) for each in combinations(values, size)]
+    after = problem.pod_sets[0].spec.preferred_domains[0].after_cost
+    found = []
+    for chosen in product(subsets, repeat=len(problem.pod_sets)):
+        sets = tuple(_among(pods, mine) for pods, mine in zip(problem.pod_sets, chosen, strict=True))
+        unserved, waiting, _, cost, _ = best_objective(replace(whole, pod_sets=sets))
+        spread = sum(len(each) - 1 for each in chosen)
+        found.append((unserved, waiting, *((cost, spread) if after else (spread, cost))))
+    reached = [round(each.value * (10**6 if each.stage.goal is Goal.COST else 1)) for each in plan.objective]
+    assert reached[:4] == list(min(found))
+    bounds = [round(each.lower_bound * (10**6 if each.stage.goal is Goal.COST else 1)) for each in plan.objective]
+    assert bounds[:4] <= list(min(found))
 
 
 # Several gangs
