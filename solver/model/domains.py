@@ -71,6 +71,12 @@ def wished_domains(problem: Problem) -> dict[PreferredDomain, list[int]]:
     return dict(found)
 
 
+def name_of(domain: str) -> str:
+    """Return what people call a domain, of its label's value or of what stands for it."""
+    group, new, _ = domain.rpartition(_NEW)
+    return f"(new of {group})" if new else domain
+
+
 def _new_domain(group: NodeGroup, new: NewDomains, number: int, room: int) -> NodeGroup:
     """Return the group as it is to nodes that are ordered for one domain."""
     name = f"{group.id}{_NEW}{number}"

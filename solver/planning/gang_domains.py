@@ -36,6 +36,7 @@ from solver.model import (
     Requirement,
     Resources,
     Taint,
+    Unplaced,
 )
 from solver.model.allocation import allocate
 from solver.model.budget import RunningBudget
@@ -46,6 +47,7 @@ from solver.model.domains import (
     DomainTerm,
     folded,
     gang_terms,
+    name_of,
     one_domain_terms,
     wished_domains,
     with_new_domains,
@@ -53,6 +55,7 @@ from solver.model.domains import (
 from solver.model.eligibility import node_label_keys, read_node_names, selects, why_not_eligible
 from solver.model.errors import UncheckedPlanError
 from solver.model.objective import Goal, ObjectiveStage, StageValue
+from solver.model.quantities import pluralize
 from solver.planning.progress import SILENT, SearchProgress
 from solver.planning.spares import with_spares
 from solver.planning.write_plan import as_asked, certified
@@ -73,6 +76,8 @@ _MOST_CHOICES = 3
 _MOST_PAIRS = 20_000
 """Of pod sets and kinds of nodes, beyond which no domains are chosen."""
 _MOST_PER_NODE = 256
+_MOST_TOLD = 3
+"""Domains in a reason."""
 _TOLERANCE = 1e-9
 _PLENTY = 2**50
 """Of a resource: enough for everybody, and few enough to be added up."""
@@ -285,6 +290,28 @@ class GangDomains:
                 pods = self.problem.pod_sets[number]
                 total.update({name: amount * pods.count for name, amount in pods.spec.requests})
         return totals
+
+    def lacking(self, unit: _GangPart) -> str:
+        """Return for how many of the unit's pods the domains with the most room for them have none, even if they are
+        alone; empty where one has room for all."""
+        sets = self.problem.pod_sets
+        fits: defaultdict[Domains, Counter[int]] = defaultdict(Counter)
+        for supply in self.supplies:
+            values = self.values_of(unit, supply.site)
+            for number in supply.takes.intersection(unit.pod_sets) if values is not None else ():
+                fits[values or ()][number] += _per_node(sets[number].spec, supply) * supply.most
+        whole = sum(sets[number].count for number in unit.pod_sets)
+        lacks = {
+            " and ".join(f"{key} {name_of(value)}" for key, value in values): whole
+            - sum(min(sets[number].count, fit) for number, fit in of_sets.items())
+            for values, of_sets in fits.items()
+        }
+        first = sorted(lacks.items(), key=lambda each: (each[1], each[0]))[:_MOST_TOLD]
+        if not first or first[0][1] <= 0:
+            return ""
+        (name, lack), *others = first
+        more = "".join(f", {name} for {lack}" for name, lack in others)
+        return f"no domain has room for all of its {pluralize(whole, 'pod')}: {name} lacks room for {lack}{more}"
 
     def spread(self, plan: Plan, *, after_cost: bool) -> int | None:
         """Return in how many domains beyond the first a plan has pods that wish for few; None where none do."""
@@ -687,7 +714,25 @@ def in_gang_domains(problem: Problem, budget: RunningBudget, search: Search, pro
         seconds = bounding.total_seconds / max(1, len(goals))
         least = {goal: _Model(of).least(goal, bounding, seconds) for goal in goals}
         best = _with_stage(of, best, proven, least)
-    return folded(problem, with_spares(whole, best))
+    return folded(problem, with_spares(whole, _with_lacks(of, best)))
+
+
+def _with_lacks(of: GangDomains, plan: Plan) -> Plan:
+    """Return the plan with what domains lack among the reasons of gangs that are left out."""
+    told: dict[tuple[str, PodSpec], str] = {}
+    left = {plan.pod_classes[each.pod_class].gang for each in plan.unplaced}
+    for unit in of.units:
+        why = of.lacking(unit) if unit.gang in left else ""
+        told.update(((unit.gang, of.problem.pod_sets[number].spec), why) for number in unit.pod_sets if why)
+    if not told:
+        return plan
+
+    def of_class(each: Unplaced) -> Unplaced:
+        mine = plan.pod_classes[each.pod_class]
+        why = told.get((mine.gang or "", mine.spec))
+        return replace(each, reasons=(*each.reasons, why)) if why else each
+
+    return replace(plan, unplaced=tuple(map(of_class, plan.unplaced)))
 
 
 def _part(budget: RunningBudget, share: float) -> RunningBudget:

@@ -101,6 +101,15 @@ def test_it_is_left_out_whole_where_no_domain_holds_it_and_the_reason_says_so() 
     assert not plan.increments
 
 
+def test_a_reason_says_what_the_domains_lack_that_come_nearest() -> None:
+    groups = (*racks(1, most=2), group("b", 8, 9.0, 1, rack="b"), group("new", 2, 9.0, 9, NewDomains((RACK,), 2)))
+    (left,) = solve(Problem((gang("a", 20),), groups), BUDGET).unplaced
+    lacking = "rack r0 lacks room for 4, rack b for 12, rack (new of new) for 16"
+    assert f"no domain has room for all of its 20 pods: {lacking}" in left.reasons
+    (other,) = solve(Problem((gang("a", 16), gang("b", 16, priority=1)), groups), BUDGET).unplaced
+    assert not any("no domain has room" in each for each in other.reasons)
+
+
 def test_nodes_that_stand_and_new_ones_are_mixed_in_one_domain() -> None:
     standing = tuple(Node(f"n{number}", {"cpu": 96_000, "pods": 110, "gpu": 8}, {"rack": "r1"}) for number in range(2))
     problem = Problem((gang("a", 32),), tuple(racks(3)), standing)
