@@ -11,9 +11,9 @@ from functools import cached_property
 import numpy as np
 
 from solver.consolidation.model import ConsolidationProblem, StandingNode
-from solver.model import NODES, PODS, Limit, Node, NodeGroup, Plan, PodClass, PodSet, PodSpec, RunningPods
+from solver.model import NODES, PODS, Limit, Node, NodeGroup, Plan, PodClass, PodSet, PodSpec, RunningPods, SharedVolume
 from solver.model.allocation import after_pods
-from solver.model.capacity import new_node, with_nodes
+from solver.model.capacity import new_node, taken, unshared, with_nodes
 from solver.model.domains import one_domain_terms
 from solver.reduction.reduced import Floats, Ints, price_micros
 
@@ -85,7 +85,11 @@ class Cluster:
         for number, each in enumerate(self.classes):
             for name, amount in each.spec.requests:
                 self.requests[number, column[name]] = amount
-        self.free = np.array([self._row(node.free) for node in self.nodes], dtype=np.int64).reshape(
+        self._volumes: dict[int, frozenset[SharedVolume]] = {
+            number: node.volumes for number, node in enumerate(self.nodes) if node.volumes
+        }
+        """By node, volumes that pods share and that are attached there; none is given back before the node goes."""
+        self.free = np.array([self.row(node.free) for node in self.nodes], dtype=np.int64).reshape(
             len(self.nodes), len(self.resources)
         )
         self._templates: dict[str, Node] = {}
@@ -198,7 +202,8 @@ class Cluster:
             node = replace(node, running=self._running(node, change))
         free = dict(node.free)
         free.update(zip(self.resources, self.free[number].tolist(), strict=True))
-        return replace(node, free=free, devices=self._devices.get(number, ()))
+        devices, volumes = self._devices.get(number, ()), self._volumes.get(number, frozenset())
+        return replace(node, free=free, devices=devices, volumes=volumes)
 
     def running(self, number: int) -> Counter[int]:
         """Return the pods on a node that constraints between pods see, by spec."""
@@ -235,7 +240,7 @@ class Cluster:
             self.pods[number] -= pods
             self._weigh(number, pods, -1)
             for k, count in pods.items():
-                self.free[number] += self.requests[k] * count
+                self.free[number] += self.row(dict(unshared(self.classes[k].spec))) * np.int64(count)
                 self._came[number][self.class_spec[k]] -= count
         classes = [self.class_of(each) for each in plan.pod_classes]
         for placed in plan.existing:
@@ -253,7 +258,7 @@ class Cluster:
         for group_id in groups:
             self._add(group_id, step_node_name(group_id, self.steps, opened[group_id]))
             opened[group_id] += 1
-        count, rows = len(groups), [self._row(self._templates[group_id].free) for group_id in groups]
+        count, rows = len(groups), [self.row(self._templates[group_id].free) for group_id in groups]
         self.worth = np.append(self.worth, np.zeros(count))
         self.evictions = np.append(self.evictions, np.zeros(count, dtype=np.int64))
         self.alive, self.takes = (np.append(each, np.ones(count, dtype=bool)) for each in (self.alive, self.takes))
@@ -274,8 +279,12 @@ class Cluster:
         self._count(group_id, 1)
 
     def _place(self, number: int, pods: Pods) -> None:
+        there = self._volumes.get(number, frozenset())
+        self.free[number] -= self.row(taken(((self.classes[k].spec, n) for k, n in pods.items()), there))
+        more = there.union(*(self.classes[k].spec.shared_volumes for k in pods))
+        if more:
+            self._volumes[number] = more
         for k, count in pods.items():
-            self.free[number] -= self.requests[k] * count
             self._came[number][self.class_spec[k]] += count
         claims = [self.classes[k].spec.claims for k, n in pods.items() if self.classes[k].spec.claims for _ in range(n)]
         if claims:
@@ -303,8 +312,9 @@ class Cluster:
         result.extend(RunningPods(self.specs[number], count) for number, count in left.items() if count > 0)
         return tuple(result)
 
-    def _row(self, free: Mapping[str, int]) -> list[int]:
-        return [free.get(name, 0) for name in self.resources]
+    def row(self, amounts: Mapping[str, int]) -> Ints:
+        """Return amounts by resource, in the order of `resources`."""
+        return np.array([amounts.get(name, 0) for name in self.resources], dtype=np.int64)
 
     def _key(self, pods: PodSet | PodClass) -> _ClassKey:
         return self.spec_number(pods.spec), pods.priority, pods.gang, pods.placeholder

@@ -211,5 +211,6 @@ def is_plain(spec: PodSpec) -> bool:
         or spec.preferred_nodes
         or spec.host_ports
         or spec.claims
+        or spec.shared_volumes
         or spec.unschedulable
     )

@@ -21,7 +21,7 @@ from solver.consolidation.model import StandingNode
 from solver.integral.wide import WideModel, dominant_shares
 from solver.model import Budget, Limit, Node, NodeGroup, PodSet, PodSpec, Problem, Resources, Taint
 from solver.model.budget import RunningBudget
-from solver.model.capacity import new_node, with_nodes
+from solver.model.capacity import new_node, taken, with_nodes
 from solver.model.eligibility import node_label_keys
 from solver.model.objective import Goal, ObjectiveStage
 from solver.planning.bounds import weights_of
@@ -31,6 +31,7 @@ from solver.reduction.node_columns import NodeColumns
 from solver.reduction.objective import stages
 from solver.reduction.reduce import reduce
 from solver.reduction.reduced import MICROS, Floats
+from solver.reduction.shared_volumes import in_parts, scarce_attachments
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,9 @@ class _Packing:
         if group is not None:
             self._sunk.append(number)
         if moving or standing.takes_pods:
-            self._nodes.append(Node(node.name, room, labels, taints if moving else node.taints))
+            # A volume that pods share and that stays may be there for nothing, and counts so.
+            there = node.volumes
+            self._nodes.append(Node(node.name, room, labels, taints if moving else node.taints, volumes=there))
 
     def _as_asked(self, standing: StandingNode) -> Node:
         """Return the node with the labels that pods read and the taints that new nodes of its group have, too."""
@@ -172,7 +175,9 @@ def worth_micros(cluster: Cluster, packing: Repacking, budget: Budget) -> Floats
     values: dict[PodSpec, float] = {}
     if problem.pod_sets and problem.node_groups:
         running = RunningBudget(budget)
-        reduced = reduce(equal)
+        in_part = in_parts(equal, scarce_attachments(equal))
+        asked = {part.spec: pods.spec for pods, part in zip(equal.pod_sets, in_part.pod_sets, strict=True)}
+        reduced = reduce(in_part)
         model = WideModel(reduced, needed_kinds(reduced), running)
         weights = weighting(reduced)
         fluid = model.weighed(weights_of(reduced, stages(reduced), weights), 1.0)
@@ -180,7 +185,7 @@ def worth_micros(cluster: Cluster, packing: Repacking, budget: Budget) -> Floats
         # of a node alone.
         new = np.flatnonzero(~reduced.existing)
         capped = np.minimum(fluid.pod_values, dominant_shares(reduced, new, weights.node_cost))
-        values = {demand.spec: float(capped[demand.row]) for demand in reduced.demands}
+        values = {asked[demand.spec]: float(capped[demand.row]) for demand in reduced.demands}
     return np.array([values.get(stripped(each.spec), 0.0) for each in cluster.classes])
 
 
@@ -215,7 +220,7 @@ def least(cluster: Cluster, packing: Repacking, reached: Mapping[int, int], budg
 
 def _by_weight(problem: Problem, sunk: Mapping[int, int], reached: Mapping[int, int], budget: Budget) -> dict[int, int]:
     running = RunningBudget(budget)
-    reduced = reduce(problem)
+    reduced = reduce(in_parts(problem, scarce_attachments(problem)))
     model = WideModel(reduced, needed_kinds(reduced), running)
     fixed: dict[ObjectiveStage, int] = {}
     found: dict[int, int] = {}
@@ -231,10 +236,9 @@ def _by_weight(problem: Problem, sunk: Mapping[int, int], reached: Mapping[int, 
 
 def _room(cluster: Cluster, number: int, moving: Mapping[int, int]) -> dict[str, int]:
     """Return what is free on a node when these pods are gone, of what pods ask for."""
-    row = cluster.free[number].copy()
-    for k, count in moving.items():
-        row += cluster.requests[k] * count
-    return {name: amount for name, amount in zip(cluster.resources, row.tolist(), strict=True) if amount > 0}
+    gone = taken((cluster.classes[k].spec, count) for k, count in moving.items())
+    room = zip(cluster.resources, cluster.free[number].tolist(), strict=True)
+    return {name: amount for name, free in room if (amount := free + gone.get(name, 0)) > 0}
 
 
 def _limit(cluster: Cluster, limit: Limit, lost: Mapping[str, int], members: Mapping[str, list[str]]) -> Limit:

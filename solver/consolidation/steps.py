@@ -26,7 +26,7 @@ from solver.model import (
     Status,
     TierCost,
 )
-from solver.model.capacity import emptied
+from solver.model.capacity import emptied, unshared
 from solver.model.eligibility import is_spread_over_hosts
 from solver.model.objective import Goal, ObjectiveStage, StageValue
 from solver.planning.solve import solve
@@ -208,8 +208,9 @@ class StepTrials:
         order = order[cluster.takes[order]] if len(order) else order
         useful = np.zeros(len(order), dtype=bool)
         free = cluster.free[order]
-        for k in moved:
-            useful |= self.eligibility.of(k)[order] & (free >= cluster.requests[k]).all(axis=1)
+        for k in moved:  # volumes that pods share may be there
+            least = cluster.row(dict(unshared(cluster.classes[k].spec)))
+            useful |= self.eligibility.of(k)[order] & (free >= least).all(axis=1)
         found: list[int] = order[np.flatnonzero(useful)[:_MOST_TARGETS]].tolist()
         return found
 

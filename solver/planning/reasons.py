@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import cache, cached_property
 
@@ -23,10 +24,11 @@ from solver.model import (
     PlacedOnNode,
     PodSpec,
     Problem,
+    SharedVolume,
     Unplaced,
 )
 from solver.model.allocation import after_pods, allocate, why_not_allocated
-from solver.model.capacity import new_node, remaining, room_of
+from solver.model.capacity import new_node, remaining, room_of, taken
 from solver.model.domains import is_of_gang
 from solver.model.eligibility import ports_collide
 from solver.model.quantities import format_quantity, pluralize, resource_words
@@ -352,6 +354,12 @@ class _Places:
         )
         self._limits = problem.limits
         self._used = _used(reduced.demands, problem.nodes, placed)
+        specs = {each.index: each.spec for each in reduced.demands}
+        self._volumes = {
+            each.node: frozenset[SharedVolume]().union(*(specs[index].shared_volumes for index in each.pods))
+            for each in placed
+        }
+        """Volumes that pods share, by the node that stands to which the plan brings them."""
         new = [new_node(group, problem.daemon_sets) for group in self._groups]
         self._devices = DeviceReasons(new, problem.nodes, {d.index: d.spec for d in reduced.demands}, placed)
         self._columns = NodeColumns([*new, *self._nodes])
@@ -379,8 +387,10 @@ class _Places:
     def _taken(self, spec: PodSpec) -> Bools:
         """Return per node whether the plan leaves too little room for one more pod."""
         short = np.zeros(len(self._nodes), dtype=bool)
+        there = [node.volumes | self._volumes.get(node.name, frozenset()) for node in self._nodes]
         for name, asked in (*spec.requests, (PODS, 1)):
-            short |= self._columns.free(name)[len(self._groups) :] - self._used.get(name, 0) < asked
+            less = _attached(spec, name, there)
+            short |= self._columns.free(name)[len(self._groups) :] - self._used.get(name, 0) < asked - less
         return short | self._devices.taken(spec.claims) if spec.claims else short
 
     def exhausted(self, spec: PodSpec, kinds: Bools) -> Iterator[str]:
@@ -475,33 +485,45 @@ class _Places:
         """Return every cause that is of a place alone, beside what runs there, and the places that it excludes."""
         if self._latest[0] is not spec:
             found = dict(self._columns.causes(spec))
-            for name, asked in (*spec.requests, (PODS, 1)):
+            there = [*(frozenset[SharedVolume]() for _ in self._groups), *(node.volumes for node in self._nodes)]
+            for name, whole in (*spec.requests, (PODS, 1)):
+                asked = whole - _attached(spec, name, there)
                 short = self._columns.free(name) < asked
-                if short.any():
-                    found[self._too_little(name, asked, short)] = short
+                for least in np.unique(np.broadcast_to(asked, short.shape)[short]).tolist():
+                    here = short & (asked == least)
+                    found[self._too_little(name, least, here, beside_attached=least < whole)] = here
             for reason, positions in self._devices.why_not(spec.claims).items():
                 found.setdefault(reason, np.zeros(len(self._columns), dtype=bool))[positions] = True
             self._latest = spec, found
         return self._latest[1]
 
-    def _too_little(self, name: str, asked: int, short: Bools) -> str:
+    def _too_little(self, name: str, asked: int, short: Bools, *, beside_attached: bool) -> str:
         most = int(self._columns.free(name)[short].max())
         whole = (each.allocatable.get(name, 0) for each, here in zip(self._groups, short, strict=False) if here)
         beside = " beside DaemonSets" if max(whole, default=0) >= asked else ""
         needs = f"needs {format_quantity(name, asked)} {resource_words(name)}"
+        if beside_attached:
+            needs += " beside volumes that are attached there"
         free = f"at most {format_quantity(name, most)} is free" if most > 0 else "none is free"
         return f"{needs}, {free}{beside}"
+
+
+def _attached(spec: PodSpec, resource: str, there: Sequence[AbstractSet[SharedVolume]]) -> Ints | int:
+    """Return how many of the attachments that a pod asks for each place has already, with these volumes."""
+    mine = frozenset(each for each in spec.shared_volumes if each[0] == resource)
+    return np.array([len(mine & each) for each in there], dtype=np.int64) if mine else 0
 
 
 def _used(demands: Sequence[Demand], nodes: Sequence[Node], placed: Sequence[PlacedOnNode]) -> dict[str, Ints]:
     """Return by resource what planned pods take of each node."""
     position = {node.name: number for number, node in enumerate(nodes)}
-    asked = {demand.index: (*demand.spec.requests, (PODS, 1)) for demand in demands}
+    specs = {demand.index: demand.spec for demand in demands}
     used: dict[str, Ints] = defaultdict(lambda: np.zeros(len(nodes), dtype=np.int64))
     for each in placed:
-        for index, count in each.pods.items():
-            for name, amount in asked[index]:
-                used[name][position[each.node]] += amount * count
+        number = position[each.node]
+        pods = ((specs[index], count) for index, count in each.pods.items())
+        for name, amount in taken(pods, nodes[number].volumes).items():
+            used[name][number] += amount
     return dict(used)
 
 

@@ -56,6 +56,14 @@ def _case(
     return {**empty, "nodes": nodes, "pending": pending, "objects": objects, "provisioners": pools, **more}
 
 
+def _of_one_handle(case: Case) -> Case:
+    """Return the case in which all volumes are one to their driver."""
+    for each in case["objects"]:
+        if each["kind"] == "PersistentVolume":
+            each["spec"]["csi"]["volumeHandle"] = "disk"
+    return case
+
+
 CASES = {
     "eight pods of one volume, one attachment": (_case([_pod(f"p{n}", "a") for n in range(8)], many="a"), 1),
     "two volumes, one attachment on a node": (
@@ -66,6 +74,12 @@ CASES = {
     ),
     "beside one of the pod's own": (
         _case([_pod("p", "a"), _pod("q", "a", "b")], many="ab", standing={"n": 2}), 0,
+    ),
+    "claims of volumes with one handle": (
+        _of_one_handle(_case([_pod(f"p{n}", "abc"[n % 3]) for n in range(6)], many="abc")), 1,
+    ),
+    "a volume with one handle that a full node has attached": (
+        _of_one_handle(_case([_pod("p", "a")], many="ab", standing={"n": 1}, bound=[_pod("r", "b", node="n")])), 0,
     ),
     "pods of one node": (_case([_pod(f"p{n}", "a") for n in range(4)], once="a"), 1),
 }  # fmt: skip

@@ -15,6 +15,7 @@ from solver.consolidation.model import DisruptionReason, StandingNode
 from solver.model import CPU, NODES, PODS
 from tests.report.clusters import Document, budget, daemons, half_empty, node, pod
 from tests.report.questions import asked
+from tests.support import storage
 from tests.support.devices import claim, claim_template, device_class, gpus
 
 LATELY = "2027-01-15T07:59:00Z"
@@ -330,6 +331,18 @@ def test_volumes_count_on_the_nodes_that_attach_them(tmp_path: Path) -> None:
     assert dict(moving.spec.requests)["attachable-volumes-csi-d"] == 1
     left = [standing(found, name).node.free["attachable-volumes-csi-d"] for name in "ab"]
     assert left == [2, 3]
+
+
+def test_a_volume_that_running_pods_share_is_one_to_their_node(tmp_path: Path) -> None:
+    items: list[Document] = [storage.storage_class(), storage.claim("many", "v", modes=["ReadWriteMany"])]
+    items += [storage.volume("v", of="many", driver=storage.EBS), *(storage.csi_node(name, count=3) for name in "ab")]
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "many"}}]
+    pods = [pod(name, on, namespace="default", volumes=volumes) for name, on in (("p", "a"), ("q", "a"), ("r", "b"))]
+    found = asked(tmp_path, [node("a"), node("b"), *items, *pods])
+    attach = f"attachable-volumes-csi-{storage.EBS}"
+    moving = [each for name in "ab" for each in standing(found, name).pods]
+    assert {each.spec.shared_volumes for each in moving} == {((attach, "v"),)}
+    assert [standing(found, name).node.free[attach] for name in "ab"] == [2, 2]
 
 
 def test_nodes_are_of_the_groups_that_are_offered_where_these_have_them(tmp_path: Path) -> None:

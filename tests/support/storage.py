@@ -70,6 +70,7 @@ def volume(
     size: str = "10Gi",
     key: str = ZONE,
     labels: dict[str, str] | None = None,
+    handle: str = "",
     **spec: Any,
 ) -> Any:
     """Return a volume of a zone, available unless it is kept for the claim `of`."""
@@ -79,7 +80,7 @@ def volume(
     if of:
         spec["claimRef"] = {"namespace": "default", "name": of}
     if driver:
-        spec["csi"] = {"driver": driver, "volumeHandle": name}
+        spec["csi"] = {"driver": driver, "volumeHandle": handle or name}
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolume",

@@ -94,8 +94,8 @@ class ClaimUsers:
         self._nodes: Counter[str] = Counter()
         self._first_nodes: tuple[str, ...] | None = None
 
-    def __bool__(self) -> bool:
-        return bool(self._running) or bool(self._waiting) or bool(self._blocked)
+    def __len__(self) -> int:
+        return len(self._running) + len(self._waiting) + len(self._blocked)
 
     def put(self, key: Hashable, user: ClaimUser) -> bool:
         """Set a user; return whether that is a change."""
@@ -391,6 +391,14 @@ class StorageObjects(Protocol):
         """Return where the class's driver has room for a volume of so many bytes."""
         ...
 
+    def is_shared(self, claim: str) -> bool:
+        """Return whether several pods use a claim."""
+        ...
+
+    def has_twins(self, volume: Volume) -> bool:
+        """Return whether other volumes have its driver and handle: nodes attach them as one."""
+        ...
+
     def users(self, claim: str, pod: str) -> OtherUsers:
         """Return the pods that use a claim or may, but for the pod with this key and those that are `blocked`."""
         ...
@@ -528,7 +536,7 @@ class _Demand:
         if bound is None and chosen is not None:
             bound = chosen.kept
         if bound is not None:
-            driver, name = bound.driver, bound.name
+            driver, name = bound.driver, bound.disk
         elif of is not None and of.provisions:
             driver = driver_of(of.provisioner)
         elif chosen is not None:  # the scheduler counts one of these once it is bound
@@ -536,6 +544,8 @@ class _Demand:
         if not driver:
             return None
         self.attached.append((driver, name))
+        if bound is not None and self._objects.has_twins(bound):
+            self.with_others.add((driver, name))
         return driver, name
 
     def _unbound(self, used: PodVolume, found: VolumeClaim, of: StorageClass | None) -> None:
@@ -618,6 +628,8 @@ class _Demand:
     ) -> None:
         """Keep pods together that use one claim."""
         if self._running:
+            if attached and self._objects.is_shared(found.key):
+                self.with_others.add(attached)
             return
         users = self._objects.users(found.key, self._pod.key)
         there, first = users.nodes, users.waiting

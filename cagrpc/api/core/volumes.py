@@ -108,6 +108,8 @@ class Volume:
     """The former alone: what counts before it is bound."""
     driver: str = ""
     """The CSI driver that attaches it; empty where none does."""
+    handle: str = ""
+    """What its driver knows it by: volumes of one handle are one to a node. Empty where that is not known."""
     class_name: str = ""
     claim: str = ""
     """`namespace/name` of the claim that it is bound to, or kept for."""
@@ -120,6 +122,11 @@ class Volume:
     mode: str = "Filesystem"
     labels: Labels = field(default_factory=dict)
     attributes_class: str = ""
+
+    @property
+    def disk(self) -> str:
+        """What tells it from other volumes of its driver."""
+        return self.handle or self.name
 
     def kept_for(self, claim: VolumeClaim) -> bool:
         return self.claim == claim.key and self.claim_uid in ("", claim.uid)
@@ -197,10 +204,14 @@ def pod_volumes(spec: Mapping[str, Any], name: str, path: str, problems: Problem
             claims.setdefault(made, PodVolume(made, asked, ephemeral=True))
         for kind in IN_TREE.keys() & source.keys():
             disk = mapping(source, kind, at, problems)
-            inline.add((IN_TREE[kind][1], next((str(disk[n]) for n in _NAMES_OF_DISKS if disk.get(n)), at)))
+            inline.add((IN_TREE[kind][1], _disk_of(disk, at)))
         for name_of_disk, reads in _unshared(source, at, problems):
             unshared[name_of_disk] = reads and unshared.get(name_of_disk, True)
     return PodVolumes(tuple(claims.values()), tuple(sorted(inline)), tuple(sorted(unshared.items())))
+
+
+def _disk_of(disk: Mapping[str, Any], otherwise: str) -> str:
+    return next((str(disk[name]) for name in _NAMES_OF_DISKS if disk.get(name)), otherwise)
 
 
 def _unshared(source: Mapping[str, Any], path: str, problems: Problems) -> Iterable[tuple[str, bool]]:
@@ -283,12 +294,14 @@ def volume(document: Mapping[str, Any], problems: Problems) -> Volume:
     affinity = _affinity(spec, problems)
     of = mapping(spec, "claimRef", "spec", problems)
     csi = mapping(spec, "csi", "spec", problems)
-    in_tree = next((IN_TREE[kind][1] for kind in sorted(IN_TREE.keys() & spec.keys())), "")
+    kind = next(iter(sorted(IN_TREE.keys() & spec.keys())), "")
+    disk = mapping(spec, kind, "spec", problems) if kind else {}
     return Volume(
         name=str(metadata.get("name") or ""),
         node_terms=(*(() if affinity is None else (affinity,)), *_zones(labels)),
         affinity=affinity,
-        driver=str(csi.get("driver") or in_tree),
+        driver=str(csi.get("driver") or IN_TREE.get(kind, ("", ""))[1]),
+        handle=str(csi.get("volumeHandle") or _disk_of(disk, "")),
         class_name=annotations.get(_BETA_CLASS, str(spec.get("storageClassName") or "")),
         claim=f"{of.get('namespace')}/{of.get('name')}" if of else "",
         claim_uid=str(of.get("uid") or ""),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -13,7 +13,7 @@ from cagrpc.api.core.nodes import INSTANCE_TYPE, UNSCHEDULABLE, left
 from cagrpc.api.core.schedulers import EXPENDABLE_BELOW
 from cagrpc.api.core.selectors import LabelProjection
 from cagrpc.api.core.volume_binding import with_attachments, without_attachments
-from cagrpc.api.core.volumes import Attachment
+from cagrpc.api.core.volumes import Attachment, Volume
 from cagrpc.cluster.state import ClusterNode
 from cagrpc.cluster.view.classes import EquivalenceClass, Sight
 from cagrpc.cluster.view.objects import ObservedNode, PodStage
@@ -222,6 +222,10 @@ class NodeTable:
         self._names: dict[str, str] | None = None
         self._limits_of_types: dict[str, Mapping[str, int]] = {}
         self._limits_changed = True
+        self._kept: defaultdict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
+        """Node and driver of the VolumeAttachments of each volume."""
+        self._disks: dict[str, str] = {}
+        """Handles of volumes that are known by others than their names."""
         self.came_or_went: Callable[[str], None] = lambda _: None
         """Called with the name of each Node that was added or deleted."""
 
@@ -389,6 +393,23 @@ class NodeTable:
         """Set a VolumeAttachment."""
         for each, count in ((before, -1), (after, 1)):
             if each is not None and each.volume and each.driver:
-                use = self.use(each.node)
-                use.keep((each.driver, each.volume), count)
-                self.forget(use)
+                kept = self._kept[each.volume]
+                kept[each.node, each.driver] += count
+                if not +kept:
+                    del self._kept[each.volume]
+                self._keep(each.node, (each.driver, self._disks.get(each.volume, each.volume)), count)
+
+    def put_volume(self, before: Volume | None, after: Volume | None) -> None:
+        """Set by which handle a volume is known, of which there may be VolumeAttachments."""
+        name = next(each.name for each in (after, before) if each is not None)
+        disks = self._disks.pop(name, name), name if after is None else after.disk
+        if disks[1] != name:
+            self._disks[name] = disks[1]
+        for (node, driver), pods in self._kept.get(name, {}).items() if disks[0] != disks[1] else ():
+            self._keep(node, (driver, disks[0]), -pods)
+            self._keep(node, (driver, disks[1]), pods)
+
+    def _keep(self, node: str, attached: tuple[str, str], count: int) -> None:
+        use = self.use(node)
+        use.keep(attached, count)
+        self.forget(use)

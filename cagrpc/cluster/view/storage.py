@@ -49,6 +49,8 @@ _RUNNING = (PodStage.MOVABLE, PodStage.FIXED, PodStage.ENDING, PodStage.NOMINATE
 _NOT_LISTED = ("storage", "")
 _NOTHING = VolumeDemand()
 _NOBODY = ClaimUsers()
+_MOST_TWINS = 2
+"""Volumes of one handle of which one more, or one fewer, changes what the others are."""
 
 
 class StorageRoom:
@@ -123,6 +125,8 @@ class Storage:
         """Drivers that attach a volume of a pod, or have."""
         self._unbound: defaultdict[str, dict[str, Volume]] = defaultdict(dict)
         """Volumes bound to no claim, by class."""
+        self._twins: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+        """The volumes of a driver and handle."""
         self._users: defaultdict[str, ClaimUsers] = defaultdict(ClaimUsers)
         """The users of each claim."""
         self._used: dict[Hashable, tuple[str, ...]] = {}
@@ -171,6 +175,7 @@ class Storage:
         for each in (before, after):
             if each is None:
                 continue
+            self._count_twin(each, there=each is after)
             free = self._unbound[each.class_name]
             free.pop(each.name, None)
             if each is after and not self._is_taken(each):
@@ -182,6 +187,21 @@ class Storage:
                 self._references.changed(("claim", each.claim))
             if not self._is_taken(each):
                 self._unsettled.add(each.class_name)
+
+    def _count_twin(self, each: Volume, *, there: bool) -> None:
+        twins = self._twins[each.driver, each.disk]
+        if there:
+            twins.add(each.name)
+        else:
+            twins.discard(each.name)
+        # Those of which one becomes two, or two become one.
+        self._references.changed(*(("volume", name) for name in sorted(twins) if len(twins) <= _MOST_TWINS))
+        if not twins:
+            del self._twins[each.driver, each.disk]
+
+    def has_twins(self, volume: Volume) -> bool:
+        """Return whether other volumes have its driver and handle."""
+        return len(self._twins.get((volume.driver, volume.disk), ())) > 1
 
     def _is_taken(self, each: Volume) -> bool:
         return bool(each.claim) and bool((found := self.claims.get(each.claim)) and found.bound)
@@ -230,10 +250,12 @@ class Storage:
         for used, each in zip(seen.pod.volumes.claims if counts else (), claims, strict=True):
             if used.template is not None:
                 self._templates[each] = used.template
+            before = len(self._users[each])
             changed = self._users[each].put(key, user)
             self._note_class(each)
             if changed:
                 self._users_changed(each)
+            self._note_shared(each, before)
         if claims:
             self._used[key] = claims
 
@@ -245,11 +267,22 @@ class Storage:
         for each in self._used.pop(key, ()):
             if each not in kept:
                 self._users_changed(each)
+                before = len(self._users[each])
                 self._users[each].drop(key)
+                self._note_shared(each, before)
                 if not self._users[each]:
                     del self._users[each]
                     self._templates.pop(each, None)
                     self._note_class(each)
+
+    def _note_shared(self, key: str, before: int) -> None:
+        """Tell where a claim has become one that several pods use, or of one."""
+        if (before > 1) is not self.is_shared(key):
+            self._references.changed(("shared", key))
+
+    def is_shared(self, claim: str) -> bool:
+        """Return whether several pods use a claim."""
+        return len(self._users.get(claim) or _NOBODY) > 1
 
     def _users_changed(self, key: str) -> None:
         self._references.changed(("users", key))
@@ -356,6 +389,14 @@ class _Lookups:
         found, reference = self.storage.room.reach(of, size)
         self.references.add(reference)
         return found
+
+    def is_shared(self, claim: str) -> bool:
+        self.references.add(("shared", claim))
+        return self.storage.is_shared(claim)
+
+    def has_twins(self, volume: Volume) -> bool:
+        self.references.add(("volume", volume.name))
+        return self.storage.has_twins(volume)
 
     def users(self, claim: str, pod: str) -> OtherUsers:
         self.references.add(("users", claim))

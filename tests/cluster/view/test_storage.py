@@ -295,6 +295,36 @@ def test_a_node_attaches_each_volume_once_and_no_more_than_its_driver_says() -> 
     assert there.free("n1")[ATTACH] > 1000
 
 
+def test_volumes_of_one_handle_are_one_to_their_node() -> None:
+    twins = [volume(name, of=f"c{name}", driver=EBS, handle="disk") for name in "xy"]
+    claims = [claim(f"c{name}", name, modes=["ReadWriteMany"]) for name in "xy"]
+    there = fed(claims=claims, volumes=twins)
+    there.nodes(node("n1"))
+    there.put(csi_node("n1", count=4), path=CSI_NODES)
+    there.put(using("p", "cx", node="n1"), using("q", "cy", node="n1"), using("r", "cy"))
+    assert there.free("n1")[ATTACH] == 3
+    assert [each.node.volumes for each in there.state().nodes] == [{(ATTACH, "disk")}]
+    assert specs(there)["default/r"].shared_volumes == ((ATTACH, "disk"),)
+    there.put(attachment("ax", "n1", "x"), attachment("ay", "n1", "y"), path=ATTACHMENTS)
+    assert there.free("n1")[ATTACH] == 3
+    there.put(attachment("az", "n1", "z"), path=ATTACHMENTS)
+    assert there.free("n1")[ATTACH] == 2, "nothing is known of the volume yet"
+    there.put(volume("z", driver=EBS, handle="disk"), path=VOLUMES)
+    assert there.free("n1")[ATTACH] == 3
+    there.drop(volume("z", driver=EBS, handle="disk"), path=VOLUMES)
+    assert there.free("n1")[ATTACH] == 2
+
+
+def test_a_volume_has_a_twin_no_longer_than_that_is_there() -> None:
+    there = fed(claims=[claim("cx", "x")], volumes=[volume("x", of="cx", driver=EBS, handle="disk")])
+    there.put(using("p", "cx"))
+    assert specs(there)["default/p"].shared_volumes == ()
+    there.put(volume("y", driver=EBS, handle="disk"), path=VOLUMES)
+    assert specs(there)["default/p"].shared_volumes == ((ATTACH, "disk"),)
+    there.drop(volume("y", driver=EBS, handle="disk"), path=VOLUMES)
+    assert specs(there)["default/p"].shared_volumes == ()
+
+
 def test_limits_of_an_instance_type_are_known_after_its_nodes_are_gone() -> None:
     there = fed(claims=[claim("c")])
     large = node("n1")

@@ -11,6 +11,7 @@ from solver import (
     ConsolidationProblem,
     DisruptionReason,
     Limit,
+    Node,
     NodeGroup,
     PodSet,
     PodSpec,
@@ -85,6 +86,23 @@ def test_three_nodes_are_replaced_by_one_larger() -> None:
     assert step.plan.increments[0].node_group == "large"
     assert step.saving_usd_per_hour == pytest.approx(0.08)
     assert plan.proven_saving_usd_per_hour == pytest.approx(0.08)
+
+
+def test_a_volume_that_pods_share_takes_one_attachment_of_their_node() -> None:
+    disk = "attachable-volumes-csi-d"
+    group = NodeGroup("g", {"cpu": 4000, "pods": 50, disk: 1}, 0.4)
+    spec = PodSpec((("attachable-volumes-csi-d", 1), ("cpu", 1000)), shared_volumes=((disk, "v"),))
+
+    def standing(name: str, count: int) -> StandingNode:
+        free = {"cpu": 4000 - 1000 * count, "pods": 50 - count, disk: 0}
+        node = Node(name, free, volumes=frozenset({(disk, "v")}))
+        return StandingNode(node, "g", (PodSet(f"shop/{name}", spec, count),))
+
+    plan = consolidate(cluster(standing("a", 1), standing("b", 3), groups=(group,)), BUDGET)
+    assert plan.least_usd_per_hour == plan.least_if_all_moved_usd_per_hour == 0.4
+    (step,) = plan.steps
+    assert (step.nodes, step.plan.increments) == (("a",), ())
+    assert plan.cost_after_usd_per_hour == 0.4
 
 
 def test_fewer_nodes_at_the_same_price_are_no_saving() -> None:

@@ -96,6 +96,29 @@ def test_what_is_attached_already_takes_nothing_more() -> None:
     assert plan.certificate.status is Status.OPTIMAL
 
 
+def test_reasons_tell_what_a_node_would_attach_beside_what_it_has() -> None:
+    """The pod asks for two attachments, of which one is that of a volume which a node has."""
+    full = node("full", 4000)
+    there = replace(full, free={**full.free, DISK: 0}, volumes=frozenset({(DISK, "v")}))
+    bare = replace(full, name="bare", free={**full.free, DISK: 1})
+    plan = solve(Problem((pods("ns/a", 1, using("v", own=1)),), (), (bare, there)), BUDGET)
+    (left,) = plan.unplaced
+    of = "volume attachments of disk.example.com"
+    assert left.reasons == (
+        f"needs 1 {of} beside volumes that are attached there, none is free (node full)",
+        f"needs 2 {of}, at most 1 is free (node bare)",
+    )
+
+
+def test_reasons_count_a_volume_of_planned_pods_once() -> None:
+    """Four pods take one attachment, and the last one finds its own on the node: only CPU is taken."""
+    there = node("n", 4000)
+    there = replace(there, free={**there.free, DISK: 1})
+    plan = solve(Problem((pods("ns/a", 5, using("v")),), (), (there,)), BUDGET)
+    (left,) = plan.unplaced
+    assert (left.count, left.reasons) == (1, ("the free room of 1 existing node that it fits is taken by other pods",))
+
+
 def test_the_checker_counts_a_volume_once_and_no_node_attaches_too_many() -> None:
     problem = Problem((pods("ns/a", 2, using("v")), pods("ns/b", 1, using("w"))), (attaching(2),))
     plan = solve(problem, BUDGET)
