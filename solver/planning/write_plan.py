@@ -399,8 +399,8 @@ def _with_classes_merged(plan: Plan) -> Plan:
         return dict(sorted(found.items()))
 
     left = Counter[int]()
-    for each in plan.unplaced:
-        left[number[each.pod_class]] += each.count
+    for unplaced in plan.unplaced:
+        left[number[unplaced.pod_class]] += unplaced.count
     reasons_of = {number[each.pod_class]: each for each in plan.unplaced}
     return replace(
         plan,

@@ -424,17 +424,17 @@ def _common(room: Mapping[int, int], need: Mapping[int, int]) -> int:
 
 
 def _spare(nodes: Sequence[PlannedNodes], new: Sequence[Placement]) -> Iterator[Placement]:
-    """Yield nodes without pods, each for the requests of the first node of its group, or of the first node at all; none
-    where nobody gets a new node, as minimum sizes are the fleet's."""
+    """Yield nodes without pods, each for the requests of the first node of its group and domain, or of the first node
+    at all; none where nobody gets a new node, as minimum sizes are the fleet's."""
     if not new:
         return
-    owners: dict[str, tuple[str, ...]] = {}
+    owners: dict[tuple[str, str], tuple[str, ...]] = {}
     for node in new:
-        owners.setdefault(node.node_group, node.requests)
+        owners.setdefault((node.node_group, node.domain), node.requests)
     for each in nodes:
         if not each.pods:
-            uids = owners.get(each.node_group, new[0].requests)
-            yield from [Placement(each.node_group, requests=uids)] * each.count
+            uids = owners.get((each.node_group, each.domain), new[0].requests)
+            yield from [Placement(each.node_group, requests=uids, domain=each.domain)] * each.count
 
 
 def _together(new: Sequence[Placement]) -> list[tuple[Placement, ...]]:
