@@ -40,9 +40,11 @@ from solver.verify.places import CheckedPlaces
 
 _MOST_NODES, _MOST_PODS = 300, 2_000
 """Above it a plan is not played."""
-_MOST_STEPS, _MOST_ORDERS = 40_000, 100
-"""How often it is asked whether a node takes a pod, and in how many orders a plan is played: what takes more is played
-in fewer, or not at all."""
+_MOST_STEPS, _MOST_ORDERS = 100_000, 100
+"""Of which one compares a pod with one constraint on a node, and in how many orders a plan is played: what takes more
+is played in fewer, or not at all."""
+_AT_ONCE = 32
+"""Domains of a spread, or nodes that are compared with one in preparation, in the time of a step."""
 _MOST_LEFT_OUT = 10
 """Pods of a class that are left out and come in between."""
 
@@ -110,6 +112,8 @@ def left_without_node(problem: Problem, plan: Plan) -> Mapping[int, int]:
     nodes = len(problem.nodes) + sum(each.count for each in plan.nodes)
     if nodes > _MOST_NODES or sum(each.count for each in plan.pod_classes) > _MOST_PODS or not _orders_differ(plan):
         return {}
+    if _preparing(problem, plan, nodes) > _MOST_STEPS:
+        return {}
     play = _Play(problem, plan)
     worst: Counter[int] = Counter()
     for number in range(_MOST_ORDERS):
@@ -118,6 +122,16 @@ def left_without_node(problem: Problem, plan: Plan) -> Mapping[int, int]:
             break
         worst = max(worst, found, key=lambda each: each.total())
     return worst
+
+
+def _preparing(problem: Problem, plan: Plan, nodes: int) -> int:
+    """Return how many steps it takes to compare the specs with nodes and with each other's constraints."""
+    specs = dict.fromkeys(each.spec for each in plan.pod_classes)
+    running = dict.fromkeys(each.spec for node in problem.nodes for each in node.running)
+    spreads = sum(len(spec.topology_spread) for spec in specs)
+    terms = spreads + sum(len(spec.pod_affinity) for spec in specs)
+    terms += 2 * sum(len(spec.pod_anti_affinity) for spec in {**specs, **running})
+    return spreads * (1 + nodes // _AT_ONCE) + (len(specs) + len(running)) * terms // _AT_ONCE
 
 
 def _orders_differ(plan: Plan) -> bool:
@@ -230,6 +244,7 @@ class _Play:
                 if not (each.ending and tally.inside is not None):
                     tally.add(host, each.count)
         self._at_first = [dict(each.of) for each in self._tallies]
+        self._cost = {spec: self._steps_of(rules) for spec, rules in self._rules.items()}
         self._may: dict[tuple[PodSpec, int], bool] = {}
 
     def _hold(self, problem: Problem, plan: Plan) -> None:
@@ -266,6 +281,11 @@ class _Play:
             together[key].append(self._tally(term.topology_key, term.selector))
         affinity = [(mine, all(each.counts(spec) for each in mine)) for mine in together.values()]
         return _Rules(spreads, affinity, [])
+
+    @staticmethod
+    def _steps_of(rules: _Rules) -> int:
+        spreads = sum(1 + len(tally.of) // _AT_ONCE for _, tally, _ in rules.spreads)
+        return 1 + spreads + sum(len(terms) for terms, _ in rules.affinity) + len(rules.apart)
 
     def _tally(self, key: str, selector: PodSelector, inside: frozenset[int] | None = None) -> _Tally:
         self._tallies.append(_Tally(key, selector, inside=inside))
@@ -331,8 +351,8 @@ class _Play:
 
     def _takes(self, host: _Host, pod: _Pod) -> bool:
         """Return whether the node takes the pod beside those that are nominated to it, and without these."""
-        self.steps += 1
         spec = pod.of.spec
+        self.steps += self._cost[spec]
         if (spec, host.number) not in self._may:
             reason = fault(spec, host.where.labels, host.where.taints, host.name)
             self._may[spec, host.number] = reason is None
@@ -345,6 +365,7 @@ class _Play:
         ]
         if not others:
             return True
+        self.steps += self._cost[spec] + 2 * sum(len(self._adding[other]) for other in others)
         for other in others:
             self._put(host, other, 1)
         found = self._lets_in(host, spec, others)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from solver import Budget, solve
@@ -12,6 +14,7 @@ from solver.model import (
     NodeGroup,
     Operator,
     Plan,
+    PodAffinityTerm,
     PodSelector,
     PodSet,
     PodSpec,
@@ -21,6 +24,7 @@ from solver.model import (
     Status,
     TopologySpread,
 )
+from solver.planning.own_way import left_without_node
 
 ZONE, CAPACITY_TYPE, HOST = "topology.kubernetes.io/zone", "karpenter.sh/capacity-type", "kubernetes.io/hostname"
 BUDGET = Budget(deterministic_seconds=1.0)
@@ -105,3 +109,16 @@ def test_pods_of_a_higher_priority_that_wait_to_be_nominated_may_take_the_room_o
 def test_nominations_keep_the_room_of_a_gang_from_pods_of_its_own_priority() -> None:
     plan = _gang_beside(0)
     assert (plan.may_get_stuck, plan.certificate.status) == ((), Status.OPTIMAL)
+
+
+def test_what_takes_too_much_work_is_not_played(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = Problem((PodSet("ns/a", _pod(ZONE, CAPACITY_TYPE), 6),), GRID, STANDING)
+    plan = solve(problem, BUDGET)
+    assert left_without_node(problem, plan)
+    terms = tuple(
+        PodAffinityTerm(ZONE, PodSelector((Requirement("app", Operator.IN, (str(each),)),))) for each in range(50)
+    )
+    specs = (_pod(app=f"b{each}", pod_anti_affinity=terms) for each in range(1_000))
+    running = tuple(RunningPods(each, 1) for each in specs)
+    monkeypatch.setattr("solver.planning.own_way._Play", None)
+    assert left_without_node(replace(problem, nodes=(_node("zc", "spot", 4, running=running),)), plan) == {}
