@@ -393,7 +393,7 @@ class _Model:
             for values, supplies in sites.items():
                 for pod_set in unit.pod_sets:
                     count = problem.pod_sets[pod_set].count
-                    here = []
+                    here: list[cp_model.IntVar] = []
                     for index in supplies:
                         here += self._place(pod_set, index)
                     model.add(sum(here) == count * chosen[values])
@@ -548,11 +548,13 @@ class _Model:
     def pods(self, priority: int) -> cp_model.LinearExprT:
         """Return how many pods of a priority are served."""
         sets = self.of.problem.pod_sets
-        return sum(
+        parts: list[cp_model.LinearExprT] = [
             sum(sets[number].count for number in unit.pod_sets if sets[number].priority == priority)
             * self.gangs[unit.gang]
             for unit in self.of.units
-        ) + sum(served for number, served in self.served.items() if sets[number].priority == priority)
+        ]
+        parts += [pods for number, pods in self.served.items() if sets[number].priority == priority]
+        return sum(parts)
 
     def cost(self, weight: int) -> cp_model.LinearExprT:
         """Return the cost of new nodes of a weight, in millionths of $/h."""
