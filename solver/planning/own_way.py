@@ -114,7 +114,7 @@ def left_without_node(problem: Problem, plan: Plan) -> Mapping[int, int]:
         return {}
     if _preparing(problem, plan, nodes) > _MOST_STEPS:
         return {}
-    play = _Play(problem, plan)
+    play = _OwnWay(problem, plan)
     worst: Counter[int] = Counter()
     for number in range(_MOST_ORDERS):
         found = play.run(number)
@@ -149,7 +149,7 @@ def _orders_differ(plan: Plan) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pod:
+class _WaitingPod:
     """A pod that waits. `host` is the number of the node that it is planned on, None where it is left out."""
 
     of: PodClass
@@ -157,15 +157,15 @@ class _Pod:
     nominated: bool = False
 
 
-def _on_one_node(classes: Mapping[int, PodClass], pods: Mapping[int, int], host: int = 0) -> Iterator[_Pod]:
+def _on_one_node(classes: Mapping[int, PodClass], pods: Mapping[int, int], host: int = 0) -> Iterator[_WaitingPod]:
     mine = [classes[index] for index, count in sorted(pods.items()) for _ in range(count)]
     together = nominated_together([(each.spec, each.priority) for each in mine])
     for of, nominated in zip(mine, together, strict=True):
-        yield _Pod(of, host, nominated)
+        yield _WaitingPod(of, host, nominated)
 
 
 @dataclass(slots=True)
-class _Host:
+class _PlayedNode:
     """A node that stands, or a new one."""
 
     number: int
@@ -179,7 +179,7 @@ class _Host:
 
 
 @dataclass(slots=True)
-class _Tally:
+class _DomainCounts:
     """How many pods that a selector counts, or that carry a term of anti-affinity, are in each domain of a key."""
 
     key: str
@@ -192,43 +192,43 @@ class _Tally:
     def counts(self, spec: PodSpec) -> bool:
         return self.term in spec.pod_anti_affinity if self.selector is None else _counts(self.selector, spec)
 
-    def at(self, host: _Host) -> int:
+    def at(self, host: _PlayedNode) -> int:
         """Return how many are in the node's domain."""
         domain = host.domain(self.key)
         return 0 if domain is None else self.of.get(domain, 0)
 
-    def add(self, host: _Host, pods: int) -> None:
+    def add(self, host: _PlayedNode, pods: int) -> None:
         domain = host.domain(self.key)
         if domain is not None and (self.inside is None or host.number in self.inside):
             self.of[domain] = self.of.get(domain, 0) + pods
 
 
 @dataclass(slots=True)
-class _Rules:
+class _PodFilters:
     """What the filters between pods look at for the pods of one spec."""
 
-    spreads: list[tuple[TopologySpread, _Tally, bool]]
+    spreads: list[tuple[TopologySpread, _DomainCounts, bool]]
     """With whether each counts the pod itself."""
-    affinity: list[tuple[list[_Tally], bool]]
+    affinity: list[tuple[list[_DomainCounts], bool]]
     """Terms that are taken together, and whether they count the pod itself."""
-    apart: list[_Tally]
+    apart: list[_DomainCounts]
     """Of anti-affinity: pods that its terms select, and pods whose terms select it."""
 
 
-class _Play:
+class _OwnWay:
     def __init__(self, problem: Problem, plan: Plan) -> None:
         self.steps = 0
         self._classes = {each.index: each for each in plan.pod_classes}
-        self._hosts: list[_Host] = []
-        self._pods: list[_Pod] = []
+        self._hosts: list[_PlayedNode] = []
+        self._pods: list[_WaitingPod] = []
         self._hold(problem, plan)
         for left in plan.unplaced:
             of = self._classes[left.pod_class]
             if of.gang is None and not of.placeholder and not of.spec.unschedulable:
-                self._pods += [_Pod(of) for _ in range(min(left.count, _MOST_LEFT_OUT))]
+                self._pods += [_WaitingPod(of) for _ in range(min(left.count, _MOST_LEFT_OUT))]
         specs = dict.fromkeys(each.of.spec for each in self._pods)
         running = [(host, each) for host in self._hosts if isinstance(host.where, Node) for each in host.where.running]
-        self._tallies: list[_Tally] = []
+        self._tallies: list[_DomainCounts] = []
         self._rules = {spec: self._rules_of(spec) for spec in specs}
         self._apart(list(specs), [each.spec for _, each in running])
         self._adding = {
@@ -262,10 +262,10 @@ class _Play:
                 found += [(place.where, bare[name], place.pods)] * place.count
         found += [(node, node.free, onto.get(node.name, {})) for node in problem.nodes]
         for number, (where, free, pods) in enumerate(found):
-            self._hosts.append(_Host(number, where, where.name if isinstance(where, Node) else "", free))
+            self._hosts.append(_PlayedNode(number, where, where.name if isinstance(where, Node) else "", free))
             self._pods += [each for each in _on_one_node(self._classes, pods, number) if not each.of.placeholder]
 
-    def _rules_of(self, spec: PodSpec) -> _Rules:
+    def _rules_of(self, spec: PodSpec) -> _PodFilters:
         keys = hard_keys(spec)
         spreads = []
         for spread in (each for each in spec.topology_spread if each.is_required):
@@ -275,20 +275,20 @@ class _Play:
             )
             tally = self._tally(spread.topology_key, selector, inside)
             spreads.append((spread, tally, tally.counts(spec)))
-        together = defaultdict[object, list[_Tally]](list)
+        together = defaultdict[object, list[_DomainCounts]](list)
         for term in required_affinity(spec):
             key: object = (term.topology_key, term.selector) if term.alone else None
             together[key].append(self._tally(term.topology_key, term.selector))
         affinity = [(mine, all(each.counts(spec) for each in mine)) for mine in together.values()]
-        return _Rules(spreads, affinity, [])
+        return _PodFilters(spreads, affinity, [])
 
     @staticmethod
-    def _steps_of(rules: _Rules) -> int:
+    def _steps_of(rules: _PodFilters) -> int:
         spreads = sum(1 + len(tally.of) // _AT_ONCE for _, tally, _ in rules.spreads)
         return 1 + spreads + sum(len(terms) for terms, _ in rules.affinity) + len(rules.apart)
 
-    def _tally(self, key: str, selector: PodSelector, inside: frozenset[int] | None = None) -> _Tally:
-        self._tallies.append(_Tally(key, selector, inside=inside))
+    def _tally(self, key: str, selector: PodSelector, inside: frozenset[int] | None = None) -> _DomainCounts:
+        self._tallies.append(_DomainCounts(key, selector, inside=inside))
         return self._tallies[-1]
 
     def _apart(self, specs: Sequence[PodSpec], running: Iterable[PodSpec]) -> None:
@@ -297,7 +297,7 @@ class _Play:
         for term in dict.fromkeys(term for spec in carriers for term in spec.pod_anti_affinity):
             selected = self._tally(term.topology_key, term.selector)
             of_running = term.of_running().selector
-            carrying = _Tally(term.topology_key, term=term)
+            carrying = _DomainCounts(term.topology_key, term=term)
             self._tallies.append(carrying)
             for spec in specs:
                 if term in spec.pod_anti_affinity:
@@ -316,7 +316,7 @@ class _Play:
         waiting = list(self._pods)
         random.shuffle(waiting)
         waiting.sort(key=lambda each: -each.of.priority)
-        self._nominated: list[list[_Pod]] = [[] for _ in self._hosts]
+        self._nominated: list[list[_WaitingPod]] = [[] for _ in self._hosts]
         for pod in waiting:
             if pod.nominated and pod.host is not None:
                 self._nominated[pod.host].append(pod)
@@ -328,28 +328,28 @@ class _Play:
         instead = sum(pod.host is None for pod in self._pods) - sum(pod.host is None for pod in waiting)
         return stuck if stuck.total() > instead else Counter()
 
-    def _binds(self, pod: _Pod, random: Random) -> bool:
+    def _binds(self, pod: _WaitingPod, random: Random) -> bool:
         own = pod.host if pod.nominated else None
         if own is not None and self._takes(self._hosts[own], pod):
             return self._bind(self._hosts[own], pod)
         found = [host for host in self._hosts if host.number != own and self._takes(host, pod)]
         return self._bind(random.choice(found), pod) if found else False
 
-    def _bind(self, host: _Host, pod: _Pod) -> bool:
+    def _bind(self, host: _PlayedNode, pod: _WaitingPod) -> bool:
         if pod.nominated and pod.host is not None:
             self._nominated[pod.host].remove(pod)
         self._put(host, pod.of.spec, 1)
         self._there[host.number].append(pod.of.spec)
         return True
 
-    def _put(self, host: _Host, spec: PodSpec, pods: int) -> None:
+    def _put(self, host: _PlayedNode, spec: PodSpec, pods: int) -> None:
         free = self._free[host.number]
         for name, amount in (*spec.requests, (PODS, 1)):
             free[name] = free.get(name, 0) - amount * pods
         for tally in self._adding[spec]:
             tally.add(host, pods)
 
-    def _takes(self, host: _Host, pod: _Pod) -> bool:
+    def _takes(self, host: _PlayedNode, pod: _WaitingPod) -> bool:
         """Return whether the node takes the pod beside those that are nominated to it, and without these."""
         spec = pod.of.spec
         self.steps += self._cost[spec]
@@ -373,7 +373,7 @@ class _Play:
             self._put(host, other, -1)
         return found
 
-    def _lets_in(self, host: _Host, spec: PodSpec, beside: Sequence[PodSpec]) -> bool:
+    def _lets_in(self, host: _PlayedNode, spec: PodSpec, beside: Sequence[PodSpec]) -> bool:
         free = self._free[host.number]
         if any(free.get(name, 0) < amount for name, amount in (*spec.requests, (PODS, 1))):
             return False
@@ -385,7 +385,7 @@ class _Play:
             and not self._clash(host, spec, beside)
         )
 
-    def _clash(self, host: _Host, spec: PodSpec, beside: Sequence[PodSpec]) -> bool:
+    def _clash(self, host: _PlayedNode, spec: PodSpec, beside: Sequence[PodSpec]) -> bool:
         if not spec.host_ports:
             return False
         running = host.where.running if isinstance(host.where, Node) else ()
@@ -393,14 +393,14 @@ class _Play:
         return any(clash(mine, its) for other in others for its in other.host_ports for mine in spec.host_ports)
 
 
-def _within(host: _Host, spread: TopologySpread, tally: _Tally, own: bool) -> bool:
+def _within(host: _PlayedNode, spread: TopologySpread, tally: _DomainCounts, own: bool) -> bool:
     if host.domain(spread.topology_key) is None:
         return False
     level = min(tally.of.values(), default=0) if len(tally.of) >= spread.min_domains else 0
     return tally.at(host) + own - level <= spread.max_skew
 
 
-def _near(host: _Host, terms: Sequence[_Tally], own: bool) -> bool:
+def _near(host: _PlayedNode, terms: Sequence[_DomainCounts], own: bool) -> bool:
     if any(host.domain(each.key) is None for each in terms):
         return False
     return all(each.at(host) for each in terms) or (own and not any(any(each.of.values()) for each in terms))

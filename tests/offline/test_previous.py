@@ -10,13 +10,23 @@ from typing import Any
 import pytest
 
 from cagrpc.cli.main import main
+from cagrpc.controllers.planning.records import PlanRecord
 from cagrpc.errors import InvalidConfiguration
 from cagrpc.offline import plan_report, plan_words
 from cagrpc.offline.planning import Planned
 from cagrpc.offline.previous import read_previous
 from cagrpc.tables import console
 from solver import Budget, NodeGroup, PodSet, PodSpec, Problem, solve
-from solver.model import NodeGroupIncrease, PlacedOnNode, Plan, PlannedNodes, PodClass, Relaxed, Unplaced
+from solver.model import (
+    MayGetStuck,
+    NodeGroupIncrease,
+    PlacedOnNode,
+    Plan,
+    PlannedNodes,
+    PodClass,
+    Relaxed,
+    Unplaced,
+)
 from solver.model.plan import TellProgress
 
 SMALL = PodSet("default/small", PodSpec((("cpu", 500),)), 3, priority=7)
@@ -169,6 +179,22 @@ def test_a_bad_previous_plan_is_told_with_the_other_faults(tmp_path: Path, capsy
     told = capsys.readouterr().err
     assert "none.json: cannot be read: No such file" in told
     assert '--budget: found "soon"' in told
+
+
+def test_pods_that_may_get_stuck_are_shown(planned: Planned, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "may_get_stuck" not in plan_report.as_json(planned)
+    index = next(each.index for each in planned.plan.pod_classes if each.example == SMALL.name)
+    risk = MayGetStuck(index, 2, "others may come first")
+    risky = replace(planned, plan=replace(planned.plan, may_get_stuck=(risk,)))
+    found = [{"class": index, "count": 2, "reason": "others may come first"}]
+    assert plan_report.as_json(risky)["may_get_stuck"] == found
+    plan_words.print_plan(risky, console())
+    out = capsys.readouterr().out
+    assert "Pods that may get stuck without a node" in out
+    (row,) = (line for line in out.splitlines() if "others may come first" in line)
+    assert "2 pods like default/small" in row
+    (warning,) = PlanRecord("p", 0.0, "pods").of(risky.plan).warnings
+    assert warning == "2 pods like default/small may get stuck without a node: others may come first"
 
 
 def test_preferences_that_were_given_up_are_shown(planned: Planned, capsys: pytest.CaptureFixture[str]) -> None:
