@@ -149,7 +149,7 @@ def _orders_differ(plan: Plan) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _WaitingPod:
+class _PlayedPod:
     """A pod that waits. `host` is the number of the node that it is planned on, None where it is left out."""
 
     of: PodClass
@@ -157,11 +157,11 @@ class _WaitingPod:
     nominated: bool = False
 
 
-def _on_one_node(classes: Mapping[int, PodClass], pods: Mapping[int, int], host: int = 0) -> Iterator[_WaitingPod]:
+def _on_one_node(classes: Mapping[int, PodClass], pods: Mapping[int, int], host: int = 0) -> Iterator[_PlayedPod]:
     mine = [classes[index] for index, count in sorted(pods.items()) for _ in range(count)]
     together = nominated_together([(each.spec, each.priority) for each in mine])
     for of, nominated in zip(mine, together, strict=True):
-        yield _WaitingPod(of, host, nominated)
+        yield _PlayedPod(of, host, nominated)
 
 
 @dataclass(slots=True)
@@ -220,12 +220,12 @@ class _OwnWay:
         self.steps = 0
         self._classes = {each.index: each for each in plan.pod_classes}
         self._hosts: list[_PlayedNode] = []
-        self._pods: list[_WaitingPod] = []
+        self._pods: list[_PlayedPod] = []
         self._hold(problem, plan)
         for left in plan.unplaced:
             of = self._classes[left.pod_class]
             if of.gang is None and not of.placeholder and not of.spec.unschedulable:
-                self._pods += [_WaitingPod(of) for _ in range(min(left.count, _MOST_LEFT_OUT))]
+                self._pods += [_PlayedPod(of) for _ in range(min(left.count, _MOST_LEFT_OUT))]
         specs = dict.fromkeys(each.of.spec for each in self._pods)
         running = [(host, each) for host in self._hosts if isinstance(host.where, Node) for each in host.where.running]
         self._tallies: list[_DomainCounts] = []
@@ -316,7 +316,7 @@ class _OwnWay:
         waiting = list(self._pods)
         random.shuffle(waiting)
         waiting.sort(key=lambda each: -each.of.priority)
-        self._nominated: list[list[_WaitingPod]] = [[] for _ in self._hosts]
+        self._nominated: list[list[_PlayedPod]] = [[] for _ in self._hosts]
         for pod in waiting:
             if pod.nominated and pod.host is not None:
                 self._nominated[pod.host].append(pod)
@@ -328,14 +328,14 @@ class _OwnWay:
         instead = sum(pod.host is None for pod in self._pods) - sum(pod.host is None for pod in waiting)
         return stuck if stuck.total() > instead else Counter()
 
-    def _binds(self, pod: _WaitingPod, random: Random) -> bool:
+    def _binds(self, pod: _PlayedPod, random: Random) -> bool:
         own = pod.host if pod.nominated else None
         if own is not None and self._takes(self._hosts[own], pod):
             return self._bind(self._hosts[own], pod)
         found = [host for host in self._hosts if host.number != own and self._takes(host, pod)]
         return self._bind(random.choice(found), pod) if found else False
 
-    def _bind(self, host: _PlayedNode, pod: _WaitingPod) -> bool:
+    def _bind(self, host: _PlayedNode, pod: _PlayedPod) -> bool:
         if pod.nominated and pod.host is not None:
             self._nominated[pod.host].remove(pod)
         self._put(host, pod.of.spec, 1)
@@ -349,7 +349,7 @@ class _OwnWay:
         for tally in self._adding[spec]:
             tally.add(host, pods)
 
-    def _takes(self, host: _PlayedNode, pod: _WaitingPod) -> bool:
+    def _takes(self, host: _PlayedNode, pod: _PlayedPod) -> bool:
         """Return whether the node takes the pod beside those that are nominated to it, and without these."""
         spec = pod.of.spec
         self.steps += self._cost[spec]
