@@ -120,5 +120,5 @@ def test_what_takes_too_much_work_is_not_played(monkeypatch: pytest.MonkeyPatch)
     )
     specs = (_pod(app=f"b{each}", pod_anti_affinity=terms) for each in range(1_000))
     running = tuple(RunningPods(each, 1) for each in specs)
-    monkeypatch.setattr("solver.planning.own_way._Play", None)
+    monkeypatch.setattr("solver.planning.own_way._OwnWay", None)
     assert left_without_node(replace(problem, nodes=(_node("zc", "spot", 4, running=running),)), plan) == {}
