@@ -319,7 +319,8 @@ def _among(pods: PodSet, values: tuple[str, ...]) -> PodSet:
 def test_plans_with_wishes_are_as_good_as_the_best_of_all_sets_of_domains(problem: Problem) -> None:
     plan = solve(problem, BUDGET)
     whole = with_new_domains(problem, (RACK,), 9)
-    values = sorted({each.labels[RACK] for each in (*whole.node_groups, *whole.nodes) if RACK in each.labels})
+    labels = [*(group.labels for group in whole.node_groups), *(node.labels for node in whole.nodes)]
+    values = sorted({each[RACK] for each in labels if RACK in each})
     subsets = [each for size in range(1, len(values) + 1) for each in combinations(values, size)]
     after = problem.pod_sets[0].spec.preferred_domains[0].after_cost
     found = []
