@@ -22,7 +22,6 @@ from tools.manifests import MANIFESTS
 PAGE = "docs/guides/in-a-cluster.md"
 TEXT = (ROOT / PAGE).read_text()
 NAMESPACES = "/api/v1/namespaces"
-LEASES = "/apis/coordination.k8s.io/v1/namespaces/cagrpc/leases"
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 REFUSED = "--set config.drive=fly"
 PLAYED = ("## With Helm", "## Plain manifests", "## Who reads", "## The journal in a cluster")
@@ -89,8 +88,7 @@ def test_with_helm(reader_with_helm: PageReader, cluster: Cluster) -> None:
     reader.run("helm uninstall cagrpc --namespace cagrpc")
     assert "increments.cagrpc.io" in {each["metadata"]["name"] for each in cluster.admin.items(CRDS)}
     removals = re.findall(r"\| `(kubectl [^`]+)` \|", section("### What stays after `helm uninstall`"))
-    assert len(removals) == 4
-    cluster.admin.ensure(LEASES, {"metadata": {"name": "cagrpc"}})  # that a server would have left
+    assert len(removals) == 3
     for each in removals:
         reader.run(each.replace("delete", "delete --wait=false --ignore-not-found"))
     wait_for(
