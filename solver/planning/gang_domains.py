@@ -349,7 +349,7 @@ class GangDomains:
 
 
 @dataclass(frozen=True, slots=True)
-class _Choice:
+class _ChosenDomains:
     """What the smaller problem comes to."""
 
     units: Mapping[int, Domains]
@@ -582,17 +582,17 @@ class _Model:
             yield sum(spread for wish, spread in self.spread.items() if wish.after_cost)
         yield sum(self.begun)
 
-    def choose(self, budget: RunningBudget) -> _Choice:
+    def choose(self, budget: RunningBudget) -> _ChosenDomains:
         """Return the best choice that is found; empty where there is none."""
         stages = list(self.stages())
-        found = _Choice({}, {}, {})
+        found = _ChosenDomains({}, {}, {})
         solver = new_solver()
         for number, stage in enumerate(stages):
             self.model.minimize(stage)
             left = budget.left_seconds() * (_STAGE_SHARE if number + 1 < len(stages) else 1)
             if solve_within(self.model, solver, budget, left) not in FEASIBLE:
                 return found
-            found = _Choice(
+            found = _ChosenDomains(
                 {
                     number: values
                     for number, chosen in self.at.items()
@@ -649,7 +649,7 @@ def _per_node(spec: PodSpec, supply: _Supply) -> int:
     return most
 
 
-def _pinned(of: GangDomains, choice: _Choice) -> tuple[Problem, dict[PodSpec, PodSpec]]:
+def _pinned(of: GangDomains, choice: _ChosenDomains) -> tuple[Problem, dict[PodSpec, PodSpec]]:
     """Return the problem of pods that may run in the domains that are chosen for them only, and ask for no company; and
     the specs that are asked for, by those that are planned instead."""
     before = {_apart(spec): spec for spec in of.asking}
