@@ -666,12 +666,15 @@ def _pinned(of: GangDomains, choice: _ChosenDomains) -> tuple[Problem, dict[PodS
                 for key, value in zip(of.keys, site, strict=True)
             )
             pinned.append((here, count))
-        for there, count in pinned:
-            found.append(replace(pods, spec=_only_in(pods.spec, there), count=count))
-            before[found[-1].spec] = pods.spec
+        parts = [([there], count) for there, count in pinned]
         left = pods.count - sum(count for _, count in pinned)
-        if left or not pinned:
-            found.append(replace(pods, spec=_apart(pods.spec), count=left) if number in of.pod_sets else pods)
+        if pinned and left:  # in no further domain, where they could take the room of others
+            parts.append(([there for there, _ in pinned], left))
+        for sites, count in parts:
+            found.append(replace(pods, spec=_only_in(pods.spec, sites), count=count))
+            before[found[-1].spec] = pods.spec
+        if not pinned:
+            found.append(replace(pods, spec=_apart(pods.spec)) if number in of.pod_sets else pods)
     groups = (
         replace(group, max_size=_most_beside_spares(group, choice.opened.get(number, 0)))
         for number, group in enumerate(of.problem.node_groups)
@@ -684,8 +687,8 @@ def _most_beside_spares(group: NodeGroup, opened: int) -> int:
     return max(group.target_size + opened, group.max_size - group.spares) if opened else group.max_size
 
 
-def _only_in(spec: PodSpec, there: tuple[Requirement, ...]) -> PodSpec:
-    return replace(_apart(spec), node_terms=(*spec.node_terms, (NodeSelectorTerm(there),)))
+def _only_in(spec: PodSpec, there: Sequence[tuple[Requirement, ...]]) -> PodSpec:
+    return replace(_apart(spec), node_terms=(*spec.node_terms, tuple(map(NodeSelectorTerm, there))))
 
 
 Search = Callable[[Problem, RunningBudget, SearchProgress], Plan]

@@ -40,7 +40,7 @@ from solver.verify.places import CheckedPlaces
 
 _MOST_NODES, _MOST_PODS = 300, 2_000
 """Above it a plan is not played."""
-_MOST_STEPS, _MOST_ORDERS = 100_000, 100
+_MOST_STEPS, _MOST_ORDERS = 10_000, 100
 """Of which one compares a pod with one constraint on a node, and in how many orders a plan is played: what takes more
 is played in fewer, or not at all."""
 _AT_ONCE = 32

@@ -401,7 +401,10 @@ class NodeTable:
 
     def put_volume(self, before: Volume | None, after: Volume | None) -> None:
         """Set by which handle a volume is known, of which there may be VolumeAttachments."""
-        name = next(each.name for each in (after, before) if each is not None)
+        known = after or before
+        if known is None:
+            return
+        name = known.name
         disks = self._disks.pop(name, name), name if after is None else after.disk
         if disks[1] != name:
             self._disks[name] = disks[1]

@@ -139,7 +139,7 @@ class MachineCloud(Cloud):
             if query.items() <= (each["metadata"].get("labels") or {}).items()
             and (not query or each["metadata"]["labels"].get("cluster.x-k8s.io/cluster-name") == CLUSTER)
         }
-        return there == {name: each["metadata"]["resourceVersion"] for name, each in store._objects.items()}
+        return there == {name: each["metadata"]["resourceVersion"] for name, each in tuple(store._objects.items())}
 
 
 def _wait(condition: Any) -> None:
