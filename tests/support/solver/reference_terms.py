@@ -205,6 +205,16 @@ class _Terms:
                 helping = sum(self.planned(term, domain, helpers))
                 self.model.add(helping >= 1).only_enforce_if(self.if_any(mine))
 
+    def accompany(self, term: PodAffinityTerm, homes: Mapping[object, cp_model.IntVar]) -> None:
+        """Pods that a term counts and does not bind may come first: where any is planned, one is in the domain of those
+        that it binds."""
+        unbound = [spec for spec in self.specs if term not in required_affinity(spec)]
+        domains = {self.domain(slot, term.topology_key) for slot in range(len(self.slots))} - {None}
+        by_domain = {each: self.planned(term, each, unbound) for each in domains}
+        first = self.if_any([pods for mine in by_domain.values() for pods in mine])
+        for domain, home in homes.items():
+            self.model.add(sum(by_domain[domain]) >= 1).only_enforce_if(home, first)
+
     def waits(self, spec: PodSpec) -> set[PodSpec]:
         """Classes that a class has to wait for, over however many others."""
         found: set[PodSpec] = set()
@@ -306,8 +316,9 @@ def add_terms(
     terms = _Terms(model, problem, slots, place, opened)
     for p, level in sorted({(p, level) for p, level, _ in place}):
         terms.of(p, level)
-    for homes in terms.homes.values():
+    for term, homes in terms.homes.items():
         model.add(sum(homes.values()) <= 1)
+        terms.accompany(term, homes)
     for s, slot in enumerate(slots):
         for pods in slot.running:
             for term in pods.spec.pod_anti_affinity:
