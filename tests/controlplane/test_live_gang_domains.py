@@ -4,6 +4,7 @@ annotations, a node that must go in the middle of one, and domains that come wit
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -13,7 +14,11 @@ from tests.support.controlplane.consolidating import ON
 from tests.support.controlplane.live import Live, group
 from tests.support.controlplane.plane import NEWEST, ControlPlane
 from tests.support.controlplane.plugin import running
+from tests.support.controlplane.processes import wait_for
 
+POLICIES, BINDINGS = (
+    f"/apis/admissionregistration.k8s.io/v1/mutatingadmission{kind}" for kind in ("policies", "policybindings")
+)
 RACK = "example.com/rack"
 KUEUE = {"kueue.x-k8s.io/podset-required-topology": RACK, "kueue.x-k8s.io/workload": "train"}
 EACH = 4
@@ -81,6 +86,51 @@ def test_each_of_two_gangs_is_bound_in_a_domain_that_came_with_its_nodes(live: L
     live.wait_until_settled()
     assert len(racks(live)) == 2
     assert live.phases() == ["done", "done"]
+
+
+@contextmanager
+def scattering(live: Live, pool: str) -> Iterator[None]:
+    """Give each Node of a pool a rack of its own, as a cloud does that has no room for all in one."""
+    admin, name = live.cluster.admin, f"scattering-{live.cluster.namespace}"
+    of_nodes = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["nodes"]}
+    labels = f'Object{{metadata: Object.metadata{{labels: {{"{RACK}": object.metadata.name}}}}}}'
+    spec = {
+        "failurePolicy": "Fail",
+        "reinvocationPolicy": "Never",
+        "matchConstraints": {"resourceRules": [of_nodes]},
+        "matchConditions": [{"name": "pool", "expression": f"object.metadata.labels[?'pool'].orValue('') == '{pool}'"}],
+        "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": labels}}],
+    }
+    probe = {"metadata": {"name": "probe", "labels": {"pool": pool}}}
+    try:
+        admin.create(POLICIES, {"metadata": {"name": name}, "spec": spec})
+        admin.create(BINDINGS, {"metadata": {"name": name}, "spec": {"policyName": name}})
+        wait_for(
+            lambda: RACK in admin.create(f"{NODES}?dryRun=All", probe)["metadata"]["labels"], "the policy is in force"
+        )
+        yield
+    finally:
+        for path in (BINDINGS, POLICIES):
+            admin.delete(f"{path}/{name}")
+
+
+def test_a_gang_whose_nodes_came_scattered_is_rolled_back_and_bound_elsewhere(live: Live) -> None:
+    live.configure(
+        [
+            {"name": "hoped", "weight": 50, "topology": NEW, "node_groups": [group("a", "4", "8Gi", 0.2)]},
+            {"name": "known", "weight": 10, "topology": KNOWN, "node_groups": [group("b", "4", "8Gi", 0.5)]},
+        ],
+        planner={"shortage": "1m"},
+    )
+    live.start()
+    with scattering(live, "a"):
+        create_gang(live, "Kueue")
+        live.wait_for_running(EACH)
+        live.wait_until_settled()
+    assert len(racks(live)) == 1
+    assert racks(live) < {"r2", "r3"}
+    assert sorted(live.phases()) == ["done", "rolled-back"]
+    assert live.pools().keys() == {"b"}
 
 
 def test_a_gang_of_which_a_node_must_go_moves_whole_to_another_rack(live: Live) -> None:
