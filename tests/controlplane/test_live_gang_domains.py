@@ -40,7 +40,7 @@ def control_plane(
 
 
 def create_gang(live: Live, asking: str) -> None:
-    """Two pods fill a node."""
+    """Two pods fill a node. As `gated` they wait for Kueue first, of which this plays the part."""
     more: dict[str, Any] = {"metadata": {"annotations": KUEUE}}
     if asking == "PodGroup":
         spec = {
@@ -50,8 +50,11 @@ def create_gang(live: Live, asking: str) -> None:
         path = live.cluster.path("podgroups", api=f"apis/scheduling.k8s.io/{live.cluster.plane.release.pod_groups}")
         live.cluster.admin.create(path, {"metadata": {"name": "train"}, "spec": spec})
         more = {"schedulingGroup": {"podGroupName": "train"}}
+    gates = {"schedulingGates": [{"name": "kueue.x-k8s.io/topology"}]} if asking == "gated" else {}
     for number in range(EACH):
-        live.cluster.create_pod(f"worker-{number}", {"cpu": "2", "memory": "1Gi"}, **more)
+        live.cluster.create_pod(f"worker-{number}", {"cpu": "2", "memory": "1Gi"}, **more, **gates)
+    for number in range(EACH) if gates else ():
+        live.cluster.admin.merge(live.cluster.path("pods", f"worker-{number}"), {"spec": {"schedulingGates": None}})
 
 
 def racks(live: Live) -> set[str]:
@@ -60,7 +63,7 @@ def racks(live: Live) -> set[str]:
     return {nodes[pod["spec"]["nodeName"]] for pod in live.cluster.pods()}
 
 
-@pytest.mark.parametrize("asking", ["PodGroup", "Kueue"])
+@pytest.mark.parametrize("asking", ["PodGroup", "Kueue", "gated"])
 def test_a_gang_is_bound_in_one_known_rack(live: Live, asking: str) -> None:
     live.configure([{"name": "all", "topology": KNOWN, "node_groups": [group("a", "4", "8Gi", 0.2)]}])
     live.start()
