@@ -31,7 +31,12 @@ _FIRST, _SECOND = "first", "second"
 _PATIENCE_SECONDS = 240.0
 _HEADS = ("CA", "drive", "up s", "nodes", "instead s", "nodes", "rolled back", "down s")
 _TAINT = "startup-taint.cluster-autoscaler.kubernetes.io/cagrpc-increment"
-_FLAGS = ("--scan-interval=5s", "--scale-down-unneeded-time=15s", "--scale-down-delay-after-add=5s")
+_FLAGS = (
+    "--scan-interval=5s",
+    "--scale-down-unneeded-time=15s",
+    "--scale-down-delay-after-add=5s",
+    "--unremovable-node-recheck-timeout=10s",  # 5 min by default, which is longer than anybody waits here
+)
 _numbers = count(1)
 
 
