@@ -57,27 +57,27 @@ def nominated_together(pods: Sequence[tuple[PodSpec, int]]) -> list[bool]:
     there, and those nominated elsewhere as if they were not (RunFilterPluginsWithNominatedPods): of pods that a
     required spread counts, more than its maxSkew would keep each other out for as long as they are nominated. The
     others wait for their turn, which comes as pods are bound."""
-    chosen: list[tuple[PodSpec, int]] = []
-    found = [False] * len(pods)
+    chosen: list[PodSpec] = []
+    counted: dict[tuple[TopologySpread, str], int] = {}
+    """By spread and namespace of the pods of this priority: those of higher ones do not see them."""
+    found, level = [False] * len(pods), None
     for index in sorted(range(len(pods)), key=lambda each: -pods[each][1]):
-        both = [*chosen, pods[index]]
-        alike = (each for each in both if each[1] == pods[index][1])  # those of higher priorities do not see it
-        if all(_lets_in(spec, both) for spec, _ in alike):
-            chosen, found[index] = both, True
+        spec, priority = pods[index]
+        counted, level = counted if priority == level else {}, priority
+        own = dict.fromkeys((each, spec.namespace) for each in spec.topology_spread if each.is_required)
+        before = {
+            each: counted[each] if each in counted else sum(_counts_nominated(*each, other) for other in chosen)
+            for each in {**counted, **own}
+        }
+        after = {each: count + _counts_nominated(*each, spec) for each, count in before.items()}
+        if all(count <= spread.max_skew for (spread, _), count in after.items()):
+            chosen.append(spec)
+            counted, found[index] = after, True
     return found
 
 
-def _lets_in(spec: PodSpec, beside: Sequence[tuple[PodSpec, int]]) -> bool:
-    """Return whether so many pods on one node, itself among them, are no more than a pod's spreads allow."""
-    return all(
-        sum(_counts_nominated(each, spec, other) for other, _ in beside) <= each.max_skew
-        for each in spec.topology_spread
-        if each.is_required
-    )
-
-
-def _counts_nominated(spread: TopologySpread, of: PodSpec, other: PodSpec) -> bool:
-    if of.namespace != other.namespace:
+def _counts_nominated(spread: TopologySpread, namespace: str, other: PodSpec) -> bool:
+    if namespace != other.namespace:
         return False
     # An empty selector, which counts no pod that runs, counts those that are nominated.
     return spread.selector.match_expressions is None or _counts(spread.selector, other)
