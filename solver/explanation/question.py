@@ -18,12 +18,12 @@ from solver.model import (
     Plan,
     PodClass,
     PodSet,
-    PodSpec,
     Problem,
     TaintEffect,
 )
 from solver.model.budget import RunningBudget
 from solver.model.capacity import after_plan
+from solver.model.eligibility import without_preferences
 from solver.planning.solve import solve
 
 LARGEST_SHARE = 0.2
@@ -172,7 +172,7 @@ def _plain(problem: Problem) -> Problem:
     return replace(
         problem,
         pod_sets=tuple(
-            PodSet(pods.name, _without_preferences(pods.spec), pods.count) for pods in problem.pod_sets if pods.count
+            PodSet(pods.name, without_preferences(pods.spec), pods.count) for pods in problem.pod_sets if pods.count
         ),
         node_groups=tuple(
             replace(g, price_usd_per_hour=0.0, weight=0, taints=tuple(t for t in g.taints if _hard(t.effect)))
@@ -183,8 +183,3 @@ def _plain(problem: Problem) -> Problem:
 
 def _hard(effect: TaintEffect) -> bool:
     return effect is not TaintEffect.PREFER_NO_SCHEDULE
-
-
-def _without_preferences(spec: PodSpec) -> PodSpec:
-    required = tuple(t for t in spec.topology_spread if t.is_required)
-    return replace(spec, preferred_nodes=(), preferred_pods=(), preferred_domains=(), topology_spread=required)

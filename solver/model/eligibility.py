@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
 
 from solver.model import (
     HOSTNAME,
@@ -161,6 +163,15 @@ def all_why_not_eligible(spec: PodSpec, labels: Labels, taints: Sequence[Taint],
     for taint in taints:
         if untolerated((taint,), spec.tolerations) is not None:
             yield f"taint {taint} not tolerated"
+
+
+@lru_cache(maxsize=10_000)
+def without_preferences(spec: PodSpec) -> PodSpec:
+    """Return the spec with what it requires alone: preferences keep no pod from a node."""
+    hard = tuple(each for each in spec.topology_spread if each.is_required)
+    if hard == spec.topology_spread and not (spec.preferred_nodes or spec.preferred_pods or spec.preferred_domains):
+        return spec
+    return replace(spec, topology_spread=hard, preferred_nodes=(), preferred_pods=(), preferred_domains=())
 
 
 def is_spread_over_hosts(spec: PodSpec) -> bool:

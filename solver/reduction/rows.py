@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from solver.model import HOSTNAME, PODS, Devices, HostPort, Labels, PodSpec, Resources, RunningPods, Taint
-from solver.model.eligibility import counts_domain, why_not_eligible
+from solver.model.eligibility import counts_domain, why_not_eligible, without_preferences
 from solver.reduction.selecting import PodsByLabel
 from solver.reduction.terms import (
     RunningPodIndex,
@@ -669,10 +669,8 @@ def _asked(spec: PodSpec, *, rules: bool) -> PodSpec:
     if rules:
         return spec
     return replace(
-        spec,
+        without_preferences(spec),
         pod_affinity=(),
         pod_anti_affinity=tuple(t for t in spec.pod_anti_affinity if t.topology_key == HOSTNAME),
         topology_spread=tuple(s for s in spec.topology_spread if s.topology_key == HOSTNAME and s.is_required),
-        preferred_nodes=(),
-        preferred_pods=(),
     )

@@ -24,13 +24,14 @@ from cagrpc.controllers.consolidation.holds import Hold, Holds, in_words, increm
 from cagrpc.controllers.events import EventRecorder
 from cagrpc.controllers.provisioning.model import namespace_of
 from cagrpc.controllers.scale_down.choice import AT_MINIMUM, IN_FLIGHT, TO_BE_DELETED, booked_for
-from cagrpc.controllers.scale_down.constraints import is_constrained_by_others, required
+from cagrpc.controllers.scale_down.constraints import is_constrained_by_others
 from cagrpc.controllers.settings import ConsolidationPolicy, ConsolidationSettings, RepairRule, share
 from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import DisruptedNode, FleetSnapshot
 from cagrpc.runtime.clock import EpochClock, epoch
 from solver.consolidation.model import ConsolidationProblem, DisruptionReason, StandingNode
 from solver.model import Node, NodeGroup, PodSet, PodSpec, RunningPods
+from solver.model.eligibility import without_preferences
 from solver.model.plan import ClassKey
 
 MOST_UNHEALTHY_PERCENT = 20
@@ -321,7 +322,7 @@ class _RequiredSpecs:
         """Return one object for equal ones."""
         found = self._known.get(id(spec))
         if found is None:
-            bare = required(spec)
+            bare = without_preferences(spec)
             found = self._known[id(spec)] = self._own.setdefault(bare, bare)
         return found
 

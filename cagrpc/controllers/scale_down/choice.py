@@ -24,13 +24,13 @@ from cagrpc.cluster.node_info import RequestOwner, Reservations, merged
 from cagrpc.cluster.spares import kept_free
 from cagrpc.cluster.state import ClusterNode, ClusterState
 from cagrpc.controllers.assume_cache.snapshot import Snapshot
-from cagrpc.controllers.scale_down.constraints import keys_kept_out_of, required
+from cagrpc.controllers.scale_down.constraints import keys_kept_out_of
 from cagrpc.controllers.scale_down.relocation import Pods, Relocation, Room, movable, reserve, seen_by_waiting
 from cagrpc.fleet.model import FleetSnapshot
 from cagrpc.runtime.clock import MonotonicClock
 from solver.model import CPU, MEMORY, PODS, Budget, DeviceClaim, PodSet, PodSpec, Resources
 from solver.model.allocation import allocate
-from solver.model.eligibility import on_nodes
+from solver.model.eligibility import on_nodes, without_preferences
 from solver.reduction.node_columns import Bools, NodeColumns, amount_of
 
 TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
@@ -374,11 +374,13 @@ class _Removals:
     def reserve(self, cluster: ClusterState) -> Generator[None, None, None]:
         """Assume pending pods, and those of nodes that are being removed, on existing nodes. Gangs are not heeded:
         these nodes may be a part of what a gang gets."""
-        sets = [replace(each.pod_set, spec=required(each.pod_set.spec), gang=None) for each in cluster.waiting]
+        sets = [
+            replace(each.pod_set, spec=without_preferences(each.pod_set.spec), gang=None) for each in cluster.waiting
+        ]
         homeless: Counter[PodSpec] = Counter()
         for name in self._leaving:
             for spec, count in _pods(self._known.of[name]).items():
-                homeless[required(spec)] += count
+                homeless[without_preferences(spec)] += count
         sets += [PodSet(f"of nodes that leave, {n}", *each) for n, each in enumerate(homeless.items())]
         relocation = Relocation(self._room, self._keeping_out, movable if homeless else seen_by_waiting)
         budget = self._rules.budget or Budget(self._rules.waiting_seconds)

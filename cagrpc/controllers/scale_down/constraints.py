@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
-from functools import lru_cache
 
 from cagrpc.api.core.selectors import PodIdentity, SelectorsByLabel
 from solver.model import HOSTNAME, Operator, PodAffinityTerm, PodSelector, PodSpec, TopologySpread
@@ -18,29 +16,20 @@ _UNLIMITED = 10**9
 """More pods than any node has room for."""
 
 
-@lru_cache(maxsize=10_000)
-def required(spec: PodSpec) -> PodSpec:
-    """Return the spec without its preferences, which never prevent a move."""
-    hard = tuple(each for each in spec.topology_spread if each.is_required)
-    if hard == spec.topology_spread and not (spec.preferred_nodes or spec.preferred_pods or spec.preferred_domains):
-        return spec
-    return replace(spec, topology_spread=hard, preferred_nodes=(), preferred_pods=(), preferred_domains=())
-
-
 def is_constrained_by_others(spec: PodSpec) -> bool:
     """Return whether it has required pod affinity or anti-affinity, or any topology spread, a `ScheduleAnyway` one too.
-    Of `required` specs only `DoNotSchedule` ones are left."""
+    Of specs without preferences only `DoNotSchedule` ones are left."""
     return bool(spec.pod_affinity or spec.pod_anti_affinity or spec.topology_spread)
 
 
 def decided_by_node(spec: PodSpec) -> bool:
-    """Return whether each node by itself decides if a `required` spec's constraints between pods let it in: it has
-    none, or only such over hostnames that keep pods apart."""
+    """Return whether each node by itself decides if a spec's required constraints between pods let it in: it has none,
+    or only such over hostnames that keep pods apart."""
     return not spec.pod_affinity and not domain_keys([spec])
 
 
 def domain_keys(specs: Iterable[PodSpec]) -> set[str]:
-    """Return the topology keys of the terms of `required` specs, without hostnames."""
+    """Return the topology keys of the terms of specs without preferences, but for hostnames."""
     found: set[str] = set()
     for each in specs:
         found.update(term.topology_key for term in (*each.pod_affinity, *each.pod_anti_affinity))
@@ -141,7 +130,7 @@ def identity_of(spec: PodSpec) -> PodIdentity:
 
 
 class Relevance:
-    """Which of the pods that run can make a difference to where pods of some `required` specs may go."""
+    """Which of the pods that run can make a difference to where pods of some specs without preferences may go."""
 
     def __init__(self, specs: Collection[PodSpec]) -> None:
         self._specs = specs

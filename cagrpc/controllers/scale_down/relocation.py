@@ -32,7 +32,6 @@ from cagrpc.controllers.scale_down.constraints import (
     kept_out_of_domains,
     keys_kept_out_of,
     most_beside,
-    required,
 )
 from solver.model import (
     CPU,
@@ -49,7 +48,7 @@ from solver.model import (
     RunningPods,
 )
 from solver.model.capacity import emptied
-from solver.model.eligibility import is_spread_over_hosts, node_label_keys, read_node_names
+from solver.model.eligibility import is_spread_over_hosts, node_label_keys, read_node_names, without_preferences
 from solver.reduction.node_columns import Bools, Ints, NodeColumns, amount_of, open_where
 
 _DISPLACED = DisplacedOwner()
@@ -334,7 +333,7 @@ class Relocation:
         assumed."""
         hard: Counter[PodSpec] = Counter()
         for spec, count in pods.items():
-            hard[required(spec)] += count
+            hard[without_preferences(spec)] += count
         if not all(self._may_fit(spec, count, onto) for spec, count in hard.items()):
             return Relocated({}, all=False)
         if all(map(self.decided_by_node, hard)):
@@ -345,7 +344,7 @@ class Relocation:
         return self.planned(sets, self.targets(hard, onto, MOST_TARGETS), budget)
 
     def decided_by_node(self, spec: PodSpec) -> bool:
-        """Return whether each node by itself decides if it lets in pods of a `required` spec."""
+        """Return whether each node by itself decides if it lets in pods of a spec without preferences."""
         return decided_by_node(spec) and not self._keys_against(spec) and _is_valid(spec)
 
     def first_fit(self, pods: Pods, onto: Bools) -> Relocated:
@@ -490,7 +489,7 @@ def _by_node(plan: Plan) -> dict[str, Pods]:
 def reserve(
     room: Room, relocation: Relocation, pod_sets: Iterable[PodSet], budget: Budget
 ) -> Generator[None, None, Counter[PodSpec]]:
-    """Assume as many of these pods as find room on any of the nodes, and return which. Their specs are `required` ones.
+    """Assume as many of these pods as find room on any of the nodes, and return which. Their specs have no preferences.
     It pauses after each part of the work.
 
     Those with the fewest nodes come first. Where some are left, the planner is asked for all at once, unless too many
